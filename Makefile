@@ -1,0 +1,82 @@
+# One entry for each habit. `make help` lists them.
+# Build products and logs live in DRAWBRIDGE_CACHE (default: $XDG_CACHE_HOME/drawbridge), never in the checkout.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PACKAGES := $(wildcard allocator certs cli cluster dra webhook)
+CHECKED := $(PACKAGES) $(wildcard tests e2e bench)
+
+.PHONY: help setup run test test-unit fmt lint type arch e2e cluster cluster-down binaries bench long lock clean
+
+help: ## Show this list
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+# Set-up is one stamp file: it is redone when the pins change, and a set-up that was killed leaves no stamp.
+setup: $(VENV)/.ready ## Make .venv with everything in it, from requirements.lock (hashes checked)
+
+$(VENV)/.ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else f"drawbridge needs Python 3.11 or newer, this is {v.major}.{v.minor}: set PYTHON=/path/to/python3.11")'
+	@rm -f $@; test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "setup: installing the pinned packages into $(VENV)"
+	@if $(BIN)/python -m pip install --quiet --disable-pip-version-check uv; then \
+	    $(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock && \
+	    $(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .; \
+	  else \
+	    echo "setup: uv is not to be had, going on with pip"; \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock && \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
+	  fi
+	@touch $@
+
+run: setup ## The main job on the embedded default: a dozen legacy pods through the real webhook
+	$(BIN)/drawbridge demo
+
+test: setup ## Every test, real cluster included (Linux, root; says what it installs); ends with `N passed, N failed`
+	$(BIN)/python -m tests.suite all
+
+test-unit: setup ## The tests that run anywhere: no Go, no root, no cluster
+	$(BIN)/python -m tests.suite unit
+
+fmt: setup ## Format the Python and Go code
+	$(BIN)/ruff format --quiet $(CHECKED)
+	$(BIN)/ruff check --quiet --fix --unsafe-fixes --select I,UP $(CHECKED)
+	@if command -v gofmt >/dev/null; then gofmt -l -w $$(git ls-files '*.go'); fi
+
+lint: setup ## Lint (ruff)
+	$(BIN)/ruff format --quiet --check $(CHECKED)
+	$(BIN)/ruff check $(CHECKED)
+
+type: setup ## Check types (mypy --strict)
+	$(BIN)/mypy
+
+arch: setup ## Check who imports whom (import-linter)
+	$(BIN)/lint-imports
+
+e2e: setup ## Only the tests on the real control plane and node
+	$(BIN)/python -m tests.suite e2e
+
+binaries: setup ## Build Kubernetes, etcd, containerd and the test drivers into the cache
+	$(BIN)/python -m e2e.build
+
+cluster: setup ## Start a real cluster on this machine and print its KUBECONFIG
+	$(BIN)/python -m e2e.up
+
+cluster-down: setup ## End the cluster that `make cluster` started
+	$(BIN)/python -m e2e.down
+
+bench: setup ## Benchmarks beside the peers; prints the table of docs/benchmarks.md
+	$(BIN)/python -m bench
+
+long: setup ## The long forms of the differential and property suites
+	$(BIN)/python -m tests.suite long
+
+lock: setup ## Pin the newest allowed versions again, with hashes
+	$(BIN)/uv pip compile pyproject.toml --extra fast --group test --group lint --group build --generate-hashes \
+	  --universal --python-version 3.11 --no-header --no-annotate --quiet --upgrade -o requirements.lock
+
+clean: ## Remove .venv and the checkout's caches (the shared build cache stays)
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

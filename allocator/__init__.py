@@ -1,0 +1,1 @@
+"""Which devices each claim gets, or why not."""

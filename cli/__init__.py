@@ -1,0 +1,1 @@
+"""The command line: one command, `drawbridge`, also `kubectl drawbridge`."""

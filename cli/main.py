@@ -1,0 +1,54 @@
+"""Where the `drawbridge` command begins: a table of commands, each imported only when it is called.
+
+`--help` must answer in a blink and `translate` must never pay for a web server, so a command is named here by the
+module that holds it, and its one-line help stands here too.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+# name: (module, one line of help). The module's `command` is the click command.
+COMMANDS = {
+    "translate": ("cli.translate", "Rewrite pods that ask the old way into pods with ResourceClaims."),
+    "check": ("cli.check", "Find what the API server, the fleet or a driver would refuse."),
+    "allocate": ("cli.allocate", "Say which devices claims get on a node, or why not."),
+    "simulate": ("cli.simulate", "Schedule the pending pods of a snapshot, or replay a workload."),
+    "demo": ("cli.demo", "Push real-world legacy pods through the gate, on the embedded store."),
+    "standalone": ("cli.standalone", "Run webhook, controllers and allocator on loopback, without a cluster."),
+    "webhook": ("cli.webhook", "Run the admission webhook and its templates controller (in a cluster)."),
+    "dialects": ("cli.dialects", "List every legacy key that is understood, and what becomes of it."),
+    "manifests": ("cli.manifests", "Print what `kubectl apply` needs to install drawbridge."),
+}
+
+
+class Lazy(click.Group):
+    """A group whose commands are imported on first use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(COMMANDS[cmd_name][0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="drawbridge", prog_name="drawbridge")
+def main() -> None:
+    """Take pods written for device plugins across to Dynamic Resource Allocation.
+
+    Start with `drawbridge translate -f pod.yaml` and `drawbridge check -f manifests/`: neither needs a cluster.
+    `drawbridge demo` shows the whole way in a few seconds.
+    """

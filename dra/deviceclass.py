@@ -1,0 +1,24 @@
+"""A DeviceClass: what an admin calls a kind of device, and how it is set up."""
+
+from __future__ import annotations
+
+from dra.claim import DeviceSelector, OpaqueDeviceConfiguration
+from dra.meta import ObjectMeta
+from dra.wire import Wire
+
+
+class DeviceClassConfiguration(Wire):
+    opaque: OpaqueDeviceConfiguration | None = None
+
+
+class DeviceClassSpec(Wire):
+    selectors: tuple[DeviceSelector, ...] = ()
+    config: tuple[DeviceClassConfiguration, ...] = ()
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(Wire):
+    api_version: str = "resource.k8s.io/v1"
+    kind: str = "DeviceClass"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DeviceClassSpec = DeviceClassSpec()

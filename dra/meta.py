@@ -1,0 +1,41 @@
+"""ObjectMeta and its parts: who an object is (k8s.io/apimachinery/pkg/apis/meta/v1).
+
+Times stay the text that the API server wrote: RFC 3339 in UTC at whole seconds sorts as text.
+"""
+
+from __future__ import annotations
+
+from dra.wire import Wire
+
+
+class OwnerReference(Wire):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class ObjectMeta(Wire):
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str = ""
+    deletion_timestamp: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+
+
+class Condition(Wire):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+    observed_generation: int = 0

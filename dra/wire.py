@@ -1,0 +1,107 @@
+"""How objects of the Kubernetes API become our values, and how values become JSON.
+
+All wire types are frozen msgspec Structs. Fields we do not know are skipped on read; for that reason nothing that was
+read is ever written back: only patches and objects of our own leave the process (docs/architecture.md, "Patches, not
+objects"). The types keep what was said: defaults of the API server are applied by `dra.defaults`, not here.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from dra.quantity import Quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+Json = Any  # a JSON value: dict, list, str, int, float, bool or None
+
+
+class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+    """Base of every wire type. Values form trees, so the cycle collector need not look at them."""
+
+
+class WireError(ValueError):
+    """JSON that is not an object of the type it claims to be. `pointer` says where."""
+
+    def __init__(self, message: str, pointer: str = "") -> None:
+        super().__init__(f"{pointer}: {message}" if pointer else message)
+        self.message = message
+        self.pointer = pointer
+
+
+def decode(data: bytes | str, type_: type[T]) -> T:
+    """Read one JSON document as a wire type."""
+    try:
+        return _decoder(type_)(data)
+    except msgspec.ValidationError as error:
+        if "null" not in str(error):
+            raise _wire_error(error) from error
+        return convert(msgspec.json.decode(data), type_)
+    except msgspec.DecodeError as error:
+        raise WireError(f"not JSON: {error}") from error
+
+
+def convert(value: Json, type_: type[T]) -> T:
+    """Read a parsed JSON value as a wire type. A null means "not set", as it does in Go."""
+    try:
+        return msgspec.convert(value, type_, dec_hook=_read)
+    except msgspec.ValidationError as error:
+        if "null" not in str(error):
+            raise _wire_error(error) from error
+    try:
+        return msgspec.convert(without_nulls(value), type_, dec_hook=_read)
+    except msgspec.ValidationError as error:
+        raise _wire_error(error) from error
+
+
+def encode(value: object) -> bytes:
+    """Write a value as JSON, fields that are not set left out, keys in a fixed order."""
+    return msgspec.json.encode(value, enc_hook=_write, order="deterministic")
+
+
+def builtins(value: object) -> Json:
+    """Write a value as plain dicts, lists and scalars."""
+    return msgspec.to_builtins(value, enc_hook=_write, order="deterministic")
+
+
+def without_nulls(value: Json) -> Json:
+    """Drop members that are null, at every depth."""
+    if isinstance(value, dict):
+        return {key: without_nulls(member) for key, member in value.items() if member is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value
+
+
+@lru_cache(maxsize=256)
+def _decoder(type_: type[T]) -> Callable[[bytes | str], T]:
+    return msgspec.json.Decoder(type_, dec_hook=_read).decode
+
+
+def _read(type_: type, value: Any) -> Any:
+    if type_ is not Quantity:
+        raise NotImplementedError(f"no reader for {type_}")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"expected a quantity, got {type(value).__name__}")  # noqa: TRY004  msgspec adds the path to a ValueError only
+    return Quantity.parse(value if isinstance(value, str) else repr(value))
+
+
+def _write(value: Any) -> Any:
+    if isinstance(value, Quantity):
+        return str(value)
+    raise NotImplementedError(f"no writer for {type(value)}")
+
+
+def _wire_error(error: msgspec.ValidationError) -> WireError:
+    """Split msgspec's "Expected `int`, got `str` - at `$.spec.devices[0].count`" into message and JSON pointer."""
+    message, _, path = str(error).partition(" - at `")
+    return WireError(message, _pointer(path.rstrip("`")))
+
+
+def _pointer(path: str) -> str:
+    return path.removeprefix("$").replace("[", "/").replace("]", "").replace(".", "/")
