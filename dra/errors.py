@@ -1,0 +1,41 @@
+"""Every error that `dra` raises for broken input; a refusal is never an exception but a value."""
+
+
+class DraError(Exception):
+    """The base of all errors about the field itself: devices, claims, selectors, quantities."""
+
+
+class QuantityError(DraError, ValueError):
+    """A text is no Kubernetes quantity."""
+
+
+class SemverError(DraError, ValueError):
+    """A text is no semantic version 2.0.0."""
+
+
+class SelectorError(DraError):
+    """A CEL expression cannot be used; `position` is the offset in characters where that shows, if it shows at one."""
+
+    def __init__(self, message: str, position: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.position = position
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class SelectorSyntaxError(SelectorError):
+    """The text is not CEL."""
+
+
+class SelectorTypeError(SelectorError):
+    """The expression does not fit the types of the environment: it would be rejected at admission."""
+
+
+class SelectorRunError(SelectorError):
+    """The expression failed on a particular device, which is fatal for scheduling and never means "no match"."""
+
+
+class CostExceeded(SelectorError):  # noqa: N818 - the name under which Kubernetes' users know it
+    """The expression may cost, or did cost, more than Kubernetes allows."""

@@ -1,0 +1,37 @@
+"""Fixtures that every room's tests share: the referees, one process each a session."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.oracles import Oracle
+
+
+def _running(name: str) -> Iterator[Oracle]:
+    oracle = Oracle(name)
+    yield oracle
+    oracle.close()
+
+
+@pytest.fixture(scope="session")
+def cel_oracle() -> Iterator[Oracle]:
+    """What Kubernetes makes of a CEL expression."""
+    yield from _running("cel")
+
+
+@pytest.fixture(scope="session")
+def quantity_oracle() -> Iterator[Oracle]:
+    """How Kubernetes reads quantities and versions."""
+    yield from _running("quantity")
+
+
+@pytest.fixture(scope="session")
+def allocate_oracle() -> Iterator[Oracle]:
+    """What the in-tree allocator does for claims on a node."""
+    yield from _running("allocate")
+
+
+@pytest.fixture(scope="session")
+def yaml_oracle() -> Iterator[Oracle]:
+    """What kubectl reads from a manifest."""
+    yield from _running("yaml")

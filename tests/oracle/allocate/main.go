@@ -1,0 +1,186 @@
+// Command allocate asks the in-tree allocator, all features on, what it would do for some claims on one node.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	dracel "k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/utils/ptr"
+
+	"drawbridge.dev/tests/oracle/lines"
+)
+
+type request struct {
+	Node   *v1.Node                     `json:"node"`
+	Claims []*resourceapi.ResourceClaim `json:"claims"`
+	// AllocatedClaims are in use: their status.allocation is what the devices are charged with.
+	AllocatedClaims  []*resourceapi.ResourceClaim   `json:"allocatedClaims"`
+	Slices           []*resourceapi.ResourceSlice   `json:"slices"`
+	Classes          []*resourceapi.DeviceClass     `json:"classes"`
+	DeviceTaintRules []*resourceapi.DeviceTaintRule `json:"deviceTaintRules"`
+	DeadlineMs       int                            `json:"deadlineMs"`
+	// Features named here are switched off; everything else is on.
+	Without []string `json:"without"`
+}
+
+type answer struct {
+	// Verdict is feasible, infeasible, error or timeout.
+	Verdict     string                         `json:"verdict"`
+	Allocations []resourceapi.AllocationResult `json:"allocations,omitempty"`
+	Error       string                         `json:"error,omitempty"`
+	// NodeOnly tells an error that only rules out this node from one that ends the scheduling attempt.
+	NodeOnly  bool    `json:"nodeOnly,omitempty"`
+	ElapsedMs float64 `json:"elapsedMs"`
+}
+
+func main() { lines.Serve(judge) }
+
+func judge(r request) answer {
+	deadline := time.Duration(r.DeadlineMs) * time.Millisecond
+	if deadline <= 0 {
+		deadline = time.Second
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	start := time.Now()
+	done := make(chan answer, 1)
+	go func() {
+		defer func() {
+			if cause := recover(); cause != nil {
+				done <- answer{Verdict: "error", Error: fmt.Sprintf("panic: %v", cause)}
+			}
+		}()
+		done <- allocate(ctx, r)
+	}()
+	var a answer
+	select {
+	case a = <-done:
+	case <-time.After(deadline + 500*time.Millisecond):
+		a = answer{Verdict: "timeout"}
+	}
+	a.ElapsedMs = float64(time.Since(start).Microseconds()) / 1000
+	return a
+}
+
+func allocate(ctx context.Context, r request) answer {
+	features, err := featuresWithout(r.Without)
+	if err != nil {
+		return answer{Verdict: "error", Error: err.Error()}
+	}
+	celCache := dracel.NewCache(10, dracel.Features{EnableConsumableCapacity: features.ConsumableCapacity, EnableListTypeAttributes: features.ListTypeAttributes})
+	slices := tainted(r.Slices, r.DeviceTaintRules)
+	allocator, err := structured.NewAllocator(ctx, features, allocatedState(r.AllocatedClaims, features.ConsumableCapacity), classLister(r.Classes), slices, celCache)
+	if err != nil {
+		return failed(err)
+	}
+	allocations, err := allocator.Allocate(ctx, r.Node, r.Claims)
+	if err != nil {
+		return failed(err)
+	}
+	if allocations == nil && len(r.Claims) > 0 {
+		return answer{Verdict: "infeasible"}
+	}
+	return answer{Verdict: "feasible", Allocations: allocations}
+}
+
+func failed(err error) answer {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return answer{Verdict: "timeout", Error: err.Error()}
+	}
+	return answer{Verdict: "error", Error: err.Error(), NodeOnly: errors.Is(err, structured.ErrFailedAllocationOnNode)}
+}
+
+func featuresWithout(names []string) (structured.Features, error) {
+	f := structured.Features{
+		AdminAccess: true, CompatibilityGroups: true, ConsumableCapacity: true, DerivedAttributes: true,
+		DeviceBindingAndStatus: true, DeviceTaints: true, FractionalCapacityRange: true, ListTypeAttributes: true,
+		OptionalNodeOperations: true, PartitionableDevices: true, PrioritizedList: true,
+	}
+	switches := map[string]*bool{
+		"AdminAccess": &f.AdminAccess, "CompatibilityGroups": &f.CompatibilityGroups, "ConsumableCapacity": &f.ConsumableCapacity,
+		"DerivedAttributes": &f.DerivedAttributes, "DeviceBindingAndStatus": &f.DeviceBindingAndStatus, "DeviceTaints": &f.DeviceTaints,
+		"FractionalCapacityRange": &f.FractionalCapacityRange, "ListTypeAttributes": &f.ListTypeAttributes,
+		"OptionalNodeOperations": &f.OptionalNodeOperations, "PartitionableDevices": &f.PartitionableDevices, "PrioritizedList": &f.PrioritizedList,
+	}
+	for _, name := range names {
+		if switches[name] == nil {
+			return f, fmt.Errorf("no such feature: %s", name)
+		}
+		*switches[name] = false
+	}
+	return f, nil
+}
+
+// allocatedState gathers what is in use as the scheduler's foreachAllocatedDevice does (it is not exported).
+func allocatedState(claims []*resourceapi.ResourceClaim, consumable bool) structured.AllocatedState {
+	state := structured.AllocatedState{
+		AllocatedDevices:         sets.New[structured.DeviceID](),
+		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
+	}
+	for _, claim := range claims {
+		if claim.Status.Allocation == nil {
+			continue
+		}
+		for _, result := range claim.Status.Allocation.Devices.Results {
+			if ptr.Deref(result.AdminAccess, false) {
+				continue
+			}
+			id := structured.MakeDeviceID(result.Driver, result.Pool, result.Device)
+			if !consumable || result.ShareID == nil {
+				state.AllocatedDevices.Insert(id)
+				continue
+			}
+			state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, result.ShareID))
+			if result.ConsumedCapacity != nil {
+				state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, result.ConsumedCapacity))
+			}
+		}
+	}
+	return state
+}
+
+// tainted adds the taints of the rules as resourceslice/tracker.applyPatches does (it is not exported).
+func tainted(slices []*resourceapi.ResourceSlice, rules []*resourceapi.DeviceTaintRule) []*resourceapi.ResourceSlice {
+	patched := make([]*resourceapi.ResourceSlice, 0, len(slices))
+	for _, slice := range slices {
+		slice = slice.DeepCopy()
+		for _, rule := range rules {
+			selector := rule.Spec.DeviceSelector
+			if selector == nil || selector.Driver != nil && *selector.Driver != slice.Spec.Driver ||
+				selector.Pool != nil && *selector.Pool != slice.Spec.Pool.Name {
+				continue
+			}
+			for i := range slice.Spec.Devices {
+				device := &slice.Spec.Devices[i]
+				if selector.Device == nil || *selector.Device == device.Name {
+					device.Taints = append(device.Taints, rule.Spec.Taint)
+				}
+			}
+		}
+		patched = append(patched, slice)
+	}
+	return patched
+}
+
+type classLister []*resourceapi.DeviceClass
+
+func (l classLister) List() ([]*resourceapi.DeviceClass, error) { return l, nil }
+
+func (l classLister) Get(name string) (*resourceapi.DeviceClass, error) {
+	for _, class := range l {
+		if class.Name == name {
+			return class, nil
+		}
+	}
+	return nil, apierrors.NewNotFound(schema.GroupResource{Group: resourceapi.GroupName, Resource: "deviceclasses"}, name)
+}

@@ -1,0 +1,102 @@
+"""The referees: Go programs built from Kubernetes' own packages, started once a test session and asked in JSON lines.
+
+The programs live in `tests/oracle/<name>/main.go`. They are built on first use into the build cache, keyed by a hash of
+what they are made of, so that a changed program is rebuilt and an unchanged one never is.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+SOURCES = Path(__file__).parent / "oracle"
+SHARED = ("go.mod", "go.sum", "lines")
+
+
+class OracleError(Exception):
+    """The referee itself failed: it could not be built, or did not understand the question."""
+
+
+def cache_directory() -> Path:
+    """Where build products live, outside of every checkout."""
+    if chosen := os.environ.get("DRAWBRIDGE_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "drawbridge"
+
+
+def _fingerprint(name: str) -> str:
+    digest = hashlib.sha256()
+    for part in (*SHARED, name):
+        path = SOURCES / part
+        files = sorted(path.rglob("*.go")) if path.is_dir() else [path]
+        for file in files:
+            digest.update(str(file.relative_to(SOURCES)).encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:20]
+
+
+def built(name: str) -> Path:
+    """Build the referee unless the cache has it; safe against a second run at once and against a killed build."""
+    if not (SOURCES / name / "main.go").exists():
+        raise OracleError(f"there is no referee called {name} in {SOURCES}")
+    home = cache_directory() / "oracle" / f"{name}-{_fingerprint(name)}"
+    program = home / name
+    if program.exists():
+        return program
+    if shutil.which("go") is None:
+        raise OracleError(f"the referee {name} is a Go program and `go` is not on PATH: install Go 1.26 or newer")
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not program.exists():
+            fresh = home / f"{name}.{os.getpid()}"
+            done = subprocess.run(
+                ["go", "build", "-trimpath", "-mod=readonly", "-o", str(fresh), f"./{name}"],
+                cwd=SOURCES,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode:
+                raise OracleError(f"go build of the referee {name} failed:\n{done.stderr}")
+            fresh.rename(program)
+    return program
+
+
+class Oracle:
+    """One running referee. Questions and answers are JSON values; answers come in the order of the questions."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._process = subprocess.Popen([str(built(name))], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def ask(self, **question: Any) -> dict[str, Any]:
+        """Ask one question."""
+        return self.ask_all([question])[0]
+
+    def ask_all(self, questions: Iterable[Any]) -> list[dict[str, Any]]:
+        """Ask many questions; a thread writes them while the answers are read, so no pipe fills up."""
+        lines = [json.dumps(question).encode() + b"\n" for question in questions]
+        writer = threading.Thread(target=self._write, args=(lines,), daemon=True)
+        writer.start()
+        answers = [json.loads(self._process.stdout.readline() or b'{"broken": "the referee ended"}') for _ in lines]
+        writer.join()
+        for line, answer in zip(lines, answers, strict=True):
+            if "broken" in answer:
+                raise OracleError(f"{self.name}: {answer['broken']}\nasked: {line[:2000].decode()}")
+        return answers
+
+    def _write(self, lines: list[bytes]) -> None:
+        self._process.stdin.writelines(lines)
+        self._process.stdin.flush()
+
+    def close(self) -> None:
+        """End the program."""
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait()

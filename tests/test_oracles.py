@@ -1,0 +1,103 @@
+"""The referees answer at all, and answer what is known about Kubernetes 1.37."""
+
+import pytest
+
+pytestmark = pytest.mark.oracle
+
+SLICE = {
+    "metadata": {"name": "s"},
+    "spec": {
+        "driver": "gpu.example.com",
+        "nodeName": "n",
+        "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "d0"}, {"name": "d1"}],
+    },
+}
+CLASS = {"metadata": {"name": "gpu"}, "spec": {}}
+CLAIM = {
+    "metadata": {"name": "c", "namespace": "default", "uid": "1"},
+    "spec": {
+        "devices": {
+            "requests": [
+                {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}}
+            ]
+        }
+    },
+}
+NODE = {"metadata": {"name": "n"}}
+
+
+def question(**changes):
+    return {"node": NODE, "claims": [CLAIM], "slices": [SLICE], "classes": [CLASS], **changes}
+
+
+def test_the_new_environment_is_one_version_older_and_without_list_attributes(cel_oracle):
+    stored = cel_oracle.ask(expr='device.attributes["a"].b.exists(x, x == 1)')
+    new = cel_oracle.ask(expr='device.attributes["a"].b.exists(x, x == 1)', env="new")
+    gate = cel_oracle.ask(expr='device.attributes["a"].b.includes(1)', env="new", listAttributes=True)
+    assert "compileError" not in stored
+    assert "range of a comprehension" in new["compileError"]
+    assert gate["maxCost"] == 68
+
+
+def test_a_selector_has_a_verdict_and_a_cost(cel_oracle):
+    answer = cel_oracle.ask(expr='device.driver == "a"', devices=[{"driver": "a"}, {"driver": "b"}])
+    assert [o["result"] for o in answer["outcomes"]] == [True, False]
+    assert all(o["cost"] > 0 for o in answer["outcomes"])
+
+
+def test_quantities_print_in_their_canonical_form(quantity_oracle):
+    assert quantity_oracle.ask(op="quantity", a="1024Mi")["text"] == "1Gi"
+    assert "error" in quantity_oracle.ask(op="quantity", a="1 Gi")
+
+
+def test_versions_ignore_build_metadata(quantity_oracle):
+    assert quantity_oracle.ask(op="versions", a="1.0.0+a", b="1.0.0+b")["equal"]
+
+
+def test_kubectl_reads_yes_as_a_boolean_and_skips_empty_documents(yaml_oracle):
+    assert yaml_oracle.ask(op="stream", text="a: yes\n---\n---\nb: 1\n")["documents"] == [{"a": True}, {"b": 1}]
+
+
+def test_the_allocator_takes_the_first_free_device(allocate_oracle):
+    answer = allocate_oracle.ask(**question())
+    assert answer["verdict"] == "feasible"
+    (result,) = answer["allocations"][0]["devices"]["results"]
+    assert result["device"] == "d0"
+
+    used = {**CLAIM, "metadata": {**CLAIM["metadata"], "name": "other"}, "status": {"allocation": answer["allocations"][0]}}
+    answer = allocate_oracle.ask(**question(allocatedClaims=[used]))
+    assert answer["allocations"][0]["devices"]["results"][0]["device"] == "d1"
+
+
+def test_taint_rules_reach_the_allocator(allocate_oracle):
+    rule = {
+        "metadata": {"name": "r"},
+        "spec": {"deviceSelector": {"device": "d0"}, "taint": {"key": "k", "effect": "NoSchedule"}},
+    }
+    answer = allocate_oracle.ask(**question(deviceTaintRules=[rule]))
+    assert answer["allocations"][0]["devices"]["results"][0]["device"] == "d1"
+
+
+def test_a_missing_class_is_an_error_and_no_slices_is_infeasible(allocate_oracle):
+    assert allocate_oracle.ask(**question(classes=[]))["verdict"] == "error"
+    assert allocate_oracle.ask(**question(slices=[]))["verdict"] == "infeasible"
+
+
+def test_a_search_that_takes_too_long_ends_as_a_timeout(allocate_oracle):
+    devices = [{"name": f"d{i:02}"} for i in range(31)]
+    claim = {
+        **CLAIM,
+        "spec": {
+            "devices": {
+                "requests": [
+                    {"name": f"r{i}", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 16}}
+                    for i in range(2)
+                ]
+            }
+        },
+    }
+    many = {**SLICE, "spec": {**SLICE["spec"], "devices": devices}}
+    answer = allocate_oracle.ask(**question(claims=[claim], slices=[many], deadlineMs=200))
+    assert answer["verdict"] == "timeout"
+    assert allocate_oracle.ask(**question())["verdict"] == "feasible"
