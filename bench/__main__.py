@@ -1,0 +1,56 @@
+"""`make bench`: run the benchmarks named on the command line, or all of them, and print one table.
+
+Each module of SUITES has `rows()`, which yields `bench.row.Row`s. A benchmark that cannot run (no Go, no root) says so
+in the table rather than leaving a hole.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+from bench.row import Row
+
+SUITES = ("cel", "dra", "cluster", "allocator", "admission", "translate", "commandline")
+
+
+def main(names: list[str]) -> int:
+    """Run the suites and print the table; the exit code tells whether every suite ran."""
+    unknown = [name for name in names if name not in SUITES]
+    if unknown:
+        print(f"bench: no suite named {', '.join(unknown)}; there are: {', '.join(SUITES)}", file=sys.stderr)
+        return 2
+    failed = 0
+    print(f"{'what':<64} {'ours':>12} {'peer':>12} {'ratio':>7}  target")
+    for name in names or [name for name in SUITES if (Path(__file__).parent / f"{name}.py").exists()]:
+        started = time.monotonic()
+        print(f"-- {name}")
+        try:
+            for row in import_module(f"bench.{name}").rows():
+                print(line(row), flush=True)
+        except Exception as error:  # noqa: BLE001  one broken suite must not hide the figures of the others
+            failed += 1
+            print(f"   {name} did not run: {type(error).__name__}: {error}")
+        print(f"   {name} took {time.monotonic() - started:.0f} s")
+    return 1 if failed else 0
+
+
+def line(row: Row) -> str:
+    """Print one row of the table."""
+    theirs = "" if row.theirs is None else f"{figure(row.theirs)} {row.unit}"
+    ratio = "" if row.ratio is None else f"{figure(row.ratio)}x"
+    tail = "  ".join(part for part in (row.target, f"[{row.peer}]" if row.peer else "", row.note) if part)
+    return f"{row.what:<64} {figure(row.ours) + ' ' + row.unit:>12} {theirs:>12} {ratio:>7}  {tail}"
+
+
+def figure(value: float) -> str:
+    """Three significant digits, no exponent."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,54 @@
+"""One line of the benchmark table, and how a figure is taken."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """`ours` and `theirs` in the same unit; `target` is what docs/architecture.md promises, in words."""
+
+    what: str
+    unit: str
+    ours: float
+    peer: str = ""
+    theirs: float | None = None
+    target: str = ""
+    note: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times ours goes into the peer's."""
+        return self.theirs / self.ours if self.theirs is not None and self.ours else None
+
+
+def median_seconds(work: Callable[[], object], *, runs: int = 7, warmup: int = 1) -> float:
+    """Time a piece of work several times and give the median, the collector held off as it is in long runs."""
+    for _ in range(warmup):
+        work()
+    gc.collect()
+    gc.freeze()
+    times = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    gc.unfreeze()
+    return statistics.median(times)
+
+
+def side_by_side(ours: Callable[[], object], theirs: Callable[[], object], *, runs: int = 7) -> tuple[float, float]:
+    """Time two pieces of work in turn, A B A B, so that a machine that slows down slows both."""
+    mine, other = [], []
+    for _ in range(runs):
+        mine.append(median_seconds(ours, runs=1, warmup=0))
+        other.append(median_seconds(theirs, runs=1, warmup=0))
+    return statistics.median(mine), statistics.median(other)
