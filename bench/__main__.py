@@ -10,8 +10,10 @@ import sys
 import time
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from bench.row import Row
+if TYPE_CHECKING:
+    from bench.row import Row
 
 SUITES = ("cel", "dra", "cluster", "allocator", "admission", "translate", "commandline")
 

@@ -78,7 +78,9 @@ def _requirement(requirement: NodeSelectorRequirement, labels: Mapping[str, str]
     match requirement.operator:
         case "In" | "NotIn":
             if not values:
-                raise NodeSelectorError(f"operator {requirement.operator} on {requirement.key!r} needs at least one value")
+                raise NodeSelectorError(
+                    f"operator {requirement.operator} on {requirement.key!r} needs at least one value"
+                )
             return (have in values) if requirement.operator == "In" else (have not in values)
         case "Exists" | "DoesNotExist":
             if values:
