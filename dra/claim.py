@@ -12,24 +12,24 @@ from dra.taint import DeviceToleration
 from dra.wire import Json, Wire
 
 
-class CELDeviceSelector(Wire):
+class CELDeviceSelector(Wire, frozen=True, kw_only=True):
     expression: str = ""
 
 
-class DeviceSelector(Wire):
+class DeviceSelector(Wire, frozen=True, kw_only=True):
     cel: CELDeviceSelector | None = None
 
 
-class CapacityRequirements(Wire):
+class CapacityRequirements(Wire, frozen=True, kw_only=True):
     requests: dict[str, Quantity] = {}
 
 
-class DeviceDerivedAttribute(Wire):
+class DeviceDerivedAttribute(Wire, frozen=True, kw_only=True):
     name: str = ""
     expression: str = ""
 
 
-class ExactDeviceRequest(Wire):
+class ExactDeviceRequest(Wire, frozen=True, kw_only=True):
     device_class_name: str = ""
     selectors: tuple[DeviceSelector, ...] = ()
     allocation_mode: str = ""
@@ -40,7 +40,7 @@ class ExactDeviceRequest(Wire):
     derived_attributes: tuple[DeviceDerivedAttribute, ...] = ()
 
 
-class DeviceSubRequest(Wire):
+class DeviceSubRequest(Wire, frozen=True, kw_only=True):
     name: str = ""
     device_class_name: str = ""
     selectors: tuple[DeviceSelector, ...] = ()
@@ -51,39 +51,39 @@ class DeviceSubRequest(Wire):
     derived_attributes: tuple[DeviceDerivedAttribute, ...] = ()
 
 
-class DeviceRequest(Wire):
+class DeviceRequest(Wire, frozen=True, kw_only=True):
     name: str = ""
     exactly: ExactDeviceRequest | None = None
     first_available: tuple[DeviceSubRequest, ...] = ()
 
 
-class DeviceConstraint(Wire):
+class DeviceConstraint(Wire, frozen=True, kw_only=True):
     requests: tuple[str, ...] = ()
     match_attribute: str | None = None
     distinct_attribute: str | None = None
 
 
-class OpaqueDeviceConfiguration(Wire):
+class OpaqueDeviceConfiguration(Wire, frozen=True, kw_only=True):
     driver: str = ""
     parameters: Json = None
 
 
-class DeviceClaimConfiguration(Wire):
+class DeviceClaimConfiguration(Wire, frozen=True, kw_only=True):
     requests: tuple[str, ...] = ()
     opaque: OpaqueDeviceConfiguration | None = None
 
 
-class DeviceClaim(Wire):
+class DeviceClaim(Wire, frozen=True, kw_only=True):
     requests: tuple[DeviceRequest, ...] = ()
     constraints: tuple[DeviceConstraint, ...] = ()
     config: tuple[DeviceClaimConfiguration, ...] = ()
 
 
-class ResourceClaimSpec(Wire):
+class ResourceClaimSpec(Wire, frozen=True, kw_only=True):
     devices: DeviceClaim = DeviceClaim()
 
 
-class DeviceRequestAllocationResult(Wire):
+class DeviceRequestAllocationResult(Wire, frozen=True, kw_only=True):
     request: str = ""
     driver: str = ""
     pool: str = ""
@@ -97,37 +97,37 @@ class DeviceRequestAllocationResult(Wire):
     skip_node_operations: tuple[str, ...] = ()
 
 
-class DeviceAllocationConfiguration(Wire):
+class DeviceAllocationConfiguration(Wire, frozen=True, kw_only=True):
     source: str = ""
     requests: tuple[str, ...] = ()
     opaque: OpaqueDeviceConfiguration | None = None
 
 
-class DeviceAllocationResult(Wire):
+class DeviceAllocationResult(Wire, frozen=True, kw_only=True):
     results: tuple[DeviceRequestAllocationResult, ...] = ()
     config: tuple[DeviceAllocationConfiguration, ...] = ()
 
 
-class AllocationResult(Wire):
+class AllocationResult(Wire, frozen=True, kw_only=True):
     devices: DeviceAllocationResult = DeviceAllocationResult()
     node_selector: NodeSelector | None = None
     allocation_timestamp: str = ""
 
 
-class ResourceClaimConsumerReference(Wire):
+class ResourceClaimConsumerReference(Wire, frozen=True, kw_only=True):
     api_group: str = ""
     resource: str = ""
     name: str = ""
     uid: str = ""
 
 
-class NetworkDeviceData(Wire):
+class NetworkDeviceData(Wire, frozen=True, kw_only=True):
     interface_name: str = ""
     ips: tuple[str, ...] = ()
     hardware_address: str = ""
 
 
-class AllocatedDeviceStatus(Wire):
+class AllocatedDeviceStatus(Wire, frozen=True, kw_only=True):
     driver: str = ""
     pool: str = ""
     device: str = ""
@@ -137,13 +137,13 @@ class AllocatedDeviceStatus(Wire):
     network_data: NetworkDeviceData | None = None
 
 
-class ResourceClaimStatus(Wire):
+class ResourceClaimStatus(Wire, frozen=True, kw_only=True):
     allocation: AllocationResult | None = None
     reserved_for: tuple[ResourceClaimConsumerReference, ...] = ()
     devices: tuple[AllocatedDeviceStatus, ...] = ()
 
 
-class ResourceClaim(Wire):
+class ResourceClaim(Wire, frozen=True, kw_only=True):
     api_version: str = "resource.k8s.io/v1"
     kind: str = "ResourceClaim"
     metadata: ObjectMeta = ObjectMeta()
@@ -151,12 +151,12 @@ class ResourceClaim(Wire):
     status: ResourceClaimStatus = ResourceClaimStatus()
 
 
-class ResourceClaimTemplateSpec(Wire):
+class ResourceClaimTemplateSpec(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: ResourceClaimSpec = ResourceClaimSpec()
 
 
-class ResourceClaimTemplate(Wire):
+class ResourceClaimTemplate(Wire, frozen=True, kw_only=True):
     api_version: str = "resource.k8s.io/v1"
     kind: str = "ResourceClaimTemplate"
     metadata: ObjectMeta = ObjectMeta()

@@ -9,7 +9,7 @@ from dra.meta import ObjectMeta
 from dra.wire import Wire
 
 
-class DeviceCompatibilitySpec(Wire):
+class DeviceCompatibilitySpec(Wire, frozen=True, kw_only=True):
     driver: str = ""
     # CEL that picks the devices of the driver which carry the rule; empty picks them all.
     selector: str = ""
@@ -22,7 +22,7 @@ class DeviceCompatibilitySpec(Wire):
     groups: str = "upstream"
 
 
-class DeviceCompatibility(Wire):
+class DeviceCompatibility(Wire, frozen=True, kw_only=True):
     api_version: str = "drawbridge.dev/v1alpha1"
     kind: str = "DeviceCompatibility"
     metadata: ObjectMeta = ObjectMeta()

@@ -22,7 +22,7 @@ DeviceName = NewType("DeviceName", str)
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class DeviceAttribute(Wire):
+class DeviceAttribute(Wire, frozen=True, kw_only=True):
     """One value of one of eight kinds; exactly one field is set in a valid object."""
 
     int_: Int64 | None = field(name="int", default=None)
@@ -35,55 +35,55 @@ class DeviceAttribute(Wire):
     versions: tuple[str, ...] | None = None
 
 
-class CapacityRequestPolicyRange(Wire):
+class CapacityRequestPolicyRange(Wire, frozen=True, kw_only=True):
     min: Quantity | None = None
     max: Quantity | None = None
     step: Quantity | None = None
 
 
-class CapacityRequestPolicy(Wire):
+class CapacityRequestPolicy(Wire, frozen=True, kw_only=True):
     default: Quantity | None = None
     valid_values: tuple[Quantity, ...] = ()
     valid_range: CapacityRequestPolicyRange | None = None
 
 
-class DeviceCapacity(Wire):
+class DeviceCapacity(Wire, frozen=True, kw_only=True):
     value: Quantity
     request_policy: CapacityRequestPolicy | None = None
 
 
-class Counter(Wire):
+class Counter(Wire, frozen=True, kw_only=True):
     value: Quantity
 
 
-class CounterSet(Wire):
+class CounterSet(Wire, frozen=True, kw_only=True):
     name: str
     counters: dict[str, Counter] = {}
 
 
-class DeviceCounterConsumption(Wire):
+class DeviceCounterConsumption(Wire, frozen=True, kw_only=True):
     counter_set: str = ""
     counters: dict[str, Counter] = {}
     compatibility_groups: tuple[str, ...] = ()
 
 
-class NodeAllocatableMapping(Wire):
+class NodeAllocatableMapping(Wire, frozen=True, kw_only=True):
     capacity_key: str | None = None
     capacity_multiplier: Quantity | None = None
     device_multiplier: Quantity | None = None
 
 
-class NodeAllocatableOverhead(Wire):
+class NodeAllocatableOverhead(Wire, frozen=True, kw_only=True):
     per_pod: Quantity | None = None
     per_container: Quantity | None = None
 
 
-class NodeAllocatableResource(Wire):
+class NodeAllocatableResource(Wire, frozen=True, kw_only=True):
     mapping: NodeAllocatableMapping | None = None
     overhead: NodeAllocatableOverhead | None = None
 
 
-class Device(Wire):
+class Device(Wire, frozen=True, kw_only=True):
     name: str
     attributes: dict[str, DeviceAttribute] = {}
     capacity: dict[str, DeviceCapacity] = {}

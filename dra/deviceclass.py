@@ -7,17 +7,17 @@ from dra.meta import ObjectMeta
 from dra.wire import Wire
 
 
-class DeviceClassConfiguration(Wire):
+class DeviceClassConfiguration(Wire, frozen=True, kw_only=True):
     opaque: OpaqueDeviceConfiguration | None = None
 
 
-class DeviceClassSpec(Wire):
+class DeviceClassSpec(Wire, frozen=True, kw_only=True):
     selectors: tuple[DeviceSelector, ...] = ()
     config: tuple[DeviceClassConfiguration, ...] = ()
     extended_resource_name: str | None = None
 
 
-class DeviceClass(Wire):
+class DeviceClass(Wire, frozen=True, kw_only=True):
     api_version: str = "resource.k8s.io/v1"
     kind: str = "DeviceClass"
     metadata: ObjectMeta = ObjectMeta()

@@ -25,7 +25,7 @@ class Severity(StrEnum):
         return list(Severity).index(self)
 
 
-class Finding(Wire, omit_defaults=False):
+class Finding(Wire, frozen=True, kw_only=True, omit_defaults=False):
     code: str
     severity: Severity
     object: str

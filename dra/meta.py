@@ -8,7 +8,7 @@ from __future__ import annotations
 from dra.wire import Wire
 
 
-class OwnerReference(Wire):
+class OwnerReference(Wire, frozen=True, kw_only=True):
     api_version: str = ""
     kind: str = ""
     name: str = ""
@@ -17,7 +17,7 @@ class OwnerReference(Wire):
     block_owner_deletion: bool | None = None
 
 
-class ObjectMeta(Wire):
+class ObjectMeta(Wire, frozen=True, kw_only=True):
     name: str = ""
     generate_name: str = ""
     namespace: str = ""
@@ -32,7 +32,7 @@ class ObjectMeta(Wire):
     finalizers: tuple[str, ...] = ()
 
 
-class Condition(Wire):
+class Condition(Wire, frozen=True, kw_only=True):
     type: str = ""
     status: str = ""
     reason: str = ""

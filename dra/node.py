@@ -17,40 +17,40 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class NodeSelectorRequirement(Wire):
+class NodeSelectorRequirement(Wire, frozen=True, kw_only=True):
     key: str = ""
     operator: str = ""
     values: tuple[str, ...] = ()
 
 
-class NodeSelectorTerm(Wire):
+class NodeSelectorTerm(Wire, frozen=True, kw_only=True):
     match_expressions: tuple[NodeSelectorRequirement, ...] = ()
     match_fields: tuple[NodeSelectorRequirement, ...] = ()
 
 
-class NodeSelector(Wire):
+class NodeSelector(Wire, frozen=True, kw_only=True):
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
-class Taint(Wire):
+class Taint(Wire, frozen=True, kw_only=True):
     key: str = ""
     value: str = ""
     effect: str = ""
 
 
-class NodeSpec(Wire):
+class NodeSpec(Wire, frozen=True, kw_only=True):
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     provider_id: str = ""
 
 
-class NodeStatus(Wire):
+class NodeStatus(Wire, frozen=True, kw_only=True):
     allocatable: dict[str, Quantity] = {}
     capacity: dict[str, Quantity] = {}
     declared_features: tuple[str, ...] = ()
 
 
-class Node(Wire):
+class Node(Wire, frozen=True, kw_only=True):
     api_version: str = "v1"
     kind: str = "Node"
     metadata: ObjectMeta = ObjectMeta()

@@ -7,28 +7,28 @@ from dra.quantity import Quantity
 from dra.wire import Json, Wire
 
 
-class ContainerClaim(Wire):
+class ContainerClaim(Wire, frozen=True, kw_only=True):
     name: str = ""
     request: str = ""
 
 
-class ResourceRequirements(Wire):
+class ResourceRequirements(Wire, frozen=True, kw_only=True):
     limits: dict[str, Quantity] = {}
     requests: dict[str, Quantity] = {}
     claims: tuple[ContainerClaim, ...] = ()
 
 
-class EnvVar(Wire):
+class EnvVar(Wire, frozen=True, kw_only=True):
     name: str = ""
     value: str = ""
     value_from: Json = None
 
 
-class SecurityContext(Wire):
+class SecurityContext(Wire, frozen=True, kw_only=True):
     privileged: bool | None = None
 
 
-class Container(Wire):
+class Container(Wire, frozen=True, kw_only=True):
     name: str = ""
     resources: ResourceRequirements = ResourceRequirements()
     env: tuple[EnvVar, ...] = ()
@@ -36,13 +36,13 @@ class Container(Wire):
     security_context: SecurityContext = SecurityContext()
 
 
-class PodResourceClaim(Wire):
+class PodResourceClaim(Wire, frozen=True, kw_only=True):
     name: str = ""
     resource_claim_name: str | None = None
     resource_claim_template_name: str | None = None
 
 
-class Toleration(Wire):
+class Toleration(Wire, frozen=True, kw_only=True):
     key: str = ""
     operator: str = ""
     value: str = ""
@@ -50,7 +50,7 @@ class Toleration(Wire):
     toleration_seconds: int | None = None
 
 
-class PodSpec(Wire):
+class PodSpec(Wire, frozen=True, kw_only=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     node_name: str = ""
@@ -65,30 +65,30 @@ class PodSpec(Wire):
     priority: int | None = None
 
 
-class PodResourceClaimStatus(Wire):
+class PodResourceClaimStatus(Wire, frozen=True, kw_only=True):
     name: str = ""
     resource_claim_name: str | None = None
 
 
-class ContainerExtendedResourceRequest(Wire):
+class ContainerExtendedResourceRequest(Wire, frozen=True, kw_only=True):
     container_name: str = ""
     resource_name: str = ""
     request_name: str = ""
 
 
-class PodExtendedResourceClaimStatus(Wire):
+class PodExtendedResourceClaimStatus(Wire, frozen=True, kw_only=True):
     request_mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
     resource_claim_name: str = ""
 
 
-class PodStatus(Wire):
+class PodStatus(Wire, frozen=True, kw_only=True):
     phase: str = ""
     conditions: tuple[Condition, ...] = ()
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
     extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
 
 
-class Pod(Wire):
+class Pod(Wire, frozen=True, kw_only=True):
     api_version: str = "v1"
     kind: str = "Pod"
     metadata: ObjectMeta = ObjectMeta()

@@ -8,13 +8,13 @@ from dra.node import NodeSelector
 from dra.wire import Wire
 
 
-class ResourcePool(Wire):
+class ResourcePool(Wire, frozen=True, kw_only=True):
     name: str = ""
     generation: int = 0
     resource_slice_count: int = 0
 
 
-class ResourceSliceSpec(Wire):
+class ResourceSliceSpec(Wire, frozen=True, kw_only=True):
     driver: str = ""
     pool: ResourcePool = ResourcePool()
     node_name: str | None = None
@@ -27,7 +27,7 @@ class ResourceSliceSpec(Wire):
     skip_node_operations: tuple[str, ...] = ()
 
 
-class ResourceSlice(Wire):
+class ResourceSlice(Wire, frozen=True, kw_only=True):
     api_version: str = "resource.k8s.io/v1"
     kind: str = "ResourceSlice"
     metadata: ObjectMeta = ObjectMeta()

@@ -6,14 +6,14 @@ from dra.meta import Condition, ObjectMeta
 from dra.wire import Wire
 
 
-class DeviceTaint(Wire):
+class DeviceTaint(Wire, frozen=True, kw_only=True):
     key: str = ""
     value: str = ""
     effect: str = ""
     time_added: str = ""
 
 
-class DeviceToleration(Wire):
+class DeviceToleration(Wire, frozen=True, kw_only=True):
     key: str = ""
     operator: str = ""
     value: str = ""
@@ -21,22 +21,22 @@ class DeviceToleration(Wire):
     toleration_seconds: int | None = None
 
 
-class DeviceTaintSelector(Wire):
+class DeviceTaintSelector(Wire, frozen=True, kw_only=True):
     driver: str | None = None
     pool: str | None = None
     device: str | None = None
 
 
-class DeviceTaintRuleSpec(Wire):
+class DeviceTaintRuleSpec(Wire, frozen=True, kw_only=True):
     device_selector: DeviceTaintSelector | None = None
     taint: DeviceTaint = DeviceTaint()
 
 
-class DeviceTaintRuleStatus(Wire):
+class DeviceTaintRuleStatus(Wire, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class DeviceTaintRule(Wire):
+class DeviceTaintRule(Wire, frozen=True, kw_only=True):
     api_version: str = "resource.k8s.io/v1"
     kind: str = "DeviceTaintRule"
     metadata: ObjectMeta = ObjectMeta()

@@ -22,7 +22,10 @@ Json = Any  # a JSON value: dict, list, str, int, float, bool or None
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """Base of every wire type. Values form trees, so the cycle collector need not look at them."""
+    """Base of every wire type. Values form trees, so the cycle collector need not look at them.
+
+    Each type repeats `frozen=True, kw_only=True`: msgspec inherits the first only, and type checkers neither.
+    """
 
 
 class WireError(ValueError):
