@@ -1,0 +1,156 @@
+"""The programs of the real cluster, built from the pinned modules of e2e/binaries into the cache.
+
+`python -m e2e.build` builds all of them; `program("kubelet")` builds what is missing and returns the path.
+A program is linked into a temporary file and renamed when it is whole, so a build that was killed leaves nothing
+that could be mistaken for a program, and two builds at once wait for each other.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from functools import cache as once
+from pathlib import Path
+
+from e2e.cache import cache, locked, say
+
+BINARIES = Path(__file__).parent / "binaries"
+KUBERNETES_VERSION = "v1.37.1"
+# Without a version at link time clients and nodes report v0.0.0, and version-dependent features misjudge the server.
+VERSION_FLAGS = " ".join(
+    f"-X k8s.io/component-base/version.{key}={value}"
+    for key, value in (("gitVersion", KUBERNETES_VERSION), ("gitMajor", "1"), ("gitMinor", "37"))
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Module:
+    """One go.mod below e2e/binaries, with the programs it pins."""
+
+    name: str
+    programs: dict[str, str]
+    flags: tuple[str, ...] = ()
+
+
+MODULES = (
+    Module(
+        "kubernetes",
+        {
+            "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+            "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+            "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+            "kubectl": "k8s.io/kubernetes/cmd/kubectl",
+            "kubelet": "k8s.io/kubernetes/cmd/kubelet",
+            "dra-test-driver": "k8s.io/kubernetes/test/e2e/dra/test-driver",
+            "sample-device-plugin": "k8s.io/kubernetes/test/images/sample-device-plugin",
+        },
+        ("-ldflags", f"-s -w {VERSION_FLAGS}"),
+    ),
+    Module("etcd", {"etcd": "go.etcd.io/etcd/server/v3"}),
+    Module(
+        "containerd",
+        {
+            "containerd": "github.com/containerd/containerd/v2/cmd/containerd",
+            "containerd-shim-runc-v2": "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+            "ctr": "github.com/containerd/containerd/v2/cmd/ctr",
+        },
+        ("-tags", "no_btrfs,no_devmapper,no_zfs"),
+    ),
+    Module("helm", {"helm": "helm.sh/helm/v3/cmd/helm"}),
+)
+HOME = {name: module for module in MODULES for name in module.programs}
+
+
+class BuildError(RuntimeError):
+    """A program could not be had; the message says which and why."""
+
+
+def program(name: str) -> Path:
+    """Return the path of a built program, building it first if need be."""
+    module = HOME[name]
+    path = folder(module) / name
+    if not path.exists():
+        with locked(f"build-{module.name}"):
+            if not path.exists():
+                link(module, name, path)
+    return path
+
+
+def everything() -> dict[str, Path]:
+    """Build what is missing of all programs."""
+    return {name: program(name) for name in HOME}
+
+
+def missing() -> list[str]:
+    """Name the programs that would have to be built."""
+    return [name for name, module in HOME.items() if not (folder(module) / name).exists()]
+
+
+@once
+def folder(module: Module) -> Path:
+    """Return the module's folder of the cache, which changes with everything that changes its programs."""
+    source = BINARIES / module.name
+    key = hashlib.sha256()
+    for part in (
+        (source / "go.mod").read_bytes(),
+        (source / "go.sum").read_bytes(),
+        " ".join(command(module)).encode(),
+        go_version().encode(),
+    ):
+        key.update(hashlib.sha256(part).digest())
+    return cache() / "bin" / f"{module.name}-{key.hexdigest()[:16]}"
+
+
+def command(module: Module) -> list[str]:
+    return ["go", "build", "-trimpath", "-mod=readonly", "-buildvcs=false", *module.flags]
+
+
+@once
+def go_version() -> str:
+    if shutil.which("go") is None:
+        raise BuildError(
+            "go is not on PATH: the real cluster is built from source and needs Go 1.26 or newer; "
+            "`make test-unit` runs without it"
+        )
+    return subprocess.run(
+        ["go", "env", "GOVERSION", "GOOS", "GOARCH"], check=True, capture_output=True, text=True, env=environment()
+    ).stdout
+
+
+def environment() -> dict[str, str]:
+    # A Go that is too old must say so instead of fetching another one.
+    return os.environ | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+
+
+def link(module: Module, name: str, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    say(f"build: {name} ...")
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{name}-") as scratch:
+        made = Path(scratch) / name
+        done = subprocess.run(
+            [*command(module), "-o", str(made), module.programs[name]],
+            cwd=BINARIES / module.name,
+            env=environment(),
+            check=False,
+        )
+        if done.returncode:
+            raise BuildError(f"go build of {name} ({module.programs[name]}) failed, see above; nothing was kept")
+        made.rename(path)
+    say(f"build: {name} done in {time.monotonic() - begun:.0f} s")
+
+
+def main() -> None:
+    try:
+        for path in everything().values():
+            print(path)
+    except BuildError as error:
+        sys.exit(f"build: {error}")
+
+
+if __name__ == "__main__":
+    main()

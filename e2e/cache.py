@@ -1,0 +1,36 @@
+"""Where build products and runs live: outside the checkout, shared by all checkouts of one user."""
+
+import fcntl
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def cache() -> Path:
+    """Return DRAWBRIDGE_CACHE, or drawbridge/ in the user's XDG cache."""
+    chosen = os.environ.get("DRAWBRIDGE_CACHE")
+    xdg = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    root = Path(chosen) if chosen else xdg / "drawbridge"
+    root.mkdir(parents=True, exist_ok=True)
+    return root.resolve()
+
+
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Hold a lock that ends with this process, however it ends; say so if somebody else holds it."""
+    folder = cache() / "locks"
+    folder.mkdir(exist_ok=True)
+    with (folder / name).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"{name}: another run is at it, waiting for it to finish")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def say(text: str) -> None:
+    """Show progress where it does not disturb output that is piped on."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,57 @@
+"""Pytest fixtures for the real cluster, shared by e2e/ and the `real` and `node` tests of tests/.
+
+One control plane serves a whole session: tests keep to a namespace of their own (`namespace`), give cluster-wide
+objects names of their own, and have them removed afterwards (`created`).
+"""
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from e2e.client import Object
+from e2e.controlplane import ControlPlane
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    """A control plane with the alpha gates on, client limits raised and an audit log."""
+    with ControlPlane(name="tests", audit=True) as running:
+        yield running
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace for one test, named after it."""
+    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[:40].strip("-")
+    count = request.session.stash.setdefault(COUNT, [0])
+    count[0] += 1
+    name = control_plane.namespace(f"{words}-{count[0]}")
+    yield name
+    control_plane.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def created(control_plane: ControlPlane) -> Iterator[Callable[..., list[Object]]]:
+    """Create objects that are removed after the test, last one first."""
+    made: list[Object] = []
+
+    def create(*items: Object) -> list[Object]:
+        made.extend(items)
+        return control_plane.create(*items)
+
+    yield create
+    control_plane.remove(*reversed(made))
+
+
+COUNT = pytest.StashKey[list[int]]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Point at the cluster's logs when a test on it fails."""
+    report = yield
+    running = getattr(item, "funcargs", {}).get("control_plane")
+    if report.failed and running is not None:
+        report.sections.append(("real cluster", running.failure_report()))
+    return report

@@ -1,0 +1,99 @@
+"""Ending what a run left behind: processes by pid file, mounts and control groups by path, then the data.
+
+The same code ends a run that was asked to end and one whose owner was killed, so it is tried with every run.
+A real node lives in its own pid and mount namespaces (box.py): with the first process of the box gone, the kernel
+ends the kubelet, containerd, its shims and all containers, and drops their mounts.
+"""
+
+import fcntl
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+from e2e.cache import say
+from e2e.process import RUN_VARIABLE, send, start_time, wait_gone
+
+DETACHED = "detached"
+KEPT_LOGS = 30
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+def sweep(runs: Path) -> None:
+    """End every run below `runs` whose owner is gone, and forget the logs of all but the newest."""
+    runs.mkdir(parents=True, exist_ok=True)
+    for root in sorted(runs.iterdir()):
+        if (root / "data").exists() and not (root / DETACHED).exists() and not owned(root):
+            say(f"cleaning up after a run that was killed: {root}")
+            end(root)
+    ended = [root for root in sorted(runs.iterdir(), key=lambda r: r.stat().st_mtime) if not (root / "data").exists()]
+    for root in ended[:-KEPT_LOGS]:
+        if not owned(root):
+            shutil.rmtree(root, ignore_errors=True)
+
+
+def owned(root: Path) -> bool:
+    """Tell whether the process that began the run still lives."""
+    with lock_file(root).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def lock_file(root: Path) -> Path:
+    return root / "lock"
+
+
+def end(root: Path) -> None:
+    """End all processes of the run, then remove its mounts, control groups and data."""
+    for number, seconds in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 10.0)):
+        found = processes(root)
+        for pid in found:
+            send(pid, number)
+        stuck = wait_gone(found, seconds)
+    if stuck:
+        raise RuntimeError(f"processes {stuck} of {root} do not end; look at them with ps and end them by hand")
+    unmount(root / "data")
+    remove_control_groups(root.name)
+    shutil.rmtree(root / "data", ignore_errors=True)
+    shutil.rmtree(root / "pids", ignore_errors=True)
+    (root / DETACHED).unlink(missing_ok=True)
+
+
+def processes(root: Path) -> dict[int, str]:
+    """Find the run's living processes, with their start times."""
+    found = {}
+    for file in (root / "pids").glob("*"):
+        pid, _, started = file.read_text().partition(" ")
+        if pid and start_time(int(pid)) == started:
+            found[int(pid)] = started
+    # A starter that was killed between the start and the pid file left only this trace.
+    mark = f"{RUN_VARIABLE}={root}".encode()
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            marked = mark in environ.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if marked and (begun := start_time(pid := int(environ.parent.name))):
+            found[pid] = begun
+    return found
+
+
+def unmount(data: Path) -> None:
+    """Unmount what is mounted below, deepest first (nothing is, when a node's box ended as it should)."""
+    points = (line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
+    for point in sorted((p for p in points if p.startswith(f"{data}/")), reverse=True):
+        subprocess.run(["umount", "--lazy", point], check=True)
+
+
+def remove_control_groups(name: str) -> None:
+    """Remove the empty control groups that a kubelet made for the run, in every hierarchy."""
+    for top in [CGROUPS / name, *CGROUPS.glob(f"*/{name}")]:
+        folders = sorted((f for f in top.rglob("*") if f.is_dir()), reverse=True)
+        for folder in [*folders, top]:
+            try:
+                folder.rmdir()
+            except OSError:  # gone already, or not empty yet: an empty group left behind costs nothing
+                continue

@@ -1,0 +1,117 @@
+"""One supervised process: its command line, its log and its pid file.
+
+The pid file holds pid and start time, because a pid alone may belong to somebody else by the time it is read.
+It is written by the starter right after the start; between the two lies no point where a kill could lose a child
+that matters: leftovers.py also looks for processes by the run's directory in their environment.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+RUN_VARIABLE = "DRAWBRIDGE_RUN"
+GRACE = 10.0
+
+
+class ProcessError(RuntimeError):
+    """A process ended or never got ready; the message holds the end of its log."""
+
+
+class Process:
+    """A program that was started with its output in a log file."""
+
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str | Path],
+        *,
+        root: Path,
+        env: Mapping[str, str] | None = None,
+        enter: Sequence[str] = (),
+    ) -> None:
+        """Start `argv` for the run at `root`; `enter` is a command that leads into namespaces first."""
+        self.name = name
+        self.log = root / "logs" / f"{name}.log"
+        self.entered = bool(enter)
+        with self.log.open("ab") as log:
+            log.write(f"--- {' '.join(map(str, argv))}\n".encode())
+            log.flush()
+            self.child = subprocess.Popen(
+                [*enter, *map(str, argv)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=os.environ | (env or {}) | {RUN_VARIABLE: str(root)},
+                cwd=root,
+                start_new_session=True,
+            )
+        self.pid_file = root / "pids" / name
+        self.pid_file.write_text(f"{self.child.pid} {start_time(self.child.pid)}")
+
+    @property
+    def pid(self) -> int:
+        """The program's own pid as seen from here, past the command that entered the namespaces."""
+        if self.entered:
+            children = Path(f"/proc/{self.child.pid}/task/{self.child.pid}/children").read_text().split()
+            return int(children[0]) if children else self.child.pid
+        return self.child.pid
+
+    @property
+    def alive(self) -> bool:
+        return self.child.poll() is None
+
+    def stop(self, *, hard: bool = False) -> None:
+        """End the process, first politely unless `hard`, and wait until it is gone."""
+        if self.alive:
+            send(self.pid, signal.SIGKILL if hard else signal.SIGTERM)
+            try:
+                self.child.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                send(self.pid, signal.SIGKILL)
+                self.child.wait(GRACE)
+        self.child.wait()
+        self.pid_file.unlink(missing_ok=True)
+
+    def check(self) -> None:
+        """Raise with the end of the log if the process has ended."""
+        if not self.alive:
+            raise ProcessError(f"{self.name} ended with {self.child.returncode}; the end of {self.log}:\n{self.tail()}")
+
+    def tail(self, lines: int = 20) -> str:
+        return tail(self.log, lines)
+
+
+def tail(file: Path, lines: int = 20) -> str:
+    """Return the last lines of a log, however long the log is."""
+    with file.open("rb") as log:
+        log.seek(max(0, file.stat().st_size - 64 * 1024))
+        return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+
+
+def start_time(pid: int) -> str | None:
+    """Return the kernel's start time of a process (clock ticks since boot), None if it is gone or a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in "ZX" else fields[19]
+
+
+def send(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def wait_gone(pids: Mapping[int, str], seconds: float) -> list[int]:
+    """Wait until the processes are gone and return those that are not."""
+    deadline = time.monotonic() + seconds
+    while left := [pid for pid, started in pids.items() if start_time(pid) == started]:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
+    return left

@@ -1,0 +1,59 @@
+"""The directory of one run: its logs, pid files and data, and the lock that tells a live run from a dead one."""
+
+import fcntl
+import os
+import time
+from pathlib import Path
+from typing import IO
+
+from e2e import leftovers
+from e2e.cache import cache
+
+
+class Run:
+    """A run's directory, locked as long as the owner lives.
+
+    The kernel drops the lock when the owner dies, however it dies. A run whose lock is free and that was not handed
+    over on purpose (`detach`) is therefore a leftover, and the next run cleans it up.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Make the directory and take its lock."""
+        runs = folder()
+        leftovers.sweep(runs)
+        self.root = runs / f"{time.strftime('%m%d-%H%M%S')}-{name}-{os.getpid()}"
+        copies = 1
+        while self.root.exists():
+            copies += 1
+            self.root = self.root.with_name(f"{self.root.name}-{copies}")
+        for part in (self.logs, self.pids, self.data):
+            part.mkdir(parents=True)
+        self.lock: IO[str] = leftovers.lock_file(self.root).open("w")
+        fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def pids(self) -> Path:
+        return self.root / "pids"
+
+    @property
+    def data(self) -> Path:
+        return self.root / "data"
+
+    def detach(self) -> None:
+        """Let the processes of this run outlive this process."""
+        (self.root / leftovers.DETACHED).touch()
+        self.lock.close()
+
+    def end(self) -> None:
+        """End what is left of the run and remove its data; the logs stay."""
+        leftovers.end(self.root)
+        self.lock.close()
+
+
+def folder() -> Path:
+    """Return the directory that holds all runs."""
+    return cache() / "runs"
