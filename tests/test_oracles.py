@@ -65,7 +65,11 @@ def test_the_allocator_takes_the_first_free_device(allocate_oracle):
     (result,) = answer["allocations"][0]["devices"]["results"]
     assert result["device"] == "d0"
 
-    used = {**CLAIM, "metadata": {**CLAIM["metadata"], "name": "other"}, "status": {"allocation": answer["allocations"][0]}}
+    used = {
+        **CLAIM,
+        "metadata": {**CLAIM["metadata"], "name": "other"},
+        "status": {"allocation": answer["allocations"][0]},
+    }
     answer = allocate_oracle.ask(**question(allocatedClaims=[used]))
     assert answer["allocations"][0]["devices"]["results"][0]["device"] == "d1"
 
@@ -91,7 +95,10 @@ def test_a_search_that_takes_too_long_ends_as_a_timeout(allocate_oracle):
         "spec": {
             "devices": {
                 "requests": [
-                    {"name": f"r{i}", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 16}}
+                    {
+                        "name": f"r{i}",
+                        "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 16},
+                    }
                     for i in range(2)
                 ]
             }

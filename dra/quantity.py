@@ -1,0 +1,363 @@
+"""Amounts as Kubernetes writes them: `80Gi`, `500m`, `1e3` (k8s.io/apimachinery/pkg/api/resource, `Quantity`).
+
+A quantity is a number, kept exactly as an integer of nano-units in `nano`, and a way to print it. Order, equality and hash
+look at the number alone. Go keeps more, and a little of that can be seen: whether an amount fits the int64 fast path
+decides what CEL's `isInteger` answers, and a text that already looks canonical is printed back verbatim. So that too is
+kept, in `_parts` (mantissa, power of ten, big or not) and `_text`, and follows quantity.go step by step.
+
+Powers of ten beyond `_LARGEST_POWER` are treated as that power: such numbers still parse and print, but compare as equal
+to each other. Go hangs on some of them.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final, Literal, NoReturn, cast
+
+from dra.errors import QuantityError
+
+Format = Literal["DecimalSI", "DecimalExponent", "BinarySI"]
+
+NANO: Final = 10**9
+MAX: Final = 2**63 - 1  # in whole units: where binary suffixes are capped
+_MIN = -(2**63)
+_LARGEST_POWER = 4000
+
+_SHAPE = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[+-]?[0-9]*)").fullmatch
+_DECIMAL = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL_SUFFIX = {power: suffix for suffix, power in _DECIMAL.items()}
+_BINARY_SUFFIX = {power: suffix for suffix, power in _BINARY.items()}
+# How many digits a number may have before a binary suffix to stay on the int64 fast path (float32(exponent)*3/10 in Go).
+_BINARY_DIGITS = {power: 14 - power * 3 // 10 for power in _BINARY.values()}
+_POWERS = tuple(10**power for power in range(64))
+
+
+class Quantity:
+    """An immutable amount. Made by `parse`, `from_int` and `from_nano`, or as the sum or difference of two others."""
+
+    __slots__ = ("_parts", "_text", "format", "nano")
+
+    nano: int
+    format: Format
+    _parts: tuple[int, int, bool]
+    _text: str
+
+    @staticmethod
+    def parse(text: str) -> Quantity:
+        """Read a quantity; the same text gives the same object while it stays in the cache."""
+        return parse(text)
+
+    @classmethod
+    def from_int(cls, value: int, format: Format = "DecimalSI") -> Quantity:  # noqa: A002 - Go's name for it
+        """Whole units, as Go's NewQuantity."""
+        return _make(cls, (value, 0, not _MIN <= value <= MAX), format, "")
+
+    @classmethod
+    def from_nano(cls, nano: int, format: Format = "DecimalSI") -> Quantity:  # noqa: A002 - Go's name for it
+        """Whole billionths of a unit."""
+        value, rest = divmod(nano, NANO)
+        if rest:
+            return _make(cls, (nano, -9, not _MIN <= nano <= MAX), format, "")
+        return cls.from_int(value, format)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a Quantity does not change: {name}")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a Quantity does not change: {name}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _make, (self.__class__, self._parts, self.format, self._text)
+
+    def __copy__(self) -> Quantity:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Quantity:
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Quantity):
+            return self.nano == other.nano
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.nano)
+
+    def __lt__(self, other: Quantity) -> bool:
+        return self.nano < other.nano
+
+    def __le__(self, other: Quantity) -> bool:
+        return self.nano <= other.nano
+
+    def __gt__(self, other: Quantity) -> bool:
+        return self.nano > other.nano
+
+    def __ge__(self, other: Quantity) -> bool:
+        return self.nano >= other.nano
+
+    def __bool__(self) -> bool:
+        return self.nano != 0
+
+    def __add__(self, other: Quantity) -> Quantity:
+        """The sum, in the format of the left side unless that is zero."""
+        return _make(self.__class__, _add(self._parts, other._parts), (self if self.nano else other).format, "")
+
+    def __sub__(self, other: Quantity) -> Quantity:
+        """The difference, in the format of the left side unless that is zero."""
+        mantissa, scale, big = other._parts
+        return _make(
+            self.__class__, _add(self._parts, (-mantissa, scale, big)), (self if self.nano else other).format, ""
+        )
+
+    def __str__(self) -> str:
+        return self._text or _canonical(self.nano, self.format)
+
+    def __repr__(self) -> str:
+        return f"Quantity({str(self)!r})"
+
+    def value(self) -> int:
+        """Whole units as Go's Value(): rounded away from zero, garbage (as in Go) beyond 64 bits."""
+        return _scaled(self._parts, 0)
+
+    def milli(self) -> int:
+        """Thousandths as Go's MilliValue(), with the same garbage beyond about 9.2e15 units."""
+        return _scaled(self._parts, -3)
+
+    def as_int(self) -> int | None:
+        """Go's AsInt64: the number if Go's representation of it is a plain integer, which `1.0` and `7Ei` are not."""
+        mantissa, scale, big = self._parts
+        if big or scale < 0:
+            return None
+        return _times(mantissa, scale)
+
+    def as_float(self) -> float:
+        """Go's AsApproximateFloat64, with its rounding."""
+        mantissa, scale, _ = self._parts
+        try:
+            base = float(mantissa)
+        except OverflowError:
+            base = float("inf") if mantissa > 0 else float("-inf")
+        return base if scale == 0 else base * _pow10(scale)
+
+
+def identical(left: Quantity, right: Quantity) -> bool:
+    """Whether Go's `==` on two parsed quantities holds: equal in representation, not just in number."""
+    return left is right or (
+        not left._parts[2] and left._parts == right._parts and left.format == right.format and left._text == right._text
+    )
+
+
+@lru_cache(maxsize=16384)
+def parse(text: str) -> Quantity:
+    """Read a quantity as Go's ParseQuantity does."""
+    return parse_uncached(text)
+
+
+def parse_uncached(text: str) -> Quantity:
+    """Read a quantity and remember nothing; `parse` is what callers want."""
+    shape = _SHAPE(text)
+    if shape is None or not text:
+        raise _wrong(text, "a number with an optional suffix is expected")
+    sign, whole, fraction, suffix = shape.groups("")
+    whole = whole or "0"
+    power = _DECIMAL.get(suffix)
+    if power is not None:
+        if text == "0":
+            return _make(Quantity, (0, 0, False), "DecimalSI", "0")
+        return _decimal(text, sign, whole, fraction, power, "DecimalSI")
+    power = _BINARY.get(suffix)
+    if power is not None:
+        return _binary(text, sign, whole, fraction, power)
+    return _decimal(text, sign, whole, fraction, _exponent(text, suffix), "DecimalExponent")
+
+
+def _make(cls: type[Quantity], parts: tuple[int, int, bool], format_: Format, text: str) -> Quantity:
+    quantity = object.__new__(cls)
+    mantissa, scale, _ = parts
+    power = scale + 9
+    _set_nano(
+        quantity,
+        mantissa * _POWERS[power]
+        if 0 <= power < 64
+        else mantissa * _ten(power)
+        if power >= 0
+        else mantissa // _ten(-power),
+    )
+    _set_format(quantity, format_)
+    _set_parts(quantity, parts)
+    _set_text(quantity, text)
+    return quantity
+
+
+# The members' own setters: the class itself refuses assignment.
+_set_nano = Quantity.nano.__set__  # type: ignore[attr-defined]  # a slot is a descriptor, which mypy does not know
+_set_format = Quantity.format.__set__  # type: ignore[attr-defined]  # as above
+_set_parts = Quantity._parts.__set__  # type: ignore[attr-defined]  # as above
+_set_text = Quantity._text.__set__  # type: ignore[attr-defined]  # as above
+
+
+def _ten(power: int) -> int:
+    return int(10 ** min(power, _LARGEST_POWER))
+
+
+def _wrong(text: str, why: str) -> QuantityError:
+    shown = text if len(text) <= 40 else text[:40] + "…"
+    return QuantityError(f"{shown!r} is no quantity: {why}; write it like 1, 500m, 80Gi or 1e3")
+
+
+def _integer(text: str, digits: str) -> int:
+    try:
+        return int(digits)
+    except ValueError:  # Python refuses to read more than 4,300 digits
+        raise _wrong(text, "too many digits") from None
+
+
+def _exponent(text: str, suffix: str) -> int:
+    if len(suffix) < 2 or suffix[0] not in "eE" or not suffix[1:].lstrip("+-").isdigit():
+        raise _wrong(text, f"{suffix!r} is no suffix")
+    exponent = _integer(text, suffix[1:])
+    if not _MIN <= exponent <= MAX:
+        raise _wrong(text, f"{suffix!r} is no suffix")
+    return (exponent + 2**31) % 2**32 - 2**31  # Go keeps the low 32 bits
+
+
+def _decimal(text: str, sign: str, whole: str, fraction: str, power: int, format_: Format) -> Quantity:
+    scale = power - len(fraction)
+    digits = whole + fraction
+    if scale >= -9 and len(digits) <= 18:
+        value = int(digits)
+        # What looks canonical is printed back as it was written.
+        as_written = scale % 3 == 0 and digits[0] != "0" and digits[-3:] != "000"
+        return _make(Quantity, (-value if sign == "-" else value, scale, False), format_, text if as_written else "")
+    mantissa = _written(text, whole, fraction)
+    if mantissa and scale != -9:
+        mantissa, scale = _to_nano(mantissa, scale), -9
+    return _make(Quantity, (-mantissa if sign == "-" else mantissa, scale, True), format_, "")
+
+
+def _binary(text: str, sign: str, whole: str, fraction: str, power: int) -> Quantity:
+    if not fraction and len(whole) <= _BINARY_DIGITS[power]:
+        number = int(whole)
+        value = number << power
+        as_written = number & 7 != 0
+        return _make(Quantity, (-value if sign == "-" else value, 0, False), "BinarySI", text if as_written else "")
+    mantissa, scale = _written(text, whole, fraction) << power, -len(fraction)
+    if mantissa:
+        mantissa, scale = _to_nano(mantissa, scale), -9
+    if mantissa > MAX * NANO:
+        mantissa, scale = MAX, 0
+    format_: Format = "DecimalSI" if scale == -9 and 0 < mantissa < NANO else "BinarySI"
+    return _make(Quantity, (-mantissa if sign == "-" else mantissa, scale, True), format_, "")
+
+
+def _written(text: str, whole: str, fraction: str) -> int:
+    # Go accepts "+", "." and the like as zero, but only where a number fits the fast path.
+    if whole == "0" and not fraction and "0" not in text:
+        raise _wrong(text, "there is no digit")
+    return _integer(text, whole + fraction)
+
+
+def _to_nano(mantissa: int, scale: int) -> int:
+    """Rescale to billionths, rounding up: who asks for almost nothing gets the smallest amount there is."""
+    power = scale + 9
+    if power >= 0:
+        return mantissa * _ten(power)
+    return -(-mantissa // _ten(-power))
+
+
+def _add(left: tuple[int, int, bool], right: tuple[int, int, bool]) -> tuple[int, int, bool]:
+    if not left[2] and not right[2]:
+        exact = _add_int64(left, right)
+        if exact is not None:
+            return exact
+    scale = min(left[1], right[1])
+    return left[0] * _ten(left[1] - scale) + right[0] * _ten(right[1] - scale), scale, True
+
+
+def _add_int64(left: tuple[int, int, bool], right: tuple[int, int, bool]) -> tuple[int, int, bool] | None:
+    if right[0] == 0:
+        return left
+    if left[0] == 0:
+        return right
+    scale = min(left[1], right[1])
+    first, second = _times(left[0], left[1] - scale), _times(right[0], right[1] - scale)
+    if first is None or second is None or not _MIN <= first + second <= MAX:
+        return None
+    return first + second, scale, False
+
+
+def _times(value: int, power: int) -> int | None:
+    """`value * 10**power` if that is an int64."""
+    if value == 0 or power == 0:
+        return value
+    if power > 18:
+        return None
+    product = value * _POWERS[power]
+    return product if _MIN <= product <= MAX else None
+
+
+def _scaled(parts: tuple[int, int, bool], scale: int) -> int:
+    mantissa, own, big = parts
+    if not big:
+        if own < scale:
+            magnitude = -(-abs(mantissa) // _ten(scale - own))
+            return magnitude if mantissa > 0 else -magnitude
+        return _times(mantissa, own - scale) or 0
+    # Go's scaledValue, overflow included.
+    difference = scale - own
+    if difference <= 0:
+        factor = _POWERS[-difference] if difference > -19 else _MIN
+        return _wrap(_low64(mantissa) * factor)
+    if mantissa < MAX and difference < 19:
+        divisor = _POWERS[difference]
+        number = _low64(mantissa)
+        quotient = abs(number) // divisor
+        return (quotient if number >= 0 else -quotient) + (number % divisor != 0)
+    quotient, rest = divmod(mantissa, _ten(difference))
+    return _wrap(_low64(quotient) + (rest != 0))
+
+
+def _low64(value: int) -> int:
+    low = _wrap(abs(value) & (2**64 - 1))
+    return low if value >= 0 else _wrap(-low)
+
+
+def _wrap(value: int) -> int:
+    return (value + 2**63) % 2**64 - 2**63
+
+
+def _pow10(power: int) -> float:
+    """Go's math.Pow10: correctly rounded, zero and infinity beyond the range of a float."""
+    return 0.0 if power < -323 else float("inf") if power > 308 else float(f"1e{power}")
+
+
+def _canonical(nano: int, format_: Format) -> str:
+    if nano == 0:
+        return "0"
+    if format_ == "BinarySI" and nano % NANO == 0 and abs(nano) >= 1024 * NANO:
+        number, power = _without_factors(nano // NANO, 1024)
+        return str(number) + _BINARY_SUFFIX.get(power * 10, "")
+    number, power = _without_factors(nano, 10)
+    power -= 9
+    number *= _POWERS[power % 3]
+    power -= power % 3
+    if format_ == "DecimalExponent":
+        return str(number) + (f"e{power}" if power else "")
+    # Beyond exa there is no suffix, and Go then prints none.
+    return str(number) + _DECIMAL_SUFFIX.get(power, "")
+
+
+def _without_factors(number: int, factor: int) -> tuple[int, int]:
+    times = 0
+    quotient, rest = divmod(number, factor)
+    while not rest:
+        number, times = quotient, times + 1
+        quotient, rest = divmod(number, factor)
+    return number, times
+
+
+def from_json(value: str | float) -> Quantity:
+    """Read a quantity as it may stand in JSON: a text with blanks around it, or a bare number."""
+    return parse(value.strip(" \t\n\v\f\r\x85\xa0") if isinstance(value, str) else repr(cast("float", value)))

@@ -1,0 +1,116 @@
+"""Semantic versions as DRA reads them (github.com/blang/semver/v4, k8s.io/apiserver/pkg/cel/library/semverlib.go).
+
+Order and equality ignore build metadata, as CEL does. Where Kubernetes compares versions as strings instead
+(matchAttribute), compare `str()`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache, total_ordering
+
+from dra.errors import SemverError
+
+_LARGEST = 2**64 - 1
+_SHAPE = re.compile(
+    r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
+    r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
+    r"(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
+).fullmatch
+_DIGITS = frozenset("0123456789")
+
+# A release sorts after all its prereleases; numbers sort before words.
+_Key = tuple[int, int, int, bool, tuple[tuple[int, int, str], ...]]
+
+
+@total_ordering
+class Version:
+    """An immutable semantic version 2.0.0."""
+
+    __slots__ = ("_key", "_text")
+
+    def __init__(self, key: _Key, text: str) -> None:
+        self._key = key
+        self._text = text
+
+    @staticmethod
+    def parse(text: str) -> Version:
+        """Read a strict `major.minor.patch[-prerelease][+build]`."""
+        return parse(text)
+
+    @staticmethod
+    def parse_tolerant(text: str) -> Version:
+        """Read also `v1.2` and `01.2.3`, as CEL's `semver(text, true)` does."""
+        return parse(_normalized(text))
+
+    @property
+    def major(self) -> int:
+        return self._key[0]
+
+    @property
+    def minor(self) -> int:
+        return self._key[1]
+
+    @property
+    def patch(self) -> int:
+        return self._key[2]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Version):
+            return self._key == other._key
+        return NotImplemented
+
+    def __lt__(self, other: Version) -> bool:
+        return self._key < other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Version({self._text!r})"
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str) -> Version:
+    """Read a strict semantic version."""
+    shape = _SHAPE(text)
+    if shape is None:
+        raise _wrong(text, "major.minor.patch is expected, without a leading v or leading zeros")
+    major, minor, patch, prerelease, _ = shape.groups()
+    parts = tuple(_part(text, part) for part in prerelease.split(".")) if prerelease else ()
+    return Version((_number(text, major), _number(text, minor), _number(text, patch), not parts, parts), text)
+
+
+def _part(text: str, part: str) -> tuple[int, int, str]:
+    if not _DIGITS.issuperset(part):
+        return 1, 0, part
+    if len(part) > 1 and part[0] == "0":
+        raise _wrong(text, f"the prerelease number {part} has a leading zero")
+    return 0, _number(text, part), ""
+
+
+def _number(text: str, digits: str) -> int:
+    if len(digits) > 20 or int(digits) > _LARGEST:
+        raise _wrong(text, f"{digits[:25]} is too large")
+    return int(digits)
+
+
+def _wrong(text: str, why: str) -> SemverError:
+    shown = text if len(text) <= 64 else text[:64] + "…"
+    return SemverError(f"{shown!r} is no semantic version 2.0.0: {why}; write it like 1.2.3 or 1.2.3-rc.1")
+
+
+def _normalized(text: str) -> str:
+    parts = text.removeprefix("v").split(".", 2)
+    parts = [_without_zeros(part) if len(part) > 1 else part for part in parts]
+    if len(parts) < 3 and ("+" in parts[-1] or "-" in parts[-1]):
+        raise _wrong(text, "a short version cannot have a prerelease or build part")
+    return ".".join(parts + ["0"] * (3 - len(parts)))
+
+
+def _without_zeros(part: str) -> str:
+    part = part.lstrip("0")
+    return part if part and part[0] in _DIGITS else "0" + part
