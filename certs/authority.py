@@ -1,0 +1,153 @@
+"""An authority of our own and the serving certificates it signs: ECDSA P-256, PEM in and out.
+
+No clock and no files: `now` is an argument, keys and certificates are values. What to make when is `certs.rotation`'s
+business, where they are kept is `certs.store`'s. Key usages follow what kube-apiserver's webhook client verifies.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, NamedTuple
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# A peer whose clock is behind ours must still believe a certificate made just now.
+SKEW = dt.timedelta(minutes=5)
+
+
+class Pair(NamedTuple):
+    """A certificate and its private key, as PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+class Span(NamedTuple):
+    """When a certificate is valid."""
+
+    start: dt.datetime
+    end: dt.datetime
+
+    def part(self, fraction: float) -> dt.datetime:
+        """The instant at which this fraction of the life is over."""
+        return self.start + (self.end - self.start) * fraction
+
+
+def authority(name: str, *, now: dt.datetime, life: dt.timedelta) -> Pair:
+    """Make a self-signed authority that may sign serving certificates and nothing else."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name} {now:%Y-%m-%dT%H:%M:%SZ}")])
+    builder = (
+        _builder(subject, subject, key.public_key(), now=now, life=life)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs=True), critical=True)
+    )
+    return _pair(builder.sign(key, hashes.SHA256()), key)
+
+
+def leaf(issuer: Pair, names: Sequence[str], *, now: dt.datetime, life: dt.timedelta) -> Pair:
+    """Sign a serving certificate for DNS names and IP addresses. It never outlives its authority."""
+    signer = x509.load_pem_x509_certificate(issuer.certificate)
+    signing_key = serialization.load_pem_private_key(issuer.key, password=None)
+    if not isinstance(signing_key, ec.EllipticCurvePrivateKey):
+        raise ValueError("the authority's key is not ECDSA: delete the Secret and let drawbridge make a new one")  # noqa: TRY004  bad data, not a bad call
+    key = ec.generate_private_key(ec.SECP256R1())
+    life = min(life, signer.not_valid_after_utc - now)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
+    builder = (
+        _builder(subject, signer.subject, key.public_key(), now=now, life=life)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_san(name) for name in names]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key()),
+            critical=False,
+        )
+    )
+    return _pair(builder.sign(signing_key, hashes.SHA256()), key)
+
+
+def span(certificate: bytes) -> Span:
+    """Read when a certificate is valid; the skew it was back-dated by is not part of its life."""
+    parsed = x509.load_pem_x509_certificate(certificate)
+    return Span(parsed.not_valid_before_utc + SKEW, parsed.not_valid_after_utc)
+
+
+def names(certificate: bytes) -> frozenset[str]:
+    """Read the DNS names and addresses a serving certificate is for."""
+    parsed = x509.load_pem_x509_certificate(certificate)
+    try:
+        san = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return frozenset()
+    return frozenset(san.get_values_for_type(x509.DNSName)) | {str(a) for a in san.get_values_for_type(x509.IPAddress)}
+
+
+def signed_by(certificate: bytes, issuer: bytes) -> bool:
+    """Say whether an authority signed a certificate."""
+    child, parent = x509.load_pem_x509_certificate(certificate), x509.load_pem_x509_certificate(issuer)
+    try:
+        child.verify_directly_issued_by(parent)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def matches(pair: Pair) -> bool:
+    """Say whether key and certificate belong together; a Secret edited by hand may hold two halves."""
+    key = serialization.load_pem_private_key(pair.key, password=None)
+    mine = key.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    theirs = x509.load_pem_x509_certificate(pair.certificate).public_key()
+    return mine == theirs.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, now: dt.datetime, life: dt.timedelta
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - SKEW)
+        .not_valid_after(now + life)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _san(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
+    return Pair(
+        certificate.public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+    )

@@ -1,0 +1,114 @@
+"""When to make, introduce, switch and retire certificates. Pure: a view of what exists goes in, one step comes out.
+
+Theory of operation
+-------------------
+A webhook is trusted through a *bundle* (`caBundle` in the webhook configurations) and proves itself with a *leaf*. The two
+live in different places and change at different moments, so at every moment each leaf that some replica may still
+serve must be signed by an authority that each API server may already trust. Hence an authority is replaced in three
+steps, with a pause between them that is longer than it takes every party to notice:
+
+    STEADY ──introduce──▶ INTRODUCED ──switch──▶ SWITCHED ──retire──▶ STEADY
+    one authority          two are trusted,       two are trusted,
+                           the old one signs      the new one signs
+
+The phase is not stored: it is what the Secret holds. `next` there means INTRODUCED, `previous` means SWITCHED, neither
+means STEADY, no authority means EMPTY. So a replica killed between any two writes leaves a state the next one reads
+correctly, and two replicas that step at once collide on the resourceVersion, where one loses and looks again.
+
+The leaf is renewed in every phase on its own clock, at two thirds of its life; renewal is polled, because a paused
+container misses timers. What is broken or expired is not rotated but remade: with no sound authority there is no
+overlap left to keep.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from enum import Enum, StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from certs.authority import Span
+
+RENEW_AT = 2 / 3
+
+
+class Phase(StrEnum):
+    EMPTY = "empty"
+    STEADY = "steady"
+    INTRODUCED = "introduced"
+    SWITCHED = "switched"
+
+
+class Step(Enum):
+    """One change to the Secret."""
+
+    REMAKE = "make a new authority and a leaf, and trust nothing else"
+    SIGN = "sign a new leaf with the authority that signs now"
+    INTRODUCE = "make the next authority and trust both"
+    SWITCH = "sign a leaf with the next authority and keep trusting the old one"
+    RETIRE = "stop trusting the old authority"
+
+
+class Policy(NamedTuple):
+    """How long things live. `pause` must exceed the time in which every replica and API server notices a change."""
+
+    authority_life: dt.timedelta = dt.timedelta(days=365 * 2)
+    leaf_life: dt.timedelta = dt.timedelta(days=90)
+    pause: dt.timedelta = dt.timedelta(minutes=10)
+
+
+class View(NamedTuple):
+    """What exists, as far as a decision needs it."""
+
+    phase: Phase
+    authority: Span | None = None
+    leaf: Span | None = None
+    # The leaf is signed by the authority that signs now, fits its key, and names every name we serve under.
+    leaf_sound: bool = False
+    # When the Secret last changed phase.
+    since: dt.datetime | None = None
+    # Every webhook configuration carries the whole bundle.
+    bundle_everywhere: bool = False
+
+
+def step(view: View, *, now: dt.datetime, policy: Policy) -> Step | None:
+    """Say the one thing to do now, or None."""
+    if view.authority is None or not view.authority.start <= now + policy.pause or view.authority.end <= now:
+        return Step.REMAKE
+    if view.leaf is None or not view.leaf_sound or view.leaf.part(RENEW_AT) <= now:
+        return Step.SIGN
+    next_step, due = TABLE[view.phase]
+    return next_step if due(view, now, policy) else None
+
+
+def _aged(view: View, now: dt.datetime, policy: Policy) -> bool:
+    del policy
+    return view.authority is not None and view.authority.part(RENEW_AT) <= now
+
+
+def _settled(view: View, now: dt.datetime, policy: Policy) -> bool:
+    return view.bundle_everywhere and (view.since is None or view.since + policy.pause <= now)
+
+
+def _always(view: View, now: dt.datetime, policy: Policy) -> bool:
+    del view, now, policy
+    return True
+
+
+# phase: (the step that leaves it, when it is due)
+TABLE: dict[Phase, tuple[Step, Callable[[View, dt.datetime, Policy], bool]]] = {
+    Phase.EMPTY: (Step.REMAKE, _always),
+    Phase.STEADY: (Step.INTRODUCE, _aged),
+    Phase.INTRODUCED: (Step.SWITCH, _settled),
+    Phase.SWITCHED: (Step.RETIRE, _settled),
+}
+
+# step: the phase it leads to (SIGN stays where it is)
+LEADS_TO = {
+    Step.REMAKE: Phase.STEADY,
+    Step.INTRODUCE: Phase.INTRODUCED,
+    Step.SWITCH: Phase.SWITCHED,
+    Step.RETIRE: Phase.STEADY,
+}

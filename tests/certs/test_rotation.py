@@ -1,0 +1,72 @@
+import datetime as dt
+
+import pytest
+
+from certs.authority import Span
+from certs.rotation import LEADS_TO, TABLE, Phase, Policy, Step, View, step
+
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+DAY = dt.timedelta(days=1)
+POLICY = Policy(authority_life=300 * DAY, leaf_life=90 * DAY, pause=dt.timedelta(minutes=10))
+FRESH = View(
+    Phase.STEADY,
+    Span(NOW, NOW + 300 * DAY),
+    Span(NOW, NOW + 90 * DAY),
+    leaf_sound=True,
+    since=NOW,
+    bundle_everywhere=True,
+)
+
+
+def at(days, view=FRESH, **changes):
+    return step(view._replace(**changes), now=NOW + days * DAY, policy=POLICY)
+
+
+def test_nothing_there_means_make_everything():
+    assert step(View(Phase.EMPTY), now=NOW, policy=POLICY) is Step.REMAKE
+
+
+def test_a_fresh_pair_is_left_alone():
+    assert at(0) is None
+    assert at(59.9) is None
+
+
+def test_a_leaf_is_renewed_at_two_thirds_of_its_life():
+    assert at(60.01) is Step.SIGN
+
+
+@pytest.mark.parametrize("phase", [Phase.STEADY, Phase.INTRODUCED, Phase.SWITCHED])
+def test_a_leaf_that_is_missing_or_unsound_is_signed_in_every_phase(phase):
+    assert at(0, phase=phase, leaf=None) is Step.SIGN
+    assert at(0, phase=phase, leaf_sound=False) is Step.SIGN
+
+
+def test_an_authority_past_two_thirds_is_succeeded_not_replaced():
+    leaf = Span(NOW + 199 * DAY, NOW + 289 * DAY)
+    assert at(199, leaf=leaf) is None
+    assert at(200.01, leaf=leaf) is Step.INTRODUCE
+
+
+@pytest.mark.parametrize(("phase", "due"), [(Phase.INTRODUCED, Step.SWITCH), (Phase.SWITCHED, Step.RETIRE)])
+def test_a_phase_lasts_until_everybody_can_have_noticed(phase, due):
+    view = FRESH._replace(phase=phase, since=NOW)
+    assert step(view, now=NOW + dt.timedelta(minutes=9), policy=POLICY) is None
+    assert step(view, now=NOW + dt.timedelta(minutes=10), policy=POLICY) is due
+    assert step(view._replace(bundle_everywhere=False), now=NOW + DAY, policy=POLICY) is None
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_an_expired_authority_is_remade_whatever_the_phase(phase):
+    assert at(300, phase=phase) is Step.REMAKE
+
+
+def test_an_authority_from_the_future_is_remade_beyond_the_pause():
+    late = Span(NOW + dt.timedelta(minutes=9), NOW + 300 * DAY)
+    assert at(0, authority=late) is None
+    assert at(0, authority=Span(NOW + DAY, NOW + 300 * DAY)) is Step.REMAKE
+
+
+def test_the_table_covers_every_phase_and_every_step_leads_somewhere():
+    assert set(TABLE) == set(Phase)
+    assert set(LEADS_TO) == set(Step) - {Step.SIGN}
+    assert {LEADS_TO[leaving] for leaving, _ in TABLE.values()} == set(Phase) - {Phase.EMPTY}

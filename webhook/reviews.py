@@ -1,0 +1,186 @@
+"""AdmissionReview v1, decoded and encoded: bytes in, values out, and back.
+
+What it is not: it decides nothing. A review that is no review is a `ReviewError` with the HTTP status that says whose
+fault it is; an object inside a sound review is handed on as raw JSON, because a pod is never re-serialised
+(docs/architecture.md, "Patches, not objects"). Mirrors k8s.io/api/admission/v1 and what
+apiserver/pkg/admission/plugin/webhook/request checks on the way back.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dra import wire
+from dra.wire import Json, Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+API_VERSION = "admission.k8s.io/v1"
+KIND = "AdmissionReview"
+
+# API server and kubectl cut warnings beyond these (apiserver/pkg/warning, net/http headers): we cut first, at a word.
+MAX_WARNING = 250
+MAX_WARNINGS = 5
+
+_NULL = msgspec.Raw(b"null")
+
+
+class ReviewError(ValueError):
+    """Bytes that are no AdmissionReview we can answer. `status` is the HTTP status to answer with."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class GroupVersionKind(Wire, frozen=True, kw_only=True):
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class GroupVersionResource(Wire, frozen=True, kw_only=True):
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+
+
+class UserInfo(Wire, frozen=True, kw_only=True):
+    username: str = ""
+
+
+class Request(Wire, frozen=True, kw_only=True):
+    """What the API server asks about. Objects stay raw until somebody needs them."""
+
+    uid: str = ""
+    kind: GroupVersionKind = GroupVersionKind()
+    resource: GroupVersionResource = GroupVersionResource()
+    sub_resource: str = ""
+    name: str = ""
+    namespace: str = ""
+    operation: str = ""
+    dry_run: bool | None = None
+    user_info: UserInfo = UserInfo()
+    object: msgspec.Raw = _NULL
+    old_object: msgspec.Raw = _NULL
+
+
+class Review(Wire, frozen=True, kw_only=True):
+    api_version: str = ""
+    kind: str = ""
+    request: Request | None = None
+
+
+class Status(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """The part of metav1.Status that a refused user gets to read."""
+
+    code: int = 403
+    reason: str = "Forbidden"
+    message: str = ""
+
+
+class Response(Wire, frozen=True, kw_only=True, omit_defaults=True):
+    uid: str
+    allowed: bool
+    patch_type: str | None = None
+    patch: str | None = None
+    status: Status | None = None
+    warnings: tuple[str, ...] = ()
+    audit_annotations: dict[str, str] = {}
+
+
+class _Answer(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    response: Response
+    api_version: str = API_VERSION
+    kind: str = KIND
+
+
+_review = msgspec.json.Decoder(Review)
+_encoder = msgspec.json.Encoder()
+
+
+def decode(body: bytes) -> Request:
+    """Read one AdmissionReview; raise ReviewError where there is nothing to answer to."""
+    try:
+        review = _review.decode(body)
+    except msgspec.ValidationError as error:
+        raise ReviewError(400, f"this is no {KIND}: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ReviewError(400, f"the body is not JSON: {error}") from error
+    except RecursionError as error:
+        raise ReviewError(400, "the body is nested deeper than any Kubernetes object") from error
+    return _request(review)
+
+
+def _request(review: Review) -> Request:
+    if review.kind != KIND or not review.api_version.startswith("admission.k8s.io/"):
+        raise ReviewError(400, f"expected {API_VERSION} {KIND}, got {review.api_version or '?'} {review.kind or '?'}")
+    if review.api_version != API_VERSION:
+        raise ReviewError(
+            400,
+            f"{review.api_version} is not spoken here: set admissionReviewVersions: [v1] in the webhook configuration",
+        )
+    if review.request is None or not review.request.uid:
+        raise ReviewError(400, f"the {KIND} has no request.uid, so there is nothing to answer to")
+    return review.request
+
+
+def read(raw: msgspec.Raw) -> dict[str, Json]:
+    """Read the object of a review as plain JSON; raise WireError where it is no object."""
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise wire.WireError(f"not readable: {error}", "/request/object") from error
+    if not isinstance(value, dict):
+        raise wire.WireError(f"expected an object, got {type(value).__name__}", "/request/object")
+    return value
+
+
+def allow(
+    uid: str, *, operations: Sequence[Json] = (), warnings: Sequence[str] = (), audit: dict[str, str] | None = None
+) -> bytes:
+    """Answer yes, with a JSON Patch if there is something to change."""
+    patch = b64encode(_encoder.encode(operations)).decode("ascii") if operations else None
+    return _encode(
+        Response(
+            uid=uid,
+            allowed=True,
+            patch_type="JSONPatch" if patch else None,
+            patch=patch,
+            warnings=shorten(warnings),
+            audit_annotations=audit or {},
+        )
+    )
+
+
+def deny(uid: str, status: Status, *, warnings: Sequence[str] = (), audit: dict[str, str] | None = None) -> bytes:
+    """Answer no, with what, where and what to do."""
+    return _encode(
+        Response(uid=uid, allowed=False, status=status, warnings=shorten(warnings), audit_annotations=audit or {})
+    )
+
+
+def shorten(warnings: Sequence[str]) -> tuple[str, ...]:
+    """Keep at most a few short warnings, each once, and say how many were left out."""
+    distinct = list(dict.fromkeys(_one_line(text) for text in warnings))
+    if len(distinct) <= MAX_WARNINGS:
+        return tuple(distinct)
+    kept = distinct[: MAX_WARNINGS - 1]
+    return (*kept, f"drawbridge: {len(distinct) - len(kept)} more; see `drawbridge translate -f` for all of them")
+
+
+def _one_line(text: str) -> str:
+    # A Warning is an HTTP header: control characters would make the API server drop it.
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    if len(line.encode()) <= MAX_WARNING:
+        return line
+    cut = line.encode()[: MAX_WARNING - 3].decode(errors="ignore")
+    return cut.rsplit(" ", 1)[0] + "…"
+
+
+def _encode(response: Response) -> bytes:
+    return _encoder.encode(_Answer(response=response))
