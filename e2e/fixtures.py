@@ -11,6 +11,7 @@ import pytest
 
 from e2e.client import Object
 from e2e.controlplane import ControlPlane
+from e2e.node import TEST_DRIVER, Node
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +19,14 @@ def control_plane() -> Iterator[ControlPlane]:
     """A control plane with the alpha gates on, client limits raised and an audit log."""
     with ControlPlane(name="tests", audit=True) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def node_cluster(control_plane: ControlPlane) -> Node:
+    """The one real node of the session's control plane, with Kubernetes' DRA test driver and four devices on it."""
+    node = Node(control_plane).start()
+    node.driver(TEST_DRIVER, devices=4)
+    return node
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from e2e.process import RUN_VARIABLE, send, start_time, wait_gone
 
 DETACHED = "detached"
 KEPT_LOGS = 30
+END_SECONDS = 15.0
 CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -47,16 +48,17 @@ def lock_file(root: Path) -> Path:
 
 
 def end(root: Path) -> None:
-    """End all processes of the run, then remove its mounts, control groups and data."""
-    for number, seconds in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 10.0)):
-        found = processes(root)
-        for pid in found:
-            send(pid, number)
-        stuck = wait_gone(found, seconds)
-    if stuck:
+    """End all processes of the run, then remove its mounts, control groups and data.
+
+    The end is hard: nobody needs what these processes would still write.
+    """
+    found = processes(root)
+    for pid in found:
+        send(pid, signal.SIGKILL)
+    if stuck := wait_gone(found, END_SECONDS):
         raise RuntimeError(f"processes {stuck} of {root} do not end; look at them with ps and end them by hand")
     unmount(root / "data")
-    remove_control_groups(root.name)
+    remove_control_groups(root / "data")
     shutil.rmtree(root / "data", ignore_errors=True)
     shutil.rmtree(root / "pids", ignore_errors=True)
     (root / DETACHED).unlink(missing_ok=True)
@@ -88,12 +90,9 @@ def unmount(data: Path) -> None:
         subprocess.run(["umount", "--lazy", point], check=True)
 
 
-def remove_control_groups(name: str) -> None:
-    """Remove the empty control groups that a kubelet made for the run, in every hierarchy."""
-    for top in [CGROUPS / name, *CGROUPS.glob(f"*/{name}")]:
-        folders = sorted((f for f in top.rglob("*") if f.is_dir()), reverse=True)
-        for folder in [*folders, top]:
-            try:
-                folder.rmdir()
-            except OSError:  # gone already, or not empty yet: an empty group left behind costs nothing
-                continue
+def remove_control_groups(data: Path) -> None:
+    """Remove the control groups of containers that ended with their node, in every hierarchy."""
+    for container in (data / "node/containerd-state/io.containerd.runtime.v2.task/k8s.io").glob("*"):
+        for group in [CGROUPS / "k8s.io" / container.name, *CGROUPS.glob(f"*/k8s.io/{container.name}")]:
+            if group.exists():
+                group.rmdir()
