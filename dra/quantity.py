@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Final, Literal, NoReturn, cast
+from typing import Final, Literal, NoReturn
 
 from dra.errors import QuantityError
 
@@ -24,13 +24,14 @@ MAX: Final = 2**63 - 1  # in whole units: where binary suffixes are capped
 _MIN = -(2**63)
 _LARGEST_POWER = 4000
 
-_SHAPE = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[+-]?[0-9]*)").fullmatch
+_SHAPE = re.compile(r"([+-]?)(0*)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[+-]?[0-9]*)").fullmatch
 _DECIMAL = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_SUFFIX = {power: suffix for suffix, power in _DECIMAL.items()}
 _BINARY_SUFFIX = {power: suffix for suffix, power in _BINARY.items()}
 # How many digits a number may have before a binary suffix to stay on the int64 fast path (float32(exponent)*3/10 in Go).
 _BINARY_DIGITS = {power: 14 - power * 3 // 10 for power in _BINARY.values()}
+_WRAPPING_POWERS = (1, 2, 3, 6, 9)  # overflow shows as zero for all others in Go
 _POWERS = tuple(10**power for power in range(64))
 
 
@@ -112,10 +113,15 @@ class Quantity:
         )
 
     def __str__(self) -> str:
-        return self._text or _canonical(self.nano, self.format)
+        return self._text or _canonical(self.nano, self._parts, self.format)
 
     def __repr__(self) -> str:
         return f"Quantity({str(self)!r})"
+
+    def identical(self, other: Quantity) -> bool:
+        """Whether Go's `==` on two parsed quantities holds: equal in representation, not just in number."""
+        mine = (self._parts, self.format, self._text)
+        return self is other or (not self._parts[2] and mine == (other._parts, other.format, other._text))
 
     def value(self) -> int:
         """Whole units as Go's Value(): rounded away from zero, garbage (as in Go) beyond 64 bits."""
@@ -142,11 +148,8 @@ class Quantity:
         return base if scale == 0 else base * _pow10(scale)
 
 
-def identical(left: Quantity, right: Quantity) -> bool:
-    """Whether Go's `==` on two parsed quantities holds: equal in representation, not just in number."""
-    return left is right or (
-        not left._parts[2] and left._parts == right._parts and left.format == right.format and left._text == right._text
-    )
+# Whether Go's `==` on two parsed quantities holds: equal in representation, not just in number.
+identical = Quantity.identical
 
 
 @lru_cache(maxsize=16384)
@@ -160,17 +163,15 @@ def parse_uncached(text: str) -> Quantity:
     shape = _SHAPE(text)
     if shape is None or not text:
         raise _wrong(text, "a number with an optional suffix is expected")
-    sign, whole, fraction, suffix = shape.groups("")
-    whole = whole or "0"
+    number = shape.groups("")
+    suffix = number[4]
     power = _DECIMAL.get(suffix)
     if power is not None:
-        if text == "0":
-            return _make(Quantity, (0, 0, False), "DecimalSI", "0")
-        return _decimal(text, sign, whole, fraction, power, "DecimalSI")
+        return _decimal(text, number, power, "DecimalSI")
     power = _BINARY.get(suffix)
     if power is not None:
-        return _binary(text, sign, whole, fraction, power)
-    return _decimal(text, sign, whole, fraction, _exponent(text, suffix), "DecimalExponent")
+        return _binary(text, number, power)
+    return _decimal(text, number, _exponent(text, suffix), "DecimalExponent")
 
 
 def _make(cls: type[Quantity], parts: tuple[int, int, bool], format_: Format, text: str) -> Quantity:
@@ -191,15 +192,15 @@ def _make(cls: type[Quantity], parts: tuple[int, int, bool], format_: Format, te
     return quantity
 
 
-# The members' own setters: the class itself refuses assignment.
-_set_nano = Quantity.nano.__set__  # type: ignore[attr-defined]  # a slot is a descriptor, which mypy does not know
-_set_format = Quantity.format.__set__  # type: ignore[attr-defined]  # as above
-_set_parts = Quantity._parts.__set__  # type: ignore[attr-defined]  # as above
-_set_text = Quantity._text.__set__  # type: ignore[attr-defined]  # as above
+# The slots' own setters, since the class itself refuses assignment.
+_set_nano, _set_format, _set_parts, _set_text = (
+    vars(Quantity)[slot].__set__ for slot in ("nano", "format", "_parts", "_text")
+)
 
 
 def _ten(power: int) -> int:
-    return int(10 ** min(power, _LARGEST_POWER))
+    ten: int = 10 ** min(power, _LARGEST_POWER)
+    return ten
 
 
 def _wrong(text: str, why: str) -> QuantityError:
@@ -223,27 +224,33 @@ def _exponent(text: str, suffix: str) -> int:
     return (exponent + 2**31) % 2**32 - 2**31  # Go keeps the low 32 bits
 
 
-def _decimal(text: str, sign: str, whole: str, fraction: str, power: int, format_: Format) -> Quantity:
+# Sign, leading zeros, whole digits without them, fraction, suffix.
+_Number = tuple[str, ...]
+
+
+def _decimal(text: str, number: _Number, power: int, format_: Format) -> Quantity:
+    sign, _, whole, fraction, _ = number
     scale = power - len(fraction)
-    digits = whole + fraction
+    digits = (whole or "0") + fraction
     if scale >= -9 and len(digits) <= 18:
         value = int(digits)
         # What looks canonical is printed back as it was written.
-        as_written = scale % 3 == 0 and digits[0] != "0" and digits[-3:] != "000"
+        as_written = (scale % 3 == 0 and digits[0] != "0" and digits[-3:] != "000") or text == "0"
         return _make(Quantity, (-value if sign == "-" else value, scale, False), format_, text if as_written else "")
-    mantissa = _written(text, whole, fraction)
+    mantissa = _written(text, number)
     if mantissa and scale != -9:
         mantissa, scale = _to_nano(mantissa, scale), -9
     return _make(Quantity, (-mantissa if sign == "-" else mantissa, scale, True), format_, "")
 
 
-def _binary(text: str, sign: str, whole: str, fraction: str, power: int) -> Quantity:
+def _binary(text: str, number: _Number, power: int) -> Quantity:
+    sign, _, whole, fraction, _ = number
     if not fraction and len(whole) <= _BINARY_DIGITS[power]:
-        number = int(whole)
-        value = number << power
-        as_written = number & 7 != 0
+        value = int(whole or "0")
+        as_written = value & 7 != 0
+        value <<= power
         return _make(Quantity, (-value if sign == "-" else value, 0, False), "BinarySI", text if as_written else "")
-    mantissa, scale = _written(text, whole, fraction) << power, -len(fraction)
+    mantissa, scale = _written(text, number) << power, -len(fraction)
     if mantissa:
         mantissa, scale = _to_nano(mantissa, scale), -9
     if mantissa > MAX * NANO:
@@ -252,11 +259,12 @@ def _binary(text: str, sign: str, whole: str, fraction: str, power: int) -> Quan
     return _make(Quantity, (-mantissa if sign == "-" else mantissa, scale, True), format_, "")
 
 
-def _written(text: str, whole: str, fraction: str) -> int:
-    # Go accepts "+", "." and the like as zero, but only where a number fits the fast path.
-    if whole == "0" and not fraction and "0" not in text:
+def _written(text: str, number: _Number) -> int:
+    # Go reads "+", "." and the like as zero, but only where a number would fit its fast path.
+    _, zeros, whole, fraction, _ = number
+    if not (zeros or whole or fraction):
         raise _wrong(text, "there is no digit")
-    return _integer(text, whole + fraction)
+    return _integer(text, zeros + whole + fraction)
 
 
 def _to_nano(mantissa: int, scale: int) -> int:
@@ -304,7 +312,11 @@ def _scaled(parts: tuple[int, int, bool], scale: int) -> int:
         if own < scale:
             magnitude = -(-abs(mantissa) // _ten(scale - own))
             return magnitude if mantissa > 0 else -magnitude
-        return _times(mantissa, own - scale) or 0
+        power = own - scale
+        exact = _times(mantissa, power)
+        if exact is not None:
+            return exact
+        return _wrap(mantissa * _POWERS[power]) if power in _WRAPPING_POWERS else 0
     # Go's scaledValue, overflow included.
     difference = scale - own
     if difference <= 0:
@@ -314,7 +326,8 @@ def _scaled(parts: tuple[int, int, bool], scale: int) -> int:
         divisor = _POWERS[difference]
         number = _low64(mantissa)
         quotient = abs(number) // divisor
-        return (quotient if number >= 0 else -quotient) + (number % divisor != 0)
+        rounded: int = (quotient if number >= 0 else -quotient) + (number % divisor != 0)
+        return rounded
     quotient, rest = divmod(mantissa, _ten(difference))
     return _wrap(_low64(quotient) + (rest != 0))
 
@@ -329,18 +342,23 @@ def _wrap(value: int) -> int:
 
 
 def _pow10(power: int) -> float:
-    """Go's math.Pow10: correctly rounded, zero and infinity beyond the range of a float."""
-    return 0.0 if power < -323 else float("inf") if power > 308 else float(f"1e{power}")
+    """Go's math.Pow10: a product of two table entries, and so not always the nearest float."""
+    if not -323 <= power <= 308:
+        return 0.0 if power < 0 else float("inf")
+    coarse, fine = divmod(abs(power), 32)
+    if power >= 0:
+        return float(f"1e{coarse * 32}") * float(f"1e{fine}")
+    return float(f"1e-{coarse * 32}") / float(f"1e{fine}")
 
 
-def _canonical(nano: int, format_: Format) -> str:
+def _canonical(nano: int, parts: tuple[int, int, bool], format_: Format) -> str:
     if nano == 0:
         return "0"
     if format_ == "BinarySI" and nano % NANO == 0 and abs(nano) >= 1024 * NANO:
         number, power = _without_factors(nano // NANO, 1024)
         return str(number) + _BINARY_SUFFIX.get(power * 10, "")
-    number, power = _without_factors(nano, 10)
-    power -= 9
+    number, power = _without_factors(parts[0], 10)
+    power += parts[1]
     number *= _POWERS[power % 3]
     power -= power % 3
     if format_ == "DecimalExponent":
@@ -360,4 +378,4 @@ def _without_factors(number: int, factor: int) -> tuple[int, int]:
 
 def from_json(value: str | float) -> Quantity:
     """Read a quantity as it may stand in JSON: a text with blanks around it, or a bare number."""
-    return parse(value.strip(" \t\n\v\f\r\x85\xa0") if isinstance(value, str) else repr(cast("float", value)))
+    return parse(value.strip(" \t\n\v\f\r\x85\xa0") if isinstance(value, str) else repr(value))

@@ -4,6 +4,7 @@ The programs live in `tests/oracle/<name>/main.go`. They are built on first use 
 what they are made of, so that a changed program is rebuilt and an unchanged one never is.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -92,11 +93,13 @@ class Oracle:
         return answers
 
     def _write(self, lines: list[bytes]) -> None:
-        self._process.stdin.writelines(lines)
-        self._process.stdin.flush()
+        with contextlib.suppress(OSError):  # it ended early: the reader notices and says so
+            self._process.stdin.writelines(lines)
+            self._process.stdin.flush()
 
     def close(self) -> None:
         """End the program."""
-        self._process.stdin.close()
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
         self._process.stdout.close()
         self._process.wait()

@@ -2,17 +2,21 @@
 package main
 
 import (
+	"math"
+
 	"github.com/blang/semver/v4"
+	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"k8s.io/apimachinery/pkg/api/resource"
 	apiservercel "k8s.io/apiserver/pkg/cel"
+	"k8s.io/apiserver/pkg/cel/library"
 
 	"drawbridge.dev/tests/oracle/lines"
 )
 
 type request struct {
-	// Op is "quantity" (A), "quantities" (A and B), "version" (A), "versions" (A and B).
+	// Op is "quantity" (A), "quantities" (A and B), "version" (A), "tolerant" (A), "versions" (A and B).
 	Op string `json:"op"`
 	A  string `json:"a"`
 	B  string `json:"b"`
@@ -22,15 +26,15 @@ type answer struct {
 	Error string `json:"error,omitempty"`
 
 	// quantity
-	Text      string  `json:"text,omitempty"`
-	Format    string  `json:"format,omitempty"`
-	Nano      string  `json:"nano,omitempty"`
-	Value     int64   `json:"value"`
-	Milli     int64   `json:"milli"`
-	AsInt64   int64   `json:"asInt64"`
-	IsInteger bool    `json:"isInteger"`
-	Sign      int     `json:"sign"`
-	Float     float64 `json:"float"`
+	Text      string   `json:"text,omitempty"`
+	Format    string   `json:"format,omitempty"`
+	Nano      string   `json:"nano,omitempty"`
+	Value     int64    `json:"value"`
+	Milli     int64    `json:"milli"`
+	AsInt64   int64    `json:"asInt64"`
+	IsInteger bool     `json:"isInteger"`
+	Sign      int      `json:"sign"`
+	Float     *float64 `json:"float"`
 
 	// quantities
 	Compare   int    `json:"compare"`
@@ -58,6 +62,8 @@ func judge(r request) answer {
 	case "version":
 		v, err := semver.Parse(r.A)
 		return version(v, err)
+	case "tolerant":
+		return tolerant(r.A)
 	case "versions":
 		return versions(r.A, r.B)
 	}
@@ -69,7 +75,10 @@ func quantity(text string) answer {
 	if err != nil {
 		return answer{Error: err.Error()}
 	}
-	a := answer{Format: string(q.Format), Value: q.Value(), Milli: q.MilliValue(), Sign: q.Sign(), Float: q.AsApproximateFloat64()}
+	a := answer{Format: string(q.Format), Value: q.Value(), Milli: q.MilliValue(), Sign: q.Sign()}
+	if f := q.AsApproximateFloat64(); !math.IsInf(f, 0) && !math.IsNaN(f) {
+		a.Float = &f
+	}
 	a.AsInt64, a.IsInteger = q.AsInt64()
 	copied := q.DeepCopy()
 	a.Nano = copied.AsDec().String()
@@ -95,6 +104,31 @@ func quantities(left, right string) answer {
 	a.Sum, a.Diff = sum.String(), diff.String()
 	return a
 }
+
+// tolerant reads a version as CEL's semver(text, true) does; the function behind it is not exported.
+func tolerant(text string) answer {
+	result, _, err := tolerantProgram.Eval(map[string]any{"text": text})
+	if err != nil {
+		return answer{Error: err.Error()}
+	}
+	return version(result.Value().(semver.Version), nil)
+}
+
+var tolerantProgram = func() cel.Program {
+	env, err := cel.NewEnv(cel.Variable("text", cel.StringType), library.SemverLib(library.SemverVersion(1)))
+	if err != nil {
+		panic(err)
+	}
+	ast, issues := env.Compile("semver(text, true)")
+	if issues.Err() != nil {
+		panic(issues.Err())
+	}
+	program, err := env.Program(ast)
+	if err != nil {
+		panic(err)
+	}
+	return program
+}()
 
 func version(v semver.Version, err error) answer {
 	if err != nil {

@@ -1,0 +1,220 @@
+"""Quantities: tables that anyone can read, and Go as the referee on random strings."""
+
+import copy
+import pickle
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra.errors import QuantityError
+from dra.quantity import MAX, NANO, Quantity, from_json, identical, parse, parse_uncached
+
+
+@pytest.mark.parametrize(
+    ("text", "nano", "printed"),
+    [
+        ("0", 0, "0"),
+        ("1", NANO, "1"),
+        ("+5", 5 * NANO, "+5"),
+        (".5", NANO // 2, "500m"),
+        ("5.", 5 * NANO, "5."),
+        ("1000", 1000 * NANO, "1k"),
+        ("1500m", 3 * NANO // 2, "1500m"),
+        ("1024Mi", 1024 * 2**20 * NANO, "1Gi"),
+        ("1.5Gi", 1536 * 2**20 * NANO, "1536Mi"),
+        ("1.5Ki", 1536 * NANO, "1536"),
+        ("0.1Ki", 102_400_000_000, "102400m"),
+        ("1e3", 1000 * NANO, "1e3"),
+        ("0.1n", 1, "1n"),
+        ("-0.1n", -1, "-1n"),
+        ("8Ei", MAX * NANO, "9223372036854775807"),
+        ("16Ei", MAX * NANO, "9223372036854775807"),
+        ("-16Ei", -MAX * NANO, "-9223372036854775807"),
+        ("10E", 10 * 10**18 * NANO, "10E"),
+        ("99999999999999999999", 99999999999999999999 * NANO, "99999999999999999999"),
+    ],
+)
+def test_a_quantity_is_an_exact_number_with_a_canonical_form(text, nano, printed):
+    quantity = parse(text)
+    assert quantity.nano == nano
+    assert str(quantity) == printed
+    assert parse(printed) == quantity
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "K",
+        "1K",
+        "1ki",
+        "1mi",
+        "1 Gi",
+        " 1",
+        "1 ",
+        "0x10",
+        "1_000",
+        "1e3Ki",
+        "1Ki5",
+        "٣",
+        "NaN",
+        "1e",
+        "1,5",
+        "--1",
+        "1\n",
+    ],
+)
+def test_what_go_rejects_is_rejected_with_a_remedy(text):
+    with pytest.raises(QuantityError, match="write it like"):
+        parse(text)
+
+
+def test_numbers_are_equal_whatever_their_format_but_not_identical():
+    assert parse("1Gi") == parse("1024Mi")
+    assert hash(parse("1Gi")) == hash(parse("1024Mi"))
+    assert not identical(parse("1Gi"), parse("1024Mi"))
+    assert identical(parse_uncached("1Gi"), parse_uncached("1Gi"))
+    assert not identical(parse_uncached("8Ei"), parse_uncached("8Ei"))
+    assert parse("1") != 1
+
+
+def test_order_is_by_number():
+    texts = ["-1", "0", "1n", "1m", "1", "1k", "1Ki", "1M", "1Mi", "7Ei", "10E"]
+    backwards = list(reversed(texts))
+    assert sorted(backwards, key=parse) == texts
+    assert parse("1") <= parse("1000m") >= parse("1")
+    assert parse("2") > parse("1")
+
+
+def test_a_sum_keeps_the_format_of_the_left_side_unless_that_is_zero():
+    assert str(parse("1Gi") + parse("1000")) == "1073742824"
+    assert str(parse("1Gi") + parse("1Gi")) == "2Gi"
+    assert str(parse("0") + parse("2048Ki")) == "2Mi"
+    assert str(parse("0Ki") - parse("1e3")) == "-1e3"
+    assert parse("8Ei") + parse("1") == parse("9223372036854775808")
+
+
+def test_the_integer_views_round_away_from_zero_and_wrap():
+    assert [parse(t).value() for t in ("1.5", "-1.5", "1n")] == [2, -2, 1]
+    assert parse("1.0001").milli() == 1001
+    assert parse("8Ei").milli() == -1000
+    assert parse("5").as_int() == 5
+    assert parse("1.0").as_int() is None
+    assert parse("7Ei").as_int() is None
+
+
+def test_a_quantity_does_not_change_and_can_be_copied():
+    quantity = parse("80Gi")
+    with pytest.raises(AttributeError, match="does not change"):
+        quantity.nano = 1
+    with pytest.raises(AttributeError, match="does not change"):
+        del quantity.nano
+    assert copy.deepcopy(quantity) is quantity is copy.copy(quantity)
+    assert identical(pickle.loads(pickle.dumps(quantity)), quantity)
+
+
+def test_json_may_hold_blanks_and_bare_numbers():
+    assert from_json(" 5Gi ") == parse("5Gi")
+    assert from_json(3) == parse("3")
+    assert from_json(1.5) == parse("1500m")
+
+
+def test_a_quantity_can_be_made_from_integers():
+    assert str(Quantity.from_int(1024, "BinarySI")) == "1Ki"
+    assert str(Quantity.from_nano(1_500_000_000)) == "1500m"
+    assert Quantity.from_nano(5 * NANO).as_int() == 5
+
+
+@pytest.mark.parametrize("text", ["1e1000000000", "1e-1000000000", "9" * 5000, "1." + "9" * 5000, "-1e2000000000"])
+def test_absurd_exponents_and_lengths_end_quickly(text):
+    try:
+        str(parse_uncached(text))
+    except QuantityError:
+        assert len(text) > 4300
+
+
+@given(st.integers(-(2**70), 2**70), st.sampled_from(["DecimalSI", "BinarySI", "DecimalExponent"]))
+def test_what_is_printed_reads_back_as_the_same_number(nano, format_):
+    quantity = Quantity.from_nano(nano, format_)
+    text = str(quantity)
+    # Beyond exa Go prints no suffix at all, and the binary suffixes are capped.
+    if abs(nano) < 10**21 * NANO and not (text.endswith("i") and abs(quantity.nano) > MAX * NANO):
+        assert parse(text) == quantity
+
+
+# ---- Go as the referee -------------------------------------------------------------------------------------------
+
+
+SUFFIXES = ["", "", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "K", "e", "Kii"]
+
+
+def random_quantity(rng):
+    kind = rng.random()
+    if kind < 0.12:
+        return "".join(rng.choice("0123456789.+-eEinumkKMGTPx ") for _ in range(rng.randrange(0, 9)))
+    sign = rng.choice(["", "", "", "", "-", "+"])
+    whole = "".join(
+        rng.choice("0000123456789" if rng.random() < 0.5 else "123456789")
+        for _ in range(rng.choice([0, 1, 1, 2, 3, 4, 5, 8, 12, 15, 18, 19, 20, 25]))
+    )
+    fraction = rng.choice(
+        [
+            "",
+            "",
+            "",
+            "." + "".join(rng.choice("00123456789") for _ in range(rng.choice([0, 1, 2, 3, 6, 9, 10, 12, 20]))),
+        ]
+    )
+    exponents = [f"e{rng.randrange(-25, 25)}", f"E{rng.randrange(-12, 12)}", f"e+{rng.randrange(9)}", "e4294967297"]
+    suffix = rng.choice([*SUFFIXES, *exponents])
+    return sign + whole + fraction + suffix
+
+
+def check_one(text, theirs):
+    try:
+        ours = parse_uncached(text)
+    except QuantityError:
+        assert "error" in theirs, f"{text!r}: Go reads {theirs['text']}"
+        return None
+    assert "error" not in theirs, f"{text!r}: Go says {theirs['error']}, we read {ours}"
+    assert {
+        "text": str(ours), "format": ours.format, "value": ours.value(), "milli": ours.milli(),
+        "isInteger": ours.as_int() is not None, "asInt64": theirs["asInt64"] if ours.as_int() is None else ours.as_int(), "sign": (ours.nano > 0) - (ours.nano < 0),
+    } == {key: theirs[key] for key in ("text", "format", "value", "milli", "isInteger", "asInt64", "sign")}, text  # fmt: skip
+    if theirs["float"] is not None:
+        assert ours.as_float() == float(theirs["float"]), text
+    whole, _, fraction = theirs["nano"].partition(".")
+    if len(theirs["nano"]) > 4000:  # beyond this the number itself is not kept, see dra/quantity.py
+        return None
+    assert ours.nano == int(whole + fraction) * NANO // 10 ** len(fraction), text
+    return ours
+
+
+def compare_with_go(oracle, count, seed):
+    rng = random.Random(seed)
+    texts = [random_quantity(rng) for _ in range(count)]
+    answers = oracle.ask_all({"op": "quantity", "a": text} for text in texts)
+    read = [text for text, theirs in zip(texts, answers, strict=True) if check_one(text, theirs) is not None]
+    pairs = [(rng.choice(read), rng.choice(read)) for _ in range(count // 2)]
+    answers = oracle.ask_all({"op": "quantities", "a": a, "b": b} for a, b in pairs)
+    for (a, b), theirs in zip(pairs, answers, strict=True):
+        left, right = parse_uncached(a), parse_uncached(b)
+        total, rest = left + right, left - right
+        assert {
+            "compare": (left > right) - (left < right), "identical": identical(left, right),
+            "sum": str(total), "sumInt": total.as_int() is not None, "diff": str(rest), "diffInt": rest.as_int() is not None,
+        } == {key: theirs[key] for key in ("compare", "identical", "sum", "sumInt", "diff", "diffInt")}, (a, b)  # fmt: skip
+    return len(read)
+
+
+@pytest.mark.oracle
+def test_a_hundred_thousand_random_strings_read_print_and_compute_as_in_go(quantity_oracle):
+    assert compare_with_go(quantity_oracle, 100_000, seed=1) > 50_000
+
+
+@pytest.mark.oracle
+@pytest.mark.long
+def test_a_million_random_strings_read_print_and_compute_as_in_go(quantity_oracle):
+    assert sum(compare_with_go(quantity_oracle, 100_000, seed) for seed in range(2, 12)) > 500_000
