@@ -1,0 +1,203 @@
+"""What every command has in common at its rim: `-f`, reading, errors on stderr, exit codes, JSON on every exit.
+
+A command is a function that takes options and returns an `Exit`; it is declared with `@inputs.command(...)`. Whatever goes
+wrong on the way, in the usage, in the files or in the world, ends here: text for people on stderr, and on stdout, when
+`-o json` was said, the one JSON document that scripts wait for.
+"""
+
+from __future__ import annotations
+
+import traceback
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from cluster.manifests import Document, Problem
+
+    Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class Exit(IntEnum):
+    """What the exit code of every command says."""
+
+    FINE = 0
+    REFUSED = 1
+    """Refused, infeasible, or findings at or above `--fail-on`."""
+    BROKEN = 2
+    """The input or the usage is broken."""
+    UNDECIDED = 3
+    """No decision was reached, or the environment failed."""
+
+
+class Broken(Exception):  # noqa: N818  the name of the exit it leads to
+    """The input cannot be used: exit 2. `remedy` says what to do; for several problems raise a ManifestError."""
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+
+class Failed(Exception):  # noqa: N818  the name of what happened
+    """The environment failed, or no decision was reached: exit 3."""
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+
+class Command(click.Command):
+    """A click command that keeps the contract of exits. `empty` is its JSON answer when there is nothing to say."""
+
+    empty: Mapping[str, Any] = {}
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        json_wanted = wants_json(args)
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            error.show()
+            self._answer_errors(
+                json_wanted, [{"message": error.format_message(), "remedy": f"see `drawbridge {info_name} --help`"}]
+            )
+            raise click.exceptions.Exit(Exit.BROKEN) from error
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Run the command and leave with the exit it returns."""
+        json_wanted = ctx.params.get("output") == "json"
+        try:
+            code = super().invoke(ctx)
+        except (click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise
+        except Exception as error:  # noqa: BLE001  the last line of defence: every failure has an exit and an answer
+            code, errors = _explained(error)
+            for problem in errors:
+                click.echo(f"error: {_line(problem)}", err=True)
+            self._answer_errors(json_wanted, errors)
+        ctx.exit(Exit.FINE if code is None else code)
+
+    def _answer_errors(self, json_wanted: bool, errors: Sequence[Mapping[str, Any]]) -> None:
+        if json_wanted:
+            write_json({**self.empty, "errors": errors})
+
+
+def command(
+    name: str, *, empty: Mapping[str, Any] | None = None, **settings: Any
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Declare a command; `empty` are the keys its JSON answer has even when the input is broken."""
+
+    def declare(function: Callable[..., Any]) -> click.Command:
+        made = click.command(name, cls=Command, **settings)(function)
+        made.empty = empty or {}
+        return made
+
+    return declare
+
+
+def files(*, required: bool = True, help: str = "") -> Decorator:  # noqa: A002  click's own word
+    """Give a command `-f`."""
+    return click.option(
+        "-f",
+        "--filename",
+        "files",
+        multiple=True,
+        required=required,
+        metavar="FILE|DIR|-",
+        help=help or "A manifest, a directory of manifests, or - for standard input. May be repeated.",
+    )
+
+
+def inventory() -> Decorator:
+    """Give a command `--inventory`."""
+    return click.option(
+        "--inventory",
+        multiple=True,
+        metavar="FILE|DIR",
+        help="Classes, slices and nodes to decide by, such as a snapshot. May be repeated.",
+    )
+
+
+def output(*choices: str, default: str) -> Decorator:
+    """Give a command `-o`."""
+    return click.option(
+        "-o", "--output", type=click.Choice(choices), default=default, show_default=True, help="What to print."
+    )
+
+
+def read(paths: Sequence[str], *more: Sequence[str]) -> list[Document]:
+    """Read what `-f` names; give further lists of paths only so that standard input is not asked for twice."""
+    from cluster import manifests
+
+    if sum(list(group).count("-") for group in (paths, *more)) > 1:
+        raise Broken("standard input (-) can be read only once", "give each further input as a file")
+    return manifests.read(paths)
+
+
+def write_json(value: Any) -> None:
+    """Print the one JSON document of an answer."""
+    import msgspec
+
+    # Quantities are the only values that msgspec does not know how to write.
+    click.echo(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2))
+
+
+def wants_json(args: Sequence[str]) -> bool:
+    """Say whether the arguments ask for JSON, before anybody knows whether they are right."""
+    joined = " ".join(args).replace("--output", "-o").replace("=", " ").replace("-o json", "-ojson")
+    return "-ojson" in joined.split()
+
+
+def _explained(error: Exception) -> tuple[Exit, list[dict[str, Any]]]:
+    """Find the exit for an exception, and put it into words."""
+    from cluster.manifests import ManifestError
+
+    if isinstance(error, ManifestError):
+        return Exit.BROKEN, [_as_dict(problem) for problem in error.problems]
+    if isinstance(error, click.UsageError):
+        return Exit.BROKEN, [{"message": error.format_message()}]
+    if isinstance(error, Broken):
+        return Exit.BROKEN, [{"message": error.message, "remedy": error.remedy}]
+    if isinstance(error, Failed):
+        return Exit.UNDECIDED, [{"message": error.message, "remedy": error.remedy}]
+    if isinstance(error, OSError):
+        return Exit.UNDECIDED, [{"message": f"{error.filename or 'environment'}: {error.strerror or error}"}]
+    traceback.print_exception(error)
+    message = f"this is a defect of drawbridge: {type(error).__name__}: {error}"
+    return Exit.UNDECIDED, [{"message": message, "remedy": "report it with the lines above and the input"}]
+
+
+def _as_dict(problem: Problem) -> dict[str, Any]:
+    return {
+        "file": problem.file,
+        "line": problem.line,
+        "column": problem.column,
+        "pointer": problem.pointer,
+        "message": problem.message,
+        "remedy": problem.remedy,
+    }
+
+
+def _line(error: Mapping[str, Any]) -> str:
+    from cluster.manifests import Problem
+
+    if "file" in error:
+        return str(Problem(**error))
+    remedy = error.get("remedy")
+    return f"{error['message']} ({remedy})" if remedy else str(error["message"])
+
+
+def problems(documents: Iterable[tuple[Document, str, str]]) -> list[Problem]:
+    """Make problems of (document, pointer, message): what a command finds broken about objects it must understand."""
+    from cluster.manifests import Problem
+
+    return [
+        Problem(document.file, message, "", *document.position_of(pointer), pointer)
+        for document, pointer, message in documents
+    ]

@@ -1,0 +1,130 @@
+"""What manifests say is what kubectl reads, and broken ones are answered with a place and a remedy."""
+
+import os
+
+import pytest
+
+from cluster import manifests
+
+
+def objects(text):
+    return [document.object for document in manifests.parse(text)]
+
+
+def problem(text):
+    with pytest.raises(manifests.ManifestError) as caught:
+        manifests.parse(text)
+    return caught.value.problems[0]
+
+
+def test_documents_keep_their_order_and_empty_ones_are_left_out():
+    assert objects("---\na: 1\n---\n# only a comment\n---\nb: 2\n---\n") == [{"a": 1}, {"b": 2}]
+    assert objects("---") == []
+    assert objects("") == []
+
+
+def test_lines_of_pointers_are_those_of_the_file():
+    first, second = manifests.parse("a:\n  b: 1\n---\n\nlist:\n- x: 1\n  y~/z: 2\n")
+    assert (first.line, first.line_of("/a/b")) == (1, 2)
+    assert second.line_of("/list/0/y~0~1z") == 7
+    assert second.line_of("/list/0/missing/deeper") == 6
+
+
+def test_lists_are_flattened_and_typed_lists_name_their_items():
+    text = "kind: DeviceClassList\napiVersion: resource.k8s.io/v1\nitems:\n- metadata: {name: a}\n- kind: Other\n"
+    documents = manifests.parse(text)
+    assert [d.object["kind"] for d in documents] == ["DeviceClass", "Other"]
+    assert documents[0].object["apiVersion"] == "resource.k8s.io/v1"
+    assert documents[1].line == 5
+    nested = '{"kind": "List", "items": [{"kind": "List", "items": [{"kind": "A"}]}, {"kind": "B"}]}'
+    assert [d.object["kind"] for d in manifests.parse(nested)] == ["A", "B"]
+
+
+def test_json_streams_and_flow_style_are_told_apart():
+    assert objects('{"a": 1}\n{"b": 2}') == [{"a": 1}, {"b": 2}]
+    assert objects("{a: 1}\n---\n{b: yes}") == [{"a": 1}, {"b": True}]
+
+
+def test_a_directory_is_read_in_bytewise_order(tmp_path):
+    for name in ("b.yaml", "a/z.json", "a.yml", "B.yaml", "notes.txt"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text('{"name": "%s"}' % name)
+    assert [d.object["name"] for d in manifests.read([tmp_path])] == ["B.yaml", "a.yml", "a/z.json", "b.yaml"]
+
+
+def test_every_broken_document_is_reported():
+    with pytest.raises(manifests.ManifestError) as caught:
+        manifests.parse("a: 'x\n---\nfine: 1\n---\n- list\n---\nb: [1\n")
+    assert [p.line for p in caught.value.problems] == [2, 8, 5]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("a: 1\nb:\n\t- c\n", 3, "tab"),
+        ("a: b: c\n", 1, "mapping values"),
+        ("a: {{ .Values.x }}\n", 1, "render it first"),
+        ("a: 1\n--- b\n", 2, "separator"),
+        ("a: .nan\n", 1, "JSON"),
+        ("a: *nothing\n", 1, "unknown anchor"),
+        ("a: &x [*x]\n", 1, "contains itself"),
+        ("a: 1\n...\nb: 2\n", 3, "document start"),
+        ("a: \x01\n", 1, "control characters"),
+        ("just text\n", 1, "an object with apiVersion and kind"),
+        (b"a: 1\nb: \xff\n", 2, "UTF-8"),
+        (b"\xff\xfea\x00", 1, "UTF-16"),
+    ],
+)
+def test_broken_yaml_is_answered_with_the_line_and_the_reason(text, line, words):
+    found = problem(text)
+    assert found.line == line
+    assert words in str(found)
+
+
+def test_a_directory_without_manifests_and_a_missing_file_are_both_reported(tmp_path):
+    with pytest.raises(manifests.ManifestError) as caught:
+        manifests.read([tmp_path, tmp_path / "gone.yaml"])
+    assert [p.message.split(":")[0] for p in caught.value.problems] == [
+        "no manifests in this directory",
+        "cannot be read",
+    ]
+
+
+def test_duplicate_keys_keep_the_last_value_and_are_remembered():
+    (document,) = manifests.parse("a: 1\nb: 2\na: 3\n")
+    assert document.object == {"a": 3, "b": 2}
+    assert document.duplicates == (("a", 3),)
+    (document,) = manifests.parse('{"a": 1, "a": 2}')
+    assert document.object == {"a": 2}
+    assert [name for name, _ in document.duplicates] == ["a"]
+
+
+def test_aliases_are_copies():
+    (document,) = manifests.parse("a: &x {b: 1}\nc: *x\nd: {<<: *x, e: 2}\n")
+    assert document.object == {"a": {"b": 1}, "c": {"b": 1}, "d": {"b": 1, "e": 2}}
+    assert document.object["a"] is not document.object["c"]
+
+
+def test_the_billion_laughs_are_refused():
+    lines = ["a0: &a0 [lol, lol, lol]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
+    assert "excessive aliasing" in problem("\n".join(lines)).message
+
+
+def test_what_is_dumped_reads_back_as_the_same_objects():
+    tricky = ["yes", "1:30", "0x1F", "1e3", "", " x", "x ", "a: b", "a #b", "null", "~", "- x", "2001-01-01", "\u0085", "a\nb", "a\n\n",
+              "\n", " a\nb", "\ttab", "é", "😀", "{{ x }}", "'", '"', "\\", "16Gi", "500m", "=", "<<", "#x", "@x", "a\r\nb", "\x00", "1_000"]  # fmt: skip
+    value = {
+        "kind": "X",
+        **{text: [text, {text: text}] for text in tricky},
+        "n": [1, -1, 2**63, 1.5, True, None, {}, [], [[1], []]],
+    }
+    assert objects(manifests.dump([value, value])) == [value, value]
+
+
+def test_files_named_directly_need_no_ending_and_pipes_in_directories_are_left_alone(tmp_path):
+    (tmp_path / "manifest").write_text("a: 1")
+    assert manifests.read([tmp_path / "manifest"])[0].object == {"a": 1}
+    (tmp_path / "x.yaml").write_text("b: 1")
+    os.mkfifo(tmp_path / "pipe.yaml")
+    assert [d.object for d in manifests.read([tmp_path])] == [{"b": 1}]
