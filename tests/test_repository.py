@@ -1,0 +1,116 @@
+"""Promises of the repository itself: nothing of one machine in it, links that lead somewhere, commands that exist."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cli.main import COMMANDS, main
+
+ROOT = Path(__file__).parent.parent
+REGISTRY = re.compile(r"proxy\.golang\.org|pypi\.org|files\.pythonhosted|registry\.npmjs|crates\.io|deb\.debian\.org")
+MACHINE = re.compile(r"(?:^|[^A-Za-z0-9_.$~{}-])/(?:work|farm|root)/")
+
+
+def tracked(*patterns):
+    listed = subprocess.run(["git", "ls-files", "-z", *patterns], cwd=ROOT, capture_output=True, check=True).stdout
+    return [ROOT / name for name in listed.decode().split("\0") if name and (ROOT / name).is_file()]
+
+
+def lines(path):
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        return []
+
+
+@pytest.mark.parametrize("pattern", [REGISTRY, MACHINE], ids=["registry address", "path of one machine"])
+def test_no_tracked_file_holds_a(pattern):
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in tracked()
+        if path != Path(__file__)
+        for number, line in enumerate(lines(path), 1)
+        if pattern.search(line)
+    ]
+    assert found == []
+
+
+def test_the_patterns_above_find_what_they_look_for():
+    assert REGISTRY.search("https://proxy.golang" + ".org/x")
+    assert MACHINE.search("see /" + "work/main")
+    assert not MACHINE.search("https://example.org/work/")
+
+
+def test_every_relative_link_of_the_documents_leads_somewhere():
+    dead = [
+        f"{path.relative_to(ROOT)}: {target}"
+        for path in tracked("*.md")
+        for target in re.findall(r"\]\(([^)#\s]+)", path.read_text(encoding="utf-8"))
+        if "://" not in target and not (path.parent / target).exists()
+    ]
+    assert dead == []
+
+
+def test_every_command_the_documents_name_exists():
+    text = "\n".join(path.read_text(encoding="utf-8") for path in tracked("*.md"))
+    named = set(re.findall(r"(?:bin/|`|^|\s)drawbridge ([a-z]+)(?=[\s`|])", text, flags=re.MULTILINE))
+    assert named, "the documents name no command at all"
+    assert {name for name in named & promised(text) if name not in COMMANDS} == set()
+
+
+def promised(text):
+    """Words that follow `drawbridge` in code, not in prose."""
+    code = re.findall(r"```.*?```|`[^`\n]+`", text, flags=re.DOTALL)
+    return {word for part in code for word in re.findall(r"drawbridge ([a-z]+)", part)}
+
+
+def test_every_make_target_the_documents_name_exists():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z0-9-]+):", makefile, flags=re.MULTILINE))
+    code = [
+        part for path in tracked("*.md") for part in re.findall(r"```.*?```|`[^`\n]+`", path.read_text(), re.DOTALL)
+    ]
+    named = {word for part in code for call in re.findall(r"\bmake ([a-z0-9 -]+)", part) for word in call.split()}
+    commands = {word for word in named if not word.startswith("-")}
+    assert commands >= {"run", "test"}
+    assert commands - targets == set()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_answers_help(name):
+    result = CliRunner().invoke(main, [name, "--help"])
+    assert result.exit_code == 0, result.output
+    assert "Usage:" in result.output
+
+
+def modules_after(*arguments):
+    """Run the command line in a fresh interpreter and say which modules it loaded."""
+    code = (
+        "import sys; from cli.main import main\n"
+        "try: main(sys.argv[1:], standalone_mode=False)\n"
+        "finally: print('\\n' + ' '.join(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return set(done.stderr.split())
+
+
+def test_help_loads_none_of_the_heavy_libraries():
+    assert (
+        modules_after("--help") & {"aiohttp", "kubernetes", "cryptography", "yaml", "msgspec", "prometheus_client"}
+        == set()
+    )
+
+
+@pytest.mark.parametrize("command", ["translate", "check"])
+def test_offline_commands_load_no_network_library(command, tmp_path):
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: b}]}\n")
+    loaded = modules_after(command, "-f", str(manifest))
+    assert "yaml" in loaded
+    assert loaded & {"aiohttp", "kubernetes", "cryptography", "prometheus_client"} == set()
