@@ -8,7 +8,7 @@ When the first process of the box ends, the kernel ends all others and drops eve
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from e2e.process import Process
@@ -25,7 +25,10 @@ class Box:
         lines = ["set -e"]
         for inside, outside in binds.items():
             outside.mkdir(parents=True, exist_ok=True)
-            lines += [f"mkdir -p {shlex.quote(inside)}", f"mount --bind {shlex.quote(str(outside))} {shlex.quote(inside)}"]
+            lines += [
+                f"mkdir -p {shlex.quote(inside)}",
+                f"mount --bind {shlex.quote(str(outside))} {shlex.quote(inside)}",
+            ]
         # bash as the first process also buries orphans, which is the duty of a process 1.
         lines += [f"touch {shlex.quote(str(sign))}", "while :; do sleep 3600 & wait; done"]
         namespaces = ["--mount", "--propagation=private", "--pid", "--mount-proc"]
@@ -34,7 +37,9 @@ class Box:
         while not sign.exists():
             self.process.check()
             if time.monotonic() > deadline:
-                raise RuntimeError(f"the node's namespaces are not ready after {READY_SECONDS:.0f} s: {self.process.log}")
+                raise RuntimeError(
+                    f"the node's namespaces are not ready after {READY_SECONDS:.0f} s: {self.process.log}"
+                )
             time.sleep(0.01)
         self.init = child_of(self.process.child.pid)
 

@@ -337,7 +337,7 @@ class ControlPlane(Client):
     def failure_report(self, lines: int = 15) -> str:
         """Say where the logs are, and how those of ended processes end."""
         parts = [f"logs of the cluster: {self.run.logs}"]
-        parts += [f"{p.name} has ended:\n{p.tail(lines)}" for p in self.processes if not p.alive]
+        parts += [f"{p.name} has ended:\n{p.tail(lines)}" for p in self.processes if p.failed]
         return "\n".join(parts)
 
 

@@ -14,7 +14,23 @@ from e2e.packages import BUSYBOX as PROGRAM
 PAUSE = "localhost/pause:e2e"
 BUSYBOX = "localhost/busybox:e2e"  # pods that use it say `imagePullPolicy: Never`
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-APPLETS = ("cat", "cp", "date", "echo", "env", "false", "id", "ls", "mkdir", "nc", "printenv", "ps", "rm", "sh", "sleep")
+APPLETS = (
+    "cat",
+    "cp",
+    "date",
+    "echo",
+    "env",
+    "false",
+    "id",
+    "ls",
+    "mkdir",
+    "nc",
+    "printenv",
+    "ps",
+    "rm",
+    "sh",
+    "sleep",
+)
 APPLETS += ("stat", "test", "touch", "true", "wget")
 INIT = "trap exit TERM; while :; do sleep 3600 & wait; done"
 TYPE = "application/vnd.oci.image."

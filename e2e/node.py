@@ -131,7 +131,6 @@ class Node:
     def restart_kubelet(self) -> None:
         """End the kubelet and start it again, as an upgrade would."""
         self.kubelet.stop()
-        self.cluster.processes.remove(self.kubelet)
         self.kubelet = self.spawn("kubelet", self.kubelet_argv)
 
     def ready(self) -> bool:

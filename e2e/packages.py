@@ -37,7 +37,9 @@ def install() -> None:
         if shutil.which("apt-get") is None:
             raise BuildError(f"a real node needs {', '.join(names)} (Debian's names), and there is no apt-get here")
         if os.geteuid() != 0:
-            raise BuildError(f"a real node needs {', '.join(names)}: run as root, or `apt-get install {' '.join(names)}`")
+            raise BuildError(
+                f"a real node needs {', '.join(names)}: run as root, or `apt-get install {' '.join(names)}`"
+            )
         say(f"apt-get install {' '.join(names)}")
         if not apt("install", *names):
             say("apt-get update, then once more")

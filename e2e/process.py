@@ -36,6 +36,7 @@ class Process:
         self.name = name
         self.log = root / "logs" / f"{name}.log"
         self.entered = bool(enter)
+        self.stopped = False
         with self.log.open("ab") as log:
             log.write(f"--- {' '.join(map(str, argv))}\n".encode())
             log.flush()
@@ -65,6 +66,7 @@ class Process:
 
     def stop(self, *, hard: bool = False) -> None:
         """End the process, first politely unless `hard`, and wait until it is gone."""
+        self.stopped = True
         if self.alive:
             send(self.pid, signal.SIGKILL if hard else signal.SIGTERM)
             try:
@@ -75,9 +77,14 @@ class Process:
         self.child.wait()
         self.pid_file.unlink(missing_ok=True)
 
+    @property
+    def failed(self) -> bool:
+        """Tell whether the process has ended though nobody stopped it."""
+        return not self.stopped and not self.alive
+
     def check(self) -> None:
-        """Raise with the end of the log if the process has ended."""
-        if not self.alive:
+        """Raise with the end of the log if the process has ended by itself."""
+        if self.failed:
             raise ProcessError(f"{self.name} ended with {self.child.returncode}; the end of {self.log}:\n{self.tail()}")
 
     def tail(self, lines: int = 20) -> str:

@@ -1,0 +1,66 @@
+"""The baselines on a real node: what Kubernetes does by itself with claims, extended resources and device plugins.
+
+Our own parts are compared with these. Nothing here runs code of ours but the harness.
+"""
+
+import pytest
+
+from e2e import fleet
+from e2e.node import TEST_DRIVER
+from e2e.workloads import container, limits, pod, request, template, using_template
+
+pytestmark = [pytest.mark.real, pytest.mark.node]
+
+
+def test_a_container_sees_the_device_of_its_template_claim(control_plane, node_cluster, namespace, created):
+    """In-tree allocation, the test driver's preparation, and CDI, from the pod to the container's environment."""
+    parameters = {"opaque": {"driver": TEST_DRIVER, "parameters": {"a": "b"}}}
+    created(
+        fleet.device_class("e2e-test-driver", f"device.driver == '{TEST_DRIVER}'"),
+        template("one", namespace, request("device", "e2e-test-driver"), config=[parameters]),
+        pod(
+            "p",
+            namespace,
+            container(resources={"claims": [{"name": "one"}]}),
+            node=node_cluster.name,
+            resourceClaims=[using_template("one")],
+        ),
+    )
+    ran = control_plane.wait_phase(namespace, "p", "Succeeded")
+    environment = node_cluster.environment(namespace, "p", "main")
+    [status] = ran["status"]["resourceClaimStatuses"]
+    prepared = f"claim_{status['resourceClaimName']}_device".replace("-", "_")
+    assert environment["user_a"] == "b"
+    assert environment[prepared] == "true"
+
+
+def test_an_unchanged_pod_gets_its_gpu_through_the_extended_resource_name(
+    control_plane, node_cluster, namespace, created
+):
+    """`nvidia.com/gpu: 1` and nothing else: the scheduler makes the claim, the driver prepares it."""
+    node_cluster.driver(fleet.NVIDIA)
+    created(
+        *fleet.slices(fleet.NVIDIA, node_cluster.name, fleet.whole_gpus(2)),
+        fleet.classes()[0],
+        pod("p", namespace, container(**limits(**{"nvidia.com/gpu": 1})), node=node_cluster.name),
+    )
+    ran = control_plane.wait_phase(namespace, "p", "Succeeded")
+    served = ran["status"]["extendedResourceClaimStatus"]
+    [mapping] = served["requestMappings"]
+    assert ran["spec"].get("resourceClaims") is None
+    prepared = f"claim_{served['resourceClaimName']}_{mapping['requestName']}".replace("-", "_")
+    assert node_cluster.environment(namespace, "p", "main")[prepared] == "true"
+
+
+def test_a_device_plugin_serves_the_pod_that_asks_for_it(control_plane, node_cluster, namespace, created):
+    """The path that pods come from: allocatable on the node, the plugin's mount in the container."""
+    node_cluster.start_device_plugin()
+    control_plane.until(
+        "the node offers example.com/resource",
+        lambda: node_cluster.allocatable().get("example.com/resource") == "2",
+        seconds=60,
+    )
+    created(pod("p", namespace, container(command="ls /tmp", **limits(**{"example.com/resource": 1}))))
+    control_plane.wait_phase(namespace, "p", "Succeeded")
+    [device] = node_cluster.logs(namespace, "p", "main").split()
+    assert device in {"Dev-1", "Dev-2"}
