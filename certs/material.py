@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from certs.rotation import Policy
 
 AUTHORITY_NAME = "drawbridge"
+# Every entry that belongs to us, so that a step can also take one away.
+ENTRIES = frozenset(
+    ("authority.crt", "authority.key", "tls.crt", "tls.key", "next.crt", "next.key", "previous.crt", "ca.crt", "since")
+)
 
 
 class Material(NamedTuple):

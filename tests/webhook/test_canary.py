@@ -1,3 +1,5 @@
+import itertools
+
 from webhook.canary import Workload, included, workload
 
 
@@ -25,7 +27,7 @@ def test_a_bare_pod_is_its_own_workload_by_name_or_generate_name():
 def test_growing_the_percentage_only_ever_adds_workloads():
     workloads = [Workload("ns", "Job", f"job-{i}") for i in range(2000)]
     covered = [{w for w in workloads if included(w, percent)} for percent in (0, 0.5, 5, 50, 99.9, 100)]
-    assert all(fewer <= more for fewer, more in zip(covered, covered[1:], strict=False))
+    assert all(fewer <= more for fewer, more in itertools.pairwise(covered))
     assert not covered[0]
     assert len(covered[-1]) == 2000
     assert 880 < len(covered[3]) < 1120
