@@ -78,6 +78,7 @@ class ControlPlane(Client):
         self.controller_args = controller_args
         self.processes: list[Process] = []
         self.ready_seconds = 0.0
+        self.detached = False
 
     def __enter__(self) -> Self:
         return self.start()
@@ -109,13 +110,20 @@ class ControlPlane(Client):
         return self
 
     def stop(self) -> None:
-        """End everything; the logs stay in `run.logs`."""
+        """End everything, unless it was detached; the logs stay in `run.logs`."""
         self.close()
+        if self.detached:
+            return
         with ThreadPoolExecutor() as several:
             # Nobody needs what these processes would still write: a hard end is a second faster.
             list(several.map(lambda process: process.stop(hard=True), reversed(self.processes)))
         self.processes.clear()
         self.run.end()
+
+    def detach(self) -> None:
+        """Leave everything running when this process and the `with` statement end."""
+        self.run.detach()
+        self.detached = True
 
     def checked(self, item: Object) -> Object | None:
         """Read an object, and notice if a process has ended meanwhile."""
@@ -177,6 +185,7 @@ class ControlPlane(Client):
                 f"--service-account-signing-key-file={keys / 'accounts.key'}",
                 "--service-cluster-ip-range=10.96.0.0/16",
                 "--authorization-mode=Node,RBAC",
+                "--kubelet-preferred-address-types=Hostname",  # the kubelet listens on loopback only
                 "--runtime-config=api/all=true",
                 "--profiling=false",
                 *self.gate_args(),
@@ -341,7 +350,8 @@ class ControlPlane(Client):
         return "\n".join(parts)
 
 
-NODE = "node-0"
+# The name of the real node. It resolves without help, so that kubectl logs and exec reach its kubelet.
+NODE = "127.0.0.1"
 
 
 def free_port() -> int:

@@ -22,9 +22,10 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 def sweep(runs: Path) -> None:
     """End every run below `runs` whose owner is gone, and forget the logs of all but the newest."""
-    runs.mkdir(parents=True, exist_ok=True)
     for root in sorted(runs.iterdir()):
-        if (root / "data").exists() and not (root / DETACHED).exists() and not owned(root):
+        # A cluster left running on purpose whose processes are gone was ended by a restart of the machine.
+        kept = (root / DETACHED).exists() and processes(root)
+        if (root / "data").exists() and not kept and not owned(root):
             say(f"cleaning up after a run that was killed: {root}")
             end(root)
     ended = [root for root in sorted(runs.iterdir(), key=lambda r: r.stat().st_mtime) if not (root / "data").exists()]

@@ -54,6 +54,14 @@ class Run:
         self.lock.close()
 
 
+def detached() -> list[Path]:
+    """Find the runs that were left running on purpose and still run."""
+    roots = (root for root in folder().glob("*") if (root / leftovers.DETACHED).exists())
+    return [root for root in roots if leftovers.processes(root)]
+
+
 def folder() -> Path:
     """Return the directory that holds all runs."""
-    return cache() / "runs"
+    runs = cache() / "runs"
+    runs.mkdir(exist_ok=True)
+    return runs

@@ -1,0 +1,18 @@
+"""`make cluster-down`: end the cluster that `make cluster` started, and what killed runs left."""
+
+from e2e import leftovers, run
+
+
+def main() -> None:
+    """End every detached run."""
+    leftovers.sweep(run.folder())
+    ended = run.detached()
+    for root in ended:
+        leftovers.end(root)
+        print(f"ended {root.name}; its logs stay in {root / 'logs'}")
+    if not ended:
+        print("no cluster is running")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""`make cluster`: start a control plane and one real node, say how to use them, and leave them running."""
+
+import argparse
+import os
+import sys
+
+from e2e import foreign, run
+from e2e.build import BuildError, missing, program
+from e2e.cache import say
+from e2e.controlplane import ALPHA_GATES, ControlPlane
+from e2e.node import TEST_DRIVER, Node
+from e2e.process import ProcessError
+
+
+def main() -> None:
+    """Read the options and start, with errors as one message instead of a traceback."""
+    parser = argparse.ArgumentParser(prog="python -m e2e.up", description=__doc__)
+    parser.add_argument("--no-node", action="store_true", help="only the control plane, which needs no root")
+    parser.add_argument("--fake-nodes", type=int, default=0, metavar="N", help="nodes that are API objects only")
+    parser.add_argument("--gates", default="", metavar="A=true,B=false", help="feature gates on top of the alpha ones")
+    options = parser.parse_args()
+    for root in run.detached():
+        sys.exit(f"a cluster runs already: export KUBECONFIG={kubeconfig(root)}, or end it with `make cluster-down`")
+    try:
+        start(options)
+    except (BuildError, ProcessError, foreign.ForeignError) as error:
+        sys.exit(f"make cluster: {error}")
+
+
+def start(options: argparse.Namespace) -> None:
+    if not options.no_node:
+        foreign.refuse()
+        if os.geteuid() != 0:
+            sys.exit("a real node needs root; `python -m e2e.up --no-node` starts the control plane alone")
+    if names := missing():
+        say(f"building {', '.join(names)} first: minutes, if nothing of it is in Go's cache")
+    chosen = dict(pair.split("=") for pair in options.gates.split(",") if pair)
+    gates = ALPHA_GATES | {gate: on == "true" for gate, on in chosen.items()}
+    with ControlPlane(name="cluster", feature_gates=gates, audit=True) as cluster:
+        say(f"control plane ready after {cluster.ready_seconds:.1f} s")
+        if not options.no_node:
+            node = Node(cluster).start()
+            node.driver(TEST_DRIVER, devices=4)
+            say(f"node {node.name} ready after {node.ready_seconds:.1f} s more, with the DRA driver {TEST_DRIVER}")
+        cluster.add_fake_nodes(options.fake_nodes)
+        print(cluster.kubectl("get", "nodes").stdout)
+        print(f"logs:      {cluster.run.logs}")
+        print(f"kubectl:   {program('kubectl')}")
+        print(f"export KUBECONFIG={kubeconfig(cluster.run.root)}")
+        cluster.detach()
+
+
+def kubeconfig(root: os.PathLike[str]) -> str:
+    return f"{os.fspath(root)}/data/admin.kubeconfig"
+
+
+if __name__ == "__main__":
+    main()
