@@ -1,0 +1,230 @@
+"""Server-side apply, the part of it that one process with a handful of managers needs.
+
+As in structured-merge-diff: each manager owns the fields it applied last; a field it no longer applies and nobody else
+owns is removed; a field that another manager applied with another value is a Conflict unless forced. Known lists are
+maps by their key (containers by name, reservedFor by uid); every other list is one value. Ownership is kept in
+`metadata.managedFields` in the server's own notation, for managers that apply; plain updates own nothing here, which
+is the one difference to a real server: they never conflict with an apply.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cluster.errors import BadRequest, Conflict
+from cluster.patch import same
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from cluster.patch import Apply
+    from cluster.resources import Raw
+
+Json = Any
+# Steps in FieldsV1 notation: f:<member>, k:<key members as JSON> of a list that is a map, v:<value as JSON> of a set.
+Path = tuple[str, ...]
+_LIST_KEYS = {
+    "conditions": "type",
+    "containers": "name",
+    "env": "name",
+    "initContainers": "name",
+    "ownerReferences": "uid",
+    "reservedFor": "uid",
+    "resourceClaimStatuses": "name",
+    "resourceClaims": "name",
+    "sharedCounters": "name",
+    "volumes": "name",
+    "webhooks": "name",
+}
+_SETS = frozenset({"finalizers"})
+_OPAQUE = frozenset({"parameters"})
+_META_OF_THE_SERVER = frozenset(
+    {
+        "creationTimestamp",
+        "deletionGracePeriodSeconds",
+        "deletionTimestamp",
+        "generateName",
+        "generation",
+        "managedFields",
+        "name",
+        "namespace",
+        "resourceVersion",
+        "uid",
+    }
+)
+
+
+def applied(old: Raw, patch: Apply, subresource: str, *, now: str) -> Raw:
+    """The object after a manager applied what it wants."""
+    if not patch.manager:
+        raise BadRequest("fieldManager: Required value: is required for apply patch")
+    managers = list((old.get("metadata") or {}).get("managedFields") or ())
+    mine: Raw = next((one for one in managers if _is(one, patch.manager, subresource)), {})
+    others = [one for one in managers if one is not mine]
+    wanted = dict(_leaves(_ownable(patch.body)))
+    contested = _contested(old, wanted, others)
+    if contested and not patch.force:
+        raise _conflict(contested)
+    kept = {path for other in others for path in _paths(other.get("fieldsV1") or {})}
+    result: Json = old
+    for path in sorted(set(_paths(mine.get("fieldsV1") or {})) - wanted.keys(), reverse=True):
+        if not any(other[: len(path)] == path for other in kept):
+            result = _without(result, path)
+    result = _overlaid(result, patch.body, "")
+    fields = _tree(wanted)
+    entry = {
+        "manager": patch.manager,
+        "operation": "Apply",
+        "apiVersion": patch.body.get("apiVersion") or old.get("apiVersion"),
+        "time": mine["time"] if mine and same(mine.get("fieldsV1"), fields) else now,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": fields,
+    } | ({"subresource": subresource} if subresource else {})
+    lost = {path for path, _ in contested}
+    managers = [one for one in (_reduced(other, lost) for other in others) if one["fieldsV1"]]
+    return {**result, "metadata": {**(result.get("metadata") or {}), "managedFields": [*managers, entry]}}
+
+
+def _is(entry: Raw, manager: str, subresource: str) -> bool:
+    said = (entry.get("manager"), entry.get("operation"), entry.get("subresource") or "")
+    return said == (manager, "Apply", subresource)
+
+
+def _ownable(body: Raw) -> Raw:
+    """What of a body can have an owner: not the words that say which object is meant."""
+    meta = {name: value for name, value in (body.get("metadata") or {}).items() if name not in _META_OF_THE_SERVER}
+    rest = {name: value for name, value in body.items() if name not in ("apiVersion", "kind", "metadata")}
+    return {**rest, "metadata": meta} if meta else rest
+
+
+def _leaves(value: Json, path: Path = ()) -> Iterator[tuple[Path, Json]]:
+    """Every field that a document sets."""
+    name = path[-1][2:] if path else ""
+    if isinstance(value, dict) and (value or not path) and name not in _OPAQUE:
+        for member, inner in value.items():
+            yield from _leaves(inner, (*path, f"f:{member}"))
+    elif isinstance(value, list) and name in _SETS:
+        for item in value:
+            yield (*path, f"v:{_text(item)}"), item
+    elif isinstance(value, list) and (key := _list_key(name, value)):
+        for item in value:
+            step = (*path, f"k:{_text({key: item[key]})}")
+            yield step, None
+            for member, inner in item.items():
+                yield from _leaves(inner, (*step, f"f:{member}"))
+    else:
+        yield path, value
+
+
+def _list_key(name: str, items: list[Json]) -> str:
+    key = _LIST_KEYS.get(name, "")
+    return key if key and all(isinstance(item, dict) and key in item for item in items) else ""
+
+
+def _text(value: Json) -> str:
+    return msgspec.json.encode(value, order="sorted").decode()
+
+
+def _tree(paths: Iterable[Path]) -> Raw:
+    """Paths as a FieldsV1 tree; `.` stands for an item itself where fields of it are owned too."""
+    tree: Raw = {}
+    for path in paths:
+        node = tree
+        for step in path:
+            node = node.setdefault(step, {})
+        if path[-1].startswith("k:"):
+            node["."] = {}
+    return tree
+
+
+def _paths(tree: Raw, path: Path = ()) -> Iterator[Path]:
+    for step, inner in tree.items():
+        if step == ".":
+            yield path
+        elif inner:
+            yield from _paths(inner, (*path, step))
+        else:
+            yield (*path, step)
+
+
+def _contested(old: Raw, wanted: dict[Path, Json], others: list[Raw]) -> list[tuple[Path, str]]:
+    found = []
+    for other in others:
+        owned = set(_paths(other.get("fieldsV1") or {}))
+        for path, value in wanted.items():
+            if path in owned and path[-1].startswith("f:") and not same(_find(old, path), value):
+                found.append((path, str(other.get("manager"))))
+    return found
+
+
+def _conflict(contested: list[tuple[Path, str]]) -> Conflict:
+    lines = [f'conflict with "{manager}": {"".join(f".{step[2:]}" for step in path)}' for path, manager in contested]
+    return Conflict(f"Apply failed with {len(lines)} conflict{'s' * (len(lines) > 1)}: {'; '.join(lines)}")
+
+
+def _reduced(entry: Raw, lost: set[Path]) -> Raw:
+    if not lost:
+        return entry
+    return {**entry, "fieldsV1": _tree(path for path in _paths(entry.get("fieldsV1") or {}) if path not in lost)}
+
+
+def _position(value: list[Json], step: str) -> int:
+    """Where an item of a list map or set is; -1 if it is not there."""
+    wanted = msgspec.json.decode(step[2:])
+    for index, item in enumerate(value):
+        if step.startswith("v:"):
+            if same(item, wanted):
+                return index
+        elif isinstance(item, dict) and all(same(item.get(name), member) for name, member in wanted.items()):
+            return index
+    return -1
+
+
+def _find(value: Json, path: Path) -> Json:
+    for step in path:
+        if step.startswith("f:"):
+            value = value.get(step[2:]) if isinstance(value, dict) else None
+        else:
+            index = _position(value, step) if isinstance(value, list) else -1
+            value = value[index] if index >= 0 else None
+    return value
+
+
+def _without(value: Json, path: Path) -> Json:
+    """A document without one field; a map that becomes empty by that goes too."""
+    step, rest = path[0], path[1:]
+    if isinstance(value, dict) and step.startswith("f:") and step[2:] in value:
+        name = step[2:]
+        inner = _without(value[name], rest) if rest else None
+        if inner in (None, {}, []):
+            return {member: kept for member, kept in value.items() if member != name}
+        return {**value, name: inner}
+    if isinstance(value, list) and not step.startswith("f:") and (index := _position(value, step)) >= 0:
+        if not rest:
+            return [*value[:index], *value[index + 1 :]]
+        return [*value[:index], _without(value[index], rest), *value[index + 1 :]]
+    return value
+
+
+def _overlaid(old: Json, new: Json, name: str) -> Json:
+    if isinstance(new, dict) and isinstance(old, dict) and name not in _OPAQUE:
+        return old | {member: _overlaid(old.get(member), value, member) for member, value in new.items()}
+    if isinstance(new, list) and isinstance(old, list):
+        if name in _SETS:
+            return [*old, *(item for item in new if item not in old)]
+        if (key := _list_key(name, new)) and _list_key(name, old):
+            return _overlaid_list(old, new, key)
+    return new
+
+
+def _overlaid_list(old: list[Json], new: list[Json], key: str) -> list[Json]:
+    result = list(old)
+    for item in new:
+        index = next((at for at, have in enumerate(result) if same(have[key], item[key])), -1)
+        if index < 0:
+            result.append(item)
+        else:
+            result[index] = _overlaid(result[index], item, "")
+    return result

@@ -1,0 +1,271 @@
+"""A cluster in this process: the `Cluster` protocol over an in-memory store, for the offline commands, `standalone`, the
+demo and the tests.
+
+It behaves like an API server (`cluster.apiserver`) and keeps a window of history, so watches can resume. What it has
+not: authorization, admission webhooks, and controllers other than the garbage collector, the namespace controller and,
+on request, the claim controller (`cluster.claims`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from cluster import resources
+from cluster.apiserver import ApiServer
+from cluster.errors import BadRequest, Gone
+from cluster.protocol import Bookmark, Page, Unreadable
+from cluster.registry import Identity
+from cluster.selectors import selector
+from cluster.server import Features, Server
+from cluster.store import WINDOW, Store
+from cluster.view import View
+from dra.wire import decode
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+
+    from cluster.patch import Patch
+    from cluster.protocol import Change, Propagation
+    from cluster.registry import Validator
+    from cluster.resources import Key, Raw, Resource
+    from cluster.store import Record
+
+T = TypeVar("T")
+# What the embedded store speaks: the newest Kubernetes this code base knows, every gate open.
+VERSION, MINOR = "v1.37.1", 37
+_BATCH = 500
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+
+
+class _Continue(msgspec.Struct, frozen=True):
+    """Where a list goes on: behind which key, and the version of its first page."""
+
+    version: int
+    after: tuple[str, str]
+
+
+def _identity() -> Identity:
+    """Real time, real uids, random suffixes as the API server makes them."""
+    return Identity(
+        now=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        uid=lambda: str(uuid.uuid4()),
+        suffix=lambda: "".join(random.choices(_SUFFIX_LETTERS, k=5)),  # noqa: S311  a name, not a secret
+    )
+
+
+class Embedded:
+    """An API server's behaviour in memory. One event loop, no threads."""
+
+    def __init__(
+        self,
+        *,
+        validators: Mapping[str, Validator] | None = None,
+        identity: Identity | None = None,
+        window: int = WINDOW,
+    ) -> None:
+        self._store = Store(window=window)
+        self._api = ApiServer(self._store, identity or _identity(), validators=validators, committed=self._committed)
+        self._changed = asyncio.Event()
+        self.load(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": n}} for n in ("default", "kube-system")
+        )
+
+    @classmethod
+    def of(cls, objects: Iterable[Raw], *, validators: Mapping[str, Validator] | None = None) -> Embedded:
+        """A store that holds these objects as they are, status included."""
+        cluster = cls(validators=validators)
+        cluster.load(objects)
+        return cluster
+
+    def load(self, objects: Iterable[Raw]) -> None:
+        """Put objects in as a snapshot has them. A missing namespace becomes `default`, and is made where needed."""
+        for obj in objects:
+            self._api.load(obj)
+
+    async def list(
+        self,
+        resource: Resource[T],
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 500,
+        more: str = "",
+        resource_version: str = "",
+    ) -> Page[T]:
+        """Read one page. Pages are cut from the present state; one that is asked for too late is Gone."""
+        del resource_version  # the present state is at least as new as any version that was ever handed out
+        view = View(resource, namespace, selector(resource.id, labels, fields))
+        start = self._continue(resource, more) if more else _Continue(self._store.version, ("", ""))
+        behind = (
+            one for one in self._store.records(resource.id, namespace, start.after if more else None) if view.has(one)
+        )
+        found = [*islice(behind, limit or None)]
+        rest = next(behind, None) is not None
+        token = msgspec.json.encode(_Continue(start.version, _key(found[-1]))).hex() if rest else ""
+        read = [view.read(record) for record in found]
+        return Page(
+            items=tuple(one for one in read if not isinstance(one, Unreadable)),
+            resource_version=str(start.version),
+            more=token,
+            unreadable=tuple(one for one in read if isinstance(one, Unreadable)),
+        )
+
+    @asynccontextmanager
+    async def watch(
+        self,
+        resource: Resource[T],
+        namespace: str | None = None,
+        *,
+        resource_version: str = "",
+        labels: str = "",
+        fields: str = "",
+        initial: bool = False,
+        timeout: float = 300.0,  # noqa: ASYNC109  the server's own end of a watch, not a deadline on a call
+    ) -> AsyncIterator[AsyncIterator[Change[T] | Bookmark | Unreadable]]:
+        """Follow a collection. A reader that falls behind the window is told so by Gone, and nothing is kept for it."""
+        view = View(resource, namespace, selector(resource.id, labels, fields))
+        version = _version(resource_version)
+        present: Sequence[Record] = []
+        if initial or version == 0:
+            present = [one for one in self._store.records(resource.id, namespace) if view.has(one)]
+            version = self._store.version
+        elif version > self._store.version:
+            raise Gone(f"too new resource version: {version} ({self._store.version})")
+        else:
+            self._store.since(resource.id, version, 1)
+        events = self._events(view, version, present, initial=initial, seconds=timeout)
+        try:
+            yield events
+        finally:
+            await events.aclose()
+
+    async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
+        """Read one object."""
+        return self._api.get(resource, name, namespace).read(resource.type)
+
+    async def create(
+        self, resource: Resource[T], obj: T | Raw, namespace: str | None = None, *, dry_run: bool = False
+    ) -> T:
+        """Create an object and return it as stored."""
+        data = self._api.create(resource, _plain(resource, obj), namespace, dry_run=dry_run)
+        return decode(data, resource.type)
+
+    async def patch(
+        self,
+        resource: Resource[T],
+        name: str,
+        patch: Patch,
+        namespace: str | None = None,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> T:
+        """Change an object and return it as stored."""
+        data = self._api.patch(resource, name, patch, namespace, subresource, dry_run=dry_run)
+        return decode(data, resource.type)
+
+    async def delete(
+        self,
+        resource: Resource[T],
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        propagation: Propagation = "",
+        grace: int | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """Delete an object. No kubelet is here to stop containers, so a pod is gone at once whatever the grace."""
+        del grace
+        self._api.delete(
+            resource, name, namespace, uid=uid, resource_version=resource_version, propagation=propagation, dry_run=dry_run
+        )  # fmt: skip
+
+    async def bind(self, name: str, namespace: str, node: str, *, uid: str = "", dry_run: bool = False) -> None:
+        """Assign a pod to a node."""
+        self._api.bind(name, namespace, node, uid=uid, dry_run=dry_run)
+
+    async def server(self) -> Server:
+        """Say what this store speaks."""
+        served = frozenset(resource.api_version for resource in resources.ALL)
+        every = Features(**dict.fromkeys(Features.__struct_fields__, True))
+        return Server(VERSION, MINOR, served, every)
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+    def _committed(self, resource: Resource[Any], key: Key, data: bytes | None, last: bytes, version: int) -> None:
+        """Wake the watchers. They run when this write is done, since nothing here awaits."""
+        del resource, key, data, last, version
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _continue(self, resource: Resource[T], more: str) -> _Continue:
+        try:
+            start = msgspec.json.decode(bytes.fromhex(more), type=_Continue)
+        except ValueError as error:
+            raise BadRequest("continue key is not valid: it is not one that was handed out here") from error
+        self._store.since(resource.id, start.version, 1)
+        return start
+
+    async def _events(
+        self, view: View[T], version: int, present: Sequence[Record], *, initial: bool, seconds: float
+    ) -> AsyncGenerator[Change[T] | Bookmark | Unreadable, None]:
+        for record in present:
+            yield view.present(record)
+        if initial:
+            yield Bookmark(str(version), initial_end=True)
+        end = asyncio.get_running_loop().time() + seconds
+        while True:
+            # Taken before looking, so that a write between the look and the wait is not slept through.
+            changed = self._changed
+            for entry in self._store.since(view.resource.id, version, _BATCH):
+                version = entry.version
+                change = view.change(entry)
+                if change is not None:
+                    yield change
+            if not self._store.since(view.resource.id, version, 1):
+                version = max(version, self._store.version)
+                if not await _fired(changed, end - asyncio.get_running_loop().time()):
+                    yield Bookmark(str(version))
+                    return
+
+
+async def _fired(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event; say whether it came in time."""
+    try:
+        async with asyncio.timeout(max(seconds, 0.0)):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _plain(resource: Resource[T], obj: T | Raw) -> Raw:
+    """A copy of the caller's object, as JSON makes one: what is not JSON is found here, not in storage."""
+    try:
+        plain: Raw = msgspec.json.decode(msgspec.json.encode(resource.plain(obj)))
+    except (TypeError, ValueError) as error:
+        raise BadRequest(f"the object cannot be written as JSON: {error}") from error
+    return plain
+
+
+def _key(record: Record) -> Key:
+    return record.meta.namespace, record.meta.name
+
+
+def _version(text: str) -> int:
+    """Read a resourceVersion that was given back to us; none means from now on, with what is there first."""
+    if not (text or "0").isdigit():
+        raise BadRequest(f"invalid resource version {text!r}")
+    return int(text or "0")

@@ -1,0 +1,202 @@
+"""What can go wrong between us and a cluster. One tree, so callers never see an HTTP library's exceptions.
+
+`ApiError` is an answer of the API server, sorted by what the caller should do about it (k8s.io/apimachinery
+pkg/api/errors); the two others are about our side of the edge. Foreign exceptions are translated by `map_exceptions`,
+once at each edge, with the cause kept.
+"""
+
+# ruff: noqa: N818  the names are the API's own reasons: Conflict, Gone, NotFound
+from __future__ import annotations
+
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+
+class ClusterError(Exception):
+    """Base of everything this room raises."""
+
+
+class ConfigError(ClusterError):
+    """No usable way to the cluster: a kubeconfig, context, token or certificate that is missing or broken."""
+
+
+class StoreError(ClusterError):
+    """The file behind an embedded store cannot be read or written."""
+
+
+class ApiError(ClusterError):
+    """The API server, or the way to it, said no. `status` is the HTTP code and 0 if no answer came."""
+
+    status = 0
+    reason = "Unknown"
+
+    def __init__(self, message: str, *, status: int | None = None, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = self.status if status is None else status
+        self.reason = reason or self.reason
+
+
+class BadRequest(ApiError):
+    """The request makes no sense to the server; the same request will never succeed."""
+
+    status, reason = 400, "BadRequest"
+
+
+class Unauthorized(ApiError):
+    """The credentials are missing, wrong or expired."""
+
+    status, reason = 401, "Unauthorized"
+
+
+class Forbidden(ApiError):
+    """The credentials are fine and the right is missing, or admission refused the object."""
+
+    status, reason = 403, "Forbidden"
+
+
+class NotFound(ApiError):
+    """There is no such object, or no such resource on this server."""
+
+    status, reason = 404, "NotFound"
+
+
+class Conflict(ApiError):
+    """Somebody else wrote in between, a precondition failed, or another manager owns the field: read again."""
+
+    status, reason = 409, "Conflict"
+
+
+class AlreadyExists(ApiError):
+    """An object of that name exists."""
+
+    status, reason = 409, "AlreadyExists"
+
+
+class Gone(ApiError):
+    """The resource version or the continue token is too old: list again."""
+
+    status, reason = 410, "Expired"
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """One field the server refused."""
+
+    field: str = ""
+    message: str = ""
+    reason: str = ""
+
+
+class Invalid(ApiError):
+    """The object breaks the API's rules; `causes` name the fields."""
+
+    status, reason = 422, "Invalid"
+
+    def __init__(
+        self, message: str, *, causes: tuple[Cause, ...] = (), status: int | None = None, reason: str | None = None
+    ) -> None:
+        super().__init__(message, status=status, reason=reason)
+        self.causes = causes
+
+
+class Throttled(ApiError):
+    """Too many requests: wait `retry_after` seconds."""
+
+    status, reason = 429, "TooManyRequests"
+
+    def __init__(
+        self, message: str, *, retry_after: float = 1.0, status: int | None = None, reason: str | None = None
+    ) -> None:
+        super().__init__(message, status=status, reason=reason)
+        self.retry_after = retry_after
+
+
+class Unavailable(ApiError):
+    """The server cannot answer now, the connection failed, or the answer made no sense. Whether a write happened is
+    unknown; reading again tells.
+    """
+
+    status, reason = 0, "ServiceUnavailable"
+
+    def __init__(
+        self, message: str, *, retry_after: float = 0.0, status: int | None = None, reason: str | None = None
+    ) -> None:
+        super().__init__(message, status=status, reason=reason)
+        self.retry_after = retry_after
+
+
+class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
+    causes: tuple[Cause, ...] | None = None
+    retry_after_seconds: int | None = None
+
+
+class Status(msgspec.Struct, frozen=True, rename="camel"):
+    """The server's own words for a failure (meta/v1 Status)."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: StatusDetails | None = None
+
+
+_BY_REASON: Mapping[str, type[ApiError]] = {
+    "AlreadyExists": AlreadyExists,
+    "Expired": Gone,
+    "Gone": Gone,
+}
+_BY_CODE: Mapping[int, type[ApiError]] = {
+    kind.status: kind for kind in (BadRequest, Unauthorized, Forbidden, NotFound, Conflict, Gone, Invalid, Throttled)
+}
+_READ_STATUS = msgspec.json.Decoder(Status).decode
+
+
+def from_status(status: Status, *, retry_after: float | None = None) -> ApiError:
+    """Turn a server's Status into the error a caller can act on."""
+    message = status.message or f"the API server answered {status.code} {status.reason}".rstrip()
+    seconds = retry_after
+    if seconds is None and status.details is not None and status.details.retry_after_seconds:
+        seconds = float(status.details.retry_after_seconds)
+    code, reason = status.code, status.reason or None
+    kind = _BY_REASON.get(status.reason) or _BY_CODE.get(code)
+    if kind is Throttled:
+        return Throttled(message, retry_after=1.0 if seconds is None else seconds, status=code, reason=reason)
+    if kind is Invalid:
+        causes = (status.details.causes if status.details else None) or ()
+        return Invalid(message, causes=causes, status=code, reason=reason)
+    if kind is not None:
+        return kind(message, status=code, reason=reason)
+    if code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return Unavailable(message, retry_after=seconds or 0.0, status=code, reason=reason)
+    return ApiError(message, status=code, reason=reason)
+
+
+def from_response(code: int, body: bytes, *, retry_after: float | None = None) -> ApiError:
+    """Turn an HTTP answer into an error; a body that is no Status (a proxy's page, say) is quoted shortly."""
+    try:
+        status = _READ_STATUS(body)
+    except msgspec.DecodeError:
+        status = Status()
+    if not status.code:
+        text = status.message or body[:200].decode("utf-8", "replace").strip()
+        status = Status(code=code, reason=status.reason, message=f"HTTP {code}: {text}" if text else f"HTTP {code}")
+    return from_status(status, retry_after=retry_after)
+
+
+@contextmanager
+def map_exceptions(table: Mapping[type[Exception], Callable[[Exception], ClusterError]]) -> Iterator[None]:
+    """Translate foreign exceptions by the first matching line of a table; what is ours passes untouched."""
+    try:
+        yield
+    except ClusterError:
+        raise
+    except Exception as error:
+        for kind, translate in table.items():
+            if isinstance(error, kind):
+                raise translate(error) from error
+        raise

@@ -1,0 +1,146 @@
+"""Shapes of the objects around devices that we read or write: only the fields we use. The devices' own are in `dra/`.
+
+Workloads that merely carry a pod template are read raw, so nothing of them is lost.
+"""
+
+from __future__ import annotations
+
+from dra.meta import ObjectMeta
+from dra.quantity import Quantity
+from dra.wire import Json, Wire
+
+
+class NamespaceStatus(Wire, frozen=True, kw_only=True):
+    phase: str = ""
+
+
+class Namespace(Wire, frozen=True, kw_only=True):
+    api_version: str = "v1"
+    kind: str = "Namespace"
+    metadata: ObjectMeta = ObjectMeta()
+    status: NamespaceStatus = NamespaceStatus()
+
+
+class ResourceQuotaSpec(Wire, frozen=True, kw_only=True):
+    hard: dict[str, Quantity] = {}
+    scopes: tuple[str, ...] = ()
+
+
+class ResourceQuotaStatus(Wire, frozen=True, kw_only=True):
+    hard: dict[str, Quantity] = {}
+    used: dict[str, Quantity] = {}
+
+
+class ResourceQuota(Wire, frozen=True, kw_only=True):
+    api_version: str = "v1"
+    kind: str = "ResourceQuota"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+
+class Secret(Wire, frozen=True, kw_only=True):
+    """`data` holds base64 text, as on the wire."""
+
+    api_version: str = "v1"
+    kind: str = "Secret"
+    metadata: ObjectMeta = ObjectMeta()
+    type: str = ""
+    data: dict[str, str] = {}
+
+
+class ConfigMap(Wire, frozen=True, kw_only=True):
+    api_version: str = "v1"
+    kind: str = "ConfigMap"
+    metadata: ObjectMeta = ObjectMeta()
+    data: dict[str, str] = {}
+
+
+class LeaseSpec(Wire, frozen=True, kw_only=True):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Wire, frozen=True, kw_only=True):
+    api_version: str = "coordination.k8s.io/v1"
+    kind: str = "Lease"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LeaseSpec = LeaseSpec()
+
+
+class ObjectReference(Wire, frozen=True, kw_only=True):
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    field_path: str = ""
+
+
+class EventSource(Wire, frozen=True, kw_only=True):
+    component: str = ""
+
+
+class Event(Wire, frozen=True, kw_only=True):
+    """What `kubectl describe` shows below an object (core/v1; `count` grows when the same thing happens again)."""
+
+    api_version: str = "v1"
+    kind: str = "Event"
+    metadata: ObjectMeta = ObjectMeta()
+    involved_object: ObjectReference = ObjectReference()
+    reason: str = ""
+    message: str = ""
+    type: str = "Normal"
+    source: EventSource = EventSource()
+    first_timestamp: str = ""
+    last_timestamp: str = ""
+    count: int = 0
+    reporting_component: str = ""
+    reporting_instance: str = ""
+
+
+class WebhookService(Wire, frozen=True, kw_only=True):
+    namespace: str = ""
+    name: str = ""
+    path: str | None = None
+    port: int | None = None
+
+
+class WebhookClientConfig(Wire, frozen=True, kw_only=True):
+    url: str | None = None
+    service: WebhookService | None = None
+    ca_bundle: str = ""
+
+
+class MatchCondition(Wire, frozen=True, kw_only=True):
+    name: str = ""
+    expression: str = ""
+
+
+class AdmissionWebhook(Wire, frozen=True, kw_only=True):
+    name: str = ""
+    client_config: WebhookClientConfig = WebhookClientConfig()
+    failure_policy: str = ""
+    match_conditions: tuple[MatchCondition, ...] = ()
+    rules: tuple[Json, ...] = ()
+    namespace_selector: Json = None
+    object_selector: Json = None
+    side_effects: str = ""
+    timeout_seconds: int | None = None
+
+
+class MutatingWebhookConfiguration(Wire, frozen=True, kw_only=True):
+    api_version: str = "admissionregistration.k8s.io/v1"
+    kind: str = "MutatingWebhookConfiguration"
+    metadata: ObjectMeta = ObjectMeta()
+    webhooks: tuple[AdmissionWebhook, ...] = ()
+
+
+class ValidatingWebhookConfiguration(Wire, frozen=True, kw_only=True):
+    api_version: str = "admissionregistration.k8s.io/v1"
+    kind: str = "ValidatingWebhookConfiguration"
+    metadata: ObjectMeta = ObjectMeta()
+    webhooks: tuple[AdmissionWebhook, ...] = ()

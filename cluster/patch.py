@@ -1,0 +1,174 @@
+"""The three patches we write, as values, and what each makes of a document: merge (RFC 7396), JSON Patch (RFC 6902) and
+server-side apply.
+
+Real clusters apply them themselves; the functions serve the embedded store. Documents are never changed in place: the
+result shares what did not change. Server-side apply lives in `cluster.apply`, because it knows about owners of fields.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from cluster.errors import BadRequest, Invalid
+
+Json = Any
+
+
+class Merge(msgspec.Struct, frozen=True, tag="merge"):
+    """Members replace members, null removes, lists are replaced whole. Put the resourceVersion in to be told of races."""
+
+    body: dict[str, Json]
+
+
+class Operations(msgspec.Struct, frozen=True, tag="json"):
+    """JSON Patch operations, in order, all or nothing."""
+
+    operations: tuple[dict[str, Json], ...]
+
+
+class Apply(msgspec.Struct, frozen=True, tag="apply"):
+    """Server-side apply: the fields this manager wants, and only those."""
+
+    body: dict[str, Json]
+    manager: str
+    force: bool = False
+
+
+Patch = Merge | Operations | Apply
+
+
+def merged(target: Json, patch: Json) -> Json:
+    """Apply a JSON merge patch."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = merged(result.get(name), value)
+    return result
+
+
+def operated(document: Json, operations: tuple[dict[str, Json], ...]) -> Json:
+    """Apply JSON Patch operations in order."""
+    for number, operation in enumerate(operations):
+        try:
+            document = _operate(document, operation)
+        except _PatchError as error:
+            raise error.failure(f"JSON Patch operation {number} ({operation.get('op')} {operation.get('path')}): {error}") from None  # fmt: skip
+    return document
+
+
+class _PatchError(Exception):
+    """Inside this module only: an operation that cannot be applied, and what the API server calls that."""
+
+    def __init__(self, message: str, failure: type[BadRequest | Invalid] = Invalid) -> None:
+        super().__init__(message)
+        self.failure = failure
+
+
+def _operate(document: Json, operation: dict[str, Json]) -> Json:
+    path = _tokens(operation, "path")
+    match operation.get("op"):
+        case "add":
+            return _put(document, path, _value(operation), insert=True)
+        case "remove":
+            return _remove(document, path)
+        case "replace":
+            _find(document, path)
+            return _put(document, path, _value(operation), insert=False)
+        case "move":
+            source = _tokens(operation, "from")
+            if path[: len(source)] == source and path != source:
+                raise _PatchError("a value cannot be moved into itself")
+            value = _find(document, source)
+            return _put(_remove(document, source), path, value, insert=True)
+        case "copy":
+            return _put(document, path, _find(document, _tokens(operation, "from")), insert=True)
+        case "test":
+            if not same(_find(document, path), _value(operation)):
+                raise _PatchError("the value there is another")
+            return document
+    raise _PatchError("no such operation", BadRequest)
+
+
+def same(left: Json, right: Json) -> bool:
+    """Equality of JSON values: numbers by value, and true is not 1."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(value, right[name]) for name, value in left.items())
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right)
+
+
+def _tokens(operation: dict[str, Json], member: str) -> list[str]:
+    pointer = operation.get(member)
+    if not isinstance(pointer, str) or (pointer and not pointer.startswith("/")):
+        raise _PatchError(f"{member!r} is no JSON pointer", BadRequest)
+    return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
+
+
+def _value(operation: dict[str, Json]) -> Json:
+    if "value" not in operation:
+        raise _PatchError("'value' is missing", BadRequest)
+    return operation["value"]
+
+
+def _index(token: str, size: int) -> int:
+    if not (token.isascii() and token.isdigit()) or (len(token) > 1 and token[0] == "0"):
+        raise _PatchError(f"{token!r} is no index")
+    index = int(token)
+    if index >= size:
+        raise _PatchError(f"index {index} is beyond the end")
+    return index
+
+
+def _find(document: Json, path: list[str]) -> Json:
+    for token in path:
+        if isinstance(document, dict):
+            if token not in document:
+                raise _PatchError(f"nothing is there: {token!r} is missing")
+            document = document[token]
+        elif isinstance(document, list):
+            document = document[_index(token, len(document))]
+        else:
+            raise _PatchError(f"{token!r} is below a scalar")
+    return document
+
+
+def _put(document: Json, path: list[str], value: Json, *, insert: bool) -> Json:
+    if not path:
+        return value
+    token, rest = path[0], path[1:]
+    if isinstance(document, dict):
+        if rest and token not in document:
+            raise _PatchError(f"nothing is there: {token!r} is missing")
+        return {**document, token: _put(document.get(token), rest, value, insert=insert)}
+    if not isinstance(document, list):
+        raise _PatchError(f"{token!r} is below a scalar")
+    if rest or not insert:
+        index = _index(token, len(document))
+        return [*document[:index], _put(document[index], rest, value, insert=insert), *document[index + 1 :]]
+    at_end = token == "-"  # noqa: S105  a step of a JSON pointer
+    index = len(document) if at_end else _index(token, len(document) + 1)
+    return [*document[:index], value, *document[index:]]
+
+
+def _remove(document: Json, path: list[str]) -> Json:
+    if not path:
+        raise _PatchError("the whole document cannot be removed")
+    _find(document, path)
+    token, rest = path[0], path[1:]
+    if isinstance(document, dict):
+        if rest:
+            return {**document, token: _remove(document[token], rest)}
+        return {name: value for name, value in document.items() if name != token}
+    index = _index(token, len(document))
+    if rest:
+        return [*document[:index], _remove(document[index], rest), *document[index + 1 :]]
+    return [*document[:index], *document[index + 1 :]]

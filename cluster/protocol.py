@@ -1,0 +1,143 @@
+"""The port to a cluster: what every room above may ask of one, whichever kind it is.
+
+Two things speak it: `cluster.kubernetes.Kubernetes` (a real API server) and `cluster.embedded.Embedded` (memory). One
+conformance suite holds both to the same behaviour. It is small on purpose; in particular there is no PUT, because an
+object that was read here has lost the fields we do not know (docs/architecture.md, "Patches, not objects").
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
+
+    from cluster.patch import Patch
+    from cluster.resources import Raw, Resource
+    from cluster.server import Server
+
+T = TypeVar("T")
+Propagation = Literal["", "Background", "Foreground", "Orphan"]
+ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
+
+
+class Unreadable(msgspec.Struct, frozen=True):
+    """An object that does not have the type it should have. One of them must not hide all the others."""
+
+    namespace: str
+    name: str
+    resource_version: str
+    problem: str
+    deleted: bool = False
+
+
+class Change(msgspec.Struct, Generic[T], frozen=True):
+    """One event of a watch: `type` is ADDED, MODIFIED or DELETED."""
+
+    type: str
+    object: T
+    resource_version: str
+
+
+class Bookmark(msgspec.Struct, frozen=True):
+    """Nothing changed up to this version; `initial_end` marks the end of a streamed list."""
+
+    resource_version: str
+    initial_end: bool = False
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """One page of a list. `more` is the token that gets the next one, empty at the end."""
+
+    items: tuple[T, ...]
+    resource_version: str
+    more: str = ""
+    unreadable: tuple[Unreadable, ...] = ()
+
+
+class Cluster(Protocol):
+    """A Kubernetes API, real or embedded. Every call may raise `cluster.errors.ApiError`."""
+
+    async def list(
+        self,
+        resource: Resource[T],
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 500,
+        more: str = "",
+        resource_version: str = "",
+    ) -> Page[T]:
+        """Read one page of a collection; without a namespace, of all namespaces."""
+        ...
+
+    def watch(
+        self,
+        resource: Resource[T],
+        namespace: str | None = None,
+        *,
+        resource_version: str = "",
+        labels: str = "",
+        fields: str = "",
+        initial: bool = False,
+        timeout: float = 300.0,
+    ) -> AbstractAsyncContextManager[AsyncIterator[Change[T] | Bookmark | Unreadable]]:
+        """Follow a collection from a version on; with `initial`, from its present content, streamed first.
+
+        Ends by itself after about `timeout` seconds. Raises Gone when the version is no longer known.
+        """
+        ...
+
+    async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
+        """Read one object."""
+        ...
+
+    async def create(
+        self, resource: Resource[T], obj: T | Raw, namespace: str | None = None, *, dry_run: bool = False
+    ) -> T:
+        """Create an object and return it as stored."""
+        ...
+
+    async def patch(
+        self,
+        resource: Resource[T],
+        name: str,
+        patch: Patch,
+        namespace: str | None = None,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> T:
+        """Change an object and return it as stored. A resourceVersion in the patch makes a race a Conflict."""
+        ...
+
+    async def delete(
+        self,
+        resource: Resource[T],
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        propagation: Propagation = "",
+        grace: int | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """Delete an object, if it is still the one of that uid and version. Finalizers may keep it for a while."""
+        ...
+
+    async def bind(self, name: str, namespace: str, node: str, *, uid: str = "", dry_run: bool = False) -> None:
+        """Assign a pod to a node. Conflict if it has one already, or is another pod of that name."""
+        ...
+
+    async def server(self) -> Server:
+        """Find out what the server is and what it can do."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections and files."""
+        ...

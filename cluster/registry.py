@@ -1,0 +1,253 @@
+"""What an API server does to an object on its way into storage (k8s.io/apiserver pkg/registry/rest, and the strategies
+of the resources we know): names, uids, generations, who may change what.
+
+Pure: documents in, documents out, refusals as `ApiError`. Field validation proper is `dra.validation`'s, handed in as a
+table; the defaults are in `cluster.defaults`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cluster.defaults import defaulted
+from cluster.errors import BadRequest, Cause, Conflict, Forbidden, Invalid
+from cluster.patch import same
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from cluster.resources import Raw, Resource
+
+    # (new, old or None on create, subresource) -> what is wrong
+    Validator = Callable[[Raw, Raw | None, str], Iterable[Cause]]
+
+Json = Any
+GENERATED_NAME_BASE = 58
+# Set by the server; what a client says here is ignored.
+_SERVER_FIELDS = (
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+)
+# Parts of a spec that never change. An empty path is the whole spec.
+_IMMUTABLE: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "resourceclaims.resource.k8s.io": ((),),
+    "resourceclaimtemplates.resource.k8s.io": ((),),
+    "resourceslices.resource.k8s.io": (("driver",), ("nodeName",), ("pool", "name")),
+}
+_POD_MUTABLE = ("activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates")
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Where times, uids and random names come from."""
+
+    now: Callable[[], str]
+    uid: Callable[[], str]
+    suffix: Callable[[], str]
+
+
+def created(resource: Resource[Any], obj: Raw, namespace: str | None, identity: Identity) -> Raw:
+    """The document that a create stores."""
+    obj = without_nulls(obj)
+    meta = dict(_typed(resource, obj).get("metadata") or {})
+    if meta.get("resourceVersion"):
+        raise BadRequest("resourceVersion should not be set on objects to be created")
+    for name in _SERVER_FIELDS:
+        meta.pop(name, None)
+    _settle_namespace(resource, meta, namespace)
+    _settle_name(resource, meta, identity)
+    meta |= {"uid": identity.uid(), "creationTimestamp": identity.now()}
+    if resource.generation:
+        meta["generation"] = 1
+    # Nodes may be created with their status; everything else starts without.
+    keep_status = not resource.status or resource.id == "nodes"
+    body = {name: value for name, value in obj.items() if name != "status" or keep_status}
+    return defaulted(resource.id, {**body, "metadata": meta}, created=True)
+
+
+def updated(resource: Resource[Any], old: Raw, new: Raw, subresource: str) -> Raw:
+    """The document that an update of `old` to `new` stores, once it is found to be allowed."""
+    new = without_nulls(_typed(resource, new))
+    _check_identity(resource, old, new)
+    if subresource == "status":
+        status = {"status": new["status"]} if "status" in new else {}
+        managed = {name: value for name, value in new["metadata"].items() if name == "managedFields"}
+        rest = {name: value for name, value in old.items() if name != "status"}
+        new = {**rest, **status, "metadata": old["metadata"] | managed}
+        _check_claim_status(resource, old, new)
+    else:
+        meta = dict(new["metadata"])
+        for name in _SERVER_FIELDS:
+            meta.pop(name, None)
+        meta |= {name: old["metadata"][name] for name in _SERVER_FIELDS if name in old["metadata"]}
+        new = {**new, "metadata": meta}
+        if resource.status:
+            new = {name: value for name, value in new.items() if name != "status"}
+            new |= {"status": old["status"]} if "status" in old else {}
+        _check_finalizers(resource, old, new)
+        _check_immutable(resource, old, new)
+        new = defaulted(resource.id, new, created=False)
+        if resource.generation and not same(_content(old), _content(new)):
+            new["metadata"]["generation"] = int(meta.get("generation") or 0) + 1
+    return new
+
+
+def validate(resource: Resource[Any], new: Raw, old: Raw | None, subresource: str, validator: Validator | None) -> None:
+    """Raise Invalid if a validator finds anything wrong."""
+    causes = tuple(validator(new, old, subresource)) if validator else ()
+    if causes:
+        raise invalid(resource, new["metadata"].get("name", ""), causes)
+
+
+def invalid(resource: Resource[Any], name: str, causes: Iterable[Cause]) -> Invalid:
+    """An Invalid in the API server's words."""
+    causes = tuple(causes)
+    texts = [f"{cause.field}: {cause.message}" for cause in causes]
+    what = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+    text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    return Invalid(f'{what} "{name}" is invalid: {text}', causes=causes)
+
+
+def without_nulls(value: Json) -> Json:
+    """Drop members that are null, except inside opaque parameters, which are somebody else's JSON."""
+    if isinstance(value, dict):
+        return {
+            name: member if name == "parameters" else without_nulls(member)
+            for name, member in value.items()
+            if member is not None
+        }
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _typed(resource: Resource[Any], obj: Raw) -> Raw:
+    if (obj.get("apiVersion"), obj.get("kind")) != (resource.api_version, resource.kind):
+        said = f"{obj.get('apiVersion')} {obj.get('kind')}"
+        raise BadRequest(f"expected an object of {resource.api_version} {resource.kind}, got {said}")
+    return obj
+
+
+def _settle_namespace(resource: Resource[Any], meta: Raw, namespace: str | None) -> None:
+    said = meta.get("namespace") or ""
+    if not resource.namespaced:
+        meta.pop("namespace", None)
+        return
+    wanted = namespace or said
+    if not wanted:
+        raise BadRequest(f"a {resource.kind} needs a namespace")
+    if said and said != wanted:
+        raise BadRequest(
+            f"the namespace of the provided object does not match the namespace sent on the request ({said!r}, {wanted!r})"
+        )
+    meta["namespace"] = wanted
+
+
+def _settle_name(resource: Resource[Any], meta: Raw, identity: Identity) -> None:
+    if meta.get("name"):
+        return
+    base = meta.get("generateName")
+    if not base:
+        raise invalid(resource, "", [Cause("metadata.name", "Required value: name or generateName is required")])
+    meta["name"] = base[:GENERATED_NAME_BASE] + identity.suffix()
+
+
+def _check_identity(resource: Resource[Any], old: Raw, new: Raw) -> None:
+    was, now = old["metadata"], new.get("metadata") or {}
+    name = was["name"]
+    if now.get("name") != name or (resource.namespaced and now.get("namespace") != was.get("namespace")):
+        raise BadRequest("the name and namespace of an object cannot change")
+    if now.get("uid") not in (None, was["uid"]):
+        raise Conflict(
+            f'Operation cannot be fulfilled on {resource.id} "{name}": Precondition failed: '
+            f"UID in precondition: {now.get('uid')}, UID in object meta: {was['uid']}"
+        )
+    if now.get("resourceVersion") not in (None, "", was["resourceVersion"]):
+        raise stale(resource, name)
+
+
+def stale(resource: Resource[Any], name: str) -> Conflict:
+    """The Conflict of a write that was made from an old reading."""
+    return Conflict(
+        f'Operation cannot be fulfilled on {resource.id} "{name}": the object has been modified; '
+        "please apply your changes to the latest version and try again"
+    )
+
+
+def _check_finalizers(resource: Resource[Any], old: Raw, new: Raw) -> None:
+    if not old["metadata"].get("deletionTimestamp"):
+        return
+    added = set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
+    if added:
+        message = (
+            f"Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers {added}"
+        )
+        raise invalid(resource, old["metadata"]["name"], [Cause("metadata.finalizers", message)])
+
+
+def _check_immutable(resource: Resource[Any], old: Raw, new: Raw) -> None:
+    name = old["metadata"]["name"]
+    for path in _IMMUTABLE.get(resource.id, ()):
+        if not same(_at(old.get("spec"), path), _at(new.get("spec"), path)):
+            raise invalid(resource, name, [Cause(".".join(("spec", *path)), "Invalid value: field is immutable")])
+    if resource.id == "pods" and not same(_frozen_pod(old), _frozen_pod(new)):
+        message = (
+            "Forbidden: pod updates may not change fields other than `spec.containers[*].image`, "
+            "`spec.initContainers[*].image`, `spec.activeDeadlineSeconds`, `spec.tolerations` (only additions to "
+            "existing tolerations), `spec.terminationGracePeriodSeconds`"
+        )
+        raise invalid(resource, name, [Cause("spec", message)])
+    if resource.id == "secrets" and old.get("immutable") and not same(old.get("data"), new.get("data")):
+        raise invalid(resource, name, [Cause("data", "Forbidden: field is immutable when `immutable` is set")])
+
+
+def _frozen_pod(pod: Raw) -> Raw:
+    spec = {name: value for name, value in (pod.get("spec") or {}).items() if name not in _POD_MUTABLE}
+    for kind in ("containers", "initContainers"):
+        if kind in spec:
+            spec[kind] = [{**container, "image": ""} for container in spec[kind]]
+    return spec
+
+
+def _check_claim_status(resource: Resource[Any], old: Raw, new: Raw) -> None:
+    """An allocation is written once, and only an allocated claim is reserved (pkg/apis/resource/validation)."""
+    if resource.id != "resourceclaims.resource.k8s.io":
+        return
+    name = old["metadata"]["name"]
+    was, now = (document.get("status") or {} for document in (old, new))
+    if was.get("allocation") and now.get("allocation") and not same(was["allocation"], now["allocation"]):
+        raise invalid(resource, name, [Cause("status.allocation", "Invalid value: field is immutable")])
+    if now.get("reservedFor") and not now.get("allocation"):
+        message = "Forbidden: may not be specified when `allocated` is not set"
+        raise invalid(resource, name, [Cause("status.reservedFor", message)])
+    if old["metadata"].get("deletionTimestamp"):
+        had = {entry.get("uid") for entry in was.get("reservedFor") or ()}
+        if any(entry.get("uid") not in had for entry in now.get("reservedFor") or ()):
+            message = (
+                "Forbidden: new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
+            )
+            raise invalid(resource, name, [Cause("status.reservedFor", message)])
+
+
+def check_new_namespace(namespace: Raw, resource: Resource[Any], name: str) -> None:
+    """Refuse new objects in a namespace on its way out."""
+    if namespace["metadata"].get("deletionTimestamp"):
+        where = namespace["metadata"]["name"]
+        raise Forbidden(
+            f'{resource.id} "{name}" is forbidden: unable to create new content in namespace {where} '
+            "because it is being terminated"
+        )
+
+
+def _content(obj: Raw) -> Raw:
+    return {name: value for name, value in obj.items() if name not in ("metadata", "status", "apiVersion", "kind")}
+
+
+def _at(value: Json, path: tuple[str, ...]) -> Json:
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value

@@ -1,0 +1,220 @@
+"""The table of API resources we know: where each one lives in the API and which type its objects are read as.
+
+`CLAIMS` lists typed claims, `CLAIMS.raw` the same objects as plain JSON. Objects of either form answer to the same few
+questions (`metadata`, `key`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from cluster.objects import (
+    ConfigMap,
+    Event,
+    Lease,
+    MutatingWebhookConfiguration,
+    Namespace,
+    ResourceQuota,
+    Secret,
+    ValidatingWebhookConfiguration,
+)
+from dra.claim import ResourceClaim, ResourceClaimTemplate
+from dra.compatibility import DeviceCompatibility
+from dra.deviceclass import DeviceClass
+from dra.meta import ObjectMeta
+from dra.node import Node
+from dra.pod import Pod
+from dra.resourceslice import ResourceSlice
+from dra.taint import DeviceTaintRule
+from dra.wire import builtins, convert
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+T = TypeVar("T")
+Raw = dict[str, Any]
+Key = tuple[str, str]  # namespace ("" for cluster objects), name
+
+
+class Resource(msgspec.Struct, Generic[T], frozen=True):
+    """One resource of the API, and the type its objects are read as."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    type: type[T]  # noqa: A003  an object has a kind and we read it as a type: no other word says it
+    namespaced: bool = True
+    # Has a status subresource: status is written there only, and nothing else is.
+    status: bool = False
+    # metadata.generation counts changes of the spec.
+    generation: bool = False
+
+    @property
+    def api_version(self) -> str:
+        """As in an object's apiVersion."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def id(self) -> str:
+        """Identity whatever the version or the type read: `plural.group`, as kubectl accepts it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def raw(self) -> Resource[Raw]:
+        """The same resource, its objects read as plain JSON."""
+        return Resource(
+            self.group, self.version, self.plural, self.kind, Raw, self.namespaced, self.status, self.generation
+        )
+
+    def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
+        """Where the collection (no name) or the object lives on an API server."""
+        parts = [f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"]
+        if self.namespaced and namespace is not None:
+            parts.append(f"namespaces/{namespace}")
+        parts.append(self.plural)
+        parts.extend(part for part in (name, subresource) if part)
+        return "/".join(parts)
+
+    def plain(self, obj: T | Raw) -> Raw:
+        """An object as plain JSON of our own, apiVersion and kind said."""
+        plain: Raw = dict(obj) if isinstance(obj, dict) else builtins(obj)
+        return {"apiVersion": self.api_version, "kind": self.kind} | plain
+
+
+def metadata(obj: object) -> ObjectMeta:
+    """Who an object is, whichever form it has."""
+    if isinstance(obj, dict):
+        return convert(obj.get("metadata") or {}, ObjectMeta)
+    meta: ObjectMeta = obj.metadata  # type: ignore[attr-defined]  # every typed API object has one
+    return meta
+
+
+def key(obj: object) -> Key:
+    """Namespace and name of an object."""
+    if isinstance(obj, dict):
+        meta = obj.get("metadata") or {}
+        return meta.get("namespace") or "", meta.get("name") or ""
+    typed = metadata(obj)
+    return typed.namespace, typed.name
+
+
+def _dra(
+    plural: str, kind: type[T], *, namespaced: bool, status: bool = False, generation: bool = False
+) -> Resource[T]:
+    return Resource("resource.k8s.io", "v1", plural, kind.__name__, kind, namespaced, status, generation)
+
+
+def _core(plural: str, kind: type[T], *, namespaced: bool = True, status: bool = False, generation: bool = False) -> Resource[T]:  # fmt: skip  # a line a table entry
+    return Resource("", "v1", plural, kind.__name__, kind, namespaced, status, generation)
+
+
+def _workload(group: str, plural: str, kind: str) -> Resource[Raw]:
+    return Resource(group, "v1", plural, kind, Raw, namespaced=True, status=True, generation=True)
+
+
+RESOURCE_SLICES = _dra("resourceslices", ResourceSlice, namespaced=False, generation=True)
+DEVICE_CLASSES = _dra("deviceclasses", DeviceClass, namespaced=False, generation=True)
+DEVICE_TAINT_RULES = _dra("devicetaintrules", DeviceTaintRule, namespaced=False, status=True, generation=True)
+RESOURCE_CLAIMS = _dra("resourceclaims", ResourceClaim, namespaced=True, status=True)
+RESOURCE_CLAIM_TEMPLATES = _dra("resourceclaimtemplates", ResourceClaimTemplate, namespaced=True)
+
+NODES = _core("nodes", Node, namespaced=False, status=True)
+NAMESPACES = _core("namespaces", Namespace, namespaced=False, status=True)
+PODS = _core("pods", Pod, status=True, generation=True)
+RESOURCE_QUOTAS = _core("resourcequotas", ResourceQuota, status=True)
+SECRETS = _core("secrets", Secret)
+CONFIG_MAPS = _core("configmaps", ConfigMap)
+EVENTS = _core("events", Event)
+LEASES: Resource[Lease] = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
+
+DEPLOYMENTS = _workload("apps", "deployments", "Deployment")
+STATEFUL_SETS = _workload("apps", "statefulsets", "StatefulSet")
+DAEMON_SETS = _workload("apps", "daemonsets", "DaemonSet")
+REPLICA_SETS = _workload("apps", "replicasets", "ReplicaSet")
+JOBS = _workload("batch", "jobs", "Job")
+CRON_JOBS = _workload("batch", "cronjobs", "CronJob")
+
+MUTATING_WEBHOOKS: Resource[MutatingWebhookConfiguration] = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    MutatingWebhookConfiguration,
+    namespaced=False,
+    generation=True,
+)
+VALIDATING_WEBHOOKS: Resource[ValidatingWebhookConfiguration] = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    ValidatingWebhookConfiguration,
+    namespaced=False,
+    generation=True,
+)
+CUSTOM_RESOURCE_DEFINITIONS: Resource[Raw] = Resource(
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    Raw,
+    namespaced=False,
+    status=True,
+    generation=True,
+)
+
+DEVICE_COMPATIBILITIES: Resource[DeviceCompatibility] = Resource(
+    "drawbridge.dev",
+    "v1alpha1",
+    "devicecompatibilities",
+    "DeviceCompatibility",
+    DeviceCompatibility,
+    namespaced=False,
+    generation=True,
+)
+# Read raw: the type belongs to the allocator, above this room.
+DEVICE_QUOTAS: Resource[Raw] = Resource(
+    "drawbridge.dev", "v1alpha1", "devicequotas", "DeviceQuota", Raw, status=True, generation=True
+)
+
+ALL: tuple[Resource[Any], ...] = (
+    RESOURCE_SLICES,
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    RESOURCE_CLAIMS,
+    RESOURCE_CLAIM_TEMPLATES,
+    NODES,
+    NAMESPACES,
+    PODS,
+    RESOURCE_QUOTAS,
+    SECRETS,
+    CONFIG_MAPS,
+    EVENTS,
+    LEASES,
+    DEPLOYMENTS,
+    STATEFUL_SETS,
+    DAEMON_SETS,
+    REPLICA_SETS,
+    JOBS,
+    CRON_JOBS,
+    MUTATING_WEBHOOKS,
+    VALIDATING_WEBHOOKS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DEVICE_COMPATIBILITIES,
+    DEVICE_QUOTAS,
+)
+BY_ID: Mapping[str, Resource[Any]] = {resource.id: resource for resource in ALL}
+BY_KIND: Mapping[tuple[str, str], Resource[Any]] = {(resource.group, resource.kind): resource for resource in ALL}
+
+
+def of(obj: object) -> Resource[Any] | None:
+    """The resource an object belongs to, by its apiVersion's group and its kind; None if we do not know it."""
+    if isinstance(obj, dict):
+        api_version, kind = str(obj.get("apiVersion") or ""), str(obj.get("kind") or "")
+    else:
+        api_version, kind = getattr(obj, "api_version", ""), getattr(obj, "kind", "")
+    group = api_version.rpartition("/")[0]
+    return BY_KIND.get((group, kind))
