@@ -39,3 +39,11 @@ class SelectorRunError(SelectorError):
 
 class CostExceeded(SelectorError):  # noqa: N818 - the name under which Kubernetes' users know it
     """The expression may cost, or did cost, more than Kubernetes allows."""
+
+
+class NodeSelectorError(DraError):
+    """A node selector that Kubernetes cannot parse: fatal for whoever looks at the slice, never a plain "no match"."""
+
+
+class CapacityError(DraError):
+    """A capacity request that cannot be counted, or an amount below zero: fatal for a scheduling attempt."""
