@@ -74,9 +74,9 @@ def program(name: str) -> Path:
     module = HOME[name]
     path = folder(module) / name
     if not path.exists():
-        with locked(f"build-{module.name}"):
+        with locked(f"build-{module.name}") as lock:
             if not path.exists():
-                link(module, name, path)
+                link(module, name, path, lock)
     return path
 
 
@@ -126,10 +126,12 @@ def environment() -> dict[str, str]:
     return os.environ | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
 
 
-def link(module: Module, name: str, path: Path) -> None:
+def link(module: Module, name: str, path: Path, lock: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     say(f"build: {name} ...")
     begun = time.monotonic()
+    for stale in path.parent.glob(f".{name}-*"):  # of a build that was killed; nobody is at it, we hold the lock
+        shutil.rmtree(stale, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{name}-") as scratch:
         made = Path(scratch) / name
         done = subprocess.run(
@@ -137,6 +139,7 @@ def link(module: Module, name: str, path: Path) -> None:
             cwd=BINARIES / module.name,
             env=environment(),
             check=False,
+            pass_fds=(lock,),  # go works on when we are killed, and must be waited for
         )
         if done.returncode:
             raise BuildError(f"go build of {name} ({module.programs[name]}) failed, see above; nothing was kept")

@@ -18,8 +18,11 @@ def cache() -> Path:
 
 
 @contextmanager
-def locked(name: str) -> Iterator[None]:
-    """Hold a lock that ends with this process, however it ends; say so if somebody else holds it."""
+def locked(name: str) -> Iterator[int]:
+    """Hold a lock that ends with this process, however it ends; say so if somebody else holds it.
+
+    A child that is given the yielded file descriptor holds the lock too, as long as it lives.
+    """
     folder = cache() / "locks"
     folder.mkdir(exist_ok=True)
     with (folder / name).open("w") as file:
@@ -28,7 +31,7 @@ def locked(name: str) -> Iterator[None]:
         except BlockingIOError:
             say(f"{name}: another run is at it, waiting for it to finish")
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield file.fileno()
 
 
 def say(text: str) -> None:

@@ -1,13 +1,13 @@
 """The directory of one run: its logs, pid files and data, and the lock that tells a live run from a dead one."""
 
 import fcntl
-import os
+import tempfile
 import time
 from pathlib import Path
 from typing import IO
 
 from e2e import leftovers
-from e2e.cache import cache
+from e2e.cache import cache, locked
 
 
 class Run:
@@ -20,16 +20,14 @@ class Run:
     def __init__(self, name: str) -> None:
         """Make the directory and take its lock."""
         runs = folder()
-        leftovers.sweep(runs)
-        self.root = runs / f"{time.strftime('%m%d-%H%M%S')}-{name}-{os.getpid()}"
-        copies = 1
-        while self.root.exists():
-            copies += 1
-            self.root = self.root.with_name(f"{self.root.name}-{copies}")
-        for part in (self.logs, self.pids, self.data):
-            part.mkdir(parents=True)
-        self.lock: IO[str] = leftovers.lock_file(self.root).open("w")
-        fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with locked("runs"):  # a directory without its lock would look like a leftover to somebody else
+            leftovers.sweep(runs)
+            self.root = Path(tempfile.mkdtemp(dir=runs, prefix=f"{time.strftime('%m%d-%H%M%S')}-{name}-"))
+            self.root.chmod(0o755)
+            for part in (self.logs, self.pids, self.data):
+                part.mkdir()
+            self.lock: IO[str] = leftovers.lock_file(self.root).open("w")
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     @property
     def logs(self) -> Path:

@@ -1,0 +1,51 @@
+"""Building is safe against a kill half way and against two builds at once."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.real
+BUILD = "from e2e.build import program; print(program('sample-device-plugin'))"
+
+
+@pytest.fixture
+def empty_cache(tmp_path):
+    return os.environ | {"DRAWBRIDGE_CACHE": str(tmp_path)}
+
+
+def start(environment):
+    return subprocess.Popen(
+        [sys.executable, "-c", BUILD], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_a_build_killed_half_way_leaves_no_program_and_the_next_one_finishes(empty_cache, tmp_path):
+    with start(empty_cache) as first:
+        while not list(tmp_path.glob("bin/*/.sample-device-plugin-*")):
+            assert first.poll() is None
+            time.sleep(0.01)
+        first.send_signal(signal.SIGKILL)
+    assert not list(tmp_path.glob("bin/*/sample-device-plugin"))
+    with start(empty_cache) as second:
+        made = Path(second.stdout.read().strip())
+    assert os.access(made, os.X_OK)
+    assert list(made.parent.iterdir()) == [made]
+
+
+def test_of_two_builds_at_once_one_builds_and_both_have_the_program(empty_cache):
+    with start(empty_cache) as first, start(empty_cache) as second:
+        answers = [process.communicate() for process in (first, second)]
+    assert answers[0][0] == answers[1][0] != ""
+    assert sum("sample-device-plugin done" in said for _, said in answers) == 1
+
+
+def test_without_go_the_message_says_what_is_missing(empty_cache):
+    with start(empty_cache | {"PATH": "/nowhere"}) as process:
+        _, said = process.communicate()
+    assert "go is not on PATH" in said
+    assert process.returncode == 1

@@ -1,0 +1,80 @@
+"""A run that is killed at any point is cleaned up by the next one, and nothing of it stays but its logs."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from e2e import leftovers, run
+
+READY = "print('ready', flush=True); import time; time.sleep(600)"
+CONTROL_PLANE = f"from e2e.controlplane import ControlPlane\ncp = ControlPlane(name='killed').start()\n{READY}"
+NODE = f"""
+from e2e.controlplane import ControlPlane
+from e2e.node import Node
+from e2e.workloads import container, pod
+cp = ControlPlane(name='killed').start()
+Node(cp).start()
+cp.namespace('ns')
+cp.create(pod('p', 'ns', container(command='sleep 600')))
+cp.wait_phase('ns', 'p', 'Running')
+{READY}
+"""
+
+
+def killed(script, after=None):
+    """Run a script in a process of its own, kill it after some seconds or when it is ready, and return its run."""
+    before = set(run.folder().iterdir())
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as owner:
+        if after is None:
+            assert owner.stdout.readline() == b"ready\n"
+        else:
+            time.sleep(after)
+        owner.send_signal(signal.SIGKILL)
+    [root] = [root for root in set(run.folder().iterdir()) - before if "-killed-" in root.name]
+    return root
+
+
+def assert_clean(root):
+    assert not leftovers.processes(root)
+    assert {entry.name for entry in root.iterdir()} == {"logs", "lock"}
+    assert str(root) not in Path("/proc/self/mountinfo").read_text()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("seconds", [0.5, 1.0, 2.0, 3.0])
+def test_a_control_plane_killed_while_it_starts_is_cleaned_up(seconds):
+    root = killed(CONTROL_PLANE, after=seconds)
+    leftovers.sweep(run.folder())
+    assert_clean(root)
+
+
+@pytest.mark.real
+def test_a_running_control_plane_is_no_leftover(control_plane):
+    leftovers.sweep(run.folder())
+    assert control_plane.get("/readyz") == "ok"
+
+
+@pytest.mark.real
+@pytest.mark.node
+def test_a_killed_node_leaves_no_containers_mounts_or_control_groups():
+    root = killed(NODE)
+    containers = [
+        entry.name for entry in (root / "data/node/containerd-state/io.containerd.runtime.v2.task/k8s.io").iterdir()
+    ]
+    assert len(containers) == 2, "the pod's sandbox and its container"
+    assert leftovers.processes(root), "the node outlives its owner until the next run"
+    leftovers.sweep(run.folder())
+    assert_clean(root)
+    assert not [group for name in containers for group in leftovers.CGROUPS.glob(f"*/k8s.io/{name}")]
+    assert not [file for file in Path("/proc").glob("[0-9]*/cmdline") if names_any(file, containers)]
+
+
+def names_any(file, containers):
+    try:
+        return any(name in file.read_text() for name in containers)
+    except OSError:  # it ended meanwhile
+        return False

@@ -1,0 +1,276 @@
+"""The test suites behind `make test`, `make test-unit`, `make e2e` and `make long`, and their one summary.
+
+Each suite is a command with its own process, so that a crash of one is counted and does not end the others. A suite
+that crashes, is killed, or finds no test counts as one failure; in the full run a skipped test counts as a failure
+too, because nothing may be left out silently there. The last line of the output is always `N passed, N failed`.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from e2e import build, foreign, packages
+from e2e.cache import cache
+
+ROOT = Path(__file__).parent.parent
+DEADLINE = 25 * 60.0
+NO_TESTS = 5  # pytest's exit code for "no tests were collected"
+UNIT = "not (oracle or real or node or long)"
+CLUSTER = "(real or node) and not long"
+GO = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath -mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
+
+
+@dataclass
+class Outcome:
+    """What one suite came to."""
+
+    suite: str
+    passed: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    code: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def main() -> None:
+    """Run the chosen suites and end with the summary."""
+    parser = argparse.ArgumentParser(prog="python -m tests.suite", description=__doc__)
+    parser.add_argument("form", choices=sorted(FORMS))
+    os.chdir(ROOT)
+    outcomes: list[Outcome] = []
+    try:
+        outcomes.extend(FORMS[parser.parse_args().form]())  # what came before an error stays in the list
+    except (build.BuildError, foreign.ForeignError) as error:
+        outcomes.append(Outcome("set-up", failed=1, notes=[str(error)]))
+    except KeyboardInterrupt:
+        outcomes.append(Outcome("interrupted", failed=1))
+    sys.exit(summary(outcomes))
+
+
+def summary(outcomes: Sequence[Outcome]) -> int:
+    """Print one line a suite and the totals, and return the exit code."""
+    print()
+    for one in outcomes:
+        print(f"{one.suite:<24} {one.passed:>6} passed {one.failed:>4} failed {one.seconds:>6.0f} s")
+        for note in one.notes:
+            print(f"    {note}")
+    passed, failed = (sum(getattr(one, key) for one in outcomes) for key in ("passed", "failed"))
+    if not passed + failed:
+        failed = 1
+        print("    no test ran at all")
+    print(f"{passed} passed, {failed} failed", flush=True)
+    return 1 if failed else 0
+
+
+# The forms
+
+
+def unit() -> Iterator[Outcome]:
+    """What runs anywhere: no Go, no root, no cluster."""
+    yield from gates()
+    yield pytest_suite("unit", UNIT, "-n", "2")
+
+
+def everything() -> Iterator[Outcome]:
+    """Every test, with the real cluster and the Go programs."""
+    prepare()
+    with background("the cluster's programs", [sys.executable, "-m", "e2e.build"]) as built:
+        yield from gates()
+        yield pytest_suite("unit", UNIT, "-n", "2", strict=True)
+        yield from go_suites()
+        yield pytest_suite("oracle", "oracle and not (real or node or long)", strict=True)
+        yield built()
+    yield pytest_suite("real cluster", CLUSTER, strict=True)
+
+
+def cluster() -> Iterator[Outcome]:
+    """Only the tests on the real control plane and node."""
+    prepare()
+    build.everything()
+    yield pytest_suite("real cluster", CLUSTER, strict=True)
+
+
+def long() -> Iterator[Outcome]:
+    """The long forms of the suites that have one."""
+    yield pytest_suite("long", "long", strict=True, deadline=3 * 60 * 60)
+
+
+FORMS: dict[str, Callable[[], Iterator[Outcome]]] = {
+    "all": everything,
+    "e2e": cluster,
+    "long": long,
+    "unit": unit,
+}
+
+
+# What they need
+
+
+def prepare() -> None:
+    """Say what will be installed and where, refuse where a node cannot or must not run, and install packages."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        raise build.BuildError("the real node needs Linux and root; `make test-unit` runs anywhere")
+    foreign.refuse()
+    to_install, to_build = packages.missing(), build.missing()
+    print("This runs a real Kubernetes cluster on this machine, on loopback and in namespaces of its own. It needs:")
+    print(f"  Debian packages: {', '.join(to_install) or 'all there'}{' (to install with apt-get)' * bool(to_install)}")
+    print(f"  programs built from Go modules: {', '.join(to_build) or 'all there'}{' (to build)' * bool(to_build)}")
+    print(f"  in {cache()} (set DRAWBRIDGE_CACHE to have it elsewhere); Go modules go to Go's own cache")
+    sys.stdout.flush()
+    packages.install()
+
+
+@contextmanager
+def background(name: str, command: Sequence[str]) -> Iterator[Callable[[], Outcome]]:
+    """Run a command beside the suites, with less right to the processor; the yielded function awaits it."""
+    begun = time.monotonic()
+    process = subprocess.Popen(["nice", "-n", "10", *command], stdout=subprocess.DEVNULL)
+    try:
+        yield lambda: ended(name, process, begun, passes=0)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+# The suites
+
+
+def gates() -> Iterator[Outcome]:
+    """The repository's own checks, one test each: format and lint, types, imports."""
+    for target in ("lint", "type", "arch"):
+        yield command_suite(f"make {target}", ["make", "--no-print-directory", target])
+
+
+def command_suite(name: str, command: Sequence[str], cwd: Path = ROOT) -> Outcome:
+    """Run one command that is one test."""
+    announce(name)
+    begun = time.monotonic()
+    return ended(name, subprocess.Popen(command, cwd=cwd, env=os.environ | GO), begun)
+
+
+def ended(
+    name: str, process: subprocess.Popen[bytes], begun: float, *, passes: int = 1, deadline: float = DEADLINE
+) -> Outcome:
+    """Wait for a command, at most until the deadline; it counts as one failure if it does not end well."""
+    try:
+        code = process.wait(deadline)
+        words = f"ended with exit code {code}, which counts as a failure"
+    except subprocess.TimeoutExpired:
+        process.kill()
+        code = process.wait()
+        words = f"was ended after {deadline / 60:.0f} minutes, which counts as a failure"
+    except KeyboardInterrupt:
+        process.wait()
+        raise
+    outcome = Outcome(name, seconds=time.monotonic() - begun, code=code)
+    if code:
+        outcome.failed, outcome.notes = 1, [words]
+    else:
+        outcome.passed = passes
+    return outcome
+
+
+def pytest_suite(name: str, marks: str, *options: str, strict: bool = False, deadline: float = DEADLINE) -> Outcome:
+    """Run pytest on the tests with these marks and count from its own record."""
+    announce(name)
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        record = Path(folder) / "record.xml"
+        command = [sys.executable, "-m", "pytest", "-q", "-rfEs", "-m", marks, f"--junitxml={record}", *options]
+        process = ended(name, subprocess.Popen(command), begun, deadline=deadline)
+        outcome = counted(name, record, strict=strict)
+    outcome.seconds = process.seconds
+    if process.code == NO_TESTS or (process.code == 0 and not outcome.passed):
+        outcome.failed += 1
+        outcome.notes.append("no test was found, which counts as a failure")
+    elif process.code != 0 and not (process.code == 1 and outcome.failed):
+        outcome.failed += 1
+        outcome.notes += process.notes
+    return outcome
+
+
+def counted(name: str, record: Path, *, strict: bool) -> Outcome:
+    """Count the cases of a JUnit record; what pytest expects to fail is named and not counted."""
+    outcome = Outcome(name)
+    if not record.exists():
+        return outcome
+    for case in ET.parse(record).getroot().iter("testcase"):
+        title = f"{case.get('classname')}::{case.get('name')}"
+        skipped = case.find("skipped")
+        if case.find("failure") is not None or case.find("error") is not None:
+            outcome.failed += 1
+            outcome.notes.append(f"failed: {title}")
+        elif skipped is None:
+            outcome.passed += 1
+        elif skipped.get("type") == "pytest.xfail":
+            outcome.notes.append(f"known to fail: {title}")
+        else:
+            outcome.failed += strict
+            outcome.notes.append(f"skipped{', counts as failed' * strict}: {title}: {skipped.get('message')}")
+    return outcome
+
+
+def go_suites() -> Iterator[Outcome]:
+    """Formatting, vet and the tests of every Go module of ours that has code."""
+    tracked = subprocess.run(["git", "ls-files", "*.go"], check=True, capture_output=True, text=True).stdout.split()
+    files = [file for file in tracked if not file.startswith("e2e/binaries/")]
+    modules = {module for file in files if (module := module_of(ROOT / file))}
+    if files:
+        yield gofmt(files)
+    for module in sorted(modules):
+        where = module.relative_to(ROOT)
+        yield command_suite(f"go vet {where}", ["go", "vet", "./..."], module)
+        if any(module.rglob("*_test.go")):
+            yield go_tests(f"go test {where}", module)
+
+
+def module_of(file: Path) -> Path | None:
+    return next((folder for folder in file.parents if (folder / "go.mod").exists()), None)
+
+
+def gofmt(files: Sequence[str]) -> Outcome:
+    announce("gofmt")
+    listed = subprocess.run(["gofmt", "-l", *files], check=False, capture_output=True, text=True)
+    unformatted = (listed.stdout + listed.stderr).split("\n")[:-1]
+    return Outcome("gofmt", int(not unformatted), int(bool(unformatted)), notes=unformatted)
+
+
+def go_tests(name: str, module: Path) -> Outcome:
+    """Run the tests of a Go module and count them from go's own record."""
+    announce(name)
+    begun = time.monotonic()
+    outcome = Outcome(name)
+    command = ["go", "test", "-json", "./..."]
+    with subprocess.Popen(command, cwd=module, stdout=subprocess.PIPE, text=True, env=os.environ | GO) as process:
+        for line in process.stdout or ():
+            event = json.loads(line) if line.startswith("{") else {"Output": line}
+            if event.get("Action") == "output":
+                print(event["Output"], end="")
+            elif event.get("Test") and event.get("Action") in {"pass", "fail", "skip"}:
+                good = event["Action"] == "pass"
+                outcome.passed += good
+                outcome.failed += not good
+                if not good:
+                    outcome.notes.append(f"{event['Action']}: {event['Test']}")
+    if process.returncode and not outcome.failed:
+        outcome.failed += 1
+        outcome.notes.append(f"go test ended with exit code {process.returncode}")
+    outcome.seconds = time.monotonic() - begun
+    return outcome
+
+
+def announce(name: str) -> None:
+    print(f"\n=== {name}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
