@@ -1,0 +1,159 @@
+"""Leader election through a Lease, as k8s.io/client-go/tools/leaderelection does it.
+
+Who holds the lease is judged by our own monotonic clock: a holder is gone when its record has not changed *under our eyes* for
+as long as it promised, so clocks of two machines are never compared. A leader that cannot renew in time stops leading
+before anybody else may start. That is no fence: what a leader writes must stand a second writer (preconditions, content
+hashes); the lease only spares the work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from cluster import resources
+from cluster.errors import AlreadyExists, ApiError, Conflict, NotFound
+from cluster.patch import Merge
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from cluster.objects import Lease
+    from cluster.protocol import Cluster
+
+logger = logging.getLogger("drawbridge.election")
+
+
+class Terms(NamedTuple):
+    """How long a term lasts, when a leader gives up renewing, and how often everybody looks."""
+
+    duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry: float = 2.0
+
+
+class Election:
+    """One candidate for one Lease."""
+
+    def __init__(
+        self, cluster: Cluster, *, namespace: str, name: str, identity: str, terms: Terms | None = None
+    ) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._terms = terms or Terms()
+        self._seen: tuple[str, float] = ("", 0.0)  # the record's version, and when we first saw it
+        self._taken = False  # the last look showed another, living holder
+        self.leading = False
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Stand for election for ever; run `lead` for as long as we hold the lease."""
+        try:
+            while True:
+                while not await self._hold():  # noqa: ASYNC110  what is waited for happens on a server
+                    await asyncio.sleep(self._terms.retry)
+                await self._term(lead)
+        finally:
+            await self._release()
+
+    async def _term(self, lead: Callable[[], Awaitable[None]]) -> None:
+        self.leading = True
+        logger.info("leading", extra={"lease": self._name, "identity": self._identity})
+        work = asyncio.ensure_future(lead())
+        renewal = asyncio.ensure_future(self._renew())
+        try:
+            await asyncio.wait({work, renewal}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()  # an error of the work is the caller's to see
+        finally:
+            self.leading = False
+            for task in (work, renewal):
+                task.cancel()
+            await asyncio.gather(work, renewal, return_exceptions=True)
+        logger.warning("no longer leading", extra={"lease": self._name, "identity": self._identity})
+
+    async def _renew(self) -> None:
+        """Return when the lease is lost."""
+        loop = asyncio.get_running_loop()
+        renewed = loop.time()
+        while loop.time() - renewed < self._terms.renew_deadline:
+            await asyncio.sleep(self._terms.retry)
+            left = self._terms.renew_deadline - (loop.time() - renewed)
+            try:
+                async with asyncio.timeout(max(left, 0.0)):
+                    if await self._hold():
+                        renewed = loop.time()
+                    elif self._taken:
+                        return
+            except TimeoutError:
+                return
+
+    async def _hold(self) -> bool:
+        """Take or renew the lease; say whether we hold it now."""
+        self._taken = False
+        try:
+            lease = await self._read()
+            if lease is None:
+                await self._cluster.create(resources.LEASES, self._record(None), self._namespace)
+                return True
+            if not self._free(lease):
+                self._taken = True
+                return False
+            await self._cluster.patch(resources.LEASES, self._name, Merge(self._record(lease)), self._namespace)
+        except (AlreadyExists, Conflict):
+            return False
+        except ApiError as error:
+            logger.warning("cannot reach the lease", extra={"lease": self._name, "problem": str(error)})
+            return False
+        return True
+
+    async def _read(self) -> Lease | None:
+        try:
+            return await self._cluster.get(resources.LEASES, self._name, self._namespace)
+        except NotFound:
+            return None
+
+    def _free(self, lease: Lease) -> bool:
+        now = asyncio.get_running_loop().time()
+        version = lease.metadata.resource_version
+        if self._seen[0] != version:
+            self._seen = version, now
+        holder = lease.spec.holder_identity
+        if not holder or holder == self._identity:
+            return True
+        return now - self._seen[1] > (lease.spec.lease_duration_seconds or self._terms.duration)
+
+    def _record(self, lease: Lease | None) -> resources.Raw:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        mine = lease is not None and lease.spec.holder_identity == self._identity
+        spec: dict[str, object] = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": max(1, round(self._terms.duration)),
+            "renewTime": now,
+        }
+        if not mine:
+            spec["acquireTime"] = now
+            spec["leaseTransitions"] = (lease.spec.lease_transitions or 0) + 1 if lease else 0
+        metadata = {"name": self._name, "namespace": self._namespace}
+        if lease is not None:
+            metadata["resourceVersion"] = lease.metadata.resource_version
+        return {
+            "apiVersion": resources.LEASES.api_version,
+            "kind": resources.LEASES.kind,
+            "metadata": metadata,
+            "spec": spec,
+        }
+
+    async def _release(self) -> None:
+        """Let the next candidate start at once instead of after a whole term."""
+        try:
+            lease = await self._read()
+            if lease is not None and lease.spec.holder_identity == self._identity:
+                version = {"resourceVersion": lease.metadata.resource_version}
+                body = {"metadata": version, "spec": {"holderIdentity": None, "leaseDurationSeconds": 1}}
+                await self._cluster.patch(resources.LEASES, self._name, Merge(body), self._namespace)
+        except ApiError:
+            return  # it runs out by itself

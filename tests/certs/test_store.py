@@ -1,0 +1,168 @@
+import asyncio
+import datetime as dt
+from base64 import b64decode, b64encode
+
+import pytest
+
+from certs import authority
+from certs.rotation import Phase, Policy
+from certs.store import Store
+from cluster import resources
+from cluster.embedded import Embedded
+from cluster.errors import Unavailable
+from cluster.patch import Merge
+
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+DAY = dt.timedelta(days=1)
+POLICY = Policy(300 * DAY, 90 * DAY, dt.timedelta(minutes=10))
+NAMES = ("drawbridge.default.svc",)
+
+
+def webhooks(kind, *, bundle=None):
+    client = {"service": {"namespace": "default", "name": "drawbridge", "path": "/mutate"}}
+    if bundle:
+        client["caBundle"] = bundle
+    webhook = {
+        "name": "a.drawbridge.dev",
+        "clientConfig": client,
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": "drawbridge"},
+        "webhooks": [webhook, webhook | {"name": "b.drawbridge.dev"}],
+    }
+
+
+class Clock:
+    def __init__(self):
+        self.now = NOW
+
+    def __call__(self):
+        return self.now
+
+
+def store(cluster, clock, **kwargs):
+    kwargs.setdefault("once", {"seal.key": lambda: b"k" * 32})
+    return Store(cluster, namespace="default", name="drawbridge", names=NAMES, webhooks=["drawbridge"], policy=POLICY, now=clock, **kwargs)  # fmt: skip
+
+
+async def bundles(cluster):
+    found = []
+    for kind in (resources.MUTATING_WEBHOOKS, resources.VALIDATING_WEBHOOKS):
+        configuration = await cluster.get(kind, "drawbridge")
+        found += [b64decode(webhook.client_config.ca_bundle) for webhook in configuration.webhooks]
+    return found
+
+
+@pytest.fixture
+def cluster():
+    return Embedded.of(
+        [webhooks("MutatingWebhookConfiguration"), webhooks("ValidatingWebhookConfiguration", bundle="b2xk")]
+    )
+
+
+async def test_a_first_start_makes_everything_and_tells_every_webhook(cluster):
+    held, entries = await store(cluster, Clock()).sync()
+    assert authority.names(held.leaf.certificate) == set(NAMES)
+    assert entries == {"seal.key": b"k" * 32}
+    assert await bundles(cluster) == [held.bundle] * 4
+
+
+async def test_a_second_start_finds_what_the_first_one_made(cluster):
+    first = await store(cluster, Clock()).sync()
+    other = store(cluster, Clock(), once={"seal.key": lambda: pytest.fail("made twice")})
+    assert await other.sync() == first
+
+
+async def test_replicas_that_start_together_agree(cluster):
+    number = iter(range(100))
+    several = [store(cluster, Clock(), once={"seal.key": lambda: b"%d" % next(number)}) for _ in range(8)]
+    answers = await asyncio.gather(*(one.sync() for one in several))
+    assert all(answer == answers[0] for answer in answers)
+
+
+async def test_over_a_whole_life_every_old_leaf_is_trusted_by_every_new_bundle(cluster):
+    clock = Clock()
+    one = store(cluster, clock)
+    before, _ = await one.sync()
+    phases = set()
+    for _ in range(400):
+        clock.now += DAY
+        after, _ = await one.sync()
+        assert await bundles(cluster) == [after.bundle] * 4
+        assert before.authority.certificate.strip() in after.bundle
+        phases.add(after.phase)
+        before = after
+    assert phases == {Phase.STEADY, Phase.INTRODUCED, Phase.SWITCHED}
+
+
+async def test_an_edit_of_somebody_elses_entry_survives(cluster):
+    one = store(cluster, Clock())
+    await one.sync()
+    note = {"data": {"note": b64encode(b"hello").decode()}}
+    await cluster.patch(resources.SECRETS, "drawbridge", Merge(note), "default")
+    clock = Clock()
+    clock.now += 61 * DAY
+    await store(cluster, clock).sync()
+    secret = await cluster.get(resources.SECRETS, "drawbridge", "default")
+    assert secret.data["note"] == note["data"]["note"]
+
+
+async def test_a_secret_that_was_emptied_is_filled_again(cluster):
+    await store(cluster, Clock()).sync()
+    secret = await cluster.get(resources.SECRETS, "drawbridge", "default")
+    empty = {"data": dict.fromkeys(secret.data)}
+    await cluster.patch(resources.SECRETS, "drawbridge", Merge(empty), "default")
+    held, _ = await store(cluster, Clock()).sync()
+    assert await bundles(cluster) == [held.bundle] * 4
+
+
+async def test_without_webhook_configurations_nobody_has_to_be_told():
+    held, _ = await store(Embedded(), Clock()).sync()
+    assert held.leaf
+
+
+class Dying(Embedded):
+    """A cluster that goes away before or after its nth write."""
+
+    left, after = 10**9, False
+
+    async def _write(self, write, *args, **kwargs):
+        self.left -= 1
+        if self.left == 0 and not self.after:
+            raise Unavailable("killed before the write")
+        result = await write(*args, **kwargs)
+        if self.left == 0:
+            raise Unavailable("killed after the write")
+        return result
+
+    async def create(self, *args, **kwargs):
+        return await self._write(super().create, *args, **kwargs)
+
+    async def patch(self, *args, **kwargs):
+        return await self._write(super().patch, *args, **kwargs)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("write", range(1, 5))
+@pytest.mark.parametrize("day", [0, 61, 201, 202])
+async def test_a_kill_at_any_write_leaves_what_the_next_start_repairs(write, after, day):
+    cluster, clock = Dying(), Clock()
+    cluster.load([webhooks("MutatingWebhookConfiguration"), webhooks("ValidatingWebhookConfiguration")])
+    for passed in (0, 201) if day == 202 else (0,) if day else ():
+        clock.now = NOW + passed * DAY
+        await store(cluster, clock).sync()
+    clock.now = NOW + day * DAY
+    cluster.left, cluster.after = write, after
+    try:
+        await store(cluster, clock).sync()
+    except Unavailable:
+        pass
+    cluster.left = 10**9
+    held, entries = await store(cluster, clock).sync()
+    assert await bundles(cluster) == [held.bundle] * 4
+    assert entries["seal.key"]
+    assert authority.signed_by(held.leaf.certificate, held.authority.certificate)
