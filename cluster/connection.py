@@ -1,0 +1,228 @@
+"""Bytes to and from an API server. The official client carries kubeconfig, contexts, exec credentials, the pod's own token
+with its re-reading, proxies and TLS; bodies pass raw. This is the only module that knows the client, and the one edge
+where its exceptions become ours.
+
+A 401 means that credentials ran out (a rotated token file, an expired exec credential): they are loaded afresh, once,
+and the request is repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import msgspec
+from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+
+from cluster.errors import ClusterError, ConfigError, Unavailable, from_response, map_exceptions
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+
+    Load = Callable[[], Awaitable[Configuration]]
+
+Query = list[tuple[str, str]]
+CONNECT_SECONDS = 10.0
+# Wrong credentials stay wrong: a credential program is not run again for every request that is refused.
+RENEWAL_SECONDS = 10.0
+# Errors are quoted to people; a proxy's error page need not be read to its end.
+_ERROR_BODY = 64 * 1024
+_AGENT = "drawbridge"
+
+
+def _broken(error: Exception) -> ClusterError:
+    if isinstance(error, TimeoutError):
+        return Unavailable(f"the API server did not answer in time: {str(error) or type(error).__name__}")
+    return Unavailable(f"the connection to the API server failed: {str(error) or type(error).__name__}")
+
+
+_FOREIGN: dict[type[Exception], Callable[[Exception], ClusterError]] = {
+    aiohttp.InvalidURL: lambda error: ConfigError(f"the address of the API server is no URL: {error}"),
+    aiohttp.ClientError: _broken,
+    TimeoutError: _broken,
+    OSError: _broken,
+    ConfigException: lambda error: ConfigError(str(error)),
+}
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One request, before credentials are put to it."""
+
+    method: str
+    path: str
+    query: Query = []
+    body: Any = None
+    content_type: str = "application/json"
+
+
+class Connection:
+    """One server, one set of credentials, many requests at once."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._client: ApiClient | None = None
+        self._generation = 0
+        self._renewed_at = -RENEWAL_SECONDS
+        self._lock = asyncio.Lock()
+
+    async def call(self, request: Request, *, seconds: float = 60.0) -> bytes:
+        """Send a request and read the whole answer; raise what the server says, or that it says nothing."""
+        limits = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
+        async with self._answered(request, limits) as response:
+            with map_exceptions(_FOREIGN):
+                return await response.read()
+
+    @asynccontextmanager
+    async def stream(self, request: Request, *, idle: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open an answer that goes on; `idle` seconds without a byte mean that the peer is dead."""
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=idle)
+        async with self._answered(request, limits) as response:
+            chunks = _chunks(response)
+            try:
+                yield chunks
+            finally:
+                await chunks.aclose()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._client is not None:
+            await _close(self._client)
+            self._client = None
+
+    @asynccontextmanager
+    async def _answered(self, request: Request, limits: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
+        generation = self._generation
+        response = await self._send(request, limits)
+        try:
+            if response.status == HTTPStatus.UNAUTHORIZED and await self._renewed(generation):
+                response.release()
+                response = await self._send(request, limits)
+            if response.status >= HTTPStatus.BAD_REQUEST:
+                with map_exceptions(_FOREIGN):
+                    text = await response.content.read(_ERROR_BODY)
+                raise from_response(response.status, text, retry_after=_retry_after(response))
+            yield response
+        finally:
+            response.close()
+
+    async def _send(self, request: Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        client = self._client or await self._connected()
+        headers = {"Accept": "application/json", "Content-Type": request.content_type}
+        with map_exceptions(_FOREIGN):
+            signed = await client.param_serialize(
+                request.method,
+                request.path,
+                query_params=request.query,
+                header_params=headers,
+                body=request.body,
+                auth_settings=["BearerToken"],
+            )
+            answer = await client.call_api(*signed, _request_timeout=limits)
+        response: aiohttp.ClientResponse = answer.response
+        return response
+
+    async def _connected(self) -> ApiClient:
+        async with self._lock:
+            if self._client is None:
+                self._client = await self._new_client()
+            return self._client
+
+    async def _renewed(self, generation: int) -> bool:
+        """Load the credentials afresh, unless somebody did since the request was sent; say if it is worth a retry."""
+        async with self._lock:
+            if self._generation != generation:
+                return True
+            now = asyncio.get_running_loop().time()
+            if now - self._renewed_at < RENEWAL_SECONDS:
+                return False
+            self._renewed_at = now
+            old, self._client = self._client, await self._new_client()
+            self._generation += 1
+            if old is not None:
+                await _close(old)
+            return True
+
+    async def _new_client(self) -> ApiClient:
+        with map_exceptions(_FOREIGN):
+            client = ApiClient(await self._load())
+        client.user_agent = _AGENT
+        return client
+
+
+async def _close(client: ApiClient) -> None:
+    await client.close()  # type: ignore[no-untyped-call]  # the library has no annotations
+
+
+async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+    while True:
+        with map_exceptions(_FOREIGN):
+            chunk = await response.content.readany()
+        if not chunk:
+            return
+        yield chunk
+
+
+def _retry_after(response: aiohttp.ClientResponse) -> float | None:
+    """Seconds from a Retry-After header. The date form is not used by API servers and means the default here."""
+    text = response.headers.get("Retry-After", "")
+    return float(text) if text.isdigit() else None
+
+
+def kubeconfig(path: str = "", context: str = "") -> Load:
+    """Load from a kubeconfig as kubectl finds it: the path given, $KUBECONFIG (several files merge), ~/.kube/config."""
+
+    async def load() -> Configuration:
+        files = path or os.environ.get("KUBECONFIG", "") or "~/.kube/config"
+        if not _exists(files):
+            raise ConfigError(f"no kubeconfig at {files}: name one with --kubeconfig or in $KUBECONFIG")
+        configuration = Configuration()
+        try:
+            loader = await load_kube_config(  # type: ignore[no-untyped-call]  # the library has no annotations
+                config_file=files, context=context or None, client_configuration=configuration, persist_config=False
+            )
+        except (ConfigException, ValueError, TypeError, AttributeError, OSError) as error:
+            raise ConfigError(f"kubeconfig {files}: {error}") from error
+        _check_exec(loader, configuration, files)
+        return configuration
+
+    return load
+
+
+def _exists(files: str) -> bool:
+    return any(Path(one).expanduser().exists() for one in files.split(os.pathsep) if one)
+
+
+def _check_exec(loader: Any, configuration: Configuration, files: str) -> None:
+    """The library only logs when a credential program fails, and would go on as system:anonymous."""
+    user = loader._user  # noqa: SLF001  the library shows the user's entry in no other way
+    if user is not None and "exec" in user and not configuration.api_key and not configuration.cert_file:
+        command = user["exec"]["command"]
+        raise ConfigError(f"kubeconfig {files}: the credential program {command!r} gave no credentials; run it by hand to see why")  # fmt: skip
+
+
+def in_cluster() -> Load:
+    """Load from the service account of the pod we run in; its token is read again every minute."""
+
+    async def load() -> Configuration:
+        configuration = Configuration()
+        try:
+            load_incluster_config(configuration)  # type: ignore[no-untyped-call]  # the library has no annotations
+        except (ConfigException, OSError) as error:
+            raise ConfigError(f"not inside a cluster: {error}") from error
+        return configuration
+
+    return load
+
+
+def default(path: str = "", context: str = "") -> Load:
+    """A kubeconfig if one is named or present, else the pod's own service account."""
+    named = path or context or os.environ.get("KUBECONFIG")
+    if not named and os.environ.get("KUBERNETES_SERVICE_HOST") and not Path("~/.kube/config").expanduser().exists():
+        return in_cluster()
+    return kubeconfig(path, context)

@@ -1,0 +1,145 @@
+"""Answers of an API server as values: a list's page, a watch's line. Pure, and the hot path of every informer.
+
+Each answer is decoded in one pass as what it nearly always is. Only if that fails is it taken apart, so that one object
+that is not what it should be is named (`Unreadable`) and the others arrive.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from cluster.errors import Status, Unavailable, from_status
+from cluster.protocol import ADDED, DELETED, MODIFIED, Bookmark, Change, Page, Unreadable
+from dra.wire import WireError, decode
+
+if TYPE_CHECKING:
+    from cluster.resources import Resource
+    from dra.meta import ObjectMeta
+
+T = TypeVar("T")
+_INITIAL_END = "k8s.io/initial-events-end"
+_QUOTED = 120
+
+
+class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct, Generic[T], frozen=True):
+    metadata: _ListMeta = _ListMeta()
+    items: tuple[T, ...] = ()
+
+
+class _Line(msgspec.Struct, Generic[T], frozen=True):
+    type: str
+    object: T
+
+
+class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+    """Who an object is, read leniently: its other metadata may be what is broken."""
+
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+    annotations: dict[str, str] = {}
+
+
+class _Head(msgspec.Struct, frozen=True):
+    metadata: _Meta = _Meta()
+
+
+def one(data: bytes, resource: Resource[T]) -> T:
+    """Read the answer to a get or a write."""
+    try:
+        return decode(data, resource.type)
+    except WireError as error:
+        raise Unavailable(f"the answer is no {resource.kind}: {error}") from error
+
+
+def page(data: bytes, resource: Resource[T]) -> Page[T]:
+    """Read one page of a list."""
+    try:
+        found = decode(data, _list_of(resource.type))
+    except WireError:
+        return _item_by_item(data, resource)
+    if resource.type is dict:
+        for item in found.items:
+            _name_type(resource, item)
+    return Page(found.items, found.metadata.resource_version, found.metadata.continue_)
+
+
+def line(data: bytes, resource: Resource[T]) -> Change[T] | Bookmark | Unreadable:
+    """Read one line of a watch; an ERROR line is raised as the error it tells."""
+    try:
+        event = decode(data, _line_of(resource.type))
+    except WireError as error:
+        return _odd_line(data, resource, error)
+    if event.type in (ADDED, MODIFIED, DELETED):
+        return Change(event.type, event.object, _version(event.object))
+    return _odd_line(data, resource, None)
+
+
+def _odd_line(data: bytes, resource: Resource[T], error: WireError | None) -> Bookmark | Unreadable:
+    """A line that is no change of an object we can read."""
+    try:
+        event = decode(data, _Line[msgspec.Raw])
+        match event.type:
+            case "ERROR":
+                raise from_status(decode(event.object, Status))
+            case "BOOKMARK":
+                meta = decode(event.object, _Head).metadata
+                return Bookmark(meta.resource_version, initial_end=meta.annotations.get(_INITIAL_END) == "true")
+            case "ADDED" | "MODIFIED" | "DELETED" if error is not None:
+                meta = decode(event.object, _Head).metadata
+                deleted = event.type == DELETED
+                return Unreadable(meta.namespace, meta.name, meta.resource_version, str(error), deleted)
+    except WireError as inner:
+        error = inner
+    quoted = data[:_QUOTED].decode("utf-8", "replace")
+    raise Unavailable(f"a line of the watch of {resource.id} makes no sense ({error or 'unknown type'}): {quoted}")
+
+
+def _item_by_item(data: bytes, resource: Resource[T]) -> Page[T]:
+    try:
+        found = decode(data, _List[msgspec.Raw])
+    except WireError as error:
+        raise Unavailable(f"the answer is no list of {resource.id}: {error}") from error
+    items: list[T] = []
+    unreadable: list[Unreadable] = []
+    for item in found.items:
+        try:
+            items.append(decode(item, resource.type))
+        except WireError as error:
+            meta = decode(item, _Head).metadata
+            unreadable.append(Unreadable(meta.namespace, meta.name, meta.resource_version, str(error)))
+    return Page(tuple(items), found.metadata.resource_version, found.metadata.continue_, tuple(unreadable))
+
+
+def _name_type(resource: Resource[T], item: Any) -> None:
+    """Items of a list do not say what they are; plain ones are told, so that they can stand alone."""
+    item["apiVersion"], item["kind"] = resource.api_version, resource.kind
+
+
+def _version(obj: Any) -> str:
+    if isinstance(obj, dict):
+        return str(obj["metadata"]["resourceVersion"])
+    meta: ObjectMeta = obj.metadata
+    return meta.resource_version
+
+
+# Making a generic alias costs as much as decoding a small object, so each is made once.
+_LISTS: dict[type, Any] = {}
+_LINES: dict[type, Any] = {}
+
+
+def _list_of(type_: type[T]) -> type[_List[T]]:
+    made: type[_List[T]] = _LISTS.get(type_) or _LISTS.setdefault(type_, _List[type_])  # type: ignore[valid-type]  # made at run time
+    return made
+
+
+def _line_of(type_: type[T]) -> type[_Line[T]]:
+    made: type[_Line[T]] = _LINES.get(type_) or _LINES.setdefault(type_, _Line[type_])  # type: ignore[valid-type]  # made at run time
+    return made
