@@ -79,8 +79,9 @@ def processes(root: Path) -> dict[int, str]:
             marked = mark in environ.read_bytes().split(b"\0")
         except OSError:
             continue
-        if marked and (begun := start_time(pid := int(environ.parent.name))):
-            found[pid] = begun
+        number = int(environ.parent.name)
+        if marked and (begun := start_time(number)):
+            found[number] = begun
     return found
 
 

@@ -74,7 +74,7 @@ class Node:
         program("containerd-shim-runc-v2")
         path = {"PATH": f"{binary.parent}:{os.environ['PATH']}"}
         self.containerd = self.spawn("containerd", [binary, "--config", configuration], path)
-        importing = [program("ctr"), "--namespace=k8s.io", "images", "import", images.archive()]
+        importing: list[str | Path] = [program("ctr"), "--namespace=k8s.io", "images", "import", images.archive()]
         self.cluster.until("containerd takes images", lambda: self.attempt(importing), READY_SECONDS)
 
     def attempt(self, argv: list[str | Path]) -> bool:

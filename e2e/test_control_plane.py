@@ -33,7 +33,6 @@ def test_a_second_scheduler_serves_its_own_profile(control_plane, namespace, cre
     second = control_plane.start_scheduler({"profiles": [{"schedulerName": "second"}]}, name="second-scheduler")
     created(pod("p", namespace, node) | {"spec": {**pod("p", namespace, node)["spec"], "schedulerName": "second"}})
     control_plane.wait_scheduled(namespace, "p")
-    assert any("by second" in text or "assigned" in text for text in control_plane.events(namespace, "p"))
     second.stop()
     control_plane.delete(f"/api/v1/nodes/{node}")
 

@@ -132,10 +132,9 @@ def prepare() -> None:
 @contextmanager
 def background(name: str, command: Sequence[str]) -> Iterator[Callable[[], Outcome]]:
     """Run a command beside the suites, with less right to the processor; the yielded function awaits it."""
-    begun = time.monotonic()
     process = subprocess.Popen(["nice", "-n", "10", *command], stdout=subprocess.DEVNULL)
     try:
-        yield lambda: ended(name, process, begun, passes=0)
+        yield lambda: ended(name, process, time.monotonic(), passes=0)
     finally:
         process.terminate()
         process.wait()
@@ -185,7 +184,18 @@ def pytest_suite(name: str, marks: str, *options: str, strict: bool = False, dea
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "record.xml"
-        command = [sys.executable, "-m", "pytest", "-q", "-rfEs", "-m", marks, f"--junitxml={record}", *options]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-rfEs",
+            "--continue-on-collection-errors",
+            "-m",
+            marks,
+            f"--junitxml={record}",
+            *options,
+        ]
         process = ended(name, subprocess.Popen(command), begun, deadline=deadline)
         outcome = counted(name, record, strict=strict)
     outcome.seconds = process.seconds

@@ -1,0 +1,168 @@
+"""The generated webhook configurations on a real API server, while nobody answers behind them.
+
+failurePolicy Fail and a closed port make the match conditions visible: what matches is refused for want of an answer, what
+does not is admitted, and an expression that cannot be evaluated would be refused with other words.
+"""
+
+import base64
+import datetime as dt
+import time
+
+import pytest
+
+from certs import authority
+from e2e.client import ApiError
+from e2e.controlplane import free_port
+from webhook.config import Configuration
+from webhook.registration import Options, configurations
+
+pytestmark = pytest.mark.real
+
+
+def pod(name, namespace, *, containers=None, init=(), claims=(), **metadata):
+    containers = containers or [{"name": "main", "image": "none"}]
+    spec = {"containers": containers}
+    if init:
+        spec["initContainers"] = list(init)
+    if claims:
+        spec["resourceClaims"] = list(claims)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, **metadata},
+        "spec": spec,
+    }
+
+
+def container(name="main", **resources):
+    return {"name": name, "image": "none", "resources": resources}
+
+
+@pytest.fixture
+def unanswered(control_plane, namespace, created):
+    """Both configurations, for one namespace only, with nobody there."""
+    now = dt.datetime.now(dt.UTC)
+    bundle = authority.authority("nobody", now=now, life=dt.timedelta(hours=1)).certificate
+    options = Options(
+        url=f"https://127.0.0.1:{free_port()}", ca_bundle=base64.b64encode(bundle).decode(), failure_policy="Fail"
+    )
+    made = configurations(Configuration().dialects, options)
+    for configuration in made:
+        configuration["metadata"]["name"] = f"drawbridge-{namespace}"[:63].rstrip("-")
+        for webhook in configuration["webhooks"]:
+            only = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}
+            webhook["namespaceSelector"]["matchExpressions"].append(only)
+    created(*made)
+    matching = pod("warm", namespace, containers=[container(limits={"nvidia.com/gpu": "1"})])
+    control_plane.until("the webhook configuration is in force", lambda: refused(control_plane, matching), 20)
+    return namespace
+
+
+def refused(control_plane, item):
+    """Why a dry run was turned back, or nothing if it was admitted."""
+    try:
+        control_plane.create(item, dryRun="All")
+    except ApiError as error:
+        return error.message
+    return ""
+
+
+def names(test):
+    return [
+        ("a pod without resources", pod("a", test)),
+        ("empty resources", pod("a", test, containers=[container()])),
+        ("requests and no limits", pod("a", test, containers=[container(requests={"cpu": "1"})])),
+        ("limits and no requests", pod("a", test, containers=[container(limits={"memory": "1Gi"})])),
+        ("a foreign resource", pod("a", test, containers=[container(limits={"example.com/foo": "1"})])),
+        ("hugepages", pod("a", test, containers=[container(limits={"hugepages-2Mi": "2Mi", "memory": "1Gi"})])),
+        ("foreign annotations and labels", pod("a", test, annotations={"a/b": "c"}, labels={"d": "e"})),
+        ("an init container", pod("a", test, init=[container("init", limits={"cpu": "1"})])),
+        (
+            "800 containers",
+            pod("a", test, containers=[container(f"c{i}", limits={"cpu": "1", "memory": "1Mi", "example.com/foo": "1"}) for i in range(800)]),
+        ),
+        (
+            "400 containers and 400 init containers with long names",
+            pod(
+                "a",
+                test,
+                containers=[container(f"c{i}", limits={"cpu": "1", f"{'x' * 50}.example.com/{'y' * 60}": "1"}) for i in range(400)],
+                init=[container(f"i{i}", limits={"cpu": "1", "memory": "1Mi", "example.com/foo": "1"}) for i in range(400)],
+                annotations={f"example.com/{i}": "x" * 200 for i in range(300)},
+                labels={f"example.com/{i}": "x" for i in range(300)},
+            ),
+        ),
+    ]  # fmt: skip
+
+
+def test_pods_that_name_no_accelerator_never_notice_our_outage(control_plane, unanswered):
+    for what, item in names(unanswered):
+        assert refused(control_plane, item) == "", what
+
+
+def test_what_concerns_us_reaches_us(control_plane, unanswered):
+    limits = {"nvidia.com/gpu": "1"}
+    several = [container(f"c{i}", limits={"cpu": "1"}) for i in range(799)]
+    claim = {"name": "gpu", "resourceClaimName": "x"}
+    for what, item in [
+        ("a limit", pod("a", unanswered, containers=[container(limits=limits)])),
+        ("an init container's limit", pod("a", unanswered, init=[container("init", limits=limits)])),
+        ("the last of 800 containers", pod("a", unanswered, containers=[*several, container(limits=limits)])),
+        ("a claim of the user's own", pod("a", unanswered, claims=[claim])),
+        ("an annotation of ours", pod("a", unanswered, annotations={"drawbridge.dev/templates": "x"})),
+    ]:
+        assert "failed calling webhook" in refused(control_plane, item), what
+
+
+def test_skip_and_foreign_namespaces_are_out(control_plane, unanswered):
+    limits = {"nvidia.com/gpu": "1"}
+    skipped = pod("a", unanswered, containers=[container(limits=limits)], labels={"drawbridge.dev/skip": "true"})
+    assert refused(control_plane, skipped) == ""
+    assert refused(control_plane, pod("a", "default", containers=[container(limits=limits)])) == ""
+
+
+def test_a_namespace_switched_off_is_out(control_plane, unanswered):
+    item = pod("a", unanswered, containers=[container(limits={"nvidia.com/gpu": "1"})])
+    control_plane.patch(f"/api/v1/namespaces/{unanswered}", {"metadata": {"labels": {"drawbridge.dev/mode": "off"}}})
+    control_plane.until("the label is seen", lambda: refused(control_plane, item) == "", 20)
+
+
+def test_updates_reach_us_only_for_pods_that_we_translated(control_plane, unanswered):
+    base = f"/api/v1/namespaces/{unanswered}/pods"
+    control_plane.create(pod("plain", unanswered))
+    control_plane.patch(f"{base}/plain", {"metadata": {"labels": {"a": "b"}}})
+    with pytest.raises(ApiError, match="failed calling webhook"):
+        control_plane.patch(f"{base}/plain", {"metadata": {"annotations": {"drawbridge.dev/original": "{}"}}})
+
+
+def workload(kind, namespace, template):
+    version = "batch/v1" if kind in ("Job", "CronJob") else "apps/v1"
+    spec = {"template": template}
+    if kind in ("Job", "CronJob"):
+        template["spec"]["restartPolicy"] = "Never"
+    else:
+        spec["selector"] = {"matchLabels": {"a": "b"}}
+    if kind == "StatefulSet":
+        spec["serviceName"] = "x"
+    if kind == "CronJob":
+        spec = {"schedule": "@daily", "jobTemplate": {"spec": spec}}
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": "a", "namespace": namespace}, "spec": spec}
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob"])
+def test_our_outage_never_stops_a_workload_and_its_condition_can_be_evaluated(control_plane, unanswered, kind):
+    """Workloads ignore failures, so the warning-free admission of both and the log of the server are all there is to see."""
+    for limits in ({"cpu": "1"}, {"nvidia.com/gpu": "1"}):
+        template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container(limits=limits)]}}
+        assert refused(control_plane, workload(kind, unanswered, template)) == ""
+    time.sleep(0)
+    log = control_plane.apiserver.log.read_text()
+    assert "match condition" not in log.lower() or unanswered not in log
+
+
+def test_our_outage_never_stops_claims_or_templates(control_plane, unanswered):
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+    spec = {"devices": {"requests": [request]}}
+    for kind, body in (("ResourceClaim", spec), ("ResourceClaimTemplate", {"spec": spec})):
+        item = {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": "a", "namespace": unanswered}}
+        assert refused(control_plane, item | {"spec": body}) == ""
