@@ -1,0 +1,101 @@
+"""Decoding and the stock: a slice of 128 devices, and one change in a fleet of 5,000 nodes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from bench.row import Row, median_seconds, side_by_side
+from dra.resourceslice import ResourceSlice
+from dra.stock import Stock
+from dra.wire import convert, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NODES = 5_000
+
+
+def rows() -> Iterator[Row]:
+    """Measure decoding beside the official client's models, then changes of a stock."""
+    yield decoding()
+    yield from stock()
+
+
+def decoding() -> Row:
+    """Decode one full slice."""
+    from kubernetes.client import ApiClient
+
+    raw = json.dumps(slice_of("node-0", devices=128)).encode()
+    official = ApiClient()
+
+    class Response:
+        data = raw.decode()
+
+    ours, theirs = side_by_side(
+        lambda: decode(raw, ResourceSlice),
+        lambda: official.deserialize(Response.data, "V1ResourceSlice", "application/json"),
+    )
+    return Row(
+        what=f"decode a slice of 128 devices ({len(raw) // 1000} kB)",
+        unit="ms",
+        ours=ours * 1e3,
+        peer="official client",
+        theirs=theirs * 1e3,
+        target="well under 1 ms",
+    )
+
+
+def stock() -> Iterator[Row]:
+    """Change one slice of a large fleet, beside building the stock anew."""
+    slices = [convert(slice_of(f"node-{number}", devices=8), ResourceSlice) for number in range(NODES)]
+    built = Stock.of(slices=slices)
+    old = slices[NODES // 2]
+    pool = msgspec.structs.replace(old.spec.pool, generation=2)
+    changed = msgspec.structs.replace(old, spec=msgspec.structs.replace(old.spec, pool=pool))
+    whole = median_seconds(lambda: Stock.of(slices=slices), runs=3)
+    yield Row(
+        what=f"one slice changed in a stock of {NODES:,} nodes x 8 devices",
+        unit="ms",
+        ours=median_seconds(lambda: built.with_(changed), runs=21) * 1e3,
+        peer="building it anew",
+        theirs=whole * 1e3,
+        target="< 1 ms",
+    )
+
+
+def slice_of(node: str, *, devices: int) -> dict[str, object]:
+    """Make a slice like those of the NVIDIA driver (no device of it exists)."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node}-gpu.nvidia.com", "uid": f"uid-{node}", "resourceVersion": "1"},
+        "spec": {
+            "driver": "gpu.nvidia.com",
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": [device(index) for index in range(devices)],
+        },
+    }
+
+
+def device(index: int) -> dict[str, object]:
+    """Make one GPU with the attributes a real one publishes."""
+    return {
+        "name": f"gpu-{index}",
+        "attributes": {
+            "type": {"string": "gpu"},
+            "uuid": {"string": f"GPU-00000000-0000-0000-0000-{index:012d}"},
+            "productName": {"string": "NVIDIA H100 80GB HBM3"},
+            "brand": {"string": "Nvidia"},
+            "architecture": {"string": "Hopper"},
+            "cudaComputeCapability": {"version": "9.0.0"},
+            "driverVersion": {"version": "580.65.6"},
+            "cudaDriverVersion": {"version": "13.0.0"},
+            "resource.kubernetes.io/pciBusID": {"string": f"0000:{index:02x}:00.0"},
+            "resource.kubernetes.io/pcieRoot": {"string": f"pci0000:{index // 2:02x}"},
+        },
+        "capacity": {"memory": {"value": "81559Mi"}},
+    }
