@@ -148,11 +148,12 @@ class Client:
     def read(self, item: Object) -> Object | None:
         """Return the object as the server has it now, None if it has none."""
         try:
-            return self.get(self.path_of(item))
+            found: Object = self.get(self.path_of(item))
         except ApiError as error:
             if error.code == 404:
                 return None
             raise
+        return found
 
     def until(self, what: str, check: Callable[[], Any], seconds: float = 30.0) -> Any:
         """Ask `check` until it answers something true, and return that; AssertionError after `seconds`."""
@@ -165,21 +166,22 @@ class Client:
 
     def pod_condition(
         self, namespace: str, name: str, check: Callable[[Object], Any], what: str, seconds: float
-    ) -> Any:
+    ) -> Object:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         last: Object = {}
 
-        def answer() -> Any:
+        def answer() -> bool:
             last.update(self.get(path))
-            return last if check(last) else None
+            return bool(check(last))
 
         try:
-            return self.until(f"pod {namespace}/{name} {what}", answer, seconds)
+            self.until(f"pod {namespace}/{name} {what}", answer, seconds)
         except AssertionError as error:
             events = "\n".join(self.events(namespace, name))
             raise AssertionError(
                 f"{error}; its status: {json.dumps(last.get('status'))}\nits events:\n{events}"
             ) from None
+        return last
 
     def wait_scheduled(self, namespace: str, name: str, seconds: float = 30.0) -> Object:
         """Wait until a pod has a node and return the pod."""
@@ -193,7 +195,7 @@ class Client:
     def wait_unschedulable(self, namespace: str, name: str, seconds: float = 30.0) -> Object:
         """Wait until the scheduler has said that a pod fits nowhere, and return its PodScheduled condition."""
 
-        def refused(pod: Object) -> Any:
+        def refused(pod: Object) -> list[Object]:
             return [c for c in conditions(pod) if c["type"] == "PodScheduled" and c["status"] == "False"]
 
         return refused(self.pod_condition(namespace, name, refused, "found unschedulable", seconds))[0]

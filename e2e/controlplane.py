@@ -92,9 +92,9 @@ class ControlPlane(Client):
             program(binary)
         begun = time.monotonic()
         self.run = Run(self.name)
+        super().__init__(f"https://127.0.0.1:{free_port()}", secrets.token_hex(16), self.run.data / "pki/ca.crt")
         try:
             pki.write(self.run.data / "pki")
-            super().__init__(f"https://127.0.0.1:{free_port()}", secrets.token_hex(16), self.run.data / "pki/ca.crt")
             self.node_token = secrets.token_hex(16)
             self.kubeconfig = self.write_kubeconfig("admin", self.token)
             self.start_etcd()
@@ -103,7 +103,8 @@ class ControlPlane(Client):
             self.scheduler = self.start_scheduler(self.scheduler_configuration, name="kube-scheduler")
             account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
             self.until("the default service account", lambda: self.checked(account), READY_SECONDS)
-        except BaseException:
+        except BaseException as error:
+            error.add_note(self.failure_report())
             self.stop()
             raise
         self.ready_seconds = time.monotonic() - begun
@@ -265,7 +266,7 @@ class ControlPlane(Client):
     def api_ready(self) -> bool:
         self.apiserver.check()
         try:
-            return self.get("/readyz") == "ok"
+            return bool(self.get("/readyz") == "ok")
         except (OSError, ApiError):
             return False
 

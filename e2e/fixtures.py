@@ -5,7 +5,7 @@ objects names of their own, and have them removed afterwards (`created`).
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
 
@@ -57,7 +57,9 @@ COUNT = pytest.StashKey[list[int]]()
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Point at the cluster's logs when a test on it fails."""
     report = yield
     running = getattr(item, "funcargs", {}).get("control_plane")

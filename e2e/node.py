@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-from e2e import images, packages
+from e2e import foreign, images, packages
 from e2e.box import Box
 from e2e.build import program
 from e2e.client import Object, conditions
@@ -46,6 +46,7 @@ class Node:
 
     def start(self) -> Self:
         """Start containerd and the kubelet and wait until the node is ready."""
+        foreign.refuse()
         packages.install()
         begun = time.monotonic()
         self.box = Box(self.cluster.spawn, self.cluster.run.data, self.binds)
@@ -199,7 +200,8 @@ class Node:
         return self.spawn("sample-device-plugin", [program("sample-device-plugin")])
 
     def allocatable(self) -> Object:
-        return self.cluster.get(f"/api/v1/nodes/{self.name}")["status"]["allocatable"]
+        amounts: Object = self.cluster.get(f"/api/v1/nodes/{self.name}")["status"]["allocatable"]
+        return amounts
 
     def logs(self, namespace: str, pod: str, container: str) -> str:
         """Return what a container has printed, read from the node's own log files."""

@@ -53,6 +53,15 @@ def test_a_control_plane_killed_while_it_starts_is_cleaned_up(seconds):
 
 
 @pytest.mark.real
+@pytest.mark.node
+@pytest.mark.parametrize("seconds", [3.2, 3.6, 4.5])
+def test_a_node_killed_while_it_starts_is_cleaned_up(seconds):
+    root = killed(NODE, after=seconds)
+    leftovers.sweep(run.folder())
+    assert_clean(root)
+
+
+@pytest.mark.real
 def test_a_running_control_plane_is_no_leftover(control_plane):
     leftovers.sweep(run.folder())
     assert control_plane.get("/readyz") == "ok"

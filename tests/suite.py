@@ -26,6 +26,7 @@ DEADLINE = 25 * 60.0
 NO_TESTS = 5  # pytest's exit code for "no tests were collected"
 UNIT = "not (oracle or real or node or long)"
 CLUSTER = "(real or node) and not long"
+# The flags of every Go build of ours, so that modules with the same dependencies share what is compiled.
 GO = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath -mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
 
 
@@ -196,7 +197,7 @@ def pytest_suite(name: str, marks: str, *options: str, strict: bool = False, dea
             f"--junitxml={record}",
             *options,
         ]
-        process = ended(name, subprocess.Popen(command), begun, deadline=deadline)
+        process = ended(name, subprocess.Popen(command, env=os.environ | GO), begun, deadline=deadline)
         outcome = counted(name, record, strict=strict)
     outcome.seconds = process.seconds
     if process.code == NO_TESTS or (process.code == 0 and not outcome.passed):
