@@ -297,6 +297,12 @@ class ControlPlane(Client):
             },
         )
 
+    def account_kubeconfig(self, namespace: str, name: str) -> Path:
+        """Write a kubeconfig for a service account, to run a program with exactly its rights."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        return self.write_kubeconfig(f"{namespace}-{name}", self.post(path, request)["status"]["token"])
+
     def kubectl(
         self,
         *args: str,
@@ -344,10 +350,14 @@ class ControlPlane(Client):
             list(several.map(make, names))
         return names
 
-    def failure_report(self, lines: int = 15) -> str:
-        """Say where the logs are, and how those of ended processes end."""
+    def failure_report(self) -> str:
+        """Say where the logs are and how they end, at more length for processes that ended by themselves."""
         parts = [f"logs of the cluster: {self.run.logs}"]
-        parts += [f"{p.name} has ended:\n{p.tail(lines)}" for p in self.processes if p.failed]
+        for process in self.processes:
+            if process.failed:
+                parts.append(f"{process.name} HAS ENDED:\n{process.tail(20)}")
+            elif not process.stopped:
+                parts.append(f"{process.name}:\n{process.tail(3)}")
         return "\n".join(parts)
 
 

@@ -28,6 +28,13 @@ def test_the_audit_log_tells_a_dry_run_from_a_write(control_plane, namespace):
     assert [e["requestURI"] for e in ours if e["requestURI"].startswith(path)] == [f"{path}?dryRun=All"]
 
 
+def test_a_program_can_have_exactly_a_service_accounts_rights(control_plane, namespace):
+    mine = ["--kubeconfig", str(control_plane.account_kubeconfig(namespace, "default")), "auth", "whoami", "-ojson"]
+    assert f"system:serviceaccount:{namespace}:default" in control_plane.kubectl(*mine).stdout
+    refused = control_plane.kubectl(*mine[:2], "get", "secrets", "-n", namespace, check=False)
+    assert "is forbidden" in refused.stderr
+
+
 def test_a_second_scheduler_serves_its_own_profile(control_plane, namespace, created):
     [node] = control_plane.add_fake_nodes(1, prefix="second-")
     second = control_plane.start_scheduler({"profiles": [{"schedulerName": "second"}]}, name="second-scheduler")
