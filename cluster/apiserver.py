@@ -48,8 +48,15 @@ class ApiServer:
         # Told of every write before it is done: (resource, key, new bytes or None, last bytes, version). May refuse.
         self._committed = committed
 
+    def check(self, resource: Resource[Any]) -> None:
+        """Refuse a resource that is not served."""
+        known = resources.BY_ID.get(resource.id)
+        if known is None or known.version != resource.version:
+            raise NotFound("the server could not find the requested resource")
+
     def get(self, resource: Resource[Any], name: str, namespace: str | None) -> Record:
         """The present record of an object, or NotFound."""
+        self.check(resource)
         record = self.store.get(resource.id, _key(resource, name, namespace))
         if record is None:
             raise _not_found(resource, name)
@@ -57,6 +64,7 @@ class ApiServer:
 
     def create(self, resource: Resource[Any], obj: Raw, namespace: str | None, *, dry_run: bool) -> bytes:
         """Store a new object; the answer is how it was (or, in a dry run, would be) stored."""
+        self.check(resource)
         new = registry.created(resource, obj, namespace, self._identity)
         meta = new["metadata"]
         key = resources.key(new)
@@ -78,6 +86,7 @@ class ApiServer:
         dry_run: bool,
     ) -> bytes:
         """Change an object; a patch that changes nothing writes nothing."""
+        self.check(resource)
         if subresource and (subresource != "status" or not resource.status):
             raise NotFound(f"the server could not find the requested resource ({resource.id}/{subresource})")
         key = _key(resource, name, namespace)
@@ -185,7 +194,7 @@ class ApiServer:
     def _apply_new(
         self, resource: Resource[Any], name: str, patch: Apply, namespace: str | None, *, dry_run: bool
     ) -> bytes:
-        body = {**patch.body, "metadata": {**(patch.body.get("metadata") or {}), "name": name}}
+        body = resource.plain(patch.body) | {"metadata": {"name": name} | (patch.body.get("metadata") or {})}
         if body["metadata"].get("uid"):
             raise _not_found(resource, name)
         return self.create(resource, applied({}, Apply(body, patch.manager), "", now=self._identity.now()), namespace, dry_run=dry_run)  # fmt: skip

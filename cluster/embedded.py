@@ -103,6 +103,7 @@ class Embedded:
     ) -> Page[T]:
         """Read one page. Pages are cut from the present state; one that is asked for too late is Gone."""
         del resource_version  # the present state is at least as new as any version that was ever handed out
+        self._api.check(resource)
         view = View(resource, namespace, selector(resource.id, labels, fields))
         start = self._continue(resource, more) if more else _Continue(self._store.version, ("", ""))
         behind = (
@@ -132,6 +133,7 @@ class Embedded:
         timeout: float = 300.0,  # noqa: ASYNC109  the server's own end of a watch, not a deadline on a call
     ) -> AsyncIterator[AsyncIterator[Change[T] | Bookmark | Unreadable]]:
         """Follow a collection. A reader that falls behind the window is told so by Gone, and nothing is kept for it."""
+        self._api.check(resource)
         view = View(resource, namespace, selector(resource.id, labels, fields))
         version = _version(resource_version)
         present: Sequence[Record] = []

@@ -171,7 +171,8 @@ def from_status(status: Status, *, retry_after: float | None = None) -> ApiError
         return Invalid(message, causes=causes, status=code, reason=reason)
     if kind is not None:
         return kind(message, status=code, reason=reason)
-    if code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    # A plain 500 is an answer (a webhook that failed, a check that has no better code), not an absence.
+    if code > HTTPStatus.INTERNAL_SERVER_ERROR or seconds is not None:
         return Unavailable(message, retry_after=seconds or 0.0, status=code, reason=reason)
     return ApiError(message, status=code, reason=reason)
 
@@ -182,6 +183,8 @@ def from_response(code: int, body: bytes, *, retry_after: float | None = None) -
         status = _READ_STATUS(body)
     except msgspec.DecodeError:
         status = Status()
+    if code == HTTPStatus.NOT_FOUND and not status.code:
+        status = Status(code=code, reason="NotFound", message="the server could not find the requested resource")
     if not status.code:
         text = status.message or body[:200].decode("utf-8", "replace").strip()
         status = Status(code=code, reason=status.reason, message=f"HTTP {code}: {text}" if text else f"HTTP {code}")

@@ -150,7 +150,8 @@ class Kubernetes:
                 request = Request("PATCH", path, query, [*patch.operations], "application/json-patch+json")
             case Apply():
                 query += _query(fieldManager=patch.manager, force="true" if patch.force else "false")
-                request = Request("PATCH", path, query, patch.body, "application/apply-patch+yaml")
+                body = _complete(resource, name, patch.body)
+                request = Request("PATCH", path, query, body, "application/apply-patch+yaml")
             case _:
                 assert_never(patch)
         data = await self._connection.call(request)
@@ -234,6 +235,11 @@ def _path(resource: Resource[T], namespace: str | None, name: str = "", subresou
             raise BadRequest(f"{part!r} is no name")
     where = quote(namespace, safe="") if namespace is not None else None
     return resource.path(where, quote(name, safe=""), subresource)
+
+
+def _complete(resource: Resource[T], name: str, body: Raw) -> Raw:
+    """An applied object says what it is and its name, which the caller has said already."""
+    return resource.plain(body) | {"metadata": {"name": name} | (body.get("metadata") or {})}
 
 
 def _query(**parameters: str) -> Query:

@@ -12,6 +12,7 @@ import msgspec
 
 from cluster.errors import Status, Unavailable, from_status
 from cluster.protocol import ADDED, DELETED, MODIFIED, Bookmark, Change, Page, Unreadable
+from cluster.resources import is_plain
 from dra.wire import WireError, decode
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def page(data: bytes, resource: Resource[T]) -> Page[T]:
         found = decode(data, _list_of(resource.type))
     except WireError:
         return _item_by_item(data, resource)
-    if resource.type is dict:
+    if is_plain(resource.type):
         for item in found.items:
             _name_type(resource, item)
     return Page(found.items, found.metadata.resource_version, found.metadata.continue_)

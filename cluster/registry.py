@@ -7,6 +7,7 @@ table; the defaults are in `cluster.defaults`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 Json = Any
 GENERATED_NAME_BASE = 58
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
 # Set by the server; what a client says here is ignored.
 _SERVER_FIELDS = (
     "uid",
@@ -149,11 +152,25 @@ def _settle_namespace(resource: Resource[Any], meta: Raw, namespace: str | None)
 
 def _settle_name(resource: Resource[Any], meta: Raw, identity: Identity) -> None:
     if meta.get("name"):
+        _check_name(resource, meta["name"])
         return
     base = meta.get("generateName")
     if not base:
         raise invalid(resource, "", [Cause("metadata.name", "Required value: name or generateName is required")])
     meta["name"] = base[:GENERATED_NAME_BASE] + identity.suffix()
+    _check_name(resource, meta["name"])
+
+
+def _check_name(resource: Resource[Any], name: Json) -> None:
+    """A DNS subdomain, as nearly all kinds have it; a namespace is a single label."""
+    longest = 63 if resource.id == "namespaces" else 253
+    shape = _LABEL if resource.id == "namespaces" else _SUBDOMAIN
+    if not isinstance(name, str) or len(name) > longest or not shape.fullmatch(name):
+        message = (
+            f"Invalid value: {name!r}: a lowercase RFC 1123 name has at most {longest} lower case letters, digits, "
+            "'-' or '.', and starts and ends with a letter or digit"
+        )
+        raise invalid(resource, str(name), [Cause("metadata.name", message)])
 
 
 def _check_identity(resource: Resource[Any], old: Raw, new: Raw) -> None:
@@ -162,10 +179,8 @@ def _check_identity(resource: Resource[Any], old: Raw, new: Raw) -> None:
     if now.get("name") != name or (resource.namespaced and now.get("namespace") != was.get("namespace")):
         raise BadRequest("the name and namespace of an object cannot change")
     if now.get("uid") not in (None, was["uid"]):
-        raise Conflict(
-            f'Operation cannot be fulfilled on {resource.id} "{name}": Precondition failed: '
-            f"UID in precondition: {now.get('uid')}, UID in object meta: {was['uid']}"
-        )
+        message = f"Invalid value: {now.get('uid')!r}: field is immutable"
+        raise invalid(resource, name, [Cause("metadata.uid", message)])
     if now.get("resourceVersion") not in (None, "", was["resourceVersion"]):
         raise stale(resource, name)
 
@@ -220,7 +235,7 @@ def _check_claim_status(resource: Resource[Any], old: Raw, new: Raw) -> None:
     name = old["metadata"]["name"]
     was, now = (document.get("status") or {} for document in (old, new))
     if was.get("allocation") and now.get("allocation") and not same(was["allocation"], now["allocation"]):
-        raise invalid(resource, name, [Cause("status.allocation", "Invalid value: field is immutable")])
+        raise invalid(resource, name, [Cause("status.allocation", "Invalid value: field cannot be modified once set")])
     if now.get("reservedFor") and not now.get("allocation"):
         message = "Forbidden: may not be specified when `allocated` is not set"
         raise invalid(resource, name, [Cause("status.reservedFor", message)])

@@ -84,6 +84,11 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
         return {"apiVersion": self.api_version, "kind": self.kind} | plain
 
 
+def is_plain(type_: object) -> bool:
+    """Say whether objects of a resource are read as plain JSON."""
+    return type_ is dict or type_ == Raw
+
+
 def metadata(obj: object) -> ObjectMeta:
     """Who an object is, whichever form it has."""
     if isinstance(obj, dict):

@@ -56,6 +56,12 @@ _NAME = {"generateName": "drawbridge-probe-"}
 _DRIVER = "probe.drawbridge.dev"
 
 
+# A named node would have to exist, and to have declared the feature.
+_NOWHERE = {
+    "nodeSelectorTerms": [{"matchExpressions": [{"key": "drawbridge.dev/probe", "operator": "Exists"}]}],
+}
+
+
 def _claim(exactly: dict[str, Json], *constraints: dict[str, Json]) -> dict[str, Json]:
     devices: dict[str, Json] = {"requests": [{"name": "r", "exactly": {"deviceClassName": _DRIVER} | exactly}]}
     if constraints:
@@ -70,7 +76,7 @@ def _claim(exactly: dict[str, Json], *constraints: dict[str, Json]) -> dict[str,
 
 def _slice(device: dict[str, Json] | None, **spec: Json) -> dict[str, Json]:
     pool = {"name": "probe", "generation": 1, "resourceSliceCount": 1}
-    body: dict[str, Json] = {"driver": _DRIVER, "pool": pool, "nodeName": "drawbridge-probe"} | spec
+    body: dict[str, Json] = {"driver": _DRIVER, "pool": pool, "nodeSelector": _NOWHERE} | spec
     if device is not None:
         body["devices"] = [{"name": "d"} | device]
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": _NAME, "spec": body}

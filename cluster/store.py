@@ -13,6 +13,7 @@ import msgspec
 
 from cluster.errors import Gone
 from cluster.protocol import ADDED, DELETED, MODIFIED
+from cluster.resources import is_plain
 from dra.meta import ObjectMeta
 from dra.wire import Wire, decode
 
@@ -48,8 +49,8 @@ class Record:
 
     def read(self, type_: type[T]) -> T:
         """The object as a type; typed values are frozen and shared, plain ones are the caller's own."""
-        if type_ is dict:
-            return self.plain()  # type: ignore[return-value]  # T is dict here
+        if is_plain(type_):
+            return decode(self.data, type_)
         if type_ not in self._read:
             self._read[type_] = decode(self.data, type_)
         value: T = self._read[type_]

@@ -1,0 +1,56 @@
+"""The two clusters that the conformance suite holds to one behaviour, and what its tests share."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
+
+import pytest
+
+from cluster.embedded import Embedded
+from cluster.errors import ApiError, NotFound
+from cluster.protocol import Cluster
+from cluster.resources import NAMESPACES
+
+T = TypeVar("T")
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(params=["embedded", pytest.param("kubernetes", marks=pytest.mark.real)])
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    """A cluster: once in memory, once a real control plane."""
+    made: Cluster
+    if request.param == "embedded":
+        made = Embedded()
+    else:
+        from cluster.kubernetes import Kubernetes
+
+        made = Kubernetes.connect(kubeconfig=str(request.getfixturevalue("control_plane").kubeconfig))
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def home(cluster: Cluster) -> AsyncIterator[str]:
+    """A namespace of the test's own."""
+    name = f"conformance-{next(_numbers)}"
+    await cluster.create(NAMESPACES, {"metadata": {"name": name}})
+    yield name
+    with contextlib.suppress(NotFound):
+        await cluster.delete(NAMESPACES, name)
+
+
+async def eventually(look: Callable[[], Awaitable[T]], seconds: float = 20.0) -> T:
+    """Look until something true is seen; the last answer or error is the failure's message."""
+    last: object = None
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while True:
+                try:
+                    if last := await look():
+                        return last
+                except ApiError as error:
+                    last = error
+                await asyncio.sleep(0.02)
+    raise AssertionError(f"not within {seconds} s: {last}")
