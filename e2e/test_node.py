@@ -7,7 +7,7 @@ import pytest
 
 from e2e import fleet
 from e2e.node import TEST_DRIVER
-from e2e.workloads import container, limits, pod, request, template, using_template
+from e2e.workloads import claim, container, limits, pod, request, template, using, using_template
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
 
@@ -64,3 +64,32 @@ def test_a_device_plugin_serves_the_pod_that_asks_for_it(control_plane, node_clu
     control_plane.wait_phase(namespace, "p", "Succeeded")
     [device] = node_cluster.logs(namespace, "p", "main").split()
     assert device in {"Dev-1", "Dev-2"}
+
+
+def test_a_container_with_a_claim_outlives_a_restart_of_the_kubelet(control_plane, node_cluster, namespace, created):
+    """And the claim is released when the pod goes, so the new kubelet still knows what the old one had prepared."""
+    created(
+        fleet.device_class("e2e-restart", f"device.driver == '{TEST_DRIVER}'"),
+        claim("kept", namespace, request("device", "e2e-restart")),
+        pod(
+            "p",
+            namespace,
+            container(command="sleep 600", resources={"claims": [{"name": "kept"}]}),
+            node=node_cluster.name,
+            resourceClaims=[using("kept")],
+        ),
+    )
+    before = control_plane.wait_phase(namespace, "p", "Running")["status"]["containerStatuses"][0]
+    assert len(prepared_files(node_cluster)) == 1
+    node_cluster.restart_kubelet()
+    control_plane.until("the node is ready again", node_cluster.ready)
+    after = control_plane.wait_phase(namespace, "p", "Running")["status"]["containerStatuses"][0]
+    assert (after["containerID"], after["restartCount"]) == (before["containerID"], 0)
+    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/p")
+    held = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/kept"
+    control_plane.until("the claim is released", lambda: not control_plane.get(held).get("status"), seconds=60)
+    control_plane.until("the claim is unprepared", lambda: not prepared_files(node_cluster), seconds=60)
+
+
+def prepared_files(node):
+    return list(node.outside("/run/cdi").glob(f"{TEST_DRIVER}-*-device.json"))

@@ -21,7 +21,7 @@ def pod(name: str, namespace: str, *containers: Object, node: str = "", **spec: 
     """Make a pod that runs once and does not linger; `node` pins it by its hostname label."""
     chosen: Object = {
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 0,
+        "terminationGracePeriodSeconds": 1,  # with 0 the API server forgets a pod before its kubelet has ended it
         "containers": list(containers) or [container()],
     }
     if node:
