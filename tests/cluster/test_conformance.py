@@ -67,7 +67,11 @@ async def test_a_template_gets_the_same_defaults_as_a_claim(cluster, home):
 
 
 async def test_limits_become_requests_where_none_are_said(cluster, home):
-    limited = {"name": "main", "image": "i", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}}}
+    limited = {
+        "name": "main",
+        "image": "i",
+        "resources": {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}},
+    }
     made = await eventually(lambda: cluster.create(PODS.raw, pod("one", containers=[limited]), home, dry_run=True))
     assert made["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1", "memory": "1Gi"}
 

@@ -86,7 +86,9 @@ async def test_slices_are_selected_by_driver(cluster):
     assert [one.metadata.name for one in found.items] == [made.metadata.name]
 
 
-@pytest.mark.parametrize("selector", [{"labels": "a in"}, {"labels": "=b"}, {"fields": "spec.color=red"}, {"fields": "a"}])
+@pytest.mark.parametrize(
+    "selector", [{"labels": "a in"}, {"labels": "=b"}, {"fields": "spec.color=red"}, {"fields": "a"}]
+)
 async def test_a_selector_that_cannot_be_read_is_refused(cluster, home, selector):
     with pytest.raises(BadRequest):
         await cluster.list(CONFIG_MAPS, home, **selector)

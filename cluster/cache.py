@@ -1,0 +1,96 @@
+"""The local copy of a collection: objects by key, and what each event makes of them. Pure.
+
+A reader sees the collection as it was at one version and never half of a change: `replace` and `change` do all of it,
+and say what was different as deltas, in order.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import msgspec
+
+from cluster.protocol import DELETED, Change, Unreadable
+from cluster.resources import Key, key, metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+T = TypeVar("T")
+
+
+class Delta(msgspec.Struct, Generic[T], frozen=True):
+    """One object before and after: no `old` means that it is new, no `new` that it is gone."""
+
+    key: Key
+    old: T | None
+    new: T | None
+
+
+class Cache(Generic[T]):
+    """Objects by namespace and name."""
+
+    def __init__(self) -> None:
+        self._objects: dict[Key, T] = {}
+        self._versions: dict[Key, str] = {}
+        self._unreadable: dict[Key, Unreadable] = {}
+        self.objects: Mapping[Key, T] = MappingProxyType(self._objects)
+        self.unreadable: Mapping[Key, Unreadable] = MappingProxyType(self._unreadable)
+
+    def replace(self, objects: Iterable[T], unreadable: Iterable[Unreadable] = ()) -> tuple[Delta[T], ...]:
+        """Become this collection. An object that cannot be read any more keeps its last readable form."""
+        fresh = {key(one): one for one in objects}
+        broken = {(one.namespace, one.name): one for one in unreadable}
+        deltas = [
+            Delta(where, old, None)
+            for where, old in self._objects.items()
+            if where not in fresh and where not in broken
+        ]
+        for where, new in fresh.items():
+            version = metadata(new).resource_version
+            if self._versions.get(where) != version:
+                deltas.append(Delta(where, self._objects.get(where), new))
+            self._versions[where] = version
+        for delta in deltas:
+            self._take(delta)
+        self._unreadable.clear()
+        self._unreadable.update(broken)
+        return tuple(deltas)
+
+    def change(self, change: Change[T]) -> Delta[T] | None:
+        """Take in one event; None if it says nothing new."""
+        where = key(change.object)
+        old = self._objects.get(where)
+        if old is not None and not _newer(change.resource_version, self._versions[where]):
+            return None
+        self._unreadable.pop(where, None)
+        if change.type == DELETED:
+            return self._take(Delta(where, old, None)) if old is not None else None
+        self._versions[where] = change.resource_version
+        return self._take(Delta(where, old, change.object))
+
+    def skip(self, broken: Unreadable) -> Delta[T] | None:
+        """Take in an event whose object cannot be read: keep what we had, and say that it is no longer sure."""
+        where = (broken.namespace, broken.name)
+        if not broken.deleted:
+            self._unreadable[where] = broken
+            return None
+        self._unreadable.pop(where, None)
+        old = self._objects.get(where)
+        return self._take(Delta(where, old, None)) if old is not None else None
+
+    def _take(self, delta: Delta[T]) -> Delta[T]:
+        if delta.new is None:
+            self._objects.pop(delta.key, None)
+            self._versions.pop(delta.key, None)
+        else:
+            self._objects[delta.key] = delta.new
+        return delta
+
+
+def _newer(version: str, than: str) -> bool:
+    """Compare versions, which are numbers since KEP-5504; anything else is taken as news."""
+    if version.isdigit() and than.isdigit():
+        return int(version) > int(than)
+    return version != than
