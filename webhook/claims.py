@@ -1,0 +1,434 @@
+"""Claims from demands: the shapes of vocabularies.md 3.0, and what each relies on.
+
+A demand becomes one ResourceClaim spec, or several where it is too big for one and nothing ties its devices together
+(a claim holds 32 requests, 32 constraints and 32 results). Defaults of the API server are written out, so that what is
+stored later equals what was hashed here. Every user text inside CEL is a string literal, and every attribute that a
+candidate may lack is guarded: an unguarded look-up of a missing one aborts the allocation of the whole claim.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dra.claim import (
+    CapacityRequirements,
+    CELDeviceSelector,
+    DeviceClaim,
+    DeviceConstraint,
+    DeviceRequest,
+    DeviceSelector,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaimSpec,
+)
+from dra.quantity import Quantity
+from webhook.demand import MIB, Demand, Pairs
+from webhook.features import ALTERNATIVES, CLAIMS, SHARES, Need
+from webhook.fleet import Served
+from webhook.targets import DRANET_NUMA_NODE, NETWORK_RESOURCE, NUMA_NODE, PCIE_ROOT, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+LIMIT = 32  # requests, constraints and results of one claim
+POD_LIMIT = 128  # devices of one pod
+_ALTERNATIVES = 8
+_EXPRESSION = 10 * 1024
+AUTO = "auto"  # for Pairs: pcieRoot or a NUMA node, whichever both sides publish
+
+
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """Where a demand can be served: the target, the class, and what its devices publish."""
+
+    target: Target
+    served: Served
+
+    @property
+    def driver(self) -> str:
+        return self.served.driver or self.target.driver
+
+    def attribute(self, name: str) -> str:
+        """Read one of the driver's own text attributes in CEL, "" where a device lacks it."""
+        return f"device.attributes[{literal(self.driver)}].?{name}.orValue({literal('')})"
+
+
+class Claims(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Claim specs, what they rely on, and what has to be said about them."""
+
+    specs: tuple[ResourceClaimSpec, ...]
+    needs: tuple[Need, ...]
+    devices: int
+    base: str  # how its requests are called: gpu, mig, nic
+    remarks: tuple[str, ...] = ()  # approximations taken
+    models: tuple[str, ...] = ()
+
+
+class Impossible(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """No claim says this. `refuse`: nor would the legacy system have served it, or splitting would change it."""
+
+    reason: str
+    refuse: bool = False
+    unresolved: bool = False  # only for want of device sizes
+    tie: str = ""  # only for want of an attribute that all devices should share
+
+
+def literal(text: str) -> str:
+    """Write a text as a CEL string literal."""
+    return msgspec.json.encode(text).decode()
+
+
+def build(demand: Demand, place: Place, sizes: Mapping[str, int]) -> Claims | Impossible:
+    """Make the claims for one demand. `sizes` is the memory of each product, for percentages."""
+    if demand.same and not place.served.publishes(demand.same):
+        reason = f"not every device of class {place.served.name} publishes {demand.same}"
+        return Impossible(reason=reason, refuse=demand.same not in (PCIE_ROOT, NUMA_NODE), tie=demand.same)
+    if not demand.partial:
+        return _whole(demand, place)
+    names = _names(place.target.request, demand.count)
+    devices = _devices(demand, place, names, sizes)
+    if isinstance(devices, Impossible):
+        return devices
+    constraints = devices.constraints
+    if demand.same and len(names) > 1:
+        constraints = (*constraints, DeviceConstraint(requests=names, match_attribute=demand.same))
+    return Claims(
+        specs=(_spec(devices.requests, constraints),),
+        needs=devices.needs,
+        devices=demand.count,
+        base=place.target.request,
+        remarks=devices.remarks,
+        models=devices.models,
+    )
+
+
+def _whole(demand: Demand, place: Place) -> Claims | Impossible:
+    """Block W: one request for a number of devices; block A where it is all of them."""
+    selectors = _selectors(demand, place)
+    if isinstance(selectors, Impossible):
+        return selectors
+    name = place.target.request
+    if demand.count > LIMIT and demand.same:
+        reason = f"{demand.count} devices that share {demand.same} do not fit one claim ({LIMIT})"
+        return Impossible(reason=reason, refuse=True)
+    constraints = (DeviceConstraint(requests=(name,), match_attribute=demand.same),) if demand.same else ()
+    if demand.everything:
+        every = ExactDeviceRequest(
+            device_class_name=place.served.name, selectors=_cel(selectors), allocation_mode="All"
+        )
+        requests: tuple[DeviceRequest, ...] = (DeviceRequest(name=name, exactly=every),)
+        return Claims(specs=(_spec(requests, constraints),), needs=(CLAIMS,), devices=1, base=name)
+    parts = [min(LIMIT, demand.count - start) for start in range(0, demand.count, LIMIT)]
+    return Claims(
+        specs=tuple(_spec((_request(name, place, selectors, count=part),), constraints) for part in parts),
+        needs=(CLAIMS,),
+        devices=demand.count,
+        base=name,
+        models=demand.models,
+    )
+
+
+class _Devices(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Requests for single devices, and what keeps them apart."""
+
+    requests: tuple[DeviceRequest, ...]
+    constraints: tuple[DeviceConstraint, ...] = ()
+    needs: tuple[Need, ...] = (CLAIMS,)
+    remarks: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+
+
+def _devices(demand: Demand, place: Place, names: tuple[str, ...], sizes: Mapping[str, int]) -> _Devices | Impossible:
+    """One request for each name: whole, in shares (block S), or by size (block F)."""
+    selectors = _selectors(demand, place)
+    if isinstance(selectors, Impossible):
+        return selectors
+    if demand.partial and (problem := _unshareable(demand, place, len(names))):
+        return problem
+    if demand.memory_percent is not None:
+        return _by_size(demand, place, names, selectors, sizes)
+    capacity = _capacity(demand, place, demand.memory)
+    return _Devices(
+        requests=tuple(_request(name, place, selectors, capacity=capacity) for name in names),
+        constraints=_apart(names, place) if demand.partial else (),
+        needs=(CLAIMS, SHARES) if demand.partial else (CLAIMS,),
+        models=demand.models,
+    )
+
+
+def _by_size(
+    demand: Demand, place: Place, names: tuple[str, ...], selectors: tuple[str, ...], sizes: Mapping[str, int]
+) -> _Devices | Impossible:
+    """Block F: for each device a list of alternatives, one for each amount that the percentage comes to."""
+    percent = demand.memory_percent or 0
+    amounts = _amounts(percent, {name: size for name, size in sizes.items() if _wanted(name, demand)})
+    if not amounts:
+        return Impossible(
+            reason=f"{percent} % of a device's memory can't be told without device sizes: none are published for class "
+            f"{place.served.name}, and no `models` are declared",
+            unresolved=True,
+        )
+    kept = dict(sorted(amounts.items())[:_ALTERNATIVES])
+    alternatives = tuple(
+        _alternative(f"size-{i}", place, (*selectors, _product_is(place, products)), _capacity(demand, place, amount))
+        for i, (amount, products) in enumerate(kept.items())
+    )
+    # Equal amounts on every card: HAMi's driver numbers its limits in no particular order.
+    alike = (DeviceConstraint(requests=names, match_attribute=place.target.product),) if len(names) > 1 else ()
+    dropped = len(amounts) - len(kept)
+    told = tuple(f"{percent} % is {amount // MIB} MiB on {', '.join(products)}" for amount, products in kept.items())
+    return _Devices(
+        requests=tuple(DeviceRequest(name=name, first_available=alternatives) for name in names),
+        constraints=_apart(names, place) + alike,
+        needs=(CLAIMS, ALTERNATIVES, SHARES),
+        remarks=(*told, f"{dropped} larger sizes left out: firstAvailable holds {_ALTERNATIVES}") if dropped else told,
+        models=tuple(name for products in kept.values() for name in products),
+    )
+
+
+def _amounts(percent: int, sizes: Mapping[str, int]) -> dict[int, list[str]]:
+    """Products by what the percentage of their memory comes to, rounded down to MiB like HAMi does."""
+    amounts: dict[int, list[str]] = {}
+    for name, size in sorted(sizes.items()):
+        if size:
+            amounts.setdefault(size // MIB * percent // 100 * MIB, []).append(name)
+    return amounts
+
+
+def _wanted(product: str, demand: Demand) -> bool:
+    """Leave out sizes that the demand's own filters exclude; the selectors say so too, this only spares alternatives."""
+    name = product.lower()
+    wanted = not demand.models or any(word.lower() in _card(product) for word in demand.models)
+    return wanted and not any(word.lower() in name for word in demand.not_models)
+
+
+def _card(product: str) -> str:
+    name = product.lower()
+    return name if name.startswith("nvidia") else f"nvidia-{name}"
+
+
+def _unshareable(demand: Demand, place: Place, count: int) -> Impossible | None:
+    served = place.served
+    if count > LIMIT:
+        reason = f"{count} shares must lie on different devices, which one claim of {LIMIT} can't say"
+        return Impossible(reason=reason, refuse=True)
+    if served.devices and not served.shared:
+        return Impossible(reason=f"class {served.name} publishes no devices that can be shared")
+    wanted = {"memory": demand.memory, "cores": demand.cores, "shares": demand.shares}
+    for name, value in wanted.items():
+        if value is not None and served.capacities and served.spelling(name) not in served.capacities:
+            return Impossible(reason=f"class {served.name} publishes no capacity {name!r}")
+    return None
+
+
+def _capacity(demand: Demand, place: Place, memory: int | None) -> CapacityRequirements | None:
+    requests: dict[str, Quantity] = {}
+    if memory is not None:
+        requests[place.served.spelling(place.target.memory)] = amount(memory)
+    if demand.cores is not None:
+        requests[place.served.spelling(place.target.cores)] = Quantity.from_int(demand.cores)
+    if demand.shares is not None:
+        requests[place.served.spelling("shares")] = Quantity.from_int(demand.shares)
+    return CapacityRequirements(requests=requests) if requests else None
+
+
+def amount(memory: int) -> Quantity:
+    """Write an amount of memory in whole MiB where it is one, in bytes otherwise."""
+    return Quantity.parse(f"{memory // MIB}Mi" if memory % MIB == 0 else str(memory))
+
+
+def _apart(names: tuple[str, ...], place: Place) -> tuple[DeviceConstraint, ...]:
+    """Keep several shares on different devices."""
+    if len(names) < 2:
+        return ()
+    return (DeviceConstraint(requests=names, distinct_attribute=place.target.unique),)
+
+
+def pairs(joint: Pairs, first: Place, second: Place, sizes: Mapping[str, int]) -> Claims | Impossible:
+    """Blocks P and G: devices of two kinds with the same value of an attribute, pair by pair or all together."""
+    attribute, remark = _common(joint.attribute, first, second)
+    if not attribute:
+        return Impossible(reason=remark)
+    each = joint.each
+    per_claim = min(LIMIT // 2, LIMIT // (1 + each)) if each else joint.primary.count
+    count = joint.primary.count
+    if not per_claim or (not each and count + joint.secondary.count > LIMIT):
+        return Impossible(reason=f"devices that must share {attribute} do not fit one claim ({LIMIT})", refuse=True)
+    if joint.primary.partial and count > per_claim:
+        return Impossible(reason=f"{count} shares on different devices do not fit one claim ({LIMIT})", refuse=True)
+    built = [
+        _tied(joint, first, second, sizes, attribute=attribute, count=min(per_claim, count - start))
+        for start in range(0, count, per_claim)
+    ]
+    specs, devices = [], []
+    for one in built:
+        if isinstance(one, Impossible):
+            return one
+        specs.append(_spec(one.requests, one.constraints))
+        devices.append(one)
+    return Claims(
+        specs=tuple(specs),
+        needs=devices[0].needs,
+        devices=sum(_results(spec) for spec in specs),
+        base=f"{first.target.request}-{second.target.request}",
+        remarks=(*((remark,) if remark else ()), *devices[0].remarks),
+        models=devices[0].models,
+    )
+
+
+def _tied(
+    joint: Pairs, first: Place, second: Place, sizes: Mapping[str, int], *, attribute: str, count: int
+) -> _Devices | Impossible:
+    """One claim: `count` primaries, each with its secondaries; or, without `each`, everything under one value."""
+    a, b = first.target.request, second.target.request
+    names = tuple(f"{a}-{i}" for i in range(count))
+    left = _devices(joint.primary, first, names, sizes)
+    right = _selectors(joint.secondary, second)
+    if isinstance(left, Impossible):
+        return left
+    if isinstance(right, Impossible):
+        return right
+    if attribute == PCIE_ROOT:
+        right = _rooted(right, second)
+    if not joint.each:
+        other = _request(b, second, right, count=joint.secondary.count)
+        tie = DeviceConstraint(requests=(*names, b), match_attribute=attribute)
+        return msgspec.structs.replace(left, requests=(*left.requests, other), constraints=(*left.constraints, tie))
+    partners = tuple(_request(f"{b}-{i}", second, right, count=joint.each) for i in range(count))
+    ties = tuple(DeviceConstraint(requests=(f"{a}-{i}", f"{b}-{i}"), match_attribute=attribute) for i in range(count))
+    both = tuple(request for pair in zip(left.requests, partners, strict=True) for request in pair)
+    return msgspec.structs.replace(left, requests=both, constraints=(*left.constraints, *ties))
+
+
+def _results(spec: ResourceClaimSpec) -> int:
+    return sum(request.exactly.count if request.exactly else 1 for request in spec.devices.requests)
+
+
+def _common(wanted: str, first: Place, second: Place) -> tuple[str, str]:
+    """Choose the attribute that both sides publish: the PCIe root, else a NUMA node; say what was taken and why."""
+    candidates = (PCIE_ROOT, NUMA_NODE, DRANET_NUMA_NODE) if wanted == AUTO else (wanted,)
+    lacking: list[str] = []
+    for candidate in candidates:
+        absent = [place.served.name for place in (first, second) if not place.served.publishes(candidate)]
+        if not absent:
+            remark = f"{candidate} is taken, since {'; '.join(lacking)}" if lacking else ""
+            return candidate, remark
+        lacking.append(f"not every device of {' and '.join(absent)} publishes {candidate}")
+    return "", "; ".join(lacking)
+
+
+def _rooted(selectors: tuple[str, ...], place: Place) -> tuple[str, ...]:
+    if not place.served.rootless and place.target.name != "vf":
+        return selectors
+    domain, _, name = PCIE_ROOT.partition("/")
+    return (*selectors, f'device.attributes[{literal(domain)}].?{name}.orValue("") != ""')
+
+
+def _selectors(demand: Demand, place: Place) -> tuple[str, ...] | Impossible:
+    texts = []
+    if demand.profile:
+        texts.append(f"{place.attribute('profile')} == {literal(demand.profile)}")
+    if demand.resource:
+        domain, _, name = NETWORK_RESOURCE.partition("/")
+        texts.append(f'device.attributes[{literal(domain)}].?{name}.orValue("") == {literal(demand.resource)}')
+    texts += [f"device.attributes[{literal(place.driver)}].?{name}.orValue(false)" for name in _flags(demand, place)]
+    if demand.models:
+        texts.append(_contains(place, demand.models))
+    if demand.not_models:
+        texts.append(f"!({_contains(place, demand.not_models)})")
+    if demand.uuids:
+        texts.append(f"{place.attribute('uuid')} in {_list(demand.uuids)}")
+    if demand.not_uuids:
+        texts.append(f"!({place.attribute('uuid')} in {_list(demand.not_uuids)})")
+    if any(len(text.encode()) > _EXPRESSION for text in texts):
+        return Impossible(reason="the list of models or UUIDs is longer than a CEL expression may be", refuse=True)
+    return tuple(texts)
+
+
+def _flags(demand: Demand, place: Place) -> list[str]:
+    """Truths about a network device that its driver publishes; one that it never publishes can't be asked for."""
+    flags = [] if not demand.virtual_function else ["isSriovVf"]
+    if demand.rdma:
+        flags += [name for name in ("rdma", "rdmaCapable") if place.served.attributes.get(f"{place.driver}/{name}")]
+    return flags if place.target.name == "nic" else [name for name in flags if name != "isSriovVf"]
+
+
+def _contains(place: Place, words: tuple[str, ...]) -> str:
+    """Test the product name for one of the words, whatever the case.
+
+    HAMi prepends `NVIDIA-` to a name that does not begin with NVIDIA, so a word may rely on that.
+    """
+    name = place.attribute("productName")
+    card = f'({name}.startsWith("NVIDIA") ? {name} : "NVIDIA-" + {name})'
+    return " || ".join(
+        f"{card if 'nvidia' in word.lower() else name}.lowerAscii().contains({literal(_lower(word))})" for word in words
+    )
+
+
+def _lower(word: str) -> str:
+    """Lower a word as CEL's lowerAscii does: ASCII letters only."""
+    return "".join(c.lower() if c.isascii() else c for c in word)
+
+
+def _product_is(place: Place, products: list[str]) -> str:
+    name = place.target.product.rpartition("/")[2]
+    return f"{place.attribute(name)} in {_list(tuple(products))}"
+
+
+def _list(words: tuple[str, ...]) -> str:
+    return "[" + ", ".join(map(literal, words)) + "]"
+
+
+def _names(base: str, count: int) -> tuple[str, ...]:
+    return (base,) if count == 1 else tuple(f"{base}-{i}" for i in range(count))
+
+
+def _cel(selectors: tuple[str, ...]) -> tuple[DeviceSelector, ...]:
+    return tuple(DeviceSelector(cel=CELDeviceSelector(expression=text)) for text in selectors)
+
+
+def _request(
+    name: str, place: Place, selectors: tuple[str, ...], *, count: int = 1, capacity: CapacityRequirements | None = None
+) -> DeviceRequest:
+    exactly = ExactDeviceRequest(
+        device_class_name=place.served.name,
+        selectors=_cel(selectors),
+        allocation_mode="ExactCount",
+        count=count,
+        capacity=capacity,
+    )
+    return DeviceRequest(name=name, exactly=exactly)
+
+
+def _alternative(
+    name: str, place: Place, selectors: tuple[str, ...], capacity: CapacityRequirements | None
+) -> DeviceSubRequest:
+    return DeviceSubRequest(
+        name=name,
+        device_class_name=place.served.name,
+        selectors=_cel(selectors),
+        allocation_mode="ExactCount",
+        count=1,
+        capacity=capacity,
+    )
+
+
+def _spec(requests: tuple[DeviceRequest, ...], constraints: tuple[DeviceConstraint, ...]) -> ResourceClaimSpec:
+    return ResourceClaimSpec(devices=DeviceClaim(requests=requests, constraints=constraints))
+
+
+def split(spec: ResourceClaimSpec, at: tuple[int, ...]) -> ResourceClaimSpec:
+    """Cut the only request of a claim into several at these counts, so that containers can be given parts of it."""
+    (request,) = spec.devices.requests
+    exactly = request.exactly
+    if exactly is None or not at:
+        return spec
+    bounds = (0, *at, exactly.count)
+    requests = tuple(
+        DeviceRequest(name=f"{request.name}-{i}", exactly=msgspec.structs.replace(exactly, count=high - low))
+        for i, (low, high) in enumerate(pairwise(bounds))
+    )
+    return _spec(requests, spec.devices.constraints)

@@ -1,0 +1,461 @@
+"""Koordinator: percentages and bytes for the pod as a whole, spread over a number of GPUs that all its containers see.
+
+First what Koordinator's webhook does to each app container (`gpu` becomes core and memory ratio, a missing `gpu.shared`
+is filled in), then the sum over the pod, then the table of accepted combinations, then the division by the summed
+`gpu.shared`. A pod that has been through that webhook and one that has not come out the same. Rows and arithmetic follow
+koordinator-sh/koordinator: apis/extension/device_share.go, pkg/webhook/pod/mutating/device_resource_spec.go,
+pkg/scheduler/plugins/deviceshare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from dra.wire import Json
+from webhook.demand import Demand, Left, Note, Pairs, Refusal
+from webhook.speech import Answer, Options
+from webhook.table import Action, Dialect, Place, Role, Row, Scope, Unit
+from webhook.targets import NUMA_NODE, PCIE_ROOT
+
+if TYPE_CHECKING:
+    from webhook.speech import Hint, Said
+
+T = TypeVar("T")
+
+_SHARED = "koordinator.sh/gpu.shared"
+_PLACED = "written by Koordinator's scheduler: the pod has been placed already and stays as it is"
+
+DIALECT = Dialect(
+    name="koordinator",
+    title="Koordinator",
+    rule="koordinator",
+    scope=Scope.POD,
+    target="vgpu",
+    system=True,
+    schedulers=("koord-scheduler",),
+    keys=(
+        Row(
+            name="koordinator.sh/gpu",
+            unit=Unit.PERCENT,
+            meaning="compute and memory of GPUs alike; 100 is one GPU",
+            role=Role.COMBINED,
+        ),
+        Row(
+            name="koordinator.sh/gpu-core",
+            unit=Unit.PERCENT,
+            meaning="compute, for the pod as a whole; never without a memory key",
+            role=Role.CORES,
+        ),
+        Row(
+            name="koordinator.sh/gpu-memory",
+            unit=Unit.BYTES,
+            meaning="device memory, for the pod as a whole",
+            role=Role.MEMORY,
+        ),
+        Row(
+            name="koordinator.sh/gpu-memory-ratio",
+            unit=Unit.PERCENT,
+            meaning="device memory relative to one GPU, for the pod as a whole",
+            role=Role.MEMORY_PERCENT,
+            because="resolved by the sizes of the GPUs in the fleet, or by the declared `models`",
+        ),
+        Row(name=_SHARED, meaning="how many GPUs the sums are spread over", role=Role.SHARES),
+        Row(
+            name="koordinator.sh/rdma",
+            unit=Unit.PERCENT,
+            meaning="RDMA network devices; 100 is one",
+            role=Role.NIC,
+            because="shares of one (below 100) are refused: network drivers know no shares (`koordinator.wholeNICForShare`)",
+        ),
+        Row(
+            name="koordinator.sh/fpga",
+            unit=Unit.PERCENT,
+            meaning="FPGAs; 100 is one",
+            role=Role.POLICY,
+            action=Action.LEFT,
+            because="no DRA driver for FPGAs is known",
+        ),
+        Row(name="nvidia.com/gpu", meaning="whole GPUs through Koordinator", role=Role.COUNT, common=True),
+        Row(
+            name="scheduling.koordinator.sh/device-joint-allocate",
+            place=Place.ANNOTATION,
+            unit=Unit.JSON,
+            meaning="GPU and RDMA devices under one PCIe switch (requiredScope SamePCIe), or as near as can be",
+            role=Role.JOINT,
+            action=Action.APPROXIMATED,
+            because="pairs are stricter than Koordinator's comparison of sets; without a scope nothing is demanded",
+        ),
+        Row(
+            name="scheduling.koordinator.sh/device-allocate-hint",
+            place=Place.ANNOTATION,
+            unit=Unit.JSON,
+            meaning="by device type: ApplyForAll, RequestsAsCount, vfSelector, requiredTopologyScope",
+            role=Role.HINT,
+            action=Action.APPROXIMATED,
+            because="ApplyForAll fails if one matching device is taken; label selectors are left; scopes but NUMANode have no effect",
+        ),
+        Row(
+            name="scheduling.koordinator.sh/gpu-partition-spec",
+            place=Place.ANNOTATION,
+            unit=Unit.JSON,
+            meaning="whole GPUs only as a partition of the node's NVLink table",
+            role=Role.PARTITION,
+            action=Action.APPROXIMATED,
+            because="where the driver publishes partitions; ringBusBandwidth is refused",
+        ),
+        Row(
+            name="koordinator.sh/gpu-isolation-provider",
+            place=Place.LABEL,
+            unit=Unit.TEXT,
+            meaning="HAMi-core: shares are enforced",
+            action=Action.TRANSLATED,
+            because="the target enforces shares",
+        ),
+        *(
+            Row(
+                name=name,
+                place=Place.ANNOTATION,
+                unit=Unit.TEXT,
+                meaning="an output",
+                role=Role.PLACED,
+                action=Action.LEFT,
+                because=_PLACED,
+            )
+            for name in ("scheduling.koordinator.sh/gpu-minors", "scheduling.koordinator.sh/bind-timestamp")
+        ),
+        Row(
+            name="scheduling.koordinator.sh/device-allocated",
+            place=Place.ANNOTATION,
+            unit=Unit.JSON,
+            meaning="an output; written by a user, a designated allocation",
+            role=Role.MODE,
+            action=Action.REFUSED,
+            because="it names devices past every scheduler",
+        ),
+        *(
+            Row(
+                name=name,
+                place=Place.NODE_SELECTOR,
+                unit=Unit.TEXT,
+                meaning=text,
+                action=Action.LEFT,
+                because="stays where it is: node selectors keep their meaning beside claims",
+            )
+            for name, text in (
+                ("node.koordinator.sh/gpu-vendor", "vendor of the node's GPUs"),
+                ("node.koordinator.sh/gpu-model", "model of the node's GPUs"),
+                ("node.koordinator.sh/gpu-driver-version", "driver version of the node's GPUs"),
+            )
+        ),
+    ),
+)
+
+
+# What the scheduler accepts for GPUs, zeros dropped; anything else is unschedulable for good.
+_ACCEPTED = frozenset(
+    frozenset(keys.split())
+    for keys in (
+        "",
+        "count",
+        "gpu",
+        "memory",
+        "ratio",
+        "core memory",
+        "core ratio",
+        "shared memory",
+        "shared ratio",
+        "shared core memory",
+        "shared core ratio",
+    )
+)
+_ROLES = {
+    "gpu": Role.COMBINED,
+    "core": Role.CORES,
+    "memory": Role.MEMORY,
+    "ratio": Role.MEMORY_PERCENT,
+    "shared": Role.SHARES,
+    "count": Role.COUNT,
+    "rdma": Role.NIC,
+}
+_GPU_KEYS = frozenset(_ROLES) - {"rdma", "count"}
+
+
+class JointAllocate(msgspec.Struct, frozen=True, rename="camel"):
+    """The device-joint-allocate annotation."""
+
+    device_types: tuple[str, ...] = ()
+    required_scope: str = ""
+
+
+class DeviceHint(msgspec.Struct, frozen=True, rename="camel"):
+    """One device type's entry of the device-allocate-hint annotation."""
+
+    selector: dict[str, Json] | None = None
+    vf_selector: dict[str, Json] | None = msgspec.field(name="vfSelector", default=None)
+    allocate_strategy: str = ""
+    required_topology_scope: str = ""
+    exclusive_policy: str = ""
+
+
+class PartitionSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """The gpu-partition-spec annotation."""
+
+    allocate_policy: str = ""
+    ring_bus_bandwidth: Json = None
+
+
+class _Pod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod's words, summed and parsed."""
+
+    sums: Mapping[str, int]
+    keys: Mapping[Role, str]
+    joint: JointAllocate | None = None
+    hints: Mapping[str, DeviceHint] = {}
+    partition: PartitionSpec | None = None
+    names: Mapping[Role, str] = {}  # of the annotations
+    options: Options
+
+    def key(self, *names: str) -> str:
+        """The key that stands for a part of the sums."""
+        return next(self.keys[_ROLES[name]] for name in names if _ROLES[name] in self.keys)
+
+
+def read(said: tuple[Said, ...], hints: Mapping[Role, Hint], options: Options) -> Answer:
+    """Read a pod as Koordinator would."""
+    try:
+        pod = _parsed(said, hints, options)
+        return _answer(pod, said)
+    except _StopError as stop:
+        return stop.answer
+
+
+class _StopError(Exception):
+    """Inside this module only: the pod is refused or left, and the rest of it does not matter."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+def _refuse(key: str, reason: str, remedy: str = "") -> _StopError:
+    return _StopError(Answer(refusals=(Refusal(key, reason, remedy),)))
+
+
+def _leave(key: str, reason: str) -> _StopError:
+    return _StopError(Answer(left=Left(key, reason)))
+
+
+def _parsed(said: tuple[Said, ...], hints: Mapping[Role, Hint], options: Options) -> _Pod:
+    for amount in (amount for one in said for amount in one.amounts):
+        if amount.row.action is Action.LEFT and amount.value:
+            raise _leave(amount.key, amount.row.because)
+    if designated := hints.get(Role.MODE):
+        raise _refuse(designated.key, designated.row.because, "remove the annotation")
+    return _Pod(
+        sums=total(said, webhook=options.koordinator.webhook),
+        keys={amount.row.role: amount.key for one in said for amount in one.amounts},
+        joint=_json(hints.get(Role.JOINT), JointAllocate),
+        hints=_json(hints.get(Role.HINT), dict[str, DeviceHint]) or {},
+        partition=_json(hints.get(Role.PARTITION), PartitionSpec),
+        names={role: hint.key for role, hint in hints.items()},
+        options=options,
+    )
+
+
+def _json(hint: Hint | None, type_: type[T]) -> T | None:
+    """Read an annotation; Koordinator finds pods with malformed ones unschedulable."""
+    if hint is None:
+        return None
+    try:
+        return msgspec.json.decode(hint.text, type=type_)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise _refuse(hint.key, f"is malformed: {error}", "mend the JSON") from error
+
+
+def total(said: tuple[Said, ...], *, webhook: bool) -> dict[str, int]:
+    """Add up the pod: the larger of what lasts together and what each init container takes beside the sidecars."""
+    lasting: dict[str, int] = {}
+    most: dict[str, int] = {}
+    for one in said:
+        values = _normal(one) if webhook and not one.init else _plain(one)
+        if not one.ordinary_init:
+            lasting = {name: lasting.get(name, 0) + values.get(name, 0) for name in {**lasting, **values}}
+        else:
+            beside = {name: lasting.get(name, 0) + value for name, value in values.items()}
+            most = {name: max(most.get(name, 0), beside.get(name, 0)) for name in {**most, **beside}}
+    sums = {name: max(lasting.get(name, 0), most.get(name, 0)) for name in {**lasting, **most}}
+    return {name: value for name, value in sums.items() if value}
+
+
+def _plain(one: Said) -> dict[str, int]:
+    return {name: amount.value for name, role in _ROLES.items() if (amount := one.of(role))}
+
+
+def _normal(one: Said) -> dict[str, int]:
+    """Rewrite an app container as Koordinator's mutating webhook does."""
+    values = _plain(one)
+    if not values.keys() & _GPU_KEYS:
+        return values
+    combined = values.pop("gpu", None)
+    if combined is not None:
+        values["core"] = values["ratio"] = combined
+    if "shared" not in values:
+        basis = values.get("ratio", values.get("core", 0))
+        values["shared"] = basis // 100 if basis > 100 and basis % 100 == 0 else 1
+    return values
+
+
+def _answer(pod: _Pod, said: tuple[Said, ...]) -> Answer:
+    gpu, gpu_notes = _gpu(pod)
+    nic, nic_notes = _nic(pod)
+    joined, joint_notes = _joined(pod, gpu, nic)
+    demands = tuple((key, demand) for key, demand in joined)
+    notes = (*gpu_notes, *nic_notes, *joint_notes)
+    told = {note.key for note in notes}
+    rest = tuple(dict.fromkeys(amount.key for one in said for amount in one.amounts if amount.key not in told))
+    return Answer(demands=demands, notes=(*notes, *(Note(key, Action.TRANSLATED, _summed(pod, key)) for key in rest)))
+
+
+def _summed(pod: _Pod, key: str) -> str:
+    name = next((name for name, role in _ROLES.items() if pod.keys.get(role) == key), "")
+    return f"{pod.sums[name]} in the whole pod" if name in pod.sums else "part of the pod's sum"
+
+
+def _gpu(pod: _Pod) -> tuple[Demand | None, list[Note]]:
+    """GPUs: check the combination, find how many, divide."""
+    sums = {name: value for name, value in pod.sums.items() if name != "rdma"}
+    if not sums:
+        return None, []
+    key = pod.key(*(name for name in ("gpu", "count", "ratio", "memory", "core", "shared") if _ROLES[name] in pod.keys))
+    if frozenset(sums) not in _ACCEPTED:
+        have = ", ".join(sorted(pod.keys[_ROLES[name]] for name in sums if _ROLES[name] in pod.keys)) or key
+        raise _refuse(key, f"Koordinator accepts no such combination in one pod: {have}{_missing(sums)}")
+    if "count" in sums:
+        return _tied(pod, Demand(target="gpu", count=sums["count"])), [
+            Note(pod.key("count"), Action.TRANSLATED, f"{sums['count']} whole GPUs that all containers see")
+        ]
+    if "gpu" in sums:  # not rewritten: init containers, or the webhook is off
+        sums["core"] = sums["ratio"] = sums.pop("gpu")
+    count = _count(sums, key)
+    core, ratio, memory = (_each(sums, name, count, key) for name in ("core", "ratio", "memory"))
+    if ratio == 100:
+        text = f"{count} whole GPU{'s' * (count > 1)} that all containers see"
+        return _tied(pod, Demand(target="gpu", count=count)), [Note(key, Action.TRANSLATED, text)]
+    notes = [] if core else [Note(key, Action.APPROXIMATED, "no compute share is asked for: cores 0, unreserved")]
+    if ratio:
+        notes.append(
+            Note(key, Action.APPROXIMATED, f"{count} x {ratio} % of a GPU's memory, by the sizes in the fleet")
+        )
+    else:
+        notes.append(Note(key, Action.APPROXIMATED, f"{count} x {memory} bytes, which the driver rounds up to MiB"))
+    demand = Demand(target="vgpu", count=count, memory=memory or None, memory_percent=ratio or None, cores=core)
+    return _tied(pod, demand), notes
+
+
+def _missing(sums: Mapping[str, int]) -> str:
+    return "; gpu-core needs gpu-memory or gpu-memory-ratio" if sums.keys() <= {"core", "shared"} else ""
+
+
+def _count(sums: Mapping[str, int], key: str) -> int:
+    """How many GPUs the sums are spread over."""
+    if shared := sums.get("shared", 0):
+        return shared
+    for name in ("core", "ratio"):
+        if sums.get(name, 0) > 100 and sums[name] % 100:
+            raise _refuse(key, f"{sums[name]} is above 100 and no multiple of it", "ask for whole GPUs")
+    ratio = sums.get("ratio", 0)
+    return ratio // 100 if ratio > 100 else 1
+
+
+def _each(sums: Mapping[str, int], name: str, count: int, key: str) -> int:
+    """What each GPU has of a sum."""
+    value = sums.get(name, 0)
+    if name == "memory":
+        return value // count
+    if value % count:
+        raise _refuse(key, f"{value} % in the whole pod can't be divided by {count} GPUs", "make the sum divisible")
+    if value // count > 100:
+        raise _refuse(key, f"{value // count} % of one GPU is more than there is", "write multiples of 100")
+    return value // count
+
+
+def _tied(pod: _Pod, gpu: Demand) -> Demand:
+    """Add what must hold between the GPUs themselves: a partition, or a topology scope."""
+    scope = pod.hints.get("gpu", DeviceHint()).required_topology_scope
+    if gpu.partial:
+        if scope not in ("", "Node") and gpu.count > 1:
+            raise _refuse(pod.names[Role.HINT], f"several shared GPUs can't be held to scope {scope}")
+        return gpu
+    if pod.partition is not None:
+        key = pod.names[Role.PARTITION]
+        if pod.partition.ring_bus_bandwidth is not None:
+            raise _refuse(key, "ringBusBandwidth is a hard filter that no driver publishes", "leave it out")
+        if gpu.count not in (1, 2, 4, 8):
+            raise _refuse(key, f"there is no partition of {gpu.count} GPUs", "ask for 1, 2, 4 or 8")
+        return msgspec.structs.replace(gpu, same=f"gpu.nvidia.com/partition{gpu.count}")
+    tie = {"NUMANode": NUMA_NODE, "PCIe": PCIE_ROOT}.get(scope, "") if gpu.count > 1 else ""
+    return msgspec.structs.replace(gpu, same=tie) if tie else gpu
+
+
+def _nic(pod: _Pod) -> tuple[Demand | None, list[Note]]:
+    """RDMA devices: 100 is one, unless the hint says otherwise."""
+    value = pod.sums.get("rdma", 0)
+    if not value:
+        return None, []
+    key, hint = pod.key("rdma"), pod.hints.get("rdma", DeviceHint())
+    if hint.selector or hint.vf_selector:
+        raise _leave(pod.names[Role.HINT], "label selectors on network devices have no counterpart")
+    nic = Demand(target="nic", virtual_function=hint.vf_selector is not None, rdma=True)
+    several = value > 100 and value % 100 == 0
+    if several or (value == 100 and not hint.allocate_strategy):
+        return nic.times(value // 100), [Note(key, Action.TRANSLATED, f"{value // 100} network devices, whole")]
+    if hint.allocate_strategy == "ApplyForAll":
+        text = "all matching devices of the node, whole: fails if one of them is taken"
+        return msgspec.structs.replace(nic, everything=True), [Note(pod.names[Role.HINT], Action.APPROXIMATED, text)]
+    if hint.allocate_strategy == "RequestsAsCount":
+        exact = hint.exclusive_policy == "DeviceLevel"
+        text = f"{value} network devices, whole"
+        return nic.times(value), [Note(key, Action.TRANSLATED if exact else Action.APPROXIMATED, text)]
+    if value > 100:
+        raise _refuse(key, f"{value} is above 100 and no multiple of it", "ask for whole devices")
+    if pod.options.koordinator.whole_nic_for_share:
+        return nic, [Note(key, Action.APPROXIMATED, f"{value} % of a network device becomes a whole one")]
+    remedy = "ask for 100, or declare `koordinator.wholeNICForShare`"
+    raise _refuse(key, f"{value} % of a network device can't be given: drivers know no shares", remedy)
+
+
+def _joined(pod: _Pod, gpu: Demand | None, nic: Demand | None) -> tuple[list[tuple[str, Demand | Pairs]], list[Note]]:
+    """Put GPUs and network devices together where the pod asks for it."""
+    names = ("ratio", "gpu", "count", "memory", "core", "shared")
+    apart: list[tuple[str, Demand | Pairs]] = []
+    if gpu:
+        apart.append((pod.key(*(name for name in names if _ROLES[name] in pod.keys)), gpu))
+    if nic:
+        apart.append((pod.key("rdma"), nic))
+    if pod.joint is None:
+        return apart, []
+    key, wanted = pod.names[Role.JOINT], set(pod.joint.device_types)
+    if gpu is None or nic is None or not {"gpu", "rdma"} <= wanted:
+        return apart, [Note(key, Action.IGNORED, "without effect: it takes requests of both types")]
+    if nic.everything:
+        if pod.joint.required_scope:
+            raise _refuse(key, "ApplyForAll and a required scope can't both be held", "drop one of them")
+        return apart, [Note(key, Action.IGNORED, "ApplyForAll takes the network devices out of it")]
+    if pod.joint.required_scope != "SamePCIe":
+        return apart, [Note(key, Action.APPROXIMATED, "no scope is required: placing them near each other is lost")]
+    if gpu.same:
+        raise _refuse(key, f"can't be held together with a tie on {gpu.same}", "drop one of the annotations")
+    if gpu.count in (1, nic.count):
+        each = nic.count // gpu.count
+        pairs = Pairs(primary=gpu, secondary=nic.times(each), attribute=PCIE_ROOT, each=each)
+        text = f"{gpu.count} x (1 GPU + {each} network) under one PCIe root each, stricter than comparing sets"
+        return [(apart[0][0], pairs)], [Note(key, Action.APPROXIMATED, text)]
+    if nic.count == 1:
+        pairs = Pairs(primary=gpu, secondary=nic, attribute=PCIE_ROOT, each=0)
+        text = f"{gpu.count} GPUs and the network device under one PCIe root"
+        return [(apart[0][0], pairs)], [Note(key, Action.APPROXIMATED, text)]
+    reason = f"{gpu.count} GPUs and {nic.count} network devices can't be held to equal sets of PCIe roots"
+    raise _refuse(key, reason, "ask for as many of one as of the other")

@@ -1,0 +1,206 @@
+"""The NVIDIA device plugin: whole GPUs, time-sliced and MPS replicas, MIG devices; and GFD's node labels.
+
+The same `nvidia.com/gpu: 1` is a GPU, a replica or a MIG device, as the node was set up, and nothing on the pod tells.
+The engine decides that before the rule is asked (`webhook.translate`, "meaning"); here a GPU is a whole one.
+Rows follow NVIDIA/k8s-device-plugin: api/config/v1, internal/rm, docs/gpu-feature-discovery.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from webhook.demand import Demand, Left, Note, Refusal
+from webhook.speech import Answer
+from webhook.table import Action, Dialect, Place, Role, Row, Unit
+
+if TYPE_CHECKING:
+    from webhook.speech import Amount, Options, Said
+
+_KEPT = "stays where it is: node selectors keep their meaning beside claims"
+
+DIALECT = Dialect(
+    name="nvidia",
+    title="NVIDIA device plugin",
+    rule="nvidia",
+    keys=(
+        Row(
+            name="nvidia.com/gpu",
+            meaning="devices of the plugin's pool: whole GPUs if declared, or if the cluster shows nothing else",
+            role=Role.COUNT,
+            common=True,
+        ),
+        Row(
+            name="nvidia.com/gpu.shared",
+            meaning="replicas of a time-sliced or MPS-shared GPU",
+            role=Role.SHARES,
+            action=Action.APPROXIMATED,
+            because="one unit of the driver's `shares` capacity each; no isolation on either side. Left unless `nvidia.consumableShares` is declared",
+        ),
+        Row(
+            name="nvidia.com/mig-<profile>",
+            meaning="MIG devices of a profile (strategy mixed)",
+            role=Role.PROFILE,
+        ),
+        Row(
+            name="nvidia.com/mig-<profile>.shared",
+            meaning="time-sliced replicas of a MIG device",
+            role=Role.PROFILE,
+            action=Action.LEFT,
+            because="replicas of MIG devices have no counterpart unless the driver publishes shares for them",
+        ),
+        Row(
+            name="NVIDIA_VISIBLE_DEVICES",
+            place=Place.ENV,
+            unit=Unit.LIST,
+            meaning="without a request: every GPU of the node, past all accounting",
+            action=Action.LEFT,
+            because="a user's value is never dropped; claims reach containers through CDI and do not read it",
+        ),
+        Row(
+            name="NVIDIA_MIG_CONFIG_DEVICES",
+            place=Place.ENV,
+            unit=Unit.TEXT,
+            meaning="container toolkit knob",
+            action=Action.LEFT,
+            because="no request",
+        ),
+        Row(
+            name="NVIDIA_DRIVER_CAPABILITIES",
+            place=Place.ENV,
+            unit=Unit.TEXT,
+            meaning="container toolkit knob",
+            action=Action.LEFT,
+            because="no request",
+        ),
+        Row(
+            name="cloud.google.com/gke-gpu-sharing-strategy",
+            place=Place.NODE_SELECTOR,
+            unit=Unit.TEXT,
+            meaning="the node's GPUs are shared: nvidia.com/gpu is a replica",
+            role=Role.MODE,
+            action=Action.LEFT,
+            because="a replica has no counterpart; the whole container stays as it is",
+        ),
+        Row(
+            name="cloud.google.com/gke-gpu-partition-size",
+            place=Place.NODE_SELECTOR,
+            unit=Unit.TEXT,
+            meaning="nvidia.com/gpu is a MIG device of this profile",
+            role=Role.PROFILE,
+            because="the selector stays on the pod too",
+        ),
+        Row(
+            name="nvidia.com/gpu.product",
+            place=Place.NODE_SELECTOR,
+            unit=Unit.TEXT,
+            meaning="product name with hyphens for blanks; -SHARED and -MIG-<profile> say what nvidia.com/gpu is",
+            role=Role.MODELS,
+            action=Action.LEFT,
+            because=_KEPT,
+        ),
+        Row(
+            name="nvidia.com/gpu.sharing-strategy",
+            place=Place.NODE_SELECTOR,
+            unit=Unit.TEXT,
+            meaning="none, mps or time-slicing",
+            role=Role.POLICY,
+            action=Action.LEFT,
+            because=_KEPT,
+        ),
+        *(
+            Row(name=name, place=Place.NODE_SELECTOR, unit=Unit.TEXT, meaning=text, action=Action.LEFT, because=_KEPT)
+            for name, text in (
+                ("nvidia.com/gpu.present", "a GPU is there"),
+                ("nvidia.com/gpu.memory", "MiB of each GPU"),
+                ("nvidia.com/gpu.count", "GPUs of the node"),
+                ("nvidia.com/gpu.replicas", "sharing factor"),
+                ("nvidia.com/gpu.family", "architecture"),
+                ("nvidia.com/gpu.compute.<part>", "compute capability"),
+                ("nvidia.com/gpu.machine", "machine type"),
+                ("nvidia.com/gpu.clique", "NVLink clique: the world of compute domains"),
+                ("nvidia.com/gpu.mode", "graphics, compute or unknown"),
+                ("nvidia.com/gpu.multiprocessors", "of a MIG device (strategy single)"),
+                ("nvidia.com/gpu.slices.<part>", "of a MIG device (strategy single)"),
+                ("nvidia.com/gpu.engines.<part>", "of a MIG device (strategy single)"),
+                ("nvidia.com/cuda.<part>", "driver and runtime versions"),
+                ("nvidia.com/mig.capable", "the node can do MIG"),
+                ("nvidia.com/mig.strategy", "none, single or mixed"),
+                ("nvidia.com/mig.config", "name of the node's mig-parted configuration"),
+                ("nvidia.com/mig-<profile>", "properties of the node's MIG devices"),
+                ("nvidia.com/mps.capable", "the node can do MPS"),
+                ("nvidia.com/vgpu.<part>", "the node is a vGPU guest"),
+                ("nvidia.com/device-plugin.config", "which configuration the node's plugin runs"),
+                ("cloud.google.com/gke-accelerator", "accelerator of the node pool"),
+                ("cloud.google.com/gke-max-shared-clients-per-gpu", "sharing factor of the node pool"),
+            )
+        ),
+    ),
+)
+
+_PROFILE = re.compile(r"[1-8]g\.[0-9]+gb(?:\+(?:me\.all|me|gfx)|-[a-z]+)?").fullmatch
+
+
+def profile_of(suffix: str) -> str:
+    """Turn the end of a resource name into the profile it stands for; "" if it is none that is ever advertised.
+
+    `1g.5gb.me` is the profile `1g.5gb+me`: names can't hold a plus sign. A compute part (`1c.3g.20gb`) is never offered.
+    """
+    for attribute in ("me.all", "me", "gfx"):
+        if suffix.endswith(f".{attribute}"):
+            suffix = f"{suffix[: -len(attribute) - 1]}+{attribute}"
+            break
+    return suffix if _PROFILE(suffix) else ""
+
+
+def read(said: Said, options: Options) -> Answer:
+    """Read one container: each key stands for itself."""
+    answers = [_one(amount, options) for amount in said.amounts if amount.value]
+    return Answer(
+        demands=tuple(demand for answer in answers for demand in answer.demands),
+        notes=tuple(note for answer in answers for note in answer.notes),
+        refusals=tuple(refusal for answer in answers for refusal in answer.refusals),
+        left=next((answer.left for answer in answers if answer.left), None),
+    )
+
+
+def _one(amount: Amount, options: Options) -> Answer:
+    if amount.row.action is Action.LEFT:
+        return Answer(left=Left(amount.key, amount.row.because))
+    if amount.row.role is Role.PROFILE:
+        return _mig(amount, profile_of(amount.part))
+    if amount.row.role is Role.SHARES or options.replicas:
+        return _replicas(amount, options)
+    if options.profile:
+        return _mig(amount, options.profile)
+    note = Note(amount.key, Action.TRANSLATED, f"{amount.value} whole GPU{'s' * (amount.value > 1)}")
+    return Answer(demands=((amount.key, Demand(target="gpu", count=amount.value)),), notes=(note,))
+
+
+def _mig(amount: Amount, profile: str) -> Answer:
+    if not profile:
+        return Answer(left=Left(amount.key, f"{amount.part!r} is no MIG profile that a device plugin offers"))
+    note = Note(
+        amount.key, Action.TRANSLATED, f"{amount.value} MIG device{'s' * (amount.value > 1)} of profile {profile}"
+    )
+    demand = Demand(target="mig", count=amount.value, profile=profile)
+    return Answer(demands=((amount.key, demand),), notes=(note,))
+
+
+def _replicas(amount: Amount, options: Options) -> Answer:
+    if not options.nvidia.consumable_shares:
+        return Answer(
+            left=Left(amount.key, "a replica has no counterpart unless `nvidia.consumableShares` is declared")
+        )
+    if amount.value > 1:
+        return Answer(
+            refusals=(
+                Refusal(
+                    amount.key,
+                    f"{amount.value} replicas give no more compute than one, and need not be on one GPU",
+                    "ask for 1",
+                ),
+            )
+        )
+    note = Note(amount.key, Action.APPROXIMATED, "one unit of `shares` of one GPU; no isolation, as before")
+    return Answer(demands=((amount.key, Demand(target="gpu", shares=1)),), notes=(note,))

@@ -1,0 +1,56 @@
+"""The rule for dialects that are only a table: every key with a target asks for its number of it.
+
+Memory and compute keys apply to each device of the container's count key; without one, to a single device.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from webhook.demand import MIB, Demand, Left, Note
+from webhook.speech import Answer
+from webhook.table import Action, Role, Unit
+
+if TYPE_CHECKING:
+    from webhook.speech import Amount, Said
+    from webhook.table import Dialect
+
+_BYTES = {Unit.BYTES: 1, Unit.MIB: MIB, Unit.GIB: MIB << 10}
+
+
+def read(said: Said, dialect: Dialect) -> Answer:
+    """Read one container by the table alone."""
+    for amount in said.amounts:
+        if amount.row.action is Action.LEFT:
+            return Answer(left=Left(amount.key, amount.row.because))
+    notes = tuple(Note(a.key, a.row.action, a.row.because) for a in said.amounts)
+    nics = tuple((a.key, _nic(a, dialect)) for a in said.amounts if a.row.role is Role.NIC and a.value)
+    main = _device(said, dialect)
+    return Answer(demands=(*main, *nics), notes=notes)
+
+
+def _nic(amount: Amount, dialect: Dialect) -> Demand:
+    """Virtual functions are published under the name of the pool, as their device plugin called it."""
+    target = amount.row.target or dialect.target
+    return Demand(target=target, count=amount.value, resource=amount.key if target == "vf" else "")
+
+
+def _device(said: Said, dialect: Dialect) -> tuple[tuple[str, Demand], ...]:
+    parts = [a for a in said.amounts if a.row.role in (Role.COUNT, Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES)]
+    count = said.number(Role.COUNT, 1)
+    if not parts or not count:
+        return ()
+    memory, cores = said.of(Role.MEMORY), said.of(Role.CORES)
+    target = next((a.row.target for a in parts if a.row.target), dialect.target)
+    demand = Demand(
+        target=target,
+        count=count,
+        memory=_bytes(memory) if memory and memory.value else None,
+        memory_percent=said.number(Role.MEMORY_PERCENT) or None,
+        cores=cores.value if cores else None,
+    )
+    return ((parts[0].key, demand),)
+
+
+def _bytes(amount: Amount) -> int:
+    return amount.value * _BYTES.get(amount.row.unit, 1)

@@ -1,0 +1,244 @@
+"""What the cluster shows about devices, as far as translation must know: a value made from classes, slices and nodes.
+
+Which DeviceClass stands for which target, what sizes and attributes its devices really publish, whether the pools are
+complete, and whether any node still hands out a legacy name. No search and no allocation state: whether a claim fits is
+`webhook.check`'s question, not this one's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dra.device import Device
+from webhook.targets import PCIE_ROOT, TARGETS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dra.deviceclass import DeviceClass
+    from dra.node import Node
+    from dra.resourceslice import ResourceSlice
+    from webhook.targets import Target
+
+MIB = 1 << 20
+# Node labels with which a device plugin or a cloud says that a GPU is handed out in replicas.
+_SHARING_LABELS = {
+    "nvidia.com/gpu.sharing-strategy": ("time-slicing", "mps"),
+    "cloud.google.com/gke-gpu-sharing-strategy": ("time-sharing", "mps"),
+}
+
+
+class Product(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A device model in the fleet: how many there are, and the memory of the smallest and the largest."""
+
+    name: str
+    count: int
+    smallest: int
+    largest: int
+
+
+class Served(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands behind one DeviceClass: the devices that its selectors pick from complete pools."""
+
+    name: str
+    extended_resource: str = ""
+    created: str = ""
+    driver: str = ""
+    devices: int = 0
+    products: tuple[Product, ...] = ()
+    # How many of the devices publish an attribute.
+    attributes: Mapping[str, int] = {}
+    capacities: frozenset[str] = frozenset()
+    shared: int = 0  # devices that can be given out in shares
+    rootless: int = 0  # devices whose pcieRoot is the empty text, which would equal another empty one
+
+    def publishes(self, attribute: str) -> bool:
+        """Say whether every device has an attribute, so that a constraint on it loses none."""
+        return bool(self.devices) and self.attributes.get(attribute, 0) == self.devices
+
+    def spelling(self, capacity: str) -> str:
+        """Spell a capacity as the slices do: bare, or with the driver's domain."""
+        qualified = f"{self.driver}/{capacity}"
+        return qualified if qualified in self.capacities and capacity not in self.capacities else capacity
+
+
+class Fleet(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """The facts. An unknown fleet (no inventory was given) is not an empty one: nothing can be concluded from it."""
+
+    known: bool = False
+    classes: Mapping[str, Served] = {}
+    # Legacy names that a node still has to give, and a node that does.
+    allocatable: Mapping[str, str] = {}
+    # A node that says its GPUs are shared, and how it says so.
+    sharing: tuple[str, str] | None = None
+    # Extended resource name: the class that serves it (the newest; of equal age the lexically first).
+    extended: Mapping[str, str] = {}
+
+    @classmethod
+    def of(cls, classes: Iterable[DeviceClass], slices: Iterable[ResourceSlice], nodes: Iterable[Node]) -> Fleet:
+        """Gather the facts."""
+        classes, nodes = tuple(classes), tuple(nodes)
+        groups = _groups(slices)
+        served = {c.metadata.name: _served(c, groups) for c in classes}
+        return cls(
+            known=True,
+            classes=served,
+            allocatable={
+                name: n.metadata.name for n in nodes for name, q in n.status.allocatable.items() if q.nano > 0
+            },
+            sharing=next(filter(None, map(_sharing, nodes)), None),
+            extended=_extended(classes),
+        )
+
+    def find(self, target: Target, declared: str = "") -> Served | None:
+        """Find the class for a target: the declared one, else one of its vendor's names, else any of its driver."""
+        if declared:
+            return self.classes.get(declared)
+        for name in target.classes:
+            if name in self.classes:
+                return self.classes[name]
+        if target.type:  # a driver with several kinds of device: only a name or a declaration says which
+            return None
+        found = [c for c in self.classes.values() if c.devices and c.driver == target.driver]
+        return found[0] if len(found) == 1 else None
+
+
+class _Group(msgspec.Struct, frozen=True):
+    """Devices that look alike to everything here."""
+
+    sample: Device
+    driver: str
+    product: str
+    memory: int
+    rootless: bool
+
+
+def _groups(slices: Iterable[ResourceSlice]) -> list[tuple[_Group, int]]:
+    """Count the devices of complete pools by what they look like."""
+    alike: dict[tuple[object, ...], _Group] = {}
+    counts: Counter[tuple[object, ...]] = Counter()
+    for slice_ in _complete(slices):
+        driver = slice_.spec.driver
+        for device in slice_.spec.devices:
+            look = _look(driver, device)
+            counts[look] += 1
+            if look not in alike:
+                alike[look] = _Group(device, driver, str(look[2]), _memory(device, driver), bool(look[-1]))
+    return [(group, counts[look]) for look, group in alike.items()]
+
+
+def _look(driver: str, device: Device) -> tuple[object, ...]:
+    attributes = device.attributes
+    root = attributes.get(PCIE_ROOT)
+    return (
+        driver,
+        _text(device, driver, "type"),
+        _text(device, driver, "productName"),
+        tuple(attributes),
+        tuple(device.capacity),
+        _memory(device, driver),
+        device.allow_multiple_allocations,
+        root is not None and root.string == "",
+    )
+
+
+def _text(device: Device, driver: str, name: str) -> str:
+    attribute = device.attributes.get(name) or device.attributes.get(f"{driver}/{name}")
+    return (attribute.string or "") if attribute else ""
+
+
+def _memory(device: Device, driver: str) -> int:
+    capacity = device.capacity.get("memory") or device.capacity.get(f"{driver}/memory")
+    return capacity.value.value() if capacity else 0
+
+
+def _complete(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
+    """Keep the newest generation of each pool, where all of its slices are there."""
+    pools: dict[tuple[str, str], list[ResourceSlice]] = {}
+    for slice_ in slices:
+        pools.setdefault((slice_.spec.driver, slice_.spec.pool.name), []).append(slice_)
+    kept: list[ResourceSlice] = []
+    for pages in pools.values():
+        newest = max(page.spec.pool.generation for page in pages)
+        current = [page for page in pages if page.spec.pool.generation == newest]
+        if len(current) == current[0].spec.pool.resource_slice_count:
+            kept += current
+    return kept
+
+
+def _served(class_: DeviceClass, groups: list[tuple[_Group, int]]) -> Served:
+    attributes: Counter[str] = Counter()
+    products: dict[str, list[tuple[int, int]]] = {}
+    mine = [(group, count) for group, count in groups if _selects(class_, group)]
+    for group, count in mine:
+        for name in group.sample.attributes:
+            attributes[name if "/" in name else f"{group.driver}/{name}"] += count
+        if group.product:
+            products.setdefault(group.product, []).append((group.memory, count))
+    return Served(
+        name=class_.metadata.name,
+        extended_resource=class_.spec.extended_resource_name or "",
+        created=class_.metadata.creation_timestamp,
+        driver=next((group.driver for group, _ in mine), ""),
+        devices=sum(count for _, count in mine),
+        products=tuple(_product(name, sizes) for name, sizes in sorted(products.items())),
+        attributes=attributes,
+        capacities=frozenset(name for group, _ in mine for name in group.sample.capacity),
+        shared=sum(count for group, count in mine if group.sample.allow_multiple_allocations),
+        rootless=sum(count for group, count in mine if group.rootless),
+    )
+
+
+def _product(name: str, sizes: list[tuple[int, int]]) -> Product:
+    memories = [memory for memory, _ in sizes]
+    return Product(name=name, count=sum(count for _, count in sizes), smallest=min(memories), largest=max(memories))
+
+
+_DRIVER = re.compile(r"""device\.driver\s*==\s*["']([^"']+)["']""")
+_TYPE = re.compile(r"""\.type\s*==\s*["']([^"']+)["']""")
+
+
+def _selects(class_: DeviceClass, group: _Group) -> bool:
+    text = " && ".join(s.cel.expression for s in class_.spec.selectors if s.cel)
+    drivers, types = _DRIVER.findall(text), _TYPE.findall(text)
+    return group.driver in drivers and (not types or _text(group.sample, group.driver, "type") in types)
+
+
+def _sharing(node: Node) -> tuple[str, str] | None:
+    labels = node.metadata.labels
+    for name, values in _SHARING_LABELS.items():
+        if labels.get(name) in values:
+            return node.metadata.name, f"{name}={labels[name]}"
+    replicas = labels.get("nvidia.com/gpu.replicas", "")
+    if replicas.isdecimal() and int(replicas) > 1:
+        return node.metadata.name, f"nvidia.com/gpu.replicas={replicas}"
+    product = labels.get("nvidia.com/gpu.product", "")
+    if product.endswith("-SHARED") or "-MIG-" in product:
+        return node.metadata.name, f"nvidia.com/gpu.product={product}"
+    return None
+
+
+def _extended(classes: Iterable[DeviceClass]) -> dict[str, str]:
+    """The newest class wins a name; of equal age the lexically first."""
+    named = sorted((c for c in classes if c.spec.extended_resource_name), key=lambda c: c.metadata.name, reverse=True)
+    ordered = sorted(named, key=lambda c: c.metadata.creation_timestamp)
+    return {c.spec.extended_resource_name or "": c.metadata.name for c in ordered}
+
+
+def unknown(target: Target, declared: str = "") -> Served:
+    """Describe a class nobody could look at, from what the driver's source says."""
+    return Served(
+        name=declared or (target.classes[0] if target.classes else ""),
+        driver=target.driver,
+        devices=1,
+        shared=1,
+        attributes=dict.fromkeys(target.attributes, 1),
+    )
+
+
+__all__ = ["MIB", "TARGETS", "Fleet", "Product", "Served", "unknown"]

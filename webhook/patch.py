@@ -1,0 +1,55 @@
+"""JSON Patch (RFC 6902) against a raw object: only what changes, nothing re-serialised.
+
+A parent that is missing, or null, is created once, with everything that goes into it. Operations are in an order in
+which each finds what the ones before it left, and indices never shift under them: lists are only appended to. What is
+about to be touched is pinned down by `test` operations first, so a patch that meets another object fails instead of
+hitting the wrong container.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dra.wire import Json
+
+
+def token(name: str) -> str:
+    """Escape one part of a JSON pointer (RFC 6901)."""
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def test(path: str, value: Json) -> dict[str, Json]:
+    return {"op": "test", "path": path, "value": value}
+
+
+def remove_keys(path: str, mapping: Mapping[str, Json], keys: Sequence[str]) -> list[dict[str, Json]]:
+    """Take keys out of a map, and the map itself if nothing remains."""
+    gone = [key for key in keys if key in mapping]
+    if gone and len(gone) == len(mapping):
+        return [{"op": "remove", "path": path}]
+    return [{"op": "remove", "path": f"{path}/{token(key)}"} for key in gone]
+
+
+def set_keys(path: str, mapping: Json, values: Mapping[str, Json]) -> list[dict[str, Json]]:
+    """Set members of a map that may not be there yet."""
+    if not values:
+        return []
+    if not isinstance(mapping, dict):
+        return [{"op": "add", "path": path, "value": dict(values)}]
+    return [
+        {"op": "add", "path": f"{path}/{token(key)}", "value": value}
+        for key, value in values.items()
+        if mapping.get(key) != value
+    ]
+
+
+def append(path: str, items: Json, values: Sequence[Json]) -> list[dict[str, Json]]:
+    """Append to a list that may not be there yet."""
+    if not values:
+        return []
+    if not isinstance(items, list):
+        return [{"op": "add", "path": path, "value": list(values)}]
+    return [{"op": "add", "path": f"{path}/-", "value": value} for value in values]
