@@ -68,6 +68,11 @@ class Store:
             await self._write(secret, data, held, due, missing)
         raise Conflict(f"Secret {self._namespace}/{self._name} keeps changing under us; is another program writing it?")
 
+    async def read(self) -> tuple[Material, dict[str, bytes]]:
+        """Read what is there and change nothing, for a process without the right to write."""
+        data = _decoded(await self._read())
+        return material.decode(data), {name: data[name] for name in self._once if data.get(name)}
+
     async def _read(self) -> Secret | None:
         try:
             return await self._cluster.get(resources.SECRETS, self._name, self._namespace)

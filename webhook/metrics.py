@@ -82,7 +82,9 @@ class Metrics:
         Gauge(name, text, registry=self.registry).set_function(value)
 
     async def serve(self, request: web.BaseRequest) -> web.Response:
-        """Answer GET /metrics."""
+        """Answer GET /metrics, and /livez for a process that has no other port."""
+        if request.path == "/livez":
+            return web.Response(text="ok")
         if request.path != "/metrics":
-            return web.Response(status=404, text="there is /metrics here")
+            return web.Response(status=404, text="there are /metrics and /livez here")
         return web.Response(body=generate_latest(self.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -13,19 +13,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from webhook.dialects.table import Place, Role
+from webhook.table import Place, Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dra.wire import Json
-    from webhook.dialects.table import Dialect
+    from webhook.table import Dialect
 
 NAME = "drawbridge"
 TIMEOUT_SECONDS = 3
 MODE_LABEL = "drawbridge.dev/mode"
 SKIP_LABEL = "drawbridge.dev/skip"
 ORIGINAL = "drawbridge.dev/original"
+# Roles that make a request by themselves; all others only shape one.
+_AMOUNTS = frozenset(
+    (Role.COUNT, Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES, Role.SHARES, Role.PROFILE, Role.COMBINED, Role.NIC)
+)
 WORKLOADS = (
     ("apps", "v1", ("deployments", "statefulsets", "daemonsets", "replicasets")),
     ("batch", "v1", ("jobs", "cronjobs")),
@@ -170,12 +174,12 @@ def _keys(dialects: Sequence[Dialect], place: Place) -> str:
 
 
 def _names(dialects: Iterable[Dialect], place: Place) -> set[str]:
-    """The keys of a place. Resource names all count; elsewhere only keys that say something do."""
+    """The keys of a place that can ask for devices: every resource name, and elsewhere those that carry an amount."""
     return {
         row.name
         for dialect in dialects
         for row in dialect.keys
-        if row.place is place and (place is Place.RESOURCE or row.role is not Role.NONE)
+        if row.place is place and (place is Place.RESOURCE or row.role in _AMOUNTS)
     }
 
 

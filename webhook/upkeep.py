@@ -26,7 +26,7 @@ from dra.defaults import claim_spec
 from webhook import template
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from dra.claim import ResourceClaimTemplate
     from dra.pod import Pod
@@ -110,3 +110,34 @@ def swept(
         if now - remembered[key] >= grace:
             over.append(one)
     return remembered, over
+
+
+class Demand:
+    """Who wants which template, and who merely uses one: kept by source, so that a source can change or go."""
+
+    def __init__(self) -> None:
+        self._sources: dict[Hashable, dict[Key, Json]] = {}
+        self._holders: dict[Key, dict[Hashable, Json]] = {}
+
+    def put(self, source: Hashable, templates: Mapping[Key, Json], uses: Iterable[Key] = ()) -> set[Key]:
+        """Say what a source wants and uses now; return the templates that are newly asked for or newly free."""
+        now = {**dict.fromkeys(uses), **templates}
+        before = self._sources.pop(source, {})
+        if now:
+            self._sources[source] = now
+        for key in before.keys() - now.keys():
+            holders = self._holders[key]
+            del holders[source]
+            if not holders:
+                del self._holders[key]
+        for key, spec in now.items():
+            self._holders.setdefault(key, {})[source] = spec
+        return {key for key in before.keys() | now.keys() if before.get(key, ...) != now.get(key, ...)}
+
+    def spec(self, key: Key) -> Json:
+        """The content of a template that somebody wants; None if nobody proves a want."""
+        return next((spec for spec in self._holders.get(key, {}).values() if spec is not None), None)
+
+    def in_use(self) -> frozenset[Key]:
+        """Every template that somebody wants or uses."""
+        return frozenset(self._holders)

@@ -1,0 +1,220 @@
+"""The whole mutating and validating path: a review's bytes and a state in, an answer's bytes and a record out. No I/O.
+
+    decode ▶ is it ours, is it on? ▶ translate | replay ▶ mode ▶ answer
+    decode ▶ is it ours, is it on? ▶ check              ▶ mode ▶ answer
+
+The mode is applied last and in one place each, so that observe and warn decide exactly what enforce would. What can't be read
+as the object it claims to be is refused in words; what is not ours is allowed without a look.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dra.wire import Json, Wire, WireError
+from webhook import reviews
+from webhook.canary import workload
+from webhook.check import inspect
+from webhook.modes import Mode, mode_of
+from webhook.reading import mapping
+from webhook.translate import Decision, Translation, replay, translate
+
+if TYPE_CHECKING:
+    from webhook.reviews import Request
+    from webhook.state import State
+
+EPHEMERAL = "ephemeralcontainers"
+
+
+class Record(Wire, frozen=True, kw_only=True, omit_defaults=True):
+    """What was decided, for the log, the metrics and the audit trail."""
+
+    path: str
+    uid: str
+    outcome: str
+    mode: str = ""
+    operation: str = ""
+    object: str = ""
+    user: str = ""
+    dry_run: bool = False
+    decisions: tuple[Decision, ...] = ()
+    templates: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def worth_telling(self) -> bool:
+        """Whether a line in the log says anything: most pods that reach us need nothing."""
+        return bool(self.decisions or self.problems) or self.outcome not in ("untouched", "out of scope")
+
+
+class Outcome(Wire, frozen=True, kw_only=True):
+    """An answer and its record."""
+
+    body: bytes
+    record: Record
+
+
+def mutate(body: bytes, state: State) -> Outcome:
+    """Answer a mutating review."""
+    return _Path("mutate", body, state).mutate()
+
+
+def validate(body: bytes, state: State) -> Outcome:
+    """Answer a validating review."""
+    return _Path("validate", body, state).validate()
+
+
+class _Path:
+    """One review on its way."""
+
+    def __init__(self, name: str, body: bytes, state: State) -> None:
+        self.name = name
+        self.state = state
+        self.request: Request = reviews.decode(body)
+        self.mode = Mode.OFF
+        self.object: dict[str, Json] = {}
+
+    def mutate(self) -> Outcome:
+        request = self.request
+        if (request.resource.group, request.resource.resource, request.sub_resource) != ("", "pods", ""):
+            return self.untouched("out of scope")
+        try:
+            self.object = reviews.read(request.object)
+            if request.operation == "UPDATE":
+                return self.replay()
+            return self.create() if request.operation == "CREATE" else self.untouched("out of scope")
+        except WireError as error:
+            return self.unreadable(error)
+
+    def replay(self) -> Outcome:
+        # Whatever the mode is now: what was translated once must stay as it was translated.
+        again = replay(self.object, reviews.read(self.request.old_object))
+        if not again.changed:
+            return self.untouched()
+        return self.outcome(reviews.allow(self.request.uid, operations=again.operations), "replayed")
+
+    def create(self) -> Outcome:
+        self.mode = self.find_mode()
+        if self.mode is Mode.OFF:
+            return self.untouched("off")
+        done = self.translate(self.object)
+        if done.refusals:
+            return self.refuse(done)
+        if not done.changed:
+            return self.leave(done)
+        if self.mode is Mode.ENFORCE:
+            body = reviews.allow(
+                self.request.uid, operations=done.operations, warnings=done.warnings, audit=self.audit("translated")
+            )
+            return self.outcome(body, "translated", done)
+        told = (f"drawbridge would make this pod ask for its devices by ResourceClaim ({self.mode})", *done.warnings)
+        return self.allow_with(told, "would translate", done)
+
+    def translate(self, pod: dict[str, Json], *, template: bool = False) -> Translation:
+        namespace = self.request.namespace
+        return translate(
+            pod,
+            namespace=namespace,
+            config=self.state.configuration,
+            fleet=self.state.fleet,
+            features=self.state.features,
+            quota=self.state.quotas.get(namespace, frozenset()),
+            key=None if template or not self.state.keys else self.state.keys[0],
+        )
+
+    def refuse(self, done: Translation) -> Outcome:
+        message = "; ".join(done.refusals)
+        if self.mode is Mode.ENFORCE:
+            body = reviews.deny(
+                self.request.uid,
+                reviews.Status(message=message),
+                warnings=done.warnings,
+                audit=self.audit("refused"),
+            )
+            return self.outcome(body, "refused", done, done.refusals)
+        return self.allow_with(
+            (*(f"drawbridge would refuse this pod ({self.mode}): {text}" for text in done.refusals), *done.warnings),
+            "would refuse",
+            done,
+            done.refusals,
+        )
+
+    def leave(self, done: Translation) -> Outcome:
+        if not done.decisions and not done.warnings:
+            return self.untouched()
+        return self.allow_with(done.warnings, "left", done)
+
+    def validate(self) -> Outcome:
+        request = self.request
+        if request.operation not in ("CREATE", "UPDATE") or request.sub_resource:
+            return self.untouched("out of scope")
+        try:
+            self.object = reviews.read(request.object)
+            self.mode = self.find_mode()
+            if self.mode is Mode.OFF:
+                return self.untouched("off")
+            found = inspect(request, self.object, self.state)
+        except WireError as error:
+            return self.unreadable(error)
+        if found.denials and self.mode is Mode.ENFORCE:
+            body = reviews.deny(
+                request.uid,
+                reviews.Status(message="; ".join(found.denials)),
+                warnings=found.warnings,
+                audit=self.audit("refused"),
+            )
+            return self.outcome(body, "refused", problems=found.denials)
+        told = (*(f"drawbridge would refuse this ({self.mode}): {text}" for text in found.denials), *found.warnings)
+        if not told:
+            return self.untouched()
+        return self.allow_with(told, "would refuse" if found.denials else "warned", problems=told)
+
+    def find_mode(self) -> Mode:
+        namespace = self.request.namespace
+        labels = self.state.namespaces.get(namespace, {})
+        return mode_of(self.state.configuration, labels, workload(namespace, mapping(self.object.get("metadata"))))
+
+    def untouched(self, outcome: str = "untouched") -> Outcome:
+        return self.outcome(reviews.allow(self.request.uid), outcome)
+
+    def unreadable(self, error: WireError) -> Outcome:
+        """The API server has read the object before us, so this is no object of its making."""
+        message = f"this is no {self.request.kind.kind or 'object'} that can be read: {error}"
+        status = reviews.Status(code=400, reason="BadRequest", message=message)
+        return self.outcome(reviews.deny(self.request.uid, status), "unreadable", problems=(message,))
+
+    def allow_with(
+        self, warnings: tuple[str, ...], outcome: str, done: Translation | None = None, problems: tuple[str, ...] = ()
+    ) -> Outcome:
+        told = warnings if self.mode.tells else ()
+        body = reviews.allow(self.request.uid, warnings=told, audit=self.audit(outcome))
+        return self.outcome(body, outcome, done, problems)
+
+    def audit(self, outcome: str) -> dict[str, str]:
+        """What the API server's audit log keeps beside the request."""
+        return {"outcome": outcome, "mode": str(self.mode)}
+
+    def outcome(
+        self, body: bytes, outcome: str, done: Translation | None = None, problems: tuple[str, ...] = ()
+    ) -> Outcome:
+        request = self.request
+        record = Record(
+            path=self.name,
+            uid=request.uid,
+            outcome=outcome,
+            mode=str(self.mode),
+            operation=request.operation,
+            object=self.named(),
+            user=request.user_info.username,
+            dry_run=bool(request.dry_run),
+            decisions=done.decisions if done else (),
+            templates=tuple(done.templates) if done else (),
+            problems=problems,
+        )
+        return Outcome(body=body, record=record)
+
+    def named(self) -> str:
+        metadata = mapping(self.object.get("metadata"))
+        name = self.request.name or metadata.get("name") or f"{metadata.get('generateName', '')}*"
+        where = f"{self.request.namespace}/" if self.request.namespace else ""
+        return f"{self.request.kind.kind}/{where}{name}"

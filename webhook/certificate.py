@@ -1,0 +1,121 @@
+"""The certificate the webhook serves, kept current: from the shared Secret, which we keep or only read, or from files."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from certs import authority, reload
+from certs.authority import Pair
+from cluster.errors import ClusterError, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from certs.store import Store
+
+logger = logging.getLogger("drawbridge.certificate")
+EVERY = 20.0
+RETRY = 1.0
+SEAL_KEY = "seal.key"
+
+
+class Origin(Protocol):
+    """Where certificate and seal keys come from."""
+
+    async def load(self) -> tuple[Pair, tuple[bytes, ...]]:
+        """Read both; raise ClusterError or OSError while they are not to be had."""
+        ...
+
+
+class Shared:
+    """The Secret that all replicas share. `keep`: also make, renew and rotate what is in it."""
+
+    def __init__(self, store: Store, *, keep: bool) -> None:
+        self._store = store
+        self._keep = keep
+
+    async def load(self) -> tuple[Pair, tuple[bytes, ...]]:
+        """See Origin."""
+        held, entries = await (self._store.sync() if self._keep else self._store.read())
+        if held.leaf is None or SEAL_KEY not in entries:
+            raise NotFound("the Secret is not complete yet; is drawbridge's controller running?")
+        return held.leaf, (entries[SEAL_KEY],)
+
+
+class Files:
+    """A certificate that somebody else keeps, cert-manager for one; the seal key still comes from the Secret."""
+
+    def __init__(self, certificate: str, key: str, shared: Shared) -> None:
+        self._certificate = certificate
+        self._key = key
+        self._shared = shared
+
+    async def load(self) -> tuple[Pair, tuple[bytes, ...]]:
+        """See Origin."""
+        _, keys = await self._shared.load()
+        return Pair(Path(self._certificate).read_bytes(), Path(self._key).read_bytes()), keys  # noqa: ASYNC240  two small files
+
+
+class Certificate:
+    """One TLS context, kept current."""
+
+    def __init__(self, origin: Origin, learned: Callable[[tuple[bytes, ...]], None]) -> None:
+        """`learned` is told the seal keys whenever they change."""
+        self.context = reload.context()
+        self._origin = origin
+        self._learned = learned
+        self._pair: Pair | None = None
+        self._keys: tuple[bytes, ...] = ()
+        self._problem = "no certificate yet"
+        self._first = asyncio.Event()
+
+    async def run(self) -> None:
+        """Look again for ever; what fails is said and tried again, the last good certificate stays."""
+        while True:  # noqa: ASYNC110  what is waited for happens on a server
+            await asyncio.sleep(EVERY if await self.look() else RETRY)
+
+    async def look(self) -> bool:
+        """Look once; say whether all is well."""
+        try:
+            pair, keys = await self._origin.load()
+            if pair != self._pair:
+                reload.load(self.context, pair)
+                self._pair = pair
+                logger.info("serving a new certificate", extra={"until": self.span().end.isoformat()})
+        except (ClusterError, OSError, ssl.SSLError, ValueError) as error:
+            self._problem = str(error)
+            logger.warning("no new certificate", extra={"problem": self._problem})
+            return False
+        if keys != self._keys:
+            self._keys = keys
+            self._learned(keys)
+        self._problem = ""
+        self._first.set()
+        return True
+
+    async def first(self) -> None:
+        """Wait until there is a certificate, and the seal keys."""
+        await self._first.wait()
+
+    def unready(self) -> str:
+        """Say why we cannot be believed, "" if we can."""
+        if self._pair is None:
+            return self._problem
+        return "expired" if self.days() <= 0 else ""
+
+    def days(self) -> float:
+        """Days until the certificate expires."""
+        if self._pair is None:
+            return 0.0
+        return (self.span().end - dt.datetime.now(dt.UTC)) / dt.timedelta(days=1)
+
+    def span(self) -> authority.Span:
+        """When the certificate is valid."""
+        if self._pair is None:
+            raise ValueError("there is no certificate yet")
+        return authority.span(self._pair.certificate)

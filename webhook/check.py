@@ -1,0 +1,140 @@
+"""What can never work is refused at the gate; what is only busy now is a warning. Pure.
+
+The question is put to the allocator over an *empty* fleet: nothing in use, so a "no" there cannot be cured by waiting. Only
+then does a second look at the fleet as it is decide whether to warn. Without a stock that is complete and fresh nothing
+is ever refused here (`State.stock` is None then): a pod must not be turned away because we were not told of a slice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dra import wire
+from dra.claim import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
+from dra.defaults import claim_spec
+from dra.meta import ObjectMeta
+from dra.pod import Pod
+from webhook import template
+from webhook.feasibility import Verdict, judge
+from webhook.marker import TEMPLATES
+from webhook.translate import translate
+from webhook.workload import at, paths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dra.wire import Json
+    from webhook.reviews import Request
+    from webhook.state import State
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What to refuse an object for, and what to say about it."""
+
+    denials: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+NOTHING = Found()
+
+
+def inspect(request: Request, obj: dict[str, Json], state: State) -> Found:
+    """Look at one object of a validating review."""
+    match request.resource.group, request.resource.resource:
+        case "", "pods":
+            return _pod(wire.convert(obj, Pod), request.namespace, state)
+        case "resource.k8s.io", "resourceclaims":
+            claim = wire.convert(obj, ResourceClaim)
+            return _fits([_named(claim.spec, request.namespace, _name(claim.metadata))], state)
+        case "resource.k8s.io", "resourceclaimtemplates":
+            made = wire.convert(obj, ResourceClaimTemplate)
+            return _fits([_named(made.spec.spec, request.namespace, _name(made.metadata))], state)
+        case (("apps" | "batch"), _):
+            return _workload(obj, request.namespace, state)
+    return NOTHING
+
+
+def _pod(pod: Pod, namespace: str, state: State) -> Found:
+    """Judge all claims of a pod together, as a scheduler would have to serve them."""
+    sealed = pod.metadata.annotations.get(TEMPLATES)
+    try:
+        proven = template.unseal(sealed, *state.keys) if sealed and state.keys else {}
+    except template.TemplatesError as error:
+        return Found(
+            denials=(
+                f"{error}: drop the drawbridge.dev/ annotations and drawbridge- claims, and apply the original pod",
+            )
+        )
+    claims, warnings = [], []
+    for entry in pod.spec.resource_claims:
+        name = entry.resource_claim_template_name or ""
+        spec = _template_spec(proven.get(name)) or state.templates.get((namespace, name))
+        if spec is not None:
+            claims.append(_named(spec, namespace, entry.name))
+        elif state.stock is None:
+            continue
+        elif existing := state.stock.claims.get(f"{namespace}/{entry.resource_claim_name}"):
+            if existing.status.allocation is None:
+                claims.append(existing)
+        else:
+            kind = "ResourceClaimTemplate" if name else "ResourceClaim"
+            warnings.append(
+                f"{kind} {name or entry.resource_claim_name} does not exist yet: the pod waits until it does"
+            )
+    found = _fits(claims, state)
+    return Found(found.denials, (*found.warnings, *warnings))
+
+
+def _workload(obj: dict[str, Json], namespace: str, state: State) -> Found:
+    """Tell who applies a workload what its pods will meet. A workload itself is never refused."""
+    path = next(iter(paths(obj)), None)
+    if path is None:
+        return NOTHING
+    done = translate(
+        at(obj, path),
+        namespace=namespace,
+        config=state.configuration,
+        fleet=state.fleet,
+        features=state.features,
+        quota=state.quotas.get(namespace, frozenset()),
+        path=path,
+    )
+    refusals = tuple(f"its pods will be refused: {text}" for text in done.refusals)
+    specs = ((name, _template_spec(spec)) for name, spec in done.templates.items())
+    found = _fits([_named(spec, namespace, name) for name, spec in specs if spec is not None], state)
+    return Found(
+        warnings=(
+            *refusals,
+            *(f"its pods will be refused: {t}" for t in found.denials),
+            *found.warnings,
+            *done.warnings,
+        )
+    )
+
+
+def _fits(claims: Iterable[ResourceClaim], state: State) -> Found:
+    claims = tuple(claims)
+    if state.stock is None or not claims:
+        return NOTHING
+    answer = judge(state.stock, claims)
+    match answer.verdict:
+        case Verdict.NEVER:
+            return Found(denials=(answer.text,))
+        case Verdict.BUSY:
+            return Found(warnings=(answer.text,))
+        case Verdict.FITS | Verdict.UNKNOWN:
+            return NOTHING
+
+
+def _template_spec(spec: Json) -> ResourceClaimSpec | None:
+    return wire.convert(spec.get("spec") or {}, ResourceClaimSpec) if isinstance(spec, dict) else None
+
+
+def _named(spec: ResourceClaimSpec, namespace: str, name: str) -> ResourceClaim:
+    return ResourceClaim(metadata=ObjectMeta(namespace=namespace, name=name), spec=claim_spec(spec))
+
+
+def _name(metadata: ObjectMeta) -> str:
+    return metadata.name or metadata.generate_name

@@ -1,0 +1,168 @@
+"""One process of drawbridge, put together: gate and controllers, each of which may be left out, until told to stop.
+
+In a cluster the two run apart, so that the gate needs no right to write anything; on a laptop (`drawbridge standalone`)
+they run together over the embedded store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from typing import TYPE_CHECKING, NamedTuple
+
+from aiohttp import web
+
+from certs.store import Store
+from cluster.election import Election, Terms
+from webhook import registration
+from webhook.app import App, Limits
+from webhook.certificate import SEAL_KEY, Certificate, Files, Shared
+from webhook.follower import Follower
+from webhook.gate import Gate
+from webhook.metrics import Metrics
+from webhook.templates import Templates
+from webhook.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from certs.rotation import Policy
+    from cluster.protocol import Cluster
+    from webhook.source import Source
+
+logger = logging.getLogger("drawbridge.service")
+
+
+class Address(NamedTuple):
+    """Where to listen; port 0 is any free one."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Settings(NamedTuple):
+    """What a process does and where."""
+
+    identity: str
+    namespace: str = "drawbridge-system"
+    secret: str = registration.NAME
+    # What the certificate is for: the Service's names, and an address in tests and on a laptop.
+    names: tuple[str, ...] = ()
+    gate: bool = True
+    controllers: bool = True
+    listen: Address = Address()
+    metrics: Address | None = Address()
+    # A certificate that somebody else keeps: paths of certificate and key.
+    files: tuple[str, str] | None = None
+    # After the order to stop: how long to serve on while endpoints change, and how long what is in flight may take.
+    notice: float = 5.0
+    grace: float = 10.0
+    sweep_after: float = 3600.0
+    sweep_every: float = 30.0
+    limits: Limits = Limits()
+    terms: Terms = Terms()
+    policy: Policy | None = None
+
+
+class Service:
+    """One process's worth."""
+
+    def __init__(self, cluster: Cluster, source: Source, settings: Settings) -> None:
+        self._cluster = cluster
+        self._source = source
+        self._settings = settings
+        self.metrics = Metrics()
+        self.world = World(source.current)
+        self.follower = Follower(cluster, self.world)
+        shared = Shared(self._store(), keep=settings.controllers)
+        origin = Files(*settings.files, shared) if settings.files else shared
+        self.certificate = Certificate(origin, lambda keys: self.world.learn(keys=keys))
+        self.app = App(Gate(self.world, self.follower, self.certificate.unready), self.metrics, settings.limits)
+        self.election = Election(
+            cluster,
+            namespace=settings.namespace,
+            name=registration.NAME,
+            identity=settings.identity,
+            terms=settings.terms,
+        )
+        self._gauges()
+
+    async def run(self, stop: asyncio.Event, listening: Callable[[Address, Address | None], None]) -> None:
+        """Serve until told to stop. `listening` learns the ports as soon as reviews are answered with full knowledge."""
+        tasks: list[asyncio.Task[None]] = []
+        async with asyncio.TaskGroup() as group:
+            tasks += [
+                group.create_task(self.follower.run()),
+                group.create_task(self._source.follow(self.world.configure)),
+                group.create_task(self.certificate.run()),
+            ]
+            metrics = await self._listen_metrics()
+            if self._settings.controllers:
+                tasks.append(group.create_task(self._lead()))
+            tasks.append(group.create_task(self._tell(metrics, listening)))
+            await stop.wait()
+            logger.info("stopping")
+            await self.app.drain(notice=self._settings.notice, grace=self._settings.grace)
+            for task in tasks:
+                task.cancel()
+
+    async def _tell(self, metrics: Address | None, listening: Callable[[Address, Address | None], None]) -> None:
+        """Open the door; say so only when everything was read, as readiness does."""
+        listen = self._settings.listen
+        if self._settings.gate:
+            port = await self.app.start(listen.host, listen.port, self.certificate.context)
+            listen = listen._replace(port=port)
+        await self.follower.settled()
+        await self.certificate.first()
+        listening(listen, metrics)
+
+    async def _lead(self) -> None:
+        await self.follower.settled()
+        await self.certificate.first()  # with it come the keys that templates are sealed with
+        await self.election.run(self._templates)
+
+    async def _templates(self) -> None:
+        await Templates(
+            self._cluster,
+            lambda: self.world.state(fresh=True),
+            self.metrics,
+            grace=self._settings.sweep_after,
+            sweep_every=self._settings.sweep_every,
+        ).run()
+
+    async def _listen_metrics(self) -> Address | None:
+        where = self._settings.metrics
+        if where is None:
+            return None
+        server = await asyncio.get_running_loop().create_server(
+            web.Server(self.metrics.serve, access_log=None), where.host, where.port
+        )
+        port: int = server.sockets[0].getsockname()[1]
+        return where._replace(port=port)
+
+    def _store(self) -> Store:
+        settings = self._settings
+        return Store(
+            self._cluster,
+            namespace=settings.namespace,
+            name=settings.secret,
+            names=settings.names,
+            webhooks=[registration.NAME],
+            policy=settings.policy,
+            once={SEAL_KEY: lambda: secrets.token_bytes(32)},
+        )
+
+    def _gauges(self) -> None:
+        gauge = self.metrics.gauge
+        gauge("drawbridge_stock_age_seconds", "Since what we know of the cluster was last current.", self.follower.age)
+        gauge("drawbridge_certificate_days", "Until the serving certificate expires.", self.certificate.days)
+        gauge("drawbridge_leader", "1 on the replica that keeps the templates.", lambda: float(self.election.leading))
+        gauge(
+            "drawbridge_configuration_good",
+            "0 while the newest configuration is refused and an older one is in force.",
+            lambda: float(not self._source.problem),
+        )

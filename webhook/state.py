@@ -1,0 +1,34 @@
+"""Everything a decision may know of the world, as one value that the rim replaces when something changes.
+
+Admission reads it and nothing else, so a decision can be repeated from a state and a review. What was not read yet is
+`unsynced`; a decision on such a state never denies for want of devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from dra.claim import ResourceClaimSpec
+from dra.stock import Stock
+from webhook.config import Configuration
+from webhook.features import Features
+from webhook.fleet import Fleet
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """The world, as one review sees it."""
+
+    configuration: Configuration = msgspec.field(default_factory=Configuration)
+    fleet: Fleet = Fleet()
+    features: Features = Features()
+    # Labels by namespace, and the quota keys that limit something there.
+    namespaces: Mapping[str, Mapping[str, str]] = {}
+    quotas: Mapping[str, frozenset[str]] = {}
+    # Seal keys, the first one seals.
+    keys: tuple[bytes, ...] = ()
+    # Devices and who holds them; None until all of it was read once, and again when it is too old to refuse anything.
+    stock: Stock | None = None
+    # What pods refer to by name: (namespace, name).
+    templates: Mapping[tuple[str, str], ResourceClaimSpec] = {}
