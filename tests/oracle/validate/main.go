@@ -68,8 +68,7 @@ var (
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: adminNamespace, Labels: map[string]string{resource.DRAAdminNamespaceLabelKey: "true"}}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}},
 	)
-	claims   = resourceclaim.NewStrategy(client.CoreV1().Namespaces(), everything{})
-	defaults = map[string]bool{}
+	claims = resourceclaim.NewStrategy(client.CoreV1().Namespaces(), everything{})
 )
 
 type everything struct{}
@@ -128,22 +127,19 @@ func (a *answer) add(err error) {
 	}
 }
 
+// setGates sets these gates and gives all others their defaults, in one step because some depend on others.
 func setGates(gates map[string]bool) error {
-	for name, value := range defaults {
-		if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{name: value}); err != nil {
-			return err
+	wanted := map[string]bool{}
+	for feature, spec := range utilfeature.DefaultMutableFeatureGate.GetAll() {
+		value, set := gates[string(feature)]
+		if !set {
+			value = spec.Default
+		}
+		if utilfeature.DefaultFeatureGate.Enabled(feature) != value {
+			wanted[string(feature)] = value
 		}
 	}
-	clear(defaults)
-	known := utilfeature.DefaultMutableFeatureGate.GetAll()
-	for name := range gates {
-		for feature, spec := range known {
-			if string(feature) == name {
-				defaults[name] = spec.Default
-			}
-		}
-	}
-	return utilfeature.DefaultMutableFeatureGate.SetFromMap(gates)
+	return utilfeature.DefaultMutableFeatureGate.SetFromMap(wanted)
 }
 
 func decode(raw []byte) (runtime.Object, schema.GroupVersionKind, error) {

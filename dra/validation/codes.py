@@ -1,0 +1,98 @@
+"""Every code a finding can carry: what it stands for, how bad it is, what generally helps.
+
+A code never changes its meaning and is never used again for another one. Errors of the D0 and D1 rows are what the API
+server itself would answer; everything that it accepts and that will go wrong later is a warning or an information.
+Printed by `drawbridge check --explain CODE`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from dra.finding import Severity
+
+_ERROR, _WARNING, _INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
+
+
+class Code(NamedTuple):
+    title: str
+    severity: Severity
+    hint: str
+
+
+CODES: Final[dict[str, Code]] = {
+    # What is written: before any rule of the API can be asked.
+    "D001": Code("a value is of the wrong type", _ERROR, "write a value of the type that the field has"),
+    "D002": Code("a field does not exist", _WARNING, "remove it or correct its name: the API server drops it, and kubectl's strict validation refuses the object"),
+    "D003": Code("an outdated version of the API", _WARNING, "write resource.k8s.io/v1: older versions are not served by default"),
+    "D004": Code("a version or kind that no supported API server knows", _ERROR, "write it as resource.k8s.io/v1"),
+    "D005": Code("a key is given twice", _WARNING, "remove one: the later one counts, the earlier one is lost without a word"),
+    "D006": Code("a field is dropped unless a feature gate is on", _WARNING, "switch the gate on in the API server and the scheduler, or leave the field out"),
+    "D007": Code("a value is missing and reads as zero", _WARNING, "say the value"),
+    "D008": Code("no apiVersion or no kind", _ERROR, "add both, or leave the file out"),
+    "D009": Code("a namespace on an object that belongs to the whole cluster", _INFO, "remove the namespace: the API server ignores it"),
+    # What the API server refuses.
+    "D101": Code("a required value is missing", _ERROR, "set the field"),
+    "D102": Code("a name or value has the wrong format", _ERROR, "use the format that the message gives"),
+    "D103": Code("too long", _ERROR, "shorten it"),
+    "D104": Code("too many entries", _ERROR, "split the object, or drop entries"),
+    "D105": Code("the same entry twice", _ERROR, "remove or rename one of them"),
+    "D106": Code("a value that is not among the allowed ones", _ERROR, "use one of the allowed values"),
+    "D107": Code("fields that exclude each other, or of which one is needed", _ERROR, "set exactly the fields that the message names"),
+    "D108": Code("a value out of range", _ERROR, "use a value inside of the range"),
+    "D109": Code("a reference to something that this object does not have", _ERROR, "correct the name, or add what it refers to"),
+    "D110": Code("a selector is not valid CEL", _ERROR, "correct the expression"),
+    "D111": Code("a selector may cost too much", _ERROR, "make the expression simpler: bound loops, avoid nested ones"),
+    "D112": Code("driver parameters are not a JSON object", _ERROR, "write an object, with apiVersion and kind of the driver"),
+    "D113": Code("a request policy that contradicts its capacity", _ERROR, "bring default, values, range and step in line with the capacity"),
+    "D114": Code("the metadata is not valid", _ERROR, "correct the field"),
+    "D115": Code("the field cannot be changed", _ERROR, "delete the object and create it anew"),
+    "D116": Code("the status contradicts the object", _ERROR, "only the allocator and the driver write the status: take it from the cluster"),
+    "D117": Code("which nodes have the devices is not said, or said twice", _ERROR, "set exactly one of nodeName, nodeSelector, allNodes and, in a slice, perDeviceNodeSelection"),
+    "D118": Code("a rule of compatibility is not valid", _ERROR, "correct the rule"),
+    # Pods and workloads.
+    "D201": Code("a claim of the pod names nothing", _ERROR, "set resourceClaimName or resourceClaimTemplateName"),
+    "D202": Code("a container uses a claim that the pod does not have", _ERROR, "add it to spec.resourceClaims, or correct the name"),
+    "D203": Code("the pod's claims are not valid", _ERROR, "correct the entry"),
+    "D204": Code("a claim that no container uses", _INFO, "name it under resources.claims of the containers that need the devices"),
+    "D205": Code("a container names a request that the claim does not have", _WARNING, "use the name of a request of the claim"),
+    "D206": Code("a claim or template that is not among the manifests", _WARNING, "add it to the input or to the inventory, or correct the name"),
+    "D207": Code("one claim for many pods", _WARNING, "use a ResourceClaimTemplate, so that every pod gets devices of its own"),
+    "D208": Code("a pod that is bound to a node by name never gets devices", _WARNING, "remove spec.nodeName and select the node with spec.nodeSelector or affinity"),
+    # Claims and classes against each other and against the fleet.
+    "D301": Code("a class that does not exist", _WARNING, "create the class, or correct deviceClassName"),
+    "D302": Code("no published device can match", _WARNING, "compare the selectors with what the drivers publish"),
+    "D303": Code("an attribute that no published device has", _WARNING, "correct the name or the domain of the attribute"),
+    "D304": Code("an attribute that some devices lack is read unguarded", _WARNING, 'guard it: `"x" in device.attributes["d"]`, has() or .?x.orValue(...): the scheduler gives up on such an error'),
+    "D305": Code("a request larger than any device", _WARNING, "ask for no more than the largest device has"),
+    "D306": Code("a constraint that no devices can meet", _WARNING, "constrain an attribute that all matching devices publish"),
+    "D307": Code("more devices than the allocator can give", _WARNING, "ask for at most 32 devices a claim"),
+    "D308": Code("a mode All that cannot do what it says", _WARNING, "read the message: All means every matching device of a node, free and healthy"),
+    "D309": Code("two classes share an extended resource name", _WARNING, "give each class its own: the newer class wins, then the name that sorts first"),
+    "D310": Code("admin access needs a labelled namespace", _INFO, "label the namespace resource.kubernetes.io/admin-access=true"),
+    "D311": Code("a share of a device without saying how much", _INFO, "set capacity.requests, or rely on the driver's default knowingly"),
+    "D312": Code("outdated CEL", _WARNING, "write the modern form"),
+    "D313": Code("driver parameters for a driver that this class does not select", _INFO, "check the driver's name"),
+    "D314": Code("no node has the devices of all requests", _WARNING, "compare what the nodes publish"),
+    # What drivers publish.
+    "D401": Code("a pool is incomplete", _WARNING, "publish all slices of the newest generation: until then none of the pool's devices is allocated with mode All"),
+    "D402": Code("slices of an older generation are left over", _INFO, "delete them once the new generation is complete"),
+    "D403": Code("a pool has slices that disagree", _WARNING, "give all slices of a generation the same resourceSliceCount"),
+    "D404": Code("one device name in several slices of a pool", _WARNING, "make device names unique in the pool: the allocator refuses the whole pool"),
+    "D405": Code("a counter set or counter that the pool does not have", _WARNING, "publish the counter set in a slice of the same pool and generation: the allocator refuses the whole pool"),
+    "D406": Code("a negative amount", _WARNING, "publish amounts of zero or more"),
+    "D407": Code("a device that can never be allocated", _WARNING, "compare what it consumes with what its counter set has"),
+    "D408": Code("compatibility groups that do nothing or exclude everything", _WARNING, "read the message"),
+    "D409": Code("a key both bare and with the driver's domain", _WARNING, "publish one of them: which one CEL sees is left to chance"),
+    "D410": Code("large partitions come before small ones", _INFO, "list small partitions first: the allocator takes the first device that fits, and breaks up the large ones"),
+    "D411": Code("upper case in the name of a driver", _WARNING, "use lower case"),
+    "D412": Code("a capacity that no request can be charged on", _WARNING, "set a request policy that fits"),
+    "D413": Code("slices of one pool on different nodes", _WARNING, "make one pool a node, or use nodeSelector"),
+    "D414": Code("a counter set defined twice in a pool", _WARNING, "make counter set names unique in the pool: the allocator refuses the whole pool"),
+    # compatibleOnlyWith.
+    "D501": Code("two devices disagree whether they are compatible", _WARNING, "say the rule on both sides: a device that allows another must be allowed by it"),
+    "D502": Code("a rule that reads nothing that tells devices apart", _WARNING, "compare an attribute in which the devices differ"),
+    "D503": Code("a rule that applies to no device", _WARNING, "correct driver or selector of the rule"),
+    "D504": Code("a device that is not compatible with its own kind", _INFO, "that is fine for exclusive modes; otherwise let the rule allow its own mode"),
+    "D505": Code("a rule that fails on some devices", _WARNING, "guard what the rule reads: a failing rule excludes"),
+}  # fmt: skip

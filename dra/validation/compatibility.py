@@ -1,0 +1,27 @@
+"""DeviceCompatibility, our own kind: who may be allocated beside whom."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from dra.validation import names
+from dra.validation.lists import required_format
+from dra.validation.problem import Problem, Problems
+
+if TYPE_CHECKING:
+    from dra.compatibility import DeviceCompatibility
+
+SCOPES: Final = ("pool", "counterSet")
+READINGS: Final = ("upstream", "proposal")
+
+
+def device_compatibility(value: DeviceCompatibility) -> Problems:
+    """Judge a DeviceCompatibility."""
+    spec = value.spec
+    yield from required_format(spec.driver, names.driver_name(spec.driver), "/spec/driver", "driver")
+    for name, text, allowed in (("scope", spec.scope, SCOPES), ("groups", spec.groups, READINGS)):
+        if text not in allowed:
+            yield Problem("D106", f"/spec/{name}", f"{text!r} must be one of {', '.join(allowed)}")
+    if not spec.compatible_only_with and spec.groups == "upstream":
+        message = "neither compatibleOnlyWith nor groups: proposal is set, so this object does nothing"
+        yield Problem("D118", "/spec", message)

@@ -1,0 +1,140 @@
+"""Feature gates of Kubernetes 1.37 that decide which fields of resource.k8s.io exist (pkg/features, pkg/registry/resource).
+
+A field whose gate is off is dropped by the API server before it validates; so it can be as wrong as it likes, and it has
+no effect either, which is what the problem says.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from dra.validation.problem import Problem, Problems
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Gates = frozenset[str]
+
+BETA: Final = frozenset(
+    {
+        "DRAConsumableCapacity",
+        "DRADeviceBindingConditions",
+        "DRADeviceTaints",
+        "DRAFractionalCapacityRange",
+        "DRAPartitionableDevices",
+    }
+)
+ALPHA: Final = frozenset(
+    {
+        "DRADerivedAttributes",
+        "DRADeviceCompatibilityGroups",
+        "DRAListTypeAttributes",
+        "DRANodeAllocatableResources",
+        "DRAOptionalNodeOperations",
+        "DRAPartitionableDevicesType",
+    }
+)
+DEFAULT: Final[Gates] = BETA
+ALL: Final[Gates] = BETA | ALPHA
+
+_ANY = "*"
+_DEVICE = ("spec", "devices", _ANY)
+_REQUEST = ("spec", "devices", "requests", _ANY)
+_RESULT = ("status", "allocation", "devices", "results", _ANY)
+_REQUEST_FIELDS = (
+    (("derivedAttributes",), "DRADerivedAttributes"),
+    (("capacity",), "DRAConsumableCapacity"),
+    (("tolerations",), "DRADeviceTaints"),
+)
+_CLAIM_SPEC = (
+    *(((*_REQUEST, "exactly", *field), gate) for field, gate in _REQUEST_FIELDS),
+    *(((*_REQUEST, "firstAvailable", _ANY, *field), gate) for field, gate in _REQUEST_FIELDS),
+    (("spec", "devices", "constraints", _ANY, "distinctAttribute"), "DRAConsumableCapacity"),
+)
+
+# Where the gated fields are; `*` is every item of a list and every member of a map.
+_FIELDS: Final[dict[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
+    "ResourceSlice": (
+        (("spec", "partitionTypeAttribute"), "DRAPartitionableDevicesType"),
+        (("spec", "skipNodeOperations"), "DRAOptionalNodeOperations"),
+        (("spec", "sharedCounters"), "DRAPartitionableDevices"),
+        (("spec", "perDeviceNodeSelection"), "DRAPartitionableDevices"),
+        ((*_DEVICE, "consumesCounters"), "DRAPartitionableDevices"),
+        ((*_DEVICE, "nodeName"), "DRAPartitionableDevices"),
+        ((*_DEVICE, "nodeSelector"), "DRAPartitionableDevices"),
+        ((*_DEVICE, "allNodes"), "DRAPartitionableDevices"),
+        ((*_DEVICE, "consumesCounters", _ANY, "compatibilityGroups"), "DRADeviceCompatibilityGroups"),
+        ((*_DEVICE, "nodeAllocatableResources"), "DRANodeAllocatableResources"),
+        ((*_DEVICE, "bindingConditions"), "DRADeviceBindingConditions"),
+        ((*_DEVICE, "bindingFailureConditions"), "DRADeviceBindingConditions"),
+        ((*_DEVICE, "bindsToNode"), "DRADeviceBindingConditions"),
+        ((*_DEVICE, "allowMultipleAllocations"), "DRAConsumableCapacity"),
+        ((*_DEVICE, "capacity", _ANY, "requestPolicy"), "DRAConsumableCapacity"),
+        ((*_DEVICE, "taints"), "DRADeviceTaints"),
+        *(((*_DEVICE, "attributes", _ANY, kind), "DRAListTypeAttributes") for kind in ("ints", "bools", "strings", "versions")),
+    ),
+    "ResourceClaim": (
+        *_CLAIM_SPEC,
+        ((*_RESULT, "bindingConditions"), "DRADeviceBindingConditions"),
+        ((*_RESULT, "bindingFailureConditions"), "DRADeviceBindingConditions"),
+        ((*_RESULT, "shareID"), "DRAConsumableCapacity"),
+        ((*_RESULT, "consumedCapacity"), "DRAConsumableCapacity"),
+        ((*_RESULT, "skipNodeOperations"), "DRAOptionalNodeOperations"),
+        (("status", "devices", _ANY, "shareID"), "DRAConsumableCapacity"),
+    ),
+    "ResourceClaimTemplate": tuple((("spec", *path), gate) for path, gate in _CLAIM_SPEC),
+}  # fmt: skip
+
+
+def dropped(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any], list[Problem]]:
+    """Leave out what the API server drops because its gate is off, and say so."""
+    problems: list[Problem] = []
+    for path, gate in _FIELDS.get(kind, ()):
+        if gate in gates:
+            continue
+        found = list(_found(value, path, ""))
+        if not found:
+            continue
+        if not problems:
+            value = _copied(value)
+            found = list(_found(value, path, ""))
+        for parent, name, pointer in found:
+            del parent[name]
+            problems.append(
+                Problem("D006", pointer, f"{name} is dropped by the API server unless the feature gate {gate} is on")
+            )
+    return value, problems
+
+
+def _found(value: Any, path: tuple[str, ...], pointer: str) -> Iterator[tuple[dict[str, Any], str, str]]:
+    """Yield the parents that have the field at the end of the path set."""
+    step, rest = path[0], path[1:]
+    if step == _ANY:
+        if isinstance(value, list):
+            for index, item in enumerate(value):
+                yield from _found(item, rest, f"{pointer}/{index}")
+        elif isinstance(value, dict):
+            for name, member in value.items():
+                yield from _found(member, rest, f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}")
+    elif isinstance(value, dict) and value.get(step) is not None:
+        if rest:
+            yield from _found(value[step], rest, f"{pointer}/{step}")
+        else:
+            yield value, step, f"{pointer}/{step}"
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _copied(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_copied(item) for item in value]
+    return value
+
+
+def explain(problems: list[Problem]) -> Problems:
+    """Yield the problems of one field once, however many devices carry it."""
+    seen: set[str] = set()
+    for problem in problems:
+        if problem.message not in seen:
+            seen.add(problem.message)
+            yield problem

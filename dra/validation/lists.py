@@ -1,0 +1,60 @@
+"""What many rules share: lists with a limit, lists without duplicates, and the paths of members."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from dra.validation.problem import Problem, Problems
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Sized
+
+T = TypeVar("T")
+
+
+def member(path: str, name: str) -> str:
+    """Write the pointer of a member whose name may hold anything."""
+    return f"{path}/{name.replace('~', '~0').replace('/', '~1')}"
+
+
+def too_many(items: Sized, limit: int, path: str) -> Problems:
+    """Complain about a list that is too long; the API server looks at no item of such a list."""
+    if len(items) > limit:
+        yield Problem("D104", path, f"{len(items)} entries, at most {limit} are allowed")
+
+
+def duplicates(keys: Iterable[tuple[Hashable, str]], what: str) -> Problems:
+    """Complain about keys that occur again; each comes with the path to blame."""
+    seen: set[Hashable] = set()
+    for key, path in keys:
+        if key in seen:
+            shown = (
+                key
+                if isinstance(key, str)
+                else "/".join(str(part) for part in key if part)
+                if isinstance(key, tuple)
+                else key
+            )
+            yield Problem("D105", path, f"{what} {shown!r} is given twice")
+        seen.add(key)
+
+
+def required(text: str, path: str, what: str) -> Problems:
+    """Complain about a text that is empty."""
+    if not text:
+        yield Problem("D101", path, f"{what} is required")
+
+
+def formatted(text: str, wrong: str, path: str, hint: str = "") -> Problems:
+    """Complain with what a function of `names` found wrong about a text."""
+    if wrong:
+        shown = text if len(text) <= 80 else f"{text[:77]}..."
+        yield Problem("D102", path, f"{shown!r} {wrong}", hint)
+
+
+def required_format(text: str, wrong: str, path: str, what: str, hint: str = "") -> Problems:
+    """Complain about a text that is empty, or else that has the wrong format."""
+    if text:
+        yield from formatted(text, wrong, path, hint)
+    else:
+        yield Problem("D101", path, f"{what} is required")

@@ -1,0 +1,174 @@
+"""Formats of names and values (k8s.io/apimachinery/pkg/api/validate/content and strfmt.go).
+
+Each function says what is wrong with a text, or "" if nothing is. Lengths are in bytes, as Go counts.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Final
+
+_LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_DNS_LABEL: Final = re.compile(_LABEL)
+_DNS_SUBDOMAIN: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+_LABEL_KEY: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_C_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_NUMBER: Final = r"(?:0|[1-9][0-9]*)"
+_PRERELEASE: Final = r"(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)"
+_SEMVER: Final = re.compile(
+    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-{_PRERELEASE}(?:\.{_PRERELEASE})*)?(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?"
+)
+_REASON: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+
+MAX_LABEL: Final = 63
+MAX_SUBDOMAIN: Final = 253
+MAX_DOMAIN: Final = 63
+MAX_ID: Final = 32
+MAX_VALUE: Final = 64
+
+
+def size(text: str) -> int:
+    """Count bytes."""
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+
+
+def dns_label(text: str) -> str:
+    if size(text) > MAX_LABEL:
+        return f"must be no more than {MAX_LABEL} characters"
+    if _DNS_LABEL.fullmatch(text):
+        return ""
+    return "must be a DNS label: lower case letters, digits and '-', beginning and ending with a letter or digit"
+
+
+def dns_subdomain(text: str) -> str:
+    if size(text) > MAX_SUBDOMAIN:
+        return f"must be no more than {MAX_SUBDOMAIN} characters"
+    if _DNS_SUBDOMAIN.fullmatch(text):
+        return ""
+    return "must be a DNS subdomain: lower case letters, digits, '-' and '.', each part beginning and ending with a letter or digit"
+
+
+def driver_name(text: str) -> str:
+    if size(text) > MAX_DOMAIN:
+        return f"must be no more than {MAX_DOMAIN} characters"
+    return dns_subdomain(text.lower())
+
+
+def pool_name(text: str) -> str:
+    if size(text) > MAX_SUBDOMAIN:
+        return f"must be no more than {MAX_SUBDOMAIN} characters"
+    if all(dns_subdomain(part) == "" for part in text.split("/")):
+        return ""
+    return "must be one or more DNS subdomains joined by '/'"
+
+
+def c_identifier(text: str) -> str:
+    if size(text) > MAX_ID:
+        return f"must be no more than {MAX_ID} characters"
+    return (
+        ""
+        if _C_IDENTIFIER.fullmatch(text)
+        else "must be a C identifier: letters, digits and '_', not beginning with a digit"
+    )
+
+
+def qualified_name(text: str) -> str:
+    """`id` or `domain/id`; like the API server, this lets names with two slashes pass."""
+    parts = text.split("/")
+    if len(parts) == 1:
+        return c_identifier(text)
+    if len(parts) > 2:
+        return ""
+    domain, name = parts
+    if not domain or not name:
+        return f"the {'domain' if not domain else 'name'} must not be empty"
+    if wrong := driver_name(domain):
+        return f"the domain {domain!r} {wrong}"
+    if wrong := c_identifier(name):
+        return f"the name {name!r} {wrong}"
+    return ""
+
+
+def fully_qualified_name(text: str) -> str:
+    if "/" not in text:
+        return "must be a domain and a name separated by a slash"
+    if wrong := qualified_name(text):
+        return wrong
+    domain = text.partition("/")[0]
+    if text.count("/") == 1 and (wrong := dns_subdomain(domain)):
+        return f"the domain {domain!r} {wrong}"
+    return ""
+
+
+def label_key(text: str) -> str:
+    prefix, slash, name = text.rpartition("/")
+    if slash and (not prefix or dns_subdomain(prefix)):
+        return "must be a name with an optional DNS subdomain and '/' before it (example.com/MyName)"
+    if not name or size(name) > MAX_LABEL:
+        return f"the name part must have 1 to {MAX_LABEL} characters"
+    if not _LABEL_KEY.fullmatch(name):
+        return "must consist of letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"
+    return ""
+
+
+def label_value(text: str) -> str:
+    if size(text) > MAX_LABEL:
+        return f"must be no more than {MAX_LABEL} characters"
+    if text and not _LABEL_KEY.fullmatch(text):
+        return (
+            "must be empty or consist of letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"
+        )
+    return ""
+
+
+def uuid(text: str) -> str:
+    return "" if _UUID.fullmatch(text) else "must be a lower-case UUID in 8-4-4-4-12 form"
+
+
+def semver(text: str) -> str:
+    if size(text) > MAX_VALUE:
+        return f"must be no more than {MAX_VALUE} bytes"
+    return "" if _SEMVER.fullmatch(text) else "must be a semantic version 2.0.0, such as 1.2.3"
+
+
+def attribute_text(text: str) -> str:
+    return f"must be no more than {MAX_VALUE} bytes, it has {size(text)}" if size(text) > MAX_VALUE else ""
+
+
+def extended_resource_name(text: str) -> str:
+    if "/" not in text:
+        return "must be a domain-prefixed name, such as example.com/gpu"
+    if "kubernetes.io/" in text:
+        return "must not be in the domain kubernetes.io"
+    if text.startswith("requests."):
+        return "must not begin with 'requests.'"
+    return label_key(f"requests.{text}")
+
+
+def condition_reason(text: str) -> str:
+    if size(text) > 1024:
+        return "must be no more than 1024 bytes"
+    return "" if _REASON.fullmatch(text) else "must be a word in CamelCase (letters, digits, '_', ',' and ':')"
+
+
+def interface_address(text: str) -> str:
+    """CIDR form in the canonical spelling (IsValidInterfaceAddress)."""
+    address, slash, bits = text.partition("/")
+    try:
+        ip = ipaddress.ip_address(address)
+        prefix = int(bits) if bits.isdecimal() and bits.isascii() else -1
+    except ValueError:
+        prefix = -1
+        ip = None
+    if not slash or ip is None or "%" in address or not 0 <= prefix <= ip.max_prefixlen:
+        return "must be an address in CIDR form, such as 10.9.8.7/24 or 2001:db8::1/64"
+    canonical = f"{ip}/{prefix}"
+    return "" if text == canonical else f"must be written in canonical form: {canonical}"
+
+
+def suggestion(text: str) -> str:
+    """Propose a DNS label that resembles the text."""
+    slug = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:MAX_LABEL].rstrip("-")
+    return f"for example {slug!r}" if slug and slug != text else ""

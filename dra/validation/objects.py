@@ -1,0 +1,151 @@
+"""One object against the rules of the API server: decode, drop what gates drop, judge (pkg/registry/resource strategies).
+
+The rim hands in plain JSON of any version and gets findings whose paths point into that JSON.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from dra import versions
+from dra.claim import ResourceClaim, ResourceClaimTemplate
+from dra.compatibility import DeviceCompatibility
+from dra.deviceclass import DeviceClass
+from dra.resourceslice import ResourceSlice
+from dra.taint import DeviceTaintRule
+from dra.validation import gates as feature_gates
+from dra.validation import shape
+from dra.validation.allocation import status
+from dra.validation.claims import device_claim
+from dra.validation.classes import device_class
+from dra.validation.compatibility import device_compatibility
+from dra.validation.metadata import annotation_map, label_map, managed_fields, metadata
+from dra.validation.problem import Problem, Problems
+from dra.validation.slices import resource_slice
+from dra.validation.taints import taint_rule
+
+if TYPE_CHECKING:
+    from dra.validation.gates import Gates
+
+TYPES: Final[dict[str, type]] = {
+    "DeviceClass": DeviceClass,
+    "DeviceCompatibility": DeviceCompatibility,
+    "DeviceTaintRule": DeviceTaintRule,
+    "ResourceClaim": ResourceClaim,
+    "ResourceClaimTemplate": ResourceClaimTemplate,
+    "ResourceSlice": ResourceSlice,
+}
+NAMESPACED: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
+_CLASSIC: Final = frozenset(
+    {"PodSchedulingContext", "ResourceClass", "ResourceClassParameters", "ResourceClaimParameters"}
+)
+OURS: Final = "drawbridge.dev/v1alpha1"
+
+
+def is_ours(value: dict[str, Any]) -> bool:
+    """Say whether an object is of a kind that is judged here."""
+    group = str(value.get("apiVersion")).partition("/")[0]
+    return group in (versions.GROUP, "drawbridge.dev")
+
+
+def problems(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT) -> list[Problem]:
+    """Judge one object of resource.k8s.io or drawbridge.dev."""
+    kind, version = str(value.get("kind")), str(value.get("apiVersion"))
+    found = list(_version(kind, version))
+    if kind not in TYPES or any(problem.code == "D004" and kind not in TYPES for problem in found):
+        return found
+    current, unknown = versions.upgrade(value)
+    found += [_foreign(pointer, version) for pointer in unknown]
+    judged = _judged(current, kind, gates)
+    return found + [problem._replace(path=versions.written_pointer(problem.path, version, kind)) for problem in judged]
+
+
+def _version(kind: str, version: str) -> Problems:
+    """Complain about versions and kinds that are outdated or that nobody serves."""
+    group = version.partition("/")[0]
+    if group == "drawbridge.dev":
+        if version != OURS:
+            yield Problem("D004", "/apiVersion", f"{version} is not known", f"write {OURS}")
+    elif kind in _CLASSIC or version == f"{versions.GROUP}/v1alpha2":
+        message = f"{kind} of {version} belongs to classic DRA, which Kubernetes 1.32 removed"
+        hint = "write a DeviceClass and a ResourceClaim of resource.k8s.io/v1, with selectors in CEL"
+        yield Problem("D004", "/apiVersion", message, hint)
+    elif kind not in versions.SERVED.get(version, ()):
+        newer = f"write apiVersion: {versions.CURRENT}" if kind in versions.SERVED[versions.CURRENT] else ""
+        yield Problem("D004", "/apiVersion", f"no API server of today knows {kind} in {version}", newer)
+    elif version != versions.CURRENT and kind != "ResourcePoolStatusRequest":
+        yield Problem("D003", "/apiVersion", f"{version} is outdated and off by default", _modern(version, kind))
+
+
+def _modern(version: str, kind: str) -> str:
+    """Say what must change so that an old object becomes a v1 one."""
+    hint = f"write apiVersion: {versions.CURRENT}"
+    if version not in (versions.BETA_1, versions.ALPHA_3):
+        return hint
+    if kind in NAMESPACED:
+        return f"{hint}, and move the fields of each request below `exactly:`"
+    if kind == "ResourceSlice":
+        return f"{hint}, and move what is below `basic:` of each device one level up"
+    return hint
+
+
+def _foreign(pointer: str, version: str) -> Problem:
+    name = pointer.rpartition("/")[2]
+    return Problem("D002", pointer, f"{version} has no field {name!r} here", f"write apiVersion: {versions.CURRENT}")
+
+
+def _judged(value: dict[str, Any], kind: str, gates: Gates) -> list[Problem]:
+    found = shape.check(value, TYPES[kind])
+    if any(problem.code == "D001" for problem in found):
+        return found
+    both_lists = kind == "ResourceSlice" and _both_lists(value)
+    value, gone = feature_gates.dropped(kind, value, gates)
+    found += feature_gates.explain(gone)
+    typed: Any = shape.read(value, TYPES[kind])
+    found += _metadata(typed, value, kind)
+    found += _rules(typed, gates, both_lists=both_lists)
+    return found
+
+
+def _both_lists(value: dict[str, Any]) -> bool:
+    spec = value.get("spec") or {}
+    return spec.get("devices") is not None and spec.get("sharedCounters") is not None
+
+
+def _metadata(typed: Any, value: dict[str, Any], kind: str) -> Problems:
+    namespaced = kind in NAMESPACED
+    # A class is the one kind whose generateName is judged only by the name that comes of it.
+    yield from metadata(typed.metadata, "/metadata", namespaced=namespaced, generate_name_judged=kind != "DeviceClass")
+    if isinstance(raw := value.get("metadata"), dict):
+        yield from managed_fields(raw.get("managedFields"), "/metadata/managedFields")
+    if typed.metadata.namespace and not namespaced:
+        message = f"a {kind} belongs to the whole cluster, the namespace {typed.metadata.namespace!r} is ignored"
+        yield Problem("D009", "/metadata/namespace", message)
+
+
+def _rules(typed: Any, gates: Gates, *, both_lists: bool) -> Problems:
+    match typed:
+        case ResourceSlice():
+            yield from resource_slice(typed, gates, both_lists=both_lists)
+        case DeviceClass():
+            yield from device_class(typed, gates)
+        case ResourceClaim():
+            yield from device_claim(typed.spec.devices, "/spec/devices", gates)
+            yield from status(typed)
+        case ResourceClaimTemplate():
+            yield from _template(typed)
+            yield from device_claim(typed.spec.spec.devices, "/spec/spec/devices", gates)
+        case DeviceTaintRule():
+            yield from taint_rule(typed)
+        case DeviceCompatibility():
+            yield from device_compatibility(typed)
+
+
+def _template(template: ResourceClaimTemplate) -> Problems:
+    """Judge the metadata of a template's claims: labels and annotations, nothing else."""
+    meta, path = template.spec.metadata, "/spec/metadata"
+    yield from label_map(meta.labels, f"{path}/labels")
+    yield from annotation_map(meta.annotations, f"{path}/annotations")
+    for name in meta.__struct_fields__:
+        if name not in ("labels", "annotations") and getattr(meta, name):
+            yield Problem("D107", path, f"the metadata of a template may hold labels and annotations, not {name}")

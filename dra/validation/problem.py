@@ -1,0 +1,20 @@
+"""A problem: what a rule finds wrong at one place, before anybody knows whose object it is or how bad that is.
+
+Rules yield problems; `dra.validation.codes` knows title, severity and general advice of each code, and the façade makes
+findings of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Problem(NamedTuple):
+    code: str
+    path: str
+    message: str
+    hint: str = ""
+
+
+Problems = Iterator[Problem]

@@ -1,0 +1,133 @@
+"""Older versions of resource.k8s.io become v1, as the API server converts them (pkg/apis/resource/v1beta1/conversion.go).
+
+v1beta2 has the shape of v1. v1beta1 has the fields of a request beside its name, and those of a device under `basic`;
+v1alpha3 of 1.31 wrote capacities as plain amounts on top. Works on plain JSON; findings about the converted object are
+led back to what was written by `written_pointer`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GROUP: Final = "resource.k8s.io"
+CURRENT: Final = f"{GROUP}/v1"
+BETA_2: Final = f"{GROUP}/v1beta2"
+BETA_1: Final = f"{GROUP}/v1beta1"
+ALPHA_3: Final = f"{GROUP}/v1alpha3"
+
+_KINDS: Final = frozenset({"DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"})
+# What a server of 1.37 can be told to serve; v1alpha3 is left for the taint rules alone.
+SERVED: Final = {
+    CURRENT: _KINDS | {"DeviceTaintRule"},
+    BETA_2: _KINDS | {"DeviceTaintRule"},
+    BETA_1: _KINDS,
+    ALPHA_3: frozenset({"DeviceTaintRule", "ResourcePoolStatusRequest"}),
+}
+_EXACT: Final = (
+    "deviceClassName",
+    "selectors",
+    "allocationMode",
+    "count",
+    "adminAccess",
+    "tolerations",
+    "capacity",
+    "derivedAttributes",
+)
+_REQUEST: Final = re.compile(r"((?:/spec){1,2}/devices/requests/\d+)/exactly")
+_DEVICE: Final = re.compile(r"(/spec/devices/\d+)(/(?!name$|basic(?:/|$)).*)")
+
+
+class Upgrade(NamedTuple):
+    """An object as v1, and the pointers of the fields that its own version does not have."""
+
+    value: dict[str, Any]
+    unknown: tuple[str, ...] = ()
+
+
+def upgrade(value: dict[str, Any]) -> Upgrade:
+    """Convert an object of resource.k8s.io to v1; whatever is not of that group or already v1 is returned as it is."""
+    version = value.get("apiVersion")
+    if version not in (BETA_2, BETA_1, ALPHA_3):
+        return Upgrade(value)
+    current = {**value, "apiVersion": CURRENT}
+    convert = _CONVERTERS.get(str(value.get("kind"))) if version != BETA_2 else None
+    unknown: list[str] = []
+    if convert is not None and isinstance(value.get("spec"), dict):
+        current["spec"] = convert(value["spec"], "/spec", unknown)
+    return Upgrade(current, tuple(unknown))
+
+
+def written_pointer(pointer: str, version: str, kind: str) -> str:
+    """Lead a pointer into the converted object back to where that was written."""
+    if version not in (BETA_1, ALPHA_3):
+        return pointer
+    if kind == "ResourceSlice":
+        return _DEVICE.sub(r"\1/basic\2", pointer)
+    return _REQUEST.sub(r"\1", pointer)
+
+
+def _claim(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
+    devices = spec.get("devices")
+    if not isinstance(devices, dict) or not isinstance(devices.get("requests"), list):
+        return spec
+    requests = [
+        _request(request, f"{path}/devices/requests/{index}", unknown) if isinstance(request, dict) else request
+        for index, request in enumerate(devices["requests"])
+    ]
+    return {**spec, "devices": {**devices, "requests": requests}}
+
+
+def _request(request: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
+    if "exactly" in request:
+        unknown.append(f"{path}/exactly")
+    exact = {name: request[name] for name in _EXACT if name in request}
+    rest = {name: member for name, member in request.items() if name not in (*_EXACT, "exactly")}
+    # An empty list counts as set, an empty text or a zero does not.
+    if any(member is not None and member not in ("", 0) for member in exact.values()):
+        rest["exactly"] = exact
+    return rest
+
+
+def _template(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
+    inner = spec.get("spec")
+    return {**spec, "spec": _claim(inner, f"{path}/spec", unknown)} if isinstance(inner, dict) else spec
+
+
+def _slice(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
+    # In v1beta1 these two are no pointers: empty and false are the same as not set.
+    kept = {
+        name: member for name, member in spec.items() if (name, member) not in (("nodeName", ""), ("allNodes", False))
+    }
+    if isinstance(devices := spec.get("devices"), list):
+        kept["devices"] = [
+            _device(device, f"{path}/devices/{index}", unknown) if isinstance(device, dict) else device
+            for index, device in enumerate(devices)
+        ]
+    return kept
+
+
+def _device(device: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
+    unknown.extend(f"{path}/{name}" for name in device if name not in ("name", "basic"))
+    basic = device.get("basic")
+    if not isinstance(basic, dict):
+        return {name: device[name] for name in ("name",) if name in device}
+    converted = {**{name: device[name] for name in ("name",) if name in device}, **basic}
+    if isinstance(capacity := basic.get("capacity"), dict):
+        converted["capacity"] = {name: _capacity(member) for name, member in capacity.items()}
+    return converted
+
+
+def _capacity(value: Any) -> Any:
+    """Wrap a plain amount, as v1alpha3 had it."""
+    return {"value": value} if isinstance(value, str | int | float) and not isinstance(value, bool) else value
+
+
+_CONVERTERS: Final[dict[str, Callable[[dict[str, Any], str, list[str]], dict[str, Any]]]] = {
+    "ResourceClaim": _claim,
+    "ResourceClaimTemplate": _template,
+    "ResourceSlice": _slice,
+}
