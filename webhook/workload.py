@@ -83,6 +83,7 @@ def translate_object(
     config: Configuration,
     fleet: Fleet,
     features: Features,
+    quota: frozenset[str] = frozenset(),
     unknown: bool = False,
 ) -> Translation:
     """Translate a pod, or every pod template of a workload; refused as a whole if one of them is."""
@@ -94,6 +95,7 @@ def translate_object(
             config=config,
             fleet=fleet,
             features=features,
+            quota=quota,
             object_name=name_of(obj),
             path=path,
             tolerate=bool(path),

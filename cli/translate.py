@@ -1,0 +1,279 @@
+"""`drawbridge translate`: manifests that ask the old way become manifests with claims. Never touches a cluster.
+
+The same code as the webhook, so the same answer for equal configuration and inventory; what differs is that workloads
+are rewritten at their pod templates, and that the claim templates stand in the output instead of on the pod.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from cli import inputs
+from cli.inputs import Broken, Exit
+from cluster.manifests import Document
+from webhook.translate import Translation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from webhook.config import Configuration
+    from webhook.features import Features
+    from webhook.fleet import Fleet
+
+    Object = dict[str, Any]
+
+_TEMPLATE = "ResourceClaimTemplate"
+
+
+class Result(msgspec.Struct, frozen=True):
+    """One object as it was read, what became of it, and the templates that must stand before it."""
+
+    document: Document
+    translation: Translation
+    object: Object
+    templates: tuple[Object, ...] = ()
+
+
+@inputs.command("translate", empty={"items": [], "decisions": []})
+@inputs.files()
+@inputs.inventory()
+@click.option("--config", metavar="FILE", help="A DrawbridgeConfiguration; without it, the defaults.")
+@click.option("--all-kinds", is_flag=True, help="Look for pod templates in kinds we do not know, too.")
+@click.option("--kubernetes", default="1.37", show_default=True, metavar="1.N", help="The version that the result is for.")  # fmt: skip
+@inputs.output("yaml", "json", "diff", "patch", "report", default="yaml")
+def command(
+    files: tuple[str, ...],
+    inventory: tuple[str, ...],
+    config: str | None,
+    all_kinds: bool,
+    kubernetes: str,
+    output: str,
+) -> Exit:
+    """Rewrite pods and workloads that ask the old way into ones with ResourceClaims.
+
+    Everything else passes through, in order. What is refused passes through as it was, and the exit is 1.
+    """
+    configuration = configuration_of(config, files, inventory)
+    stock = inputs.read(inventory, files) if inventory else []
+    documents = inputs.read(files)
+    results = list(
+        _translated(
+            documents,
+            configuration,
+            _fleet(stock) if inventory else None,
+            features=_features(kubernetes),
+            quotas=_quotas([*stock, *documents]),
+            unknown=all_kinds,
+        )
+    )
+    _PRINTERS[output](results)
+    if output in ("yaml", "diff", "patch"):
+        _tell(results)
+    return Exit.REFUSED if any(result.translation.refusals for result in results) else Exit.FINE
+
+
+def configuration_of(path: str | None, *others: Sequence[str]) -> Configuration:
+    """Read a configuration file; the defaults without one. Everything wrong with it is reported at once."""
+    from cluster.manifests import ManifestError, Problem
+    from webhook.config import Configuration, read
+
+    if path is None:
+        return Configuration()
+    documents = inputs.read([path], *others)
+    if len(documents) != 1:
+        raise Broken(f"{path} holds {len(documents)} objects", "give one DrawbridgeConfiguration")
+    document = documents[0]
+    configuration, findings = read(document.object)
+    if configuration is None:
+        raise ManifestError(
+            [
+                Problem(document.file, finding.message, finding.hint, *document.position_of(finding.path), finding.path)
+                for finding in findings
+            ]
+        )
+    return configuration
+
+
+def _features(version: str) -> Features:
+    from webhook.features import Features
+
+    major, _, minor = version.removeprefix("v").partition(".")
+    number = minor.partition(".")[0]
+    if major != "1" or not number.isdecimal():
+        raise Broken(f"{version!r} is no version of Kubernetes", "write it like 1.37")
+    return Features(minor=int(number))
+
+
+def _fleet(documents: Iterable[Document]) -> Fleet:
+    from cli.stocked import typed
+    from dra.deviceclass import DeviceClass
+    from dra.node import Node
+    from dra.resourceslice import ResourceSlice
+    from webhook.fleet import Fleet
+
+    kinds = ("DeviceClass", "ResourceSlice", "Node")
+    given = typed(document for document in documents if document.object.get("kind") in kinds)
+    return Fleet.of(given.of(DeviceClass), given.of(ResourceSlice), given.of(Node))
+
+
+def _quotas(documents: Iterable[Document]) -> dict[str, frozenset[str]]:
+    """Which keys the ResourceQuotas limit, by namespace."""
+    from webhook.reading import mapping
+
+    quotas: dict[str, frozenset[str]] = {}
+    for document in documents:
+        if document.object.get("kind") == "ResourceQuota":
+            hard = mapping(mapping(document.object.get("spec")).get("hard"))
+            name = _namespace(document.object) or "default"
+            quotas[name] = quotas.get(name, frozenset()) | set(hard)
+    return quotas
+
+
+def _translated(
+    documents: list[Document],
+    configuration: Configuration,
+    fleet: Fleet | None,
+    *,
+    features: Features,
+    quotas: dict[str, frozenset[str]],
+    unknown: bool,
+) -> Iterator[Result]:
+    from cluster.patch import operated
+    from webhook import template
+    from webhook.fleet import Fleet
+    from webhook.workload import translate_object
+
+    fleet = fleet or Fleet()
+    # A template is written once in a namespace, and not at all where the input has it already.
+    written = {(_namespace(d.object), _name(d.object)) for d in documents if d.object.get("kind") == _TEMPLATE}
+    for document in documents:
+        namespace = _namespace(document.object)
+        done = translate_object(
+            document.object,
+            config=configuration,
+            fleet=fleet,
+            features=features,
+            quota=quotas.get(namespace or "default", frozenset()),
+            unknown=unknown,
+        )
+        new = [name for name in done.templates if (namespace, name) not in written]
+        written.update((namespace, name) for name in new)
+        yield Result(
+            document,
+            done,
+            operated(document.object, done.operations) if done.changed else document.object,
+            tuple(template.object_of(name, done.templates[name], namespace) for name in new),
+        )
+
+
+def _namespace(obj: Object) -> str:
+    metadata = obj.get("metadata")
+    return str(metadata.get("namespace") or "") if isinstance(metadata, dict) else ""
+
+
+def _name(obj: Object) -> str:
+    metadata = obj.get("metadata")
+    return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
+
+
+def _objects(results: Iterable[Result]) -> list[Object]:
+    return [obj for result in results for obj in (*result.templates, result.object)]
+
+
+def _as_yaml(results: list[Result]) -> None:
+    from cluster import manifests
+
+    click.echo(manifests.dump(_objects(results)), nl=False)
+
+
+def _as_json(results: list[Result]) -> None:
+    inputs.write_json(
+        {
+            "items": _objects(results),
+            "decisions": [decision for result in results for decision in result.translation.decisions],
+            "warnings": [text for result in results for text in _told(result, result.translation.warnings)],
+            "refusals": [text for result in results for text in _told(result, result.translation.refusals)],
+        }
+    )
+
+
+def _as_patch(results: list[Result]) -> None:
+    """One JSON Patch for each object that changes, beside the templates it needs."""
+    changed = [result for result in results if result.translation.changed]
+    inputs.write_json(
+        [
+            {
+                "object": _reference(result),
+                "patch": result.translation.operations,
+                "templates": result.templates,
+            }
+            for result in changed
+        ]
+    )
+
+
+def _as_diff(results: list[Result]) -> None:
+    import difflib
+
+    from cluster import manifests
+
+    for result in results:
+        if not result.translation.changed:
+            continue
+        name = _reference(result)
+        before = manifests.dump([result.document.object]).splitlines(keepends=True)
+        after = manifests.dump([*result.templates, result.object]).splitlines(keepends=True)
+        click.echo("".join(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")), nl=False)
+
+
+def _as_report(results: list[Result]) -> None:
+    """What became of each key, for people."""
+    touched = [result for result in results if result.translation.decisions]
+    for result in touched:
+        click.echo(f"{_reference(result)}  ({result.document.file}:{result.document.line})")
+        for decision in result.translation.decisions:
+            where = f"{decision.container or 'pod'}: {decision.key}"
+            click.echo(f"  {decision.action:<12} {where}{'  ' + decision.detail if decision.detail else ''}")
+        for name in result.translation.templates:
+            click.echo(f"  template     {name}")
+    refused = sum(bool(result.translation.refusals) for result in touched)
+    changed = sum(result.translation.changed for result in touched)
+    click.echo(
+        f"{len(results)} objects: {changed} rewritten, {refused} refused, {len(touched) - changed - refused} left, "
+        f"{len(results) - len(touched)} without a legacy request"
+    )
+
+
+_PRINTERS = {
+    "yaml": _as_yaml,
+    "json": _as_json,
+    "patch": _as_patch,
+    "diff": _as_diff,
+    "report": _as_report,
+}
+
+
+def _reference(result: Result) -> str:
+    from webhook.workload import name_of
+
+    return name_of(result.document.object)
+
+
+def _told(result: Result, texts: Iterable[str]) -> list[str]:
+    name = _reference(result)
+    return [f"{name}: {text}" for text in texts]
+
+
+def _tell(results: list[Result]) -> None:
+    """Say on stderr what was refused, left or approximated, and where it stands."""
+    for result in results:
+        done = result.translation
+        if not done.refusals and not done.warnings:
+            continue
+        where = f"{result.document.file}:{result.document.line}"
+        for kind, texts in (("error", done.refusals), ("warning", done.warnings)):
+            for text in _told(result, texts):
+                click.echo(f"{where}: {kind}: {text}", err=True)
