@@ -175,7 +175,7 @@ async def test_a_patch_made_from_an_old_reading_is_a_conflict(cluster, home):
 
 async def test_a_patch_for_another_object_of_that_name_is_refused(cluster, home):
     await cluster.create(CONFIG_MAPS, config_map("one"), home)
-    with pytest.raises(Invalid, match="metadata.uid"):
+    with pytest.raises(Invalid, match=r"metadata\.uid"):
         await cluster.patch(CONFIG_MAPS, "one", Merge({"metadata": {"uid": "another"}, "data": {"a": "1"}}), home)
 
 

@@ -250,7 +250,7 @@ async def test_a_listener_that_breaks_ends_the_informer_loudly():
 async def test_a_server_that_ends_every_watch_at_once_is_not_hammered():
     class Short(Trouble):
         @asynccontextmanager
-        async def watch(self, *args, **options):
+        async def watch(self, *_args, **options):
             self.watched.append(options)
 
             async def nothing():
