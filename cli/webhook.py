@@ -1,0 +1,162 @@
+"""`drawbridge webhook`: the gate and its controllers, as processes of a cluster.
+
+The manifests run it twice: `--no-controllers` with an identity that may only read, `--no-gate` with one that keeps templates
+and the certificate. SIGTERM drains; a second signal ends at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cli import inputs
+from cli.inputs import Broken, Exit, Failed
+
+if TYPE_CHECKING:
+    from webhook.service import Address, Settings
+    from webhook.source import Source
+
+IN_CLUSTER_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+
+class _Address(click.ParamType["Address"]):
+    name = "HOST:PORT"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Address:
+        from webhook.service import Address
+
+        host, colon, port = value.rpartition(":")
+        if not colon or not port.isdigit() or int(port) > 65535:
+            self.fail(f"{value!r} is no HOST:PORT", param, ctx)
+        return Address(host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104  an empty host means every address, as usual
+
+
+@inputs.command("webhook")
+@click.option("--config", metavar="FILE", default="", help="The DrawbridgeConfiguration; followed while it changes.")
+@click.option("--gate/--no-gate", default=True, help="Answer reviews.")
+@click.option("--controllers/--no-controllers", default=True, help="Keep templates, certificate and caBundle.")
+@click.option(
+    "--listen", type=_Address(), default="127.0.0.1:8443", show_default=True, help="Where to answer reviews (TLS)."
+)
+@click.option(
+    "--metrics-listen", type=_Address(), default="127.0.0.1:9090", show_default=True, help="Where to show metrics."
+)
+@click.option(
+    "--namespace", metavar="NAME", help="Our own namespace. Default: the one we run in, else drawbridge-system."
+)
+@click.option(
+    "--service", metavar="NAME", default="drawbridge", show_default=True, help="The Service the API server calls."
+)
+@click.option(
+    "--name", "names", metavar="HOST", multiple=True, help="A further name or address the certificate is for."
+)
+@click.option("--tls-cert", metavar="FILE", help="Serve this certificate, kept by somebody else, instead of our own.")
+@click.option("--tls-key", metavar="FILE", help="The key of --tls-cert.")
+@click.option("--notice", type=float, default=5.0, show_default=True, help="Seconds to serve on after SIGTERM.")
+@click.option(
+    "--sweep-after", type=float, default=3600.0, show_default=True, help="Seconds an unused template is kept."
+)
+@click.option("--kubeconfig", metavar="FILE", default="", help="Default: the cluster we run in, else kubectl's.")
+@click.option("--context", metavar="NAME", default="", help="A context of the kubeconfig.")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+def command(
+    *,
+    config: str,
+    gate: bool,
+    controllers: bool,
+    listen: Address,
+    metrics_listen: Address,
+    namespace: str | None,
+    service: str,
+    names: tuple[str, ...],
+    tls_cert: str | None,
+    tls_key: str | None,
+    notice: float,
+    sweep_after: float,
+    kubeconfig: str,
+    context: str,
+    log_level: str,
+) -> Exit:
+    """Run the admission webhook and its controllers."""
+    from webhook import log
+    from webhook.service import Settings
+
+    if bool(tls_cert) != bool(tls_key):
+        raise Broken("--tls-cert and --tls-key belong together", "give both, or neither")
+    log.configure(log_level)
+    space = namespace or _namespace()
+    settings = Settings(
+        identity=f"{os.environ.get('POD_NAME') or socket.gethostname()}_{os.getpid()}",
+        namespace=space,
+        names=(f"{service}.{space}.svc", f"{service}.{space}.svc.cluster.local", f"{service}.{space}", *names),
+        gate=gate,
+        controllers=controllers,
+        listen=listen,
+        metrics=metrics_listen,
+        files=(tls_cert, tls_key) if tls_cert and tls_key else None,
+        notice=notice,
+        sweep_after=sweep_after,
+    )
+    return _run(config, settings, kubeconfig, context)
+
+
+def _run(config: str, settings: Settings, kubeconfig: str, context: str) -> Exit:
+    from cluster.errors import ClusterError
+    from webhook.source import ConfigurationError, Source
+
+    try:
+        source = Source(config)
+    except ConfigurationError as error:
+        raise Broken(str(error), "correct the file; `drawbridge translate --config FILE` checks it too") from error
+    try:
+        asyncio.run(_serve(source, settings, kubeconfig, context))
+    except* ClusterError as group:
+        raise Failed(str(group.exceptions[0])) from None
+    return Exit.FINE
+
+
+async def _serve(source: Source, settings: Settings, kubeconfig: str, context: str) -> None:
+    from cluster.kubernetes import Kubernetes
+    from webhook.service import Service
+
+    cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
+    try:
+        await Service(cluster, source, settings).run(stopping(), _announce)
+    finally:
+        await cluster.close()
+
+
+def stopping() -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set; the second signal has its usual effect."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def received() -> None:
+        stop.set()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, received)
+    return stop
+
+
+def _announce(listen: Address, metrics: Address | None) -> None:
+    logging.getLogger("drawbridge.service").info("ready", extra={"reviews": str(listen), "metrics": str(metrics)})
+
+
+def _namespace() -> str:
+    if named := os.environ.get("POD_NAMESPACE"):
+        return named
+    try:
+        return Path(IN_CLUSTER_NAMESPACE).read_text().strip()
+    except OSError:
+        return "drawbridge-system"
