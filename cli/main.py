@@ -16,6 +16,7 @@ COMMANDS = {
     "check": ("cli.check", "Find what the API server, the fleet or a driver would refuse."),
     "allocate": ("cli.allocate", "Say which devices claims get on a node, or why not."),
     "simulate": ("cli.simulate", "Schedule the pending pods of a snapshot, or replay a workload."),
+    "matrix": ("cli.matrix", "Say which devices of a pool can be in use together."),
     "demo": ("cli.demo", "Push real-world legacy pods through the gate, on the embedded store."),
     "standalone": ("cli.standalone", "Run webhook, controllers and allocator on loopback, without a cluster."),
     "webhook": ("cli.webhook", "Run the admission webhook and its templates controller (in a cluster)."),

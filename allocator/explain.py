@@ -1,0 +1,126 @@
+"""Refusals in words: what was lost where, for one node and for many, nearest first.
+
+Takes answers as they are and never asks the allocator anything; what would have worked is `allocator.nearest`'s business.
+Text is made here and not in the command, because the webhook's messages, the dashboard and the simulator need it too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator.answer import Answer, Reason, Stage, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+_ORDER = {stage: number for number, stage in enumerate(Stage)}
+_WORDS = {
+    Stage.NODE: "belong to other nodes",
+    Stage.POOL: "are in a pool that cannot be used",
+    Stage.CLASS: "are not of the class",
+    Stage.SELECTOR: "are not what the request selects",
+    Stage.TAINT: "are tainted, and the request does not tolerate it",
+    Stage.IN_USE: "are in use",
+    Stage.GROUPS: "share hardware with something of another compatibility group",
+    Stage.COMPATIBILITY: "are kept apart from what is in use by a compatibleOnlyWith rule",
+    Stage.COUNTERS: "are on hardware that other devices have used up",
+    Stage.CAPACITY: "have too little capacity, or too little left",
+    Stage.CONSTRAINT: "do not meet the claim's constraints",
+    Stage.SEARCH: "are free, but no combination of them serves every request at once",
+}
+
+
+class Alike(msgspec.Struct, frozen=True):
+    """Nodes that refuse for the same reasons. `answer` is the first one's, its examples with it."""
+
+    nodes: tuple[str, ...]
+    answer: Answer
+
+
+def alike(answers: Mapping[str, Answer]) -> list[Alike]:
+    """Gather nodes that answer the same: feasible ones first, then refusals, those that were nearest to a fit first."""
+    groups: dict[object, list[str]] = {}
+    for node, answer in answers.items():
+        groups.setdefault(_sameness(answer), []).append(node)
+    found = [Alike(tuple(nodes), answers[nodes[0]]) for nodes in groups.values()]
+    return sorted(found, key=lambda one: (distance(one.answer), -len(one.nodes)))
+
+
+def distance(answer: Answer) -> tuple[int, int, int, int]:
+    """Order answers by how near they came: verdict, requests that failed, how early the last device went, how few went there."""
+    rank = (Verdict.FEASIBLE, Verdict.UNDECIDED, Verdict.INFEASIBLE, Verdict.ERROR).index(answer.verdict)
+    last = _last_losses(answer.reasons)
+    latest = min((_ORDER[reason.stage] for reason in last), default=0)
+    return rank, len(last), -latest, -sum(reason.lost for reason in last)
+
+
+def lines(answer: Answer) -> Iterator[str]:
+    """Write a refusal for people: request by request, where its devices went."""
+    if answer.error:
+        yield f"error: {answer.error}"
+    for (claim, request), reasons in _by_request(answer.reasons).items():
+        yield f"claim {claim}" + (f", request {request}" if request else "") + ":"
+        for reason in reasons:
+            yield f"  {loss(reason)}"
+            if reason.examples:
+                yield f"      such as {', '.join(reason.examples)}"
+
+
+def loss(reason: Reason) -> str:
+    """Say one stage's loss in a sentence."""
+    count = (
+        "none"
+        if not reason.of
+        else f"all {reason.of}"
+        if reason.lost == reason.of > 1
+        else f"{reason.lost} of {reason.of}"
+    )
+    text = f": {reason.text}" if reason.text and reason.text not in _WORDS.values() else ""
+    if not reason.of and not reason.lost:
+        return f"{reason.stage}{text}"
+    return f"{count} {_WORDS[reason.stage]}{text}"
+
+
+def summary(answers: Mapping[str, Answer]) -> str:
+    """Say in one line what keeps a whole fleet from serving claims, as kube-scheduler does for pods."""
+    fits = sum(answer.feasible for answer in answers.values())
+    if fits:
+        return f"{fits} of {len(answers)} nodes can serve this"
+    return f"0 of {len(answers)} nodes can serve this: {tally(answers)}"
+
+
+def tally(answers: Mapping[str, Answer]) -> str:
+    """Count nodes by what keeps them from serving claims, the commonest first."""
+    counts: dict[str, int] = {}
+    for answer in answers.values():
+        counts[_brief(answer)] = counts.get(_brief(answer), 0) + 1
+    told = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{number} {text}" for text, number in told)
+
+
+def _brief(answer: Answer) -> str:
+    if answer.verdict is Verdict.ERROR:
+        return f"error: {answer.error}"
+    if answer.verdict is Verdict.UNDECIDED:
+        return "undecided within the budget"
+    last = _last_losses(answer.reasons)
+    return f"lost their last devices at stage {last[-1].stage}" if last else "have no suitable devices"
+
+
+def _sameness(answer: Answer) -> object:
+    reasons = tuple((r.stage, r.claim, r.request, r.lost, r.of) for r in answer.reasons)
+    return answer.verdict, answer.error, reasons if not answer.feasible else None
+
+
+def _by_request(reasons: Iterable[Reason]) -> dict[tuple[str, str], list[Reason]]:
+    grouped: dict[tuple[str, str], list[Reason]] = {}
+    for reason in reasons:
+        grouped.setdefault((reason.claim, reason.request), []).append(reason)
+    return grouped
+
+
+def _last_losses(reasons: Sequence[Reason]) -> list[Reason]:
+    """Pick, for each request, the stage at which its last devices were lost."""
+    return [max(group, key=lambda reason: _ORDER[reason.stage]) for group in _by_request(reasons).values()]

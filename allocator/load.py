@@ -1,0 +1,147 @@
+"""How full hardware is: units of hardware, what is left of each, and which of its partitions could still be had.
+
+A unit is what an admin calls one GPU: everything that draws on one counter set, or one device that draws on none. The
+allocator itself knows nothing of units as a whole; strategies, reports and charts do, because "a whole device is free" is
+what packing is about. Amounts here are fractions for comparing plans, never for deciding whether something fits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dra.device import Device
+from dra.usage import PoolId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dra.pool import Page, Pool
+    from dra.usage import PoolUse
+
+Scale = dict[tuple[str, str], int]  # (driver, name of a counter or capacity) → the largest unit's value
+
+
+class Part(msgspec.Struct, frozen=True, eq=False):
+    """A device as a part of a unit: how much of the unit it is, and what it draws from the unit's counters."""
+
+    device: Device
+    size: float
+    needs: dict[str, int] = {}
+
+
+class Unit(msgspec.Struct, frozen=True, eq=False):
+    """One piece of hardware. `weight` compares it with the largest of its kind: 1 is the largest."""
+
+    pool: PoolId
+    name: str
+    parts: tuple[Part, ...]
+    declared: dict[str, int] = {}
+    weight: float = 1.0
+
+
+class Room(msgspec.Struct, frozen=True):
+    """What is left of a unit, from 0 to 1: of its amounts, and of the partitions it offers (large ones count more)."""
+
+    free: float
+    options: float
+    busy: bool
+
+
+def scale_of(pages: Iterable[Page]) -> Scale:
+    """Find the largest value of every counter and capacity, by which units of different size are compared."""
+    scale: Scale = {}
+    for page in pages:
+        driver = page.pool[0]
+        for counter_set in page.slice.spec.shared_counters:
+            for name, counter in counter_set.counters.items():
+                scale[driver, name] = max(counter.value.nano, scale.get((driver, name), 0))
+        for device in page.devices:
+            for name, capacity in device.capacity.items():
+                scale[driver, name] = max(capacity.value.nano, scale.get((driver, name), 0))
+    return scale
+
+
+def units(pool: Pool, scale: Scale | None = None) -> tuple[Unit, ...]:
+    """Put the devices of a pool together into units, in the order in which they are first met."""
+    scale = scale if scale is not None else scale_of(pool.pages())
+    parts: dict[tuple[bool, str], list[Part]] = {}
+    for page in pool.pages():
+        for device in page.devices:
+            if not device.consumes_counters:
+                parts[False, device.name] = [Part(device, 1.0)]
+            for consumption in device.consumes_counters:
+                declared = pool.counters[consumption.counter_set]
+                needs = {name: counter.value.nano for name, counter in consumption.counters.items()}
+                parts.setdefault((True, consumption.counter_set), []).append(
+                    Part(device, _mean(needs, declared), needs)
+                )
+    return tuple(
+        _unit(pool, name, tuple(found), pool.counters[name] if counted else {}, scale)
+        for (counted, name), found in parts.items()
+    )
+
+
+def room(unit: Unit, use: PoolUse) -> Room:
+    """Say what is left of a unit."""
+    busy = any(use.holds(part.device.name) for part in unit.parts)
+    if not busy:
+        return Room(1.0, 1.0, busy=False)
+    left = _left(unit, use)
+    shares = [part.size * _share_left(part.device, use) for part in unit.parts if use.holds(part.device.name)]
+    counted = _mean(left, unit.declared) if unit.declared else 0.0
+    options = sum(part.size**2 for part in unit.parts if not use.holds(part.device.name) and _fits(part, left))
+    every = sum(part.size**2 for part in unit.parts) or 1.0
+    return Room(min(1.0, counted + sum(shares)), (options + sum(share**2 for share in shares)) / every, busy=True)
+
+
+def fragmentation(rooms: Iterable[tuple[Unit, Room]]) -> float:
+    """Say how much of what is free lies on hardware that is already in use, where no whole device is to be had."""
+    free = broken = 0.0
+    for unit, one in rooms:
+        free += unit.weight * one.free
+        broken += unit.weight * one.free if one.busy else 0.0
+    return broken / free if free else 0.0
+
+
+def utilisation(rooms: Iterable[tuple[Unit, Room]]) -> float:
+    """Say how much of all hardware is in use."""
+    every = used = 0.0
+    for unit, one in rooms:
+        every += unit.weight
+        used += unit.weight * (1.0 - one.free)
+    return used / every if every else 0.0
+
+
+def _unit(pool: Pool, name: str, parts: tuple[Part, ...], declared: dict[str, int], scale: Scale) -> Unit:
+    sizes = declared or {key: capacity.value.nano for key, capacity in parts[0].device.capacity.items()}
+    top = {key: scale.get((pool.id[0], key), 0) for key in sizes}
+    return Unit(pool.id, name, parts, declared, _mean(sizes, top) if any(top.values()) else 1.0)
+
+
+def _left(unit: Unit, use: PoolUse) -> dict[str, int]:
+    left = dict(unit.declared)
+    for part in unit.parts:
+        if use.holds(part.device.name):
+            for name, amount in part.needs.items():
+                left[name] -= amount
+    return left
+
+
+def _fits(part: Part, left: Mapping[str, int]) -> bool:
+    return all(left[name] >= amount for name, amount in part.needs.items())
+
+
+def _share_left(device: Device, use: PoolUse) -> float:
+    """Say how much of a device that is in use can still be had as a share."""
+    if device.name in use.dedicated or not device.allow_multiple_allocations:
+        return 0.0
+    used = use.used.get(device.name, {})
+    total = {name: capacity.value.nano for name, capacity in device.capacity.items()}
+    return _mean({name: value - used.get(name, 0) for name, value in total.items()}, total) if total else 1.0
+
+
+def _mean(amounts: Mapping[str, int], of: Mapping[str, int]) -> float:
+    shares = [max(0, amounts.get(name, 0)) / whole for name, whole in of.items() if whole > 0]
+    return sum(shares) / len(shares) if shares else 0.0

@@ -1,0 +1,191 @@
+"""The compatibility matrix: for every two devices of a pool, whether one can be taken while the other is in use, and why not.
+
+The rules are those the search applies, in its order: groups, compatibleOnlyWith, counters. Each cell is about two devices and
+nobody else. Devices that draw alike and stand alike to all others (the MIG slices of one size, say) share a row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator.answer import Stage
+from dra.compat import admits, own_state
+from dra.kind import body
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dra.compat import Rule, Rules
+    from dra.device import Device, DeviceCounterConsumption
+    from dra.pool import Pool
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """Why a device cannot be taken beside another; no stage means that it can. `rule` names what is in the way."""
+
+    stage: Stage | None = None
+    rule: str = ""
+    text: str = ""
+
+    @property
+    def together(self) -> bool:
+        return self.stage is None
+
+
+class Row(msgspec.Struct, frozen=True):
+    """Devices that stand alike to all others, and their cells: one per row of the matrix, this one included."""
+
+    devices: tuple[str, ...]
+    cells: tuple[Cell, ...]
+
+
+class Matrix(msgspec.Struct, frozen=True):
+    """All pairs of one pool. `notes` are what its rules leave one-sided."""
+
+    driver: str
+    pool: str
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+
+
+def matrix(pool: Pool, rules: Rules, *, only: Sequence[str] = ()) -> Matrix:
+    """Judge all pairs of a pool's devices, or of those that draw on the counter sets `only`."""
+    devices = [
+        device
+        for page in pool.pages()
+        for device in page.devices
+        if not only or any(consumption.counter_set in only for consumption in device.consumes_counters)
+    ]
+    judge = _Judge(pool, rules, devices)
+    groups = judge.alike()
+    # One pair of devices speaks for all pairs of their groups; within a group, two different ones if there are two.
+    rows = tuple(
+        Row(
+            tuple(devices[at].name for at in mine),
+            tuple(judge.cell(mine[0], other[-1 if other is mine else 0]) for other in groups),
+        )
+        for mine in groups
+    )
+    return Matrix(*pool.id, rows, tuple(judge.one_sided(groups)))
+
+
+class _Judge:
+    def __init__(self, pool: Pool, rules: Rules, devices: Sequence[Device]) -> None:
+        self.pool, self.devices = pool, devices
+        self.driver = pool.id[0]
+        mine = [rule for rule in rules.by_driver.get(self.driver, ()) if rule.restricts]
+        self.carried = [[rule for rule in mine if rule.carried_by(self.driver, device)] for device in devices]
+        self.wild = [rules.wild(self.driver, device) for device in devices]
+        size = range(len(devices))
+        self.cells = [[self._cell(used, candidate) for candidate in size] for used in size]
+
+    def cell(self, used: int, candidate: int) -> Cell:
+        """Look up what was judged of a candidate while another device is in use."""
+        return self.cells[used][candidate]
+
+    def alike(self) -> list[list[int]]:
+        """Gather devices that draw alike and stand alike to all others, in the order in which they are tried."""
+        groups: list[list[int]] = []
+        for at in range(len(self.devices)):
+            home = next((group for group in groups if self._interchangeable(group[0], at)), None)
+            if home is None:
+                groups.append([at])
+            else:
+                home.append(at)
+        return groups
+
+    def one_sided(self, groups: Sequence[Sequence[int]]) -> Iterator[str]:
+        """Name rules that forbid a device whose own rules would have it: the driver should say so on both."""
+        seen: set[tuple[str, str]] = set()
+        for first in groups:
+            for second in groups:
+                a, b = first[0], second[0]
+                objecting = self._objection(a, b)
+                if objecting is None or not self.carried[b] or self._objection(b, a) is not None:
+                    continue
+                if (objecting.name, self.carried[b][0].name) not in seen:
+                    seen.add((objecting.name, self.carried[b][0].name))
+                    theirs = ", ".join(rule.name for rule in self.carried[b])
+                    yield (
+                        f"one-sided: DeviceCompatibility/{objecting.name} keeps {self.devices[b].name} away from "
+                        f"{self.devices[a].name}, while the rules of {self.devices[b].name} ({theirs}) would permit it"
+                    )
+
+    def _cell(self, used: int, candidate: int) -> Cell:
+        one, other = self.devices[used], self.devices[candidate]
+        if used == candidate:
+            if one.allow_multiple_allocations:
+                return Cell()
+            return Cell(Stage.IN_USE, "dedicated", f"{one.name} is in use and cannot be shared")
+        for mine in other.consumes_counters:
+            for theirs in one.consumes_counters:
+                if mine.counter_set == theirs.counter_set and (refusal := self._groups(used, theirs, candidate, mine)):
+                    return refusal
+        for bearer, beside in ((used, candidate), (candidate, used)):
+            rule = self._objection(bearer, beside)
+            if rule is not None:
+                where = f"DeviceCompatibility/{rule.name}"
+                names = f"{self.devices[bearer].name} forbids {self.devices[beside].name}"
+                return Cell(Stage.COMPATIBILITY, where, f"{where}: {names}")
+        return self._counters(one, other)
+
+    def _groups(
+        self, used: int, theirs: DeviceCounterConsumption, candidate: int, mine: DeviceCounterConsumption
+    ) -> Cell | None:
+        state = own_state(theirs.compatibility_groups, wild=self.wild[used])
+        if admits(state, own_state(mine.compatibility_groups, wild=self.wild[candidate])):
+            return None
+        told = (
+            f"{self.devices[used].name} {_groups(theirs)}, {self.devices[candidate].name} {_groups(mine)}: "
+            f"nothing in common on counter set {mine.counter_set}"
+        )
+        return Cell(Stage.GROUPS, f"groups on {mine.counter_set}", told)
+
+    def _objection(self, bearer: int, beside: int) -> Rule | None:
+        """Find the rule of one device that forbids another."""
+        if bearer == beside:
+            return None
+        one, other = self.devices[bearer], self.devices[beside]
+        shared = {c.counter_set for c in one.consumes_counters} & {c.counter_set for c in other.consumes_counters}
+        rules = (rule for rule in self.carried[bearer] if shared or not rule.narrow)
+        return next((rule for rule in rules if not rule.allows(other)), None)
+
+    def _counters(self, one: Device, other: Device) -> Cell:
+        for mine in other.consumes_counters:
+            declared = self.pool.counters[mine.counter_set]
+            held = {
+                name: counter.value.nano
+                for theirs in one.consumes_counters
+                if theirs.counter_set == mine.counter_set
+                for name, counter in theirs.counters.items()
+            }
+            for name, counter in mine.counters.items():
+                if held.get(name, 0) + counter.value.nano > declared[name]:
+                    left = (declared[name] - held.get(name, 0)) / 10**9
+                    told = f"{other.name} needs {counter.value} {name} of {mine.counter_set}, beside {one.name} {left:g} are left"
+                    return Cell(Stage.COUNTERS, f"{name} of {mine.counter_set}", told)
+        return Cell()
+
+    def _interchangeable(self, one: int, other: int) -> bool:
+        kinds = self.cells
+        return (
+            body(self.devices[one]).consumption == body(self.devices[other]).consumption
+            and _same(kinds[one][one], kinds[other][other])
+            and _same(kinds[one][other], kinds[other][one])
+            and all(
+                _same(kinds[one][at], kinds[other][at]) and _same(kinds[at][one], kinds[at][other])
+                for at in range(len(self.devices))
+                if at not in (one, other)
+            )
+        )
+
+
+def _same(one: Cell, other: Cell) -> bool:
+    return (one.stage, one.rule) == (other.stage, other.rule)
+
+
+def _groups(consumption: DeviceCounterConsumption) -> str:
+    names = consumption.compatibility_groups
+    return f"is in {', '.join(names)}" if names else "names no group"

@@ -1,0 +1,122 @@
+"""What besides devices decides whether a pod may run on a node: the basic fit of kube-scheduler, as far as files tell.
+
+Unschedulable nodes, taints, nodeSelector and required node affinity, and what is left of `status.allocatable`. Left out on
+purpose: inter-pod affinity, topology spread, volumes, ports.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dra.errors import NodeSelectorError
+from dra.node import Node, NodeSelector, matches
+from dra.wire import WireError, convert
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from dra.node import Taint
+    from dra.pod import Container, Pod, Toleration
+    from dra.quantity import Quantity
+
+Amounts = dict[str, int]  # resource → nano-units
+
+_UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+
+
+def refusal(pod: Pod, node: Node, used: Mapping[str, int], ignored: Collection[str] = ()) -> str:
+    """Say why a pod cannot run on a node, in a few words; empty if it can.
+
+    `used` is what the node's pods ask for, `ignored` are resources that devices will answer for.
+    """
+    wanted = pod.spec.node_name
+    if wanted and wanted != node.metadata.name:
+        return f"is bound to node {wanted}"
+    if node.spec.unschedulable and not _tolerates(pod, _UNSCHEDULABLE, "", "NoSchedule"):
+        return "node is unschedulable"
+    for taint in node.spec.taints:
+        if taint.effect in ("NoSchedule", "NoExecute") and not _tolerates(pod, taint.key, taint.value, taint.effect):
+            return f"untolerated taint {_taint(taint)}"
+    for key, value in pod.spec.node_selector.items():
+        if node.metadata.labels.get(key) != value:
+            return f"nodeSelector {key}={value} does not match"
+    return _affinity(pod, node) or _resources(pod, node, used, ignored)
+
+
+def requests(pod: Pod) -> Amounts:
+    """Add up what a pod asks for: its containers with its sidecars, or an init container that asks for more."""
+    total: Amounts = {"pods": 10**9}
+    start: Amounts = {}
+    for container in pod.spec.init_containers:
+        if container.restart_policy == "Always":
+            _add(total, container)
+            here = total
+        else:
+            here = dict(total)
+            _add(here, container)
+        start = {name: max(start.get(name, 0), here.get(name, 0)) for name in start.keys() | here.keys()}
+    for container in pod.spec.containers:
+        _add(total, container)
+    return {name: max(total.get(name, 0), start.get(name, 0)) for name in total.keys() | start.keys()}
+
+
+def asked(container: Container) -> dict[str, Quantity]:
+    """Say what a container asks for: its requests, and where it has none, its limits."""
+    return {**container.resources.limits, **container.resources.requests}
+
+
+def _add(total: Amounts, container: Container) -> None:
+    for name, amount in asked(container).items():
+        total[name] = total.get(name, 0) + amount.nano
+
+
+def _affinity(pod: Pod, node: Node) -> str:
+    required = pod.spec.affinity
+    for step in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
+        required = required.get(step) if isinstance(required, dict) else None
+    if required is None:
+        return ""
+    try:
+        return "" if matches(convert(required, NodeSelector), node) else "node affinity does not match"
+    except (WireError, NodeSelectorError) as error:
+        return f"node affinity cannot be read: {error}"
+
+
+def _resources(pod: Pod, node: Node, used: Mapping[str, int], ignored: Collection[str]) -> str:
+    allocatable = node.status.allocatable
+    if not allocatable:
+        return ""
+    for name, amount in requests(pod).items():
+        have = allocatable[name].nano if name in allocatable else None
+        if name in ignored or (have is None and name in ("pods", "ephemeral-storage")):
+            continue
+        if amount and amount > (have or 0) - used.get(name, 0):
+            return f"insufficient {name}"
+    return ""
+
+
+def _tolerates(pod: Pod, key: str, value: str, effect: str) -> bool:
+    return any(_matches(toleration, key, value, effect) for toleration in pod.spec.tolerations)
+
+
+def _matches(toleration: Toleration, key: str, value: str, effect: str) -> bool:
+    if toleration.effect and toleration.effect != effect:
+        return False
+    if toleration.key and toleration.key != key:
+        return False
+    return toleration.operator == "Exists" or toleration.value == value
+
+
+def _taint(taint: Taint) -> str:
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+def total(pods: Iterable[Pod]) -> dict[str, Amounts]:
+    """Add up, per node, what pods that are bound to it and not done ask for."""
+    used: dict[str, Amounts] = {}
+    for pod in pods:
+        if pod.spec.node_name and pod.status.phase not in ("Succeeded", "Failed"):
+            here = used.setdefault(pod.spec.node_name, {})
+            for name, amount in requests(pod).items():
+                here[name] = here.get(name, 0) + amount
+    return used

@@ -1,0 +1,239 @@
+"""`drawbridge allocate`: which devices claims get on a node, or why not, and what would fit. Never touches a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli import inputs
+from cli.inputs import Broken, Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from allocator.answer import Answer
+    from allocator.nearest import Hint
+    from allocator.search import Options
+    from dra.claim import DeviceRequestAllocationResult, ResourceClaim
+    from dra.stock import Stock
+
+EMPTY = {"node": "", "verdict": "error", "feasible": False, "allocations": [], "reasons": [], "error": None, "steps": 0}
+_EXITS = {"feasible": Exit.FINE, "infeasible": Exit.REFUSED, "undecided": Exit.UNDECIDED, "error": Exit.BROKEN}
+
+
+@inputs.command("allocate", empty=EMPTY)
+@inputs.files()
+@click.option("--node", metavar="NAME", help="The node to look at.")
+@click.option("--all-nodes", is_flag=True, help="Look at every node that was read.")
+@click.option("--claim", "claims", multiple=True, metavar="NS/NAME", help="Only this claim. May be repeated.")
+@click.option("--strategy", default="first-fit", show_default=True, metavar="NAME", help="How to choose among devices that fit; `--strategy help` lists them.")  # fmt: skip
+@click.option("--budget-ms", type=click.IntRange(min=1), metavar="N", help="Give up as undecided after this long, on each node.")  # fmt: skip
+@click.option("--hints/--no-hints", default=True, help="Look for what would fit instead, when nothing does.")
+@inputs.output("text", "json", default="text")
+def command(
+    *,
+    files: tuple[str, ...],
+    node: str | None,
+    all_nodes: bool,
+    claims: tuple[str, ...],
+    strategy: str,
+    budget_ms: int | None,
+    hints: bool,
+    output: str,
+) -> Exit:
+    """Say which devices claims get on a node, or why not.
+
+    Reads Node, DeviceClass, ResourceSlice, DeviceTaintRule, DeviceCompatibility and ResourceClaim objects. Claims that
+    have an allocation are in use; the others are to be allocated, together, in input order.
+    """
+    from allocator.strategy import STRATEGIES
+    from cli.stocked import named, typed
+    from dra.claim import ResourceClaim
+
+    if strategy not in STRATEGIES:
+        raise Broken(f"no strategy named {strategy}", f"there are: {', '.join(STRATEGIES)}")
+    if bool(node) == all_nodes:
+        raise Broken("say which node to look at", "give either --node NAME or --all-nodes")
+    began = perf_counter()
+    given = typed(inputs.read(files))
+    wanted = named(given.unallocated(), claims, given.of(ResourceClaim))
+    loaded = perf_counter()
+    stock = given.stock()
+    if node and node not in stock.nodes:
+        raise Broken(f"no Node {node} in what was read", f"there are: {_some(list(stock.nodes)) or 'none'}")
+    question = _Question(
+        stock=stock,
+        claims=tuple(wanted),
+        strategy=strategy,
+        budget_ms=budget_ms,
+        wants_hints=hints,
+        began=loaded,
+        load_ms=(loaded - began) * 1000,
+    )
+    return _one(question, node, output) if node else _every(question, output)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Question:
+    """What is asked of every node."""
+
+    stock: Stock
+    claims: tuple[ResourceClaim, ...]
+    strategy: str
+    budget_ms: int | None
+    wants_hints: bool
+    began: float
+    load_ms: float
+
+    def ask(self, node: str) -> Answer:
+        """Put the claims to the allocator."""
+        from allocator.choose import serve
+
+        return serve(self.stock, node, self.claims, strategy=self.strategy, options=self._options()).answer
+
+    def hints(self, node: str) -> list[Hint]:
+        """Look for what would fit instead; a look that takes too long ends with what it found."""
+        from allocator.choose import serve
+        from allocator.nearest import nearest
+
+        options = self._options()
+
+        def fits(stock: Stock, claims: tuple[ResourceClaim, ...]) -> bool:
+            return serve(stock, node, claims, options=options).answer.feasible
+
+        return nearest(self.stock, node, self.claims, fits=fits) if self.wants_hints else []
+
+    def document(self, node: str, answer: Answer, hints: Sequence[Hint], elapsed: float) -> dict[str, Any]:
+        """Make the JSON answer for one node."""
+        from dra.wire import builtins
+
+        return {
+            "node": node,
+            "verdict": answer.verdict,
+            "feasible": answer.feasible,
+            "allocations": builtins(answer.allocations),
+            "reasons": builtins(answer.reasons),
+            "nearest": builtins(tuple(hints)),
+            "error": answer.error,
+            "steps": answer.steps,
+            "strategy": self.strategy,
+            "loadMs": round(self.load_ms, 3),
+            "elapsedMs": round(elapsed * 1000, 3),
+        }
+
+    def _options(self) -> Options:
+        from allocator.search import Options
+
+        if self.budget_ms is None:
+            return Options()
+        until = perf_counter() + self.budget_ms / 1000
+        return Options(cancelled=lambda: perf_counter() > until)
+
+
+def _one(question: _Question, node: str, output: str) -> Exit:
+    answer = question.ask(node)
+    elapsed = perf_counter() - question.began
+    hints = question.hints(node) if answer.verdict == "infeasible" else []
+    if output == "json":
+        inputs.write_json(question.document(node, answer, hints, elapsed))
+    else:
+        for line in _text(node, question, answer, hints, elapsed):
+            click.echo(line)
+    return _EXITS[answer.verdict]
+
+
+def _every(question: _Question, output: str) -> Exit:
+    answers: dict[str, Answer] = {}
+    took: dict[str, float] = {}
+    for node in question.stock.nodes:
+        began = perf_counter()
+        answers[node] = question.ask(node)
+        took[node] = perf_counter() - began
+    if output == "json":
+        documents = {node: question.document(node, answer, (), took[node]) for node, answer in answers.items()}
+        inputs.write_json({"nodes": documents})
+    else:
+        for line in _fleet_text(question, answers):
+            click.echo(line)
+    return min((_EXITS[answer.verdict] for answer in answers.values()), key=_rank, default=Exit.REFUSED)
+
+
+def _rank(code: Exit) -> int:
+    """Any node that fits makes it fine; then what somebody should look at: no decision, broken, plain no."""
+    return (Exit.FINE, Exit.UNDECIDED, Exit.BROKEN, Exit.REFUSED).index(code)
+
+
+def _text(
+    node: str, question: _Question, answer: Answer, hints: Sequence[Hint], elapsed: float | None = None
+) -> Iterator[str]:
+    from allocator import explain
+
+    timing = "" if elapsed is None else f"  ({question.strategy}, {answer.steps} steps, {elapsed * 1000:.1f} ms)"
+    yield f"{node}: {answer.verdict}{timing}"
+    if answer.feasible:
+        yield from _granted(answer)
+        return
+    yield ""
+    yield from explain.lines(answer)
+    if hints:
+        yield ""
+        yield "what would fit:"
+        yield from (f"  - {_about(hint)}{hint.text}" for hint in hints)
+    if answer.verdict == "undecided":
+        yield "no answer within the budget; give more with --budget-ms"
+
+
+def _fleet_text(question: _Question, answers: Mapping[str, Answer]) -> Iterator[str]:
+    from allocator import explain
+
+    yield explain.summary(answers)
+    for group in explain.alike(answers):
+        yield ""
+        first, *others = group.nodes
+        more = f" (and {len(others)} like it: {_some(others)})" if others and not group.answer.feasible else ""
+        if group.answer.feasible:
+            for node in group.nodes:
+                yield f"{node}: feasible"
+                yield from _granted(answers[node])
+            continue
+        hints = question.hints(first) if group.answer.verdict == "infeasible" else []
+        head, *rest = _text(first, question, group.answer, hints)
+        yield head + more
+        yield from rest
+
+
+def _granted(answer: Answer) -> Iterator[str]:
+    rows = [("CLAIM", "REQUEST", "DEVICE", "")]
+    for granted in answer.allocations:
+        results = granted.allocation.devices.results
+        rows += [(granted.claim, r.request, f"{r.driver}/{r.pool}/{r.device}", _notes(r)) for r in results]
+        if not results:
+            rows.append((granted.claim, "-", "nothing asked for", ""))
+    if len(rows) == 1:
+        yield "  nothing to allocate: no claim without an allocation was read"
+        return
+    widths = [max(len(row[at]) for row in rows) for at in range(3)]
+    for row in rows:
+        yield (
+            "  " + "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]).rstrip()
+        )
+
+
+def _notes(result: DeviceRequestAllocationResult) -> str:
+    amounts = ", ".join(f"{name} {amount}" for name, amount in result.consumed_capacity.items())
+    return (
+        "admin access"
+        if result.admin_access
+        else (amounts and f"a share: {amounts}") or ("a share" if result.share_id else "")
+    )
+
+
+def _about(hint: Hint) -> str:
+    return f"{hint.claim}, request {hint.request}: " if hint.request else f"{hint.claim}: " if hint.claim else ""
+
+
+def _some(names: Sequence[str], most: int = 8) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

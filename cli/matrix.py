@@ -1,0 +1,106 @@
+"""`drawbridge matrix`: which devices of a pool can be in use together, and what keeps the others apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cli import inputs
+from cli.inputs import Broken, Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from allocator.matrix import Matrix, Row
+    from dra.pool import Pool
+
+_MOST_ROWS = 60
+
+
+@inputs.command("matrix", empty={"pools": []})
+@inputs.files()
+@click.option("--node", metavar="NAME", help="Only pools that this node can reach.")
+@click.option("--pool", "pools", multiple=True, metavar="DRIVER/POOL|POOL", help="Only this pool. May be repeated.")
+@click.option("--counter-set", "sets", multiple=True, metavar="NAME", help="Only devices that draw on this counter set. May be repeated.")  # fmt: skip
+@inputs.output("text", "json", default="text")
+def command(
+    files: tuple[str, ...], node: str | None, pools: tuple[str, ...], sets: tuple[str, ...], output: str
+) -> Exit:
+    """Say for every two devices of a pool whether they can be in use together, and name the rule in the way.
+
+    Reads ResourceSlice, Node and DeviceCompatibility objects. What is in use now does not matter; the matrix is about
+    devices two by two.
+    """
+    from allocator.matrix import matrix
+    from cli.stocked import typed
+    from dra.compat import Rules
+    from dra.wire import builtins
+
+    stock = typed(inputs.read(files)).stock()
+    if node and node not in stock.nodes:
+        raise Broken(f"no Node {node} in what was read", f"there are: {', '.join(stock.nodes) or 'none'}")
+    reachable: dict[tuple[str, str], Pool] = {}
+    for name in [node] if node else stock.nodes:
+        for pool in stock.pools(name):
+            reachable.setdefault(pool.id, pool)
+    wanted = [pool for id_, pool in sorted(reachable.items()) if not pools or "/".join(id_) in pools or id_[1] in pools]
+    if not wanted:
+        have = ", ".join("/".join(id_) for id_ in sorted(reachable)) or "none that a Node which was read can reach"
+        raise Broken("no pool to look at", f"there are: {have}")
+    rules = Rules(stock.compatibilities.values())
+    found = [(pool, matrix(pool, rules, only=sets)) for pool in wanted]
+    if output == "json":
+        inputs.write_json(
+            {"pools": [{**builtins(one), "status": pool.status, "reason": pool.reason} for pool, one in found]}
+        )
+    else:
+        for pool, one in found:
+            for line in _text(pool, one):
+                click.echo(line)
+    return Exit.FINE
+
+
+def _text(pool: Pool, one: Matrix) -> Iterator[str]:
+    yield f"pool {one.pool} of driver {one.driver}"
+    if pool.reason:
+        yield f"  cannot be used ({pool.status}): {pool.reason}"
+        return
+    if not one.rows:
+        yield "  no devices"
+        return
+    if len(one.rows) > _MOST_ROWS:
+        yield f"  {len(one.rows)} kinds of devices are too many for a table; choose with --counter-set, or take -o json"
+        return
+    yield "  in use (row), wanted as well (column):  yes = both can be in use, otherwise what is in the way"
+    yield ""
+    yield from _table(one.rows)
+    yield ""
+    yield from _reasons(one.rows)
+    yield from (f"  {note}" for note in one.notes)
+
+
+def _table(rows: Sequence[Row]) -> Iterator[str]:
+    names = [_name(row.devices) for row in rows]
+    wide = max(map(len, names))
+    cells = [[str(cell.stage) if cell.stage else "yes" for cell in row.cells] for row in rows]
+    widths = [max(len(str(at + 1)), *(len(line[at]) for line in cells)) for at in range(len(rows))]
+    number = len(str(len(rows)))
+    head = "  ".join(str(at + 1).ljust(width) for at, width in enumerate(widths))
+    yield f"  {'':{number}}  {'':{wide}}  {head}".rstrip()
+    for at, (name, line) in enumerate(zip(names, cells, strict=True)):
+        body = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        yield f"  {at + 1:>{number}}  {name:{wide}}  {body}".rstrip()
+
+
+def _reasons(rows: Sequence[Row]) -> Iterator[str]:
+    """Say why, once for each pair that is refused."""
+    for at, row in enumerate(rows):
+        for column, cell in enumerate(row.cells):
+            if cell.together or column < at:
+                continue
+            yield f"  {at + 1} and {column + 1}: {cell.stage}: {cell.text}"
+
+
+def _name(devices: Sequence[str]) -> str:
+    return devices[0] if len(devices) == 1 else f"{devices[0]} .. {devices[-1]} ({len(devices)})"

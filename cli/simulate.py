@@ -1,0 +1,240 @@
+"""`drawbridge simulate`: schedule the pending pods of a snapshot, or replay a workload under several strategies.
+
+Never touches a cluster. A workload is a document of kind Workload among the files (docs/simulate.md), or is generated.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli import inputs
+from cli.inputs import Broken, Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from allocator.choose import Chosen
+    from allocator.placing import Ask
+    from allocator.replay import Replay
+    from allocator.simulate import Place, Simulation, Snapshot
+    from allocator.workload import Workload
+    from dra.claim import ResourceClaim
+    from dra.stock import Stock
+
+EMPTY: dict[str, Any] = {"pods": [], "totals": {}}
+
+
+@inputs.command("simulate", empty=EMPTY)
+@inputs.files(required=False)
+@click.option("--strategy", "strategies", multiple=True, metavar="NAME", help="How to choose nodes and devices [default: first-fit]. For a workload it may be repeated, or be `all`.")  # fmt: skip
+@click.option("--budget-ms", type=click.IntRange(min=1), metavar="N", help="Give up as undecided after this long, on each node.")  # fmt: skip
+@click.option("--generate", type=click.Choice(("mig", "shares", "pairs")), help="Replay a generated workload instead of files.")  # fmt: skip
+@click.option("--seed", type=int, default=1, show_default=True, help="With --generate: the same seed gives the same workload.")  # fmt: skip
+@click.option("--nodes", type=click.IntRange(min=1), default=4, show_default=True, help="With --generate.")
+@click.option("--pods", type=click.IntRange(min=1), default=400, show_default=True, help="With --generate.")
+@click.option("--load", type=click.FloatRange(min=0.01), default=1.0, show_default=True, help="With --generate: what is asked for on average, as a multiple of the fleet.")  # fmt: skip
+@click.option("--patience", type=click.FloatRange(min=0), metavar="T", help="In a workload, pods that wait longer than this give up.")  # fmt: skip
+@inputs.output("text", "json", "svg", default="text")
+def command(
+    *,
+    files: tuple[str, ...],
+    strategies: tuple[str, ...],
+    budget_ms: int | None,
+    generate: str | None,
+    seed: int,
+    nodes: int,
+    pods: int,
+    load: float,
+    patience: float | None,
+    output: str,
+) -> Exit:
+    """Schedule the pending pods of a snapshot, or replay a workload.
+
+    A snapshot is any set of Node, Pod, ResourceClaim, ResourceClaimTemplate, ResourceSlice, DeviceClass, DeviceTaintRule and
+    DeviceCompatibility objects. Pods are taken by priority, creation and name, and what one takes, the next cannot have.
+    """
+    from allocator.workload import KINDS
+
+    if bool(generate) == bool(files):
+        raise Broken(
+            "nothing to simulate" if not files else "-f and --generate exclude each other",
+            "give -f FILE or --generate KIND",
+        )
+    chosen = _strategies(strategies)
+    workload, snapshot = (
+        (KINDS[generate](random.Random(seed).random, nodes=nodes, pods=pods, load=load), None)  # noqa: S311  a simulation, not a secret
+        if generate
+        else _read(files)
+    )
+    if workload is not None:
+        return _replay(workload, chosen, budget_ms, patience, output)
+    assert snapshot is not None
+    if output == "svg":
+        raise Broken("only a workload can be drawn", "add a document of kind Workload, or take -o text or json")
+    if len(chosen) > 1:
+        raise Broken("a snapshot is scheduled under one strategy", "give --strategy once")
+    return _schedule(snapshot, chosen[0], budget_ms, output)
+
+
+def _strategies(named: Sequence[str]) -> list[str]:
+    from allocator.strategy import DEFAULT, STRATEGIES
+
+    if "all" in named:
+        return list(STRATEGIES)
+    for name in named:
+        if name not in STRATEGIES:
+            raise Broken(f"no strategy named {name}", f"there are: {', '.join(STRATEGIES)}")
+    return list(dict.fromkeys(named)) or [DEFAULT]
+
+
+def _read(files: Sequence[str]) -> tuple[Workload | None, Snapshot | None]:
+    from allocator.simulate import Snapshot
+    from cli.arrivals import arrivals
+    from cli.stocked import typed
+    from dra.claim import ResourceClaim, ResourceClaimTemplate
+    from dra.pod import Pod
+
+    documents = inputs.read(files)
+    given = typed(documents)
+    stock = given.stock()
+    templates = tuple(given.of(ResourceClaimTemplate))
+    found = arrivals(documents, templates)
+    if found is not None:
+        from allocator.workload import Workload
+
+        return Workload("workload", stock, found), None
+    return None, Snapshot(stock, tuple(given.of(Pod)), tuple(given.of(ResourceClaim)), templates)
+
+
+def _ask(strategy: str, budget_ms: int | None, stock: Stock) -> Ask:
+    """Put claims to the allocator under a strategy, each node with a budget of its own."""
+    from allocator.choose import serve
+    from allocator.load import scale_of
+    from allocator.search import Options
+
+    scale = scale_of(stock.pages.values())
+
+    def ask(now: Stock, node: str, claims: Sequence[ResourceClaim]) -> Chosen:
+        until = perf_counter() + budget_ms / 1000 if budget_ms else None
+        cancelled = None if until is None else lambda: perf_counter() > until
+        return serve(now, node, claims, strategy=strategy, options=Options(cancelled=cancelled), scale=scale)
+
+    return ask
+
+
+def _progress(label: str) -> Callable[[int, int], None] | None:
+    """Show how far it got on a terminal; nothing goes to a pipe or a log."""
+    if not sys.stderr.isatty():
+        return None
+    began = shown = perf_counter()
+
+    def show(done: int, of: int) -> None:
+        nonlocal shown
+        now = perf_counter()
+        if (now - shown > 0.2 or done == of) and now - began > 0.5:
+            shown = now
+            click.echo(f"\r{label}: {done} of {of} pods ", err=True, nl=done == of)
+
+    return show
+
+
+def _schedule(snapshot: Snapshot, strategy: str, budget_ms: int | None, output: str) -> Exit:
+    from allocator.simulate import simulate
+    from dra.wire import builtins
+
+    ask = _ask(strategy, budget_ms, snapshot.stock)
+    found = simulate(snapshot, ask=ask, progress=_progress(strategy))
+    if output == "json":
+        inputs.write_json({"strategy": strategy, **builtins(found)})
+    else:
+        for line in _schedule_text(found, strategy):
+            click.echo(line)
+    if found.totals.undecided:
+        return Exit.UNDECIDED
+    return Exit.REFUSED if found.totals.unschedulable else Exit.FINE
+
+
+def _schedule_text(found: Simulation, strategy: str) -> Iterator[str]:
+    if not found.pods:
+        yield "no pod waits for a node"
+        return
+    wide = max(len(place.pod) for place in found.pods)
+    for place in found.pods:
+        if place.node is not None:
+            devices = ", ".join(place.devices) or "no devices"
+            yield f"{place.pod:{wide}}  {place.node}  {devices}"
+        else:
+            yield f"{place.pod:{wide}}  -  {place.summary}"
+            yield from (f"{'':{wide}}     {line}" for line in _why(place))
+    totals = found.totals
+    yield ""
+    yield (
+        f"{totals.placed} of {totals.pods} pods placed ({strategy}), {totals.devices} devices given; "
+        f"hardware in use {totals.utilisation:.0%}, of what is free {totals.fragmentation:.0%} is broken up"
+    )
+
+
+def _why(place: Place) -> Iterator[str]:
+    from allocator import explain
+
+    for reason in place.reasons[:6]:
+        if reason.claim:
+            such = f" (such as {', '.join(reason.examples)})" if reason.examples else ""
+            yield f"{reason.claim}, request {reason.request}: {explain.loss(reason)}{such}"
+
+
+def _replay(
+    workload: Workload, strategies: Sequence[str], budget_ms: int | None, patience: float | None, output: str
+) -> Exit:
+    from allocator.replay import replay
+
+    found = [
+        replay(
+            workload.stock,
+            workload.arrivals,
+            strategy=strategy,
+            ask=_ask(strategy, budget_ms, workload.stock),
+            patience=patience,
+            progress=_progress(strategy),
+        )
+        for strategy in strategies
+    ]
+    if output == "json":
+        inputs.write_json({"workload": workload.name, "strategies": {one.strategy: _plain(one) for one in found}})
+    elif output == "svg":
+        from allocator.report import drawing
+
+        click.echo(drawing(workload.name, found), nl=False)
+    else:
+        for line in _replay_text(workload.name, found):
+            click.echo(line)
+    return Exit.REFUSED if any(one.never for one in found) else Exit.FINE
+
+
+def _plain(one: Replay) -> dict[str, Any]:
+    from dra.wire import builtins
+
+    plain: dict[str, Any] = builtins(one)
+    return plain
+
+
+def _replay_text(name: str, found: Sequence[Replay]) -> Iterator[str]:
+    yield f"workload {name}: {found[0].pods} pods"
+    yield ""
+    yield f"{'strategy':<22} {'placed':>7} {'at once':>8} {'peak':>6} {'in use':>7} {'broken up':>10} {'wait':>8} {'longest':>8}"
+    for one in found:
+        yield (
+            f"{one.strategy:<22} {one.placed:>7} {one.at_once:>8} {one.peak:>6} {one.utilisation:>7.1%} "
+            f"{one.fragmentation:>10.1%} {one.pending_mean:>8.1f} {one.pending_worst:>8.1f}"
+        )
+    yield ""
+    yield "placed: found a place; at once: without waiting; peak: most at the same time; in use: hardware, averaged over time;"
+    yield "broken up: how much of what is free lies on hardware that is partly in use; wait, longest: in the workload's time"
+    for one in found:
+        if one.never:
+            yield f"{one.strategy}: {len(one.never)} pods never found a place, such as {', '.join(one.never[:3])}"

@@ -1,0 +1,116 @@
+"""What `-f` named, as the allocator wants it: stock, claims still to be allocated, pods, templates.
+
+Objects of kinds that say nothing about devices are passed over, as they are by the scheduler. Objects of a kind we need
+that cannot be read as that kind are reported all together, with file, line and pointer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dra import defaults
+from dra.claim import ResourceClaim, ResourceClaimTemplate
+from dra.compatibility import DeviceCompatibility
+from dra.deviceclass import DeviceClass
+from dra.node import Node
+from dra.pod import Pod
+from dra.resourceslice import ResourceSlice
+from dra.stock import Stock
+from dra.taint import DeviceTaintRule
+from dra.wire import WireError, convert
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cluster.manifests import Document
+
+T = TypeVar("T")
+
+_TYPES: dict[tuple[str, str], type[Any]] = {
+    ("", "Node"): Node,
+    ("", "Pod"): Pod,
+    ("resource.k8s.io", "DeviceClass"): DeviceClass,
+    ("resource.k8s.io", "ResourceSlice"): ResourceSlice,
+    ("resource.k8s.io", "ResourceClaim"): ResourceClaim,
+    ("resource.k8s.io", "ResourceClaimTemplate"): ResourceClaimTemplate,
+    ("resource.k8s.io", "DeviceTaintRule"): DeviceTaintRule,
+    ("drawbridge.dev", "DeviceCompatibility"): DeviceCompatibility,
+}
+
+
+@dataclass(frozen=True)
+class Given:
+    """Typed objects in input order. A list, not a store: objects that share a name stay two objects."""
+
+    objects: list[Any] = field(default_factory=list)
+
+    def of(self, type_: type[T]) -> list[T]:
+        """Give the objects of one kind."""
+        return [obj for obj in self.objects if isinstance(obj, type_)]
+
+    def stock(self) -> Stock:
+        """Build the stock; claims with an allocation are in use."""
+        return Stock.of(
+            slices=self.of(ResourceSlice),
+            classes=self.of(DeviceClass),
+            nodes=self.of(Node),
+            rules=self.of(DeviceTaintRule),
+            compatibilities=self.of(DeviceCompatibility),
+            claims=[claim for claim in self.of(ResourceClaim) if claim.status.allocation is not None],
+        )
+
+    def unallocated(self) -> list[ResourceClaim]:
+        """Give the claims that still want devices."""
+        return [claim for claim in self.of(ResourceClaim) if claim.status.allocation is None]
+
+
+def typed(documents: Iterable[Document]) -> Given:
+    """Read documents as wire types; raise ManifestError with everything that cannot be."""
+    from cli import inputs
+    from cluster.manifests import ManifestError
+
+    objects: list[Any] = []
+    wrong: list[tuple[Document, str, str]] = []
+    for document in documents:
+        group = str(document.object.get("apiVersion") or "").rpartition("/")[0]
+        type_ = _TYPES.get((group, str(document.object.get("kind") or "")))
+        if type_ is None:
+            continue
+        try:
+            objects.append(_defaulted(convert(document.object, type_)))
+        except WireError as error:
+            wrong.append((document, error.pointer, error.message))
+    if wrong:
+        raise ManifestError(inputs.problems(wrong))
+    return Given(objects)
+
+
+def key(obj: ResourceClaim | Pod) -> str:
+    """Name a namespaced object as namespace/name."""
+    return f"{obj.metadata.namespace or 'default'}/{obj.metadata.name}"
+
+
+def named(
+    claims: Sequence[ResourceClaim], wanted: Sequence[str], every: Iterable[ResourceClaim]
+) -> list[ResourceClaim]:
+    """Pick the claims that `--claim` names, in input order; a name without a namespace means `default`."""
+    from cli.inputs import Broken
+
+    names = [name if "/" in name else f"default/{name}" for name in wanted]
+    there = {key(claim) for claim in claims}
+    for name in names:
+        if name in there:
+            continue
+        if any(key(claim) == name for claim in every):
+            raise Broken(f"ResourceClaim {name} is allocated already", "take its status out, or name another claim")
+        have = ", ".join(sorted(there)) or "none is unallocated"
+        raise Broken(f"no ResourceClaim {name} in what was read", f"there are: {have}")
+    return [claim for claim in claims if key(claim) in names] if names else list(claims)
+
+
+def _defaulted(obj: Any) -> Any:
+    """Fill in what an API server would have, had the object been through one."""
+    if isinstance(obj, ResourceClaim):
+        return defaults.claim(obj)
+    return defaults.template(obj) if isinstance(obj, ResourceClaimTemplate) else obj
