@@ -57,7 +57,7 @@ CODES: Final[dict[str, Code]] = {
     "D204": Code("a claim that no container uses", _INFO, "name it under resources.claims of the containers that need the devices"),
     "D205": Code("a container names a request that the claim does not have", _WARNING, "use the name of a request of the claim"),
     "D206": Code("a claim or template that is not among the manifests", _WARNING, "add it to the input or to the inventory, or correct the name"),
-    "D207": Code("one claim for many pods", _WARNING, "use a ResourceClaimTemplate, so that every pod gets devices of its own"),
+    "D207": Code("one claim for many pods", _INFO, "use a ResourceClaimTemplate, so that every pod gets devices of its own"),
     "D208": Code("a pod that is bound to a node by name never gets devices", _WARNING, "remove spec.nodeName and select the node with spec.nodeSelector or affinity"),
     # Claims and classes against each other and against the fleet.
     "D301": Code("a class that does not exist", _WARNING, "create the class, or correct deviceClassName"),

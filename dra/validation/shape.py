@@ -38,6 +38,34 @@ _TIME: Final = re.compile(
 _PARTIAL: Final = frozenset(
     {Pod, PodSpec, PodStatus, Container, EnvVar, ResourceRequirements, SecurityContext, Node, NodeSpec, NodeStatus}
 )
+# Where fields went that people still write: from older versions of the API, from classic DRA, or out of habit.
+_BELOW_EXACTLY: Final = "in resource.k8s.io/v1 it stands below `exactly:` of the request"
+_CLASSIC: Final = "it belongs to classic DRA, which is gone: write devices.requests with a deviceClassName"
+_MOVED: Final[dict[str, dict[str, str]]] = {
+    "DeviceRequest": dict.fromkeys(
+        ("deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity", "derivedAttributes"),
+        _BELOW_EXACTLY,
+    ),
+    "Device": {"basic": "in resource.k8s.io/v1 attributes and capacity stand in the device itself"},
+    "ResourceClaimSpec": {
+        **dict.fromkeys(("resourceClassName", "parametersRef", "allocationMode", "controller"), _CLASSIC),
+        "requests": "put it below `devices:`",
+        "constraints": "put it below `devices:`",
+        "config": "put it below `devices:`",
+    },
+    "DeviceClassSpec": {"suitableNodes": "it is gone since 1.32: which nodes have devices is said by the slices"},
+    "DeviceTaintSelector": dict.fromkeys(("deviceClassName", "selectors"), "it is gone since 1.35: say driver, pool or device"),
+    "PodResourceClaim": {"source": "since 1.31 resourceClaimName and resourceClaimTemplateName stand beside the name"},
+    "DeviceSelector": {"expression": "put it below `cel:`"},
+    "ResourceClaimTemplateSpec": {"devices": "a template has `spec.spec.devices`: put it below another `spec:`"},
+}  # fmt: skip
+# What a plain value in the place of an object most likely means.
+_PLAIN: Final = {
+    "DeviceCapacity": "write {{value: {0}}}",
+    "Counter": "write {{value: {0}}}",
+    "DeviceAttribute": "say the kind of value: {{string: ...}}, {{int: ...}}, {{bool: ...}} or {{version: ...}}",
+    "CELDeviceSelector": "write {{expression: ...}}",
+}
 _MORE_METADATA: Final = ("selfLink", "deletionGracePeriodSeconds", "managedFields")
 _INT64: Final = range(-(2**63), 2**63)
 
@@ -155,7 +183,8 @@ class _Map(Shape):
 
 
 class _Struct(Shape):
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.fields: Mapping[str, Shape] = {}
         self.required: frozenset[str] = frozenset()
         self.partial = False
@@ -163,7 +192,8 @@ class _Struct(Shape):
 
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
         if not isinstance(value, dict):
-            found.append(Problem("D001", path, f"expected an object, got {_named(value)}"))
+            hint = _PLAIN.get(self.name, "").format(value)
+            found.append(Problem("D001", path, f"expected an object, got {_named(value)}", hint))
             return
         fields = self.fields
         for name, member in value.items():
@@ -181,7 +211,7 @@ class _Struct(Shape):
 
     def _unknown(self, name: str, path: str, value: Mapping[str, Any]) -> Problem:
         near = nearest(name, [field for field in self.fields if field not in value])
-        hint = f"did you mean {near}?" if near else ""
+        hint = _MOVED.get(self.name, {}).get(name) or (f"did you mean {near}?" if near else "")
         return Problem("D002", f"{path}/{_escaped(name)}", f"unknown field {name!r}", hint)
 
     def complete(self, value: Any) -> Any:
@@ -259,7 +289,7 @@ def _from(info: inspect.Type, name: str, made: dict[type, _Struct]) -> Shape:
 def _struct(info: inspect.StructType, made: dict[type, _Struct]) -> Shape:
     if info.cls in made:
         return made[info.cls]
-    shape = made[info.cls] = _Struct()
+    shape = made[info.cls] = _Struct(info.cls.__name__)
     shape.fields = {field.encode_name: _from(field.type, field.encode_name, made) for field in info.fields}
     shape.required = frozenset(field.encode_name for field in info.fields if field.required)
     shape.partial = info.cls in _PARTIAL

@@ -1,0 +1,150 @@
+"""`drawbridge check`: what the API server, the fleet or a driver would refuse, before anything is applied."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cli import inputs
+from cli.inputs import Broken, Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cli.reports import Placed
+    from cluster.manifests import Document
+    from dra.finding import Finding
+    from dra.validation.gates import Gates
+
+_LEVELS = ("error", "warning", "info")
+
+
+@inputs.command("check", empty={"findings": []})
+@inputs.files(required=False)
+@inputs.inventory()
+@inputs.output("text", "json", "sarif", "github", "junit", default="text")
+@click.option(
+    "--fail-on",
+    type=click.Choice((*_LEVELS, "never")),
+    default="error",
+    show_default=True,
+    help="The mildest finding that makes the exit 1.",
+)
+@click.option(
+    "--feature-gates",
+    metavar="GATE=BOOL,...",
+    default="",
+    help="Feature gates of the API server that differ from 1.37's defaults. AllAlpha and AllBeta stand for many.",
+)
+@click.option("--explain", metavar="CODE", help="Say what a code means and what helps; `all` lists every code.")
+def command(
+    *,
+    files: tuple[str, ...],
+    inventory: tuple[str, ...],
+    output: str,
+    fail_on: str,
+    feature_gates: str,
+    explain: str | None,
+) -> Exit:
+    """Find what the API server, the fleet or a driver would refuse.
+
+    Objects are judged by the rules of Kubernetes 1.37 and against each other; --inventory adds classes, slices and nodes
+    that are known but not judged. Exit 1 if anything is found at or above --fail-on, 2 if the input cannot be read.
+    """
+    if explain is not None:
+        return _explain(explain, output)
+    if not files:
+        raise Broken("nothing to check", "name manifests with -f FILE, -f DIR or -f -")
+    from dra.validation.review import review
+
+    gates = _gates(feature_gates)
+    documents = inputs.read(files, inventory)
+    known = inputs.read(inventory, files) if inventory else []
+    found = [(one.number, one.finding) for one in review(_objects(documents), _objects(known), gates)]
+    placed = _placed(documents, found)
+    _print(placed, documents, output)
+    return _verdict(placed, fail_on)
+
+
+def _objects(documents: Sequence[Document]) -> list[dict[str, object]]:
+    return [document.object for document in documents]
+
+
+def _gates(text: str) -> Gates:
+    from dra.validation import gates
+
+    enabled = set(gates.DEFAULT)
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = part.partition("=")
+        named = {"AllAlpha": gates.ALPHA, "AllBeta": gates.BETA}.get(name, frozenset({name}))
+        if value not in ("true", "false") or not named <= gates.ALL:
+            raise Broken(
+                f"--feature-gates: {part!r} is no GATE=true or GATE=false", f"known: {', '.join(sorted(gates.ALL))}"
+            )
+        enabled = enabled | named if value == "true" else enabled - named
+    return frozenset(enabled)
+
+
+def _placed(documents: Sequence[Document], found: Sequence[tuple[int, Finding]]) -> list[Placed]:
+    """Give findings their places, in the order of the input; keys given twice are findings of the reader."""
+    from cli.reports import Placed
+    from dra.validation import Problem, findings
+    from dra.validation.review import name
+
+    by_document: dict[int, list[Placed]] = {}
+    for index, document in enumerate(documents):
+        for key, line in document.duplicates:
+            problem = Problem("D005", "", f"the key {key!r} is given twice, the later one counts")
+            (one,) = findings([problem], name(document.object))
+            by_document.setdefault(index, []).append(Placed(one, document.file, line, 1))
+    for index, one in found:
+        document = documents[index]
+        place = Placed(one, document.file, *document.position_of(one.path))
+        by_document.setdefault(index, []).append(place)
+    return [place for index in sorted(by_document) for place in sorted(by_document[index], key=_position)]
+
+
+def _position(place: Placed) -> tuple[int, int]:
+    return place.line, place.column
+
+
+def _print(placed: Sequence[Placed], documents: Sequence[Document], output: str) -> None:
+    from cli import reports
+    from dra.validation.review import name
+
+    match output:
+        case "json":
+            inputs.write_json(reports.as_json(placed))
+        case "sarif":
+            from importlib.metadata import version
+
+            inputs.write_json(reports.sarif(placed, version("drawbridge")))
+        case "github":
+            if placed:
+                click.echo(reports.github(placed))
+        case "junit":
+            click.echo(reports.junit(placed, [(name(document.object), document.file) for document in documents]))
+        case _:
+            click.echo(reports.text(placed, len(documents)))
+
+
+def _verdict(placed: Sequence[Placed], fail_on: str) -> Exit:
+    if fail_on == "never":
+        return Exit.FINE
+    bad = _LEVELS[: _LEVELS.index(fail_on) + 1]
+    return Exit.REFUSED if any(one.finding.severity.value in bad for one in placed) else Exit.FINE
+
+
+def _explain(wanted: str, output: str) -> Exit:
+    from dra.validation import CODES
+
+    known = CODES if wanted == "all" else {wanted.upper(): CODES[wanted.upper()]} if wanted.upper() in CODES else {}
+    if not known:
+        raise Broken(f"no finding has the code {wanted!r}", "`drawbridge check --explain all` lists them")
+    if output == "json":
+        inputs.write_json({"codes": [{"code": name, **code._asdict()} for name, code in known.items()]})
+    else:
+        for name, code in known.items():
+            click.echo(f"{name} {code.severity.value}: {code.title}\n      {code.hint}")
+    return Exit.FINE

@@ -1,0 +1,173 @@
+"""Findings as texts: for people, scripts, code hosts and test reports. Pure: findings and places in, text out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote
+from xml.sax.saxutils import escape, quoteattr
+
+import msgspec
+
+from dra.finding import Finding, Severity
+from dra.validation.codes import CODES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
+_SARIF_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
+_GITHUB_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
+
+
+class Placed(NamedTuple):
+    """A finding, and where in the input it is."""
+
+    finding: Finding
+    file: str
+    line: int
+    column: int
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+def text(placed: Sequence[Placed], objects: int) -> str:
+    """Write for people: by object, in the order of the input, with a summary at the end."""
+    lines: list[str] = []
+    last: tuple[str, str] | None = None
+    for one in placed:
+        finding = one.finding
+        if (one.file, finding.object) != last:
+            lines.append(("" if last is None else "\n") + f"{finding.object} ({one.file})")
+            last = (one.file, finding.object)
+        where = f" at {finding.path}" if finding.path else ""
+        lines.append(f"  {one.place}: {finding.severity.value} {finding.code}{where}: {finding.message}")
+        if finding.hint:
+            lines.append(f"      {finding.hint}")
+    counts = Counter(one.finding.severity for one in placed)
+    summary = ", ".join(_counted(counts[severity], severity.value) for severity in Severity)
+    lines.append(("\n" if lines else "") + f"{_counted(objects, 'object')} checked: {summary}")
+    return "\n".join(lines)
+
+
+def _counted(number: int, word: str) -> str:
+    plural = word if number == 1 or word == Severity.INFO.value else f"{word}s"
+    return f"{number} {plural}"
+
+
+def sarif(placed: Sequence[Placed], version: str) -> dict[str, Any]:
+    """Write the Static Analysis Results Interchange Format, 2.1.0."""
+    used = sorted({one.finding.code for one in placed})
+    rules = [
+        {
+            "id": code,
+            "shortDescription": {"text": CODES[code].title},
+            "help": {"text": CODES[code].hint},
+            "defaultConfiguration": {"level": _SARIF_LEVELS[CODES[code].severity]},
+        }
+        for code in used
+    ]
+    driver = {"name": "drawbridge", "version": version, "rules": rules}
+    results = [_sarif_result(one, used) for one in placed]
+    return {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+
+
+def _sarif_result(one: Placed, used: Sequence[str]) -> dict[str, Any]:
+    finding = one.finding
+    message = f"{finding.message}. {finding.hint}" if finding.hint else finding.message
+    location = {
+        "physicalLocation": {
+            "artifactLocation": {"uri": _uri(one.file)},
+            "region": {"startLine": max(one.line, 1), "startColumn": max(one.column, 1)},
+        },
+        "logicalLocations": [{"fullyQualifiedName": f"{finding.object}{finding.path}"}],
+    }
+    return {
+        "ruleId": finding.code,
+        "ruleIndex": used.index(finding.code),
+        "level": _SARIF_LEVELS[finding.severity],
+        "message": {"text": message},
+        "locations": [location],
+    }
+
+
+def _uri(file: str) -> str:
+    return "stdin" if file == "-" else quote(file)
+
+
+def github(placed: Sequence[Placed]) -> str:
+    """Write workflow commands that annotate the lines of a pull request."""
+    return "\n".join(
+        f"::{_GITHUB_LEVELS[one.finding.severity]} "
+        f"file={_property(one.file)},line={one.line},col={one.column},title={_property(one.finding.code)}"
+        f"::{_data(f'{one.finding.object}{one.finding.path}: {one.finding.message}. {one.finding.hint}')}"
+        for one in placed
+    )
+
+
+def _data(value: str) -> str:
+    return value.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(value: str) -> str:
+    return _data(value).replace(":", "%3A").replace(",", "%2C")
+
+
+def junit(placed: Sequence[Placed], checked: Sequence[tuple[str, str]]) -> str:
+    """Write a test report: one case an object (name and file), failed if it has errors."""
+    by_object: dict[tuple[str, str], list[Placed]] = {key: [] for key in checked}
+    for one in placed:
+        by_object.setdefault((one.finding.object, one.file), []).append(one)
+    failed = sum(any(one.finding.severity is Severity.ERROR for one in found) for found in by_object.values())
+    lines = [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        f'<testsuites tests="{len(by_object)}" failures="{failed}">',
+        f'  <testsuite name="drawbridge check" tests="{len(by_object)}" failures="{failed}">',
+    ]
+    for (name, file), found in by_object.items():
+        lines.append(f"    <testcase name={_attribute(name)} classname={_attribute(file)}>")
+        lines.extend(_junit_lines(found))
+        lines.append("    </testcase>")
+    lines += ["  </testsuite>", "</testsuites>"]
+    return "\n".join(lines)
+
+
+def _junit_lines(found: Sequence[Placed]) -> list[str]:
+    told = [
+        f"{one.place}: {one.finding.code} {one.finding.path}: {one.finding.message}. {one.finding.hint}"
+        for one in found
+    ]
+    errors = [line for one, line in zip(found, told, strict=True) if one.finding.severity is Severity.ERROR]
+    others = [line for one, line in zip(found, told, strict=True) if one.finding.severity is not Severity.ERROR]
+    lines, failures, output = [], "\n".join(errors), "\n".join(others)
+    if errors:
+        count = _attribute(_counted(len(errors), "error"))
+        lines.append(f"      <failure message={count}>{_xml(failures)}</failure>")
+    if others:
+        lines.append(f"      <system-out>{_xml(output)}</system-out>")
+    return lines
+
+
+def _xml(value: str) -> str:
+    return escape(_printable(value))
+
+
+def _printable(value: str) -> str:
+    """Replace what XML 1.0 cannot hold at all."""
+    return "".join(c if c >= " " or c in "\t\n\r" else "\ufffd" for c in value)
+
+
+def _attribute(value: str) -> str:
+    return quoteattr(_printable(value), {"\n": "&#10;"})
+
+
+def as_json(placed: Sequence[Placed]) -> dict[str, Any]:
+    """Write the contract of docs: a finding a line, with its place besides."""
+    return {
+        "findings": [
+            {**msgspec.structs.asdict(one.finding), "file": one.file, "line": one.line, "column": one.column}
+            for one in placed
+        ]
+    }

@@ -1,0 +1,76 @@
+"""A review: many objects judged together, each by itself and all of them against each other and the inventory.
+
+Values in, values out: what the rim read goes in as plain JSON, findings come out with the number of their object.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dra.validation import findings
+from dra.validation import gates as feature_gates
+from dra.validation.codes import CODES
+from dra.validation.objects import NAMESPACED, is_ours, problems
+from dra.validation.pods import pod_problems, workload
+from dra.validation.problem import Problem, Problems
+from dra.validation.world import World, typed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dra.finding import Finding
+    from dra.validation.gates import Gates
+
+
+class Reviewed(NamedTuple):
+    """A finding, and which of the reviewed objects it is about."""
+
+    number: int
+    finding: Finding
+
+
+def review(
+    objects: Sequence[dict[str, Any]],
+    inventory: Sequence[dict[str, Any]] = (),
+    gates: Gates = feature_gates.DEFAULT,
+) -> list[Reviewed]:
+    """Judge all objects; the inventory is known but not judged."""
+    values = [typed(value) for value in objects]
+    world = World([*values, *(typed(value) for value in inventory)])
+    complete = bool(inventory) or bool(world.claims) or bool(world.templates)
+    found: list[Reviewed] = []
+    for index, value in enumerate(objects):
+        judged = _one(value, world, gates, complete=complete)
+        found.extend(Reviewed(index, finding) for finding in findings(judged, name(value)))
+    return found
+
+
+def _one(value: dict[str, Any], world: World, gates: Gates, *, complete: bool) -> list[Problem]:
+    if is_ours(value):
+        return problems(value, gates)
+    if workload(value) is not None:
+        return pod_problems(value, world, complete=complete)
+    return list(_nameless(value))
+
+
+def _nameless(value: dict[str, Any]) -> Problems:
+    missing = [key for key in ("apiVersion", "kind") if not isinstance(value.get(key), str) or not value[key]]
+    if missing:
+        yield Problem("D008", "", f"the object has no {' and no '.join(missing)}")
+
+
+def name(value: dict[str, Any]) -> str:
+    """Name an object as reports do: Kind/namespace/name, cluster objects without a namespace."""
+    metadata = value.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    kind = value.get("kind") or "Unknown"
+    label = metadata.get("name") or (f"{metadata['generateName']}*" if metadata.get("generateName") else "")
+    cluster = is_ours(value) and kind not in NAMESPACED and kind != "DeviceQuota"
+    if cluster or kind in _CLUSTER_KINDS:
+        return f"{kind}/{label}"
+    return f"{kind}/{metadata.get('namespace') or 'default'}/{label}"
+
+
+_CLUSTER_KINDS = frozenset({"Node", "Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"})
+
+__all__ = ["CODES", "Reviewed", "name", "review"]

@@ -1,0 +1,68 @@
+"""What is known around the objects that are judged: the judged ones themselves and the inventory, as typed values.
+
+Only objects that can be read are in it; what is wrong with the others is said where they are judged.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dra import versions
+from dra.claim import ResourceClaim, ResourceClaimTemplate
+from dra.compatibility import DeviceCompatibility
+from dra.deviceclass import DeviceClass
+from dra.resourceslice import ResourceSlice
+from dra.validation import shape
+from dra.validation.objects import TYPES, is_ours
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dra.claim import DeviceClaim
+
+
+class World:
+    """Objects of our kinds, by what others name them with. The first of several with one name counts."""
+
+    def __init__(self, objects: Iterable[Any]) -> None:
+        self.classes: dict[str, DeviceClass] = {}
+        self.claims: dict[tuple[str, str], ResourceClaim] = {}
+        self.templates: dict[tuple[str, str], ResourceClaimTemplate] = {}
+        self.slices: list[ResourceSlice] = []
+        self.compatibilities: list[DeviceCompatibility] = []
+        for value in objects:
+            self._add(value)
+
+    def _add(self, value: Any) -> None:
+        match value:
+            case DeviceClass():
+                self.classes.setdefault(value.metadata.name, value)
+            case ResourceClaim():
+                self.claims.setdefault((value.metadata.namespace or "default", value.metadata.name), value)
+            case ResourceClaimTemplate():
+                self.templates.setdefault((value.metadata.namespace or "default", value.metadata.name), value)
+            case ResourceSlice():
+                self.slices.append(value)
+            case DeviceCompatibility():
+                self.compatibilities.append(value)
+
+    def template_spec(self, namespace: str, name: str) -> DeviceClaim | None:
+        """Find what a template asks for."""
+        template = self.templates.get((namespace, name))
+        return template.spec.spec.devices if template is not None else None
+
+    def claim_spec(self, namespace: str, name: str) -> DeviceClaim | None:
+        """Find what a claim asks for."""
+        claim = self.claims.get((namespace, name))
+        return claim.spec.devices if claim is not None else None
+
+
+def typed(value: dict[str, Any]) -> Any:
+    """Read an object of one of our kinds as its wire type, whatever its version; None if it cannot be read."""
+    type_ = TYPES.get(str(value.get("kind")))
+    if type_ is None or not is_ours(value):
+        return None
+    current = versions.upgrade(value).value
+    if any(problem.code == "D001" for problem in shape.check(current, type_)):
+        return None
+    return shape.read(current, type_)
