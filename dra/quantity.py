@@ -63,6 +63,11 @@ class Quantity:
             return _make(cls, (nano, -9, not _MIN <= nano <= MAX), format, "")
         return cls.from_int(value, format)
 
+    @classmethod
+    def of(cls, quantity: Quantity) -> Quantity:
+        """The very same amount as a value of this class, which may be a subclass."""
+        return _make(cls, quantity._parts, quantity.format, quantity._text)
+
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"a Quantity does not change: {name}")
 

@@ -1,0 +1,17 @@
+"""CEL selectors of Dynamic Resource Allocation: compile once, evaluate on any number of devices.
+
+    selector = cel.compile('device.attributes["gpu.example.com"].model == "x"')
+    selector.matches(cel.view_of("gpu.example.com", device))
+
+Types, functions, costs and errors are those of Kubernetes 1.37.1 (k8s.io/dynamic-resource-allocation/cel).
+"""
+
+from __future__ import annotations
+
+from dra.cel.cost import MAX_COST
+from dra.cel.device import DeviceView, view_of
+from dra.cel.environment import NEW, STORED, Env
+from dra.cel.reads import Reads
+from dra.cel.selector import Selector, compile
+
+__all__ = ["MAX_COST", "NEW", "STORED", "DeviceView", "Env", "Reads", "Selector", "compile", "view_of"]

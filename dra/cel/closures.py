@@ -1,0 +1,628 @@
+"""From a checked tree to nested Python closures: the fast way to evaluate (cel-go interpreter).
+
+A closure takes the frame and returns a value, or raises SelectorRunError. The frame is the view's five slots (driver,
+allowMultipleAllocations, attributes, capacity, the whole device) followed by one slot for each variable that a
+comprehension or `cel.bind` declares. What the static cost already bounds is not counted here; `dra.cel.metered` counts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dra.cel import types as t
+from dra.cel.lib_named import Format
+from dra.cel.lib_net import Address, Network
+from dra.cel.lib_regex import PatternError, compiled
+from dra.cel.lib_standard import TYPE_NAMES, has, index, select_optional
+from dra.cel.lib_url import Url
+from dra.cel.values import (
+    MISSING, NONE, Domains, Duration, Optional, Sum, Timestamp, TypeValue, Uint, Value, contains, equal, find, no_such_overload,
+)  # fmt: skip
+from dra.errors import SelectorRunError, SelectorTypeError
+from dra.quantity import Quantity
+from dra.semver import Version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from dra.cel.environment import Environment
+    from dra.cel.signatures import Overload, Work
+    from dra.cel.syntax import Fold, Node
+    from dra.cel.types import Type
+
+Frame = Any  # a tuple or list of values; see above
+Closure = "Callable[[Frame], Value]"
+
+DRIVER, MULTIPLE, ATTRIBUTES, CAPACITY, DEVICE, FIRST_VARIABLE = range(6)
+_FIELDS = {"driver": DRIVER, "allowMultipleAllocations": MULTIPLE, "attributes": ATTRIBUTES, "capacity": CAPACITY}
+_UNSET = object()
+CONVERSIONS = frozenset(("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"))
+
+
+class Compiler:
+    """Builds the closures of one expression."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._functions = environment.functions
+        self._scope: dict[str, Callable[[Frame], Value]] = {}
+        self._constants: dict[int, Value] = {}
+        self.variables = 0
+
+    def closure(self, node: Node) -> Callable[[Frame], Value]:
+        """Compile one node."""
+        value = self.constant(node)
+        if value is not MISSING:
+            return lambda _: value
+        made: Callable[[Frame], Value] = getattr(self, f"_{node.kind}")(node)
+        return made
+
+    # Constants
+
+    def constant(self, node: Node) -> Value:
+        """Return the value of what does not depend on anything, or MISSING."""
+        value = self._constants.get(id(node), _UNSET)
+        if value is _UNSET:
+            value = self._constants[id(node)] = self._folded(node)
+        return value
+
+    def _folded(self, node: Node) -> Value:
+        value = self.planned(node)
+        if (
+            value is not MISSING
+            or node.kind != "call"
+            or node.name in ("_&&_", "_||_", "_?:_", "or", "orValue", "_?._", "_[?_]")
+        ):
+            return value
+        args = [self.constant(arg) for arg in node.args]
+        if any(arg is MISSING for arg in args):
+            return MISSING
+        try:
+            return self._special(node)(()) if node.name in ("_==_", "_!=_", "_[_]", "@in") else self._work(node)(*args)
+        except SelectorRunError:
+            return MISSING  # it fails when, and if, it is reached
+
+    def planned(self, node: Node) -> Value:
+        """Return the value of what Go computes before it evaluates anything, or MISSING: that costs nothing at run time."""
+        kind = node.kind
+        if kind == "literal":
+            return node.value
+        if kind == "ident":
+            type_ = TYPE_NAMES.get(node.name.removeprefix(".")) if node.name.startswith(".") else None
+            return MISSING if type_ is None else TypeValue(type_.name)
+        if kind in ("list", "map"):
+            values = [self.planned(arg) for arg in node.args]
+            if any(value is MISSING for value in values):
+                return MISSING
+            return _listed(values, node.optional) if kind == "list" else _mapped(values, node.optional)
+        if kind == "call" and node.overloads == ("in_list",):
+            return False if self.planned(node.args[1]) == [] else MISSING
+        if kind == "call" and node.name in CONVERSIONS and len(node.args) == 1:
+            value = self.planned(node.args[0])
+            if value is not MISSING:
+                return self._converted(node, value)
+        return MISSING
+
+    def _converted(self, node: Node, value: Value) -> Value:
+        try:
+            return self._work(node)(value)
+        except SelectorRunError as error:
+            raise SelectorTypeError(f"program instantiation failed: {error.message}", node.position) from None
+
+    # Names
+
+    def _ident(self, node: Node) -> Callable[[Frame], Value]:
+        if node.name.startswith("."):
+            return lambda frame: frame[DEVICE]
+        return self._scope[node.name]
+
+    def _variable(self) -> int:
+        self.variables += 1
+        return FIRST_VARIABLE - 1 + self.variables
+
+    def _with(self, names: dict[str, Callable[[Frame], Value]], node: Node) -> Callable[[Frame], Value]:
+        """Compile a node in which some more names mean something."""
+        outer = self._scope
+        self._scope = {**outer, **names}
+        made = self.closure(node)
+        self._scope = outer
+        return made
+
+    # Fields
+
+    def _device_slot(self, node: Node) -> int | None:
+        """The frame slot of `device.attributes` and its like."""
+        if node.kind == "select" and node.args[0].kind == "ident" and node.args[0].name == ".device":
+            return _FIELDS.get(node.name)
+        return None
+
+    def _domain(self, node: Node) -> tuple[int, str] | None:
+        """The slot and domain of `device.attributes["domain"]`."""
+        if node.kind != "call" or node.name != "_[_]":
+            return None
+        slot, domain = self._device_slot(node.args[0]), self.constant(node.args[1])
+        return (slot, domain) if slot in (ATTRIBUTES, CAPACITY) and type(domain) is str else None
+
+    def _select(self, node: Node) -> Callable[[Frame], Value]:
+        field = node.name
+        slot = self._device_slot(node)
+        if slot is not None:
+            return lambda frame: frame[slot]
+        known = self._domain(node.args[0])
+        if known is not None:
+            return _attribute(*known, field)
+        operand = self.closure(node.args[0])
+
+        def select(frame: Frame) -> Value:
+            value = operand(frame)
+            if type(value) is dict and field in value:
+                return value[field]
+            return select_optional(value, field) if type(value) is Optional else index(value, field)
+
+        return select
+
+    def _has(self, node: Node) -> Callable[[Frame], Value]:
+        field = node.name
+        known = self._domain(node.args[0])
+        if known is not None:
+            slot, domain = known
+            return lambda frame: field in frame[slot][domain]
+        operand = self.closure(node.args[0])
+        return lambda frame: has(operand(frame), field)
+
+    def _index(self, node: Node) -> Callable[[Frame], Value]:
+        known = self._domain(node)
+        if known is not None:
+            slot, domain = known
+            return lambda frame: frame[slot][domain]
+        inner, name = self._domain(node.args[0]), self.constant(node.args[1])
+        if inner is not None and type(name) is str:
+            return _attribute(*inner, name)
+        operand, key = self.closure(node.args[0]), self.closure(node.args[1])
+
+        def at(frame: Frame) -> Value:
+            value = operand(frame)
+            return select_optional(value, key(frame)) if type(value) is Optional else index(value, key(frame))
+
+        return at
+
+    def _optional(self, node: Node) -> Callable[[Frame], Value]:
+        key = self.constant(node.args[1])
+        known = self._domain(node.args[0])
+        if known is not None and type(key) is str:
+            slot, domain = known
+
+            def lookup(frame: Frame) -> Value:
+                value = frame[slot][domain].get(key, MISSING)
+                return NONE if value is MISSING else Optional(value)
+
+            return lookup
+        operand, index_ = self.closure(node.args[0]), self.closure(node.args[1])
+        return lambda frame: select_optional(operand(frame), index_(frame))
+
+    # Calls
+
+    def _call(self, node: Node) -> Callable[[Frame], Value]:
+        if node.name in _SPECIAL:
+            return self._special(node)
+        if node.name in ("matches", "find", "findAll"):
+            self._check_pattern(node)
+        work = self._work(node)
+        args = [self.closure(arg) for arg in node.args]
+        if len(args) == 1:
+            (one,) = args
+            return lambda frame: work(one(frame))
+        if len(args) == 2:
+            left, right = args
+            value = self.constant(node.args[1])
+            if value is not MISSING:
+                return lambda frame: work(left(frame), value)
+            return lambda frame: work(left(frame), right(frame))
+        return lambda frame: work(*[arg(frame) for arg in args])
+
+    def _special(self, node: Node) -> Callable[[Frame], Value]:
+        made: Callable[[Frame], Value] = getattr(self, _SPECIAL[node.name])(node)
+        return made
+
+    def _check_pattern(self, node: Node) -> None:
+        pattern = self.planned(node.args[1])
+        if type(pattern) is str:
+            try:
+                compiled(pattern)
+            except PatternError as error:
+                raise SelectorTypeError(f"program instantiation failed: {error}", node.args[1].position) from None
+
+    def _work(self, node: Node) -> Work:
+        """The Python function behind a call, guarded where the types are only known at run time."""
+        overloads = self._functions[node.name]
+        fitting = [
+            overload for overload in overloads if overload.id in node.overloads and overload.method == node.member
+        ]
+        first = fitting[0]
+        assert first.work is not None
+        if first.total and all(overload.work is first.work for overload in fitting):
+            return first.work
+        if len(fitting) == 1:
+            guards = [
+                (i, _guard(type_)) for i, type_ in enumerate(first.args) if not _implies(node.args[i].type, type_)
+            ]
+            return _guarded(node.name, first.work, guards) if guards else first.work
+        count = len(node.args)
+        return _dispatch(node.name, [overload for overload in overloads if len(overload.args) == count])
+
+    def _equals(self, node: Node) -> Callable[[Frame], Value]:
+        left, right = node.args
+        for one, other in ((left, right), (right, left)):
+            value = self.constant(other)
+            if type(value) is str:
+                return _equals_text(self.closure(one), value)
+        first, second = self.closure(left), self.closure(right)
+        if left.type == right.type and left.type in _SIMPLE:
+            return lambda frame: first(frame) == second(frame)
+        return lambda frame: equal(first(frame), second(frame))
+
+    def _not_equals(self, node: Node) -> Callable[[Frame], Value]:
+        first, second = self.closure(node.args[0]), self.closure(node.args[1])
+
+        def differ(frame: Frame) -> bool:
+            left, right = first(frame), second(frame)
+            try:
+                return not equal(left, right)
+            except SelectorRunError:
+                return True  # Go asks whether the answer is anything but true
+
+        return differ
+
+    def _in(self, node: Node) -> Callable[[Frame], Value]:
+        item = self.closure(node.args[0])
+        values = self.planned(node.args[1])
+        if node.overloads == ("in_list",) and values is not MISSING:
+            member = membership(values)
+            if member is not None:
+                return lambda frame: member(item(frame))
+        container = self.closure(node.args[1])
+
+        def within(frame: Frame) -> bool:
+            wanted = item(frame)
+            return contains(container(frame), wanted)
+
+        return within
+
+    def _conditional(self, node: Node) -> Callable[[Frame], Value]:
+        condition, yes, no = map(self.closure, node.args)
+
+        def choose(frame: Frame) -> Value:
+            value = condition(frame)
+            if value is True:
+                return yes(frame)
+            if value is False:
+                return no(frame)
+            raise no_such_overload("_?_:_")
+
+        return choose
+
+    def _and(self, node: Node) -> Callable[[Frame], Value]:
+        return _logical([self.closure(arg) for arg in node.args], stop=False)
+
+    def _or(self, node: Node) -> Callable[[Frame], Value]:
+        return _logical([self.closure(arg) for arg in node.args], stop=True)
+
+    def _or_optional(self, node: Node) -> Callable[[Frame], Value]:
+        first, second = self.closure(node.args[0]), self.closure(node.args[1])
+
+        def either(frame: Frame) -> Value:
+            value = first(frame)
+            if type(value) is not Optional:
+                raise no_such_overload("or")
+            return value if value.present else second(frame)
+
+        return either
+
+    def _or_value(self, node: Node) -> Callable[[Frame], Value]:
+        first, default = self.closure(node.args[0]), self.closure(node.args[1])
+
+        def value_or(frame: Frame) -> Value:
+            value = first(frame)
+            if type(value) is not Optional:
+                raise no_such_overload("orValue")
+            return value.value if value.present else default(frame)
+
+        return value_or
+
+    # Lists and maps
+
+    def _list(self, node: Node) -> Callable[[Frame], Value]:
+        elements = [self.closure(arg) for arg in node.args]
+        if node.optional:
+            optional = node.optional
+            return lambda frame: _listed([element(frame) for element in elements], optional)
+        return lambda frame: [element(frame) for element in elements]
+
+    def _map(self, node: Node) -> Callable[[Frame], Value]:
+        parts = [self.closure(arg) for arg in node.args]
+        optional = node.optional
+        return lambda frame: _mapped([part(frame) for part in parts], optional)
+
+    # Comprehensions
+
+    def _fold(self, node: Node) -> Callable[[Frame], Value]:
+        fold = node.fold
+        assert fold is not None
+        if fold.macro == "bind":
+            return self._bind(fold)
+        items = self.closure(fold.range)
+        slot = self._variable()
+        names: dict[str, Callable[[Frame], Value]] = {fold.var: lambda frame: frame[slot]}
+        slot2 = 0
+        if fold.var2:
+            slot2 = self._variable()
+            names[fold.var2] = lambda frame: frame[slot2]
+        if fold.macro in ("all", "exists"):
+            predicate = self._with(names, fold.step.args[1])
+            return _quantified(items, slot, slot2, predicate, stop=fold.macro == "exists")
+        if fold.macro == "exists_one":
+            return _exactly_one(items, slot, slot2, self._with(names, fold.step.args[0]))
+        keep, step = None, fold.step
+        if step.name == "_?_:_":
+            keep, step = self._with(names, step.args[0]), step.args[1]
+        if fold.macro == "list":
+            return _collected(items, slot, slot2, keep, self._with(names, step.args[1].args[0]))
+        return _gathered(items, slot, slot2, keep, [self._with(names, arg) for arg in step.args[1:]], self._work(step))
+
+    def _bind(self, fold: Fold) -> Callable[[Frame], Value]:
+        slot = self._variable()
+        value = self.closure(fold.init)
+
+        def bound(frame: Frame) -> Value:
+            known = frame[slot]
+            if known is _UNSET:
+                known = frame[slot] = value(frame)
+            return known
+
+        result = self._with({fold.accu: bound}, fold.result)
+
+        def bind(frame: Frame) -> Value:
+            frame[slot] = _UNSET
+            return result(frame)
+
+        return bind
+
+
+_SPECIAL = {
+    "_==_": "_equals", "_!=_": "_not_equals", "_&&_": "_and", "_||_": "_or", "_?_:_": "_conditional", "_[_]": "_index", "_[?_]": "_optional",
+    "_?._": "_optional", "@in": "_in", "or": "_or_optional", "orValue": "_or_value",
+}  # fmt: skip
+_SIMPLE = frozenset((t.STRING, t.INT, t.BOOL, t.UINT))
+
+
+# ---- Guards: what the static types leave open -----------------------------------------------------------------------
+
+_CLASSES: dict[Type, tuple[type, ...]] = {
+    t.BOOL: (bool,), t.INT: (int,), t.UINT: (Uint,), t.DOUBLE: (float,), t.STRING: (str,), t.BYTES: (bytes,), t.NULL: (type(None),),
+    t.TIMESTAMP: (Timestamp,), t.DURATION: (Duration,), t.QUANTITY: (Quantity, Sum), t.SEMVER: (Version,), t.URL: (Url,), t.FORMAT: (Format,),
+    t.IP: (Address,), t.CIDR: (Network,),
+}  # fmt: skip
+
+
+def _guard(type_: Type) -> Callable[[Value], bool]:
+    """Whether a value can be passed as a type; of lists and maps Go looks at the first element only."""
+    classes = _CLASSES.get(type_)
+    if classes is not None:
+        return lambda value: type(value) in classes
+    if type_.kind == "list":
+        element = _guard(type_.params[0])
+        return lambda value: type(value) is list and (not value or element(value[0]))
+    if type_.kind == "map":
+        key, item = _guard(type_.params[0]), _guard(type_.params[1])
+        return lambda value: isinstance(value, dict) and all(key(k) and item(v) for k, v in list(value.items())[:1])
+    if type_.kind == "opaque":
+        return lambda value: type(value) is Optional
+    if type_.kind == "type":
+        return lambda value: type(value) is TypeValue
+    return lambda _: True
+
+
+def _implies(static: Type, wanted: Type) -> bool:
+    """Whether the static type leaves no doubt."""
+    if wanted.kind in ("dyn", "any", "param") or static == wanted:
+        return True
+    if static.kind != wanted.kind or static.name != wanted.name or not wanted.params:
+        return False
+    return all(map(_implies, static.params, wanted.params))
+
+
+def _guarded(name: str, work: Work, guards: list[tuple[int, Callable[[Value], bool]]]) -> Work:
+    def checked(*args: Value) -> Value:
+        for i, fits in guards:
+            if not fits(args[i]):
+                raise no_such_overload(name)
+        return work(*args)
+
+    return checked
+
+
+def _dispatch(name: str, overloads: list[Overload]) -> Work:
+    rows = [(tuple(_guard(type_) for type_ in overload.args), overload.work) for overload in overloads if overload.work]
+
+    def dispatched(*args: Value) -> Value:
+        for guards, work in rows:
+            if all(fits(arg) for fits, arg in zip(guards, args, strict=True)):
+                return work(*args)
+        raise no_such_overload(name)
+
+    return dispatched
+
+
+# ---- Pieces ----------------------------------------------------------------------------------------------------------
+
+
+def _attribute(slot: int, domain: str, name: str) -> Callable[[Frame], Value]:
+    def attribute(frame: Frame) -> Value:
+        try:
+            return frame[slot][domain][name]
+        except KeyError:
+            raise SelectorRunError(f"no such key: {name}") from None
+
+    return attribute
+
+
+def _equals_text(operand: Callable[[Frame], Value], text: str) -> Callable[[Frame], Value]:
+    def same(frame: Frame) -> bool:
+        value = operand(frame)
+        return value == text if type(value) is str else equal(value, text)
+
+    return same
+
+
+def membership(values: list[Value]) -> Callable[[Value], bool] | None:
+    """A fast `in` for a constant list of simple values; Go builds a set, which some values cannot be looked up in."""
+    kinds = {type(value) for value in values}
+    if not kinds <= {str, int, Uint, float, bool}:
+        return None
+    known: dict[Value, Value] = dict.fromkeys(values)
+
+    def member(value: Value) -> bool:
+        if type(value) is Version or type(value) is bytes:
+            raise SelectorRunError("internal error: runtime error: hash of unhashable type")
+        if type(value) is str:
+            return value in known
+        return find(known, value) is not MISSING
+
+    return member
+
+
+def _logical(terms: list[Callable[[Frame], Value]], *, stop: bool) -> Callable[[Frame], Value]:
+    """`&&` and `||`: a decisive answer beats an error, wherever it stands."""
+    go_on = not stop
+
+    def logical(frame: Frame) -> bool:
+        failure: SelectorRunError | None = None
+        for term in terms:
+            try:
+                value = term(frame)
+            except SelectorRunError as error:
+                failure = failure or error
+                continue
+            if value is stop:
+                return stop
+            if value is not go_on:
+                failure = failure or no_such_overload("_||_" if stop else "_&&_")
+        if failure is not None:
+            raise failure
+        return go_on
+
+    return logical
+
+
+def _listed(values: list[Value], optional: frozenset[int]) -> list[Value]:
+    elements: list[Value] = []
+    for i, value in enumerate(values):
+        if i not in optional:
+            elements.append(value)
+        elif type(value) is not Optional:
+            raise SelectorRunError(f"cannot initialize optional list element from non-optional value {value}")
+        elif value.present:
+            elements.append(value.value)
+    return elements
+
+
+def _mapped(values: list[Value], optional: frozenset[int]) -> dict[Value, Value]:
+    mapping: dict[Value, Value] = {}
+    for i in range(0, len(values), 2):
+        key, value = values[i], values[i + 1]
+        if type(key) in (list, dict, Domains):
+            raise SelectorRunError(f"unsupported key type: {type(key).__name__}")
+        if i in optional:
+            if type(value) is not Optional:
+                raise SelectorRunError(f"cannot initialize optional entry '{key}' from non-optional value {value}")
+            if not value.present:
+                mapping.pop(key, None)
+                continue
+            value = value.value
+        mapping[key] = value
+    return mapping
+
+
+def iterated(range_: Value, *, two: bool) -> list[Value]:
+    """What a comprehension goes through: elements or keys, or pairs."""
+    if type(range_) is list:
+        return list(enumerate(range_)) if two else range_
+    if isinstance(range_, dict):
+        return list(range_.items()) if two else list(range_)
+    raise SelectorRunError(f"got '{type(range_).__name__}', expected iterable type")
+
+
+def _each(frame: Frame, range_: Value, slot: int, slot2: int) -> Iterator[Value]:
+    if slot2:
+        for frame[slot], frame[slot2] in iterated(range_, two=True):
+            yield None
+    else:
+        for frame[slot] in iterated(range_, two=False):
+            yield None
+
+
+_Loop = "Callable[[Frame], Value]"
+
+
+def _quantified(
+    items: Callable[[Frame], Value], slot: int, slot2: int, predicate: Callable[[Frame], Value], *, stop: bool
+) -> Callable[[Frame], Value]:
+    def quantified(frame: Frame) -> bool:
+        failure: SelectorRunError | None = None
+        for _ in _each(frame, items(frame), slot, slot2):
+            try:
+                value = predicate(frame)
+            except SelectorRunError as error:
+                failure = failure or error
+                continue
+            if value is stop:
+                return stop
+            if value is stop or value is (not stop):
+                continue
+            failure = failure or no_such_overload("_||_" if stop else "_&&_")
+        if failure is not None:
+            raise failure
+        return not stop
+
+    return quantified
+
+
+def _truth(value: Value) -> bool:
+    if value is True or value is False:
+        return bool(value)
+    raise no_such_overload("_?_:_")
+
+
+def _exactly_one(
+    items: Callable[[Frame], Value], slot: int, slot2: int, predicate: Callable[[Frame], Value]
+) -> Callable[[Frame], Value]:
+    return lambda frame: sum([_truth(predicate(frame)) for _ in _each(frame, items(frame), slot, slot2)]) == 1
+
+
+def _collected(  # noqa: PLR0917 - the parts of one loop
+    items: Callable[[Frame], Value],
+    slot: int,
+    slot2: int,
+    keep: Callable[[Frame], Value] | None,
+    item: Callable[[Frame], Value],
+) -> Callable[[Frame], Value]:
+    if keep is None:
+        return lambda frame: [item(frame) for _ in _each(frame, items(frame), slot, slot2)]
+    return lambda frame: [item(frame) for _ in _each(frame, items(frame), slot, slot2) if _truth(keep(frame))]
+
+
+def _gathered(  # noqa: PLR0917 - the parts of one loop
+    items: Callable[[Frame], Value],
+    slot: int,
+    slot2: int,
+    keep: Callable[[Frame], Value] | None,
+    entry: list[Callable[[Frame], Value]],
+    insert: Work,
+) -> Callable[[Frame], Value]:
+    def gathered(frame: Frame) -> Value:
+        mapping: dict[Value, Value] = {}
+        for _ in _each(frame, items(frame), slot, slot2):
+            if keep is None or _truth(keep(frame)):
+                mapping = insert(mapping, *[part(frame) for part in entry])
+        return mapping
+
+    return gathered

@@ -1,0 +1,707 @@
+"""The worst-case cost of an expression, exactly as the API server estimates it (cel-go checker/cost.go, apiserver
+library/cost.go, ext/costs.go, and the sizes of device fields from dynamic-resource-allocation/cel/compile.go).
+
+Costs are upper bounds; sizes are ranges, because some functions are dearer for short inputs. Everything saturates at
+2^64-1. `Path` reproduces how Go's slices share memory, since that decides which size a loop variable gets.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from dra.cel import types as t
+from dra.cel.lib_lists import COMPARABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dra.cel.syntax import Fold, Node
+    from dra.cel.types import Type
+
+MAX_COST: Final = 1_000_000  # resource.k8s.io CELSelectorExpressionMaxCost
+UNBOUNDED: Final = 2**64 - 1
+_CALL, _LIST, _MAP = 1, 10, 30
+STRING_FACTOR: Final = 0.1
+REGEX_FACTOR: Final = 0.25
+_LARGEST_FORMAT_REGEX = 128
+
+
+def _sum(*costs: int) -> int:
+    return min(sum(costs), UNBOUNDED)
+
+
+def _product(left: int, right: int) -> int:
+    return min(left * right, UNBOUNDED)
+
+
+def scaled(size: int, factor: float) -> int:
+    """Multiply and round up, as doubles do it."""
+    number = float(size)
+    if number > 0 and factor > 0 and number > float(UNBOUNDED) / factor:
+        return UNBOUNDED
+    return min(math.ceil(number * factor), UNBOUNDED)
+
+
+class Size(NamedTuple):
+    """Between how many and how many characters, bytes or elements something has."""
+
+    least: int
+    most: int
+
+    def plus(self, other: Size) -> Size:
+        return Size(_sum(self.least, other.least), _sum(self.most, other.most))
+
+    def times(self, other: Size) -> Size:
+        return Size(_product(self.least, other.least), _product(self.most, other.most))
+
+    def union(self, other: Size) -> Size:
+        return Size(min(self.least, other.least), max(self.most, other.most))
+
+
+_UNKNOWN = Size(0, UNBOUNDED)
+_ONE = Size(1, 1)
+
+
+def _fixed(size: int) -> Size:
+    return Size(size, size)
+
+
+class _Entry(NamedTuple):
+    """What is known about the elements of a list or map."""
+
+    kind: str
+    key: Size
+    value: Size
+
+
+def _entry_union(left: _Entry | None, right: _Entry | None) -> _Entry | None:
+    if left is None or right is None:
+        return None
+    return _Entry(left.kind, left.key.union(right.key), left.value.union(right.value))
+
+
+class Path:
+    """How an expression is reached from a variable: a Go slice of names, shared memory included."""
+
+    __slots__ = ("_capacity", "_length", "_names")
+
+    def __init__(self, names: list[str], length: int, capacity: int) -> None:
+        self._names = names
+        self._length = length
+        self._capacity = capacity
+
+    def append(self, name: str) -> Path:
+        """Go's append: writes into the same memory while there is room."""
+        if self._length < self._capacity:
+            self._names[self._length : self._length + 1] = [name]
+            return Path(self._names, self._length + 1, self._capacity)
+        return Path([*self._names[: self._length], name], self._length + 1, max(1, 2 * self._capacity))
+
+    def names(self) -> list[str]:
+        return self._names[: self._length]
+
+
+_NO_PATH = Path([], 0, 0)
+
+
+# ---- The sizes of a device -----------------------------------------------------------------------------------------
+
+
+class _Shape(NamedTuple):
+    """How large a field can be, and what is inside."""
+
+    most: int
+    key: _Shape | None = None
+    element: _Shape | None = None
+    fields: dict[str, _Shape] = {}
+
+
+_ATTRIBUTE = _Shape(64)
+_IDS = _Shape(32)
+_DOMAINS = _Shape(63)
+_INNER_ATTRIBUTES = _Shape(32, _IDS, _ATTRIBUTE)
+_DEVICE = _Shape(
+    2**63 - 1,
+    fields={
+        "driver": _Shape(63),
+        "allowMultipleAllocations": _Shape(1),
+        "attributes": _Shape(32, _DOMAINS, _INNER_ATTRIBUTES),
+        "capacity": _Shape(32, _DOMAINS, _Shape(32, _IDS, _Shape(0))),
+    },
+)
+
+
+def _size_at(path: list[str]) -> Size | None:
+    if not path or path[0] != "device":
+        return None
+    shape: _Shape | None = _DEVICE
+    for name in path[1:]:
+        assert shape is not None
+        if name in ("@items", "@values"):
+            shape = shape.element
+        elif name == "@keys":
+            shape = shape.key
+        elif name in shape.fields:
+            shape = shape.fields[name]
+        else:
+            # All attributes have the same bound, whatever they are called.
+            shape = _ATTRIBUTE if shape.element is _ATTRIBUTE else None
+        if shape is None:
+            return None
+    return Size(0, shape.most)
+
+
+# ---- The estimate --------------------------------------------------------------------------------------------------
+
+
+class _Local(NamedTuple):
+    path: Path
+    size: Size | None
+    entry: _Entry | None
+
+
+class Operand(NamedTuple):
+    """What a call knows about one of its arguments."""
+
+    node: Node
+    type: Type
+    path: list[str]
+    size: Size | None
+
+    def size_or_unknown(self) -> Size:
+        """The size, by itself or from where it comes."""
+        return self.size or _size_at(self.path) or _UNKNOWN
+
+
+class _Estimate(NamedTuple):
+    cost: int
+    result: Size | None = None
+
+
+def worst_case(root: Node) -> int:
+    """Return the cost that evaluating a checked tree cannot exceed, according to Kubernetes."""
+    return _Coster().cost(root)
+
+
+_SCALARS = frozenset((t.BOOL, t.DOUBLE, t.DURATION, t.INT, t.TIMESTAMP, t.UINT))
+
+
+def _type_size(type_: Type) -> Size | None:
+    inner, _ = t.unwrapped(type_)
+    return _ONE if inner in _SCALARS else None
+
+
+class _Coster:
+    def __init__(self) -> None:
+        self._paths: dict[int, Path] = {}
+        self._sizes: dict[int, Size] = {}
+        self._entries: dict[int, _Entry] = {}
+        self._locals: dict[str, list[_Local]] = {}
+
+    def cost(self, node: Node) -> int:
+        kind = node.kind
+        if kind == "literal":
+            return 0
+        if kind == "ident":
+            local = self._peek(node.name)
+            self._paths[id(node)] = local.path if local else Path([node.name.removeprefix(".")], 1, 1)
+            return 1
+        if kind == "has":
+            return self.cost(node.args[0])
+        if kind == "select":
+            return self._select(node)
+        if kind == "call":
+            return self._call(node)
+        if kind == "fold":
+            assert node.fold is not None
+            return self._bind(node, node.fold) if node.fold.macro == "bind" else self._comprehension(node, node.fold)
+        return self._aggregate(node)
+
+    def _select(self, node: Node) -> int:
+        operand = node.args[0]
+        cost = self.cost(operand)
+        if operand.type.kind in ("map", "struct", "param"):
+            cost = _sum(cost, 1)
+        self._paths[id(node)] = self._path(operand).append(node.name)
+        return cost
+
+    def _aggregate(self, node: Node) -> int:
+        nothing = Size(0 if not node.args else UNBOUNDED, 0)
+        keys, values = nothing, nothing
+        cost = 0
+        for i, arg in enumerate(node.args):
+            cost = _sum(cost, self.cost(arg))
+            size = self._size(arg) or _UNKNOWN
+            if node.kind == "map" and i % 2 == 0:
+                keys = keys.union(size)
+            else:
+                values = values.union(size)
+        if node.kind == "list":
+            self._entries[id(node)] = _Entry("list", _ONE, values)
+            return _sum(cost, _LIST)
+        self._entries[id(node)] = _Entry("map", keys, values)
+        return _sum(cost, _MAP)
+
+    # Calls
+
+    def _call(self, node: Node) -> int:
+        if node.name == "dyn":
+            arg = node.args[0]
+            cost = self.cost(arg)
+            self._copy_sizes(node, arg)
+            return _sum(cost, 1)
+        args = node.args[node.member :]
+        costs, operands = [], []
+        for arg in args:
+            costs.append(self.cost(arg))
+            operands.append(self._operand(arg))
+        total = 0
+        target: Operand | None = None
+        if node.member:
+            total = self.cost(node.args[0])
+            target = self._operand(node.args[0])
+        most = 0
+        result: Size | None = None
+        for overload in node.overloads:
+            estimate = self._function(node, overload, target, operands, costs)
+            most = max(most, estimate.cost)
+            if estimate.result is not None:
+                result = estimate.result if result is None else result.union(estimate.result)
+            if overload in ("index_list", "index_map"):
+                entry = self._entry(args[0])
+                result = entry.value if entry else None
+                part = "@items" if overload == "index_list" else "@values"
+                self._paths[id(node)] = self._path(args[0]).append(part)
+            if result is None:
+                result = self._size(node)
+        if result is not None:
+            self._sizes[id(node)] = result
+        return _sum(total, most)
+
+    def _operand(self, node: Node) -> Operand:
+        path = self._path(node).names()
+        if path and path[0] in ("@result", "__result__"):
+            path = []
+        return Operand(node, node.type, path, self._size(node))
+
+    def _function(
+        self, node: Node, overload: str, target: Operand | None, args: list[Operand], costs: list[int]
+    ) -> _Estimate:  # noqa: PLR0917 - what Go passes
+        spent = _sum(*costs)
+        estimator = _BY_OVERLOAD.get(overload)
+        estimate = estimator(target, args) if estimator else _library(node.name, overload, target, args)
+        if estimate is None:
+            estimate = self._standard(node, overload, target, args)
+            if estimate is None:
+                return _Estimate(_sum(_CALL, spent))
+        if overload == "conditional":
+            return _Estimate(_sum(costs[0], max(costs[1:])), estimate.result)
+        return _Estimate(_sum(estimate.cost, spent), estimate.result)
+
+    def _standard(self, node: Node, overload: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
+        if overload == "conditional":
+            entry = _entry_union(self._entry(args[1].node), self._entry(args[2].node))
+            if entry is not None:
+                self._entries[id(node)] = entry
+            return _Estimate(0, (args[1].size or _UNKNOWN).union(args[2].size or _UNKNOWN))
+        if overload in ("logical_or", "logical_and"):
+            return _Estimate(0)
+        if overload in ("add_string", "add_bytes", "add_list"):
+            return self._concatenation(node, overload, args)
+        return _standard_call(overload, target, args)
+
+    def _concatenation(self, node: Node, overload: str, args: list[Operand]) -> _Estimate:
+        size = (args[0].size or _UNKNOWN).plus(args[1].size or _UNKNOWN)
+        entry = _entry_union(self._entry(args[0].node), self._entry(args[1].node))
+        if entry is not None:
+            self._entries[id(node)] = entry
+        return _Estimate(1 if overload == "add_list" else scaled(size.most, STRING_FACTOR), size)
+
+    # Comprehensions
+
+    def _comprehension(self, node: Node, fold: Fold) -> int:
+        total = _sum(self.cost(fold.range), self.cost(fold.init))
+        self._push_value(fold.accu, fold.init)
+        if fold.var2:
+            self._push_part(fold.var, fold.range, key=True)
+            self._push_part(fold.var2, fold.range, key=False)
+        else:
+            self._push_single(fold.var, fold.range)
+        each = _sum(self.cost(fold.condition), self.cost(fold.step))
+        self._locals[fold.var].pop()
+        if fold.var2:
+            self._locals[fold.var2].pop()
+        total = _sum(total, self.cost(fold.result))
+        self._locals[fold.accu].pop()
+        count = self._size(fold.range) or _UNKNOWN
+        total = _sum(total, _product(count.most, each))
+        if fold.init.kind == "literal":
+            size = self._size(fold.init)
+            if size is not None:
+                self._sizes[id(node)] = size
+        elif fold.init.kind in ("list", "map"):
+            self._sizes[id(node)] = count
+            entry = self._entry(fold.step)
+            if entry is not None:
+                self._entries[id(node)] = entry
+        return total
+
+    def _bind(self, node: Node, fold: Fold) -> int:
+        total = _sum(self.cost(fold.range), self.cost(fold.init))
+        self._push_value(fold.accu, fold.init)
+        total = _sum(total, self.cost(fold.result))
+        self._locals[fold.accu].pop()
+        self._copy_sizes(node, fold.result)
+        return total
+
+    def _push(self, name: str, local: _Local) -> None:
+        self._locals.setdefault(name, []).append(local)
+
+    def _push_value(self, name: str, node: Node) -> None:
+        self._push(name, _Local(self._path(node), self._size(node), self._entry(node)))
+
+    def _container(self, node: Node, entry: _Entry | None) -> str:
+        return entry.kind if entry else node.type.kind
+
+    def _push_part(self, name: str, range_: Node, *, key: bool) -> None:
+        entry = self._entry(range_)
+        listed = self._container(range_, entry) == "list"
+        part = ("@indices" if listed else "@keys") if key else ("@items" if listed else "@values")
+        size = (entry.key if key else entry.value) if entry else None
+        self._push(name, _Local(self._path(range_).append(part), size, None))
+
+    def _push_single(self, name: str, range_: Node) -> None:
+        entry = self._entry(range_)
+        listed = self._container(range_, entry) == "list"
+        size = (entry.value if listed else entry.key) if entry else None
+        self._push(name, _Local(self._path(range_).append("@items" if listed else "@keys"), size, None))
+
+    def _peek(self, name: str) -> _Local | None:
+        stack = self._locals.get(name)
+        return stack[-1] if stack else None
+
+    # What is known about a node
+
+    def _path(self, node: Node) -> Path:
+        if node.kind == "ident":
+            local = self._peek(node.name)
+            if local is not None:
+                return local.path
+        return self._paths.get(id(node), _NO_PATH)
+
+    def _copy_sizes(self, node: Node, source: Node) -> None:
+        size, entry = self._size(source), self._entry(source)
+        if size is not None:
+            self._sizes[id(node)] = size
+        if entry is not None:
+            self._entries[id(node)] = entry
+
+    def _size(self, node: Node) -> Size | None:
+        size = self._sizes.get(id(node)) or _literal_size(node)
+        if size is not None:
+            return size
+        size = _size_at(self._path(node).names())
+        if size is not None:
+            self._sizes[id(node)] = size
+            return size
+        size = _type_size(node.type)
+        if size is None and node.kind == "ident":
+            local = self._peek(node.name)
+            size = local.size if local else None
+        return size
+
+    def _entry(self, node: Node) -> _Entry | None:
+        entry = self._entries.get(id(node))
+        if entry is None and node.kind == "ident":
+            local = self._peek(node.name)
+            entry = local.entry if local else None
+        return entry
+
+
+def _literal_size(node: Node) -> Size | None:
+    if node.kind == "literal":
+        value = node.value
+        return _fixed(len(value) if isinstance(value, str | bytes) else 1)
+    if node.kind == "list":
+        return _fixed(len(node.args))
+    if node.kind == "map":
+        return _fixed(len(node.args) // 2)
+    return None
+
+
+# ---- What single functions cost ------------------------------------------------------------------------------------
+
+_COMPARED = frozenset(
+    [f"{word}_{kind}" for word in ("less", "greater", "less_equals", "greater_equals") for kind in ("string", "bytes")]
+    + ["equals", "not_equals"]
+)
+
+
+def _own(operand: Operand) -> Size:
+    """The size that Go's standard functions see: without looking up the path once more."""
+    return operand.size or _UNKNOWN
+
+
+def _standard_call(overload: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
+    if overload in _COMPARED:
+        return _Estimate(scaled(min(_own(args[0]).most, _own(args[1]).most), STRING_FACTOR))
+    if overload in ("starts_with_string", "ends_with_string"):
+        return _Estimate(scaled(_own(args[0]).most, STRING_FACTOR))
+    if overload == "in_list":
+        return _Estimate(scaled(_own(args[1]).most, 1))
+    if overload in ("matches", "matches_string"):
+        text, pattern = (target, args[0]) if target else (args[0], args[1])
+        return _Estimate(_regex(_own(text), _own(pattern)))
+    if overload == "contains_string" and target:
+        return _Estimate(_product(scaled(_own(target).most, STRING_FACTOR), scaled(_own(args[0]).most, STRING_FACTOR)))
+    if overload == "string_format" and target:
+        return _Estimate(scaled(_own(target).most, STRING_FACTOR))
+    if overload in ("string_to_bytes", "bytes_to_string", "strings_quote"):
+        size = _own(args[0])
+        most = size.most
+        result = {
+            "string_to_bytes": Size(size.least, most * 4 % 2**64),
+            "bytes_to_string": Size(size.least // 4, most),
+            "strings_quote": Size((size.least + 2) % 2**64, (most * 2 + 2) % 2**64),
+        }[overload]
+        return _Estimate(scaled(most, STRING_FACTOR), result)
+    return None
+
+
+def _regex(text: Size, pattern: Size) -> int:
+    return _product(scaled(_sum(text.most, 1), STRING_FACTOR), scaled(pattern.most, REGEX_FACTOR))
+
+
+_NOMINAL = frozenset(
+    "sign asInteger isInteger asApproximateFloat isGreaterThan isLessThan compareTo add sub major minor patch "
+    "getScheme getHostname getHost getPort getEscapedPath getQuery format.named "
+    "masked prefixLength family isUnspecified isLoopback isLinkLocalMulticast isLinkLocalUnicast isGlobalUnicast".split()
+)
+_TRAVERSING = frozenset("cidr isIP isCIDR ip quantity isQuantity semver isSemver".split())
+_SEARCHING = frozenset("isSorted sum max min indexOf lastIndexOf".split())
+
+
+def _library(name: str, overload: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
+    """What Kubernetes charges for its own functions and, by name, for some of CEL's."""
+    if name in _NOMINAL or overload == "cidr_ip":
+        return _Estimate(1)
+    if name in _TRAVERSING:
+        return _Estimate(scaled(args[0].size_or_unknown().most, STRING_FACTOR)) if args else None
+    if name in _SEARCHING:
+        return _searched(target) if target else None
+    handler = _BY_NAME.get(name)
+    return handler(overload, target, args) if handler else None
+
+
+def _searched(target: Operand) -> _Estimate:
+    size = target.size_or_unknown()
+    element = _element(target)
+    if element is not None:
+        each = 1
+        if target.type.params[0] in (t.STRING, t.BYTES):
+            each = _sum(each, scaled(element.most, STRING_FACTOR))
+        return _Estimate(_product(size.most, each))
+    return _Estimate(scaled(size.most, STRING_FACTOR))
+
+
+def _element(target: Operand) -> Size | None:
+    if not target.type.params:
+        return None
+    size = _size_at([*target.path, "@items"]) if target.path else None
+    return size or _UNKNOWN
+
+
+def _includes(_: str, target: Operand | None, __: list[Operand]) -> _Estimate | None:
+    if target is None:
+        return None
+    if _element(target) is not None:
+        return _searched(target)
+    return _Estimate(target.size_or_unknown().most)
+
+
+def _transformed(_: str, target: Operand | None, __: list[Operand]) -> _Estimate | None:
+    if target is None:
+        return None
+    size = target.size_or_unknown()
+    return _Estimate(scaled(size.most, STRING_FACTOR), size)
+
+
+def _url(_: str, __: Operand | None, args: list[Operand]) -> _Estimate | None:
+    size = args[0].size_or_unknown()
+    return _Estimate(scaled(size.most, STRING_FACTOR), size)
+
+
+def _canonical(_: str, __: Operand | None, args: list[Operand]) -> _Estimate | None:
+    return _Estimate(scaled(args[0].size_or_unknown().most, 2 * STRING_FACTOR))
+
+
+def _replace(_: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
+    if target is None:
+        return None
+    size, old, new = target.size_or_unknown(), args[0].size_or_unknown(), args[1].size_or_unknown()
+    most_count, most_kept = _most_replaced(size, old, new)
+    least_count, least_kept = _least_replaced(size, old, new)
+    result = Size(_sum(_product(least_count, new.least), least_kept), _sum(_product(most_count, new.most), most_kept))
+    return _Estimate(scaled(size.most, 2 * STRING_FACTOR), result)
+
+
+def _most_replaced(size: Size, old: Size, new: Size) -> tuple[int, int]:
+    if old.least == 0:
+        return _sum(size.most, 1), size.most
+    if new.most <= old.least:
+        return 0, size.most
+    return _ceil_ratio(size.most, old.least), 0
+
+
+def _least_replaced(size: Size, old: Size, new: Size) -> tuple[int, int]:
+    if old.most == 0:
+        return _sum(size.least, 1), size.least
+    if old.most <= new.least:
+        return 0, size.least
+    return _ceil_ratio(size.least, old.most), 0
+
+
+def _ceil_ratio(size: int, part: int) -> int:
+    ratio = math.ceil(float(size) / float(part))
+    return ratio if ratio < 2**64 else 2**63  # what the conversion gives on amd64
+
+
+def _split(_: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
+    if target is None:
+        return None
+    size = target.size_or_unknown()
+    most = size.most
+    if len(args) > 1 and args[1].node.kind == "literal" and type(args[1].node.value) is int:
+        most = args[1].node.value % 2**64
+    return _Estimate(scaled(size.most, 2 * STRING_FACTOR), Size(0, most))
+
+
+def _join(_: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
+    if target is None:
+        return None
+    count = target.size_or_unknown()
+    element = _element(target)
+    size = count.times(element) if element is not None else Size(0, 0)
+    if args:
+        gaps = Size(max(count.least - 1, 0), max(count.most - 1, 0))
+        size = size.plus(args[0].size_or_unknown().times(gaps))
+    return _Estimate(scaled(size.most, STRING_FACTOR), size)
+
+
+def _find(_: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
+    if target is None:
+        return None
+    size = target.size_or_unknown()
+    return _Estimate(_regex(size, args[0].size_or_unknown()), Size(0, size.most))
+
+
+def _contains_ip(overload: str, _: Operand | None, args: list[Operand]) -> _Estimate | None:
+    cost = scaled(32, STRING_FACTOR)
+    if overload == "cidr_contains_ip_string":
+        cost = _sum(cost, scaled(args[0].size_or_unknown().most, STRING_FACTOR))
+    return _Estimate(cost)
+
+
+def _contains_cidr(overload: str, _: Operand | None, args: list[Operand]) -> _Estimate | None:
+    cost = scaled(32, STRING_FACTOR) + scaled(16, STRING_FACTOR) + 1
+    if overload == "cidr_contains_cidr_string":
+        cost = _sum(cost, scaled(args[0].size_or_unknown().most, STRING_FACTOR))
+    return _Estimate(cost)
+
+
+def _validate(_: str, __: Operand | None, args: list[Operand]) -> _Estimate | None:
+    cost = scaled(args[0].size_or_unknown().most, STRING_FACTOR)
+    return _Estimate(scaled(cost, _LARGEST_FORMAT_REGEX * REGEX_FACTOR))
+
+
+def _equals(_: str, __: Operand | None, args: list[Operand]) -> _Estimate | None:
+    left, right = args[0].type, args[1].type
+    if left.name != right.name:
+        return None
+    if left in (t.IP, t.CIDR, t.QUANTITY, t.SEMVER):
+        return _Estimate(1)
+    if left == t.FORMAT:
+        return _Estimate(scaled(64, STRING_FACTOR))
+    if left == t.URL:
+        return _Estimate(scaled(args[1].size.most if args[1].size else 1, STRING_FACTOR))
+    return None
+
+
+_ByName = "Callable[[str, Operand | None, list[Operand]], _Estimate | None]"
+_BY_NAME: dict[str, Callable[[str, Operand | None, list[Operand]], _Estimate | None]] = {
+    "includes": _includes, "lowerAscii": _transformed, "upperAscii": _transformed, "substring": _transformed, "trim": _transformed,
+    "url": _url, "ip.isCanonical": _canonical, "replace": _replace, "split": _split, "join": _join, "find": _find, "findAll": _find,
+    "containsIP": _contains_ip, "containsCIDR": _contains_cidr, "validate": _validate, "_==_": _equals,
+}  # fmt: skip
+
+
+# ---- The extensions of lists and sets ------------------------------------------------------------------------------
+
+
+def _literal_or(operand: Operand, default: int) -> int:
+    node = operand.node
+    if node.kind != "literal" or type(node.value) is not int:
+        return default
+    return max(node.value, 0)
+
+
+def _allocated(factor: float, size: Size) -> _Estimate:
+    return _Estimate(_sum(scaled(size.most, factor), _CALL, _LIST), size)
+
+
+def _slice(target: Operand | None, args: list[Operand]) -> _Estimate | None:
+    assert target is not None
+    end = _literal_or(args[1], target.size_or_unknown().most)
+    return _allocated(1, _fixed((end - _literal_or(args[0], 0)) % 2**64))
+
+
+def _range(_: Operand | None, args: list[Operand]) -> _Estimate | None:
+    return _allocated(1, _fixed(_literal_or(args[0], UNBOUNDED)))
+
+
+def _reverse(target: Operand | None, _: list[Operand]) -> _Estimate | None:
+    assert target is not None
+    return _allocated(1, target.size_or_unknown())
+
+
+def _flatten(target: Operand | None, args: list[Operand]) -> _Estimate | None:
+    assert target is not None
+    depth = _literal_or(args[0], UNBOUNDED) if args else 1
+    return _allocated(float(depth), target.size_or_unknown())
+
+
+def _self_compared(factor: float, operand: Operand | None) -> _Estimate:
+    assert operand is not None
+    size = operand.size_or_unknown()
+    return _allocated(factor, size.times(size))
+
+
+def _sorted_by(type_: Type) -> dict[str, Callable[[Operand | None, list[Operand]], _Estimate | None]]:
+    factor = 2.0 + STRING_FACTOR if type_ in (t.STRING, t.BYTES) else 2.0
+    return {
+        f"list_{type_.name}_sort": lambda target, _: _self_compared(factor, target),
+        f"list_{type_.name}_sortByAssociatedKeys": lambda _, args: _self_compared(factor, args[0]),
+    }
+
+
+def _set(factor: float) -> Callable[[Operand | None, list[Operand]], _Estimate | None]:
+    def estimate(_: Operand | None, args: list[Operand]) -> _Estimate:
+        size = args[0].size_or_unknown().times(args[1].size_or_unknown())
+        return _Estimate(_sum(scaled(size.most, factor), _CALL))
+
+    return estimate
+
+
+_BY_OVERLOAD: dict[str, Callable[[Operand | None, list[Operand]], _Estimate | None]] = {
+    "list_slice": _slice,
+    "list_flatten": _flatten,
+    "list_flatten_int": _flatten,
+    "lists_range": _range,
+    "list_reverse": _reverse,
+    "list_distinct": lambda target, _: _self_compared(2.0, target),
+    "list_sets_contains_list": _set(1),
+    "list_sets_intersects_list": _set(1),
+    "list_sets_equivalent_list": _set(2),
+    **{id_: estimate for type_ in COMPARABLE for id_, estimate in _sorted_by(type_).items()},
+}

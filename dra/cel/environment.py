@@ -1,0 +1,59 @@
+"""The two environments Kubernetes compiles selectors in, and what a device looks like to the type checker.
+
+New expressions (in objects being written) see what the previous minor version knew, and list attributes only with the
+gate; stored expressions see everything (k8s.io/dynamic-resource-allocation/cel/compile.go, apiserver cel/environment).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from functools import lru_cache
+from typing import NamedTuple
+
+from dra.cel import lib_lists, lib_named, lib_net, lib_quantity, lib_regex, lib_standard, lib_strings, lib_time, lib_url
+from dra.cel.signatures import Overload, merged
+from dra.cel.types import ANY, BOOL, DEVICE, DYN, QUANTITY, STRING, Type, map_of
+
+
+class Env(Enum):
+    """Which objects an expression comes from."""
+
+    STORED = "stored"
+    NEW = "new"
+
+
+STORED, NEW = Env.STORED, Env.NEW
+
+
+class Environment(NamedTuple):
+    """What names mean: functions, the fields of `device`, names of types."""
+
+    attribute: Type
+    lists: bool
+    fields: dict[str, Type]
+    functions: dict[str, tuple[Overload, ...]]
+
+
+_LIBRARIES = (
+    lib_standard.FUNCTIONS, lib_url.FUNCTIONS, lib_regex.FUNCTIONS, lib_quantity.FUNCTIONS, lib_strings.FUNCTIONS, lib_time.FUNCTIONS,
+    lib_net.FUNCTIONS, lib_named.FUNCTIONS, lib_lists.FUNCTIONS,
+)  # fmt: skip
+
+
+@lru_cache(maxsize=8)
+def environment(env: Env, *, list_attributes: bool, consumable_capacity: bool = True) -> Environment:
+    """Build an environment; stored expressions see everything whatever the gates say."""
+    lists = list_attributes or env is STORED
+    attribute = DYN if lists else ANY
+    fields = {
+        "driver": STRING,
+        "attributes": map_of(STRING, map_of(STRING, attribute)),
+        "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
+    }
+    if consumable_capacity or env is STORED:
+        fields["allowMultipleAllocations"] = BOOL
+    libraries = (*_LIBRARIES, lib_lists.INCLUDES) if lists else _LIBRARIES
+    return Environment(attribute, lists, fields, merged(*libraries))
+
+
+VARIABLES: dict[str, Type] = {"device": DEVICE}

@@ -1,0 +1,170 @@
+"""IP addresses and networks (k8s.io/apiserver/pkg/cel/library/ip.go, cidr.go)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from dra.cel.signatures import Function, function, method, over
+from dra.cel.types import BOOL, CIDR, INT, IP, STRING
+from dra.cel.values import Sized
+from dra.errors import SelectorRunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from ipaddress import IPv4Address, IPv6Address
+
+    from dra.cel.values import Value
+
+
+class Address(Sized):
+    """`ip("10.0.0.1")`."""
+
+    __slots__ = ("address",)
+    type_name = "net.IP"
+
+    def __init__(self, address: IPv4Address | IPv6Address) -> None:
+        self.address = address
+
+    @property
+    def size(self) -> int:
+        return self.address.max_prefixlen // 8
+
+    def same(self, other: Sized) -> bool:
+        return isinstance(other, Address) and self.address == other.address
+
+    def __str__(self) -> str:
+        return str(self.address)
+
+
+class Network(Sized):
+    """`cidr("10.0.0.0/8")`; bits behind the prefix are kept, as Go keeps them."""
+
+    __slots__ = ("address", "bits")
+    type_name = "net.CIDR"
+
+    def __init__(self, address: IPv4Address | IPv6Address, bits: int) -> None:
+        self.address = address
+        self.bits = bits
+
+    @property
+    def size(self) -> int:
+        return -(-self.bits // 8)
+
+    def same(self, other: Sized) -> bool:
+        return isinstance(other, Network) and (self.address, self.bits) == (other.address, other.bits)
+
+    def __str__(self) -> str:
+        return f"{self.address}/{self.bits}"
+
+    def masked(self, bits: int) -> int:
+        """The address with everything behind the first bits cut off."""
+        shift = self.address.max_prefixlen - bits
+        return int(self.address) >> shift << shift
+
+    def contains(self, address: IPv4Address | IPv6Address) -> bool:
+        """Whether an address is in the network."""
+        shift = self.address.max_prefixlen - self.bits
+        return self.address.version == address.version and int(self.address) >> shift == int(address) >> shift
+
+
+def _parse_address(text: str) -> IPv4Address | IPv6Address:
+    import ipaddress  # few selectors need it
+
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError as error:
+        raise SelectorRunError(f"IP Address {text!r} parse error during conversion from string: {error}") from None
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.scope_id is not None:
+            raise SelectorRunError(f"IP address {text!r} with zone value is not allowed")
+        if address.ipv4_mapped is not None:
+            raise SelectorRunError(f"IPv4-mapped IPv6 address {text!r} is not allowed")
+    return address
+
+
+def parse_ip(text: str) -> Address:
+    """Read an address."""
+    return Address(_parse_address(text))
+
+
+_BITS = re.compile(r"0|[1-9][0-9]{0,2}").fullmatch
+
+
+def parse_cidr(text: str) -> Network:
+    """Read a network."""
+    address_text, slash, bits = text.rpartition("/")
+    if not slash or not _BITS(bits):
+        raise SelectorRunError(f"network address parse error during conversion from string: {text!r}")
+    address = _parse_address(address_text)
+    if int(bits) > address.max_prefixlen:
+        raise SelectorRunError(
+            f"network address parse error during conversion from string: prefix length out of range: {text!r}"
+        )
+    return Network(address, int(bits))
+
+
+def _is(parse: Callable[[str], Value]) -> Callable[[str], bool]:
+    def can(text: str) -> bool:
+        try:
+            parse(text)
+        except SelectorRunError:
+            return False
+        return True
+
+    return can
+
+
+def _is_canonical(text: str) -> bool:
+    return str(parse_ip(text)) == text
+
+
+def _is_global_unicast(ip: Address) -> bool:
+    address = ip.address
+    special = address.is_unspecified or address.is_loopback or address.is_multicast or _is_link_local_unicast(ip)
+    return not special and str(address) != "255.255.255.255"
+
+
+def _is_link_local_unicast(ip: Address) -> bool:
+    number = int(ip.address)
+    return number >> 16 == 0xA9FE if ip.address.version == 4 else number >> 118 == 0x3FA
+
+
+def _is_link_local_multicast(ip: Address) -> bool:
+    number = int(ip.address)
+    return number >> 8 == 0xE00000 if ip.address.version == 4 else (number >> 112) & 0xFF0F == 0xFF02
+
+
+def _contains_cidr(network: Network, other: Network) -> bool:
+    return network.bits <= other.bits and network.contains(other.address)
+
+
+def _masked(network: Network) -> Network:
+    return Network(type(network.address)(network.masked(network.bits)), network.bits)
+
+
+FUNCTIONS: tuple[Function, ...] = (
+    function("ip", over("string_to_ip", (STRING,), IP, parse_ip), method("cidr_ip", (CIDR,), IP, lambda network: Address(network.address))),
+    function("isIP", over("is_ip", (STRING,), BOOL, _is(parse_ip))),
+    function("ip.isCanonical", over("ip_is_canonical", (STRING,), BOOL, _is_canonical)),
+    function("family", method("ip_family", (IP,), INT, lambda ip: ip.address.version)),
+    function("isUnspecified", method("ip_is_unspecified", (IP,), BOOL, lambda ip: ip.address.is_unspecified)),
+    function("isLoopback", method("ip_is_loopback", (IP,), BOOL, lambda ip: ip.address.is_loopback)),
+    function("isLinkLocalMulticast", method("ip_is_link_local_multicast", (IP,), BOOL, _is_link_local_multicast)),
+    function("isLinkLocalUnicast", method("ip_is_link_local_unicast", (IP,), BOOL, _is_link_local_unicast)),
+    function("isGlobalUnicast", method("ip_is_global_unicast", (IP,), BOOL, _is_global_unicast)),
+    function("cidr", over("string_to_cidr", (STRING,), CIDR, parse_cidr)),
+    function("isCIDR", over("is_cidr", (STRING,), BOOL, _is(parse_cidr))),
+    function(
+        "containsIP",
+        method("cidr_contains_ip_string", (CIDR, STRING), BOOL, lambda network, text: network.contains(_parse_address(text))),
+        method("cidr_contains_ip_ip", (CIDR, IP), BOOL, lambda network, ip: network.contains(ip.address)),
+    ),
+    function(
+        "containsCIDR",
+        method("cidr_contains_cidr_string", (CIDR, STRING), BOOL, lambda network, text: _contains_cidr(network, parse_cidr(text))),
+        method("cidr_contains_cidr", (CIDR, CIDR), BOOL, _contains_cidr),
+    ),
+    function("prefixLength", method("cidr_prefix_length", (CIDR,), INT, lambda network: network.bits)),
+    function("masked", method("cidr_masked", (CIDR,), CIDR, _masked)),
+)  # fmt: skip

@@ -1,0 +1,138 @@
+"""Timestamps: reading, printing, and their parts in a time zone (cel-go common/types/timestamp.go, common/stdlib)."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from typing import TYPE_CHECKING
+
+from dra.cel.signatures import Function, Overload, function, method
+from dra.cel.types import DURATION, INT, STRING, TIMESTAMP
+from dra.cel.values import Duration, Timestamp, Value
+from dra.errors import SelectorRunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_SHAPE = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))"
+).fullmatch
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def parse_timestamp(text: str) -> Timestamp:
+    """Read an RFC 3339 timestamp."""
+    shape = _SHAPE(text)
+    failure = SelectorRunError("type conversion error from 'string' to 'google.protobuf.Timestamp'")
+    if shape is None:
+        raise failure
+    year, month, day, hour, minute, second, fraction, sign, off_hour, off_minute = shape.groups()
+    offset = (int(off_hour) * 60 + int(off_minute)) * (-1 if sign == "-" else 1) if sign else 0
+    if sign and (int(off_hour) > 24 or int(off_minute) > 60):
+        raise failure
+    if year == "0000":
+        raise SelectorRunError("timestamp overflow")
+    try:
+        moment = datetime.datetime(
+            int(year), int(month), int(day), int(hour), int(minute), int(second), tzinfo=datetime.UTC
+        )
+    except ValueError:
+        raise failure from None
+    seconds = (moment - _EPOCH) // datetime.timedelta(seconds=1) - offset * 60
+    if not -62135596800 <= seconds <= 253402300799:
+        raise SelectorRunError("timestamp overflow")
+    return Timestamp(seconds * 10**9 + int((fraction or "0")[:9].ljust(9, "0")), offset)
+
+
+def _moment(value: Timestamp, minutes_east: int = 0) -> datetime.datetime:
+    return _EPOCH + datetime.timedelta(seconds=value.nanos // 10**9 + minutes_east * 60)
+
+
+def timestamp_to_string(value: Timestamp) -> str:
+    """Print a timestamp the way it was written, as far as its zone goes."""
+    nanos = value.nanos % 10**9
+    fraction = f".{nanos:09d}".rstrip("0") if nanos else ""
+    try:
+        moment = _moment(value, value.offset)
+    except OverflowError:
+        raise SelectorRunError("timestamp overflow") from None
+    zone = "Z"
+    if value.offset:
+        zone = f"{'+' if value.offset > 0 else '-'}{abs(value.offset) // 60:02d}:{abs(value.offset) % 60:02d}"
+    return moment.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0") + fraction + zone
+
+
+_OFFSET = re.compile(r"([+-]?[0-9]+):([+-]?[0-9]+)").fullmatch
+
+
+def _zoned(value: Timestamp, zone: str) -> datetime.datetime:
+    if ":" in zone:
+        shape = _OFFSET(zone)
+        if shape is None:
+            raise SelectorRunError(f"invalid time zone offset {zone!r}")
+        hours, minutes = int(shape[1]), int(shape[2])
+        try:
+            return _moment(value, hours * 60 - minutes if zone[0] == "-" else hours * 60 + minutes)
+        except OverflowError:
+            raise SelectorRunError("timestamp overflow") from None
+    if zone in ("", "UTC"):
+        return _moment(value)
+    import zoneinfo  # reads the zone files of the system, and hardly any selector asks for it
+
+    try:
+        return _moment(value).astimezone(zoneinfo.ZoneInfo(zone))
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise SelectorRunError(f"unknown time zone {zone}") from None
+
+
+_Part = "Callable[[datetime.datetime], int]"
+
+
+def _part(name: str, id_: str, part: Callable[[datetime.datetime], int], zoned_id: str = "") -> tuple[Overload, ...]:
+    def utc(value: Timestamp) -> int:
+        # Without a zone Go answers in the zone the text was written in.
+        return part(_moment(value, value.offset))
+
+    return (
+        method(id_, (TIMESTAMP,), INT, utc),
+        method(zoned_id or f"{id_}_with_tz", (TIMESTAMP, STRING), INT, lambda value, zone: part(_zoned(value, zone))),
+    )
+
+
+def _truncated(unit: int) -> Callable[[Duration], Value]:
+    return lambda value: abs(value.nanos) // unit * (-1 if value.nanos < 0 else 1)
+
+
+def _milliseconds(value: Timestamp) -> int:
+    return value.nanos % 10**9 // 10**6
+
+
+FUNCTIONS: tuple[Function, ...] = (
+    function("getFullYear", *_part("getFullYear", "timestamp_to_year", lambda t: t.year)),
+    function("getMonth", *_part("getMonth", "timestamp_to_month", lambda t: t.month - 1)),
+    function("getDayOfYear", *_part("getDayOfYear", "timestamp_to_day_of_year", lambda t: t.timetuple().tm_yday - 1)),
+    function("getDayOfMonth", *_part("getDayOfMonth", "timestamp_to_day_of_month", lambda t: t.day - 1)),
+    function("getDate", *_part("getDate", "timestamp_to_day_of_month_1_based", lambda t: t.day)),
+    function("getDayOfWeek", *_part("getDayOfWeek", "timestamp_to_day_of_week", lambda t: t.isoweekday() % 7)),
+    function(
+        "getHours",
+        *_part("getHours", "timestamp_to_hours", lambda t: t.hour),
+        method("duration_to_hours", (DURATION,), INT, _truncated(3600 * 10**9)),
+    ),
+    function(
+        "getMinutes",
+        *_part("getMinutes", "timestamp_to_minutes", lambda t: t.minute),
+        method("duration_to_minutes", (DURATION,), INT, _truncated(60 * 10**9)),
+    ),
+    function(
+        "getSeconds",
+        *_part("getSeconds", "timestamp_to_seconds", lambda t: t.second, "timestamp_to_seconds_tz"),
+        method("duration_to_seconds", (DURATION,), INT, _truncated(10**9)),
+    ),
+    function(
+        "getMilliseconds",
+        method("timestamp_to_milliseconds", (TIMESTAMP,), INT, _milliseconds),
+        method("timestamp_to_milliseconds_with_tz", (TIMESTAMP, STRING), INT, lambda value, zone: _zoned(value, zone) and _milliseconds(value)),
+        method("duration_to_milliseconds", (DURATION,), INT, _truncated(10**6)),
+    ),
+)  # fmt: skip

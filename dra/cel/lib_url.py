@@ -1,0 +1,210 @@
+"""URLs as Go's net/url reads them (k8s.io/apiserver/pkg/cel/library/urls.go)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from dra.cel.signatures import Function, function, method, over
+from dra.cel.types import BOOL, STRING, URL, list_of, map_of
+from dra.cel.values import Sized
+from dra.errors import SelectorRunError
+
+if TYPE_CHECKING:
+    from dra.cel.values import Value
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]").search
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_PORT = re.compile(r":[0-9]*").fullmatch
+_ESCAPE = re.compile("%([0-9A-Fa-f]{2})?")
+_USERINFO = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*").fullmatch
+_HOST = re.compile(r"[A-Za-z0-9\-_.~!$&'()*+,;=:\[\]<>\"%\u0080-\U0010ffff]*").fullmatch
+_PATH_SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~$&+,/:;=@")
+_PATH_ALLOWED = _PATH_SAFE | frozenset(b"!'()*[]%")
+_QUERY_PARTS = 10_000
+
+
+class Url(Sized):
+    """`url("https://example.com/a?b=c")`."""
+
+    __slots__ = ("fragment", "host", "path", "prefix", "query", "scheme")
+    type_name = "kubernetes.URL"
+
+    def __init__(self, scheme: str, host: str, path: str, query: str, *, prefix: str, fragment: str = "") -> None:
+        self.scheme = scheme
+        self.host = host
+        self.path = path  # as written
+        self.query = query
+        self.prefix = prefix  # everything before the path, for printing
+        self.fragment = fragment
+
+    def same(self, other: Sized) -> bool:
+        return isinstance(other, Url) and str(self) == str(other)
+
+    def __str__(self) -> str:
+        query = f"?{self.query}" if self.query else ""
+        return f"{self.prefix}{self.escaped_path}{query}{'#' + self.fragment if self.fragment else ''}"
+
+    @property
+    def escaped_path(self) -> str:
+        """The path with everything escaped that has to be."""
+        raw = self.path.encode()
+        if self.path == "*" or _PATH_ALLOWED.issuperset(raw):
+            return self.path
+        return "".join(chr(byte) if byte in _PATH_SAFE else f"%{byte:02X}" for byte in _unescaped_bytes(raw))
+
+    def host_and_port(self) -> tuple[str, str]:
+        """Split the host from its port."""
+        host, port = self.host, ""
+        colon = host.rfind(":")
+        if colon >= 0 and _PORT(host[colon:]):
+            host, port = host[:colon], host[colon + 1 :]
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        return host, port
+
+
+def _fails(why: str) -> SelectorRunError:
+    return SelectorRunError(f"URL parse error during conversion from string: {why}")
+
+
+def _check_escapes(text: str, *, host: bool = False) -> None:
+    for match in _ESCAPE.finditer(text):
+        # In a host only bytes beyond ASCII, and the percent sign itself, may be escaped.
+        if match[1] is None or (host and int(match[1], 16) < 0x80 and match[1] != "25"):
+            raise _fails(f"invalid URL escape {text[match.start() : match.start() + 3]!r}")
+
+
+def _unescaped_bytes(raw: bytes) -> bytes:
+    from urllib.parse import unquote_to_bytes  # few selectors need it
+
+    return unquote_to_bytes(raw)
+
+
+def _unescaped(text: str) -> str:
+    return _unescaped_bytes(text.encode()).decode(errors="replace") if "%" in text else text
+
+
+def parse_url(text: str, *, request: bool = False) -> Url:
+    """Read a URL; with `request` as ParseRequestURI does, which takes a fragment for part of the path."""
+    if not request:
+        text, _, fragment = text.partition("#")
+        _check_escapes(fragment)
+    else:
+        fragment = ""
+    if _CONTROL(text):
+        raise _fails("net/url: invalid control character in URL")
+    if not text and request:
+        raise _fails("empty url")
+    if text == "*":
+        return Url("", "", "*", "", prefix="", fragment=fragment)
+    scheme, rest = _split_scheme(text)
+    rest, question, query = rest.partition("?")
+    if not rest.startswith("/"):
+        if scheme:
+            return Url(scheme, "", "", query, prefix=f"{scheme}:{rest}", fragment=fragment)
+        if request:
+            raise _fails("invalid URI for request")
+        if ":" in rest.partition("/")[0]:
+            raise _fails("first path segment in URL cannot contain colon")
+    host, prefix = "", f"{scheme}:" if scheme else ""
+    if rest.startswith("//") and (scheme or (not request and not rest.startswith("///"))):
+        authority, slash, path = rest[2:].partition("/")
+        rest = slash + path
+        user, host = _authority(scheme, authority)
+        prefix += f"//{user}{host}"
+    _check_escapes(rest)
+    return Url(scheme, host, rest, query, prefix=prefix, fragment=fragment)
+
+
+def _split_scheme(text: str) -> tuple[str, str]:
+    if text.startswith(":"):
+        raise _fails("missing protocol scheme")
+    match = _SCHEME.match(text)
+    return (match[1].lower(), text[match.end() :]) if match else ("", text)
+
+
+def _authority(scheme: str, authority: str) -> tuple[str, str]:
+    user, at, host = authority.rpartition("@")
+    host = _host(scheme, host)
+    if at:
+        if not _USERINFO(user):
+            raise _fails("net/url: invalid userinfo")
+        _check_escapes(user)
+    return user + at, host
+
+
+def _host(scheme: str, host: str) -> str:
+    bracket = host.rfind("[")
+    if bracket > 0:
+        raise _fails("invalid IP-literal")
+    if bracket == 0:
+        return _literal(host)
+    colon = host.find(":")
+    if colon >= 0 and scheme not in ("http", "https"):
+        colon = host.rfind(":")
+    if colon >= 0 and not _PORT(host[colon:]):
+        raise _fails(f"invalid port {host[colon:]!r} after host")
+    return _checked_host(host)
+
+
+def _checked_host(host: str) -> str:
+    if not _HOST(host):
+        raise _fails("invalid character in host name")
+    _check_escapes(host, host=True)
+    return _unescaped(host)
+
+
+def _literal(host: str) -> str:
+    import ipaddress  # few selectors need it
+
+    end = host.rfind("]")
+    if end < 0:
+        raise _fails("missing ']' in host")
+    if host[end + 1 :] and not _PORT(host[end + 1 :]):
+        raise _fails(f"invalid port {host[end + 1 :]!r} after host")
+    name, zone, rest = host[1:end].partition("%25")
+    _checked_host(name)
+    try:
+        ipaddress.IPv6Address(name + ("%" + _unescaped(rest) if zone else ""))
+    except ValueError as error:
+        raise _fails(f"invalid host: {error}") from None
+    return f"[{name}{'%' + _unescaped(rest) if zone else ''}]{host[end + 1 :]}"
+
+
+def _url(text: str) -> Url:
+    parse_url(text, request=True)
+    return parse_url(text)
+
+
+def is_url(text: str) -> bool:
+    """Whether Go's ParseRequestURI reads the text."""
+    try:
+        parse_url(text, request=True)
+    except SelectorRunError:
+        return False
+    return True
+
+
+def _query(url: Url) -> dict[Value, Value]:
+    values: dict[Value, Value] = {}
+    parts = url.query.split("&")
+    if len(parts) > _QUERY_PARTS:
+        return values
+    for part in parts:
+        key, _, value = part.partition("=")
+        if part and ";" not in part and all(match[1] for match in _ESCAPE.finditer(part)):
+            values.setdefault(_unescaped(key.replace("+", " ")), []).append(_unescaped(value.replace("+", " ")))
+    return values
+
+
+FUNCTIONS: tuple[Function, ...] = (
+    function("url", over("string_to_url", (STRING,), URL, _url)),
+    function("isURL", over("is_url_string", (STRING,), BOOL, is_url)),
+    function("getScheme", method("url_get_scheme", (URL,), STRING, lambda url: url.scheme)),
+    function("getHost", method("url_get_host", (URL,), STRING, lambda url: url.host)),
+    function("getHostname", method("url_get_hostname", (URL,), STRING, lambda url: url.host_and_port()[0])),
+    function("getPort", method("url_get_port", (URL,), STRING, lambda url: url.host_and_port()[1])),
+    function("getEscapedPath", method("url_get_escaped_path", (URL,), STRING, lambda url: url.escaped_path)),
+    function("getQuery", method("url_get_query", (URL,), map_of(STRING, list_of(STRING)), _query)),
+)

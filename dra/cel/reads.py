@@ -1,0 +1,112 @@
+"""Which parts of a device an expression looks at, from its tree alone.
+
+Two devices that agree on these give the same answer, so one evaluation serves both. Only what is written out counts:
+`device.attributes["domain"].name`, with or without question marks or `has`, or through `cel.bind`. Anything else, such as
+going through all attributes of a domain or handing `device` around, reads everything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from dra.cel.syntax import children
+
+if TYPE_CHECKING:
+    from dra.cel.syntax import Node
+
+
+class Reads(NamedTuple):
+    """What is read: names as (``attributes`` or ``capacity``, domain, id), and the two scalar fields."""
+
+    names: frozenset[tuple[str, str, str]] = frozenset()
+    driver: bool = False
+    allow_multiple: bool = False
+    everything: bool = False
+
+
+EVERYTHING = Reads(everything=True)
+
+
+class _EverythingError(Exception):
+    """Some part of the device is used as a whole."""
+
+
+def reads_of(root: Node) -> Reads:
+    """Collect what a checked tree reads."""
+    reader = _Reader()
+    try:
+        reader.value(root)
+    except _EverythingError:
+        return EVERYTHING
+    return Reads(frozenset(reader.names), reader.driver, reader.allow_multiple)
+
+
+# How far into the device an expression points: device, device.attributes, device.attributes["domain"].
+_Place = tuple[str, ...]
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.names: set[tuple[str, str, str]] = set()
+        self.driver = False
+        self.allow_multiple = False
+        self._bound: dict[str, _Place | None] = {}
+
+    def value(self, node: Node) -> None:
+        """Note what evaluating a node reads; its value is used in a way that is not followed."""
+        if self.place(node) is not None:
+            raise _EverythingError
+
+    def place(self, node: Node) -> _Place | None:
+        """Note what a node reads, and return where in the device its value is, if it is a part that has parts."""
+        if node.kind == "ident":
+            return ("device",) if node.name == ".device" else self._bound.get(node.name)
+        if node.kind in ("select", "has"):
+            return self._step(self.place(node.args[0]), node.name)
+        if node.kind == "call" and node.name in ("_[_]", "_[?_]", "_?._"):
+            operand, key = node.args
+            place = self.place(operand)
+            if place is None:
+                self.value(key)
+                return None
+            if key.kind != "literal" or not isinstance(key.value, str):
+                raise _EverythingError
+            return self._step(place, key.value)
+        if node.kind == "fold":
+            return self._fold(node)
+        for child in children(node):
+            self.value(child)
+        return None
+
+    def _step(self, place: _Place | None, name: str) -> _Place | None:
+        if place is None:
+            return None
+        if len(place) == 1:
+            if name == "driver":
+                self.driver = True
+            elif name == "allowMultipleAllocations":
+                self.allow_multiple = True
+            else:
+                return (*place, name)
+            return None
+        if len(place) == 2:
+            return (*place, name)
+        self.names.add((place[1], place[2], name))
+        return None
+
+    def _fold(self, node: Node) -> _Place | None:
+        fold = node.fold
+        assert fold is not None
+        bind = fold.macro == "bind"
+        place = self.place(fold.init)
+        if place is not None and not bind:
+            raise _EverythingError
+        self.value(fold.range)
+        outer = self._bound
+        self._bound = {**outer, fold.var: None, fold.var2: None, fold.accu: place}
+        if not bind:
+            self.value(fold.condition)
+            self.value(fold.step)
+        result = self.place(fold.result)
+        self._bound = outer
+        return result

@@ -1,0 +1,114 @@
+"""A compiled expression: its type, its cost, what it reads, and how to evaluate it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from dra.cel.check import check, check_output
+from dra.cel.closures import Compiler
+from dra.cel.cost import MAX_COST, worst_case
+from dra.cel.environment import STORED, Env, environment
+from dra.cel.reads import Reads, reads_of
+from dra.cel.syntax import parse
+from dra.cel.values import Value, type_name
+from dra.errors import CostExceeded, SelectorError, SelectorRunError
+from dra.semver import Version
+
+if TYPE_CHECKING:
+    from dra.cel.device import DeviceView
+    from dra.cel.types import Type
+
+Derived = bool | int | str | Version | list[bool] | list[int] | list[str] | list[Version]
+
+
+class Selector:
+    """An expression that compiled. Made by `compile`."""
+
+    __slots__ = ("_closure", "_variables", "max_cost", "reads", "result_type", "text")
+
+    def __init__(self, text: str, env: Env, *, list_attributes: bool, consumable_capacity: bool, derived: bool) -> None:
+        names = environment(env, list_attributes=list_attributes, consumable_capacity=consumable_capacity)
+        root = parse(text)
+        result = check(root, names)
+        check_output(result, names, derived=derived)
+        self.text = text
+        self.result_type: Type = result
+        self.max_cost: int = worst_case(root)
+        self.reads: Reads = reads_of(root)
+        compiler = Compiler(names)
+        self._closure = compiler.closure(root)
+        self._variables = (None,) * compiler.variables
+
+    def __repr__(self) -> str:
+        return f"Selector({self.text!r})"
+
+    def matches(self, view: DeviceView) -> bool:
+        """Whether the device is selected."""
+        if view.broken:
+            raise SelectorRunError(view.broken)
+        value = self._closure([*view.slots, *self._variables] if self._variables else view.slots)
+        if value is True or value is False:
+            return bool(value)
+        raise SelectorRunError(f"CEL result of type {type_name(value)} could not be converted to bool")
+
+    def evaluate(self, view: DeviceView) -> Value:
+        """Return whatever the expression gives; for rules that are not selectors."""
+        if view.broken:
+            raise SelectorRunError(view.broken)
+        return self._closure([*view.slots, *self._variables])
+
+    def derive(self, view: DeviceView) -> Derived:
+        """Return the value of a derived attribute, or fail on what cannot be one."""
+        return _derived(self.evaluate(view))
+
+    def check_cost(self) -> None:
+        """Raise if the API server would not take the expression because of what it may cost."""
+        if self.max_cost > MAX_COST:
+            raise CostExceeded(f"too complex, exceeds cost limit: may cost {self.max_cost}, the limit is {MAX_COST}")
+
+
+def _derived(value: Value) -> Derived:
+    if type(value) in (bool, int, str, Version):
+        scalar: Derived = value
+        return scalar
+    if type(value) is list:
+        kinds = {type(element) for element in value}
+        if len(kinds) > 1:
+            raise SelectorRunError(f"expected all list elements to be {type_name(value[0])}")
+        if kinds <= {bool, int, str, Version}:
+            elements: Derived = value
+            return elements
+        raise SelectorRunError(f"unsupported list element type: {type_name(value[0])}")
+    raise SelectorRunError(f"unsupported CEL return type: {type_name(value)}")
+
+
+@lru_cache(maxsize=4096)
+def _compiled(
+    text: str, env: Env, list_attributes: bool, consumable_capacity: bool, derived: bool
+) -> Selector | SelectorError:  # noqa: PLR0917 - the key of a cache
+    try:
+        return Selector(
+            text, env, list_attributes=list_attributes, consumable_capacity=consumable_capacity, derived=derived
+        )
+    except SelectorError as error:
+        return error.with_traceback(None)
+
+
+def compile(  # noqa: A001 - `cel.compile` is what everybody looks for
+    text: str,
+    env: Env = STORED,
+    *,
+    list_attributes: bool = False,
+    consumable_capacity: bool = True,
+    derived: bool = False,
+) -> Selector:
+    """Compile an expression; the same text gives the same object while it stays in the cache.
+
+    With `NEW` the expression is judged as in an object that is being created; the gates then matter. `derived` is for
+    derived attributes, which may have other types than bool.
+    """
+    made = _compiled(text, env, list_attributes, consumable_capacity, derived)
+    if isinstance(made, SelectorError):
+        raise made
+    return made

@@ -1,0 +1,74 @@
+"""How the libraries declare their functions, and the one table made of them all.
+
+The checker, the cost estimate and the closures read the same rows: a function has overloads, each with the id it has in
+Go (costs hang on it), its types, and the Python function that does the work.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from dra.cel.types import Type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from dra.cel.values import Value
+
+    Work = Callable[..., Value]
+
+
+class Overload(NamedTuple):
+    """One signature of a function. For a method the first argument is the target."""
+
+    id: str
+    args: tuple[Type, ...]
+    result: Type
+    work: Work | None
+    method: bool
+    params: tuple[Type, ...]
+    # The work looks at the types itself, and is safe to call with anything.
+    total: bool
+
+
+class Function(NamedTuple):
+    """A name and what it may be applied to."""
+
+    name: str
+    overloads: tuple[Overload, ...]
+
+
+def over(id_: str, args: tuple[Type, ...], result: Type, work: Work | None = None, *, total: bool = False) -> Overload:
+    """Declare a global overload."""
+    return Overload(id_, args, result, work, False, _params((*args, result)), total)
+
+
+def method(
+    id_: str, args: tuple[Type, ...], result: Type, work: Work | None = None, *, total: bool = False
+) -> Overload:
+    """Declare an overload that is called on its first argument."""
+    return over(id_, args, result, work, total=total)._replace(method=True)
+
+
+def function(name: str, *overloads: Overload) -> Function:
+    """Declare a function, or more overloads of one that another library declares too."""
+    return Function(name, overloads)
+
+
+def _params(types: Iterable[Type]) -> tuple[Type, ...]:
+    found: dict[Type, None] = {}
+    for t in types:
+        if t.kind == "param":
+            found[t] = None
+        else:
+            found.update(dict.fromkeys(_params(t.params)))
+    return tuple(found)
+
+
+def merged(*libraries: Iterable[Function]) -> dict[str, tuple[Overload, ...]]:
+    """Put libraries together; the overloads of a name add up in order."""
+    table: dict[str, tuple[Overload, ...]] = {}
+    for library in libraries:
+        for name, overloads in library:
+            table[name] = table.get(name, ()) + overloads
+    return table

@@ -1,0 +1,274 @@
+"""Values at run time: what Python object stands for which CEL value, and how they compare (cel-go common/types).
+
+int, float, str, bytes, bool and None stand for themselves, `list` and `dict` for lists and maps, `dra.quantity.Quantity`
+and `dra.semver.Version` for the Kubernetes ones; the rest is here. Operators look at `type(x)`, never at
+`isinstance`, because bool is an int in Python and `Uint` is one here, while CEL tells them apart.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dra.errors import SelectorRunError
+from dra.quantity import Quantity
+from dra.semver import Version
+
+Value = Any  # any of the above
+
+INT_MIN: Final = -(2**63)
+INT_MAX: Final = 2**63 - 1
+UINT_MAX: Final = 2**64 - 1
+
+
+class Uint(int):
+    """An unsigned 64-bit integer."""
+
+    __slots__ = ()
+
+
+class Optional:
+    """`optional.of(value)`, or `NONE`."""
+
+    __slots__ = ("present", "value")
+
+    def __init__(self, value: Value = None, present: bool = True) -> None:
+        self.value = value
+        self.present = present
+
+
+NONE: Final = Optional(present=False)
+
+
+class Timestamp:
+    """A point in time in nanoseconds since 1970; `offset` is only how it was written, in minutes east of UTC."""
+
+    __slots__ = ("nanos", "offset")
+
+    def __init__(self, nanos: int, offset: int = 0) -> None:
+        self.nanos = nanos
+        self.offset = offset
+
+
+class Duration:
+    """A span of time in nanoseconds."""
+
+    __slots__ = ("nanos",)
+
+    def __init__(self, nanos: int) -> None:
+        self.nanos = nanos
+
+
+class TypeValue:
+    """A type as a value, equal by name."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Sum(Quantity):
+    """The result of `add` and `sub`. Kubernetes boxes these in a way that equality from the left cannot see through."""
+
+    __slots__ = ()
+
+
+class Domains(dict[str, dict[str, Value]]):
+    """`device.attributes` and `device.capacity`: a domain that is not there is an empty map."""
+
+    __slots__ = ()
+
+    def __missing__(self, domain: str) -> dict[str, Value]:
+        return EMPTY_MAP
+
+
+EMPTY_MAP: Final[dict[str, Value]] = {}
+
+
+class Sized:
+    """Base of values from the other libraries: a CEL type name, and a size for counting costs."""
+
+    __slots__ = ()
+    type_name = ""
+
+    @property
+    def size(self) -> int:
+        return 1
+
+    def same(self, other: Sized) -> bool:
+        """Whether both are equal; only called for two of the same class."""
+        raise NotImplementedError
+
+
+_NAMES: Final[dict[type, str]] = {
+    int: "int", float: "double", str: "string", bytes: "bytes", bool: "bool", type(None): "null_type", list: "list",
+    dict: "map", Domains: "map", Uint: "uint", Optional: "optional_type", Timestamp: "google.protobuf.Timestamp",
+    Duration: "google.protobuf.Duration", TypeValue: "type", Quantity: "kubernetes.Quantity", Sum: "kubernetes.Quantity",
+    Version: "kubernetes.Semver",
+}  # fmt: skip
+
+
+def type_name(value: Value) -> str:
+    """Return the CEL name of a value's type."""
+    name = _NAMES.get(type(value))
+    return name if name is not None else str(value.type_name)
+
+
+def no_such_overload(function: str = "") -> SelectorRunError:
+    """The error for arguments a function has no version for."""
+    return SelectorRunError(f"no such overload: {function}" if function else "no such overload")
+
+
+_NUMBERS: Final = frozenset((int, Uint, float))
+_MAPS: Final = frozenset((dict, Domains))
+
+
+def equal(left: Value, right: Value) -> bool:
+    """CEL's `==`: false for different types, except that some Kubernetes values on the left make that an error."""
+    kind = type(left)
+    if kind is str or kind is bool:
+        return kind is type(right) and left == right
+    if kind in _NUMBERS:
+        return type(right) in _NUMBERS and _number_compare(left, right) == 0
+    if left is None or right is None:
+        return left is right
+    if kind is list:
+        return type(right) is list and len(left) == len(right) and all(map(_not_unequal, left, right))
+    if kind in _MAPS:
+        return (
+            type(right) in _MAPS and len(left) == len(right) and all(_has_entry(right, k, v) for k, v in left.items())
+        )
+    if kind is Quantity or kind is Sum:
+        if type(right) is not Quantity:
+            raise no_such_overload()
+        return bool(left == right)
+    if kind is Version:
+        if type(right) is not Version:
+            raise no_such_overload()
+        return bool(left == right)
+    return _equal_rare(left, right)
+
+
+def _equal_rare(left: Value, right: Value) -> bool:
+    kind = type(left)
+    same = kind is type(right)
+    if kind is Optional:
+        if not same or left.present != right.present:
+            return False
+        return not left.present or equal(left.value, right.value)
+    if kind is bytes:
+        return same and bool(left == right)
+    if kind is Timestamp or kind is Duration:
+        return same and bool(left.nanos == right.nanos)
+    if kind is TypeValue:
+        return same and bool(left.name == right.name)
+    if not same:
+        raise no_such_overload()
+    return bool(left.same(right))
+
+
+def _not_unequal(left: Value, right: Value) -> bool:
+    # Inside lists and maps Go takes an error for "not unequal".
+    try:
+        return equal(left, right)
+    except SelectorRunError:
+        return True
+
+
+def _has_entry(mapping: dict[Value, Value], key: Value, value: Value) -> bool:
+    other = find(mapping, key)
+    return other is not MISSING and _not_unequal(value, other)
+
+
+def equal_or_false(left: Value, right: Value) -> bool:
+    """`==` where an error counts as no, as in `in`, `indexOf` and `distinct`."""
+    try:
+        return equal(left, right)
+    except SelectorRunError:
+        return False
+
+
+def compare(left: Value, right: Value) -> int:
+    """Return -1, 0 or 1; an error for what has no order."""
+    kind = type(left)
+    if kind in _NUMBERS and type(right) in _NUMBERS:
+        if left != left or right != right:  # noqa: PLR0124 - NaN
+            raise SelectorRunError("NaN values cannot be ordered")
+        return _number_compare(left, right)
+    if kind is type(right):
+        if kind is str or kind is bytes or kind is bool:
+            return (left > right) - (left < right)
+        if kind is Timestamp or kind is Duration:
+            return int(left.nanos > right.nanos) - int(left.nanos < right.nanos)
+    raise no_such_overload()
+
+
+ORDERED: Final = frozenset((int, Uint, float, str, bytes, bool, Timestamp, Duration))
+
+
+def _number_compare(left: Value, right: Value) -> int:
+    if type(left) is float or type(right) is float:
+        if left != left or right != right:  # noqa: PLR0124 - NaN is equal to nothing
+            return 2
+        # Go converts the integer to a double where the double is within range.
+        if type(left) is not float:
+            return -_double_compare(right, left)
+        if type(right) is not float:
+            return _double_compare(left, right)
+    return (left > right) - (left < right)
+
+
+def _double_compare(double: float, integer: int) -> int:
+    unsigned = type(integer) is Uint
+    if double < (0 if unsigned else INT_MIN):
+        return -1
+    if double > float(UINT_MAX if unsigned else INT_MAX):
+        return 1
+    other = float(integer)
+    return (double > other) - (double < other)
+
+
+MISSING: Final = object()
+
+
+def find(mapping: dict[Value, Value], key: Value) -> Value:
+    """Look a key up as CEL does: numbers find each other across types, but true is not 1. MISSING if there is none."""
+    kind = type(key)
+    if kind is str:
+        if type(mapping) is Domains:
+            return mapping[key]
+        return mapping.get(key, MISSING)
+    if type(mapping) is Domains:
+        return EMPTY_MAP
+    if kind not in _NUMBERS and kind is not bool:
+        return MISSING
+    value = mapping.get(key, MISSING)
+    if value is not MISSING and (kind is bool or key in (0, 1)):
+        stored = next(own for own in mapping if own == key)
+        if (type(stored) is bool) != (kind is bool):
+            return MISSING
+    return value
+
+
+def contains(container: Value, item: Value) -> bool:
+    """CEL's `in`."""
+    kind = type(container)
+    if kind is list:
+        return any(equal_or_false(item, element) for element in container)
+    if kind is Domains:
+        return type(item) is str and item in container
+    if kind is dict:
+        return find(container, item) is not MISSING
+    raise no_such_overload("@in")
+
+
+def size(value: Value) -> int:
+    """Return what `size()` counts, and 1 for what it does not: the unit of costs."""
+    kind = type(value)
+    if kind is str or kind is list or kind is dict or kind is Domains or kind is bytes:
+        return len(value)
+    if isinstance(value, Sized):
+        return value.size
+    if kind is Optional and value.present:
+        return size(value.value)
+    return 1
