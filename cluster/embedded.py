@@ -26,6 +26,7 @@ from cluster.registry import Identity
 from cluster.selectors import selector
 from cluster.server import Features, Server
 from cluster.store import WINDOW, Store
+from cluster.validators import VALIDATORS
 from cluster.view import View
 from dra.wire import decode
 
@@ -62,7 +63,11 @@ def _identity() -> Identity:
 
 
 class Embedded:
-    """An API server's behaviour in memory. One event loop, no threads."""
+    """An API server's behaviour in memory. One event loop, no threads.
+
+    What is written is validated as a server does it; other `validators` may be given, or none (`{}`). What is loaded is
+    taken as it is.
+    """
 
     def __init__(
         self,
@@ -72,7 +77,8 @@ class Embedded:
         window: int = WINDOW,
     ) -> None:
         self._store = Store(window=window)
-        self._api = ApiServer(self._store, identity or _identity(), validators=validators, committed=self._committed)
+        rules = VALIDATORS if validators is None else validators
+        self._api = ApiServer(self._store, identity or _identity(), validators=rules, committed=self._committed)
         self._changed = asyncio.Event()
         self.load(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": n}} for n in ("default", "kube-system")

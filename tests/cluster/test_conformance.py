@@ -10,6 +10,7 @@ from cluster.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
     NAMESPACES,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
@@ -423,3 +424,28 @@ async def test_the_server_says_what_it_is_and_can_do(cluster):
     assert server.features.consumable_capacity is True
     assert server.features.compatibility_groups is True
     assert server.features.node_allocatable is True
+
+
+def bad_request(**request):
+    return claim("bad", spec={"devices": {"requests": [{"name": "r"} | request]}})
+
+
+@pytest.mark.parametrize(
+    ("resource", "body", "field"),
+    [
+        (RESOURCE_CLAIMS, bad_request(exactly={}), "spec.devices.requests[0].exactly.deviceClassName"),
+        (RESOURCE_CLAIMS, bad_request(), "spec.devices.requests[0]"),
+        (RESOURCE_CLAIMS, bad_request(exactly={"deviceClassName": "c", "count": -1}), "spec.devices.requests[0].exactly.count"),
+        (RESOURCE_CLAIM_TEMPLATES, template("bad") | {"spec": {"spec": bad_request()["spec"]}}, "spec.spec.devices.requests[0]"),
+        (
+            DEVICE_CLASSES,
+            {"metadata": {"name": "bad"}, "spec": {"selectors": [{"cel": {"expression": "device.nothing"}}]}},
+            "spec.selectors[0].cel.expression",
+        ),
+        (DEVICE_TAINT_RULES, {"metadata": {"name": "bad"}, "spec": {"taint": {"key": "a", "effect": "No"}}}, "spec.taint.effect"),
+    ],
+)  # fmt: skip
+async def test_what_breaks_the_rules_of_its_kind_is_refused(cluster, home, resource, body, field):
+    with pytest.raises(Invalid) as caught:
+        await cluster.create(resource, body, home if resource.namespaced else None)
+    assert field in [one.field for one in caught.value.causes]
