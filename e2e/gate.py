@@ -1,0 +1,139 @@
+"""drawbridge installed on a real control plane: the kustomize base as it is, its two processes with exactly their rights.
+
+The processes run beside the cluster instead of in it, because there is no image registry and no Service routing here;
+so the webhook configurations call them by URL. Only namespaces that ask for it are looked at, which keeps every
+other test of the session out.
+"""
+
+import base64
+import http.client
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+from e2e.client import ApiError
+from e2e.controlplane import ControlPlane, free_port
+from e2e.process import Process
+
+ROOT = Path(__file__).parent.parent
+BASE = ROOT / "manifests/base"
+SYSTEM = "drawbridge-system"
+CONFIGURATION = """\
+apiVersion: drawbridge.dev/v1alpha1
+kind: DrawbridgeConfiguration
+mode: enforce
+"""
+MODE = "drawbridge.dev/mode"
+COMMAND = [str(Path(sys.executable).with_name("drawbridge"))]
+
+
+class Gate:
+    """Start it with `install()`, end it with `remove()`."""
+
+    def __init__(self, cluster: ControlPlane) -> None:
+        self.cluster = cluster
+        self.port = free_port()
+        self.metrics_port = free_port()
+        self.config = cluster.run.data / "drawbridge.yaml"
+        self.processes: dict[str, Process] = {}
+
+    def install(self) -> "Gate":
+        self.config.write_text(CONFIGURATION)
+        # CRDs and the objects that need them are in one go: the server is asked twice, as `kubectl apply -k` users do.
+        self.cluster.kubectl("apply", "--server-side", "-k", str(BASE))
+        for name in ("drawbridge-webhook", "drawbridge-controller"):
+            path = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/{name}"
+            self.cluster.patch(path, {"spec": {"replicas": 0}})
+        self.register("--opt-in", "--failure-policy=Fail")
+        self.start_controller()
+        self.start_gate()
+        return self
+
+    def register(self, *options: str) -> None:
+        """Apply the generated webhook configurations, for callers by URL."""
+        made = self.drawbridge("manifests", "--only=webhooks", f"--url=https://127.0.0.1:{self.port}", *options)
+        self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=made)
+
+    def drawbridge(self, *args: str) -> str:
+        """Run the command line and return what it printed."""
+        return subprocess.run([*COMMAND, *args], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+    def start_controller(self) -> Process:
+        return self.start("controller", "--no-gate", "--sweep-after=5", f"--metrics-listen=127.0.0.1:{free_port()}")
+
+    def start_gate(self) -> Process:
+        process = self.start(
+            "webhook",
+            "--no-controllers",
+            f"--listen=127.0.0.1:{self.port}",
+            f"--metrics-listen=127.0.0.1:{self.metrics_port}",
+            "--notice=0.5",
+        )
+        self.cluster.until("the gate is ready", lambda: process.check() or self.ready(), 30)
+        return process
+
+    def start(self, role: str, *options: str) -> Process:
+        kubeconfig = self.cluster.account_kubeconfig(SYSTEM, f"drawbridge-{role}")
+        shared = [f"--config={self.config}", f"--kubeconfig={kubeconfig}", f"--namespace={SYSTEM}", "--name=127.0.0.1"]
+        process = self.cluster.spawn(f"drawbridge-{role}", [*COMMAND, "webhook", *options, *shared])
+        self.processes[role] = process
+        return process
+
+    def ready(self) -> bool:
+        try:
+            return self.get("/readyz")[0] == 200
+        except OSError:
+            return False
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Ask the gate itself, trusting what the Secret says."""
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self.trust(), timeout=10)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        finally:
+            connection.close()
+
+    def metrics(self) -> str:
+        connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=10)
+        try:
+            connection.request("GET", "/metrics")
+            return connection.getresponse().read().decode()
+        finally:
+            connection.close()
+
+    def trust(self) -> ssl.SSLContext:
+        secret = self.cluster.read({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "drawbridge", "namespace": SYSTEM}})  # fmt: skip
+        bundle = base64.b64decode(((secret or {}).get("data") or {}).get("ca.crt", ""))
+        if not bundle:
+            raise OSError("there is no bundle yet")
+        return ssl.create_default_context(cadata=bundle.decode())
+
+    def remove(self) -> None:
+        """Uninstall in the documented order: the webhook configurations first."""
+        made = self.drawbridge("manifests", "--only=webhooks")
+        self.cluster.kubectl("delete", "--ignore-not-found", "-f", "-", input=made)
+        for process in self.processes.values():
+            process.stop()
+        self.cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-k", str(BASE))
+
+    def admits(self, namespace: str) -> None:
+        """Make a namespace ours, and wait until API server and gate have both seen it."""
+        self.cluster.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {MODE: "enforce"}}})
+        probe = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"generateName": "probe-", "namespace": namespace},
+            "spec": {"containers": [{"name": "c", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"}}}]},
+        }  # fmt: skip
+
+        def refused() -> bool:
+            try:
+                self.cluster.post(f"/api/v1/namespaces/{namespace}/pods", probe, dryRun="All")
+            except ApiError as error:
+                return "is not a whole number" in error.message and "webhook" in error.message
+            return False
+
+        self.cluster.until("the namespace is gated", refused, 20)

@@ -1,0 +1,366 @@
+"""The gate on a real API server: pods are translated, claimed, and placed by the stock scheduler on fake nodes."""
+
+import copy
+import json
+import signal
+from collections import Counter
+
+import pytest
+
+from e2e import fleet
+from e2e.client import ApiError
+from e2e.workloads import container, limits, pod
+
+pytestmark = pytest.mark.real
+
+NODE = "gate-fake-0"
+DEVICES = {
+    fleet.NVIDIA: [*fleet.whole_gpus(8), *fleet.static_mig(9, ["3g.20gb", "1g.5gb", "1g.5gb"])],
+    fleet.HAMI: fleet.hami_gpus(4),
+    fleet.DRANET: fleet.dranet_nics(8),
+}
+
+
+@pytest.fixture(scope="module")
+def devices(control_plane, gate):
+    """One fake node with whole GPUs, MIG devices, shared GPUs and NICs, in the shape of their drivers."""
+    control_plane.add_fake_nodes(1, prefix="gate-fake-")
+    made = [s for driver, devices in DEVICES.items() for s in fleet.slices(driver, NODE, devices, by_name=True)]
+    made += fleet.classes(extended=False)
+    control_plane.create(*made)
+    control_plane.until("the gate knows the classes", lambda: probe(control_plane), 20)
+    yield NODE
+    control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+
+
+def probe(cluster):
+    """Whether the gate translates a whole GPU yet, asked in a namespace of its own."""
+    if not cluster.read(namespace := {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gate-probe", "labels": {"drawbridge.dev/mode": "enforce"}}}):  # fmt: skip
+        cluster.create(namespace)
+    answer = cluster.create(gpu("p", "gate-probe"), dryRun="All")[0]
+    return "drawbridge.dev/original" in answer["metadata"].get("annotations", {})
+
+
+def gpu(name, namespace, **more):
+    """A pod that asks the way the NVIDIA device plugin has it."""
+    return pod(name, namespace, container(**limits(**{"nvidia.com/gpu": 1})), **more)
+
+
+def claims_of(cluster, namespace, name):
+    """The claims of a pod, by the pod's name for them."""
+    statuses = cluster.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["status"].get("resourceClaimStatuses", [])
+    base = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+    return {s["name"]: cluster.get(f"{base}/{s['resourceClaimName']}") for s in statuses}
+
+
+def results_of(claim):
+    return claim["status"]["allocation"]["devices"]["results"]
+
+
+CASES = {
+    "nvidia, whole": ({"nvidia.com/gpu": 2}, {}, {}, [(fleet.NVIDIA, "gpu")] * 2),
+    "nvidia, MIG": ({"nvidia.com/mig-1g.5gb": 1}, {}, {}, [(fleet.NVIDIA, "mig")]),
+    "HAMi, share": ({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}, {}, {}, [(fleet.HAMI, "gpu")]),
+    "HAMi, percentage": ({"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 50}, {}, {}, [(fleet.HAMI, "gpu")]),
+    "Koordinator, share": ({"koordinator.sh/gpu": 50}, {}, {}, [(fleet.HAMI, "gpu")]),
+    "Koordinator, joint": (
+        {"koordinator.sh/gpu": 200, "koordinator.sh/rdma": 200},
+        {"scheduling.koordinator.sh/device-joint-allocate": '{"deviceTypes":["gpu","rdma"],"requiredScope":"SamePCIe"}'},
+        {},
+        [(fleet.NVIDIA, "gpu")] * 2 + [(fleet.DRANET, "nic")] * 2,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_legacy_pod_is_claimed_and_placed_by_the_stock_scheduler(control_plane, devices, gated, case):
+    amounts, annotations, spec, expected = CASES[case]
+    item = pod("p", gated, container(**limits(**amounts)), **spec)
+    item["metadata"]["annotations"] = annotations
+    [stored] = control_plane.create(item)
+    assert not set(amounts) & set(stored["spec"]["containers"][0]["resources"].get("limits", {}))
+    assert (
+        json.loads(stored["metadata"]["annotations"]["drawbridge.dev/original"])["containers"]["main"].keys()
+        == amounts.keys()
+    )
+    control_plane.wait_scheduled(gated, "p")
+    results = [r for claim in claims_of(control_plane, gated, "p").values() for r in results_of(claim)]
+    assert Counter(r["driver"] for r in results) == Counter(driver for driver, _ in expected)
+    assert len({r["device"] for r in results}) == len(results)
+
+
+def test_a_joint_request_gets_each_gpu_with_the_nic_behind_the_same_switch(control_plane, devices, gated):
+    amounts, annotations, _, _ = CASES["Koordinator, joint"]
+    item = pod("p", gated, container(**limits(**amounts)))
+    item["metadata"]["annotations"] = annotations
+    control_plane.create(item)
+    control_plane.wait_scheduled(gated, "p")
+    roots = {d["name"]: d["attributes"]["resource.kubernetes.io/pcieRoot"] for found in DEVICES.values() for d in found if "resource.kubernetes.io/pcieRoot" in d["attributes"]}  # fmt: skip
+    by_root = Counter(
+        roots[r["device"]]["string"] for c in claims_of(control_plane, gated, "p").values() for r in results_of(c)
+    )
+    assert sorted(by_root.values()) == [2, 2]
+
+
+@pytest.mark.parametrize("server_side", [False, True], ids=["client-side", "server-side"])
+def test_the_same_manifest_can_be_applied_again(control_plane, devices, gated, server_side):
+    """Also after a scheduler has bound the pod, and with another label in the manifest."""
+    how = ["--server-side"] if server_side else []
+    manifest = gpu("p", gated, schedulerName="default-scheduler")
+    manifest["spec"]["containers"][0]["resources"]["requests"] = {"nvidia.com/gpu": "1"}
+
+    def apply():
+        return control_plane.kubectl("apply", *how, "-f", "-", input=json.dumps(manifest)).stdout
+
+    assert "created" in apply() or server_side
+    first = control_plane.get(f"/api/v1/namespaces/{gated}/pods/p")
+    assert "resourceClaims" in first["spec"]
+    apply()
+    control_plane.wait_scheduled(gated, "p")
+    apply()
+    manifest["metadata"]["labels"] = {"team": "a"}
+    apply()
+    last = control_plane.get(f"/api/v1/namespaces/{gated}/pods/p")
+    assert last["metadata"]["labels"]["team"] == "a"
+    for part in ("containers", "resourceClaims"):
+        assert last["spec"][part] == first["spec"][part]
+
+
+def test_another_number_in_the_manifest_is_refused_as_it_always_was(control_plane, devices, gated):
+    manifest = gpu("p", gated)
+    control_plane.kubectl("apply", "-f", "-", input=json.dumps(manifest))
+    manifest["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "2"
+    done = control_plane.kubectl("apply", "-f", "-", input=json.dumps(manifest), check=False)
+    assert done.returncode
+    assert "may not change fields" in done.stderr or "Forbidden" in done.stderr
+
+
+def test_a_dry_run_prints_what_a_real_apply_stores(control_plane, devices, gated):
+    manifest = json.dumps(gpu("p", gated))
+    said = json.loads(
+        control_plane.kubectl("apply", "--dry-run=server", "-o", "json", "-f", "-", input=manifest).stdout
+    )
+    assert control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaimtemplates")["items"] == []
+    done = json.loads(control_plane.kubectl("apply", "-o", "json", "-f", "-", input=manifest).stdout)
+    assert without_server_fields(said) == without_server_fields(done)
+    assert said["spec"]["resourceClaims"]
+
+
+def without_server_fields(stored):
+    stored = copy.deepcopy(stored)
+    for field in ("uid", "creationTimestamp", "resourceVersion", "managedFields", "generation"):
+        stored["metadata"].pop(field, None)
+    stored.pop("status", None)
+    stored["spec"]["volumes"] = [
+        v for v in stored["spec"].get("volumes", ()) if not v["name"].startswith("kube-api-access")
+    ]
+    for one in stored["spec"]["containers"]:
+        one.pop("volumeMounts", None)
+    return stored
+
+
+def test_a_refusal_says_container_key_value_and_remedy(control_plane, devices, gated):
+    item = pod("p", gated, container(**limits(**{"nvidia.com/gpu": 1, "nvidia.com/gpumem": "1500m"})))
+    with pytest.raises(ApiError) as caught:
+        control_plane.create(item)
+    for part in ("container main", "nvidia.com/gpumem", "1500m", "whole number"):
+        assert part in caught.value.message
+    assert caught.value.code == 403
+
+
+def test_pods_of_a_deployment_share_one_template(control_plane, devices, gated):
+    template = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"containers": [container(**limits(**{"nvidia.com/gpu": 1}))]},
+    }
+    spec = {"replicas": 3, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d", "namespace": gated},
+        "spec": spec,
+    }
+    control_plane.create(deployment)
+    base = f"/api/v1/namespaces/{gated}/pods"
+    placed = control_plane.until(
+        "all are placed",
+        lambda: (
+            [p for p in control_plane.get(base)["items"] if p["spec"].get("nodeName")][2:]
+            and control_plane.get(base)["items"]
+        ),
+        30,
+    )
+    names = {entry["resourceClaimTemplateName"] for p in placed for entry in p["spec"]["resourceClaims"]}
+    assert len(names) == 1
+    stored = control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaimtemplates")["items"]
+    assert {t["metadata"]["name"] for t in stored} == names
+
+
+# Purity
+
+
+def test_a_thousand_reviews_leave_no_write_of_ours(control_plane, devices, gated, gate):
+    """Dry runs and real creations, refused ones among them: the audit log has no write by the webhook's identity."""
+    before = sum(1 for _ in control_plane.audit_events())
+    good, bad = (
+        gpu("p", gated),
+        pod("q", gated, container(**limits(**{"nvidia.com/gpu": 1, "nvidia.com/gpumem": "1500m"}))),
+    )
+    for number in range(500):
+        if number % 2:
+            control_plane.create(good, dryRun="All")
+        else:
+            with pytest.raises(ApiError, match="is not a whole number"):
+                control_plane.create(bad, dryRun="All")
+    reviews = 1000
+    for number in range(20):
+        item = copy.deepcopy(good)
+        item["metadata"]["name"] = f"p-{number}"
+        control_plane.create(item)
+    for number in range(480):
+        control_plane.create(good | {"metadata": {"name": f"x-{number}", "namespace": gated}}, dryRun="All")
+    events = list(control_plane.audit_events())[before:]
+    asked = [
+        e
+        for e in events
+        if e["objectRef"].get("resource") == "pods"
+        and e["verb"] == "create"
+        and e["objectRef"].get("namespace") == gated
+    ]
+    assert len(asked) == reviews
+    ours = [e for e in events if e["user"]["username"] == "system:serviceaccount:drawbridge-system:drawbridge-webhook"]
+    assert [e for e in ours if e["verb"] not in ("get", "list", "watch")] == []
+    gate.processes["webhook"].check()
+
+
+def test_the_webhooks_identity_could_not_write_if_it_wanted_to(control_plane, gate):
+    account = "system:serviceaccount:drawbridge-system:drawbridge-webhook"
+    done = control_plane.kubectl("auth", "can-i", "--list", f"--as={account}", "-A")
+    lines = [line for line in done.stdout.splitlines()[1:] if "selfsubject" not in line]
+    verbs = {word for line in lines for word in line.rpartition("[")[2].rstrip("]").split()}
+    assert verbs <= {"get", "list", "watch"}
+
+
+# Templates under attack, and under kills
+
+
+def templates(cluster, namespace):
+    items = cluster.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates")["items"]
+    return {item["metadata"]["name"]: item for item in items}
+
+
+def test_a_deleted_template_comes_back_while_a_pod_needs_it(control_plane, devices, gated):
+    control_plane.create(gpu("p", gated, schedulerName="nobody"))
+    before = control_plane.until("the template is there", lambda: templates(control_plane, gated), 20)
+    control_plane.remove(*before.values())
+    after = control_plane.until("it is back", lambda: templates(control_plane, gated), 20)
+    assert {n: t["spec"] for n, t in after.items()} == {n: t["spec"] for n, t in before.items()}
+
+
+def test_a_squatted_name_is_taken_back(control_plane, devices, gated):
+    """Somebody who may write templates puts another content under the name that a pod is about to use."""
+    [planned] = control_plane.create(gpu("p", gated), dryRun="All")
+    name = planned["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
+    request = {"name": "gpu", "exactly": {"deviceClassName": fleet.NVIDIA, "count": 8}}
+    squat = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": gated},
+        "spec": {"spec": {"devices": {"requests": [request]}}},
+    }
+    control_plane.create(squat)
+    control_plane.create(gpu("p", gated, schedulerName="nobody"))
+
+    def mended():
+        content = templates(control_plane, gated).get(name, {}).get("spec", {}).get("spec")
+        return content and content["devices"]["requests"][0]["exactly"].get("count") == 1
+
+    control_plane.until("the content is right", mended, 20)
+
+
+def test_a_forged_annotation_makes_nothing(control_plane, devices, gated):
+    """A pod author who copies an annotation and changes it is turned back, and would get nothing anyway."""
+    [planned] = control_plane.create(gpu("p", gated), dryRun="All")
+    forged = copy.deepcopy(planned)
+    forged["metadata"] = {
+        "name": "forged",
+        "namespace": gated,
+        "annotations": {k: v.replace('"count":1', '"count":8') for k, v in planned["metadata"]["annotations"].items()},
+    }
+    forged.pop("status", None)
+    with pytest.raises(ApiError, match="not written by this installation"):
+        control_plane.create(forged)
+    assert templates(control_plane, gated) == {}
+
+
+def test_a_template_that_nobody_needs_any_more_is_swept(control_plane, devices, gated):
+    control_plane.create(gpu("p", gated))
+    control_plane.wait_scheduled(gated, "p")
+    assert templates(control_plane, gated)
+    control_plane.delete(f"/api/v1/namespaces/{gated}/pods/p", gracePeriodSeconds=0)
+    control_plane.until("it is swept", lambda: not templates(control_plane, gated), 90)
+
+
+def test_a_killed_controller_is_mended_by_its_next_start(control_plane, devices, gated, gate):
+    """kill -9 in the middle of a burst: after the next start every pod has its template, and is placed."""
+    items = [gpu(f"p-{n}", gated) for n in range(6)]
+    for number, item in enumerate(items):
+        item["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = str(number % 3 + 1)
+        item["spec"]["schedulerName"] = "nobody"
+    control_plane.create(*items[:3])
+    gate.processes["controller"].stop(hard=True)
+    control_plane.create(*items[3:])
+    gate.start_controller()
+    control_plane.until("all three templates are there", lambda: len(templates(control_plane, gated)) == 3, 60)
+
+
+# The process
+
+
+def test_a_new_configuration_is_in_force_without_a_restart(control_plane, devices, gated, gate):
+    good = gate.config.read_text()
+    try:
+        gate.config.write_text(good.replace("enforce", "observe"))
+        control_plane.patch(f"/api/v1/namespaces/{gated}", {"metadata": {"labels": {"drawbridge.dev/mode": "x"}}})
+        control_plane.patch(f"/api/v1/namespaces/{gated}", {"metadata": {"labels": {"drawbridge.dev/mode": "warn"}}})
+        item = gpu("p", gated)
+        untouched = lambda: "resourceClaims" not in control_plane.create(item, dryRun="All")[0]["spec"]  # noqa: E731
+        control_plane.until("warn leaves pods as they are", untouched, 20)
+        gate.config.write_text("mode: [")
+        control_plane.until(
+            "the bad file is counted", lambda: "drawbridge_configuration_good 0.0" in gate.metrics(), 20
+        )
+        assert untouched()
+    finally:
+        gate.config.write_text(good)
+    control_plane.until("and forgotten", lambda: "drawbridge_configuration_good 1.0" in gate.metrics(), 20)
+
+
+def test_warn_tells_and_changes_nothing(control_plane, devices, gated, gate):
+    control_plane.patch(f"/api/v1/namespaces/{gated}", {"metadata": {"labels": {"drawbridge.dev/mode": "warn"}}})
+    manifest = json.dumps(gpu("p", gated))
+
+    def told():
+        done = control_plane.kubectl("apply", "--dry-run=server", "-o", "json", "-f", "-", input=manifest)
+        return "resourceClaims" not in json.loads(done.stdout)["spec"] and done.stderr
+
+    assert "Warning: drawbridge would make this pod ask for its devices by ResourceClaim" in control_plane.until(
+        "warn is in force", told, 20
+    )
+
+
+def test_a_replica_that_is_told_to_stop_loses_no_review(control_plane, devices, gated, gate):
+    """SIGTERM under load; the load goes on until the process says that it is not ready any more, then stops."""
+    item = gpu("p", gated)
+    process = gate.processes["webhook"]
+    control_plane.create(item, dryRun="All")
+    process.child.send_signal(signal.SIGTERM)
+    answered = 0
+    while gate.ready():
+        control_plane.create(item, dryRun="All")  # failurePolicy Fail: an unanswered review would raise
+        answered += 1
+    control_plane.create(item, dryRun="All")
+    process.child.wait(20)
+    assert process.child.returncode == 0
+    gate.start_gate()
+    control_plane.create(item, dryRun="All")
