@@ -45,6 +45,7 @@ class Result(msgspec.Struct, frozen=True):
 @click.option("--kubernetes", default="1.37", show_default=True, metavar="1.N", help="The version that the result is for.")  # fmt: skip
 @inputs.output("yaml", "json", "diff", "patch", "report", default="yaml")
 def command(
+    *,
     files: tuple[str, ...],
     inventory: tuple[str, ...],
     config: str | None,

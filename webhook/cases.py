@@ -48,6 +48,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     def keys(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(word.key for _, words in self.words for word in words))
 
+    def role(self, key: str) -> Role:
+        """What a key says in this dialect."""
+        rows = (known for _, words in self.words for word in words if word.key == key for known in word.known)
+        return next((known.row.role for known in rows if known.dialect is self.dialect), Role.NONE)
+
     @property
     def open(self) -> bool:
         """Whether it is still on its way to be translated."""

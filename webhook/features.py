@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+EXTENDED = "DRAExtendedResource"  # classes that serve a legacy name by themselves
+
 # Gate: the first minor version of Kubernetes 1.x that has it on by default.
 _ON_SINCE = {
     "DynamicResourceAllocation": 34,
@@ -18,7 +20,7 @@ _ON_SINCE = {
     "DRAConsumableCapacity": 36,
     "DRAPartitionableDevices": 36,
     "DRADeviceTaints": 36,
-    "DRAExtendedResource": 36,
+    EXTENDED: 36,
 }
 
 

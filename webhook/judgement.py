@@ -16,11 +16,12 @@ from webhook.cases import Case
 from webhook.claims import POD_LIMIT, Impossible
 from webhook.config import Configuration
 from webhook.demand import Demand, Note, Pairs
-from webhook.features import CLAIMS, Features, Need
+from webhook.features import CLAIMS, EXTENDED, Need
 from webhook.fleet import Fleet
 from webhook.reading import mapping
 from webhook.sharing import Grant, Shared, Wish, share
-from webhook.table import Action, Scope
+from webhook.table import Action, Role, Scope
+from webhook.targets import NUMA_NODE
 from webhook.workshop import Made, workshop
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from webhook.config import Joint
     from webhook.reading import Slot
     from webhook.workshop import Workshop
-
-_EXTENDED = Need("DRAExtendedResource", "extended resources")
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,27 +136,44 @@ def _join(cases: list[Case], joint: Joint) -> list[Case]:
 
 
 def _stepped_aside(case: Case, context: Context) -> Case:
-    """Leave what core serves by itself: a bare count of a name that a DeviceClass carries."""
+    """Leave what core serves by itself: a bare count of a name that a DeviceClass carries, and nothing else asked."""
     if not case.open or len(case.keys) != 1 or len(case.demands) != 1:
         return case
     (key, demand), name = case.demands[0], context.fleet.extended.get(case.keys[0])
-    if name is None or not isinstance(demand, Demand) or demand != Demand(target=demand.target, count=demand.count):
+    if name is None or not isinstance(demand, Demand) or not context.features.on(EXTENDED):
         return case
-    if not context.features.on(_EXTENDED.gate):
+    # The profile of a MIG device is in the name of its key; any other one was asked for beside it.
+    profile = demand.profile if case.role(key) is Role.PROFILE else ""
+    if demand != Demand(target=demand.target, count=demand.count, profile=profile):
         return case
     return case.leave(key, f"DeviceClass {name} serves it through extendedResourceName", quiet=True)
 
 
 def _served(case: Case, shop: Workshop, context: Context) -> Case:
     """Find the claims of every demand."""
-    file = context.configuration.file
-    for key, demand in case.demands if case.open else ():
-        made = shop.make(demand)
+    for i, (key, asked) in enumerate(case.demands if case.open else ()):
+        demand, made = asked, shop.make(asked)
+        if isinstance(made, Impossible) and made.tie == NUMA_NODE and context.configuration.file.numa_bind == "drop":
+            case = case.note(Note(key, Action.APPROXIMATED, f"{made.reason}: they may lie on different NUMA nodes"))
+            demand, made = _untied(asked, shop)
+            case = case.asking(*case.demands[:i], (key, demand), *case.demands[i + 1 :])
         if isinstance(made, Impossible):
-            refuse = made.refuse or (made.unresolved and file.unresolved == "refuse")
-            return case.refuse(key, made.reason) if refuse else case.leave(key, made.reason)
+            return case.refuse(key, made.reason) if _refused(made, context) else case.leave(key, made.reason)
         case = case.note(*(Note(key, Action.APPROXIMATED, remark) for remark in made.claims.remarks))
     return case
+
+
+def _untied(demand: Demand | Pairs, shop: Workshop) -> tuple[Demand | Pairs, Made | Impossible]:
+    loose = demand if isinstance(demand, Pairs) else msgspec.structs.replace(demand, same="")
+    return loose, shop.make(loose)
+
+
+def _refused(made: Impossible, context: Context) -> bool:
+    """Whether the pod is refused for it, or the container left; the administrator decides where the row leaves it open."""
+    file = context.configuration.file
+    if made.unresolved:
+        return file.unresolved == "refuse"
+    return made.refuse or (made.tie == NUMA_NODE and file.numa_bind == "refuse")
 
 
 def _allowed(case: Case, context: Context, shop: Workshop) -> Case:

@@ -80,6 +80,8 @@ class Report:
                 self._decide(case.container, dialect, note.key, note.action, note.detail)
                 if note.action is Action.APPROXIMATED and self._approximations == "warn":
                     self._warnings.append(_cut(f"{_who(case.container)}{note.key}: approximated: {note.detail}"))
+                elif note.action is Action.IGNORED and note.key not in case.keys:
+                    self._warnings.append(_cut(f"{note.key}: ignored: {note.detail}"))
             for key in case.keys:
                 if key not in said:
                     self._decide(case.container, dialect, key, Action.TRANSLATED, "")

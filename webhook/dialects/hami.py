@@ -292,6 +292,8 @@ def _narrow(demand: Demand, hints: Mapping[Role, Hint]) -> tuple[Demand, list[No
     exclusive = policy is not None and "mutex" in policy.entries
     if policy and exclusive and demand.partial:
         notes.append(Note(policy.key, Action.APPROXIMATED, "mutex: the whole card is reserved, not just found idle"))
+    elif policy and not exclusive:
+        notes.append(Note(policy.key, Action.IGNORED, _NO_SCORING))
     bind = hints.get(Role.NUMA_BIND)
     same = ""
     if bind and bind.text.strip() in _TRUE:
