@@ -315,7 +315,8 @@ def _chunks(data: bytes, file: str, problems: list[Problem]) -> Iterator[tuple[b
             yield data[start : match.start()], line
         start, line = match.end(), separator + 1
     if start < len(data):
-        yield data[start:], line
+        # kubectl ends the last line if the file does not: a block scalar on it then keeps its line break.
+        yield data[start:] if data.endswith(b"\n") else data[start:] + b"\n", line
 
 
 def _remedy(chunk: bytes, error: YamlError) -> str:

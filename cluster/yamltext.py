@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from base64 import b64decode
+from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +46,7 @@ _WORDS: Final[dict[str, bool | float | None]] = {
 _NUMERIC: Final = frozenset("0123456789+-.")
 _INTEGER: Final = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_FRACTION: Final = re.compile(r"\.[0-9](?:_?[0-9])*(?:[eE][-+]?[0-9](?:_?[0-9])*)?")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}.*)?")
 
 # goyaml refuses a document when aliases make up more of it than this share: all of a small one, little of a huge one.
@@ -94,8 +96,8 @@ def resolve(text: str) -> Any:
 
 def _number(text: str) -> int | float | None:
     if text[0] == ".":
-        # The underscores that integers may have are not taken out here.
-        return _float(text)
+        # Here underscores must stand between digits, elsewhere they may stand anywhere.
+        return _float(text.replace("_", "")) if _FRACTION.fullmatch(text) else None
     plain = text.replace("_", "")
     if match := _INTEGER.fullmatch(plain):
         sign, hexadecimal, binary, octal, decimal = match.groups()
@@ -120,7 +122,7 @@ def _float(text: str) -> float | None:
 def _as_json(value: Any) -> Any:
     """Say what a number becomes in JSON: Go prints whole floats below 1e21 without a point."""
     if type(value) is float and value.is_integer() and abs(value) < 1e21:
-        return int(value)
+        return int(Decimal(repr(value)))  # the shortest digits that mean the float, filled up with zeros
     return value
 
 

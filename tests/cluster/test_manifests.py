@@ -1,5 +1,6 @@
 """What manifests say is what kubectl reads, and broken ones are answered with a place and a remedy."""
 
+import json
 import os
 
 import pytest
@@ -49,7 +50,7 @@ def test_a_directory_is_read_in_bytewise_order(tmp_path):
     for name in ("b.yaml", "a/z.json", "a.yml", "B.yaml", "notes.txt"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
-        path.write_text('{"name": "%s"}' % name)
+        path.write_text(json.dumps({"name": name}))
     assert [d.object["name"] for d in manifests.read([tmp_path])] == ["B.yaml", "a.yml", "a/z.json", "b.yaml"]
 
 
