@@ -121,7 +121,7 @@ def _whole(demand: Demand, place: Place) -> Claims | Impossible:
         )
         requests: tuple[DeviceRequest, ...] = (DeviceRequest(name=name, exactly=every),)
         return Claims(specs=(_spec(requests, constraints),), needs=(CLAIMS,), devices=1, base=name)
-    parts = [min(LIMIT, demand.count - start) for start in range(0, demand.count, LIMIT)]
+    parts = even(demand.count, LIMIT)
     return Claims(
         specs=tuple(_spec((_request(name, place, selectors, count=part),), constraints) for part in parts),
         needs=(CLAIMS,),
@@ -129,6 +129,12 @@ def _whole(demand: Demand, place: Place) -> Claims | Impossible:
         base=name,
         models=demand.models,
     )
+
+
+def even(count: int, most: int) -> list[int]:
+    """Cut a number into as few parts as `most` allows, all as equal as can be: equal parts share a template."""
+    parts = -(-count // most)
+    return [count // parts + (i < count % parts) for i in range(parts)]
 
 
 class _Devices(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -259,10 +265,7 @@ def pairs(joint: Pairs, first: Place, second: Place, sizes: Mapping[str, int]) -
         return Impossible(reason=f"devices that must share {attribute} do not fit one claim ({LIMIT})", refuse=True)
     if joint.primary.partial and count > per_claim:
         return Impossible(reason=f"{count} shares on different devices do not fit one claim ({LIMIT})", refuse=True)
-    built = [
-        _tied(joint, first, second, sizes, attribute=attribute, count=min(per_claim, count - start))
-        for start in range(0, count, per_claim)
-    ]
+    built = [_tied(joint, first, second, sizes, attribute=attribute, count=part) for part in even(count, per_claim)]
     specs, devices = [], []
     for one in built:
         if isinstance(one, Impossible):

@@ -16,7 +16,7 @@ from webhook.cases import Case
 from webhook.claims import POD_LIMIT, Impossible
 from webhook.config import Configuration
 from webhook.demand import Demand, Note, Pairs
-from webhook.features import CLAIMS, EXTENDED, Need
+from webhook.features import CLAIMS, EXTENDED, Features, Need
 from webhook.fleet import Fleet
 from webhook.reading import mapping
 from webhook.sharing import Grant, Shared, Wish, share

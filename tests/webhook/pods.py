@@ -1,0 +1,105 @@
+"""Short ways to write pods, configurations and fleets, and to look at what became of them."""
+
+from functools import cache
+from pathlib import Path
+
+import jsonpatch
+
+from cli.stocked import typed
+from cluster import manifests
+from dra.deviceclass import DeviceClass
+from dra.node import Node
+from dra.resourceslice import ResourceSlice
+from webhook.config import Configuration, read
+from webhook.fleet import Fleet
+from webhook.translate import Translation, translate
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "manifests" / "examples"
+KEY = b"a key of this test"
+UNKNOWN = Fleet()
+
+HAMI = "hami-core-gpu.project-hami.io"
+KOORD = "koordinator.sh/"
+SIZES = {"models": [{"product": "NVIDIA A100-SXM4-40GB", "memory": "40Gi"}, {"product": "NVIDIA L40S", "memory": "46068Mi"}]}
+WHOLE = {"meanings": {"nvidia.com/gpu": "whole"}}
+
+
+def configured(**fields) -> Configuration:
+    """A configuration with these fields, which must be a good one."""
+    value = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", **fields}
+    configuration, findings = read(value)
+    assert configuration is not None, findings
+    return configuration
+
+
+def container(name: str, limits: dict | None = None, **more) -> dict:
+    resources = {} if limits is None else {"limits": dict(limits), "requests": dict(limits)}
+    return {"name": name, "image": "example", "resources": resources, **more}
+
+
+def pod(*limits: dict, init: tuple = (), annotations: dict | None = None, scheduler: str = "", **spec) -> dict:
+    """A pod whose containers c0, c1, … have these limits; `init` are whole init containers."""
+    made: dict = {"metadata": {"name": "p", "namespace": "n"}, "spec": {"containers": []}}
+    if annotations:
+        made["metadata"]["annotations"] = dict(annotations)
+    if scheduler:
+        made["spec"]["schedulerName"] = scheduler
+    if init:
+        made["spec"]["initContainers"] = list(init)
+    made["spec"]["containers"] = [container(f"c{i}", each) for i, each in enumerate(limits)]
+    made["spec"].update(spec)
+    return made
+
+
+def became(value: dict, *, fleet: Fleet = UNKNOWN, features=None, quota=frozenset(), **fields) -> Translation:
+    """Translate with a configuration of these fields."""
+    more = {} if features is None else {"features": features}
+    return translate(value, namespace="n", config=configured(**fields), fleet=fleet, quota=quota, key=KEY, **more)
+
+
+def patched(value: dict, done: Translation) -> dict:
+    """Apply with the referee."""
+    return jsonpatch.apply_patch(value, [dict(operation) for operation in done.operations])
+
+
+def devices(done: Translation) -> dict:
+    """The `devices` of the only template."""
+    assert not done.refusals, done.refusals
+    (spec,) = done.templates.values()
+    return spec["spec"]["devices"]
+
+
+def exactly(done: Translation) -> list[dict]:
+    """The exact requests of the only template, without their names and constant parts."""
+    return [strip(request["exactly"]) for request in devices(done)["requests"]]
+
+
+def strip(request: dict) -> dict:
+    """What a request says beside the defaults: class, count, selectors as texts, capacity."""
+    assert request["allocationMode"] == "ExactCount"
+    short = {"class": request["deviceClassName"], "count": request["count"]}
+    if "selectors" in request:
+        short["cel"] = [selector["cel"]["expression"] for selector in request["selectors"]]
+    if "capacity" in request:
+        short["capacity"] = request["capacity"]["requests"]
+    return short
+
+
+def actions(done: Translation) -> dict[str, str]:
+    """What became of each key, the last word on it."""
+    return {decision.key: str(decision.action) for decision in done.decisions}
+
+
+def refused(done: Translation) -> bool:
+    return bool(done.refusals) and not done.operations and not done.templates
+
+
+def untouched(done: Translation) -> bool:
+    return not done.refusals and not done.operations and not done.templates
+
+
+@cache
+def example_fleet() -> Fleet:
+    given = typed(manifests.read([EXAMPLES / "fleet"]))
+    return Fleet.of(given.of(DeviceClass), given.of(ResourceSlice), given.of(Node))
