@@ -133,4 +133,5 @@ def _narrowed(claims: Sequence[ResourceClaim], answer: Answer) -> list[ResourceC
 
 def _chosen_only(request: DeviceRequest, got: set[str]) -> DeviceRequest:
     kept = tuple(sub for sub in request.first_available if f"{request.name}/{sub.name}" in got)
-    return replace(request, first_available=kept)
+    # An alternative of no devices leaves no trace; the search finds it again.
+    return replace(request, first_available=kept or request.first_available)

@@ -1,0 +1,110 @@
+"""Small fleets written in one line: GPUs whole, shared and partitioned, claims, and who holds what."""
+
+import itertools
+
+from allocator.placing import allocated as _allocated
+from dra.claim import ResourceClaim
+from dra.deviceclass import DeviceClass
+from dra.node import Node
+from dra.resourceslice import ResourceSlice
+from dra.stock import Stock
+from dra.wire import convert
+
+DRIVER = "gpu.example.com"
+PROFILES = {"1g": (1, range(8)), "2g": (2, range(0, 8, 2)), "4g": (4, (0, 4)), "8g": (8, (0,))}
+_numbers = itertools.count()
+
+
+def gpu(name, *, memory=None, root=None, numa=None, nvlink=None, profile="gpu", **more):
+    """Make a device."""
+    attributes = {"profile": {"string": profile}}
+    if root is not None:
+        attributes["resource.kubernetes.io/pcieRoot"] = {"string": root}
+    if numa is not None:
+        attributes["numaNode"] = {"int": numa}
+    if nvlink is not None:
+        attributes["nvlinkDomain"] = {"string": nvlink}
+    capacity = {"capacity": {"memory": {"value": memory}}} if memory else {}
+    return {"name": name, "attributes": attributes, **capacity, **more}
+
+
+def shared(name, memory):
+    """Make a device of whose memory shares can be had."""
+    return gpu(name, memory=memory, allowMultipleAllocations=True)
+
+
+def partitions(name, groups=()):
+    """Make the partitions of a GPU of eight slots: by profile, small ones first."""
+    made = []
+    for profile, (size, starts) in PROFILES.items():
+        for start in starts:
+            counters = {f"slot-{slot}": {"value": "1"} for slot in range(start, start + size)}
+            consumes = [
+                {"counterSet": name, "counters": counters, **({"compatibilityGroups": list(groups)} if groups else {})}
+            ]
+            made.append(gpu(f"{name}-{profile}-{start}", profile=profile, consumesCounters=consumes))
+    return tuple(made)
+
+
+def fleet(nodes, *claims, rules=(), labels=None):
+    """Make a stock: node name → devices; counter sets are declared as devices draw on them."""
+    slices = []
+    for node, devices in nodes.items():
+        sets = sorted({use["counterSet"] for device in devices for use in device.get("consumesCounters", ())})
+        pool = {"name": node, "generation": 1, "resourceSliceCount": 1 + bool(sets)}
+        spec = {"driver": DRIVER, "pool": pool, "nodeName": node}
+        slices.append({"metadata": {"name": f"{node}-devices"}, "spec": {**spec, "devices": list(devices)}})
+        if sets:
+            slots = {f"slot-{slot}": {"value": "1"} for slot in range(8)}
+            counters = [{"name": name, "counters": slots} for name in sets]
+            slices.append({"metadata": {"name": f"{node}-counters"}, "spec": {**spec, "sharedCounters": counters}})
+    classes = [
+        {
+            "metadata": {"name": name},
+            "spec": {"selectors": [{"cel": {"expression": f'device.attributes["{DRIVER}"].profile == "{name}"'}}]},
+        }
+        for name in ("gpu", *PROFILES)
+    ]
+    return Stock.of(
+        nodes=[convert({"metadata": {"name": name, "labels": (labels or {}).get(name, {})}}, Node) for name in nodes],
+        slices=[convert(one, ResourceSlice) for one in slices],
+        classes=[convert(one, DeviceClass) for one in classes],
+        claims=claims,
+        rules=rules,
+    )
+
+
+def exactly(class_, *, name="r", count=1, memory=None, selector=None, **more):
+    """Make an exact request."""
+    body = {"deviceClassName": class_, "allocationMode": "ExactCount", "count": count, **more}
+    if memory:
+        body["capacity"] = {"requests": {"memory": memory}}
+    if selector:
+        body["selectors"] = [{"cel": {"expression": selector}}]
+    return {"name": name, "exactly": body}
+
+
+def claim(name, *requests, constraints=(), status=None):
+    """Make a claim."""
+    return convert(
+        {
+            "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+            "spec": {"devices": {"requests": list(requests), "constraints": list(constraints)}},
+            "status": status or {},
+        },
+        ResourceClaim,
+    )
+
+
+def taken(node, device, *, memory=None, name=None):
+    """Make a claim that holds a device, or a share of it."""
+    number = next(_numbers)
+    result = {"request": "r", "driver": DRIVER, "pool": node, "device": device}
+    if memory:
+        result |= {"shareID": f"share-{number}", "consumedCapacity": {"memory": memory}}
+    return claim(name or f"holder-{number}", status={"allocation": {"devices": {"results": [result]}}})
+
+
+def allocated(wanted, answer):
+    """Give a claim what an answer grants the first one."""
+    return _allocated(wanted, answer.allocations[0].allocation)

@@ -1,0 +1,195 @@
+"""Whether an answer may be written into claims: every rule for a set of allocations, checked after the fact.
+
+Knows nothing of the search. It looks at the devices an answer names and at nothing else, one rule after the other.
+"""
+
+from collections import Counter
+
+from allocator.offer import values_of
+from dra import cel
+from dra.capacity import charges
+from dra.compat import Rules, admits, group_states, joined, own_state
+from dra.counters import available
+from dra.pool import PoolStatus, reaches
+from dra.taint import blocks
+
+
+def violations(stock, node, claims, answer):
+    """List what is illegal about an answer."""
+    return list(_Checker(stock, node, claims, answer).all())
+
+
+def typed(value):
+    """Tell values of different types apart, as constraints do."""
+    kinds = {bool: "bool", int: "int", str: "string"}
+    return kinds.get(type(value), "version"), str(value)
+
+
+class _Checker:
+    def __init__(self, stock, node, claims, answer):
+        self.stock, self.node, self.claims, self.answer = stock, stock.nodes[node], claims, answer
+        self.pools = {pool.id: pool for pool in stock.pools(node)}
+        self.rules = Rules(stock.compatibilities.values())
+        self.devices = {
+            (*pool.id, device.name): (page, device)
+            for pool in self.pools.values()
+            for page in pool.here
+            for device in page.devices
+        }
+        # In the order in which they were chosen.
+        self.taken = []
+
+    def all(self):
+        if [one.claim for one in self.answer.allocations] != [
+            f"{claim.metadata.namespace or 'default'}/{claim.metadata.name}" for claim in self.claims
+        ]:
+            yield "the answer is not about these claims"
+            return
+        for claim, granted in zip(self.claims, self.answer.allocations, strict=True):
+            results = granted.allocation.devices.results
+            yield from self.of_claim(claim, results)
+        yield from self.tokens()
+        yield from self.capacity()
+        for id_ in self.pools:
+            yield from self.hardware(id_)
+
+    def of_claim(self, claim, results):
+        if len(results) > 32:
+            yield "more than 32 devices in a claim"
+        bodies = {}
+        for request in claim.spec.devices.requests:
+            if request.exactly is not None:
+                bodies[request.name] = request.exactly
+            used = {result.request for result in results if result.request.startswith(f"{request.name}/")}
+            empty = any(sub.allocation_mode == "ExactCount" and sub.count == 0 for sub in request.first_available)
+            if request.first_available and len(used) != 1 and not (empty and not used):
+                yield f"{request.name}: alternatives used: {used}"
+            bodies |= {
+                f"{request.name}/{sub.name}": sub
+                for sub in request.first_available
+                if f"{request.name}/{sub.name}" in used
+            }
+        for name, body in bodies.items():
+            mine = [result for result in results if result.request == name]
+            devices = [(result.driver, result.pool, result.device) for result in mine]
+            if len(set(devices)) != len(devices):
+                yield f"{name}: a device twice in one request"
+            if body.allocation_mode == "ExactCount" and len(mine) != body.count:
+                yield f"{name}: {len(mine)} devices instead of {body.count}"
+            if body.allocation_mode == "All" and not mine:
+                yield f"{name}: all of nothing"
+            for result, id_ in zip(mine, devices, strict=True):
+                yield from self.of_result(claim, name, body, result, id_)
+        if {result.request for result in results} - bodies.keys():
+            yield "results for requests that are not there"
+        yield from self.constraints(claim, bodies, results)
+
+    def of_result(self, claim, name, body, result, id_):
+        if id_ not in self.devices or self.pools[id_[:2]].status is not PoolStatus.OK:
+            yield f"{name}: {id_} cannot be reached"
+            return
+        page, device = self.devices[id_]
+        class_ = self.stock.classes[body.device_class_name]
+        for selector in (*class_.spec.selectors, *body.selectors):
+            if not cel.compile(selector.cel.expression).matches(cel.view_of(id_[0], device)):
+                yield f"{name}: {id_} does not match {selector.cel.expression}"
+        if page.slice.spec.per_device_node_selection and not reaches(device, self.node):
+            yield f"{name}: {id_} is not for this node"
+        if any(blocks(taint, body.tolerations) for taint in device.taints):
+            yield f"{name}: {id_} is tainted"
+        amounts = charges(body.capacity.requests if body.capacity else {}, device.capacity)
+        if amounts is None or any(amount > device.capacity[key].value for key, amount in amounts.items()):
+            yield f"{name}: {id_} does not have the capacity"
+        elif device.allow_multiple_allocations and dict(result.consumed_capacity) != amounts:
+            yield f"{name}: {id_} is charged {result.consumed_capacity} instead of {amounts}"
+        if bool(result.share_id) != bool(device.allow_multiple_allocations):
+            yield f"{name}: {id_} has a share ID, or should"
+        if bool(result.admin_access) != bool(getattr(body, "admin_access", None)):
+            yield f"{name}: admin access is not as asked"
+        self.taken.append((claim, result, id_, page, device, amounts or {}))
+
+    def constraints(self, claim, bodies, results):
+        for constraint in claim.spec.devices.constraints:
+            attribute = constraint.match_attribute or constraint.distinct_attribute
+            sets = []
+            for result in results:
+                plain = result.request.partition("/")[0]
+                if constraint.requests and not {plain, result.request} & set(constraint.requests):
+                    continue
+                _, device = self.devices[result.driver, result.pool, result.device]
+                derived = {one.name: one.expression for one in bodies[result.request].derived_attributes}
+                if attribute in derived:
+                    found = cel.compile(derived[attribute], derived=True).derive(cel.view_of(result.driver, device))
+                    values = frozenset(typed(one) for one in (found if isinstance(found, list) else [found]))
+                else:
+                    domain, _, bare = attribute.partition("/")
+                    own = device.attributes.get(bare) if domain == result.driver else None
+                    values = frozenset(
+                        (kind, str(one)) for kind, one in values_of(device.attributes.get(attribute) or own)
+                    )
+                sets.append(values)
+            if not all(sets):
+                yield f"{attribute}: a device lacks it"
+            elif constraint.match_attribute and sets and not frozenset.intersection(*sets):
+                yield f"{attribute}: nothing in common"
+            elif constraint.distinct_attribute and sum(map(len, sets)) != len(frozenset().union(*sets)):
+                yield f"{attribute}: not distinct"
+
+    def tokens(self):
+        held = Counter()
+        for claim, result, id_, _, device, _ in self.taken:
+            use = self.stock.use(id_[:2])
+            if not result.admin_access and id_[2] in use.dedicated:
+                yield f"{id_} is in use"
+            if device.allow_multiple_allocations:
+                continue
+            mine = f"{claim.metadata.namespace}/{claim.metadata.name}"
+            if not result.admin_access and held[id_]:
+                yield f"{id_} is taken twice"
+            if result.admin_access and held[id_, mine]:
+                yield f"{id_} is taken twice by one claim"
+            held[id_] += 1
+            held[id_, mine] += 1
+
+    def capacity(self):
+        total = Counter()
+        for _, _, id_, _, device, amounts in self.taken:
+            if device.allow_multiple_allocations:
+                for name, amount in amounts.items():
+                    total[id_, name] += amount.nano
+        for (id_, name), amount in total.items():
+            used = self.stock.use(id_[:2]).used.get(id_[2], {}).get(name, 0)
+            if used + amount > self.devices[id_][1].capacity[name].value.nano:
+                yield f"{id_}: too much {name}"
+
+    def hardware(self, id_):
+        pool, use = self.pools[id_], self.stock.use(id_)
+        mine = [(result, device) for _, result, at, _, device, _ in self.taken if at[:2] == id_]
+        charged = []
+        for result, device in mine:
+            further = device.allow_multiple_allocations and (
+                device.name in use.shared or any(d is device for _, d in charged)
+            )
+            if not further:
+                charged.append((result, device))
+        counting = [(result, device) for result, device in charged if device.consumes_counters]
+        left = available(pool, use)
+        for _, device in counting:
+            for consumption in device.consumes_counters:
+                for name, counter in consumption.counters.items():
+                    left[consumption.counter_set][name] -= counter.value.nano
+        if counting and any(amount < 0 for counters in left.values() for amount in counters.values()):
+            yield f"{id_}: counters below zero"
+        states = group_states(pool, use, self.rules)
+        for _, device in counting:
+            for consumption in device.consumes_counters:
+                own = own_state(consumption.compatibility_groups, wild=self.rules.wild(id_[0], device))
+                state = states.get(consumption.counter_set)
+                if not admits(state, own):
+                    yield f"{device.name}: groups on {consumption.counter_set}"
+                states[consumption.counter_set] = joined(state, own)
+        conflicts = self.rules.conflicts(pool)
+        for _, device in charged:
+            others = {d.name for _, d in charged} | set(use.dedicated) | set(use.shared)
+            if conflicts.get(device.name, frozenset()) & others:
+                yield f"{device.name}: kept apart from {conflicts[device.name] & others}"
