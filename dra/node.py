@@ -6,6 +6,7 @@ term matches nothing, and an expression that cannot be parsed is an error rather
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from dra.errors import NodeSelectorError
@@ -15,6 +16,12 @@ from dra.wire import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+_LONGEST_NAME = 63
+_LONGEST_PREFIX = 253
+_LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?").fullmatch
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*").fullmatch
 
 
 class NodeSelectorRequirement(Wire, frozen=True, kw_only=True):
@@ -73,6 +80,7 @@ def _term(term: NodeSelectorTerm, node: Node) -> bool:
 
 
 def _requirement(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    _check_names(requirement)
     have = labels.get(requirement.key)
     values = requirement.values
     match requirement.operator:
@@ -98,6 +106,18 @@ def _compare(requirement: NodeSelectorRequirement, have: str | None) -> bool:
     if value is None:
         return False
     return value > bound if requirement.operator == "Gt" else value < bound
+
+
+def _check_names(requirement: NodeSelectorRequirement) -> None:
+    """Refuse what can be no label, as labels.NewRequirement does."""
+    prefix, slash, name = requirement.key.rpartition("/")
+    if not (0 < len(name) <= _LONGEST_NAME and _LABEL_VALUE(name)) or (
+        slash and not (len(prefix) <= _LONGEST_PREFIX and _SUBDOMAIN(prefix))
+    ):
+        raise NodeSelectorError(f"{requirement.key!r} is not a valid label key")
+    for value in requirement.values:
+        if len(value) > _LONGEST_NAME or not _LABEL_VALUE(value):
+            raise NodeSelectorError(f"{value!r} is not a valid value of label {requirement.key!r}")
 
 
 def _field(requirement: NodeSelectorRequirement, name: str) -> bool:

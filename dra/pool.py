@@ -16,6 +16,7 @@ import msgspec
 from dra import node as nodes
 from dra.device import Device
 from dra.errors import NodeSelectorError
+from dra.kind import Body, body
 from dra.resourceslice import ResourceSlice
 from dra.taint import selects
 from dra.usage import PoolId
@@ -36,6 +37,7 @@ class Page(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     slice: ResourceSlice
     devices: tuple[Device, ...]
+    bodies: tuple[Body, ...]  # what makes them interchangeable, device by device
     pool: PoolId
 
     @property
@@ -64,7 +66,7 @@ def page(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule] = ()) -> Page:
                 else device
                 for device in devices
             )
-    return Page(slice_, devices, (driver, pool))
+    return Page(slice_, devices, tuple([body(device) for device in devices]), (driver, pool))
 
 
 class PoolStatus(StrEnum):

@@ -33,7 +33,7 @@ Stocked = Node | ResourceSlice | DeviceClass | DeviceTaintRule | DeviceCompatibi
 AnyStocked = TypeVar(
     "AnyStocked", Node, ResourceSlice, DeviceClass, DeviceTaintRule, DeviceCompatibility, ResourceClaim
 )
-Place = TypeVar("Place", str, PoolId)
+Place = TypeVar("Place", bound="str | PoolId")
 Held = dict[str, "tuple[DeviceRequestAllocationResult, ...]"]  # claim key → what it holds in one pool
 
 _FIELD: dict[type, str] = {

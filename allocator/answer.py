@@ -1,0 +1,83 @@
+"""What an allocation attempt ends in: frozen values, the same for every caller.
+
+`error` is for what ends the in-tree `Allocate` with an error: a fault in the objects, not a lack of devices. `undecided`
+means that the budget ran out or the caller lost patience; it promises nothing in either direction.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from dra.claim import AllocationResult
+
+
+class Verdict(StrEnum):
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    UNDECIDED = "undecided"
+    ERROR = "error"
+
+
+class Stage(StrEnum):
+    """Where devices are lost, in the order in which they are looked at."""
+
+    NODE = "node"
+    POOL = "pool"
+    CLASS = "class"
+    SELECTOR = "selector"
+    TAINT = "taint"
+    IN_USE = "in use"
+    GROUPS = "groups"
+    COMPATIBILITY = "compatibility"
+    COUNTERS = "counters"
+    CAPACITY = "capacity"
+    CONSTRAINT = "constraint"
+    SEARCH = "search"
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """How many of the devices that came as far as a stage were lost there, for one request."""
+
+    stage: Stage
+    claim: str
+    request: str
+    lost: int
+    of: int
+    examples: tuple[str, ...] = ()
+    text: str = ""
+
+
+class Granted(msgspec.Struct, frozen=True):
+    """What one claim gets."""
+
+    claim: str  # namespace/name
+    allocation: AllocationResult
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The answer for one node."""
+
+    verdict: Verdict
+    allocations: tuple[Granted, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    error: str | None = None
+    node_only: bool = False  # the error rules out this node, not the scheduling attempt
+    steps: int = 0
+
+    @property
+    def feasible(self) -> bool:
+        return self.verdict is Verdict.FEASIBLE
+
+
+class Fatal(Exception):  # noqa: N818 - it is an outcome of a search, raised where it is met
+    """What makes the in-tree allocator return an error: names the object and says what is wrong with it."""
+
+    def __init__(self, where: str, what: str, *, node_only: bool = False) -> None:
+        super().__init__(f"{where}: {what}")
+        self.node_only = node_only
+
+
+class Undecided(Exception):  # noqa: N818 - likewise
+    """The step budget is spent, or the caller has stopped waiting."""

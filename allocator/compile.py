@@ -1,0 +1,397 @@
+"""From pools, what is in use, and a shape, to a problem.
+
+The layout of fields depends on devices and claims only, never on what is in use: identical GPUs look identical whoever
+holds them, and what was computed for one serves the others. What is in use decides the initial state, and which
+candidates are dropped from the start.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from allocator.answer import Fatal
+from allocator.offer import Fault, Judge, Judgement, Offer, Place, places
+from allocator.packing import Fields, bitset, members, side_by_side
+from allocator.problem import Item, Problem, Taken, Unit, share_fields
+from allocator.reads import Reads
+from allocator.shape import MAX_RESULTS
+from allocator.standing import Local, PoolState, pool_state, start, tied, unfit, unit_members
+from allocator.unit import Leaves, Member, pattern
+from dra.pool import PoolStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from allocator.problem import Shared, Value
+    from allocator.shape import Leaf, Shape
+    from allocator.unit import Pattern
+    from dra.compat import Rules
+    from dra.node import Node
+    from dra.pool import Pool
+    from dra.usage import PoolId, PoolUse
+
+Interchangeable = tuple[tuple[tuple[int, int, int], ...], ...]
+
+
+class Compiler:
+    """Compiles one shape for any number of nodes, keeping what they share: kinds judged, patterns of units."""
+
+    def __init__(self, shape: Shape, rules: Rules) -> None:
+        self.shape = shape
+        self.rules = rules
+        self.reads = Reads(shape)
+        self.leaves = Leaves(tuple(leaf.claim for leaf in shape.leaves), tuple(leaf.admin for leaf in shape.leaves))
+        self.kinds: dict[object, int] = {}
+        self.judged: list[tuple[Judgement, ...]] = []
+        self.local: list[Local] = []
+        self.patterns: dict[object, Pattern] = {}
+        self.full: dict[object, tuple[int, Interchangeable]] = {}
+        self._unfit: dict[object, tuple[tuple[int, ...], ...]] = {}
+
+    def compile(
+        self,
+        node: Node,
+        pools: Sequence[Pool],
+        use: Callable[[PoolId], PoolUse],
+        arrange: Callable[[list[Place]], list[Place]] | None = None,
+    ) -> Problem:
+        """Compile the shape for one node; raises Fatal for what the in-tree allocator finds wrong before it searches.
+
+        `arrange` puts the devices into another order than the in-tree one.
+        """
+        found = places(pools)
+        return _Build(self, node, pools, use, arrange(found) if arrange else found).problem()
+
+    def kind(self, judge: Judge, place: Place) -> int:
+        """Find the kind of a device, judging it for every leaf if it is the first of its kind."""
+        spec = place.page.slice.spec
+        key = (
+            place.page.bodies[place.at],
+            place.pool.id[0],
+            self.reads.of(place.page)[place.at],
+            bool(spec.skip_node_operations) and not judge.operations,
+            judge.node.metadata.name if spec.per_device_node_selection else None,
+        )
+        found = self.kinds.get(key)
+        if found is None:
+            found = self.kinds[key] = len(self.judged)
+            judged = tuple([judge.ask(leaf, place) for leaf in self.shape.leaves])
+            self.judged.append(judged)
+            self.local.append(self._takes(judged, multi=bool(place.device.allow_multiple_allocations)))
+        return found
+
+    def pattern(self, unit: tuple[Member, ...]) -> Pattern:
+        """Find the pattern of a unit."""
+        found = self.patterns.get(unit)
+        if found is None:
+            found = self.patterns[unit] = pattern(len(self.patterns), unit, self.leaves)
+        return found
+
+    def interchangeable(self, unit: Pattern, kinds: tuple[int, ...]) -> tuple[int, Interchangeable]:
+        """Number the unit among those that are the same in every respect, and group its interchangeable members."""
+        key = unit.id, kinds
+        found = self.full.get(key)
+        if found is None:
+            groups: dict[object, list[tuple[int, int, int]]] = {}
+            for at, own in enumerate(unit.own):
+                shift = (own & -own).bit_length() - 1 if own else 0
+                row = tuple(
+                    pair and tuple((x & ~own, (x & own) >> shift) if n not in (2, 4) else x for n, x in enumerate(pair))
+                    for pair in unit.rows[at]
+                )
+                groups.setdefault((row, kinds[at], own >> shift), []).append((at, own, shift))
+            found = self.full[key] = len(self.full), tuple(tuple(group) for group in groups.values())
+        return found
+
+    def unfit(self, found: Pattern, left: int, common: int) -> tuple[tuple[int, ...], ...]:
+        """List per leaf the members of a unit in this state that cannot be taken from the start."""
+        key = found.id, left, common
+        lost = self._unfit.get(key)
+        if lost is None:
+            lost = self._unfit[key] = unfit(found, left, common)
+        return lost
+
+    def _takes(self, judged: tuple[Judgement, ...], *, multi: bool) -> Local:
+        """Per leaf what is taken of capacities, whether there is a fault, and the declared values of what is taken."""
+        takes: list[tuple[tuple[str, int], ...] | None] = []
+        poison: list[bool] = []
+        declared: dict[str, int] = {}
+        for leaf, one in zip(self.shape.leaves, judged, strict=True):
+            poison.append(isinstance(one, Fault))
+            if not isinstance(one, Offer) or one.barred or (one.missing >= 0 and not leaf.all):
+                takes.append(None)
+                continue
+            amounts = [(name, amount) for name, amount, _ in one.amounts if amount] if multi else []
+            takes.append(tuple(sorted(amounts)))
+            declared.update({name: value for name, amount, value in one.amounts if amount and multi})
+        return tuple(takes), tuple(poison), tuple(sorted(declared.items()))
+
+
+class _Build:
+    def __init__(
+        self,
+        compiler: Compiler,
+        node: Node,
+        pools: Sequence[Pool],
+        use: Callable[[PoolId], PoolUse],
+        candidates: list[Place],
+    ) -> None:
+        self.compiler = compiler
+        self.shape = compiler.shape
+        self.judge = Judge(self.shape, node)
+        self.pools = pools
+        self.use = use
+        self.places = candidates
+        self.kinds = [compiler.kind(self.judge, place) for place in self.places]
+        self.judged = compiler.judged
+        self.local = compiler.local
+        self.by_kind: dict[int, list[int]] = {}
+        for place, kind in enumerate(self.kinds):
+            self.by_kind.setdefault(kind, []).append(place)
+        self.states: dict[PoolId, PoolState] = {}
+        self.home = [(-1, -1)] * len(self.places)
+        self.busy: set[int] = set()
+        self.shut: set[int] = set()
+        self.worn: dict[int, dict[str, int]] = {}
+        self.unfit: list[set[int]] = []
+
+    def problem(self) -> Problem:
+        """Do it."""
+        counts = self._up_front()
+        wanted = self._wanted()
+        self._look_at_pools(wanted)
+        units = self._units(wanted)
+        left, common = Fields(), Fields()
+        start, left.width = side_by_side([(unit.left, unit.pattern.size) for unit in units])
+        opened, common.width = side_by_side([(unit.common, unit.pattern.common) for unit in units])
+        left.guards = side_by_side([(unit.pattern.guards, unit.pattern.size) for unit in units])[0]
+        common.guards = side_by_side([(unit.pattern.common_guards, unit.pattern.common) for unit in units])[0]
+        local_bits, local_common = left.width, common.width
+        leaves = [self._taken(leaf, counts[leaf.index]) for leaf in self.shape.leaves]
+        self._shapes(leaves)
+        shared, ready, agreed = share_fields(self.shape.constraints, self._values(leaves), left, common)
+        ready |= left.guards >> local_bits << local_bits
+        guards = left.guards
+        ready |= self._irregular(wanted, shared, left)
+        return Problem(
+            shape=self.shape,
+            places=self.places,
+            units=units,
+            home=self.home,
+            leaves=leaves,
+            shared=shared,
+            kinds=self.kinds,
+            judged=self.judged,
+            left=start | ready,
+            common=opened | agreed,
+            guards=guards,
+            common_guards=common.guards,
+            open=((1 << common.width) - 1) & ~common.guards,
+            capacity_guards=side_by_side([(unit.pattern.capacity_guards, unit.pattern.size) for unit in units])[0],
+            local_bits=local_bits,
+            local_common_bits=local_common,
+            dedicated=bitset((at for at, place in enumerate(self.places) if not place.multi), len(self.places)),
+            pairs=[{} for _ in leaves],
+            globals={},
+        )
+
+    # ---- before the search
+
+    def _up_front(self) -> list[int]:
+        """Count what each leaf needs, and raise what is wrong before anything is tried."""
+        counts = [self._everything(leaf) if leaf.all else leaf.count for leaf in self.shape.leaves]
+        least: dict[int, int] = {}
+        for request in self.shape.requests:
+            so_far = least.get(request.claim, 0)
+            fewest = min(counts[leaf.index] for leaf in request.leaves)
+            if fewest > MAX_RESULTS - so_far:
+                raise Fatal(
+                    request.leaves[0].where,
+                    f"{fewest} devices on top of {so_far} exceed the limit of {MAX_RESULTS} devices a claim",
+                )
+            least[request.claim] = so_far + fewest
+        if any(total < 0 for total in least.values()):
+            raise Fatal("ResourceClaim", "asks for less than no devices")
+        return counts
+
+    def _everything(self, leaf: Leaf) -> int:
+        for pool in self.pools:
+            if pool.status is not PoolStatus.OK:
+                name = "/".join(pool.id)
+                raise Fatal(leaf.where, f"asks for all devices, but pool {name} is {pool.status.value}: {pool.reason}")
+        for kind, having in self.by_kind.items():
+            if isinstance(self.judged[kind][leaf.index], Fault):
+                fault = self.judge.ask(leaf, self.places[having[0]])
+                assert isinstance(fault, Fault)
+                raise Fatal(fault.where, fault.what)
+        return sum(
+            len(having) for kind, having in self.by_kind.items() if isinstance(self.judged[kind][leaf.index], Offer)
+        )
+
+    def _wanted(self) -> list[int]:
+        """List the places that some leaf may take, or trip over."""
+        kinds = {
+            kind
+            for kind in self.by_kind
+            if any(taken is not None for taken in self.local[kind][0]) or any(self.local[kind][1])
+        }
+        return [place for place, kind in enumerate(self.kinds) if kind in kinds]
+
+    # ---- what is in use
+
+    def _look_at_pools(self, wanted: list[int]) -> None:
+        """Find the state of every pool with candidates, and the places it takes out of the game."""
+        candidates: dict[PoolId, list[Place]] = {}
+        for place in wanted:
+            candidates.setdefault(self.places[place].pool.id, []).append(self.places[place])
+        for pool in self.pools:
+            if pool.id in candidates:
+                use = self.use(pool.id)
+                self.states[pool.id] = pool_state(pool, use, self.compiler.rules, candidates[pool.id])
+        for place in wanted:
+            where = self.places[place]
+            state = self.states[where.pool.id]
+            if state.quiet:
+                continue
+            if where.name in state.use.dedicated:
+                self.busy.add(place)
+            if state.shut(where):
+                self.shut.add(place)
+            if where.name in state.use.used:
+                self.worn[place] = state.use.used[where.name]
+
+    def _units(self, wanted: list[int]) -> list[Unit]:
+        units: list[Unit] = []
+        unfit: list[set[int]] = [set() for _ in self.shape.leaves]
+        base = common_base = 0
+        for group in tied(self.places, wanted, self.states):
+            state = self.states[self.places[group[0]].pool.id]
+            described, sets = unit_members(group, self.places, lambda place: self.local[self.kinds[place]], state)
+            found = self.compiler.pattern(described)
+            full, alike = self.compiler.interchangeable(found, tuple([self.kinds[place] for place in group]))
+            left, common = start(found, sets, group, self.places, state)
+            for at, place in enumerate(group):
+                self.home[place] = len(units), at
+            units.append(Unit(len(units), found, group, base, common_base, full, alike, left, common))
+            base += found.size
+            common_base += found.common
+            if found.counters or found.groups:
+                for lost, out in zip(unfit, self.compiler.unfit(found, left, common), strict=True):
+                    lost.update(group[at] for at in out)
+        self.unfit = unfit if any(unfit) else []
+        return units
+
+    # ---- leaves against places
+
+    def _taken(self, leaf: Leaf, count: int) -> Taken:
+        taken = Taken(count=count, late={})
+        candidates: list[int] = []
+        poison: list[int] = []
+        for kind, having in self.by_kind.items():
+            if self.local[kind][1][leaf.index]:
+                poison += having
+            elif self.local[kind][0][leaf.index] is not None:
+                candidates += having
+                offer = self.judged[kind][leaf.index]
+                if isinstance(offer, Offer) and offer.failing >= 0:
+                    taken.late.update(dict.fromkeys(having, offer.failing))
+        if not leaf.admin and self.busy:
+            poison = [place for place in poison if place not in self.busy]
+            candidates = [place for place in candidates if place not in self.busy]
+        lost = self.shut | self.unfit[leaf.index] if self.unfit else self.shut
+        if lost or self.worn:
+            candidates = [place for place in candidates if place not in lost and not self._over(leaf, place)]
+        if leaf.all:
+            taken.items = self._items(leaf)
+        taken.candidates = bitset(candidates, len(self.places))
+        taken.poison = bitset(poison, len(self.places))
+        return taken
+
+    def _items(self, leaf: Leaf) -> list[Item]:
+        items: list[Item] = []
+        for place, kind in enumerate(self.kinds):
+            offer = self.judged[kind][leaf.index]
+            if isinstance(offer, Offer):
+                soft = offer.barred is not None or place in self.shut or (place in self.busy and not leaf.admin)
+                fatal = offer.missing >= 0 or offer.failing >= 0
+                items.append(Item(place, soft, fatal, self._over(leaf, place)))
+        return items
+
+    def _over(self, leaf: Leaf, place: int) -> bool:
+        """Say whether what is in use leaves too little of some capacity, for which even nothing may be too much."""
+        used = self.worn.get(place)
+        offer = self.judged[self.kinds[place]][leaf.index]
+        return (
+            used is not None
+            and isinstance(offer, Offer)
+            and any(used.get(name, 0) + amount > declared for name, amount, declared in offer.amounts)
+        )
+
+    def _shapes(self, leaves: list[Taken]) -> None:
+        """Number leaves so that those which take the same of the same places get the same number."""
+        numbers: dict[object, int] = {}
+        mixed = any(leaf.admin for leaf in self.shape.leaves)
+        for leaf, taken in zip(self.shape.leaves, leaves, strict=True):
+            key = (
+                taken.candidates,
+                leaf.admin,
+                leaf.claim if mixed else -1,
+                tuple(sorted(leaf.derived.items())),
+                tuple([self.local[kind][0][leaf.index] for kind in self.by_kind]),
+            )
+            taken.shape = numbers.setdefault(key, len(numbers))
+
+    # ---- constraints
+
+    def _values(self, leaves: list[Taken]) -> list[dict[Value, list[int]]]:
+        """Find per constraint which places have which value, values in the order of their first place."""
+        values: list[dict[Value, list[int]]] = [{} for _ in self.shape.constraints]
+        if not values:
+            return values
+        for leaf, taken in zip(self.shape.leaves, leaves, strict=True):
+            if not leaf.constraints:
+                continue
+            # The devices that All must get are looked at in turn, whether or not they are to be had.
+            reached = [item.place for item in taken.items] if leaf.all else members(taken.candidates)
+            for place in reached:
+                offer = self.judged[self.kinds[place]][leaf.index]
+                assert isinstance(offer, Offer)
+                for at, found in zip(leaf.constraints, offer.values, strict=False):
+                    for value in sorted(found, key=repr):
+                        values[at].setdefault(value, []).append(place)
+        return [dict(sorted(found.items(), key=lambda entry: min(entry[1]))) for found in values]
+
+    def _irregular(self, wanted: list[int], shared: Shared, left: Fields) -> int:
+        """Lay out counters that may be below zero, one field each for the pools that have them; answers with their state."""
+        ready = 0
+        for state in self.states.values():
+            if not state.irregular:
+                continue
+            consumers = [place for place in wanted if self.places[place].pool is state.pool]
+            bound = 1 + sum(leaf.admin for leaf in self.shape.leaves)
+            starts: dict[tuple[str, str], int] = {}
+            guards = 0
+            for name, counters in state.left.items():
+                for counter, value in counters.items():
+                    moved = sum(
+                        abs(amount)
+                        for place in consumers
+                        for own, amounts, _ in self.places[place].body.consumption
+                        for key, amount in amounts
+                        if (own, key) == (name, counter)
+                    )
+                    width = (abs(value) + moved * bound + 1).bit_length()
+                    starts[name, counter] = left.add(width)
+                    guard = 1 << (left.width - 1)
+                    guards |= guard
+                    ready += (value << starts[name, counter]) + guard
+            for place in consumers:
+                consumption = self.places[place].body.consumption
+                if consumption:
+                    shared.counter_guards[place] = guards
+                    shared.counters[place] = sum(
+                        amount << starts[name, counter]
+                        for name, amounts, _ in consumption
+                        for counter, amount in amounts
+                    )
+        return ready

@@ -1,0 +1,89 @@
+"""Packed integers: many small numbers side by side in one Python integer.
+
+Two kinds of fields, each with a guard bit on top. A *stock* field holds what is left of something; taking is one
+subtraction for all fields at once, and it fits if no guard was borrowed. A *common* field holds what everybody so far has
+in common; joining is one AND, and it fits if no field became empty (adding all-ones then fails to carry into a guard).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+class Fields:
+    """A growing row of fields; `guards` has the guard bit of each."""
+
+    __slots__ = ("guards", "width")
+
+    def __init__(self) -> None:
+        self.width = 0
+        self.guards = 0
+
+    def add(self, width: int) -> int:
+        """Add a field and say where it starts."""
+        start = self.width
+        self.width += width + 1
+        self.guards |= 1 << (start + width)
+        return start
+
+
+def spans(guards: int) -> Iterator[tuple[int, int]]:
+    """List start and guard position of every field."""
+    start = 0
+    while guards:
+        guard = (guards & -guards).bit_length() - 1
+        yield start, guard
+        start = guard + 1
+        guards &= guards - 1
+
+
+def side_by_side(parts: list[tuple[int, int]]) -> tuple[int, int]:
+    """Join (value, width) pairs into one, the first at the bottom; halving keeps it cheap for very many."""
+    if not parts:
+        return 0, 0
+    while len(parts) > 1:
+        if len(parts) % 2:
+            parts.append((0, 0))
+        parts = [
+            (low | high << width, width + more)
+            for (low, width), (high, more) in zip(parts[::2], parts[1::2], strict=True)
+        ]
+    return parts[0]
+
+
+def bitset(members: Iterable[int], size: int) -> int:
+    """Make an integer with these bits set."""
+    if size <= 1024:
+        bits = 0
+        for member in members:
+            bits |= 1 << member
+        return bits
+    table = bytearray(size // 8 + 1)
+    for member in members:
+        table[member >> 3] |= 1 << (member & 7)
+    return int.from_bytes(table, "little")
+
+
+def members(bits: int) -> Iterator[int]:
+    """List the bits that are set, lowest first."""
+    if bits.bit_length() <= 1024:
+        while bits:
+            yield (bits & -bits).bit_length() - 1
+            bits &= bits - 1
+        return
+    for at, byte in enumerate(bits.to_bytes(bits.bit_length() // 8 + 1, "little")):
+        here = byte
+        while here:
+            yield at * 8 + (here & -here).bit_length() - 1
+            here &= here - 1
+
+
+def union(sets: Iterable[int]) -> int:
+    """OR integers together."""
+    bits = 0
+    for one in sets:
+        bits |= one
+    return bits

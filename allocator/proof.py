@@ -1,0 +1,574 @@
+"""The proof: a relaxation of what is left to do, decided exactly enough to say "impossible" in most hopeless states.
+
+Per unit: which count vectors (how many devices for each type of request) can it give in its present state? Found by
+walking its devices once, and kept for every unit that is in the same state. Sum: can one vector per unit reach the
+demand (`allocator.vectors.covers`)?
+
+Constraints group units by the values of the constrained attribute. distinctAttribute: a group gives no more covered devices
+than it has unused values. matchAttribute not yet fixed: all requests it ties form a bundle that one group must give whole,
+which decides all such constraints on the attribute at once. One pass per attribute.
+
+Everything here may only err towards "possible": requests are merged, dropped or relaxed where that makes more possible,
+and limits end in "possible". Requests with admin access come last within a unit, the order that allows the most.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations_with_replacement, product
+from math import comb
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from allocator.packing import bitset, spans, union
+from allocator.problem import Unit
+from allocator.vectors import WIDTH, best, clipped, covers, field, guard_bits, limited
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from allocator.problem import Problem, Value
+    from allocator.shape import Leaf
+
+MOST = 2000  # devices in one demand; more would not fit a vector's fields when summed
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Where a proof gives up and says "possible"."""
+
+    unit: int = 5000  # states of one unit
+    group: int = 5000  # vectors of one group
+    cover: int = 60000  # operations of one sum
+    picks: int = 64  # combinations of alternatives
+
+
+class Spends(Protocol):
+    def spend(self, steps: int) -> None: ...
+
+
+class Demand(msgspec.Struct, frozen=True, gc=False):
+    """So many devices for a leaf, out of these places."""
+
+    leaf: int
+    count: int
+    bits: int
+
+
+class _Type(msgspec.Struct, gc=False):
+    """Requests that ask for the same devices, as one dimension."""
+
+    leaf: int
+    bits: int
+    covered: tuple[int, ...]  # distinctAttribute constraints on the attribute that groups are made by
+    count: int = 0
+    requests: int = 0
+
+
+class _Grouping(msgspec.Struct, frozen=True):
+    """Units grouped so that devices of different groups have no value of an attribute in common."""
+
+    attribute: str | None
+    groups: tuple[tuple[tuple[Unit, ...], int], ...]  # units, bits of their places
+    separates: bool
+
+
+class Proof:
+    """Proofs about one problem, and what they have in common."""
+
+    def __init__(self, problem: Problem, limits: Limits, budget: Spends, horizon: int) -> None:
+        self.problem = problem
+        self.limits = limits
+        self.budget = budget
+        self.horizon = horizon
+        self.asked = 0
+        self.rich: set[object] = set()
+        self.vectors: list[tuple[int, ...]] = []  # sets of vectors by number
+        self.numbers: dict[tuple[int, ...], int] = {}
+        self.options: dict[object, int] = {}  # what a unit or group can give, by its state
+        self.sums: dict[object, bool] = {}
+        self.signs: dict[object, int] = {}
+        self.splits: dict[int, list[int]] = {}
+        self.zero = self._store((0,))
+        self.groupings: list[_Grouping] = []
+        self.value_bits: list[dict[Value, int]] = []
+
+    def possible(  # noqa: PLR0917 - the hot path passes its state as plain integers
+        self, request: int, leaf: int | None, wanted: int, start: int, left: int, common: int, taken: int
+    ) -> bool:
+        """False only if what is left cannot be completed: `wanted` more for the leaf from `start` on, then all later requests.
+
+        Without a leaf the request itself is still to be opened.
+        """
+        self.asked += 1
+        if not self.groupings:
+            self._prepare()
+        problem = self.problem
+        ahead = [one.leaves for one in problem.shape.requests[request + (leaf is not None) : self.horizon]]
+        first: list[Demand] = []
+        if leaf is not None and wanted and request < self.horizon:
+            first = [Demand(leaf, wanted, problem.leaves[leaf].candidates >> start << start)]
+        for picked in self._picks(ahead):
+            if any(problem.shape.leaves[one].all and not problem.leaves[one].items for one in picked):
+                continue
+            demand = first + [Demand(one, problem.leaves[one].count, problem.leaves[one].candidates) for one in picked]
+            demand = [one for one in demand if one.count > 0]
+            demand.sort(key=lambda one: problem.shape.leaves[one.leaf].admin)
+            if self._fits(demand, left, common, taken):
+                return True
+        return False
+
+    def _picks(self, ahead: list[tuple[Leaf, ...]]) -> Iterator[list[int]]:
+        """Choose alternatives; requests with equal alternatives choose a multiset."""
+        single = [leaves[0].index for leaves in ahead if len(leaves) == 1]
+        several: dict[object, list[tuple[Leaf, ...]]] = {}
+        for leaves in ahead:
+            if len(leaves) > 1:
+                several.setdefault(tuple(self._alike(leaf) for leaf in leaves), []).append(leaves)
+        combinations = 1
+        for requests in several.values():
+            combinations *= comb(len(requests) + len(requests[0]) - 1, len(requests))
+        if combinations > self.limits.picks:
+            several = {}  # too many: drop them from the demand
+        choices = [
+            list(combinations_with_replacement(range(len(requests[0])), len(requests))) for requests in several.values()
+        ]
+        for choice in product(*choices):
+            yield single + [
+                requests[at][alternative].index
+                for requests, alternatives in zip(several.values(), choice, strict=True)
+                for at, alternative in enumerate(alternatives)
+            ]
+
+    def _alike(self, leaf: Leaf) -> object:
+        taken = self.problem.leaves[leaf.index]
+        return taken.shape, taken.count, leaf.all, leaf.claim if leaf.constraints else -1, leaf.constraints
+
+    # ---- constraints
+
+    def _prepare(self) -> None:
+        problem = self.problem
+        size = len(problem.places)
+        self.value_bits = [
+            {value: bitset(places, size) for value, places in values.items()} for values in problem.shared.values
+        ]
+        self.groupings = list(self._group_units())
+
+    def _group_units(self) -> Iterator[_Grouping]:
+        """Units alone, and units merged by the values of each constrained attribute."""
+        problem = self.problem
+        size = len(problem.places)
+        bits = [bitset(unit.places, size) for unit in problem.units]
+        alone = tuple(((unit,), own) for unit, own in zip(problem.units, bits, strict=True))
+        yield _Grouping(None, alone, not problem.shape.constraints)
+        for name in dict.fromkeys(constraint.attribute for constraint in problem.shape.constraints):
+            root = list(range(len(problem.units)))
+
+            def find(at: int, root: list[int] = root) -> int:
+                while root[at] != at:
+                    root[at] = root[root[at]]
+                    at = root[at]
+                return at
+
+            having: dict[Value, set[int]] = {}
+            for constraint, values in zip(problem.shape.constraints, problem.shared.values, strict=True):
+                if constraint.attribute == name:
+                    for value, places in values.items():
+                        having.setdefault(value, set()).update(problem.home[place][0] for place in places)
+            for units in having.values():
+                ordered = sorted(units)
+                for unit in ordered[1:]:
+                    root[find(unit)] = find(ordered[0])
+            groups: dict[int, list[Unit]] = {}
+            for unit_ in problem.units:
+                groups.setdefault(find(unit_.number), []).append(unit_)
+            merged = tuple((tuple(units_), union(bits[one.number] for one in units_)) for units_ in groups.values())
+            yield _Grouping(name, merged, len(merged) > 1)
+
+    def _fits(self, demand: list[Demand], left: int, common: int, taken: int) -> bool:
+        """Check a demand under every grouping of the units."""
+        problem = self.problem
+        if not demand or sum(one.count for one in demand) > MOST:
+            return True
+        narrowed, loose = self._narrow(demand, left, common, taken)
+        if narrowed is None or not self._enough_values(narrowed, left):
+            return False
+        for grouping in self.groupings:
+            if (grouping.separates or grouping.attribute is None) and not self._pack(
+                grouping, narrowed, loose, left, common
+            ):
+                return False
+        covered = {grouping.attribute for grouping in self.groupings if grouping.separates}
+        for constraint, tied in loose.items():
+            if problem.shape.constraints[constraint].attribute in covered:
+                continue
+            # No grouping covers it: one of its values must do for all it ties.
+            for bits in self.value_bits[constraint].values():
+                one = [Demand(d.leaf, d.count, d.bits & bits) if at in tied else d for at, d in enumerate(narrowed)]
+                if all(d.bits.bit_count() >= d.count for d in one) and self._pack(
+                    self.groupings[0], one, {}, left, common
+                ):
+                    break
+            else:
+                return False
+        return True
+
+    def _narrow(
+        self, demand: list[Demand], left: int, common: int, taken: int
+    ) -> tuple[list[Demand] | None, dict[int, list[int]]]:
+        """Drop the places that constraints rule out by now; also find the matchAttributes that are still open."""
+        problem = self.problem
+        narrowed: list[Demand] = []
+        loose: dict[int, list[int]] = {}
+        for one in demand:
+            leaf, bits = problem.shape.leaves[one.leaf], one.bits
+            for constraint in leaf.constraints:
+                if constraint in problem.shared.match:
+                    start, width, bit = problem.shared.match[constraint]
+                    everything = (1 << width) - 1
+                    if common >> start & everything == everything:
+                        loose.setdefault(constraint, []).append(len(narrowed))
+                    else:
+                        bits &= union(
+                            places for value, places in self.value_bits[constraint].items() if common & bit[value]
+                        )
+                elif constraint in problem.shared.distinct:
+                    token = problem.shared.distinct[constraint]
+                    bits &= union(
+                        places for value, places in self.value_bits[constraint].items() if left >> token[value] & 1
+                    )
+            if (bits if leaf.admin else bits & ~taken).bit_count() < one.count:
+                return None, {}
+            narrowed.append(Demand(one.leaf, one.count, bits))
+        return narrowed, loose
+
+    def _enough_values(self, demand: list[Demand], left: int) -> bool:
+        """Count unused values of each distinctAttribute: no more devices than pigeonholes."""
+        problem = self.problem
+        for constraint, token in problem.shared.distinct.items():
+            reach = needed = 0
+            for one in demand:
+                if constraint in problem.shape.leaves[one.leaf].constraints:
+                    needed += one.count
+                    reach |= one.bits
+            if needed > 1:
+                free = sum(
+                    1
+                    for value, places in self.value_bits[constraint].items()
+                    if places & reach and left >> token[value] & 1
+                )
+                if free < needed:
+                    return False
+        return True
+
+    # ---- packing
+
+    def _pack(
+        self, grouping: _Grouping, demand: list[Demand], loose: dict[int, list[int]], left: int, common: int
+    ) -> bool:
+        """Say whether the groups together can give the demand."""
+        types, inner = self._types(grouping, demand)
+        bundles, free = self._bundles(grouping, demand, inner, loose)
+        outer = _Outer(free, bundles)
+        guards = guard_bits(len(types))
+        clip = sum(one.count << at * WIDTH for at, one in enumerate(types))
+        self.budget.spend(len(grouping.groups) * (2 + len(types)) // 8)
+        split = list(zip(*[self._split(one.bits) for one in types], strict=True))
+        sign = self._sign((clip, tuple([(self.problem.leaves[one.leaf].shape, one.requests) for one in types])))
+        bags: list[int] = []
+        for units, bits in grouping.groups:
+            ids = tuple(
+                sorted(
+                    [
+                        self._unit_options(unit, types, left, common, clip, guards, sign, split[unit.number])
+                        if any(split[unit.number])
+                        else self.zero
+                        for unit in units
+                    ]
+                )
+            )
+            caps = self._caps(types, bits, left) if grouping.attribute is not None else ()
+            bags.append(self._group_options(ids, clip, guards, outer, caps))
+        bags = sorted(bag for bag in bags if self.vectors[bag] != (0,))
+        key = tuple(bags), outer.demand, outer.key
+        known = self.sums.get(key)
+        if known is None:
+            known = self.sums[key] = covers(
+                [self.vectors[bag] for bag in bags],
+                outer.demand,
+                outer.guards,
+                outer.weights([self._weight(one) for one in types]),
+                work=self.limits.cover,
+                spend=self.budget.spend,
+            )
+        return known
+
+    def _types(self, grouping: _Grouping, demand: list[Demand]) -> tuple[list[_Type], list[int]]:
+        """Merge requests that ask for the same devices, as far as that loses nothing."""
+        problem = self.problem
+        types: list[_Type] = []
+        index: dict[object, int] = {}
+        inner: list[int] = []
+        for one in demand:
+            leaf = problem.shape.leaves[one.leaf]
+            covered = tuple(
+                c
+                for c in leaf.constraints
+                if c in problem.shared.distinct and problem.shape.constraints[c].attribute == grouping.attribute
+            )
+            # A request never gets the same device twice, so several devices of shareable ones stay apart.
+            apart = len(inner) if one.count > 1 and one.bits & ~problem.dedicated else -1
+            key = problem.leaves[one.leaf].shape, one.bits, covered, apart
+            if key not in index:
+                index[key] = len(types)
+                types.append(_Type(one.leaf, one.bits, covered))
+            at = index[key]
+            types[at].count += one.count
+            types[at].requests += 1
+            inner.append(at)
+        return types, inner
+
+    def _bundles(
+        self, grouping: _Grouping, demand: list[Demand], inner: list[int], loose: dict[int, list[int]]
+    ) -> tuple[dict[tuple[tuple[int, int], ...], int], dict[int, int]]:
+        """Find what a value ties together, which one group must give whole, and what is free of such ties."""
+        tied: dict[int, set[int]] = {}
+        for constraint, positions in loose.items():
+            if self.problem.shape.constraints[constraint].attribute == grouping.attribute:
+                for at in positions:
+                    tied.setdefault(at, set()).update(positions)
+        bundles: dict[tuple[tuple[int, int], ...], int] = {}
+        free: dict[int, int] = {}
+        done: set[int] = set()
+        for at, one in enumerate(demand):
+            if at in done:
+                continue
+            if at not in tied:
+                free[inner[at]] = free.get(inner[at], 0) + one.count
+                continue
+            todo, together = [at], set()
+            while todo:
+                next_ = todo.pop()
+                if next_ not in together:
+                    together.add(next_)
+                    todo += tied[next_]
+            done |= together
+            need: dict[int, int] = {}
+            for other in together:
+                need[inner[other]] = need.get(inner[other], 0) + demand[other].count
+            bundle = tuple(sorted(need.items()))
+            bundles[bundle] = bundles.get(bundle, 0) + 1
+        return bundles, free
+
+    def _caps(self, types: list[_Type], bits: int, left: int) -> tuple[tuple[tuple[int, ...], int], ...]:
+        """How many devices of a group may serve each distinctAttribute on the group's attribute."""
+        problem = self.problem
+        caps: list[tuple[tuple[int, ...], int]] = []
+        for constraint in dict.fromkeys(c for one in types for c in one.covered):
+            token = problem.shared.distinct[constraint]
+            unused = sum(
+                1 for value, places in self.value_bits[constraint].items() if places & bits and left >> token[value] & 1
+            )
+            caps.append((tuple(at for at, one in enumerate(types) if constraint in one.covered), unused))
+        return tuple(caps)
+
+    def _unit_options(  # noqa: PLR0917 - the hot path passes its state as plain integers
+        self,
+        unit: Unit,
+        types: list[_Type],
+        left: int,
+        common: int,
+        clip: int,
+        guards: int,
+        sign: int,
+        split: tuple[int, ...],
+    ) -> int:
+        """Number the best count vectors that a unit can give in its present state."""
+        pattern = unit.pattern
+        own = left >> unit.base & (1 << pattern.size) - 1
+        agreed = common >> unit.common_base & (1 << pattern.common) - 1
+        key = pattern.id, own, agreed, split, sign
+        known = self.options.get(key)
+        if known is None:
+            rich = pattern.id, sign
+            vectors = None if rich in self.rich else self._enumerate(unit, types, own, agreed, clip, split)
+            if vectors is None:
+                self.rich.add(rich)
+                vectors = {self._estimate(unit, types, own, split)}
+            known = self.options[key] = self._store(best(vectors, guards))
+        return known
+
+    def _enumerate(  # noqa: PLR0917 - the hot path passes its state as plain integers
+        self, unit: Unit, types: list[_Type], own: int, agreed: int, clip: int, split: tuple[int, ...]
+    ) -> set[int] | None:
+        """Walk the devices of a unit, keeping every state that can be reached; None if there are too many."""
+        pattern = unit.pattern
+        guards, common_guards, opened = pattern.guards, pattern.common_guards, pattern.open
+        admin = self.problem.shape.leaves
+        states = {(own, agreed, 0)}
+        for at, row in enumerate(pattern.rows):
+            multi = pattern.token[at] < 0
+            for n, one in enumerate(types):
+                pair = row[one.leaf]
+                if pair is None or not split[n] >> at & 1:
+                    continue
+                flag, cost, join, again, join_again = pair
+                step, top = 1 << n * WIDTH, field(clip, n)
+                for _ in range(one.requests if multi or admin[one.leaf].admin else 1):
+                    new = set()
+                    for x, y, vector in states:
+                        if field(vector, n) == top:
+                            continue
+                        after, together = (x - cost, y & join) if x & flag else (x - again, y & join_again)
+                        if after & guards == guards and (together + opened) & common_guards == common_guards:
+                            new.add((after, together, vector + step))
+                    if new <= states:
+                        break
+                    states |= new
+                    if len(states) > 4 * self.limits.unit:
+                        self.budget.spend(len(states) // 4)
+                        return None
+            # Forget what no later device looks at: own tokens, finished counters.
+            keep, keep_common = pattern.keep[at]
+            fill = opened & ~keep_common
+            states = {(x & keep, y & keep_common | fill, vector) for x, y, vector in states}
+            self.budget.spend(len(states) // 16)
+            if len(states) > self.limits.unit:
+                self.budget.spend(len(states) // 4)
+                return None
+        self.budget.spend(len(states) // 4)
+        return {vector for _, _, vector in states}
+
+    def _estimate(self, unit: Unit, types: list[_Type], own: int, split: tuple[int, ...]) -> int:
+        """For units with too many states: per type, how many of the cheapest devices the summed fields can pay."""
+        pattern = unit.pattern
+        devices = union(pattern.own)
+        total = _sum(own & ~devices & ~pattern.guards, pattern.guards)
+        shareable = any(token < 0 for token in pattern.token)
+        vector = 0
+        for n, one in enumerate(types):
+            repeats = one.requests if self.problem.shape.leaves[one.leaf].admin else 1
+            costs: list[int] = []
+            for at, row in enumerate(pattern.rows):
+                pair = row[one.leaf]
+                if pair is not None and split[n] >> at & 1:
+                    costs += [_sum(pair[3] & ~devices, pattern.guards)] * repeats
+            paid, rest = 0, total
+            for cost in sorted(costs):
+                rest -= cost
+                if rest < 0 or paid == one.count:
+                    break
+                paid += 1
+            vector |= (one.count if shareable else min(paid, one.count)) << n * WIDTH
+        return vector
+
+    def _group_options(
+        self, ids: tuple[int, ...], clip: int, guards: int, outer: _Outer, caps: tuple[tuple[tuple[int, ...], int], ...]
+    ) -> int:
+        """Number the best vectors that a group of units can give, in terms of the outer dimensions."""
+        key = ids, clip, outer.key, caps
+        known = self.options.get(key)
+        if known is not None:
+            return known
+        sums: tuple[int, ...] = (0,)
+        for one in ids:
+            options = self.vectors[one]
+            self.budget.spend(len(sums) * len(options) >> 4)
+            sums = best({clipped(left + right, clip, guards) for left in sums for right in options}, guards)
+            if len(sums) > self.limits.group:
+                known = self.options[key] = self._store((outer.everything(clip),))
+                return known
+        for dimensions, top in caps:
+            capped: set[int] = set()
+            for vector in sums:
+                counts = [field(vector, at) for at in dimensions]
+                base = vector - sum(count << at * WIDTH for count, at in zip(counts, dimensions, strict=True))
+                for pick in limited(counts, top):
+                    capped.add(base + sum(count << at * WIDTH for count, at in zip(pick, dimensions, strict=True)))
+            self.budget.spend(len(capped) >> 4)
+            sums = best(capped, guards)
+        known = self.options[key] = self._store(best(outer.translate(sums, guards), outer.guards))
+        return known
+
+    def _weight(self, one: _Type) -> int:
+        """Size of a request: what its first candidate takes of counters and capacities. Any number would be sound."""
+        if not one.bits:
+            return 1
+        place = (one.bits & -one.bits).bit_length() - 1
+        number, member = self.problem.home[place]
+        pattern = self.problem.units[number].pattern
+        pair = pattern.rows[member][one.leaf]
+        if pair is None:
+            return 1
+        return _sum(pair[3] & (~pattern.own[member] if pattern.token[member] >= 0 else -1), pattern.guards) or 1
+
+    def _split(self, bits: int) -> list[int]:
+        """See a set of places in each unit's own numbering."""
+        known = self.splits.get(bits)
+        if known is None:
+            known = []
+            for unit in self.problem.units:
+                places = unit.places
+                if len(places) == 1:
+                    known.append(bits >> places[0] & 1)
+                else:
+                    known.append(sum(1 << at for at, place in enumerate(places) if bits >> place & 1))
+            self.splits[bits] = known
+        return known
+
+    def _sign(self, sign: object) -> int:
+        return self.signs.setdefault(sign, len(self.signs))
+
+    def _store(self, vectors: tuple[int, ...]) -> int:
+        known = self.numbers.get(vectors)
+        if known is None:
+            known = self.numbers[vectors] = len(self.vectors)
+            self.vectors.append(vectors)
+        return known
+
+
+class _Outer:
+    """The dimensions in which groups are summed: types that are free of ties, then bundles."""
+
+    def __init__(self, free: dict[int, int], bundles: dict[tuple[tuple[int, int], ...], int]) -> None:
+        self.free = tuple(free)
+        self.bundles = tuple(bundles.items())
+        self.guards = guard_bits(len(free) + len(bundles))
+        counts = [*free.values(), *bundles.values()]
+        self.demand = sum(count << at * WIDTH for at, count in enumerate(counts))
+        self.key = self.free, self.bundles
+
+    def everything(self, clip: int) -> int:
+        """The vector of a group that may give all there is to give."""
+        counts = [field(clip, at) for at in self.free] + [count for _, count in self.bundles]
+        return sum(count << at * WIDTH for at, count in enumerate(counts))
+
+    def weights(self, sizes: list[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Two weightings for the bound: all equal, and by size."""
+        by_size = [sizes[at] for at in self.free]
+        by_size += [sum(sizes[at] * count for at, count in bundle) for bundle, _ in self.bundles]
+        return (1,) * len(by_size), tuple(by_size)
+
+    def translate(self, vectors: tuple[int, ...], guards: int) -> set[int]:
+        """Give bundles in all possible numbers, the rest as free types."""
+        out: set[int] = set()
+        for vector in vectors:
+            todo = [(vector, 0, 0)]
+            while todo:
+                rest, at, given = todo.pop()
+                if at == len(self.bundles):
+                    out.add(given + sum(field(rest, one) << n * WIDTH for n, one in enumerate(self.free)))
+                    continue
+                bundle, wanted = self.bundles[at]
+                need = sum(count << one * WIDTH for one, count in bundle)
+                start = (len(self.free) + at) * WIDTH
+                for count in range(wanted + 1):
+                    todo.append((rest, at + 1, given + (count << start)))
+                    if (rest | guards) - need & guards != guards:
+                        break
+                    rest -= need
+        return out
+
+
+def _sum(packed: int, guards: int) -> int:
+    """Add up all fields of a packed integer."""
+    return sum(packed >> start & (1 << guard - start) - 1 for start, guard in spans(guards)) if packed else 0

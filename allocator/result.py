@@ -1,0 +1,156 @@
+"""From a solution to what is written into claims: results, configuration and node selector, as the in-tree allocator
+composes them (end of `Allocate` and `createNodeSelector` in allocator_experimental.go).
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from allocator.answer import Fatal, Granted
+from allocator.shape import claim_key
+from dra.capacity import charges
+from dra.claim import (
+    AllocationResult,
+    DeviceAllocationConfiguration,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+)
+from dra.node import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from allocator.offer import Place
+    from allocator.shape import Leaf, Shape
+    from dra.claim import DeviceClaimConfiguration, ResourceClaim
+    from dra.deviceclass import DeviceClassConfiguration
+    from dra.quantity import Quantity
+
+
+def share_id(claim: ResourceClaim, request: str, place: Place) -> str:
+    """Make a share ID that only this result can have: the same question gets the same answer."""
+    seed = "\0".join((claim.metadata.uid, claim_key(claim), request, *place.id))
+    digest = sha256(seed.encode()).hexdigest()
+    variant = "89ab"[int(digest[16], 16) % 4]
+    return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}"
+
+
+def granted(
+    shape: Shape,
+    chosen: Sequence[tuple[Leaf, Place]],
+    selected: Sequence[Leaf],
+    node: str,
+    new_share_id: Callable[[ResourceClaim, str, Place], str] = share_id,
+) -> tuple[Granted, ...]:
+    """Compose one allocation a claim."""
+    by_claim: list[list[tuple[Leaf, Place]]] = [[] for _ in shape.claims]
+    for leaf, place in chosen:
+        by_claim[leaf.claim].append((leaf, place))
+    return tuple(
+        Granted(
+            claim_key(claim),
+            AllocationResult(
+                devices=DeviceAllocationResult(
+                    results=tuple(_result(claim, leaf, place, new_share_id) for leaf, place in by_claim[at]),
+                    config=_config(claim, [leaf for leaf in selected if leaf.claim == at]),
+                ),
+                node_selector=_node_selector(claim, [place for _, place in by_claim[at]], node),
+            ),
+        )
+        for at, claim in enumerate(shape.claims)
+    )
+
+
+def _result(
+    claim: ResourceClaim, leaf: Leaf, place: Place, new_share_id: Callable[[ResourceClaim, str, Place], str]
+) -> DeviceRequestAllocationResult:
+    device = place.device
+    consumed: dict[str, Quantity] = charges(leaf.ask.capacity, device.capacity) or {} if place.multi else {}
+    return DeviceRequestAllocationResult(
+        request=leaf.name,
+        driver=place.pool.id[0],
+        pool=place.pool.id[1],
+        device=device.name,
+        admin_access=True if leaf.admin else None,
+        tolerations=leaf.tolerations,
+        binding_conditions=device.binding_conditions or (),
+        binding_failure_conditions=device.binding_failure_conditions or (),
+        share_id=new_share_id(claim, leaf.name, place) if place.multi else None,
+        consumed_capacity=consumed,
+        skip_node_operations=place.page.slice.spec.skip_node_operations,
+    )
+
+
+# ---- configuration
+
+
+def _config(claim: ResourceClaim, selected: list[Leaf]) -> tuple[DeviceAllocationConfiguration, ...]:
+    entries: list[DeviceAllocationConfiguration] = []
+    names_of: dict[str, list[str]] = {}
+    for leaf in selected:
+        names_of.setdefault(leaf.class_.metadata.name, []).append(leaf.name)
+    classes = {leaf.class_.metadata.name: leaf.class_ for leaf in selected}
+    for name, class_ in classes.items():
+        entries += [_entry("FromClass", tuple(names_of[name]), config) for config in class_.spec.config]
+    known = {request for leaf in selected for request in _names(leaf)}
+    entries += [
+        _entry("FromClaim", config.requests, config)
+        for config in claim.spec.devices.config
+        if not config.requests or known.intersection(config.requests)
+    ]
+    return tuple(_cleared(entry, selected) for entry in entries)
+
+
+def _names(leaf: Leaf) -> tuple[str, str]:
+    """By which names a configuration may mean the request that a leaf serves."""
+    return leaf.name.partition("/")[0], leaf.name
+
+
+def _entry(
+    source: str, requests: tuple[str, ...], config: DeviceClassConfiguration | DeviceClaimConfiguration
+) -> DeviceAllocationConfiguration:
+    return DeviceAllocationConfiguration(source=source, requests=requests, opaque=config.opaque)
+
+
+def _cleared(entry: DeviceAllocationConfiguration, selected: list[Leaf]) -> DeviceAllocationConfiguration:
+    """Clear a list that names every request: empty means all."""
+    if entry.requests and all(set(_names(leaf)).intersection(entry.requests) for leaf in selected):
+        return DeviceAllocationConfiguration(source=entry.source, opaque=entry.opaque)
+    return entry
+
+
+# ---- node selector
+
+
+def _node_selector(claim: ResourceClaim, places: list[Place], node: str) -> NodeSelector | None:
+    fields: list[NodeSelectorRequirement] = []
+    expressions: list[NodeSelectorRequirement] = []
+    for place in places:
+        spec, device = place.page.slice.spec, place.device
+        holder = device if spec.per_device_node_selection else spec
+        if holder.node_name is not None or device.binds_to_node:
+            only = NodeSelectorRequirement(key="metadata.name", operator="In", values=(node,))
+            return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(only,)),))
+        terms = holder.node_selector.node_selector_terms if holder.node_selector is not None else ()
+        if len(terms) > 1:
+            raise Fatal(
+                f"ResourceClaim/{claim_key(claim)}",
+                f"the node selector of {place} has {len(terms)} terms, and only one can be passed on",
+            )
+        for term in terms:
+            _add(fields, term.match_fields)
+            _add(expressions, term.match_expressions)
+    if not fields and not expressions:
+        return None
+    term = NodeSelectorTerm(match_expressions=tuple(expressions), match_fields=tuple(fields))
+    return NodeSelector(node_selector_terms=(term,))
+
+
+def _add(have: list[NodeSelectorRequirement], more: tuple[NodeSelectorRequirement, ...]) -> None:
+    for one in more:
+        if not any(
+            one.key == other.key and one.operator == other.operator and set(one.values) == set(other.values)
+            for other in have
+        ):
+            have.append(one)

@@ -1,0 +1,204 @@
+"""The shape of a question: claims read into requests, alternatives and constraints, before any device is looked at.
+
+A *leaf* is what devices are chosen for: an exact request, or one alternative of a firstAvailable request. Leaves that ask
+the same of a device share an *ask*, so that selectors are evaluated once for all of them. Faults that do not depend on
+devices are raised here, in the order of the in-tree allocator's `validateDeviceRequest`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator.answer import Fatal
+from dra.claim import ResourceClaim
+from dra.deviceclass import DeviceClass
+from dra.quantity import Quantity
+from dra.taint import DeviceToleration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dra.claim import DeviceConstraint, DeviceRequest, DeviceSubRequest, ExactDeviceRequest
+
+MAX_RESULTS = 32  # resourceapi.AllocationResultsMaxSize: devices a claim may hold
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One CEL expression that a device must satisfy: the class's, or the request's own."""
+
+    expression: str
+    number: int
+    of_class: bool
+
+
+class Ask(msgspec.Struct, frozen=True, eq=False):
+    """What leaves ask of a single device, regardless of who else gets it."""
+
+    index: int
+    checks: tuple[Check, ...]
+    tolerations: tuple[DeviceToleration, ...]
+    capacity: dict[str, Quantity]
+
+
+class Constraint(msgspec.Struct, frozen=True, eq=False):
+    claim: int
+    match: bool  # else distinct
+    attribute: str
+
+
+class Leaf(msgspec.Struct, frozen=True, eq=False):
+    """An exact request, or one alternative of a firstAvailable request."""
+
+    index: int
+    claim: int
+    request: int  # position among all requests of the question
+    alternative: int
+    name: str  # "request" or "request/alternative", as results and constraints name it
+    where: str  # as messages name it
+    ask: Ask
+    all: bool
+    admin: bool
+    count: int  # of no meaning for All
+    class_: DeviceClass
+    tolerations: tuple[DeviceToleration, ...]
+    constraints: tuple[int, ...]  # those that cover it, in list order
+    derived: dict[str, str]  # attribute → expression
+
+    def blame(self, check: Check) -> str:
+        """Name the selector that a message is about."""
+        owner = f"DeviceClass/{self.class_.metadata.name}" if check.of_class else self.where
+        return f"{owner}, selector #{check.number}"
+
+
+class Request(msgspec.Struct, frozen=True, eq=False):
+    claim: int
+    name: str
+    leaves: tuple[Leaf, ...]
+    alternatives: bool  # asked for as firstAvailable
+
+
+class Shape(msgspec.Struct, frozen=True, eq=False):
+    """A question without its stock."""
+
+    claims: tuple[ResourceClaim, ...]
+    requests: tuple[Request, ...]
+    leaves: tuple[Leaf, ...]
+    asks: tuple[Ask, ...]
+    constraints: tuple[Constraint, ...]
+
+
+def claim_key(claim: ResourceClaim) -> str:
+    """Name a claim as namespace/name."""
+    return f"{claim.metadata.namespace or 'default'}/{claim.metadata.name}"
+
+
+def shape_of(claims: Sequence[ResourceClaim], classes: Mapping[str, DeviceClass]) -> Shape:
+    """Read claims."""
+    return _Reader(classes).read(claims)
+
+
+class _Reader:
+    def __init__(self, classes: Mapping[str, DeviceClass]) -> None:
+        self.classes = classes
+        self.requests: list[Request] = []
+        self.leaves: list[Leaf] = []
+        self.asks: dict[object, Ask] = {}
+        self.constraints: list[Constraint] = []
+
+    def read(self, claims: Sequence[ResourceClaim]) -> Shape:
+        for index, claim in enumerate(claims):
+            self._claim(index, claim)
+        return Shape(
+            tuple(claims),
+            tuple(self.requests),
+            tuple(self.leaves),
+            tuple(self.asks.values()),
+            tuple(self.constraints),
+        )
+
+    def _claim(self, index: int, claim: ResourceClaim) -> None:
+        where = f"ResourceClaim/{claim_key(claim)}"
+        first = len(self.constraints)
+        devices = claim.spec.devices
+        self.constraints += [_constraint(index, constraint) for constraint in devices.constraints]
+        for request in devices.requests:
+            self._request(index, where, request, devices.constraints, first)
+        for number, constraint in enumerate(devices.constraints):
+            if constraint.match_attribute is None and constraint.distinct_attribute is None:
+                raise Fatal(f"{where}, constraint #{number}", "has neither matchAttribute nor distinctAttribute")
+
+    def _request(
+        self, claim: int, where: str, request: DeviceRequest, constraints: tuple[DeviceConstraint, ...], first: int
+    ) -> None:
+        bodies: tuple[ExactDeviceRequest | DeviceSubRequest, ...] = request.first_available
+        if not bodies:
+            if request.exactly is None:
+                raise Fatal(f"{where}, request {request.name}", "has neither exactly nor firstAvailable")
+            bodies = (request.exactly,)
+        position = len(self.requests)
+        leaves: list[Leaf] = []
+        for number, body in enumerate(bodies):
+            name = f"{request.name}/{body.name}" if request.first_available else request.name  # type: ignore[union-attr]  # firstAvailable holds subrequests only
+            label = f"{where}, request {name}"
+            class_ = self._class(label, body)
+            if body.allocation_mode not in ("ExactCount", "All"):
+                raise Fatal(label, f"allocationMode {body.allocation_mode!r} is neither ExactCount nor All")
+            covering = tuple(
+                first + at
+                for at, constraint in enumerate(constraints)
+                if not constraint.requests or name in constraint.requests or request.name in constraint.requests
+            )
+            leaf = Leaf(
+                len(self.leaves),
+                claim,
+                position,
+                number,
+                name,
+                label,
+                self._ask(body, class_),
+                body.allocation_mode == "All",
+                bool(getattr(body, "admin_access", None)),
+                body.count,
+                class_,
+                body.tolerations,
+                covering,
+                {derived.name: derived.expression for derived in body.derived_attributes},
+            )
+            self.leaves.append(leaf)
+            leaves.append(leaf)
+        self.requests.append(Request(claim, request.name, tuple(leaves), bool(request.first_available)))
+
+    def _class(self, label: str, body: ExactDeviceRequest | DeviceSubRequest) -> DeviceClass:
+        for number, selector in enumerate(body.selectors):
+            if selector.cel is None:
+                raise Fatal(label, f"selector #{number} has no CEL expression")
+        if not body.device_class_name:
+            raise Fatal(label, "deviceClassName is missing")
+        class_ = self.classes.get(body.device_class_name)
+        if class_ is None:
+            raise Fatal(label, f"DeviceClass/{body.device_class_name} does not exist")
+        return class_
+
+    def _ask(self, body: ExactDeviceRequest | DeviceSubRequest, class_: DeviceClass) -> Ask:
+        checks = [
+            Check(selector.cel.expression if selector.cel else "", number, selectors is class_.spec.selectors)
+            for selectors in (class_.spec.selectors, body.selectors)
+            for number, selector in enumerate(selectors)
+        ]
+        wanted = body.capacity.requests if body.capacity else {}
+        key = (
+            tuple((check.expression, check.of_class) for check in checks),
+            body.tolerations,
+            tuple(sorted((name, str(amount), amount.format) for name, amount in wanted.items())),
+        )
+        found = self.asks.get(key)
+        if found is None:
+            found = self.asks[key] = Ask(len(self.asks), tuple(checks), body.tolerations, wanted)
+        return found
+
+
+def _constraint(claim: int, given: DeviceConstraint) -> Constraint:
+    match = given.match_attribute is not None
+    return Constraint(claim, match, (given.match_attribute if match else given.distinct_attribute) or "")

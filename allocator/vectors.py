@@ -1,0 +1,152 @@
+"""Vectors of small counts packed into integers, and how many of them sum up to a demand.
+
+A vector has one field of `WIDTH` bits a dimension, the top bit of each being a guard. `guards` arguments hold the guard
+bits of all dimensions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+WIDTH = 13
+LOW = (1 << WIDTH - 1) - 1
+
+
+def field(vector: int, dimension: int) -> int:
+    """Read one count."""
+    return vector >> dimension * WIDTH & LOW
+
+
+def guard_bits(dimensions: int) -> int:
+    """Make the guards of so many dimensions."""
+    return sum(1 << n * WIDTH + WIDTH - 1 for n in range(dimensions))
+
+
+def minus(vector: int, other: int, guards: int) -> int:
+    """Subtract field by field, not below zero."""
+    difference = (vector | guards) - other
+    kept = difference & guards
+    return difference & (kept - (kept >> WIDTH - 1))
+
+
+def clipped(vector: int, top: int, guards: int) -> int:
+    """Take the smaller field by field."""
+    return vector - minus(vector, top, guards)
+
+
+def best(vectors: Iterable[int], guards: int) -> tuple[int, ...]:
+    """Keep the vectors that no other is at least as good as in every dimension."""
+    found = set(vectors)
+    if len(found) < 2:
+        return tuple(found)
+    out: list[int] = []
+    for vector in sorted(found, reverse=True):
+        if not any((other | guards) - vector & guards == guards for other in out):
+            out.append(vector)
+    return tuple(sorted(out))
+
+
+def least(vectors: Iterable[int], guards: int) -> list[int]:
+    """Keep the vectors that are not at least as large as another in every dimension."""
+    out: list[int] = []
+    for vector in sorted(vectors):
+        if not any((vector | guards) - other & guards == guards for other in out):
+            out.append(vector)
+    return out
+
+
+def limited(counts: Sequence[int], top: int) -> Iterator[tuple[int, ...]]:
+    """List the largest vectors below `counts` whose sum is at most `top`."""
+    if sum(counts) <= top:
+        yield tuple(counts)
+        return
+    if len(counts) == 1:
+        yield (top,)
+        return
+    for count in range(min(counts[0], top) + 1):
+        for rest in limited(counts[1:], top - count):
+            yield (count, *rest)
+
+
+def covers(
+    bags: Sequence[tuple[int, ...]],
+    demand: int,
+    guards: int,
+    weights: Sequence[Sequence[int]],
+    *,
+    work: int,
+    spend: Callable[[int], None],
+) -> bool:
+    """Say whether one vector from each bag can together reach a demand; True also when that takes too much work.
+
+    Depth first, failed remainders remembered; bounded by the most that each dimension, and each weighting of the
+    dimensions, can still gain. Any non-negative weights give a valid bound.
+    """
+    most, gains = _bounds(bags, demand, guards, weights)
+    dimensions = range(0, guards.bit_length(), WIDTH)
+    done = 0
+    charged = 0
+    failed: set[tuple[int, int]] = set()
+    stack: list[Iterator[tuple[int, int]]] = [iter([(0, demand)])]
+    while stack:
+        at, rest = next(stack[-1], (-1, 0))
+        if at < 0:
+            stack.pop()
+            continue
+        if not rest:
+            spend((done >> 4) - charged)
+            return True
+        if at == len(bags) or (at, rest) in failed:
+            continue
+        failed.add((at, rest))  # entered once: it either succeeds at once or is a failure
+        done += len(bags[at])
+        if done >> 4 > charged + 64:
+            spend((done >> 4) - charged)
+            charged = done >> 4
+        if done > work:
+            return True
+        reachable: set[int] = set()
+        for vector in bags[at]:
+            remaining = minus(rest, vector, guards)
+            if not minus(remaining, most[at + 1], guards):
+                reachable.add(remaining)
+        tried = least(reachable, guards) if 1 < len(reachable) < 200 else list(reachable)
+        tried = [
+            one
+            for one in tried
+            if all(_value(one, weight, dimensions) <= gain for weight, gain in zip(weights, gains[at + 1], strict=True))
+        ]
+        tried.sort(key=lambda one: _value(one, weights[-1], dimensions))
+        stack.append(iter([(at + 1, one) for one in tried]))
+    spend((done >> 4) - charged)
+    return False
+
+
+def _value(vector: int, weight: Sequence[int], dimensions: Iterable[int]) -> int:
+    return sum((vector >> at & LOW) * each for at, each in zip(dimensions, weight, strict=False))
+
+
+def _bounds(
+    bags: Sequence[tuple[int, ...]], demand: int, guards: int, weights: Sequence[Sequence[int]]
+) -> tuple[list[int], list[tuple[int, ...]]]:
+    """For every suffix of the bags: the most of each dimension, and of each weighting."""
+    dimensions = range(0, guards.bit_length(), WIDTH)
+    most = [0] * (len(bags) + 1)
+    gains: list[tuple[int, ...]] = [(0,) * len(weights)] * (len(bags) + 1)
+    tops: dict[tuple[int, ...], tuple[int, tuple[int, ...]]] = {}
+    for at in range(len(bags) - 1, -1, -1):
+        options = bags[at]
+        if options not in tops:
+            top = 0
+            for start in dimensions:
+                top |= max(vector >> start & LOW for vector in options) << start
+            tops[options] = (
+                top,
+                tuple(max(_value(vector, weight, dimensions) for vector in options) for weight in weights),
+            )
+        most[at] = clipped(most[at + 1] + tops[options][0], demand, guards)
+        gains[at] = tuple(more + one for more, one in zip(gains[at + 1], tops[options][1], strict=True))
+    return most, gains

@@ -1,0 +1,98 @@
+"""Asking the allocator and the oracle the same question, comparing, and shrinking a disagreement to its core."""
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from allocator import Answer, Options, allocate
+from allocator.search import DEFAULTS
+from dra.claim import ResourceClaim
+from dra.compatibility import DeviceCompatibility
+from dra.deviceclass import DeviceClass
+from dra.node import Node
+from dra.resourceslice import ResourceSlice
+from dra.stock import Stock
+from dra.taint import DeviceTaintRule
+from dra.wire import convert, encode
+
+Case = dict[str, Any]
+
+
+def stock_of(case: Case) -> Stock:
+    """Read the objects of a case."""
+    return Stock.of(
+        nodes=[convert(case["node"], Node)],
+        slices=[convert(one, ResourceSlice) for one in case["slices"]],
+        classes=[convert(one, DeviceClass) for one in case["classes"]],
+        rules=[convert(one, DeviceTaintRule) for one in case.get("deviceTaintRules", ())],
+        compatibilities=[convert(one, DeviceCompatibility) for one in case.get("compatibilities", ())],
+        claims=[convert(one, ResourceClaim) for one in case.get("allocatedClaims", ())],
+    )
+
+
+def ours(case: Case, options: Options = DEFAULTS) -> Answer:
+    """Let our allocator answer."""
+    claims = [convert(one, ResourceClaim) for one in case["claims"]]
+    return allocate(stock_of(case), case["node"]["metadata"]["name"], claims, options=options)
+
+
+def difference(answer: Answer, theirs: Case) -> str | None:
+    """Say in what an answer differs from the oracle's; None if they agree, or the oracle was too slow."""
+    if theirs["verdict"] == "timeout":
+        return None
+    if answer.verdict.value != theirs["verdict"]:
+        return (
+            f"verdict: ours {answer.verdict.value} ({answer.error}), theirs {theirs['verdict']} ({theirs.get('error')})"
+        )
+    if answer.error and answer.node_only != bool(theirs.get("nodeOnly")):
+        return f"error is for one node only: ours {answer.node_only}, theirs {theirs.get('nodeOnly')} ({theirs.get('error')})"
+    mine = [_plain(json.loads(encode(one.allocation))) for one in answer.allocations]
+    other = [_plain(one) for one in theirs.get("allocations") or []]
+    return None if mine == other else f"allocations:\n  ours   {mine}\n  theirs {other}"
+
+
+def _plain(value: Any) -> Any:
+    """Drop what is empty, and hide share IDs, which are random."""
+    if isinstance(value, dict):
+        kept = {key: _plain(member) for key, member in value.items()}
+        if "shareID" in kept:
+            kept["shareID"] = "some"
+        return {key: member for key, member in kept.items() if member not in (None, [], {}, "", False)}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def shrunk(case: Case, disagrees: Callable[[Case], bool]) -> Case:
+    """Take parts away as long as the disagreement stays."""
+    progress = True
+    while progress:
+        progress = False
+        for smaller in _smaller(case):
+            try:
+                still = disagrees(smaller)
+            except Exception:  # noqa: BLE001 - a case that one side cannot read at all is no case
+                still = False
+            if still:
+                case, progress = smaller, True
+                break
+    return case
+
+
+def _smaller(case: Case) -> Iterator[Case]:
+    for path in sorted(_paths(case), key=len):
+        smaller = copy.deepcopy(case)
+        at = smaller
+        for step in path[:-1]:
+            at = at[step]
+        del at[path[-1]]
+        yield smaller
+
+
+def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    keep = {"node", "slices", "classes", "claims", "metadata", "name", "driver", "pool", "spec", "cel", "exactly"}
+    keep |= {"resourceSliceCount", "allocationMode", "value", "deviceClassName"}
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, member in items:
+        if not (isinstance(key, str) and key in keep):
+            yield (*path, key)
+        yield from _paths(member, (*path, key))
