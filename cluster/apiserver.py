@@ -8,6 +8,7 @@ one acts only when an owner is seen to go, so objects loaded from a snapshot may
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,7 +21,7 @@ from cluster.patch import Apply, Merge, Operations, merged, operated, same
 from cluster.resources import NAMESPACES, PODS, Raw, Resource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from cluster.patch import Patch
     from cluster.protocol import Propagation
@@ -40,13 +41,28 @@ class ApiServer:
         identity: Identity,
         *,
         validators: Mapping[str, Validator] | None = None,
-        committed: Callable[[Resource[Any], Key, bytes | None, bytes, int], None] = lambda *_: None,
+        committed: Callable[[Sequence[tuple[str, Entry]]], None] = lambda _: None,
     ) -> None:
         self.store = store
         self._identity = identity
         self._validators = validators or {}
-        # Told of every write before it is done: (resource, key, new bytes or None, last bytes, version). May refuse.
+        # Told of every write with all that followed from it. If it raises, nothing of that has happened.
         self._committed = committed
+        self._entries: list[tuple[str, Entry]] = []
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Do one write whole or not at all. Nobody looks in between, since nothing here waits."""
+        try:
+            yield
+            if self._entries:
+                self._committed(self._entries)
+        except BaseException:
+            for resource, entry in reversed(self._entries):
+                self.store.undo(resource, entry)
+            raise
+        finally:
+            self._entries = []
 
     def check(self, resource: Resource[Any]) -> None:
         """Refuse a resource that is not served."""
@@ -213,9 +229,9 @@ class ApiServer:
     def _commit(self, resource: Resource[Any], key: Key, obj: Raw) -> Entry:
         version = self.store.version + 1
         obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version)}}
-        data = msgspec.json.encode(obj)
-        self._committed(resource, key, data, data, version)
-        return self.store.put(resource.id, key, data, version)
+        entry = self.store.put(resource.id, key, msgspec.json.encode(obj), version)
+        self._entries.append((resource.id, entry))
+        return entry
 
     def _drop(self, resource: Resource[Any], key: Key, seen: Raw | None = None) -> Entry:
         """Take an object out, last seen as said, and then what it owned and the namespace that waited for it."""
@@ -225,9 +241,8 @@ class ApiServer:
         version = self.store.version + 1
         last = record.plain() if seen is None else seen
         last["metadata"] = {**last["metadata"], "resourceVersion": str(version)}
-        data = msgspec.json.encode(last)
-        self._committed(resource, key, None, data, version)
-        entry = self.store.remove(resource.id, key, data, version)
+        entry = self.store.remove(resource.id, key, msgspec.json.encode(last), version)
+        self._entries.append((resource.id, entry))
         self._collect(record.meta.uid)
         for owner in record.meta.owner_references:
             self._release_owner(owner.uid)

@@ -14,14 +14,15 @@ import uuid
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from cluster import resources
 from cluster.apiserver import ApiServer
 from cluster.errors import BadRequest, Gone
-from cluster.protocol import Bookmark, Page, Unreadable
+from cluster.journal import REMOVED, Commit, Journal, Written
+from cluster.protocol import DELETED, Bookmark, Page, Unreadable
 from cluster.registry import Identity
 from cluster.selectors import selector
 from cluster.server import Features, Server
@@ -31,18 +32,20 @@ from cluster.view import View
 from dra.wire import decode
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+    from os import PathLike
 
     from cluster.patch import Patch
     from cluster.protocol import Change, Propagation
     from cluster.registry import Validator
     from cluster.resources import Key, Raw, Resource
-    from cluster.store import Record
+    from cluster.store import Entry, Record
 
 T = TypeVar("T")
 # What the embedded store speaks: the newest Kubernetes this code base knows, every gate open.
 VERSION, MINOR = "v1.37.1", 37
 _BATCH = 500
+_NAMESPACES = ("default", "kube-system")
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
@@ -75,14 +78,17 @@ class Embedded:
         validators: Mapping[str, Validator] | None = None,
         identity: Identity | None = None,
         window: int = WINDOW,
+        journal: Journal | None = None,
     ) -> None:
         self._store = Store(window=window)
         rules = VALIDATORS if validators is None else validators
         self._api = ApiServer(self._store, identity or _identity(), validators=rules, committed=self._committed)
         self._changed = asyncio.Event()
-        self.load(
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": n}} for n in ("default", "kube-system")
-        )
+        self._journal = journal
+        if journal is not None:
+            self._replay(journal.commits)
+        if not self._store.resources():
+            self.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in _NAMESPACES)
 
     @classmethod
     def of(cls, objects: Iterable[Raw], *, validators: Mapping[str, Validator] | None = None) -> Embedded:
@@ -91,10 +97,18 @@ class Embedded:
         cluster.load(objects)
         return cluster
 
+    @classmethod
+    def open(
+        cls, path: str | PathLike[str], *, validators: Mapping[str, Validator] | None = None, durable: bool = False
+    ) -> Embedded:
+        """A store that lives in a file and is as it was left, however its process ended."""
+        return cls(validators=validators, journal=Journal(path, durable=durable))
+
     def load(self, objects: Iterable[Raw]) -> None:
         """Put objects in as a snapshot has them. A missing namespace becomes `default`, and is made where needed."""
         for obj in objects:
-            self._api.load(obj)
+            with self._api.writing():
+                self._api.load(obj)
 
     async def list(
         self,
@@ -164,7 +178,8 @@ class Embedded:
         self, resource: Resource[T], obj: T | Raw, namespace: str | None = None, *, dry_run: bool = False
     ) -> T:
         """Create an object and return it as stored."""
-        data = self._api.create(resource, _plain(resource, obj), namespace, dry_run=dry_run)
+        with self._api.writing():
+            data = self._api.create(resource, _plain(resource, obj), namespace, dry_run=dry_run)
         return decode(data, resource.type)
 
     async def patch(
@@ -178,7 +193,8 @@ class Embedded:
         dry_run: bool = False,
     ) -> T:
         """Change an object and return it as stored."""
-        data = self._api.patch(resource, name, patch, namespace, subresource, dry_run=dry_run)
+        with self._api.writing():
+            data = self._api.patch(resource, name, patch, namespace, subresource, dry_run=dry_run)
         return decode(data, resource.type)
 
     async def delete(
@@ -195,13 +211,21 @@ class Embedded:
     ) -> None:
         """Delete an object. No kubelet is here to stop containers, so a pod is gone at once whatever the grace."""
         del grace
-        self._api.delete(
-            resource, name, namespace, uid=uid, resource_version=resource_version, propagation=propagation, dry_run=dry_run
-        )  # fmt: skip
+        with self._api.writing():
+            self._api.delete(
+                resource,
+                name,
+                namespace,
+                uid=uid,
+                resource_version=resource_version,
+                propagation=propagation,
+                dry_run=dry_run,
+            )
 
     async def bind(self, name: str, namespace: str, node: str, *, uid: str = "", dry_run: bool = False) -> None:
         """Assign a pod to a node."""
-        self._api.bind(name, namespace, node, uid=uid, dry_run=dry_run)
+        with self._api.writing():
+            self._api.bind(name, namespace, node, uid=uid, dry_run=dry_run)
 
     async def server(self) -> Server:
         """Say what this store speaks."""
@@ -210,13 +234,32 @@ class Embedded:
         return Server(VERSION, MINOR, served, every)
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Close the file, if there is one."""
+        if self._journal is not None:
+            self._journal.close()
 
-    def _committed(self, resource: Resource[Any], key: Key, data: bytes | None, last: bytes, version: int) -> None:
-        """Wake the watchers. They run when this write is done, since nothing here awaits."""
-        del resource, key, data, last, version
+    def _committed(self, entries: Sequence[tuple[str, Entry]]) -> None:
+        """Write a write down, then wake the watchers; they run when it is done, since nothing here awaits."""
+        if self._journal is not None:
+            self._journal.append(_commit(entries))
+            self._journal.tidy(self._content)
         self._changed.set()
         self._changed = asyncio.Event()
+
+    def _content(self) -> Iterator[Commit]:
+        """The living objects, each as the write that made it what it is; then the version that all of them had."""
+        for resource in self._store.resources():
+            for record in self._store.records(resource):
+                yield Commit(record.version, (_written(resource, _key(record), record.data),))
+        yield Commit(self._store.version, ())
+
+    def _replay(self, commits: Iterable[Commit]) -> None:
+        for commit in commits:
+            for one in commit.changes:
+                data = None if bytes(one.object) == REMOVED else bytes(one.object)
+                self._store.restore(one.resource, (one.namespace, one.name), data, commit.version)
+            self._store.version = max(self._store.version, commit.version)
+        self._store.forget()
 
     def _continue(self, resource: Resource[T], more: str) -> _Continue:
         try:
@@ -257,6 +300,15 @@ async def _fired(event: asyncio.Event, seconds: float) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+def _commit(entries: Sequence[tuple[str, Entry]]) -> Commit:
+    changes = (_written(of, one.key, None if one.type == DELETED else one.record.data) for of, one in entries)
+    return Commit(entries[-1][1].version, tuple(changes))
+
+
+def _written(resource: str, key: Key, data: bytes | None) -> Written:
+    return Written(resource, *key, msgspec.Raw(REMOVED if data is None else data))
 
 
 def _plain(resource: Resource[T], obj: T | Raw) -> Raw:

@@ -159,8 +159,7 @@ class Store:
         else:
             self._disown(resource, key, previous)
         table.records[key] = record
-        for owner in record.meta.owner_references:
-            self._owned.setdefault(owner.uid, set()).add((resource, key))
+        self._own(resource, key, record)
         return self._remember(table, Entry(version, MODIFIED if previous else ADDED, key, record, previous))
 
     def remove(self, resource: str, key: Key, data: bytes, version: int) -> Entry:
@@ -170,6 +169,33 @@ class Store:
         del table.keys[bisect_left(table.keys, key)]
         self._disown(resource, key, previous)
         return self._remember(table, Entry(version, DELETED, key, Record(version, data), previous))
+
+    def undo(self, resource: str, entry: Entry) -> None:
+        """Take back the latest change, as if it had never been."""
+        table = self._table(resource)
+        assert table.history
+        assert table.history[-1] is entry
+        table.history.pop()
+        table.versions.pop()
+        table.size -= len(entry.record.data)
+        if entry.type != DELETED:
+            self._disown(resource, entry.key, table.records.pop(entry.key))
+            if entry.previous is None:
+                del table.keys[bisect_left(table.keys, entry.key)]
+        elif entry.previous is not None:
+            insort(table.keys, entry.key)
+        if entry.previous is not None:
+            table.records[entry.key] = entry.previous
+            self._own(resource, entry.key, entry.previous)
+        self.version = entry.version - 1
+
+    def restore(self, resource: str, key: Key, data: bytes | None, version: int) -> None:
+        """Put an object back, or take it out, as it was written down; history does not begin before."""
+        if data is not None:
+            self.put(resource, key, data, version)
+        elif self.get(resource, key) is not None:
+            self.remove(resource, key, b"{}", version)
+        self.version = max(self.version, version)
 
     def forget(self) -> None:
         """Forget all history, as a server does that was restarted."""
@@ -186,6 +212,10 @@ class Store:
         self.version = entry.version
         table.remember(entry, self._window, self._window_bytes)
         return entry
+
+    def _own(self, resource: str, key: Key, record: Record) -> None:
+        for owner in record.meta.owner_references:
+            self._owned.setdefault(owner.uid, set()).add((resource, key))
 
     def _disown(self, resource: str, key: Key, record: Record) -> None:
         for owner in record.meta.owner_references:

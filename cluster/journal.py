@@ -1,0 +1,212 @@
+"""The file behind an embedded store: one line a write, each with its checksum, appended before the write is done in memory.
+
+    drawbridge store 1
+    6f1c7b52 {"version":7,"changes":[{"resource":"pods","namespace":"default","name":"a","object":{...}}]}
+
+A kill leaves at most an unfinished last line, which was acknowledged to nobody and is cut off. A whole line with a wrong
+checksum is damage, and refused: what stands behind it cannot be trusted. When the file has grown well beyond its living
+content it is written anew beside itself and renamed into place. `object` null is a removal.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from cluster.errors import StoreError, map_exceptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
+
+_HEADER = b"drawbridge store 1\n"
+_CHECKSUM = 8
+LEAST_COMPACTION = 1024 * 1024
+GROWTH = 4
+logger = logging.getLogger("drawbridge.store")
+
+
+class Written(msgspec.Struct, frozen=True):
+    """One object as one write left it; `null` where it was removed."""
+
+    resource: str
+    namespace: str
+    name: str
+    object: msgspec.Raw
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """One write with all that followed from it; all of it happened, or nothing."""
+
+    version: int
+    changes: tuple[Written, ...]
+
+
+REMOVED = b"null"
+_read_commit = msgspec.json.Decoder(Commit).decode
+
+
+def line(commit: Commit) -> bytes:
+    """A commit as a line of the file."""
+    text = msgspec.json.encode(commit)
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def read(data: bytes, path: str) -> tuple[list[Commit], int]:
+    """The commits in a file's bytes, and how many bytes of it are good; StoreError where it is damaged."""
+    if len(data) < len(_HEADER) and _HEADER.startswith(data):
+        return [], 0
+    if not data.startswith(_HEADER):
+        raise StoreError(f"{path} is not a store of drawbridge: its first line should be {_HEADER.decode().strip()!r}")
+    commits = []
+    good = len(_HEADER)
+    *whole, _unfinished = data[good:].split(b"\n")
+    for number, text in enumerate(whole, 2):
+        commits.append(_commit(text, f"{path}:{number}"))
+        good += len(text) + 1
+    return commits, good
+
+
+def _commit(text: bytes, where: str) -> Commit:
+    body = text[_CHECKSUM + 1 :]
+    if text[: _CHECKSUM + 1] != b"%08x " % zlib.crc32(body):
+        raise StoreError(
+            f"{where}: the line is damaged (its checksum does not fit). Restore the file from a copy; or cut it before "
+            "this line to go back to the moment before it"
+        )
+    try:
+        return _read_commit(body)
+    except msgspec.DecodeError as error:
+        raise StoreError(
+            f"{where}: the line is whole and says something else than this version writes: {error}"
+        ) from error
+
+
+class Journal:
+    """The open file. One process at a time."""
+
+    def __init__(self, path: str | os.PathLike[str], *, durable: bool = False) -> None:
+        """Open or make a file. `durable` waits for the disk after each write, for the loss of power and not just a kill."""
+        self._path = Path(path)
+        self._durable = durable
+        self._lock = _locked(self._path.with_name(f"{self._path.name}.lock"))
+        self._file = -1
+        self._size = 0
+        self._compacted = 0
+        try:
+            with _naming(self._path):
+                self._new.unlink(missing_ok=True)
+                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                self.commits = self._recovered()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def _new(self) -> Path:
+        return self._path.with_name(f"{self._path.name}.new")
+
+    def append(self, commit: Commit) -> None:
+        """Write a commit down, or raise StoreError and leave the file as it was."""
+        if self._file < 0:
+            raise StoreError(f"{self._path} is closed")
+        try:
+            _write(self._file, line(commit), self._size)
+            if self._durable:
+                os.fsync(self._file)
+        except OSError as error:
+            self._cut(error)
+        self._size += len(line(commit))
+
+    def tidy(self, content: Callable[[], Iterable[Commit]]) -> None:
+        """Write the file anew if it has grown well beyond its content. Where that fails, the long file does as well."""
+        if self._size <= max(LEAST_COMPACTION, GROWTH * self._compacted):
+            return
+        try:
+            self._compact(content())
+        except StoreError as error:
+            logger.warning("the store keeps growing, it could not be written anew: %s", error)
+            self._compacted = self._size
+
+    def _compact(self, commits: Iterable[Commit]) -> None:
+        """Replace the file by one that says the same shorter. A kill in between leaves the old or the new one."""
+        with _naming(self._path):
+            file = os.open(self._new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            size = 0
+            try:
+                for text in (_HEADER, *map(line, commits)):
+                    _write(file, text, size)
+                    size += len(text)
+                os.fsync(file)
+                self._new.replace(self._path)
+            except BaseException:
+                os.close(file)
+                self._new.unlink(missing_ok=True)
+                raise
+            os.close(self._file)
+            self._file, self._size, self._compacted = file, size, size
+            _sync_directory(self._path.parent)
+
+    def close(self) -> None:
+        """Close the file and let others have it."""
+        for file in (self._file, self._lock):
+            if file >= 0:
+                os.close(file)
+        self._file = self._lock = -1
+
+    def _recovered(self) -> list[Commit]:
+        data = self._path.read_bytes()
+        commits, good = read(data, str(self._path))
+        if good < len(data):
+            logger.warning("%s: cut off an unfinished write of %d bytes at its end", self._path, len(data) - good)
+        if not good:
+            _write(self._file, _HEADER, 0)
+            good = len(_HEADER)
+        os.ftruncate(self._file, good)
+        self._size = self._compacted = good
+        return commits
+
+    def _cut(self, error: OSError) -> None:
+        """Take back a write that failed. If even that fails, write no more: the file ends in an unfinished line."""
+        try:
+            os.ftruncate(self._file, self._size)
+        except OSError:
+            os.close(self._file)
+            self._file = -1
+        raise StoreError(f"cannot write {self._path}: {error.strerror}; nothing was changed") from error
+
+
+def _write(file: int, data: bytes, offset: int) -> None:
+    while data:
+        written = os.pwrite(file, data, offset)
+        data, offset = data[written:], offset + written
+
+
+def _locked(path: Path) -> int:
+    with _naming(path):
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(file)
+        raise StoreError(f"{path.with_suffix('')} is in use by another process") from error
+    return file
+
+
+def _naming(path: Path) -> AbstractContextManager[None]:
+    """Say which file an error of the system is about."""
+    return map_exceptions({OSError: lambda error: StoreError(f"{path}: {error}")})
+
+
+def _sync_directory(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
