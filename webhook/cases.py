@@ -131,7 +131,9 @@ def _unit(
 ) -> tuple[Options, Left | None]:
     """Settle what a bare count is before the rule reads it as whole GPUs."""
     options = configuration.options
-    bare = [word.key for _, words in case.words for word in words if any(k.row.common for k in word.known)]
+    bare = [
+        word.key for _, words in case.words for word in words if number(word) and any(k.row.common for k in word.known)
+    ]
     if not bare:
         return options, None
     unit = meaning(bare[0], configuration, fleet, hints)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dra import cel
 from dra.claim import (
     CapacityRequirements,
     CELDeviceSelector,
@@ -346,9 +347,13 @@ def _selectors(demand: Demand, place: Place) -> tuple[str, ...] | Impossible:
         texts.append(f"{place.attribute('uuid')} in {_list(demand.uuids)}")
     if demand.not_uuids:
         texts.append(f"!({place.attribute('uuid')} in {_list(demand.not_uuids)})")
-    if any(len(text.encode()) > _EXPRESSION for text in texts):
+    if any(len(text.encode()) > _EXPRESSION or _too_costly(text) for text in texts):
         return Impossible(reason="the list of models or UUIDs is longer than a CEL expression may be", refuse=True)
     return tuple(texts)
+
+
+def _too_costly(text: str) -> bool:
+    return cel.compile(text, cel.NEW).max_cost > cel.MAX_COST
 
 
 def _flags(demand: Demand, place: Place) -> list[str]:
@@ -362,13 +367,17 @@ def _flags(demand: Demand, place: Place) -> list[str]:
 def _contains(place: Place, words: tuple[str, ...]) -> str:
     """Test the product name for one of the words, whatever the case.
 
-    HAMi prepends `NVIDIA-` to a name that does not begin with NVIDIA, so a word may rely on that.
+    HAMi prepends `NVIDIA-` to a name that does not begin with NVIDIA, so a word may rely on that. The name is read
+    behind `has` and not through `orValue`, of which the API server can't tell how long it is, and so how costly.
     """
-    name = place.attribute("productName")
-    card = f'({name}.startsWith("NVIDIA") ? {name} : "NVIDIA-" + {name})'
-    return " || ".join(
-        f"{card if 'nvidia' in word.lower() else name}.lowerAscii().contains({literal(_lower(word))})" for word in words
-    )
+    name = f"device.attributes[{literal(place.driver)}].productName"
+    tests = [f"{name}.lowerAscii().contains({literal(_lower(word))})" for word in words]
+    tests += [
+        f'(!{name}.startsWith("NVIDIA") && ("nvidia-" + {name}.lowerAscii()).contains({literal(_lower(word))}))'
+        for word in words
+        if "nvidia" in word.lower()
+    ]
+    return f"has({name}) && ({' || '.join(tests)})"
 
 
 def _lower(word: str) -> str:

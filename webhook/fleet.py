@@ -7,14 +7,15 @@ complete, and whether any node still hands out a legacy name. No search and no a
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from dra import cel
 from dra.device import Device
+from dra.errors import SelectorError
 from webhook.targets import PCIE_ROOT, TARGETS
 
 if TYPE_CHECKING:
@@ -83,8 +84,9 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def of(cls, classes: Iterable[DeviceClass], slices: Iterable[ResourceSlice], nodes: Iterable[Node]) -> Fleet:
         """Gather the facts."""
         classes, nodes = tuple(classes), tuple(nodes)
-        groups = _groups(slices)
-        served = {c.metadata.name: _served(c, groups) for c in classes}
+        selectors = [_Selectors(class_) for class_ in classes]
+        groups = _groups(slices, (reads for one in selectors for reads in one.reads))
+        served = {c.metadata.name: _served(c, s, groups) for c, s in zip(classes, selectors, strict=True)}
         return cls(
             known=True,
             classes=served,
@@ -118,32 +120,73 @@ class _Group(msgspec.Struct, frozen=True):
     rootless: bool
 
 
-def _groups(slices: Iterable[ResourceSlice]) -> list[tuple[_Group, int]]:
-    """Count the devices of complete pools by what they look like."""
+class _Selectors:
+    """The selectors of one class, compiled; a class with a broken one picks nothing, as it is for the allocator."""
+
+    def __init__(self, class_: DeviceClass) -> None:
+        self._compiled: list[cel.Selector] | None = []
+        try:
+            self._compiled = [cel.compile(s.cel.expression) for s in class_.spec.selectors if s.cel]
+        except SelectorError:
+            self._compiled = None
+
+    @property
+    def reads(self) -> list[cel.Reads]:
+        return [selector.reads for selector in self._compiled or ()]
+
+    def pick(self, driver: str, device: Device) -> bool:
+        """Say whether a device is of the class; one on which a selector fails is not."""
+        if self._compiled is None:
+            return False
+        view = cel.view_of(driver, device)
+        try:
+            return all(selector.matches(view) for selector in self._compiled)
+        except SelectorError:
+            return False
+
+
+def _groups(slices: Iterable[ResourceSlice], reads: Iterable[cel.Reads]) -> list[tuple[_Group, int]]:
+    """Count the devices of complete pools by what they look like, to us and to the selectors of the classes."""
+    reads = tuple(reads)
+    everything = any(read.everything for read in reads)
+    read = sorted({name for one in reads for name in one.names if name[0] == "attributes"})
     alike: dict[tuple[object, ...], _Group] = {}
     counts: Counter[tuple[object, ...]] = Counter()
     for slice_ in _complete(slices):
         driver = slice_.spec.driver
+        names = [name if domain == driver else f"{domain}/{name}" for _, domain, name in read]
         for device in slice_.spec.devices:
-            look = _look(driver, device)
+            look = (*_look(driver, device), *(map(device.attributes.get, names)))
+            if everything:
+                look = (*look, *device.attributes.values())
             counts[look] += 1
             if look not in alike:
-                alike[look] = _Group(device, driver, str(look[2]), _memory(device, driver), bool(look[-1]))
+                alike[look] = _group(driver, device)
     return [(group, counts[look]) for look, group in alike.items()]
 
 
 def _look(driver: str, device: Device) -> tuple[object, ...]:
     attributes = device.attributes
+    product = attributes.get("productName") or attributes.get(f"{driver}/productName")
     root = attributes.get(PCIE_ROOT)
     return (
         driver,
-        _text(device, driver, "type"),
-        _text(device, driver, "productName"),
+        product,
         tuple(attributes),
-        tuple(device.capacity),
-        _memory(device, driver),
+        tuple((name, capacity.value.nano) for name, capacity in device.capacity.items()),
         device.allow_multiple_allocations,
         root is not None and root.string == "",
+    )
+
+
+def _group(driver: str, device: Device) -> _Group:
+    root = device.attributes.get(PCIE_ROOT)
+    return _Group(
+        sample=device,
+        driver=driver,
+        product=_text(device, driver, "productName"),
+        memory=_memory(device, driver),
+        rootless=root is not None and root.string == "",
     )
 
 
@@ -171,10 +214,10 @@ def _complete(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
     return kept
 
 
-def _served(class_: DeviceClass, groups: list[tuple[_Group, int]]) -> Served:
+def _served(class_: DeviceClass, selectors: _Selectors, groups: list[tuple[_Group, int]]) -> Served:
     attributes: Counter[str] = Counter()
     products: dict[str, list[tuple[int, int]]] = {}
-    mine = [(group, count) for group, count in groups if _selects(class_, group)]
+    mine = [(group, count) for group, count in groups if selectors.pick(group.driver, group.sample)]
     for group, count in mine:
         for name in group.sample.attributes:
             attributes[name if "/" in name else f"{group.driver}/{name}"] += count
@@ -197,16 +240,6 @@ def _served(class_: DeviceClass, groups: list[tuple[_Group, int]]) -> Served:
 def _product(name: str, sizes: list[tuple[int, int]]) -> Product:
     memories = [memory for memory, _ in sizes]
     return Product(name=name, count=sum(count for _, count in sizes), smallest=min(memories), largest=max(memories))
-
-
-_DRIVER = re.compile(r"""device\.driver\s*==\s*["']([^"']+)["']""")
-_TYPE = re.compile(r"""\.type\s*==\s*["']([^"']+)["']""")
-
-
-def _selects(class_: DeviceClass, group: _Group) -> bool:
-    text = " && ".join(s.cel.expression for s in class_.spec.selectors if s.cel)
-    drivers, types = _DRIVER.findall(text), _TYPE.findall(text)
-    return group.driver in drivers and (not types or _text(group.sample, group.driver, "type") in types)
 
 
 def _sharing(node: Node) -> tuple[str, str] | None:
