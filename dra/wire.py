@@ -45,7 +45,7 @@ def decode(data: bytes | str, type_: type[T]) -> T:
         if "null" not in str(error):
             raise _wire_error(error) from error
         return convert(msgspec.json.decode(data), type_)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"not JSON: {error}") from error
 
 
@@ -69,7 +69,8 @@ def encode(value: object) -> bytes:
 
 def builtins(value: object) -> Json:
     """Write a value as plain dicts, lists and scalars."""
-    return msgspec.to_builtins(value, enc_hook=_write, order="deterministic")
+    # Not msgspec.to_builtins: that keeps tuples, which are no JSON.
+    return msgspec.json.decode(encode(value))
 
 
 def without_nulls(value: Json) -> Json:

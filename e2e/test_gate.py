@@ -14,6 +14,7 @@ from e2e.workloads import container, limits, pod
 pytestmark = pytest.mark.real
 
 NODE = "gate-fake-0"
+NOWHERE = {"kubernetes.io/hostname": "nowhere"}  # for pods that shall wait
 DEVICES = {
     fleet.NVIDIA: [*fleet.whole_gpus(8), *fleet.static_mig(9, ["3g.20gb", "1g.5gb", "1g.5gb"])],
     fleet.HAMI: fleet.hami_gpus(4),
@@ -233,9 +234,15 @@ def test_a_thousand_reviews_leave_no_write_of_ours(control_plane, devices, gated
     gate.processes["webhook"].check()
 
 
+def place(event):
+    """Resource and namespace that a request was about."""
+    reference = event.get("objectRef", {})
+    return reference.get("resource"), reference.get("namespace")
+
+
 def test_the_webhooks_identity_could_not_write_if_it_wanted_to(control_plane, gate):
     account = "system:serviceaccount:drawbridge-system:drawbridge-webhook"
-    done = control_plane.kubectl("auth", "can-i", "--list", f"--as={account}", "-A")
+    done = control_plane.kubectl("auth", "can-i", "--list", f"--as={account}", "-n", "drawbridge-system")
     lines = [line for line in done.stdout.splitlines()[1:] if "selfsubject" not in line]
     verbs = {word for line in lines for word in line.rpartition("[")[2].rstrip("]").split()}
     assert verbs <= {"get", "list", "watch"}
@@ -250,7 +257,7 @@ def templates(cluster, namespace):
 
 
 def test_a_deleted_template_comes_back_while_a_pod_needs_it(control_plane, devices, gated):
-    control_plane.create(gpu("p", gated, schedulerName="nobody"))
+    control_plane.create(gpu("p", gated, nodeSelector=NOWHERE))
     before = control_plane.until("the template is there", lambda: templates(control_plane, gated), 20)
     control_plane.remove(*before.values())
     after = control_plane.until("it is back", lambda: templates(control_plane, gated), 20)
@@ -269,7 +276,7 @@ def test_a_squatted_name_is_taken_back(control_plane, devices, gated):
         "spec": {"spec": {"devices": {"requests": [request]}}},
     }
     control_plane.create(squat)
-    control_plane.create(gpu("p", gated, schedulerName="nobody"))
+    control_plane.create(gpu("p", gated, nodeSelector=NOWHERE))
 
     def mended():
         content = templates(control_plane, gated).get(name, {}).get("spec", {}).get("spec")
@@ -306,7 +313,7 @@ def test_a_killed_controller_is_mended_by_its_next_start(control_plane, devices,
     items = [gpu(f"p-{n}", gated) for n in range(6)]
     for number, item in enumerate(items):
         item["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = str(number % 3 + 1)
-        item["spec"]["schedulerName"] = "nobody"
+        item["spec"]["nodeSelector"] = NOWHERE
     control_plane.create(*items[:3])
     gate.processes["controller"].stop(hard=True)
     control_plane.create(*items[3:])

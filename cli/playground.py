@@ -1,0 +1,153 @@
+"""Everything of drawbridge in one process, over the embedded store: gate, controllers, claim controller, a small scheduler.
+
+What is missing to a cluster is an API server that calls webhooks, so `push` plays its part for one pod: ask the gate over
+HTTPS, apply its patch, ask again for validation, store. The gate cannot tell the difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from base64 import b64decode
+from contextlib import asynccontextmanager
+from ssl import create_default_context
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import msgspec
+
+from allocator.service import Scheduler
+from cluster import resources
+from cluster.claimcontroller import ClaimController
+from cluster.embedded import Embedded
+from cluster.errors import NotFound
+from cluster.patch import operated
+from webhook.service import Service, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from dra.claim import ResourceClaim
+    from dra.pod import Pod
+    from webhook.service import Address
+    from webhook.source import Source
+
+NAMESPACE = "drawbridge-system"
+LOOPBACK = "127.0.0.1"
+START_SECONDS = 30.0
+PLACED = "PodScheduled"
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the gate said to a pod, and the pod as it was stored; None if it was refused."""
+
+    stored: dict[str, Any] | None
+    warnings: tuple[str, ...] = ()
+    refusal: str = ""
+
+
+class Playground:
+    """Use it as `async with playground(fleet, source) as here:`."""
+
+    def __init__(
+        self, cluster: Embedded, address: Address, metrics: Address | None, session: aiohttp.ClientSession
+    ) -> None:
+        self.cluster = cluster
+        self.url = f"https://{address}"
+        self.metrics_url = f"http://{metrics}/metrics" if metrics else ""
+        self._session = session
+
+    async def push(self, pod: dict[str, Any]) -> Answer:
+        """Do with a pod what `kubectl apply` and the API server would do."""
+        metadata = dict(pod.get("metadata") or {})
+        metadata.setdefault("namespace", "default")
+        pod = pod | {"metadata": metadata}
+        mutated = await self._ask("mutate", pod)
+        if not mutated["allowed"]:
+            return Answer(None, tuple(mutated.get("warnings", ())), mutated["status"]["message"])
+        operations = json.loads(b64decode(mutated["patch"])) if "patch" in mutated else []
+        pod = operated(pod, tuple(operations))
+        checked = await self._ask("validate", pod)
+        warnings = (*mutated.get("warnings", ()), *checked.get("warnings", ()))
+        if not checked["allowed"]:
+            return Answer(None, warnings, checked["status"]["message"])
+        stored = await self.cluster.create(resources.PODS.raw, pod, metadata["namespace"])
+        return Answer(stored, warnings)
+
+    async def _ask(self, path: str, pod: dict[str, Any]) -> dict[str, Any]:
+        request = {
+            "uid": str(uuid.uuid4()),
+            "operation": "CREATE",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "name": pod["metadata"].get("name", ""),
+            "namespace": pod["metadata"]["namespace"],
+            "userInfo": {"username": "you"},
+            "object": pod,
+        }
+        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+        async with self._session.post(f"{self.url}/{path}?timeout=3s", json=review) as response:
+            text = await response.text()
+            if response.status != 200:
+                raise RuntimeError(f"the gate answered {response.status}: {text}")
+            answer: dict[str, Any] = json.loads(text)["response"]
+            return answer
+
+    async def settled(self, names: Iterable[tuple[str, str]], seconds: float) -> None:
+        """Wait until each of these pods has a node or a reason for having none."""
+        waiting = set(names)
+        async with asyncio.timeout(seconds):
+            while waiting:
+                await asyncio.sleep(0.02)
+                waiting = {key for key in waiting if not _decided(await self.pod(*key))}
+
+    async def pod(self, namespace: str, name: str) -> Pod:
+        """Read a pod."""
+        return await self.cluster.get(resources.PODS, name, namespace)
+
+    async def claims(self, pod: Pod) -> list[ResourceClaim]:
+        """Read the claims of a pod, as far as they exist."""
+        made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
+        found = []
+        for entry in pod.spec.resource_claims:
+            name = entry.resource_claim_name or made.get(entry.name)
+            if name:
+                try:
+                    found.append(await self.cluster.get(resources.RESOURCE_CLAIMS, name, pod.metadata.namespace))
+                except NotFound:
+                    continue
+        return found
+
+
+def _decided(pod: Pod) -> bool:
+    if pod.spec.node_name:
+        return True
+    refused = next((c for c in pod.status.conditions if c.type == PLACED and c.status == "False"), None)
+    return refused is not None and not refused.message.startswith("waiting for claim")
+
+
+@asynccontextmanager
+async def playground(
+    objects: Iterable[dict[str, Any]], source: Source, settings: Settings | None = None
+) -> AsyncIterator[Playground]:
+    """Start everything over these objects, and end it again."""
+    cluster = Embedded.of(objects)
+    cluster.load([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
+    chosen = settings or Settings(identity="standalone")
+    chosen = chosen._replace(namespace=NAMESPACE, names=(LOOPBACK, "localhost"), notice=0.0)
+    service, stop = Service(cluster, source, chosen), asyncio.Event()
+    open_: asyncio.Future[tuple[Address, Address | None]] = asyncio.get_running_loop().create_future()
+    async with asyncio.TaskGroup() as group:
+        serving = group.create_task(service.run(stop, lambda *where: open_.set_result(where)))
+        helpers = [group.create_task(run()) for run in (ClaimController(cluster).run, Scheduler(cluster).run)]
+        async with asyncio.timeout(START_SECONDS):
+            address, metrics = await open_
+        secret = await cluster.get(resources.SECRETS, chosen.secret, NAMESPACE)
+        trust = create_default_context(cadata=b64decode(secret.data["ca.crt"]).decode())
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as session:
+            yield Playground(cluster, address, metrics, session)
+        stop.set()
+        await serving
+        for helper in helpers:
+            helper.cancel()
