@@ -97,6 +97,12 @@ def _answer(case: Case, whose: Owners, configuration: Configuration, fleet: Flee
         return case.leave(hints[Role.PLACED].key, hints[Role.PLACED].row.because)
     if Role.OPT_OUT in hints and hints[Role.OPT_OUT].text == "ignore":
         return case.leave(hints[Role.OPT_OUT].key, "the pod asks not to be touched")
+    if Role.CLAIMED in hints and hints[Role.CLAIMED].text == "true":
+        claimed = hints[Role.CLAIMED]
+        return case.refuse(case.keys[0], f"is asked for beside label {claimed.key}: {claimed.row.because}", "drop one")
+    if case.dialect.refuses_privileged and whose.privileged:
+        reason = f"{case.dialect.title} takes no pod with a privileged container ({whose.privileged})"
+        return case.refuse(case.keys[0], reason, "shares are not enforced on it")
     options = configuration.options
     if case.dialect.name == nvidia.DIALECT.name:
         options, left = _unit(case, hints, configuration, fleet)

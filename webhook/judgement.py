@@ -7,6 +7,7 @@ make of it. At the end a container goes through with all its keys, or stays with
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,8 +26,6 @@ from webhook.targets import NUMA_NODE
 from webhook.workshop import Made, workshop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from webhook.config import Joint
     from webhook.reading import Slot
     from webhook.workshop import Workshop
@@ -40,7 +39,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     fleet: Fleet
     features: Features
     quota: frozenset[str] = frozenset()
-    recorded: bool = False  # an earlier round has translated part of the pod
+    # What an earlier round took from each container.
+    recorded: Mapping[str, Mapping[str, Json]] = {}
 
     @property
     def scheduler(self) -> str:
@@ -78,6 +78,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 def judge(cases: list[Case], slots: list[Slot], context: Context) -> Verdict:
     """Decide about all cases of a pod."""
     shop = workshop(context.configuration, context.fleet)
+    if context.recorded:
+        cases = [_late(case, context) for case in cases]
     cases = [_stepped_aside(case, context) for case in _joined(cases, context.configuration)]
     served = [_served(case, shop, context) for case in cases]
     served = [_allowed(case, context, shop) for case in served]
@@ -91,6 +93,20 @@ def judge(cases: list[Case], slots: list[Slot], context: Context) -> Verdict:
     )
     shared = _share(made, slots, shop)
     return Verdict(cases=tuple(_remarked(served, shared)), shared=shared, made=made, scheduler=scheduler)
+
+
+def _late(case: Case, context: Context) -> Case:
+    """Leave keys that came after their dialect's others had been translated: alone they would mean something else."""
+    names = {case.container} if case.container else set(context.recorded)
+    before = {
+        known.dialect.name
+        for name in names
+        for key in context.recorded.get(name, {})
+        for known in context.configuration.resource(key)
+    }
+    if not case.open or case.dialect.name not in before:
+        return case
+    return case.leave(case.keys[0], "came after the other keys had been translated: another webhook adds it")
 
 
 def _made(shop: Workshop, demand: Demand | Pairs) -> Made:
@@ -216,7 +232,7 @@ def _target(cases: list[Case], context: Context, shop: Workshop) -> str:
     if not going or not all(case.open for case in _together(cases) if case.demands or case.left):
         return ""
     file, name = context.configuration.file, context.scheduler
-    own = any(name in dialect.schedulers for dialect in context.configuration.dialects)
+    own = any(name in case.dialect.schedulers for case in going)
     drivers = {_made(shop, demand).place.driver for case in going for _, demand in case.demands}
     if file.bridge and drivers & set(file.bridge.drivers) and (own or name == file.target_scheduler):
         return file.bridge.scheduler_name

@@ -35,6 +35,7 @@ class Owners(msgspec.Struct, frozen=True):
     ignored: tuple[tuple[str, Hint], ...]  # known keys without a role, by dialect
     system: Dialect | None = None
     refusal: Refusal | None = None
+    privileged: str = ""  # a container that is
 
     def of(self, word: Word, configuration: Configuration) -> Known:
         """Choose the row that a key is read by."""
@@ -69,7 +70,12 @@ def owners(pod: dict[str, Json], slots: Iterable[Slot], configuration: Configura
     scheduler = mapping(pod.get("spec")).get("schedulerName")
     by_scheduler = [d for d in configuration.dialects if d.scheduler_is_evidence and scheduler in d.schedulers]
     found = [dialect for dialect, _ in speaking.values()] or evidence or by_scheduler
-    return Owners(hints, ignored, system=found[0] if found else None)
+    return Owners(hints, ignored, system=found[0] if found else None, privileged=_privileged(slots))
+
+
+def _privileged(slots: Iterable[Slot]) -> str:
+    names = (slot.name for slot in slots if mapping(slot.raw.get("securityContext")).get("privileged") is True)
+    return next(names, "")
 
 
 def _hints(

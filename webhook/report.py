@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from webhook.demand import Refusal
+from webhook.reading import equal
 from webhook.table import Action
 
 if TYPE_CHECKING:
     from dra.wire import Json
     from webhook.cases import Case
-    from webhook.demand import Refusal
     from webhook.judgement import Verdict
     from webhook.ownership import Owners
 
@@ -102,11 +103,13 @@ class Report:
         remedy = f" ({refusal.remedy})" if refusal.remedy else ""
         self._refusals.append(f"{_who(container)}{refusal.key}: {refusal.reason}{remedy}")
 
-    def asked_twice(self, container: str, key: str, now: Json, before: Json) -> None:
-        """Report that another webhook put a key back, with another number than was translated."""
+    def back(self, container: str, key: str, now: Json, before: Json) -> None:
+        """Report a key that another webhook put back: the same number is removed again, another one is a second request."""
+        if equal(now, before):
+            self._decide(container, "", key, Action.TRANSLATED, "was put back by another webhook and is removed again")
+            return
         reason = f"was translated as {before} and is asked for again as {now}: another webhook adds it"
-        self._decide(container, "", key, Action.REFUSED, reason)
-        self._refusals.append(f"{_who(container)}{key}: {reason} (switch that webhook off for this pod)")
+        self.refused(container, "", Refusal(key, reason, "switch that webhook off for this pod"))
 
     def _decide(self, container: str, dialect: str, key: str, action: Action, detail: str) -> None:
         self._decisions.append(Decision(self._object, container, dialect, key, action, detail))

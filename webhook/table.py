@@ -79,6 +79,7 @@ class Role(StrEnum):
     HINT = "hint"
     PARTITION = "partition"
     OPT_OUT = "optOut"
+    CLAIMED = "claimed"  # written by another translator: claims exist already
     PLACED = "placed"  # written by the legacy scheduler: its presence means the pod has been placed already
 
 
@@ -126,6 +127,8 @@ class Dialect(
     schedulers: tuple[str, ...] = ()
     # Naming one of its schedulers is evidence enough to read common keys in this dialect.
     scheduler_is_evidence: bool = False
+    # The legacy system admits no pod of its own with a privileged container in it.
+    refuses_privileged: bool = False
     # Which code reads it; "plain" needs none.
     rule: str = "plain"
 

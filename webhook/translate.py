@@ -22,7 +22,7 @@ from webhook.cases import cases
 from webhook.features import Features
 from webhook.judgement import Context, judge
 from webhook.ownership import owners
-from webhook.reading import equal, mapping, slots
+from webhook.reading import mapping, slots
 from webhook.report import Decision, Report
 from webhook.rewrite import rewrite, stripped
 
@@ -83,7 +83,7 @@ def translate(
     if whose.refusal and any(fresh.values()):
         report.refused("", "", whose.refusal)
     context = Context(
-        pod=pod, configuration=config, fleet=fleet, features=features, quota=quota, recorded=not record.empty
+        pod=pod, configuration=config, fleet=fleet, features=features, quota=quota, recorded=record.containers
     )
     spoken = {slot.order: (slot, fresh[slot.order]) for slot in found if fresh[slot.order]}
     verdict = judge(cases(spoken, whose, config, fleet), found, context)
@@ -142,8 +142,7 @@ def _fresh(
         back = tuple(word for word in slot.words if word.key in removed)
         fresh[slot.order] = tuple(word for word in slot.words if word.key not in removed)
         for word in back:
-            if not equal(word.raw, removed[word.key]):
-                report.asked_twice(slot.name, word.key, word.raw, removed[word.key])
+            report.back(slot.name, word.key, word.raw, removed[word.key])
         if back:
             again[slot.name] = tuple(word.key for word in back)
     return fresh, again

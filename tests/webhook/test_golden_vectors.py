@@ -252,9 +252,14 @@ def test_37_gpus_with_several_nics_each_are_split_between_pairs():
 @pytest.mark.parametrize("scheduler", ["kai-scheduler", "koord-scheduler"])
 def test_41_no_share_for_a_scheduler_that_does_not_know_shares(scheduler):
     value = pod({"nvidia.com/gpumem": 3000}, scheduler=scheduler)
-    own = {"targetScheduler": ""}
-    assert untouched(became(value, **own))
-    assert refused(became(value, notUnderstood="refuse", **own))
+    assert untouched(became(value))
+    assert refused(became(value, notUnderstood="refuse"))
+
+
+def test_41_a_scheduler_that_is_kept_by_policy_counts_too():
+    value = koordinator({"gpu-core": 50, "gpu-memory": "8Gi"})
+    assert became(value).changed
+    assert untouched(became(value, targetScheduler=""))
 
 
 def test_the_injected_form_and_the_written_one_share_a_template():

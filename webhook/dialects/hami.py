@@ -34,6 +34,7 @@ DIALECT = Dialect(
     system=True,
     schedulers=("hami-scheduler",),
     scheduler_is_evidence=True,
+    refuses_privileged=True,
     keys=(
         Row(
             name="nvidia.com/gpu",
@@ -154,6 +155,15 @@ DIALECT = Dialect(
             because="and so do we",
         ),
         Row(
+            name="hami.io/dra",
+            place=Place.LABEL,
+            unit=Unit.BOOL,
+            meaning="an output: HAMi-DRA's webhook has made claims for this pod",
+            role=Role.CLAIMED,
+            action=Action.REFUSED,
+            because="keys beside those claims would be served twice",
+        ),
+        Row(
             name="CUDA_DISABLE_CONTROL",
             place=Place.ENV,
             unit=Unit.BOOL,
@@ -226,6 +236,10 @@ def _share(said: Said, count: int, options: Options) -> tuple[Demand, list[Note]
     compute = min(cores.value, 100) if cores else 100 if injected else options.hami.default_cores
     if cores and cores.value > 100:
         notes.append(Note(cores.key, Action.TRANSLATED, f"{cores.value} is clamped to 100, as HAMi does"))
+    elif cores and not compute:
+        notes.append(
+            Note(cores.key, Action.APPROXIMATED, "cores 0: unreserved, and not kept off cards that are fully reserved")
+        )
     elif cores:
         notes.append(Note(cores.key, Action.TRANSLATED, f"{compute} % of each GPU"))
     if priority := said.of(Role.PRIORITY):
