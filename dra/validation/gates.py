@@ -15,14 +15,9 @@ if TYPE_CHECKING:
 
 Gates = frozenset[str]
 
+FRACTIONAL: Final = "DRAFractionalCapacityRange"
 BETA: Final = frozenset(
-    {
-        "DRAConsumableCapacity",
-        "DRADeviceBindingConditions",
-        "DRADeviceTaints",
-        "DRAFractionalCapacityRange",
-        "DRAPartitionableDevices",
-    }
+    {"DRAConsumableCapacity", "DRADeviceBindingConditions", "DRADeviceTaints", FRACTIONAL, "DRAPartitionableDevices"}
 )
 ALPHA: Final = frozenset(
     {
@@ -34,7 +29,8 @@ ALPHA: Final = frozenset(
         "DRAPartitionableDevicesType",
     }
 )
-DEFAULT: Final[Gates] = BETA
+# A server of 1.37 keeps this one off unless it is started with --min-compatibility-version=1.37.
+DEFAULT: Final[Gates] = BETA - {FRACTIONAL}
 ALL: Final[Gates] = BETA | ALPHA
 
 _ANY = "*"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dra.validation import names
+from dra.validation.gates import FRACTIONAL
 from dra.validation.lists import duplicates, formatted, member, required_format, too_many
 from dra.validation.metadata import node_selector
 from dra.validation.policy import request_policy
@@ -181,7 +182,7 @@ def _capacities(capacities: Mapping[str, DeviceCapacity], path: str, gates: Gate
         at = member(path, name)
         yield from formatted(name, names.qualified_name(name), at)
         if shared:
-            fractional = "DRAFractionalCapacityRange" in gates
+            fractional = FRACTIONAL in gates
             yield from request_policy(capacity, f"{at}/requestPolicy", fractional=fractional)
         elif capacity.request_policy is not None:
             hint = "set allowMultipleAllocations: true on the device, or leave the policy out"

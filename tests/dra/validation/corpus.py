@@ -310,22 +310,31 @@ def _at(value, path):
     return value
 
 
+def plans(original):
+    """Every change in one place that is known to this file."""
+    for path in paths(original):
+        if path[0] not in ("apiVersion", "kind"):
+            for change in _changes(_at(original, path)):
+                yield path, change
+
+
+def changed(original, path, change):
+    """The object with one change made."""
+    mutant = copy.deepcopy(original)
+    parent = _at(mutant, path[:-1])
+    if change is _REMOVE:
+        del parent[path[-1]]
+    elif callable(change):
+        parent[path[-1]] = change(parent[path[-1]])
+    else:
+        parent[path[-1]] = copy.deepcopy(change)
+    return mutant
+
+
 def mutations(original):
     """Every object that differs from the original in one place, in all the ways known to this file."""
-    for path in list(paths(original)):
-        if path[0] in ("apiVersion", "kind"):
-            continue
-        value = _at(original, path)
-        for change in _changes(value):
-            mutant = copy.deepcopy(original)
-            parent = _at(mutant, path[:-1])
-            if change is _REMOVE:
-                del parent[path[-1]]
-            elif callable(change):
-                parent[path[-1]] = change(copy.deepcopy(value))
-            else:
-                parent[path[-1]] = copy.deepcopy(change)
-            yield path, mutant
+    for path, change in plans(original):
+        yield path, changed(original, path, change)
 
 
 _REMOVE = object()
@@ -368,29 +377,12 @@ def _numbered(item, number):
 
 
 def sample(original, count, seed):
-    """A part of the mutations, and combinations of two."""
+    """A part of the mutations, a quarter of them with a second change."""
     rng = random.Random(seed)
-    everything = [mutant for _, mutant in mutations(original)]
-    chosen = rng.sample(everything, min(count, len(everything)))
-    for mutant in rng.sample(chosen, min(len(chosen), count // 4)):
-        second = rng.choice([m for _, m in _some(mutant, rng)])
-        chosen.append(second)
-    return chosen
-
-
-def _some(value, rng):
-    path = rng.choice([p for p in paths(value) if p[0] not in ("apiVersion", "kind")])
-    found = _at(value, path)
-    out = []
-    for change in _changes(found):
-        mutant = copy.deepcopy(value)
-        parent = _at(mutant, path[:-1])
-        if change is _REMOVE:
-            del parent[path[-1]]
-        else:
-            parent[path[-1]] = change(copy.deepcopy(found)) if callable(change) else copy.deepcopy(change)
-        out.append((path, mutant))
-    return out
+    known = list(plans(original))
+    chosen = [changed(original, *plan) for plan in rng.sample(known, min(count, len(known)))]
+    twice = [(mutant, list(plans(mutant))) for mutant in chosen[: count // 4]]
+    return chosen + [changed(mutant, *rng.choice(second)) for mutant, second in twice if second]
 
 
 def shown(value):

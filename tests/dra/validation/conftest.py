@@ -1,0 +1,34 @@
+"""The referee of this room: the API server's own validation."""
+
+import pytest
+
+from dra.validation import gates
+from tests.oracles import Oracle
+
+
+class ApiServer:
+    """What a kube-apiserver would answer, asked in bulk."""
+
+    def __init__(self):
+        self._oracle = Oracle("validate")
+
+    def ask(self, objects, enabled=gates.DEFAULT, **more):
+        """One answer an object."""
+        switched = {gate: gate in enabled for gate in gates.ALL}
+        # What DRAPartitionableDevicesType depends on, and nothing here does.
+        switched["DRAResourcePoolStatus"] = enabled >= gates.ALL
+        return self._oracle.ask_all({"object": value, "gates": switched, **more} for value in objects)
+
+    def refuses(self, answer):
+        """Whether an answer is a refusal; what depends on the labels of a namespace does not count."""
+        return bool(answer.get("decode") or [e for e in answer["errors"] if "admin access" not in e["message"]])
+
+    def close(self):
+        self._oracle.close()
+
+
+@pytest.fixture(scope="session")
+def api_server():
+    server = ApiServer()
+    yield server
+    server.close()

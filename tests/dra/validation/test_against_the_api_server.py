@@ -1,0 +1,161 @@
+"""What the API server refuses we refuse, and nothing else: valid objects, and everything one or two changes make of them.
+
+The referee runs the registry's own create and status paths. The long form tries every change.
+"""
+
+import copy
+import json
+import re
+
+import pytest
+
+from dra import versions
+from dra.validation import CODES, gates, problems
+from dra.validation.pods import pod_problems
+from dra.validation.world import World
+from tests.dra.validation import corpus
+
+pytestmark = pytest.mark.oracle
+
+GATES = {"default": gates.DEFAULT, "beta": gates.BETA, "all": gates.ALL}
+
+
+def errors(value, enabled):
+    found = problems(json.loads(json.dumps(value)), enabled)
+    return [problem for problem in found if CODES[problem.code].severity == "error"]
+
+
+def disagreements(api_server, objects, enabled):
+    answers = api_server.ask(objects, enabled)
+    return [
+        (corpus.shown(value), answer.get("decode") or answer["errors"], ours)
+        for value, answer in zip(objects, answers, strict=True)
+        if api_server.refuses(answer) != bool(ours := errors(value, enabled))
+    ]
+
+
+@pytest.mark.parametrize("name", corpus.VALID)
+def test_objects_that_use_every_field_are_accepted(api_server, name):
+    enabled = gates.ALL if name in corpus.ALPHA else gates.BETA
+    value = corpus.VALID[name]
+    assert not errors(value, enabled)
+    (answer,) = api_server.ask([value], enabled)
+    assert not api_server.refuses(answer)
+
+
+@pytest.mark.parametrize("enabled", GATES)
+@pytest.mark.parametrize("name", corpus.VALID)
+def test_a_sample_of_changes_is_judged_as_the_api_server_does(api_server, name, enabled):
+    objects = corpus.sample(corpus.VALID[name], 60, seed=7)
+    assert not disagreements(api_server, objects, GATES[enabled])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("enabled", GATES)
+@pytest.mark.parametrize("name", corpus.VALID)
+def test_every_change_is_judged_as_the_api_server_does(api_server, name, enabled):
+    objects = [mutant for _, mutant in corpus.mutations(corpus.VALID[name])]
+    objects += corpus.sample(corpus.VALID[name], 4000, seed=11)
+    assert not disagreements(api_server, objects, GATES[enabled])
+
+
+def dotted(pointer):
+    steps = [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
+    return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", ".".join(steps))
+
+
+def test_unknown_fields_are_those_of_strict_validation(api_server):
+    objects = []
+    for value in corpus.VALID.values():
+        for path in corpus.paths(value):
+            if isinstance(corpus._at(value, path), dict):
+                mutant = copy.deepcopy(value)
+                corpus._at(mutant, path)["bogus"] = {"x": 1}
+                objects.append(mutant)
+    answers = api_server.ask(objects, gates.ALL)
+    for value, answer in zip(objects, answers, strict=True):
+        if answer.get("decode"):
+            continue
+        theirs = set(re.findall(r'unknown field "([^"]*)"', " ".join(answer.get("strict") or ())))
+        ours = {dotted(p.path) for p in problems(value, gates.ALL) if p.code == "D002"}
+        assert ours == theirs, corpus.shown(value)
+
+
+def old(version, value):
+    """Write an object of v1 in an older version, as its author would have done."""
+    value = json.loads(json.dumps(value))
+    value["apiVersion"] = f"resource.k8s.io/{version}"
+    if version == "v1beta1":
+        spec = value["spec"]
+        for holder in (spec, spec.get("spec", {})):
+            for request in (
+                holder.get("devices", {}).get("requests", []) if isinstance(holder.get("devices"), dict) else []
+            ):
+                request.update(request.pop("exactly", {}))
+        if value["kind"] == "ResourceSlice":
+            for device in spec.get("devices", []):
+                device["basic"] = {key: device.pop(key) for key in list(device) if key != "name"}
+    return value
+
+
+OLD = [
+    (version, name)
+    for version in ("v1beta1", "v1beta2")
+    for name, value in corpus.VALID.items()
+    if value["kind"] in versions.SERVED[f"resource.k8s.io/{version}"]
+]
+
+
+@pytest.mark.parametrize(("version", "name"), OLD)
+def test_old_versions_become_the_same_v1_as_in_the_api_server(api_server, version, name):
+    mutants = corpus.sample(corpus.VALID[name], 60, seed=3)
+    written = [m for m in [corpus.VALID[name], *mutants] if not any(p.code == "D001" for p in problems(m, gates.ALL))]
+    written = [old(version, value) for value in written if isinstance(value.get("spec"), dict)]
+    upgraded = [versions.upgrade(value).value for value in written]
+    for before, after, value in zip(
+        api_server.ask(written, gates.ALL), api_server.ask(upgraded, gates.ALL), written, strict=True
+    ):
+        if before.get("decode"):
+            continue
+        assert undefaulted(before.get("object")) == undefaulted(after.get("object")), corpus.shown(value)
+        assert api_server.refuses(before) == bool(errors(value, gates.ALL)), corpus.shown(value)
+
+
+def undefaulted(value):
+    """Leave the clock out: taints without a time get the present one."""
+    return json.loads(re.sub(r'"timeAdded": "[^"]*"', '"timeAdded": ""', json.dumps(value)))
+
+
+CONTAINER = {
+    "name": "c",
+    "image": "x",
+    "terminationMessagePolicy": "File",
+    "imagePullPolicy": "Always",
+    "resources": {"claims": [{"name": "one"}, {"name": "two", "request": "r"}, {"name": "two", "request": "s"}]},
+}
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p", "namespace": "default"},
+    "spec": {
+        "containers": [CONTAINER],
+        "initContainers": [{**CONTAINER, "name": "i"}],
+        "resourceClaims": [
+            {"name": "one", "resourceClaimName": "claim"},
+            {"name": "two", "resourceClaimTemplateName": "template"},
+        ],
+    },
+}
+
+
+def test_the_claims_of_pods_are_judged_as_the_api_server_does(api_server):
+    objects = [POD] + [m for path, m in corpus.mutations(POD) if "claims" in path or "resourceClaims" in path]
+    answers = api_server.ask(objects)
+    for value, answer in zip(objects, answers, strict=True):
+        found = pod_problems(json.loads(json.dumps(value)), World(()), complete=False)
+        ours = [problem for problem in found if CODES[problem.code].severity == "error"]
+        assert api_server.refuses(answer) == bool(ours), (
+            corpus.shown(value),
+            answer.get("decode") or answer["errors"],
+            ours,
+        )
