@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli import inputs
-from cli.inputs import Broken, Exit
+from cli.inputs import Exit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from webhook.config import Configuration
     from webhook.registration import Options
 
 BASE = Path(__file__).resolve().parent.parent / "manifests" / "base"
@@ -61,6 +60,7 @@ def command(
     To take it away again, delete the webhook configurations first: without them no pod waits for templates that nobody
     makes any more. Then delete the rest.
     """
+    from cli.sources import source_of
     from cluster import manifests
     from webhook.registration import Options, configurations
 
@@ -69,7 +69,7 @@ def command(
     if only != "webhooks":
         objects += rest(namespace, image, config)
     if only != "rest":
-        objects += configurations(_configuration(config).dialects, options)
+        objects += configurations(source_of(config).current.dialects, options)
     click.echo(manifests.dump(objects), nl=False)
     return Exit.FINE
 
@@ -112,12 +112,3 @@ def _adapted(obj: dict[str, Any], namespace: str, image: str, config: str) -> di
     if obj["kind"] == "ConfigMap" and config:
         obj["data"] = {"drawbridge.yaml": Path(config).read_text(encoding="utf-8")}
     return obj
-
-
-def _configuration(path: str) -> Configuration:
-    from webhook.source import ConfigurationError, Source
-
-    try:
-        return Source(path).current
-    except ConfigurationError as error:
-        raise Broken(str(error), "correct the file") from error

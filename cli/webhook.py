@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 IN_CLUSTER_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
-class _Address(click.ParamType["Address"]):
+class AddressType(click.ParamType["Address"]):
+    """HOST:PORT."""
+
     name = "HOST:PORT"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Address:
@@ -43,10 +45,10 @@ class _Address(click.ParamType["Address"]):
 @click.option("--gate/--no-gate", default=True, help="Answer reviews.")
 @click.option("--controllers/--no-controllers", default=True, help="Keep templates, certificate and caBundle.")
 @click.option(
-    "--listen", type=_Address(), default="127.0.0.1:8443", show_default=True, help="Where to answer reviews (TLS)."
+    "--listen", type=AddressType(), default="127.0.0.1:8443", show_default=True, help="Where to answer reviews (TLS)."
 )
 @click.option(
-    "--metrics-listen", type=_Address(), default="127.0.0.1:9090", show_default=True, help="Where to show metrics."
+    "--metrics-listen", type=AddressType(), default="127.0.0.1:9090", show_default=True, help="Where to show metrics."
 )
 @click.option(
     "--namespace", metavar="NAME", help="Our own namespace. Default: the one we run in, else drawbridge-system."
@@ -110,13 +112,10 @@ def command(
 
 
 def _run(config: str, settings: Settings, kubeconfig: str, context: str) -> Exit:
+    from cli.sources import source_of
     from cluster.errors import ClusterError
-    from webhook.source import ConfigurationError, Source
 
-    try:
-        source = Source(config)
-    except ConfigurationError as error:
-        raise Broken(str(error), "correct the file; `drawbridge translate --config FILE` checks it too") from error
+    source = source_of(config)
     try:
         asyncio.run(_serve(source, settings, kubeconfig, context))
     except* ClusterError as group:

@@ -1,0 +1,97 @@
+"""`drawbridge demo`: pods as people write them, pushed through the real gate, and what became of each."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli import inputs
+from cli.inputs import Exit
+
+if TYPE_CHECKING:
+    from cli.playground import Playground
+
+DEMO = Path(__file__).resolve().parent.parent / "manifests" / "demo"
+SECONDS = 10.0
+
+
+@inputs.command("demo")
+@inputs.files(required=False, help="Pods of your own instead of the examples. May be repeated.")
+@click.option(
+    "--fleet", metavar="FILE|DIR", multiple=True, help="Nodes, classes and slices instead of the example fleet."
+)
+@click.option("--config", metavar="FILE", default="", help="A DrawbridgeConfiguration.")
+@click.option("--once", is_flag=True, help="End afterwards, also on a terminal.")
+def command(*, files: tuple[str, ...], fleet: tuple[str, ...], config: str, once: bool) -> Exit:
+    """Push real-world legacy pods through the gate, on the embedded store.
+
+    Everything is real but the API server: the webhook answers over HTTPS, the controller makes the templates, the
+    allocator picks the devices.
+    """
+    from webhook import log
+
+    log.configure("warning")
+    pods = [d.object for d in inputs.read(files or (str(DEMO / "pods.yaml"),))]
+    objects = [d.object for d in inputs.read(fleet or (str(DEMO / "fleet.yaml"),))]
+    stay = sys.stdout.isatty() and sys.stdin.isatty() and not once
+    asyncio.run(_demo(pods, objects, config, stay=stay))
+    return Exit.FINE
+
+
+async def _demo(pods: list[dict[str, Any]], objects: list[dict[str, Any]], config: str, *, stay: bool) -> None:
+    from cli import fates
+    from cli.door import Door
+    from cli.fate import end_of
+    from cli.playground import playground
+    from cli.sources import source_of
+    from cli.webhook import stopping
+
+    started = time.monotonic()
+    async with playground(objects, source_of(config)) as here:
+        click.echo(f"{_fleet(objects)}\ngate: {here.url}/mutate, on loopback over an embedded store\n")
+        # One after the other, so that the order decides who gets the last device.
+        told = [await end_of(here, pod, SECONDS) for pod in pods if pod.get("kind") == "Pod"]
+        width = min(shutil.get_terminal_size((110, 24)).columns, 130)
+        for line in fates.lines(told, width=width, colour=sys.stdout.isatty()):
+            click.echo(line)
+        click.echo(fates.total(told, time.monotonic() - started))
+        url = await Door(here).start("127.0.0.1", 0) if stay else ""
+        click.echo(_next(here, url))
+        if stay:
+            await stopping().wait()
+
+
+def _fleet(objects: list[dict[str, Any]]) -> str:
+    """Say in a line what there is."""
+    from collections import Counter
+
+    count: Counter[str] = Counter()
+    for obj in objects:
+        if obj.get("kind") == "ResourceSlice":
+            spec = obj["spec"]
+            count[spec["driver"]] += len(spec.get("devices") or ())
+    nodes = sum(obj.get("kind") == "Node" for obj in objects)
+    return f"fleet: {nodes} nodes; " + ", ".join(f"{number} of {driver}" for driver, number in count.items())
+
+
+def _next(here: Playground, url: str) -> str:
+    lines = [
+        "",
+        "next:  drawbridge translate -f pod.yaml -o diff     the same decisions on your own files, no cluster needed",
+        "       drawbridge demo -f pod.yaml                  your own pods through the gate, on this fleet",
+        "       drawbridge manifests | kubectl apply -f -    into a cluster, in observe mode: it changes nothing yet",
+    ]
+    if url:
+        lines += [
+            f"       curl --data-binary @pod.yaml {url}/pods",
+            f"       curl {here.metrics_url}",
+            "",
+            "The gate stays up until Ctrl-C.",
+        ]
+    return "\n".join(lines)

@@ -1,0 +1,148 @@
+"""What became of pods, for a person to read. Pure: values in, lines out.
+
+One block a pod: what it asked, what that became, where it runs, or why it does not. The same width for the same words, so
+that a column of them can be read downwards; colours only where somebody sees them.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from dra.claim import (
+        DeviceRequest,
+        DeviceRequestAllocationResult,
+        DeviceSubRequest,
+        ExactDeviceRequest,
+        ResourceClaim,
+    )
+
+WORD = 8  # "runs on ", "because "
+
+
+class End(Enum):
+    """How it ended, with the sign and the colour for it."""
+
+    PLACED = ("✓", "32")
+    UNTOUCHED = ("·", "2")
+    WAITS = ("…", "33")
+    REFUSED = ("✗", "31")
+
+
+class Fate(msgspec.Struct, frozen=True, kw_only=True):
+    """One pod's story."""
+
+    name: str
+    shows: str
+    end: End
+    asked: tuple[str, ...] = ()
+    became: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+    because: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+
+
+def lines(fates: Sequence[Fate], *, width: int, colour: bool) -> Iterator[str]:
+    """Tell all stories."""
+    longest = max((len(fate.name) for fate in fates), default=0)
+    for fate in fates:
+        sign, code = fate.end.value
+        name = fate.name.ljust(longest)
+        yield f"{_paint(sign, code, colour)} {_paint(name, '1', colour)}  {_paint(fate.shows, '2', colour)}".rstrip()
+        parts = (("asked", fate.asked), ("became", fate.became), ("runs on", fate.runs), ("because", fate.because), ("told", fate.told))  # fmt: skip
+        for word, texts in parts:
+            yield from _paragraph(word, texts, width)
+        yield ""
+
+
+def total(fates: Sequence[Fate], seconds: float) -> str:
+    """Sum up."""
+    counts = {end: sum(fate.end is end for fate in fates) for end in End}
+    words = {
+        End.PLACED: "placed",
+        End.WAITS: "waiting for devices",
+        End.REFUSED: "refused at the gate",
+        End.UNTOUCHED: "none of our business",
+    }
+    parts = [f"{count} {words[end]}" for end, count in counts.items() if count]
+    return f"{len(fates)} pods: {', '.join(parts)}; {seconds:.1f} s"
+
+
+def asked(pod: Mapping[str, object]) -> tuple[str, ...]:
+    """What a pod's containers ask for beyond cpu and memory, one line a container."""
+    found = []
+    spec = pod.get("spec")
+    for kind in ("initContainers", "containers"):
+        for container in (spec or {}).get(kind) or () if isinstance(spec, dict) else ():
+            resources = container.get("resources") or {}
+            amounts = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+            named = [f"{key} {amount}" for key, amount in amounts.items() if "/" in key]
+            if named:
+                found.append(f"{container.get('name')}: {', '.join(named)}")
+    return tuple(found)
+
+
+def wanted(claim: ResourceClaim) -> str:
+    """A claim's requests in a few words."""
+    requests = claim.spec.devices.requests
+    distinct = list(dict.fromkeys(_request(request) for request in requests))
+    counted = [
+        f"{n} x ({text})" if (n := sum(_request(r) == text for r in requests)) > 1 else text for text in distinct
+    ]
+    ties = [
+        f"same {constraint.match_attribute}"
+        if constraint.match_attribute
+        else f"each with its own {constraint.distinct_attribute}"
+        for constraint in claim.spec.devices.constraints
+    ]
+    return f"claim {claim.metadata.name}: " + "; ".join([*counted, *dict.fromkeys(ties)])
+
+
+def given(results: Sequence[DeviceRequestAllocationResult]) -> str:
+    """The devices of a claim, with what was taken of those that are shared."""
+    return ", ".join(_device(result) for result in results)
+
+
+def _device(result: DeviceRequestAllocationResult) -> str:
+    part = ", ".join(f"{amount} {name}" for name, amount in result.consumed_capacity.items())
+    return f"{result.device} ({part})" if part else result.device
+
+
+def _request(request: DeviceRequest) -> str:
+    if request.exactly is not None:
+        return _one(request.exactly)
+    return " or ".join(_one(alternative) for alternative in request.first_available)
+
+
+def _one(request: ExactDeviceRequest | DeviceSubRequest) -> str:
+    amounts = request.capacity.requests if request.capacity else {}
+    part = "".join(f", {amount} {name}" for name, amount in amounts.items())
+    count = "all" if request.allocation_mode == "All" else str(request.count or 1)
+    return f"{count} {request.device_class_name}{part}"
+
+
+def _paragraph(word: str, texts: Sequence[str], width: int) -> Iterator[str]:
+    for text in texts:
+        for piece in _wrap(text, max(width - WORD - 5, 30)):
+            yield f"    {word.ljust(WORD)} {piece}"
+            word = ""
+
+
+def _wrap(text: str, width: int) -> Iterator[str]:
+    line = ""
+    for word in text.split(" "):
+        if line and len(line) + 1 + len(word) > width:
+            yield line
+            line = "  " + word
+        else:
+            line = f"{line} {word}" if line else word
+    yield line
+
+
+def _paint(text: str, code: str, colour: bool) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if colour else text

@@ -1,0 +1,71 @@
+"""`drawbridge standalone`: everything on loopback over the embedded store, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli import inputs
+from cli.demo import DEMO
+from cli.inputs import Exit
+from cli.webhook import AddressType, stopping
+
+if TYPE_CHECKING:
+    from webhook.service import Address, Settings
+    from webhook.source import Source
+
+FREE = "127.0.0.1:0"
+
+
+@inputs.command("standalone")
+@inputs.files(
+    required=False, help="Nodes, classes, slices and what else the store shall hold; default: the example fleet."
+)
+@click.option("--config", metavar="FILE", default="", help="The DrawbridgeConfiguration; followed while it changes.")
+@click.option(
+    "--listen",
+    type=AddressType(),
+    default=FREE,
+    help="Where to answer reviews (TLS). Default: a free port of loopback.",
+)
+@click.option("--metrics-listen", type=AddressType(), default=FREE, help="Where to show metrics. Default: likewise.")
+@click.option(
+    "--pods-listen", type=AddressType(), default=FREE, help="Where to take pods from people. Default: likewise."
+)
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+def command(
+    *,
+    files: tuple[str, ...],
+    config: str,
+    listen: Address,
+    metrics_listen: Address,
+    pods_listen: Address,
+    log_level: str,
+) -> Exit:
+    """Run webhook, controllers and allocator on loopback, without a cluster."""
+    from cli.sources import source_of
+    from webhook import log
+    from webhook.service import Settings
+
+    log.configure(log_level)
+    objects = [d.object for d in inputs.read(files or (str(DEMO / "fleet.yaml"),))]
+    settings = Settings(identity="standalone", listen=listen, metrics=metrics_listen)
+    asyncio.run(_serve(objects, source_of(config), settings, pods_listen))
+    return Exit.FINE
+
+
+async def _serve(objects: list[dict[str, Any]], source: Source, settings: Settings, pods: Address) -> None:
+    from cli.door import Door
+    from cli.playground import playground
+
+    stop = stopping()
+    async with playground(objects, source, settings) as here:
+        url = await Door(here).start(pods.host, pods.port)
+        click.echo(f"reviews  {here.url}/mutate and /validate (TLS)")
+        click.echo(f"pods     {url}/pods    curl --data-binary @pod.yaml {url}/pods")
+        click.echo(f"metrics  {here.metrics_url}")
+        await stop.wait()
