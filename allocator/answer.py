@@ -9,8 +9,9 @@ from __future__ import annotations
 from enum import StrEnum
 
 import msgspec
+from msgspec.structs import replace
 
-from dra.claim import AllocationResult
+from dra.claim import AllocationResult, ResourceClaim, ResourceClaimStatus
 
 
 class Verdict(StrEnum):
@@ -69,6 +70,11 @@ class Answer(msgspec.Struct, frozen=True):
     @property
     def feasible(self) -> bool:
         return self.verdict is Verdict.FEASIBLE
+
+
+def allocated(claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
+    """Answer with the claim as it is once it has this allocation."""
+    return replace(claim, status=ResourceClaimStatus(allocation=allocation))
 
 
 class Fatal(Exception):  # noqa: N818 - it is an outcome of a search, raised where it is met

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from allocator.answer import Answer, Fatal, Verdict
 from allocator.compile import Compiler
+from allocator.losses import losses
 from allocator.search import Options, answer, find
 from allocator.shape import shape_of
 from allocator.strategy import DEFAULT, STRATEGIES, Plan, Strategy, View
@@ -57,6 +58,19 @@ def serve(
         return answer(compiler, target, find(compiler, target, pools, stock.use, ordered), ordered)
 
     return choose(stock, node, claims, strategy, solve, scale=scale)
+
+
+def explained(
+    stock: Stock, node: str, claims: Sequence[ResourceClaim], answer: Answer, *, options: Options | None = None
+) -> Answer:
+    """Answer with the same answer, and if it is a refusal, with where the devices went."""
+    if answer.verdict is not Verdict.INFEASIBLE or answer.reasons:
+        return answer
+
+    def first_fit(now: Stock, some: Sequence[ResourceClaim]) -> Answer:
+        return serve(now, node, some, options=options).answer
+
+    return replace(answer, reasons=losses(stock, node, claims, serve=first_fit))
 
 
 def choose(

@@ -57,30 +57,32 @@ def distance(answer: Answer) -> tuple[int, int, int, int]:
 
 
 def lines(answer: Answer) -> Iterator[str]:
-    """Write a refusal for people: request by request, where its devices went."""
+    """Write a refusal for people: request by request, how many devices were lost where, and to what."""
     if answer.error:
         yield f"error: {answer.error}"
     for (claim, request), reasons in _by_request(answer.reasons).items():
-        yield f"claim {claim}" + (f", request {request}" if request else "") + ":"
+        if claim:
+            yield f"claim {claim}" + (f", request {request}" if request else "") + ":"
         for reason in reasons:
-            yield f"  {loss(reason)}"
-            if reason.examples:
-                yield f"      such as {', '.join(reason.examples)}"
+            count = f"{reason.lost} of {reason.of}" if reason.of else ""
+            yield f"  {count:>9}  {reason.stage:<13}  {reason.text or _WORDS[reason.stage]}".rstrip()
+            yield from _examples(reason)
+
+
+def _examples(reason: Reason) -> Iterator[str]:
+    """Name devices in one line if the cause is the same for all of them, else each with its own."""
+    margin = " " * 28
+    if reason.examples and reason.text:
+        more = f" and {reason.lost - len(reason.examples)} more" if reason.lost > len(reason.examples) else ""
+        yield f"{margin}{', '.join(reason.examples)}{more}"
+    elif reason.examples:
+        yield from (f"{margin}{example}" for example in reason.examples)
 
 
 def loss(reason: Reason) -> str:
     """Say one stage's loss in a sentence."""
-    count = (
-        "none"
-        if not reason.of
-        else f"all {reason.of}"
-        if reason.lost == reason.of > 1
-        else f"{reason.lost} of {reason.of}"
-    )
-    text = f": {reason.text}" if reason.text and reason.text not in _WORDS.values() else ""
-    if not reason.of and not reason.lost:
-        return f"{reason.stage}{text}"
-    return f"{count} {_WORDS[reason.stage]}{text}"
+    count = f"{reason.lost} of {reason.of} devices " if reason.of else ""
+    return f"{count}{_WORDS[reason.stage]}" + (f": {reason.text}" if reason.text else "")
 
 
 def summary(answers: Mapping[str, Answer]) -> str:

@@ -98,14 +98,14 @@ class _Finder:
         ever = self.fits(idle, self.claims)
         if ever:
             yield from self._releases()
+        else:
+            yield Hint(Kind.NEVER, f"never as it stands: not even an idle {self.node} could satisfy it")
         yield from self._without()
         asked_less = list(self._less(self.stock))
         yield from asked_less
         yield from self._conditions(self.stock)
-        if not ever:
-            bound = [] if asked_less else list(self._less(idle))
-            yield Hint(Kind.NEVER, f"not even an idle {self.node} could satisfy this as it stands")
-            for hint in bound:
+        if not ever and not asked_less:
+            for hint in self._less(idle):
                 yield msgspec.structs.replace(hint, text=f"on an idle {self.node}: {hint.text}")
 
     def _releases(self) -> Iterator[Hint]:

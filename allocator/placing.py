@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.answer import Answer, Verdict
+from allocator.answer import Answer, Verdict, allocated
 from allocator.choose import Chosen, best
 from allocator.load import Room, Unit, room, scale_of, units
 from allocator.shape import claim_key
-from dra.claim import AllocationResult, ResourceClaim, ResourceClaimStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from dra.claim import ResourceClaim
     from dra.stock import Stock
     from dra.usage import PoolId
 
@@ -85,11 +85,6 @@ class Fleet:
             use = self.stock.use(pool)
             for unit in found:
                 yield unit, room(unit, use)
-
-
-def allocated(claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
-    """Answer with the claim as it is once it has this allocation."""
-    return replace(claim, status=ResourceClaimStatus(allocation=allocation))
 
 
 def likeness(claims: Sequence[ResourceClaim]) -> bytes:

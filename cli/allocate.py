@@ -49,6 +49,7 @@ def command(
     Reads Node, DeviceClass, ResourceSlice, DeviceTaintRule, DeviceCompatibility and ResourceClaim objects. Claims that
     have an allocation are in use; the others are to be allocated, together, in input order.
     """
+    import allocator.choose  # noqa: F401  loaded here, so that no import is timed as search
     from allocator.strategy import STRATEGIES
     from cli.stocked import named, typed
     from dra.claim import ResourceClaim
@@ -94,6 +95,12 @@ class _Question:
 
         return serve(self.stock, node, self.claims, strategy=self.strategy, options=self._options()).answer
 
+    def explained(self, node: str, answer: Answer) -> Answer:
+        """Add to a refusal where the devices went."""
+        from allocator.choose import explained
+
+        return explained(self.stock, node, self.claims, answer, options=self._options())
+
     def hints(self, node: str) -> list[Hint]:
         """Look for what would fit instead; a look that takes too long ends with what it found."""
         from allocator.choose import serve
@@ -136,6 +143,7 @@ class _Question:
 def _one(question: _Question, node: str, output: str) -> Exit:
     answer = question.ask(node)
     elapsed = perf_counter() - question.began
+    answer = question.explained(node, answer)
     hints = question.hints(node) if answer.verdict == "infeasible" else []
     if output == "json":
         inputs.write_json(question.document(node, answer, hints, elapsed))
@@ -152,6 +160,7 @@ def _every(question: _Question, output: str) -> Exit:
         began = perf_counter()
         answers[node] = question.ask(node)
         took[node] = perf_counter() - began
+        answers[node] = question.explained(node, answers[node])
     if output == "json":
         documents = {node: question.document(node, answer, (), took[node]) for node, answer in answers.items()}
         inputs.write_json({"nodes": documents})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dra import defaults
+from dra import defaults, versions
 from dra.claim import ResourceClaim, ResourceClaimTemplate
 from dra.compatibility import DeviceCompatibility
 from dra.deviceclass import DeviceClass
@@ -73,14 +73,14 @@ def typed(documents: Iterable[Document]) -> Given:
     objects: list[Any] = []
     wrong: list[tuple[Document, str, str]] = []
     for document in documents:
-        group = str(document.object.get("apiVersion") or "").rpartition("/")[0]
-        type_ = _TYPES.get((group, str(document.object.get("kind") or "")))
+        version, kind = (str(document.object.get(key) or "") for key in ("apiVersion", "kind"))
+        type_ = _TYPES.get((version.rpartition("/")[0], kind))
         if type_ is None:
             continue
         try:
-            objects.append(_defaulted(convert(document.object, type_)))
+            objects.append(_defaulted(convert(versions.upgrade(document.object).value, type_)))
         except WireError as error:
-            wrong.append((document, error.pointer, error.message))
+            wrong.append((document, versions.written_pointer(error.pointer, version, kind), error.message))
     if wrong:
         raise ManifestError(inputs.problems(wrong))
     return Given(objects)

@@ -2,7 +2,7 @@
 
 import itertools
 
-from allocator.placing import allocated as _allocated
+from allocator.answer import allocated as _allocated
 from dra.claim import ResourceClaim
 from dra.deviceclass import DeviceClass
 from dra.node import Node
