@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from allocator.answer import Answer, Fatal, Granted, Reason, Stage, Verdict
 from allocator.compile import Compiler
+from allocator.fleet import FleetAnswer, fleet
 from allocator.search import DEFAULTS, Options, answer, find
 from allocator.shape import shape_of
+from allocator.why import why
 from dra.compat import Rules
 from dra.errors import NodeSelectorError
 
@@ -17,7 +21,7 @@ if TYPE_CHECKING:
     from dra.claim import ResourceClaim
     from dra.stock import Stock
 
-__all__ = ["Answer", "Granted", "Options", "Reason", "Stage", "Verdict", "allocate"]
+__all__ = ["Answer", "FleetAnswer", "Granted", "Options", "Reason", "Stage", "Verdict", "allocate", "ever", "fleet"]
 
 
 def allocate(
@@ -35,4 +39,28 @@ def allocate(
     except (Fatal, NodeSelectorError) as error:
         return Answer(Verdict.ERROR, error=str(error))
     compiler = Compiler(shape, Rules(stock.compatibilities.values()))
-    return answer(compiler, node, find(compiler, node, pools, stock.use, options), options)
+    composed = answer(compiler, node, find(compiler, node, pools, stock.use, options), options)
+    if composed.verdict is Verdict.INFEASIBLE:
+        return msgspec.structs.replace(composed, reasons=why(compiler, node, pools, stock.use, stock.held))
+    return composed
+
+
+def ever(stock: Stock, claims: Sequence[ResourceClaim], *, options: Options = DEFAULTS) -> Answer:
+    """Say whether claims could fit somewhere if nothing were in use; the first node's answer that says so.
+
+    A refusal carries the reasons of the node that came nearest. Taints count: what nobody tolerates is not to be had.
+    """
+    answers = fleet(stock, claims, options=options, idle=True)
+    verdicts = {node: answers.verdict(node) for node in answers}
+    for wanted in (Verdict.FEASIBLE, Verdict.UNDECIDED):
+        for node, verdict in verdicts.items():
+            if verdict is wanted:
+                return answers[node]
+    refused = answers.one_of_each()
+    return min(refused, key=_distance) if refused else Answer(Verdict.INFEASIBLE)
+
+
+def _distance(refused: Answer) -> tuple[bool, int]:
+    """How far a node is from serving the claims: by how late the last devices were lost."""
+    late = max((list(Stage).index(reason.stage) for reason in refused.reasons), default=-1)
+    return refused.verdict is Verdict.ERROR, -late

@@ -46,6 +46,7 @@ class Found(msgspec.Struct, frozen=True):
 
     verdict: Verdict
     chosen: tuple[tuple[Leaf, Place], ...] = ()
+    at: tuple[int, ...] = ()  # the positions of the chosen devices among the node's
     selected: tuple[Leaf, ...] = ()  # of every request, the alternative that is served
     error: str | None = None
     node_only: bool = False
@@ -76,6 +77,7 @@ def find(
         return Found(
             Verdict.FEASIBLE,
             tuple((shape.leaves[leaf], problem.places[place]) for leaf, place in solution.chosen),
+            tuple(place for _, place in solution.chosen),
             tuple(one.leaves[at] for one, at in zip(shape.requests, solution.alternatives, strict=True)),
             steps=budget.spent,
         )

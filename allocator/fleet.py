@@ -1,0 +1,296 @@
+"""All nodes at once: nodes that look alike to the claims are answered once, and after a change only what changed is looked at.
+
+A node looks the way its pools do: per page what the claims read of its devices (columns), everything else about them
+(bodies), and what is in use, by position. Two nodes with equal looks get the same positions; names are filled in when
+somebody asks for the answer of one node. Pools that reach beyond one node are compared by identity instead.
+
+What was found is kept in the stock's lineage, so the next stock of the line starts from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator.answer import Answer, Fatal, Verdict
+from allocator.compile import Compiler
+from allocator.offer import OPTIONAL_OPERATIONS, places
+from allocator.search import DEFAULTS, Found, Options, answer, find
+from allocator.shape import shape_of
+from allocator.why import why
+from dra.compat import Rules
+from dra.errors import NodeSelectorError
+from dra.pool import reaches, targets
+from dra.usage import FREE
+from dra.wire import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from dra.claim import ResourceClaim
+    from dra.node import Node
+    from dra.pool import Page
+    from dra.stock import Stock
+    from dra.usage import PoolId, PoolUse
+
+_KEPT = 64  # questions a lineage remembers
+
+
+class FleetAnswer(Mapping[str, Answer]):
+    """The answers of all nodes, composed when asked for."""
+
+    def __init__(self, query: _Query, stock: Stock, options: Options) -> None:
+        self._query = query
+        self._stock = stock
+        self._options = options
+        self._found = dict(query.found)
+        self._answers: dict[str, Answer] = {}
+
+    def __getitem__(self, node: str) -> Answer:
+        if node not in self._answers:
+            self._answers[node] = self._query.answer(self._stock, node, self._found[node], self._options)
+        return self._answers[node]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def verdict(self, node: str) -> Verdict:
+        """Say the verdict of a node without composing its answer."""
+        return self._found[node].verdict
+
+    @property
+    def feasible(self) -> list[str]:
+        """Name the nodes that can serve the claims."""
+        return [node for node, found in self._found.items() if found.verdict is Verdict.FEASIBLE]
+
+    def one_of_each(self) -> list[Answer]:
+        """Compose one answer for each kind of node that there is."""
+        first = {id(found): node for node, found in reversed(self._found.items())}
+        return [self[node] for node in first.values()]
+
+    @property
+    def looks(self) -> int:
+        """Say how many different nodes there were."""
+        return len({id(found) for found in self._found.values()})
+
+
+def fleet(
+    stock: Stock, claims: Sequence[ResourceClaim], *, options: Options = DEFAULTS, idle: bool = False
+) -> FleetAnswer:
+    """Answer for every node; `idle` asks what would be if nothing were in use."""
+    memo = stock.lineage.memo
+    key = (
+        b"\0".join(encode((claim.metadata.namespace, claim.metadata.name, claim.spec)) for claim in claims),
+        tuple(id(class_) for class_ in stock.classes.values()),
+        tuple(id(rule) for rule in stock.compatibilities.values()),
+        idle,
+        options.steps,
+        options.rules,
+    )
+    found = memo.get(key)
+    query = found if isinstance(found, _Query) else _Query(stock, claims, idle=idle)
+    query.look(stock, options)
+    memo.pop(key, None)
+    memo[key] = query
+    if len(memo) > _KEPT:
+        del memo[next(iter(memo))]
+    return FleetAnswer(query, stock, options)
+
+
+class _Query:
+    """One question to a lineage of stocks: what was found, by look and by node."""
+
+    def __init__(self, stock: Stock, claims: Sequence[ResourceClaim], *, idle: bool) -> None:
+        self.idle = idle
+        self.compatibilities = tuple(stock.compatibilities.values())  # held, since keys go by their identity
+        self.fault: Found | None = None
+        self.found: dict[str, Found] = {}
+        self.by_look: dict[object, Found] = {}
+        self.pinned: dict[int, object] = {}  # what looks know by identity
+        self.seen: Stock | None = None
+        try:
+            shape = shape_of(claims, stock.classes)
+        except Fatal as error:
+            self.fault = Found(Verdict.ERROR, error=str(error))
+            shape = shape_of((), stock.classes)
+        self.compiler = Compiler(shape, Rules(self.compatibilities))
+
+    def look(self, stock: Stock, options: Options) -> None:
+        """Bring what was found up to date."""
+        changed = None if self.seen is None else stock.changed_since(self.seen)
+        complete = True
+        for name in stock.nodes if changed is None else changed:
+            node = stock.nodes.get(name)
+            if node is None:
+                self.found.pop(name, None)
+            else:
+                complete &= self._look_at(stock, name, node, options)
+        if changed is None and len(self.found) > len(stock.nodes):
+            self.found = {name: self.found[name] for name in stock.nodes}
+        self.seen = stock if complete else None
+
+    def _look_at(self, stock: Stock, name: str, node: Node, options: Options) -> bool:
+        """Answer for one node; False if the caller did not wait for it."""
+        if self.fault is not None:
+            self.found[name] = self.fault
+            return True
+        look = self._look(stock, name, node)
+        found = self.by_look.get(look)
+        if found is None:
+            found = self.find(stock, node, options)
+            if found.verdict is Verdict.UNDECIDED and options.cancelled is not None and options.cancelled():
+                self.found[name] = found
+                return False
+            self.by_look[look] = found
+        self.found[name] = found
+        return True
+
+    def find(self, stock: Stock, node: Node, options: Options) -> Found:
+        """Search one node."""
+        try:
+            pools = stock.pools(node.metadata.name)
+        except NodeSelectorError as error:
+            return Found(Verdict.ERROR, error=str(error))
+        return find(self.compiler, node, pools, self._use(stock), options)
+
+    def answer(self, stock: Stock, name: str, found: Found, options: Options) -> Answer:
+        """Compose the answer of one node, with its own devices' names."""
+        node = stock.nodes[name]
+        if found.verdict is Verdict.ERROR and self.fault is None:
+            found = self.find(stock, node, options)
+        if found.verdict is Verdict.FEASIBLE:
+            here = places(stock.pools(name))
+            chosen = tuple((leaf, here[at]) for (leaf, _), at in zip(found.chosen, found.at, strict=True))
+            found = msgspec.structs.replace(found, chosen=chosen)
+        composed = answer(self.compiler, node, found, options)
+        if found.verdict is Verdict.INFEASIBLE:
+            held = {} if self.idle else stock.held
+            reasons = why(self.compiler, node, stock.pools(name), self._use(stock), held)
+            composed = msgspec.structs.replace(composed, reasons=reasons)
+        return composed
+
+    def _use(self, stock: Stock) -> Callable[[PoolId], PoolUse]:
+        return (lambda _: FREE) if self.idle else stock.use
+
+    # ---- looks
+
+    def _look(self, stock: Stock, name: str, node: Node) -> object:
+        """Say how a node looks to the question; equal looks get equal answers, by position."""
+        own, shared = stock.pages_on.get(name, ()), stock.pages_on.get("", ())
+        if not shared and len(own) == 1 and len(stock.pages_of[own[0].pool]) == 1:
+            return self._near(stock, own, node)
+        try:
+            reached = [page for page in shared if _targets(page, node)]
+        except NodeSelectorError:
+            return name
+        pools: dict[PoolId, list[Page]] = {}
+        for page in (*own, *reached):
+            pools.setdefault(page.pool, []).append(page)
+        return tuple(
+            [
+                self._near(stock, pages, node)
+                if all(page.node_name for page in pages) and len(pages) == len(stock.pages_of[pool])
+                else self._far(stock, pool, pages, node)
+                for pool, pages in sorted(pools.items(), key=_in_bytes)
+            ]
+        )
+
+    def _near(self, stock: Stock, pages: Sequence[Page], node: Node) -> object:
+        """A pool that is all on this node: by content."""
+        use = FREE if self.idle else stock.use(pages[0].pool)
+        held = _held(pages, use) if use is not FREE else None
+        if len(pages) == 1:
+            return (*self._page(pages[0], node), held)
+        order = sorted(range(len(pages)), key=lambda at: pages[at].name.encode())
+        names = tuple(device.name for page in pages for device in page.devices)
+        return tuple(order), len(set(names)) == len(names), *[self._page(page, node) for page in pages], held
+
+    def _far(self, stock: Stock, pool: PoolId, pages: list[Page], node: Node) -> object:
+        """A pool that others have a part in: by identity."""
+        use = FREE if self.idle else stock.use(pool)
+        known = (*pages, stock.pages_of[pool], use)
+        self.pinned.update((id(one), one) for one in known)
+        return tuple(id(one) for one in known), tuple(_reach(page, node) for page in pages)
+
+    def _page(self, page: Page, node: Node) -> tuple[object, ...]:
+        spec = page.slice.spec
+        look: object = page.__dict__.get("look")
+        if look is None:
+            look = page.__dict__["look"] = _token(_content(page))
+        if spec.skip_node_operations or spec.per_device_node_selection:
+            look = look, OPTIONAL_OPERATIONS in node.status.declared_features, _reach(page, node)
+        return look, *self.compiler.reads.columns(page)
+
+
+class _Token:
+    """Stands for the content of a page apart from names and attributes; compared by identity."""
+
+    __slots__ = ()
+
+
+@lru_cache(maxsize=1 << 14)
+def _token(content: object) -> _Token:  # noqa: ARG001 - the argument is the cache's key
+    return _Token()
+
+
+def _content(page: Page) -> object:
+    spec = page.slice.spec
+    names = {device.name for device in page.devices}
+    return (
+        spec.driver,
+        spec.pool.generation,
+        spec.pool.resource_slice_count,
+        page.bodies,
+        len(names) == len(page.devices),
+        any(device.binding_conditions is not None for device in page.devices),
+        tuple(
+            (one.name, tuple(sorted((name, counter.value.nano) for name, counter in one.counters.items())))
+            for one in spec.shared_counters
+        ),
+    )
+
+
+def _held(pages: Sequence[Page], use: PoolUse) -> object:
+    """Say what is in use, by position."""
+    return tuple(
+        (
+            number,
+            at,
+            device.name in use.dedicated,
+            device.name in use.shared,
+            tuple(sorted(use.used.get(device.name, {}).items())),
+        )
+        for number, page in enumerate(pages)
+        for at, device in enumerate(page.devices)
+        if use.holds(device.name)
+    )
+
+
+def _targets(page: Page, node: Node) -> bool:
+    if page.slice.spec.all_nodes:
+        return True
+    kept: dict[int, tuple[Node, bool]] = page.__dict__.setdefault("targets", {})
+    known = kept.get(id(node))
+    if known is None:
+        known = kept[id(node)] = node, targets(page, node)
+    return known[1]
+
+
+def _reach(page: Page, node: Node) -> object:
+    if not page.slice.spec.per_device_node_selection:
+        return None
+    try:
+        return tuple(reaches(device, node) for device in page.devices)
+    except NodeSelectorError:
+        return node.metadata.name
+
+
+def _in_bytes(entry: tuple[PoolId, list[Page]]) -> tuple[bytes, bytes]:
+    (driver, pool), _ = entry
+    return driver.encode(), pool.encode()
