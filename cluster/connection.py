@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import msgspec
+import yaml
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 
@@ -186,7 +187,7 @@ def kubeconfig(path: str = "", context: str = "") -> Load:
             loader = await load_kube_config(  # type: ignore[no-untyped-call]  # the library has no annotations
                 config_file=files, context=context or None, client_configuration=configuration, persist_config=False
             )
-        except (ConfigException, ValueError, TypeError, AttributeError, OSError) as error:
+        except (ConfigException, yaml.YAMLError, ValueError, TypeError, AttributeError, OSError) as error:
             raise ConfigError(f"kubeconfig {files}: {error}") from error
         _check_exec(loader, configuration, files)
         return configuration

@@ -21,7 +21,12 @@ def versioned(name, version, **more):
     return claim(name, metadata={"namespace": "ns", "resourceVersion": str(version)}, **more)
 
 
-BOOKMARK = {"kind": "ResourceClaim", "apiVersion": "resource.k8s.io/v1", "metadata": {"resourceVersion": "9"}, "spec": {}}
+BOOKMARK = {
+    "kind": "ResourceClaim",
+    "apiVersion": "resource.k8s.io/v1",
+    "metadata": {"resourceVersion": "9"},
+    "spec": {},
+}
 EVENTS = (
     event("ADDED", versioned("a", 1))
     + event("MODIFIED", versioned("grüße-\u2028", 2))

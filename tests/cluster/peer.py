@@ -1,0 +1,94 @@
+"""A peer on a real socket that answers with the bytes it was told, so that hostile servers can be written down."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import yaml
+
+Answer = Callable[["Exchange"], Awaitable[None]]
+
+
+class Exchange:
+    """One request, and the way to answer it."""
+
+    def __init__(self, head: bytes, body: bytes, writer: asyncio.StreamWriter) -> None:
+        self.request, *lines = head.decode().split("\r\n")
+        self.headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+        self.body = body
+        self.writer = writer
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def reply(self, status: str = "200 OK", body: bytes = b"{}", **headers: str) -> None:
+        lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        await self.send("\r\n".join([*lines, "", ""]).encode() + body)
+
+    async def begin(self) -> None:
+        await self.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+
+    async def chunk(self, data: bytes) -> None:
+        await self.send(b"%x\r\n%s\r\n" % (len(data), data))
+
+    async def end(self) -> None:
+        await self.send(b"0\r\n\r\n")
+
+    def hang_up(self) -> None:
+        self.writer.transport.abort()
+
+
+class Peer:
+    """Where it listens, and what it was asked."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self.url = ""
+        self.asked: list[Exchange] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError), contextlib.closing(writer):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n"))[:-4]
+                exchange = Exchange(head, b"", writer)
+                exchange.body = await reader.readexactly(int(exchange.headers.get("content-length", "0")))
+                self.asked.append(exchange)
+                await self._answer(exchange)
+
+
+@asynccontextmanager
+async def peer(answer: Answer) -> AsyncIterator[Peer]:
+    made = Peer(answer)
+    tasks: set[asyncio.Task[None]] = set()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.add(asyncio.ensure_future(made.serve(reader, writer)))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield made
+    finally:
+        server.close()
+        for task in tasks:
+            task.cancel()
+        for failure in await asyncio.gather(*tasks, return_exceptions=True):
+            if failure is not None and not isinstance(failure, asyncio.CancelledError):
+                raise failure
+
+
+def kubeconfig(url: str, **user: object) -> str:
+    """The text of a kubeconfig for one server and one user."""
+    return yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "here",
+            "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": url}}],
+            "users": [{"name": "u", "user": user or {"token": "secret"}}],
+        }
+    )
