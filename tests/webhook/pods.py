@@ -21,7 +21,9 @@ UNKNOWN = Fleet()
 
 HAMI = "hami-core-gpu.project-hami.io"
 KOORD = "koordinator.sh/"
-SIZES = {"models": [{"product": "NVIDIA A100-SXM4-40GB", "memory": "40Gi"}, {"product": "NVIDIA L40S", "memory": "46068Mi"}]}
+SIZES = {
+    "models": [{"product": "NVIDIA A100-SXM4-40GB", "memory": "40Gi"}, {"product": "NVIDIA L40S", "memory": "46068Mi"}]
+}
 WHOLE = {"meanings": {"nvidia.com/gpu": "whole"}}
 
 

@@ -29,7 +29,9 @@ JOINT = {
 
 def hami(**limits) -> dict:
     """`hami(gpu=1, gpumem=3000)`; an underscore stands for a hyphen."""
-    return pod({f"nvidia.com/{key.replace('_', '-')}": value for key, value in limits.items()}, scheduler="hami-scheduler")
+    return pod(
+        {f"nvidia.com/{key.replace('_', '-')}": value for key, value in limits.items()}, scheduler="hami-scheduler"
+    )
 
 
 def koordinator(*containers: dict, **more) -> dict:
@@ -42,9 +44,7 @@ def share(**capacity) -> dict:
 
 
 def alternatives(done) -> list[list[dict]]:
-    return [
-        [one["capacity"]["requests"] for one in request["firstAvailable"]] for request in devices(done)["requests"]
-    ]
+    return [[one["capacity"]["requests"] for one in request["firstAvailable"]] for request in devices(done)["requests"]]
 
 
 EXCLUSIVE = [{"class": HAMI, "count": 1}]
@@ -80,7 +80,9 @@ def test_a_zero_counts_as_present_and_is_no_exclusive_form(limits):
 
 
 @pytest.mark.parametrize(
-    "limits", [{"gpu": 1, "gpumem_percentage": 100}, {"gpumem_percentage": 100}, {"gpu": 1, "gpucores": 100}], ids=["7", "27", "29"]
+    "limits",
+    [{"gpu": 1, "gpumem_percentage": 100}, {"gpumem_percentage": 100}, {"gpu": 1, "gpucores": 100}],
+    ids=["7", "27", "29"],
 )
 def test_forms_that_mean_the_whole_card(limits):
     assert exactly(became(hami(**limits))) == EXCLUSIVE

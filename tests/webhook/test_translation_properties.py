@@ -28,7 +28,12 @@ KNOWN = {
     KOORD + "gpu.shared": st.sampled_from([1, 2]),
     KOORD + "rdma": st.sampled_from([1, 100, 200]),
 }
-OTHERS = {"cpu": st.just("2"), "rdma/hca": st.just(1), "nvidia.com/hostdev": st.just(2), "example.com/we~ird": st.just(1)}
+OTHERS = {
+    "cpu": st.just("2"),
+    "rdma/hca": st.just(1),
+    "nvidia.com/hostdev": st.just(2),
+    "example.com/we~ird": st.just(1),
+}
 ANNOTATIONS = {
     "nvidia.com/use-gputype": st.sampled_from(["A100", "h100, L40S", '"]) || true // "', ""]),
     "nvidia.com/nouse-gpuuuid": st.sampled_from(["GPU-1", "GPU-\\ü\n"]),
@@ -73,7 +78,10 @@ def pods(draw) -> dict:
     if scheduler := draw(st.sampled_from(["", "default-scheduler", "hami-scheduler", "koord-scheduler", "elsewhere"])):
         spec["schedulerName"] = scheduler
     if any("claims" in one["resources"] for one in (*spec["containers"], *spec.get("initContainers", []))):
-        spec["resourceClaims"] = [{"name": "mine", "resourceClaimName": "x"}, {"name": "drawbridge-c0-gpu", "resourceClaimName": "y"}]
+        spec["resourceClaims"] = [
+            {"name": "mine", "resourceClaimName": "x"},
+            {"name": "drawbridge-c0-gpu", "resourceClaimName": "y"},
+        ]
     pod: dict = {"apiVersion": "v1", "kind": "Pod", "spec": spec}
     names = draw(st.lists(st.sampled_from(sorted(ANNOTATIONS)), max_size=3, unique=True))
     metadata = draw(st.sampled_from([None, {"name": "p"}, {"generateName": "p-"}]))
@@ -108,7 +116,9 @@ def undone(pod: dict) -> dict:
         del annotations[name]
     spec = before["spec"]
     ours = {
-        entry["name"] for entry in spec["resourceClaims"] if entry.get("resourceClaimTemplateName", "").startswith("drawbridge-")
+        entry["name"]
+        for entry in spec["resourceClaims"]
+        if entry.get("resourceClaimTemplateName", "").startswith("drawbridge-")
     }
     spec["resourceClaims"] = [entry for entry in spec["resourceClaims"] if entry["name"] not in ours]
     if "scheduledBy" in record:
@@ -177,7 +187,9 @@ def test_applying_the_manifest_again_is_undone_by_the_replay(pod, world):
     if not done.changed:
         return
     stored = patched(pod, done)
-    asked = copy.deepcopy(stored)  # as kubectl's three-way merge makes it: the manifest's fields on top of what is stored
+    asked = copy.deepcopy(
+        stored
+    )  # as kubectl's three-way merge makes it: the manifest's fields on top of what is stored
     if "schedulerName" in pod["spec"]:
         asked["spec"]["schedulerName"] = pod["spec"]["schedulerName"]
     for part in ("containers", "initContainers"):
