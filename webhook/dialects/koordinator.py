@@ -299,8 +299,9 @@ def _normal(one: Said) -> dict[str, int]:
     values = _plain(one)
     if not values.keys() & _GPU_KEYS:
         return values
-    combined = values.pop("gpu", None)
-    if combined is not None:
+    combined = values.get("gpu")
+    if combined is not None and {values.get("core", combined), values.get("ratio", combined)} == {combined}:
+        del values["gpu"]  # beside other numbers it stays, and is no combination that is accepted
         values["core"] = values["ratio"] = combined
     if "shared" not in values:
         basis = values.get("ratio", values.get("core", 0))
@@ -313,10 +314,24 @@ def _answer(pod: _Pod, said: tuple[Said, ...]) -> Answer:
     nic, nic_notes = _nic(pod)
     joined, joint_notes = _joined(pod, gpu, nic)
     demands = tuple((key, demand) for key, demand in joined)
-    notes = (*gpu_notes, *nic_notes, *joint_notes)
+    notes = (*gpu_notes, *nic_notes, *joint_notes, *_hinted(pod, gpu))
     told = {note.key for note in notes}
     rest = tuple(dict.fromkeys(amount.key for one in said for amount in one.amounts if amount.key not in told))
     return Answer(demands=demands, notes=(*notes, *(Note(key, Action.TRANSLATED, _summed(pod, key)) for key in rest)))
+
+
+def _hinted(pod: _Pod, gpu: Demand | None) -> list[Note]:
+    """What becomes of the annotations about GPUs alone."""
+    notes = []
+    if pod.partition is not None and (gpu is None or gpu.partial):
+        notes.append(Note(pod.names[Role.PARTITION], Action.IGNORED, "it concerns whole GPUs only"))
+    elif pod.partition is not None:
+        text = "the GPUs are one partition as the driver publishes it, of any score"
+        notes.append(Note(pod.names[Role.PARTITION], Action.APPROXIMATED, text))
+    if gpu is not None and pod.hints.get("gpu", DeviceHint()).exclusive_policy == "DeviceLevel" and gpu.partial:
+        text = "exclusivePolicy is lost: others may share the GPU"
+        notes.append(Note(pod.names[Role.HINT], Action.APPROXIMATED, text))
+    return notes
 
 
 def _summed(pod: _Pod, key: str) -> str:
