@@ -71,8 +71,12 @@ class FleetAnswer(Mapping[str, Answer]):
 
     def one_of_each(self) -> list[Answer]:
         """Compose one answer for each kind of node that there is."""
+        return list(self.samples().values())
+
+    def samples(self) -> dict[str, Answer]:
+        """Compose one answer for each kind of node that there is, by the name of the first such node."""
         first = {id(found): node for node, found in reversed(self._found.items())}
-        return [self[node] for node in first.values()]
+        return {node: self[node] for node in first.values()}
 
     @property
     def looks(self) -> int:
