@@ -7,18 +7,23 @@ from typing import TYPE_CHECKING, Final
 from dra.validation import names
 from dra.validation.lists import required_format
 from dra.validation.problem import Problem, Problems
+from dra.validation.selectors import expression
 
 if TYPE_CHECKING:
     from dra.compatibility import DeviceCompatibility
+    from dra.validation.gates import Gates
 
 SCOPES: Final = ("pool", "counterSet")
 READINGS: Final = ("upstream", "proposal")
 
 
-def device_compatibility(value: DeviceCompatibility) -> Problems:
+def device_compatibility(value: DeviceCompatibility, gates: Gates) -> Problems:
     """Judge a DeviceCompatibility."""
     spec = value.spec
     yield from required_format(spec.driver, names.driver_name(spec.driver), "/spec/driver", "driver")
+    for name, expression_ in (("selector", spec.selector), ("compatibleOnlyWith", spec.compatible_only_with)):
+        if expression_:
+            yield from expression(expression_, f"/spec/{name}", gates)
     for name, text, allowed in (("scope", spec.scope, SCOPES), ("groups", spec.groups, READINGS)):
         if text not in allowed:
             yield Problem("D106", f"/spec/{name}", f"{text!r} must be one of {', '.join(allowed)}")

@@ -57,7 +57,13 @@ def problems(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT) -> lis
     current, unknown = versions.upgrade(value)
     found += [_foreign(pointer, version) for pointer in unknown]
     judged = _judged(current, kind, gates)
-    return found + [problem._replace(path=versions.written_pointer(problem.path, version, kind)) for problem in judged]
+    return found + [written(problem, value) for problem in judged]
+
+
+def written(problem: Problem, value: dict[str, Any]) -> Problem:
+    """Lead a problem of the object as v1 back to the object as it was written."""
+    kind, version = str(value.get("kind")), str(value.get("apiVersion"))
+    return problem._replace(path=versions.written_pointer(problem.path, version, kind))
 
 
 def _version(kind: str, version: str) -> Problems:
@@ -138,7 +144,7 @@ def _rules(typed: Any, gates: Gates, *, both_lists: bool) -> Problems:
         case DeviceTaintRule():
             yield from taint_rule(typed)
         case DeviceCompatibility():
-            yield from device_compatibility(typed)
+            yield from device_compatibility(typed, gates)
 
 
 def _template(template: ResourceClaimTemplate) -> Problems:

@@ -5,13 +5,18 @@ Values in, values out: what the rim read goes in as plain JSON, findings come ou
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from dra.claim import ResourceClaim, ResourceClaimTemplate
+from dra.compatibility import DeviceCompatibility
+from dra.deviceclass import DeviceClass
 from dra.validation import findings
 from dra.validation import gates as feature_gates
-from dra.validation.codes import CODES
-from dra.validation.objects import NAMESPACED, is_ours, problems
+from dra.validation.fleet import claim_problems, class_problems
+from dra.validation.objects import NAMESPACED, is_ours, problems, written
+from dra.validation.peers import peer_problems
 from dra.validation.pods import pod_problems, workload
+from dra.validation.pools import pool_problems
 from dra.validation.problem import Problem, Problems
 from dra.validation.world import World, typed
 
@@ -20,6 +25,10 @@ if TYPE_CHECKING:
 
     from dra.finding import Finding
     from dra.validation.gates import Gates
+
+_CLUSTER_KINDS: Final = frozenset(
+    {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Namespace", "Node"}
+)
 
 
 class Reviewed(NamedTuple):
@@ -36,12 +45,19 @@ def review(
 ) -> list[Reviewed]:
     """Judge all objects; the inventory is known but not judged."""
     values = [typed(value) for value in objects]
-    world = World([*values, *(typed(value) for value in inventory)])
+    world = World(values, [typed(value) for value in inventory])
     complete = bool(inventory) or bool(world.claims) or bool(world.templates)
+    pools: dict[int, list[Problem]] = {}
+    for number, problem in pool_problems(world.pieces):
+        pools.setdefault(number, []).append(problem)
     found: list[Reviewed] = []
-    for index, value in enumerate(objects):
+    for number, (value, known) in enumerate(zip(objects, values, strict=True)):
         judged = _one(value, world, gates, complete=complete)
-        found.extend(Reviewed(index, finding) for finding in findings(judged, name(value)))
+        around = [*_around(known, world), *pools.get(number, ())] if known is not None else []
+        judged += [written(problem, value) for problem in around]
+        if judged:
+            label = name(value)
+            found.extend(Reviewed(number, finding) for finding in findings(judged, label))
     return found
 
 
@@ -51,6 +67,18 @@ def _one(value: dict[str, Any], world: World, gates: Gates, *, complete: bool) -
     if workload(value) is not None:
         return pod_problems(value, world, complete=complete)
     return list(_nameless(value))
+
+
+def _around(value: Any, world: World) -> Problems:
+    match value:
+        case ResourceClaim():
+            yield from claim_problems(value.spec.devices, "/spec/devices", world)
+        case ResourceClaimTemplate():
+            yield from claim_problems(value.spec.spec.devices, "/spec/spec/devices", world)
+        case DeviceClass():
+            yield from class_problems(value, world)
+        case DeviceCompatibility():
+            yield from peer_problems(value, world)
 
 
 def _nameless(value: dict[str, Any]) -> Problems:
@@ -69,8 +97,3 @@ def name(value: dict[str, Any]) -> str:
     if cluster or kind in _CLUSTER_KINDS:
         return f"{kind}/{label}"
     return f"{kind}/{metadata.get('namespace') or 'default'}/{label}"
-
-
-_CLUSTER_KINDS = frozenset({"Node", "Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"})
-
-__all__ = ["CODES", "Reviewed", "name", "review"]

@@ -5,6 +5,7 @@ Only objects that can be read are in it; what is wrong with the others is said w
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dra import versions
@@ -14,6 +15,8 @@ from dra.deviceclass import DeviceClass
 from dra.resourceslice import ResourceSlice
 from dra.validation import shape
 from dra.validation.objects import TYPES, is_ours
+from dra.validation.pools import Piece
+from dra.validation.published import Fleet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,16 +27,18 @@ if TYPE_CHECKING:
 class World:
     """Objects of our kinds, by what others name them with. The first of several with one name counts."""
 
-    def __init__(self, objects: Iterable[Any]) -> None:
+    def __init__(self, judged: Iterable[Any] = (), inventory: Iterable[Any] = ()) -> None:
         self.classes: dict[str, DeviceClass] = {}
         self.claims: dict[tuple[str, str], ResourceClaim] = {}
         self.templates: dict[tuple[str, str], ResourceClaimTemplate] = {}
-        self.slices: list[ResourceSlice] = []
+        self.pieces: list[Piece] = []
         self.compatibilities: list[DeviceCompatibility] = []
-        for value in objects:
-            self._add(value)
+        for number, value in enumerate(judged):
+            self._add(value, number)
+        for value in inventory:
+            self._add(value, None)
 
-    def _add(self, value: Any) -> None:
+    def _add(self, value: Any, number: int | None) -> None:
         match value:
             case DeviceClass():
                 self.classes.setdefault(value.metadata.name, value)
@@ -42,9 +47,19 @@ class World:
             case ResourceClaimTemplate():
                 self.templates.setdefault((value.metadata.namespace or "default", value.metadata.name), value)
             case ResourceSlice():
-                self.slices.append(value)
+                self.pieces.append(Piece(number, value))
             case DeviceCompatibility():
                 self.compatibilities.append(value)
+
+    @cached_property
+    def fleet(self) -> Fleet:
+        """All published devices."""
+        return Fleet(piece.slice for piece in self.pieces)
+
+    @property
+    def knows_classes(self) -> bool:
+        """Say whether a class that is not here may be called missing."""
+        return bool(self.classes)
 
     def template_spec(self, namespace: str, name: str) -> DeviceClaim | None:
         """Find what a template asks for."""
