@@ -97,8 +97,10 @@ def _operate(document: Json, operation: dict[str, Json]) -> Json:
 
 def same(left: Json, right: Json) -> bool:
     """Equality of JSON values: numbers by value, and true is not 1."""
+    if left is right:
+        return True  # what a patch did not touch is shared
     if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
+        return False
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(same(value, right[name]) for name, value in left.items())
     if isinstance(left, list) and isinstance(right, list):

@@ -119,13 +119,18 @@ def invalid(resource: Resource[Any], name: str, causes: Iterable[Cause]) -> Inva
 
 def without_nulls(value: Json) -> Json:
     """Drop members that are null, except inside opaque parameters, which are somebody else's JSON."""
+    # Encoding is far cheaper than walking, and nulls are rare.
+    return _without_nulls(value) if b"null" in msgspec.json.encode(value) else value
+
+
+def _without_nulls(value: Json) -> Json:
     if isinstance(value, dict):
         return {
-            name: member if name == "parameters" else without_nulls(member)
+            name: member if name == "parameters" else _without_nulls(member)
             for name, member in value.items()
             if member is not None
         }
-    return [without_nulls(item) for item in value] if isinstance(value, list) else value
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _typed(resource: Resource[Any], obj: Raw) -> Raw:

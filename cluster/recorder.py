@@ -1,0 +1,146 @@
+"""Events for people: what `kubectl describe` shows below an object (client-go tools/record).
+
+The same thing said again about the same object raises the count of the event that is there, and not more often than
+every few seconds; what is not written at once is counted and written with the next. An event that cannot be written is
+logged and forgotten: nothing may depend on it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from cluster.errors import ApiError, NotFound
+from cluster.patch import Merge
+from cluster.resources import EVENTS, metadata
+from cluster.resources import of as resource_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.protocol import Cluster
+
+logger = logging.getLogger("drawbridge.events")
+REMEMBERED = 4096
+# Writes of one event are at least this far apart.
+SPACING = 5.0
+# An event that was not repeated for so long is over; the API server forgets events after an hour.
+FORGOTTEN = 600.0
+_LONGEST_MESSAGE = 1024
+_LONGEST_NAME = 200
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What is said about which object: its identity among events."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    reason: str
+    message: str
+    type: str
+
+
+class _Known(msgspec.Struct):
+    """An event we wrote: its name, how often it happened, and when we last wrote so."""
+
+    name: str
+    namespace: str
+    count: int
+    written: float
+
+
+class Recorder:
+    """Tells people, in the name of one component."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        component: str,
+        *,
+        instance: str = "",
+        now: Callable[[], str],
+        clock: Callable[[], float],
+        suffix: Callable[[], str],
+    ) -> None:
+        """`now` is the time as text, `clock` in seconds that never go back, `suffix` makes names unique."""
+        self._cluster = cluster
+        self._component = component
+        self._instance = instance
+        self._now = now
+        self._clock = clock
+        self._suffix = suffix
+        self._known: OrderedDict[Said, _Known] = OrderedDict()
+
+    async def record(self, about: object, reason: str, message: str, *, warning: bool = False) -> None:
+        """Say something about an object, typed or plain."""
+        said = _said(about, reason, message[:_LONGEST_MESSAGE], "Warning" if warning else "Normal")
+        known = self._known.get(said)
+        try:
+            if known is None or self._clock() - known.written > FORGOTTEN:
+                await self._create(said)
+            else:
+                await self._repeat(said, known)
+        except ApiError as error:
+            logger.warning("event %s about %s %s was not written: %s", reason, said.kind, said.name, error)
+
+    async def _create(self, said: Said) -> None:
+        now = self._now()
+        namespace = said.namespace or "default"
+        involved = {
+            "apiVersion": said.api_version,
+            "kind": said.kind,
+            "namespace": said.namespace,
+            "name": said.name,
+            "uid": said.uid,
+        }
+        body = {
+            "metadata": {"name": f"{said.name[:_LONGEST_NAME]}.{self._suffix()}", "namespace": namespace},
+            "involvedObject": {name: value for name, value in involved.items() if value},
+            "reason": said.reason,
+            "message": said.message,
+            "type": said.type,
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "reportingInstance": self._instance,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        made = await self._cluster.create(EVENTS, body, namespace)
+        self._known[said] = _Known(made.metadata.name, namespace, 1, self._clock())
+        self._known.move_to_end(said)
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+
+    async def _repeat(self, said: Said, known: _Known) -> None:
+        known.count += 1
+        self._known.move_to_end(said)
+        if self._clock() - known.written < SPACING:
+            return
+        known.written = self._clock()
+        patch = Merge({"count": known.count, "lastTimestamp": self._now()})
+        try:
+            await self._cluster.patch(EVENTS, known.name, patch, known.namespace)
+        except NotFound:
+            await self._create(said)
+
+
+def _said(about: object, reason: str, message: str, type_: str) -> Said:
+    resource = resource_of(about)
+    meta = metadata(about)
+    return Said(
+        api_version=resource.api_version if resource else "",
+        kind=resource.kind if resource else "",
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        reason=reason,
+        message=message,
+        type=type_,
+    )
