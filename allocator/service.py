@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from allocator import allocate, podfit
+from allocator import allocate, explain, podfit
 from allocator.answer import Answer, Verdict
 from cluster import resources
 from cluster.errors import ApiError, Conflict, NotFound
@@ -134,17 +134,18 @@ class Scheduler:
 
     def _choose(self, pod: Pod, claims: list[ResourceClaim], wanted: list[ResourceClaim]) -> tuple[Node, Answer]:
         used: defaultdict[str, dict[str, int]] = defaultdict(dict, podfit.total(self._pods.objects.values()))
-        refusals: list[str] = []
+        refusals: dict[str, str] = {}
+        answers: dict[str, Answer] = {}
         for name, node in sorted(self._stock.nodes.items()):
             refusal = podfit.refusal(pod, node, used[name]) or _elsewhere(claims, node)
             if refusal:
-                refusals.append(f"{name}: {refusal}")
+                refusals[name] = refusal
                 continue
             answer = allocate(self._stock, name, wanted) if wanted else Answer(Verdict.FEASIBLE)
             if answer.feasible:
                 return node, answer
-            refusals.append(f"{name}: {_why(answer)}")
-        raise _Waiting("; ".join(refusals) or "there are no nodes")
+            answers[name] = answer
+        raise _Waiting(_why(refusals, answers))
 
     async def _write(self, claim: ResourceClaim, allocation: dict[str, Any] | None, pod: Pod) -> None:
         meta = claim.metadata
@@ -180,11 +181,17 @@ class Scheduler:
             return
 
 
-def _why(answer: Answer) -> str:
-    if answer.error:
-        return answer.error
-    texts = dict.fromkeys(reason.text for reason in answer.reasons if reason.text)
-    return ", ".join(texts) or str(answer.verdict)
+def _why(refusals: dict[str, str], answers: dict[str, Answer]) -> str:
+    """One message: what the nearest node lacks, then how many nodes have what against the pod."""
+    counts = Counter(refusals.values())
+    others = [f"{number} {text}" for text, number in counts.most_common()]
+    if not answers:
+        return f"0 of {len(refusals)} nodes: {', '.join(others)}" if refusals else "there are no nodes"
+    node, answer = min(answers.items(), key=lambda item: explain.distance(item[1]))
+    losses = {(r.claim, r.request): f"request {r.request}: {explain.loss(r)}" for r in answer.reasons}
+    near = answer.error or ", ".join(dict.fromkeys(losses.values())) or str(answer.verdict)
+    total = len(refusals) + len(answers)
+    return f"nearest of {total} nodes is {node}: {near}" + (f"; {', '.join(others)}" if others else "")
 
 
 def _elsewhere(claims: Iterable[ResourceClaim], node: Node) -> str:
