@@ -41,7 +41,7 @@ class _Loss(msgspec.Struct, frozen=True):
 
 def losses(stock: Stock, node: str, claims: Sequence[ResourceClaim], *, serve: Serve) -> tuple[Reason, ...]:
     """Explain why claims do not fit on a node; `serve` asks the allocator about that node, first fit."""
-    now = stock
+    now = stock.fork()
     for claim in claims:
         answer = serve(now, [claim])
         if not answer.feasible:

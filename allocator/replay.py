@@ -147,9 +147,11 @@ class _Run:
 
     def _average(self, value: Callable[[Sample], float]) -> float:
         """Average a value over the time in which pods still arrive: what comes after is only the emptying."""
-        end = self.arrivals[-1].at if self.arrivals else 0.0
-        total = 0.0
-        for sample, after in zip(self.samples, [*self.samples[1:], None], strict=True):
-            total += value(sample) * max(0.0, min(end, after.at if after else end) - min(end, sample.at))
-        first = self.samples[0].at if self.samples else 0.0
-        return total / (end - first) if end > first else (value(self.samples[-1]) if self.samples else 0.0)
+        if not self.samples:
+            return 0.0
+        first, end = self.samples[0].at, self.arrivals[-1].at
+        if end <= first:
+            return value(self.samples[-1])
+        until = [sample.at for sample in self.samples[1:]] + [end]
+        pieces = zip(self.samples, until, strict=True)
+        return sum(value(sample) * max(0.0, min(end, after) - sample.at) for sample, after in pieces) / (end - first)

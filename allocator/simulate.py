@@ -8,6 +8,7 @@ Nothing is preempted, and nodes are judged by devices alone, not by kube-schedul
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -36,6 +37,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from allocator.placing import Ask
+
+    Why = Callable[[Stock, str, Sequence[ResourceClaim], Answer], Answer]
+
+
+EXPLAINED = 24  # nodes that are looked into for a pod that fits none; the others are only counted
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -97,9 +103,11 @@ def pod_key(pod: Pod) -> str:
     return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
 
 
-def simulate(snapshot: Snapshot, *, ask: Ask, progress: Callable[[int, int], None] | None = None) -> Simulation:
-    """Schedule the pending pods of a snapshot; `ask` puts claims to the allocator under a strategy."""
-    run = _Run(snapshot, ask)
+def simulate(
+    snapshot: Snapshot, *, ask: Ask, why: Why | None = None, progress: Callable[[int, int], None] | None = None
+) -> Simulation:
+    """Schedule the pending pods of a snapshot; `ask` puts claims to the allocator, `why` explains what it refused."""
+    run = _Run(snapshot, ask, why)
     waiting = pending(snapshot.pods)
     places: list[Place] = []
     for number, pod in enumerate(waiting):
@@ -123,8 +131,9 @@ def simulate(snapshot: Snapshot, *, ask: Ask, progress: Callable[[int, int], Non
 
 
 class _Run:
-    def __init__(self, snapshot: Snapshot, ask: Ask) -> None:
+    def __init__(self, snapshot: Snapshot, ask: Ask, why: Why | None) -> None:
         self.fleet = Fleet(snapshot.stock, ask)
+        self.why = why
         self.claims = {claim_key(claim): claim for claim in snapshot.claims}
         self.templates = {_template_key(template): template for template in snapshot.templates}
         self.used = podfit.total(snapshot.pods)
@@ -159,7 +168,7 @@ class _Run:
             choices |= self.fleet.answers(asked[here], [here])
         chosen = best(choices)
         if chosen is None:
-            return self._refused(name, unfit, choices)
+            return self._refused(name, unfit, choices, asked)
         answer = choices[chosen].answer
         self._take(pod, chosen, asked[chosen], answer)
         results = [result for granted in answer.allocations for result in granted.allocation.devices.results]
@@ -173,8 +182,16 @@ class _Run:
         for resource, amount in podfit.requests(pod).items():
             here[resource] = here.get(resource, 0) + amount
 
-    def _refused(self, name: str, unfit: Mapping[str, str], choices: Mapping[str, Chosen]) -> Place:
+    def _refused(
+        self,
+        name: str,
+        unfit: Mapping[str, str],
+        choices: Mapping[str, Chosen],
+        asked: Mapping[str, Sequence[ResourceClaim]],
+    ) -> Place:
         answers = {node: chosen.answer for node, chosen in choices.items()}
+        for node in islice(answers, EXPLAINED) if self.why else ():
+            answers[node] = self.why(self.fleet.stock, node, asked[node], answers[node])
         self.undecided += any(answer.verdict is Verdict.UNDECIDED for answer in answers.values())
         reasons: list[Reason] = []
         for group in explain.alike(answers):

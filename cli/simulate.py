@@ -144,11 +144,12 @@ def _progress(label: str) -> Callable[[int, int], None] | None:
 
 
 def _schedule(snapshot: Snapshot, strategy: str, budget_ms: int | None, output: str) -> Exit:
+    from allocator.choose import explained
     from allocator.simulate import simulate
     from dra.wire import builtins
 
     ask = _ask(strategy, budget_ms, snapshot.stock)
-    found = simulate(snapshot, ask=ask, progress=_progress(strategy))
+    found = simulate(snapshot, ask=ask, why=explained, progress=_progress(strategy))
     if output == "json":
         inputs.write_json({"strategy": strategy, **builtins(found)})
     else:

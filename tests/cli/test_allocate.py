@@ -1,0 +1,286 @@
+"""`drawbridge allocate` keeps its contract: verdicts, exits, one JSON document, and words that help."""
+
+import itertools
+
+import pytest
+
+from tests.allocator.fleets import DRIVER, exactly, gpu, shared
+from tests.cli.running import manifest, modes, run, run_json
+
+KINDS = ("exclusive", "fractioning", "mps", "mig")
+# In groups.yaml's comment: whom each way of using the GPU tolerates beside it.
+TOGETHER = {("fractioning", "fractioning"), ("fractioning", "mps"), ("mps", "mps"), ("mig", "mig")}
+PROPOSALS = {
+    "groups as Kubernetes reads them": ("groups",),
+    "groups as the proposal reads them": ("groups", "reading"),
+    "compatibleOnlyWith": ("plain", "expressions"),
+}
+
+
+def node(name, **more):
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, **more}
+
+
+def slice_(node_name, *devices, name=None):
+    spec = {
+        "driver": DRIVER,
+        "nodeName": node_name,
+        "pool": {"name": node_name, "generation": 1, "resourceSliceCount": 1},
+        "devices": list(devices),
+    }
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": name or node_name},
+        "spec": spec,
+    }
+
+
+def class_(name, expression="true"):
+    spec = {"selectors": [{"cel": {"expression": expression}}]}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
+
+
+def claim(name, *requests, **more):
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": {"requests": list(requests)}},
+        **more,
+    }
+
+
+def holding(name, device, node_name="n0", **more):
+    result = {"request": "r", "driver": DRIVER, "pool": node_name, "device": device, **more}
+    return claim(name, status={"allocation": {"devices": {"results": [result]}}})
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    """One node with two GPUs, and a class."""
+    return manifest(tmp_path / "fleet.yaml", node("n0"), slice_("n0", gpu("gpu-0"), gpu("gpu-1")), class_("gpu"))
+
+
+def test_a_claim_that_fits_is_told_its_devices(fleet, tmp_path):
+    claims = manifest(tmp_path / "claims.yaml", claim("a", exactly("gpu", count=2)))
+    result = run("allocate", "-f", fleet, "-f", claims, "--node", "n0")
+    assert result.exit_code == 0
+    assert "n0: feasible" in result.stdout
+    assert f"{DRIVER}/n0/gpu-0" in result.stdout
+    assert f"{DRIVER}/n0/gpu-1" in result.stdout
+
+
+def test_json_has_the_keys_of_the_contract(fleet, tmp_path):
+    claims = manifest(tmp_path / "claims.yaml", claim("a", exactly("gpu")))
+    code, answer = run_json("allocate", "-f", fleet, "-f", claims, "--node", "n0")
+    assert code == 0
+    assert answer.keys() >= {
+        "node", "verdict", "feasible", "allocations", "reasons", "error", "steps", "loadMs", "elapsedMs",
+    }  # fmt: skip
+    assert (answer["node"], answer["verdict"], answer["feasible"], answer["error"]) == ("n0", "feasible", True, None)
+    (granted,) = answer["allocations"]
+    assert granted["claim"] == "default/a"
+    assert "allocationTimestamp" not in granted["allocation"]
+    assert granted["allocation"]["devices"]["results"] == [
+        {"request": "r", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
+    ]
+
+
+def test_claims_with_an_allocation_are_in_use_and_the_others_are_asked_for_in_order(fleet, tmp_path):
+    claims = manifest(
+        tmp_path / "claims.yaml", holding("x", "gpu-0"), claim("b", exactly("gpu")), claim("a", exactly("gpu"))
+    )
+    code, answer = run_json("allocate", "-f", fleet, "-f", claims, "--node", "n0")
+    assert (code, answer["verdict"]) == (1, "infeasible")
+    code, answer = run_json("allocate", "-f", fleet, "-f", claims, "--node", "n0", "--claim", "default/a")
+    assert code == 0
+    assert [one["claim"] for one in answer["allocations"]] == ["default/a"]
+    assert answer["allocations"][0]["allocation"]["devices"]["results"][0]["device"] == "gpu-1"
+
+
+def test_a_refusal_says_who_holds_what_and_what_would_help(fleet, tmp_path):
+    claims = manifest(
+        tmp_path / "claims.yaml", holding("x", "gpu-0"), holding("y", "gpu-1"), claim("a", exactly("gpu"))
+    )
+    result = run("allocate", "-f", fleet, "-f", claims, "--node", "n0")
+    assert result.exit_code == 1
+    assert "in use" in result.stdout
+    assert "held by default/x" in result.stdout
+    assert "would fit once default/x or default/y ends" in result.stdout
+
+
+def test_a_refusal_for_capacity_says_how_much_there_is(tmp_path):
+    objects = [
+        node("n0"),
+        slice_("n0", shared("gpu-0", "80Gi"), shared("gpu-1", "80Gi")),
+        class_("gpu"),
+        holding("x", "gpu-0", shareID="s", consumedCapacity={"memory": "18Gi"}),
+        holding("y", "gpu-1", shareID="t", consumedCapacity={"memory": "40Gi"}),
+        claim("a", exactly("gpu", memory="80Gi")),
+    ]
+    code, answer = run_json("allocate", "-f", manifest(tmp_path / "all.yaml", *objects), "--node", "n0")
+    assert code == 1
+    hints = {hint["kind"]: hint for hint in answer["nearest"]}
+    assert hints["release"]["claims"] == ["default/x", "default/y"]
+    assert hints["amount"]["value"] == "memory=62Gi"
+    assert hints["split"]["value"] == "2 x memory=40Gi"
+    (reason,) = [one for one in answer["reasons"] if one["stage"] == "capacity"]
+    assert (reason["lost"], reason["of"], reason["claim"], reason["request"]) == (2, 2, "default/a", "r")
+    assert any("62Gi of 80Gi left (held by default/x)" in example for example in reason["examples"])
+
+
+@pytest.mark.parametrize("files", PROPOSALS.values(), ids=PROPOSALS)
+@pytest.mark.parametrize("pair", list(itertools.combinations_with_replacement(KINDS, 2)), ids="-".join)
+def test_the_four_modes_exclude_each_other_as_their_comments_say(files, pair):
+    one, other = pair
+    other = f"{other}-too" if one == other else other
+    code, answer = run_json(
+        "allocate", *modes("classes", "claims", *files), "--node", "gpu-node", "--claim", one, "--claim", other
+    )
+    wanted = tuple(sorted(pair)) in TOGETHER
+    assert (code, answer["verdict"]) == ((0, "feasible") if wanted else (1, "infeasible"))
+    if not wanted:
+        last = answer["reasons"][-1]
+        told = f"{last['text']} {last['examples']}"
+        assert last["stage"] in ("groups", "compatibility", "counters", "in use")
+        assert "gpu-0-" in told, "the device in the way is not named"
+
+
+def test_what_each_proposal_blames_is_the_rule_it_adds():
+    blamed = {}
+    for name, files in PROPOSALS.items():
+        _, answer = run_json(
+            "allocate",
+            *modes("classes", "claims", *files),
+            "--node",
+            "gpu-node",
+            "--claim",
+            "mps",
+            "--claim",
+            "exclusive",
+        )
+        blamed[name] = answer["reasons"][-1]["stage"], answer["reasons"][-1]["text"]
+    assert blamed["groups as Kubernetes reads them"][0] == "groups"
+    assert blamed["groups as the proposal reads them"][0] == "counters"
+    stage, text = blamed["compatibleOnlyWith"]
+    assert stage == "compatibility"
+    assert "DeviceCompatibility/gpu-" in text
+
+
+def test_without_groups_or_expressions_counters_alone_let_mig_and_mps_share():
+    code, _ = run_json(
+        "allocate", *modes("classes", "claims", "plain"), "--node", "gpu-node", "--claim", "mps", "--claim", "mig"
+    )
+    assert code == 0
+
+
+def test_all_nodes_are_answered_each_by_its_name(tmp_path):
+    objects = [
+        node("n0"), node("n1"), slice_("n0", gpu("gpu-0")), slice_("n1", gpu("gpu-0")), class_("gpu"),
+        holding("x", "gpu-0"), claim("a", exactly("gpu")),
+    ]  # fmt: skip
+    fleet = manifest(tmp_path / "all.yaml", *objects)
+    code, answer = run_json("allocate", "-f", fleet, "--all-nodes")
+    assert code == 0
+    assert {name: one["verdict"] for name, one in answer["nodes"].items()} == {"n0": "infeasible", "n1": "feasible"}
+    text = run("allocate", "-f", fleet, "--all-nodes").stdout
+    assert text.splitlines()[0] == "1 of 2 nodes can serve this"
+    assert text.index("n1: feasible") < text.index("n0: infeasible")
+
+
+def test_nodes_that_refuse_alike_are_told_once(tmp_path):
+    nodes = [f"n{at}" for at in range(5)]
+    objects = [*map(node, nodes), *(slice_(name, gpu("gpu-0")) for name in nodes), class_("gpu")]
+    objects.append(claim("a", exactly("gpu", count=2)))
+    result = run("allocate", "-f", manifest(tmp_path / "all.yaml", *objects), "--all-nodes")
+    assert result.exit_code == 1
+    assert result.stdout.count("infeasible") == 1
+    assert "and 4 like it" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("broken", "named"),
+    [
+        (class_("gpu", "device.nonsense"), "device.nonsense"),
+        (class_("other"), "DeviceClass/gpu does not exist"),
+    ],
+)
+def test_what_ends_the_in_tree_allocator_with_an_error_is_exit_2(tmp_path, broken, named):
+    objects = [node("n0"), slice_("n0", gpu("gpu-0")), broken, claim("a", exactly("gpu"))]
+    code, answer = run_json("allocate", "-f", manifest(tmp_path / "all.yaml", *objects), "--node", "n0")
+    assert (code, answer["verdict"]) == (2, "error")
+    assert named.removeprefix("device.") in answer["error"]
+
+
+def test_a_budget_that_is_too_small_is_undecided_and_exit_3(tmp_path):
+    # Eight bins to be filled to the brim with 31 sizes that hardly go together: nobody does that in a millisecond.
+    sizes = [97 + 13 * at + at * at for at in range(31)]
+    bins = [shared(f"gpu-{at}", f"{-(-sum(sizes) // 8)}Mi") for at in range(8)]
+    wanted = claim("a", *(exactly("gpu", name=f"r{at:02}", memory=f"{size}Mi") for at, size in enumerate(sizes)))
+    fleet = manifest(tmp_path / "all.yaml", node("n0"), slice_("n0", *bins), class_("gpu"), wanted)
+    code, answer = run_json("allocate", "-f", fleet, "--node", "n0", "--budget-ms", "1")
+    assert (code, answer["verdict"]) == (3, "undecided")
+    assert "--budget-ms" in run("allocate", "-f", fleet, "--node", "n0", "--budget-ms", "1").stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("--node", "missing"), "no Node missing"),
+        ((), "--node NAME or --all-nodes"),
+        (("--node", "n0", "--all-nodes"), "--node NAME or --all-nodes"),
+        (("--node", "n0", "--strategy", "best"), "least-fragmentation"),
+        (("--node", "n0", "--claim", "default/none"), "no ResourceClaim default/none"),
+        (("--node", "n0", "--claim", "x"), "allocated already"),
+    ],
+)
+def test_usage_that_cannot_be_answered_is_exit_2_with_a_remedy(fleet, tmp_path, args, told):
+    claims = manifest(tmp_path / "claims.yaml", holding("x", "gpu-0"), claim("a", exactly("gpu")))
+    result = run("allocate", "-f", fleet, "-f", claims, *args)
+    assert result.exit_code == 2
+    assert told in result.stderr
+    code, answer = run_json("allocate", "-f", fleet, "-f", claims, *args)
+    assert code == 2
+    assert (answer["verdict"], answer["feasible"]) == ("error", False)
+    assert told in str(answer["errors"])
+
+
+def test_an_object_of_the_wrong_shape_is_named_with_its_place(fleet, tmp_path):
+    bad = claim("a", exactly("gpu"))
+    bad["spec"]["devices"]["requests"][0]["exactly"]["count"] = "many"
+    result = run("allocate", "-f", fleet, "-f", manifest(tmp_path / "bad.yaml", bad), "--node", "n0")
+    assert result.exit_code == 2
+    assert "bad.yaml" in result.stderr
+    assert "/spec/devices/requests/0/exactly/count" in result.stderr
+
+
+def test_older_versions_and_missing_defaults_are_read_as_the_api_server_would(tmp_path):
+    old = slice_("n0", {"name": "gpu-0", "basic": {"attributes": {"model": {"string": "x"}}}})
+    old["apiVersion"] = "resource.k8s.io/v1beta1"
+    wanted = claim("a", {"name": "r", "deviceClassName": "gpu"})
+    wanted["apiVersion"] = "resource.k8s.io/v1beta1"
+    rule = class_("gpu", f'device.attributes["{DRIVER}"].model == "x"')
+    code, answer = run_json(
+        "allocate", "-f", manifest(tmp_path / "old.yaml", node("n0"), old, rule, wanted), "--node", "n0"
+    )
+    assert (code, answer["verdict"]) == (0, "feasible")
+
+
+def test_no_claim_at_all_is_nothing_to_do(fleet):
+    result = run("allocate", "-f", fleet, "--node", "n0")
+    assert result.exit_code == 0
+    assert "nothing to allocate" in result.stdout
+
+
+def test_a_strategy_may_take_other_devices(tmp_path):
+    objects = [
+        node("n0"), slice_("n0", gpu("large", memory="80Gi"), gpu("small", memory="40Gi")), class_("gpu"),
+        claim("a", exactly("gpu")),
+    ]  # fmt: skip
+    fleet = manifest(tmp_path / "all.yaml", *objects)
+    got = {}
+    for strategy in ("first-fit", "least-fragmentation"):
+        _, answer = run_json("allocate", "-f", fleet, "--node", "n0", "--strategy", strategy)
+        got[strategy] = answer["allocations"][0]["allocation"]["devices"]["results"][0]["device"]
+    assert got == {"first-fit": "large", "least-fragmentation": "small"}

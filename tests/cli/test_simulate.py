@@ -1,0 +1,148 @@
+"""`drawbridge simulate` on snapshots and on workloads."""
+
+import json
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.allocator.fleets import exactly, gpu
+from tests.cli.running import manifest, run, run_json
+from tests.cli.test_allocate import class_, holding, node, slice_
+
+
+def template(name, *requests):
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name},
+        "spec": {"spec": {"devices": {"requests": list(requests)}}},
+    }
+
+
+def pod(name, uses):
+    entries = [{"name": "gpu", "resourceClaimTemplateName": uses}]
+    spec = {"containers": [{"name": "main"}], "resourceClaims": entries}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def workload(*arrivals):
+    return {
+        "apiVersion": "drawbridge.dev/v1alpha1",
+        "kind": "Workload",
+        "metadata": {"name": "w"},
+        "spec": {"arrivals": list(arrivals)},
+    }
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    objects = [node("n0"), slice_("n0", gpu("gpu-0"), gpu("gpu-1")), class_("gpu")]
+    return manifest(tmp_path / "fleet.yaml", *objects, template("one", exactly("gpu")))
+
+
+def test_a_snapshot_is_scheduled_and_summed_up(fleet, tmp_path):
+    pods = manifest(tmp_path / "pods.yaml", pod("b", "one"), pod("a", "one"))
+    code, found = run_json("simulate", "-f", fleet, "-f", pods)
+    assert code == 0
+    assert [(one["pod"], one["node"], one["devices"]) for one in found["pods"]] == [
+        ("default/a", "n0", ["gpu.example.com/n0/gpu-0"]),
+        ("default/b", "n0", ["gpu.example.com/n0/gpu-1"]),
+    ]
+    assert all(one["victims"] == [] for one in found["pods"])
+    assert (found["totals"]["placed"], found["totals"]["utilisation"]) == (2, 1.0)
+
+
+def test_a_pod_without_a_place_is_exit_1_and_told_why(fleet, tmp_path):
+    pods = manifest(tmp_path / "pods.yaml", pod("a", "one"), holding("x", "gpu-0"), holding("y", "gpu-1"))
+    result = run("simulate", "-f", fleet, "-f", pods)
+    assert result.exit_code == 1
+    assert "0/1 nodes" in result.stdout
+    assert "held by default/x" in result.stdout
+    code, found = run_json("simulate", "-f", fleet, "-f", pods)
+    (place,) = found["pods"]
+    assert (code, place["node"]) == (1, None)
+    assert {reason["stage"] for reason in place["reasons"]} == {"in use"}
+
+
+def test_a_snapshot_without_pending_pods_is_fine(fleet):
+    result = run("simulate", "-f", fleet)
+    assert (result.exit_code, result.stdout) == (0, "no pod waits for a node\n")
+
+
+ARRIVALS = workload(
+    {"pod": "long", "at": 0, "lasts": 10, "template": "one"},
+    {"pod": "short", "at": 1, "lasts": 2, "template": "one", "times": 3, "every": 1},
+)
+
+
+def test_a_workload_is_replayed_under_every_strategy_asked_for(fleet, tmp_path):
+    arrivals = manifest(tmp_path / "arrivals.yaml", ARRIVALS)
+    code, found = run_json(
+        "simulate", "-f", fleet, "-f", arrivals, "--strategy", "first-fit", "--strategy", "CompactFirst"
+    )
+    assert code == 0
+    assert list(found["strategies"]) == ["first-fit", "CompactFirst"]
+    told = found["strategies"]["first-fit"]
+    assert (told["pods"], told["placed"], told["peak"]) == (4, 4, 2)
+    # They come at 1, 2 and 3, but only one at a time can run for its two seconds beside the long one.
+    assert (told["pending_mean"], told["pending_worst"]) == (0.75, 2.0)
+
+
+def test_a_workload_that_leaves_pods_waiting_is_exit_1(fleet, tmp_path):
+    arrivals = manifest(tmp_path / "arrivals.yaml", workload({"pod": "p", "template": "one", "times": 3}))
+    result = run("simulate", "-f", fleet, "-f", arrivals)
+    assert result.exit_code == 1
+    assert "1 pods never found a place, such as p-2" in result.stdout
+
+
+def test_a_workload_can_be_drawn(fleet, tmp_path):
+    arrivals = manifest(tmp_path / "arrivals.yaml", ARRIVALS)
+    result = run("simulate", "-f", fleet, "-f", arrivals, "--strategy", "all", "-o", "svg")
+    assert result.exit_code == 0
+    titles = {title.text for title in ET.fromstring(result.stdout).iter("{http://www.w3.org/2000/svg}title")}
+    assert titles == {
+        "first-fit", "CompactFirst", "LowLoadFirst", "NodeCompactGPULowLoad", "least-fragmentation", "topology",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arrival", "pointer", "told"),
+    [
+        ({"pod": "p", "template": "none"}, "/spec/arrivals/0", "ResourceClaimTemplate default/none"),
+        ({"pod": "p"}, "/spec/arrivals/0", "neither a template nor claims"),
+        ({"pod": "p", "template": "one", "times": 0}, "/spec/arrivals/0", "at least 1"),
+        ({"pod": "p", "template": "one", "at": "noon"}, "/spec/arrivals/0/at", "float"),
+    ],
+)
+def test_an_arrival_that_cannot_be_read_is_named_with_its_place(fleet, tmp_path, arrival, pointer, told):
+    result = run("simulate", "-f", fleet, "-f", manifest(tmp_path / "bad.yaml", workload(arrival)))
+    assert result.exit_code == 2
+    assert pointer in result.stderr
+    assert told in result.stderr
+
+
+def test_a_generated_workload_is_the_same_for_the_same_seed():
+    args = ("simulate", "--generate", "pairs", "--nodes", "1", "--pods", "15", "--seed", "4")
+    assert run_json(*args) == run_json(*args)
+    assert run_json(*args) != run_json(*args[:-1], "5")
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        ((), "nothing to simulate"),
+        (("-f", "FLEET", "--generate", "mig"), "exclude each other"),
+        (("-f", "FLEET", "--strategy", "best"), "least-fragmentation"),
+        (("-f", "FLEET", "-o", "svg"), "only a workload can be drawn"),
+        (("-f", "FLEET", "--strategy", "all"), "one strategy"),
+    ],
+)
+def test_usage_that_cannot_be_answered_is_exit_2_with_a_remedy(fleet, args, told):
+    result = run("simulate", *(fleet if arg == "FLEET" else arg for arg in args))
+    assert result.exit_code == 2
+    assert told in result.stderr
+
+
+def test_broken_usage_still_answers_with_one_document(fleet):
+    result = run("simulate", "-f", fleet, "--strategy", "best", "-o", "json")
+    assert json.loads(result.stdout).keys() >= {"pods", "totals", "errors"}
