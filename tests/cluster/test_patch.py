@@ -1,0 +1,174 @@
+"""Patches on plain documents: beside the reference library, and against the server's own ways."""
+
+import jsonpatch
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.apply import applied
+from cluster.errors import ApiError, BadRequest, Conflict, Invalid
+from cluster.patch import Apply, merged, operated, same
+
+scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab/~0", max_size=3)
+documents = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("ab/~", max_size=2), inner, max_size=4),
+    max_leaves=12,
+)
+pointers = st.lists(st.sampled_from(["a", "b", "ab", "0", "1", "2", "-", "01", "a~1", "~0", ""]), max_size=3).map(
+    lambda tokens: "".join(f"/{token}" for token in tokens)
+)
+
+
+@given(documents, documents)
+def test_what_the_library_says_leads_from_one_to_the_other_does(one, other):
+    assert operated(one, tuple(jsonpatch.make_patch(one, other).patch)) == other
+
+
+@given(
+    documents,
+    documents,
+    st.lists(
+        st.tuples(st.sampled_from(["add", "remove", "replace", "test", "copy", "move"]), pointers, pointers), max_size=4
+    ),
+)
+def test_what_we_accept_the_library_makes_the_same_of(document, value, steps):
+    operations = tuple({"op": op, "path": path, "from": source, "value": value} for op, path, source in steps)
+    try:
+        ours = operated(document, operations)
+    except ApiError:
+        return
+    assert same(ours, jsonpatch.apply_patch(document, list(operations)))
+
+
+@given(documents, documents)
+def test_a_merge_patch_is_what_rfc_7396_says(target, patch):
+    def reference(target, patch):
+        if not isinstance(patch, dict):
+            return patch
+        target = dict(target) if isinstance(target, dict) else {}
+        for name, value in patch.items():
+            if value is None:
+                target.pop(name, None)
+            else:
+                target[name] = reference(target.get(name), value)
+        return target
+
+    assert merged(target, patch) == reference(target, patch)
+
+
+@given(documents)
+def test_a_document_is_never_changed_in_place(document):
+    before = repr(document)
+    if isinstance(document, dict):
+        merged(document, {"a": None, "b": {"c": 1}})
+    with_error = (
+        {"op": "add", "path": "/a", "value": 1},
+        {"op": "remove", "path": "/a"},
+        {"op": "test", "path": "/zz", "value": 1},
+    )
+    with pytest.raises(ApiError):
+        operated(document, with_error)
+    assert repr(document) == before
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind", "text"),
+    [
+        ({"op": "jump", "path": "/a"}, BadRequest, "no such operation"),
+        ({"op": "add", "path": "a", "value": 1}, BadRequest, "'path' is no JSON pointer"),
+        ({"op": "add", "path": "/a"}, BadRequest, "'value' is missing"),
+        ({"op": "copy", "path": "/a"}, BadRequest, "'from' is no JSON pointer"),
+        ({"op": "add", "path": "/list/01", "value": 1}, Invalid, "'01' is no index"),
+        ({"op": "add", "path": "/list/3", "value": 1}, Invalid, "index 3 is beyond the end"),
+        ({"op": "remove", "path": "/list/-"}, Invalid, "'-' is no index"),
+        ({"op": "add", "path": "/text/x", "value": 1}, Invalid, "'x' is below a scalar"),
+        ({"op": "remove", "path": ""}, Invalid, "the whole document cannot be removed"),
+        ({"op": "move", "from": "/list", "path": "/list/0"}, Invalid, "cannot be moved into itself"),
+        ({"op": "test", "path": "/one", "value": True}, Invalid, "the value there is another"),
+    ],
+)
+def test_an_operation_that_cannot_be_done_says_which_and_why(operation, kind, text):
+    fine = {"op": "test", "path": "/text", "value": "x"}
+    with pytest.raises(kind) as caught:
+        operated({"list": [1, 2], "text": "x", "one": 1}, (fine, operation))
+    assert type(caught.value) is kind
+    assert str(caught.value).startswith("JSON Patch operation 1 (")
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "equal"),
+    [(1, 1.0, True), (1, True, False), (0, False, False), ([], {}, False), ({"a": 1}, {"a": 1.0}, True)],
+)
+def test_json_values_are_equal_as_json_has_it(left, right, equal):
+    assert same(left, right) is equal
+
+
+def apply(old, body, manager="me", *, force=False):
+    return applied(old, Apply(body, manager, force), "", now="2026-01-01T00:00:00Z")
+
+
+def test_items_of_a_list_that_is_a_map_are_owned_one_by_one():
+    mine = apply({}, {"spec": {"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "1"}]}})
+    both = apply(mine, {"spec": {"containers": [{"name": "b", "cpu": 2}, {"name": "c"}]}}, "you")
+    assert both["spec"]["containers"] == [
+        {"name": "a", "image": "1"},
+        {"name": "b", "image": "1", "cpu": 2},
+        {"name": "c"},
+    ]
+    less = apply(both, {"spec": {"containers": [{"name": "a", "image": "2"}]}})
+    assert less["spec"]["containers"] == [{"name": "a", "image": "2"}, {"name": "b", "cpu": 2}, {"name": "c"}]
+
+
+def test_finalizers_are_a_set():
+    mine = apply({}, {"metadata": {"finalizers": ["a", "b"]}})
+    both = apply(mine, {"metadata": {"finalizers": ["b", "c"]}}, "you")
+    assert both["metadata"]["finalizers"] == ["a", "b", "c"]
+    assert apply(both, {"metadata": {"finalizers": ["a"]}})["metadata"]["finalizers"] == ["a", "b", "c"]
+    assert apply(both, {"metadata": {"finalizers": ["c"]}}, "you")["metadata"]["finalizers"] == ["a", "b", "c"]
+
+
+def test_any_other_list_is_one_value():
+    mine = apply({}, {"spec": {"args": ["a", "b"]}})
+    with pytest.raises(Conflict, match=r'conflict with "me": \.spec\.args'):
+        apply(mine, {"spec": {"args": ["b"]}}, "you")
+    assert apply(mine, {"spec": {"args": ["b"]}}, "you", force=True)["spec"]["args"] == ["b"]
+
+
+def test_opaque_parameters_are_one_value():
+    parameters = {"conditions": [{"type": "x"}], "a": {"b": None}}
+    mine = apply({}, {"spec": {"config": {"parameters": parameters}}})
+    assert mine["spec"]["config"]["parameters"] == parameters
+    other = apply(mine, {"spec": {"config": {"parameters": {"c": 1}}}})
+    assert other["spec"]["config"]["parameters"] == {"c": 1}
+
+
+def test_a_map_that_is_emptied_goes():
+    mine = apply({}, {"data": {"a": "1"}, "metadata": {"labels": {"x": "y"}}})
+    assert "data" not in apply(mine, {"metadata": {"labels": {"x": "y"}}})
+
+
+def test_a_manager_has_a_name():
+    with pytest.raises(BadRequest, match="fieldManager"):
+        apply({}, {"data": {}}, "")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["me", "you"]), st.dictionaries(st.sampled_from("abc"), st.integers(0, 1), max_size=3)
+        ),
+        max_size=8,
+    )
+)
+def test_what_was_applied_last_is_there_and_what_nobody_wants_is_not(steps):
+    document, wanted = {}, {}
+    for manager, data in steps:
+        document = apply(document, {"data": data}, manager, force=True)
+        wanted[manager] = data
+        for other in wanted.keys() - {manager}:
+            # Forced over: the other owns only what it agrees on.
+            wanted[other] = {name: value for name, value in wanted[other].items() if data.get(name, value) == value}
+    expected = {name: value for data in wanted.values() for name, value in data.items()}
+    assert document.get("data", {}) == expected
