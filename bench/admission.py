@@ -1,0 +1,294 @@
+"""Reviews a second over TLS: ours, beside a floor (the same server doing nothing) in the same run.
+
+The load comes from wrk where it is installed (Debian: `apt-get install wrk`), else from a client of our own, which takes so
+much of the machine itself that only the ratio to the floor says anything. Client, floor and gate share the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bench.row import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parent.parent
+CONNECTIONS = 8
+SECONDS = 5
+WARMUP = 1
+# peers.md: HAMi-DRA on the same kind of machine, wrk with 8 TLS connections, a review of 5 kB.
+HAMI_GPU, HAMI_PLAIN = 423.0, 4845.0
+
+
+class Load(NamedTuple):
+    """What one run of load came to: answers a second, and milliseconds."""
+
+    rate: float
+    p50: float
+    p99: float
+
+
+def rows() -> Iterator[Row]:
+    """Measure the floor and the three reviews that matter."""
+    plain, gpu = review(pod({"cpu": "1"})), review(pod({"cpu": "1", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}))  # fmt: skip
+    with server("floor") as floor, server("gate") as gate:
+        translated = review(applied(gate, gpu))
+        floor_rate = measure(floor, "/mutate", gpu)
+        yield row("floor: aiohttp over TLS, answers yes to everything", floor_rate, "none")
+        for what, path, body, peer in (
+            ("GPU pod translated (/mutate)", "/mutate", gpu, HAMI_GPU),
+            ("GPU pod checked (/validate)", "/validate", translated, None),
+            ("pod without accelerators (/mutate)", "/mutate", plain, HAMI_PLAIN),
+        ):
+            ours = measure(gate, path, body)
+            yield row(what, ours, f"{ours.rate / floor_rate.rate:.0%} of the floor", peer)
+
+
+def row(what: str, load: Load, note: str, peer: float | None = None) -> Row:
+    """One line; `peer` is what HAMi-DRA did on another machine of the kind."""
+    return Row(
+        what=what,
+        unit="/s",
+        ours=load.rate,
+        peer="HAMi-DRA, peers.md" if peer else "",
+        theirs=peer,
+        target="",
+        note=f"p50 {load.p50:.2f} ms, p99 {load.p99:.2f} ms; {note}; load by {'wrk' if shutil.which('wrk') else 'our own client'}",
+    )
+
+
+# Reviews
+
+
+def pod(limits: dict[str, str]) -> dict[str, Any]:
+    """A pod of about 5 kB, as a user writes it and the API server fills it in."""
+    env = [{"name": f"SETTING_{i}", "value": "x" * 40} for i in range(40)]
+    mounts = [{"name": f"volume-{i}", "mountPath": f"/data/{i}"} for i in range(8)]
+    container = {
+        "name": "main",
+        "image": "registry.example.com/team/train:v1.2.3",
+        "command": ["python", "-m", "train"],
+        "env": env,
+        "volumeMounts": mounts,
+        "resources": {"limits": limits, "requests": limits},
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+        "imagePullPolicy": "IfNotPresent",
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "train-0",
+            "namespace": "default",
+            "labels": {"app": "train"},
+            "annotations": {"note": "x" * 200},
+        },
+        "spec": {
+            "containers": [container],
+            "volumes": [{"name": f"volume-{i}", "emptyDir": {}} for i in range(8)],
+            "schedulerName": "default-scheduler",
+            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+        },
+    }
+
+
+def review(obj: dict[str, Any]) -> bytes:
+    """An AdmissionReview for a pod's creation."""
+    request = {
+        "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+        "operation": "CREATE",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "name": "train-0",
+        "namespace": "default",
+        "userInfo": {"username": "somebody", "groups": ["system:authenticated"]},
+        "object": obj,
+        "oldObject": None,
+        "dryRun": False,
+    }
+    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
+
+
+def applied(url: str, body: bytes) -> dict[str, Any]:
+    """The pod of a review after the gate's patch."""
+    import base64
+    import urllib.request
+
+    import jsonpatch
+
+    request = urllib.request.Request(f"{url}/mutate", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, context=_trusting()) as response:
+        answer = json.loads(response.read())["response"]
+    obj = json.loads(body)["request"]["object"]
+    patched: dict[str, Any] = jsonpatch.apply_patch(obj, json.loads(base64.b64decode(answer["patch"])))
+    return patched
+
+
+def _trusting() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # which certificate is served is not what is measured
+    return context
+
+
+# Servers
+
+
+@contextmanager
+def server(name: str) -> Iterator[str]:
+    """A server process of its own, and its URL; its log goes nowhere, as to a fast collector."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.admission", name],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=ROOT,
+    )
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def serve_floor() -> None:
+    """Answer yes to everything, with the body read and the uid found, and nothing else."""
+    from webhook import reviews
+    from webhook.app import App
+    from webhook.metrics import Metrics
+
+    class Floor:
+        def mutate(self, body: bytes) -> Any:
+            return _Answer(reviews.allow(reviews.decode(body).uid))
+
+        validate = mutate
+
+        def unready(self) -> dict[str, str]:
+            return {}
+
+    class Silent(Metrics):
+        def decided(self, path: str, record: object, seconds: float) -> None:
+            """Count nothing."""
+
+    async def serve() -> None:
+        port = await App(Floor(), Silent()).start("127.0.0.1", 0, _certificate())
+        print(f"https://127.0.0.1:{port}", flush=True)
+        await asyncio.Event().wait()
+
+    asyncio.run(serve())
+
+
+class _Answer:
+    class record:  # noqa: N801  stands for a value
+        worth_telling = False
+        outcome = ""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+
+
+def _certificate() -> ssl.SSLContext:
+    import datetime as dt
+
+    from certs import authority, reload
+
+    now = dt.datetime.now(dt.UTC)
+    signer = authority.authority("bench", now=now, life=dt.timedelta(hours=1))
+    context = reload.context()
+    reload.load(context, authority.leaf(signer, ["127.0.0.1"], now=now, life=dt.timedelta(hours=1)))
+    return context
+
+
+def serve_gate() -> None:
+    """The whole process as `drawbridge standalone` runs it, on the example fleet."""
+    from cli.demo import DEMO
+    from cli.playground import playground
+    from cluster import manifests
+    from webhook import log
+    from webhook.source import Source
+
+    log.configure("info")
+
+    async def serve() -> None:
+        async with playground([d.object for d in manifests.read([DEMO / "fleet.yaml"])], Source()) as here:
+            print(here.url, flush=True)
+            await asyncio.Event().wait()
+
+    asyncio.run(serve())
+
+
+# Load
+
+
+def measure(url: str, path: str, body: bytes) -> Load:
+    """Put 8 connections to work for some seconds."""
+    run = _wrk if shutil.which("wrk") else _own
+    run(url + path, body, WARMUP)
+    return run(url + path, body, SECONDS)
+
+
+def _wrk(url: str, body: bytes, seconds: int) -> Load:
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+        script.write(
+            f'wrk.method="POST"\nwrk.headers["Content-Type"]="application/json"\nwrk.body=[==[{body.decode()}]==]\n'
+        )
+        script.flush()
+        command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--latency", "-s", script.name, url]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    if "Non-2xx" in text or "Socket errors" in text:
+        raise RuntimeError(f"not every review was answered:\n{text}")
+    return Load(
+        float(re.search(r"Requests/sec:\s+([\d.]+)", text)[1]),  # type: ignore[index]  # wrk always prints it
+        _milliseconds(re.search(r"50%\s+(\S+)", text)[1]),  # type: ignore[index]
+        _milliseconds(re.search(r"99%\s+(\S+)", text)[1]),  # type: ignore[index]
+    )
+
+
+def _milliseconds(text: str) -> float:
+    number, unit = re.fullmatch(r"([\d.]+)(us|ms|s)", text).groups()  # type: ignore[union-attr]
+    return float(number) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[unit]
+
+
+def _own(url: str, body: bytes, seconds: int) -> Load:
+    took: list[float] = []
+
+    async def connection(host: str, port: int, request: bytes, until: float) -> None:
+        reader, writer = await asyncio.open_connection(host, port, ssl=_trusting())
+        while (started := time.perf_counter()) < until:
+            writer.write(request)
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(re.search(rb"(?i)content-length: (\d+)", head)[1])  # type: ignore[index]
+            await reader.readexactly(length)
+            took.append(time.perf_counter() - started)
+        writer.close()
+
+    async def load() -> None:
+        address, _, path = url.removeprefix("https://").partition("/")
+        host, _, port = address.partition(":")
+        head = (
+            f"POST /{path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        until = time.perf_counter() + seconds
+        await asyncio.gather(*(connection(host, int(port), head.encode() + body, until) for _ in range(CONNECTIONS)))
+
+    asyncio.run(load())
+    took.sort()
+    return Load(len(took) / seconds, took[len(took) // 2] * 1e3, took[len(took) * 99 // 100] * 1e3)
+
+
+if __name__ == "__main__":
+    {"floor": serve_floor, "gate": serve_gate}[sys.argv[1]]()
