@@ -7,6 +7,7 @@ wrong on the way, in the usage, in the files or in the world, ends here: text fo
 
 from __future__ import annotations
 
+import gc
 import traceback
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -137,7 +138,13 @@ def read(paths: Sequence[str], *more: Sequence[str]) -> list[Document]:
 
     if sum(list(group).count("-") for group in (paths, *more)) > 1:
         raise Broken("standard input (-) can be read only once", "give each further input as a file")
-    return manifests.read(paths)
+    # Manifests are trees that live as long as the command: the cycle collector would walk them all again and again.
+    gc.disable()
+    try:
+        return manifests.read(paths)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def write_json(value: Any) -> None:

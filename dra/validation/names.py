@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from functools import lru_cache
 from typing import Final
 
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
@@ -74,6 +75,7 @@ def c_identifier(text: str) -> str:
     )
 
 
+@lru_cache(maxsize=4096)
 def qualified_name(text: str) -> str:
     """`id` or `domain/id`; like the API server, this lets names with two slashes pass."""
     parts = text.split("/")

@@ -5,7 +5,7 @@ The rim hands in plain JSON of any version and gets findings whose paths point i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dra import versions
 from dra.claim import ResourceClaim, ResourceClaimTemplate
@@ -48,16 +48,39 @@ def is_ours(value: dict[str, Any]) -> bool:
     return group in (versions.GROUP, "drawbridge.dev")
 
 
+class Judged(NamedTuple):
+    """What is wrong with an object, and the object as its wire type if it can be read as that."""
+
+    problems: list[Problem]
+    typed: Any
+
+
 def problems(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT) -> list[Problem]:
     """Judge one object of resource.k8s.io or drawbridge.dev."""
+    return judge(value, gates).problems
+
+
+def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT) -> Judged:
+    """Judge one object of resource.k8s.io or drawbridge.dev, and read it."""
     kind, version = str(value.get("kind")), str(value.get("apiVersion"))
     found = list(_version(kind, version))
-    if kind not in TYPES or any(problem.code == "D004" and kind not in TYPES for problem in found):
-        return found
+    if kind not in TYPES:
+        return Judged(found, None)
     current, unknown = versions.upgrade(value)
     found += [_foreign(pointer, version) for pointer in unknown]
-    judged = _judged(current, kind, gates)
-    return found + [written(problem, value) for problem in judged]
+    own, known = _judged(current, kind, gates)
+    return Judged(found + [written(problem, value) for problem in own], known)
+
+
+def read(value: dict[str, Any]) -> Any:
+    """Read an object of one of our kinds as its wire type, whatever its version; None if it cannot be read."""
+    type_ = TYPES.get(str(value.get("kind")))
+    if type_ is None or not is_ours(value):
+        return None
+    current = versions.upgrade(value).value
+    if any(problem.code == "D001" for problem in shape.check(current, type_)):
+        return None
+    return shape.read(current, type_)
 
 
 def written(problem: Problem, value: dict[str, Any]) -> Problem:
@@ -100,17 +123,17 @@ def _foreign(pointer: str, version: str) -> Problem:
     return Problem("D002", pointer, f"{version} has no field {name!r} here", f"write apiVersion: {versions.CURRENT}")
 
 
-def _judged(value: dict[str, Any], kind: str, gates: Gates) -> list[Problem]:
+def _judged(value: dict[str, Any], kind: str, gates: Gates) -> Judged:
     found = shape.check(value, TYPES[kind])
     if any(problem.code == "D001" for problem in found):
-        return found
+        return Judged(found, None)
     both_lists = kind == "ResourceSlice" and _both_lists(value)
-    value, gone = feature_gates.dropped(kind, value, gates)
+    kept, gone = feature_gates.dropped(kind, value, gates)
     found += feature_gates.explain(gone)
-    typed: Any = shape.read(value, TYPES[kind])
+    typed: Any = shape.read(kept, TYPES[kind])
     found += _metadata(typed, value, kind)
     found += _rules(typed, gates, both_lists=both_lists)
-    return found
+    return Judged(found, shape.read(value, TYPES[kind]) if gone else typed)
 
 
 def _both_lists(value: dict[str, Any]) -> bool:

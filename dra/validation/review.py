@@ -13,12 +13,12 @@ from dra.deviceclass import DeviceClass
 from dra.validation import findings
 from dra.validation import gates as feature_gates
 from dra.validation.fleet import claim_problems, class_problems
-from dra.validation.objects import NAMESPACED, is_ours, problems, written
+from dra.validation.objects import NAMESPACED, Judged, is_ours, judge, read, written
 from dra.validation.peers import peer_problems
 from dra.validation.pods import pod_problems, workload
 from dra.validation.pools import pool_problems
 from dra.validation.problem import Problem, Problems
-from dra.validation.world import World, typed
+from dra.validation.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,26 +44,23 @@ def review(
     gates: Gates = feature_gates.DEFAULT,
 ) -> list[Reviewed]:
     """Judge all objects; the inventory is known but not judged."""
-    values = [typed(value) for value in objects]
-    world = World(values, [typed(value) for value in inventory])
+    judged = [judge(value, gates) if is_ours(value) else Judged([], None) for value in objects]
+    world = World([one.typed for one in judged], [read(value) for value in inventory])
     complete = bool(inventory) or bool(world.claims) or bool(world.templates)
     pools: dict[int, list[Problem]] = {}
     for number, problem in pool_problems(world.pieces):
         pools.setdefault(number, []).append(problem)
     found: list[Reviewed] = []
-    for number, (value, known) in enumerate(zip(objects, values, strict=True)):
-        judged = _one(value, world, gates, complete=complete)
-        around = [*_around(known, world), *pools.get(number, ())] if known is not None else []
-        judged += [written(problem, value) for problem in around]
-        if judged:
-            label = name(value)
-            found.extend(Reviewed(number, finding) for finding in findings(judged, label))
+    for number, (value, one) in enumerate(zip(objects, judged, strict=True)):
+        own = one.problems if is_ours(value) else _foreign(value, world, complete=complete)
+        around = [*_around(one.typed, world), *pools.get(number, ())] if one.typed is not None else []
+        together = [*own, *(written(problem, value) for problem in around)]
+        if together:
+            found.extend(Reviewed(number, finding) for finding in findings(together, name(value)))
     return found
 
 
-def _one(value: dict[str, Any], world: World, gates: Gates, *, complete: bool) -> list[Problem]:
-    if is_ours(value):
-        return problems(value, gates)
+def _foreign(value: dict[str, Any], world: World, *, complete: bool) -> list[Problem]:
     if workload(value) is not None:
         return pod_problems(value, world, complete=complete)
     return list(_nameless(value))

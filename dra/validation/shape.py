@@ -12,6 +12,7 @@ import re
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
 from msgspec import inspect
 
 from dra.errors import QuantityError
@@ -187,6 +188,7 @@ class _Struct(Shape):
         self.name = name
         self.fields: Mapping[str, Shape] = {}
         self.required: frozenset[str] = frozenset()
+        self.amounts: tuple[str, ...] = ()  # those of the required ones that read as 0
         self.partial = False
         self.ignored: frozenset[str] = frozenset()
 
@@ -203,11 +205,9 @@ class _Struct(Shape):
                     found.append(self._unknown(name, path, value))
             elif type(member) not in shape.types and member is not None:
                 shape.check(member, f"{path}/{name}", found)
-        found.extend(
-            Problem("D007", path, f"{name} is missing and reads as 0")
-            for name in self.required
-            if value.get(name) is None and fields[name].zero == "0"
-        )
+        for name in self.amounts:
+            if value.get(name) is None:
+                found.append(Problem("D007", path, f"{name} is missing and reads as 0"))  # noqa: PERF401  mostly there are none
 
     def _unknown(self, name: str, path: str, value: Mapping[str, Any]) -> Problem:
         near = nearest(name, [field for field in self.fields if field not in value])
@@ -245,7 +245,8 @@ def check(value: dict[str, Any], type_: type, path: str = "") -> list[Problem]:
 
 def read(value: Any, type_: type[T]) -> T:
     """Make the wire type of a value that `check` found no wrong types in."""
-    if _has_null(value):
+    # The text is quick to make and to search, and nulls are rare.
+    if b"null" in msgspec.json.encode(value) and _has_null(value):
         return convert(of(type_).complete(value), type_)
     try:
         return convert(value, type_)
@@ -292,6 +293,7 @@ def _struct(info: inspect.StructType, made: dict[type, _Struct]) -> Shape:
     shape = made[info.cls] = _Struct(info.cls.__name__)
     shape.fields = {field.encode_name: _from(field.type, field.encode_name, made) for field in info.fields}
     shape.required = frozenset(field.encode_name for field in info.fields if field.required)
+    shape.amounts = tuple(name for name in sorted(shape.required) if shape.fields[name].zero == "0")
     shape.partial = info.cls in _PARTIAL
     shape.ignored = frozenset(_MORE_METADATA) if info.cls is ObjectMeta else frozenset()
     return shape

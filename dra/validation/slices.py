@@ -122,6 +122,8 @@ def _is_advanced(device: Device) -> bool:
 
 
 def _lists(attribute: DeviceAttribute) -> list[Sequence[object]]:
+    if attribute.ints is attribute.bools is attribute.strings is attribute.versions is None:
+        return []
     lists = (attribute.ints, attribute.bools, attribute.strings, attribute.versions)
     return [values for values in lists if values is not None]
 

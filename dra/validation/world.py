@@ -8,13 +8,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from dra import versions
 from dra.claim import ResourceClaim, ResourceClaimTemplate
 from dra.compatibility import DeviceCompatibility
 from dra.deviceclass import DeviceClass
 from dra.resourceslice import ResourceSlice
-from dra.validation import shape
-from dra.validation.objects import TYPES, is_ours
 from dra.validation.pools import Piece
 from dra.validation.published import Fleet
 
@@ -70,14 +67,3 @@ class World:
         """Find what a claim asks for."""
         claim = self.claims.get((namespace, name))
         return claim.spec.devices if claim is not None else None
-
-
-def typed(value: dict[str, Any]) -> Any:
-    """Read an object of one of our kinds as its wire type, whatever its version; None if it cannot be read."""
-    type_ = TYPES.get(str(value.get("kind")))
-    if type_ is None or not is_ours(value):
-        return None
-    current = versions.upgrade(value).value
-    if any(problem.code == "D001" for problem in shape.check(current, type_)):
-        return None
-    return shape.read(current, type_)
