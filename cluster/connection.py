@@ -13,7 +13,7 @@ import os
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import aiohttp
 import msgspec
@@ -26,7 +26,7 @@ from cluster.errors import ClusterError, ConfigError, Unavailable, from_response
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
-    Load = Callable[[], Awaitable[Configuration]]
+    Load = Callable[[], Awaitable["Access"]]
 
 Query = list[tuple[str, str]]
 CONNECT_SECONDS = 10.0
@@ -35,6 +35,7 @@ RENEWAL_SECONDS = 10.0
 # Errors are quoted to people; a proxy's error page need not be read to its end.
 _ERROR_BODY = 64 * 1024
 _AGENT = "drawbridge"
+_IMPERSONATION = {"as": "Impersonate-User", "as-uid": "Impersonate-Uid"}
 
 
 def _broken(error: Exception) -> ClusterError:
@@ -50,6 +51,13 @@ _FOREIGN: dict[type[Exception], Callable[[Exception], ClusterError]] = {
     OSError: _broken,
     ConfigException: lambda error: ConfigError(str(error)),
 }
+
+
+class Access(NamedTuple):
+    """How to reach a server and as whom."""
+
+    configuration: Configuration
+    headers: dict[str, str] = {}
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -151,8 +159,11 @@ class Connection:
 
     async def _new_client(self) -> ApiClient:
         with map_exceptions(_FOREIGN):
-            client = ApiClient(await self._load())
+            access = await self._load()
+            client = ApiClient(access.configuration)
         client.user_agent = _AGENT
+        for name, value in access.headers.items():
+            client.set_default_header(name, value)  # type: ignore[no-untyped-call]  # the library has no annotations
         return client
 
 
@@ -178,7 +189,7 @@ def _retry_after(response: aiohttp.ClientResponse) -> float | None:
 def kubeconfig(path: str = "", context: str = "") -> Load:
     """Load from a kubeconfig as kubectl finds it: the path given, $KUBECONFIG (several files merge), ~/.kube/config."""
 
-    async def load() -> Configuration:
+    async def load() -> Access:
         files = path or os.environ.get("KUBECONFIG", "") or "~/.kube/config"
         if not _exists(files):
             raise ConfigError(f"no kubeconfig at {files}: name one with --kubeconfig or in $KUBECONFIG")
@@ -189,8 +200,7 @@ def kubeconfig(path: str = "", context: str = "") -> Load:
             )
         except (ConfigException, yaml.YAMLError, ValueError, TypeError, AttributeError, OSError) as error:
             raise ConfigError(f"kubeconfig {files}: {error}") from error
-        _check_exec(loader, configuration, files)
-        return configuration
+        return Access(configuration, _user(loader, configuration, files))
 
     return load
 
@@ -199,24 +209,32 @@ def _exists(files: str) -> bool:
     return any(Path(one).expanduser().exists() for one in files.split(os.pathsep) if one)
 
 
-def _check_exec(loader: Any, configuration: Configuration, files: str) -> None:
-    """The library only logs when a credential program fails, and would go on as system:anonymous."""
-    user = loader._user  # noqa: SLF001  the library shows the user's entry in no other way
-    if user is not None and "exec" in user and not configuration.api_key and not configuration.cert_file:
+def _user(loader: Any, configuration: Configuration, files: str) -> dict[str, str]:
+    """Headers for what the library leaves out of the user's entry, and errors for what it leaves out silently."""
+    node = loader._user  # noqa: SLF001  the library shows the user's entry in no other way
+    user: dict[str, Any] = {} if node is None else node.value
+    if "exec" in user and not configuration.api_key and not configuration.cert_file:
+        # The library only logs that, and would go on as system:anonymous.
         command = user["exec"]["command"]
-        raise ConfigError(f"kubeconfig {files}: the credential program {command!r} gave no credentials; run it by hand to see why")  # fmt: skip
+        raise ConfigError(
+            f"kubeconfig {files}: the credential program {command!r} gave no credentials; run it by hand to see why"
+        )
+    unknown = sorted({"as-groups", "as-user-extra"} & user.keys())
+    if unknown:
+        raise ConfigError(f"kubeconfig {files}: {' and '.join(unknown)} cannot be used here; `as` and `as-uid` can")
+    return {header: user[name] for name, header in _IMPERSONATION.items() if name in user}
 
 
 def in_cluster() -> Load:
     """Load from the service account of the pod we run in; its token is read again every minute."""
 
-    async def load() -> Configuration:
+    async def load() -> Access:
         configuration = Configuration()
         try:
             load_incluster_config(configuration)  # type: ignore[no-untyped-call]  # the library has no annotations
         except (ConfigException, OSError) as error:
             raise ConfigError(f"not inside a cluster: {error}") from error
-        return configuration
+        return Access(configuration)
 
     return load
 

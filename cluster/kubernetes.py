@@ -15,7 +15,7 @@ import msgspec
 
 from cluster import reading
 from cluster.connection import Connection, Request, default
-from cluster.errors import ApiError, BadRequest
+from cluster.errors import ApiError, BadRequest, Invalid
 from cluster.patch import Apply, Merge, Operations
 from cluster.resources import BY_KIND, PODS
 from cluster.server import PROBES, Features, Probe, Server, features, survived
@@ -210,6 +210,8 @@ class Kubernetes:
         resource = BY_KIND[_DRA.partition("/")[0], probe.object["kind"]].raw
         try:
             return survived(probe, await self.create(resource, probe.object, dry_run=True))
+        except Invalid:
+            return False  # without the dropped field, what is left may be incomplete
         except ApiError:
             return None
 

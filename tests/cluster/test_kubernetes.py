@@ -28,6 +28,7 @@ from cluster.errors import (
 from cluster.informer import Informer
 from cluster.kubernetes import Kubernetes
 from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS
+from tests.cluster.conftest import eventually
 from tests.cluster.objects import claim, config_map
 from tests.cluster.peer import kubeconfig, peer
 
@@ -67,7 +68,7 @@ async def watched(reached, **options):
     try:
         async with reached.watch(RESOURCE_CLAIMS, resource_version="1", **options) as events:
             async for one in events:
-                seen.append(one.resource_version)
+                seen.append(one.resource_version)  # noqa: PERF401  what came before the error is wanted
     except ApiError as caught:
         error = caught
     return seen, error
@@ -293,8 +294,7 @@ async def test_a_request_can_be_cancelled(tmp_path):
 
     async with connected(answer, tmp_path) as (reached, made):
         task = asyncio.ensure_future(reached.get(CONFIG_MAPS, "a", "ns"))
-        while not made.asked:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: asyncio.sleep(0, made.asked))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(task, 5)
@@ -306,7 +306,7 @@ async def test_an_error_of_the_reader_is_not_taken_for_one_of_the_connection(tmp
         await exchange.chunk(event("ADDED", versioned("a", 1)))
 
     async with connected(answer, tmp_path) as (reached, _):
-        with pytest.raises(TimeoutError, match="mine"):
+        with pytest.raises(TimeoutError, match="mine"):  # noqa: PT012  the watch is what raises must pass through
             async with reached.watch(RESOURCE_CLAIMS, resource_version="1") as events:
                 await anext(events)
                 raise TimeoutError("mine")
@@ -522,3 +522,91 @@ def test_nothing_but_its_own_module_brings_the_client_along():
         [sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() in ("[]", "['ssl']")
+
+
+async def test_a_proxy_named_in_the_kubeconfig_is_used(tmp_path):
+    async with (
+        asyncio.timeout(20),
+        peer(lambda exchange: exchange.reply(body=msgspec.json.encode(config_map("a")))) as made,
+    ):
+        path = tmp_path / "kubeconfig"
+        path.write_text(
+            kubeconfig("http://cluster.invalid:80").replace("server:", f"proxy-url: {made.url}\n    server:")
+        )
+        reached = Kubernetes.connect(kubeconfig=str(path))
+        await reached.get(CONFIG_MAPS, "a", "ns")
+        await reached.close()
+    assert made.asked[0].request.startswith("GET http://cluster.invalid")
+
+
+@pytest.mark.real
+async def test_inside_a_cluster_the_token_of_the_service_account_is_read_again(control_plane, tmp_path, monkeypatch):
+    token = tmp_path / "token"
+    token.write_text("expired")
+    host, port = control_plane.url.removeprefix("https://").split(":")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
+    monkeypatch.setattr("kubernetes.aio.config.incluster_config.SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr("kubernetes.aio.config.incluster_config.SERVICE_CERT_FILENAME", str(control_plane.ca))
+    way = Connection(in_cluster())
+    with pytest.raises(Unauthorized):
+        await way.call(Request("GET", "/api/v1/namespaces/default"))
+    way._renewed_at = -1000.0
+    token.write_text(control_plane.token)
+    assert b'"kind":"Namespace"' in await way.call(Request("GET", "/api/v1/namespaces/default"))
+    await way.close()
+
+
+@pytest.mark.real
+async def test_a_server_whose_certificate_is_not_trusted_is_refused_clearly(control_plane, tmp_path):
+    path = tmp_path / "kubeconfig"
+    path.write_text(kubeconfig(control_plane.url))
+    reached = Kubernetes.connect(kubeconfig=str(path))
+    with pytest.raises(Unavailable, match="certificate verify failed"):
+        await reached.server()
+    await reached.close()
+
+
+@pytest.mark.real
+async def test_closed_gates_show(tmp_path):
+    from e2e.controlplane import ControlPlane
+
+    with ControlPlane(name="gates", feature_gates={"DRAConsumableCapacity": False}) as running:
+        reached = Kubernetes.connect(kubeconfig=str(running.kubeconfig))
+        server = await reached.server()
+        created = await reached.list(RESOURCE_CLAIMS.raw)
+        await reached.close()
+    assert msgspec.structs.asdict(server.features) == {
+        "consumable_capacity": False,
+        "derived_attributes": False,
+        "binding_conditions": True,
+        "partitionable_devices": True,
+        "compatibility_groups": False,
+        "list_attributes": False,
+        "device_taints": True,
+        "extended_resources": True,
+        "node_allocatable": False,
+    }
+    assert created.items == ()
+
+
+@pytest.mark.real
+async def test_without_the_right_to_create_nothing_is_known_of_the_gates(control_plane, tmp_path):
+    path = tmp_path / "kubeconfig"
+    text = kubeconfig(control_plane.url, token=control_plane.token, **{"as": "nobody"})
+    path.write_text(text.replace("server:", f"certificate-authority: {control_plane.ca}\n    server:"))
+    way = Kubernetes.connect(kubeconfig=str(path))
+    server = await way.server()
+    with pytest.raises(Forbidden, match='"nobody"'):
+        await way.list(RESOURCE_CLAIMS)
+    await way.close()
+    assert server.serves("resource.k8s.io/v1")
+    assert set(msgspec.structs.asdict(server.features).values()) == {None}
+
+
+async def test_a_kubeconfig_that_wants_more_than_the_client_can_is_refused(tmp_path):
+    user = {"token": "t", "as": "me", "as-groups": ["a", "b"]}
+    async with connected(lambda exchange: exchange.reply(), tmp_path, **user) as (reached, made):
+        with pytest.raises(ConfigError, match="as-groups cannot be used here"):
+            await reached.get(CONFIG_MAPS, "a", "ns")
+    assert made.asked == []

@@ -1,5 +1,7 @@
 """A watch's bytes, cut anywhere and broken in every way, and what becomes of them."""
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -53,7 +55,7 @@ def test_a_watch_in_one_piece():
 @given(st.lists(st.integers(0, len(EVENTS)), max_size=12))
 def test_it_does_not_matter_where_a_watch_is_cut(cuts):
     edges = [0, *sorted(cuts), len(EVENTS)]
-    chunks = [EVENTS[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    chunks = [EVENTS[start:end] for start, end in pairwise(edges)]
     assert feed(chunks) == feed([EVENTS])
 
 
