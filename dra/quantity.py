@@ -113,8 +113,10 @@ class Quantity:
     def __sub__(self, other: Quantity) -> Quantity:
         """The difference, in the format of the left side unless that is zero."""
         mantissa, scale, big = other._parts
+        # Go negates an int64 without looking: the smallest one stays as it is, unless big numbers are involved.
+        negated = -mantissa if big or self._parts[2] else _wrap(-mantissa)
         return _make(
-            self.__class__, _add(self._parts, (-mantissa, scale, big)), (self if self.nano else other).format, ""
+            self.__class__, _add(self._parts, (negated, scale, big)), (self if self.nano else other).format, ""
         )
 
     def __str__(self) -> str:

@@ -1,5 +1,7 @@
-"""The type checker: gives every node its type and the overloads that fit (cel-go checker/checker.go), then the
-checks on literals that Kubernetes adds (cel/validator.go, ext/formatting.go)."""
+"""The type checker: gives every node its type and the overloads that fit (cel-go checker/checker.go).
+
+Then come the checks on literals that Kubernetes adds (cel/validator.go, ext/formatting.go).
+"""
 
 from __future__ import annotations
 
@@ -292,18 +294,25 @@ def _check_literals(root: Node) -> None:
 
 
 def _check_call(node: Node) -> None:
+    if node.name in ("matches", "find", "findAll") and len(node.args) > 1:
+        _check_pattern(node.args[1])
     name, first = node.name, node.args[node.member] if len(node.args) > node.member else None
     if first is None or first.kind != "literal":
         if name == "format" and node.member and node.args[1].kind == "list" and isinstance(node.args[0].value, str):
             _check_format(node, node.args[0].value, node.args[1])
         return
-    if name == "matches" and isinstance(first.value, str):
-        try:
-            compiled(first.value)
-        except PatternError:
-            raise SelectorTypeError("invalid matches argument", first.position) from None
+    if name == "matches":
+        _check_pattern(first)  # of the global form Kubernetes checks the text as if it were the pattern, too
     elif name in ("duration", "timestamp") and not node.member:
         _check_conversion(node, first)
+
+
+def _check_pattern(node: Node) -> None:
+    if isinstance(node.value, str) and node.kind == "literal":
+        try:
+            compiled(node.value)
+        except PatternError as error:
+            raise SelectorTypeError(f"invalid matches argument: {error}", node.position) from None
 
 
 def _check_conversion(node: Node, first: Node) -> None:

@@ -1,8 +1,9 @@
 """From a checked tree to nested Python closures: the fast way to evaluate (cel-go interpreter).
 
 A closure takes the frame and returns a value, or raises SelectorRunError. The frame is the view's five slots (driver,
-allowMultipleAllocations, attributes, capacity, the whole device) followed by one slot for each variable that a
-comprehension or `cel.bind` declares. What the static cost already bounds is not counted here; `dra.cel.metered` counts.
+allowMultipleAllocations, attributes, capacity, the whole device), then, if it is needed, one for the cost so far and one
+for each variable that a comprehension or `cel.bind` declares. What the static cost already bounds is not counted here;
+`dra.cel.metered` counts.
 """
 
 from __future__ import annotations
@@ -10,14 +11,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dra.cel import types as t
+from dra.cel.lib_lists import COMPARABLE
 from dra.cel.lib_named import Format
 from dra.cel.lib_net import Address, Network
 from dra.cel.lib_regex import PatternError, compiled
 from dra.cel.lib_standard import TYPE_NAMES, has, index, select_optional
 from dra.cel.lib_url import Url
 from dra.cel.values import (
-    MISSING, NONE, Domains, Duration, Optional, Sum, Timestamp, TypeValue, Uint, Value, contains, equal, find, no_such_overload,
-)  # fmt: skip
+    MISSING,
+    NONE,
+    Duration,
+    Fatal,
+    Optional,
+    Sum,
+    Timestamp,
+    TypeValue,
+    Uint,
+    Value,
+    as_key,
+    contains,
+    differ,
+    equal,
+    find,
+    keys_of,
+    no_such_overload,
+)
 from dra.errors import SelectorRunError, SelectorTypeError
 from dra.quantity import Quantity
 from dra.semver import Version
@@ -31,11 +49,10 @@ if TYPE_CHECKING:
     from dra.cel.types import Type
 
 Frame = Any  # a tuple or list of values; see above
-Closure = "Callable[[Frame], Value]"
 
-DRIVER, MULTIPLE, ATTRIBUTES, CAPACITY, DEVICE, FIRST_VARIABLE = range(6)
+DRIVER, MULTIPLE, ATTRIBUTES, CAPACITY, DEVICE, SPENT, FIRST_VARIABLE = range(7)
 _FIELDS = {"driver": DRIVER, "allowMultipleAllocations": MULTIPLE, "attributes": ATTRIBUTES, "capacity": CAPACITY}
-_UNSET = object()
+UNSET = object()
 CONVERSIONS = frozenset(("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"))
 
 
@@ -60,8 +77,8 @@ class Compiler:
 
     def constant(self, node: Node) -> Value:
         """Return the value of what does not depend on anything, or MISSING."""
-        value = self._constants.get(id(node), _UNSET)
-        if value is _UNSET:
+        value = self._constants.get(id(node), UNSET)
+        if value is UNSET:
             value = self._constants[id(node)] = self._folded(node)
         return value
 
@@ -70,7 +87,7 @@ class Compiler:
         if (
             value is not MISSING
             or node.kind != "call"
-            or node.name in ("_&&_", "_||_", "_?:_", "or", "orValue", "_?._", "_[?_]")
+            or node.name in ("_&&_", "_||_", "_?_:_", "or", "orValue", "_?._", "_[?_]")
         ):
             return value
         args = [self.constant(arg) for arg in node.args]
@@ -78,7 +95,7 @@ class Compiler:
             return MISSING
         try:
             return self._special(node)(()) if node.name in ("_==_", "_!=_", "_[_]", "@in") else self._work(node)(*args)
-        except SelectorRunError:
+        except (SelectorRunError, Fatal):
             return MISSING  # it fails when, and if, it is reached
 
     def planned(self, node: Node) -> Value:
@@ -93,7 +110,7 @@ class Compiler:
             values = [self.planned(arg) for arg in node.args]
             if any(value is MISSING for value in values):
                 return MISSING
-            return _listed(values, node.optional) if kind == "list" else _mapped(values, node.optional)
+            return self._built(node, values)
         if kind == "call" and node.overloads == ("in_list",):
             return False if self.planned(node.args[1]) == [] else MISSING
         if kind == "call" and node.name in CONVERSIONS and len(node.args) == 1:
@@ -101,6 +118,13 @@ class Compiler:
             if value is not MISSING:
                 return self._converted(node, value)
         return MISSING
+
+    def _built(self, node: Node, values: list[Value]) -> Value:
+        try:
+            return listed(values, node.optional) if node.kind == "list" else mapped(values, node.optional)
+        except (SelectorRunError, Fatal) as error:
+            # A constant that cannot be built: Kubernetes' compiler gives up, or panics.
+            raise SelectorTypeError(f"program instantiation failed: {error}", node.position) from None
 
     def _converted(self, node: Node, value: Value) -> Value:
         try:
@@ -207,7 +231,7 @@ class Compiler:
         if node.name in ("matches", "find", "findAll"):
             self._check_pattern(node)
         work = self._work(node)
-        args = [self.closure(arg) for arg in node.args]
+        args = self._arguments(node)
         if len(args) == 1:
             (one,) = args
             return lambda frame: work(one(frame))
@@ -218,6 +242,13 @@ class Compiler:
                 return lambda frame: work(left(frame), value)
             return lambda frame: work(left(frame), right(frame))
         return lambda frame: work(*[arg(frame) for arg in args])
+
+    def _arguments(self, node: Node) -> list[Callable[[Frame], Value]]:
+        args = [self.closure(arg) for arg in node.args]
+        if len(node.overloads) == 1 and node.overloads[0] in _PANICKING:
+            position, kind = _PANICKING[node.overloads[0]]
+            args[position] = _or_fatal(args[position], kind)
+        return args
 
     def _special(self, node: Node) -> Callable[[Frame], Value]:
         made: Callable[[Frame], Value] = getattr(self, _SPECIAL[node.name])(node)
@@ -251,10 +282,9 @@ class Compiler:
 
     def _equals(self, node: Node) -> Callable[[Frame], Value]:
         left, right = node.args
-        for one, other in ((left, right), (right, left)):
-            value = self.constant(other)
-            if type(value) is str:
-                return _equals_text(self.closure(one), value)
+        text = self.constant(right)
+        if type(text) is str:
+            return _equals_text(self.closure(left), text)
         first, second = self.closure(left), self.closure(right)
         if left.type == right.type and left.type in _SIMPLE:
             return lambda frame: first(frame) == second(frame)
@@ -263,14 +293,7 @@ class Compiler:
     def _not_equals(self, node: Node) -> Callable[[Frame], Value]:
         first, second = self.closure(node.args[0]), self.closure(node.args[1])
 
-        def differ(frame: Frame) -> bool:
-            left, right = first(frame), second(frame)
-            try:
-                return not equal(left, right)
-            except SelectorRunError:
-                return True  # Go asks whether the answer is anything but true
-
-        return differ
+        return lambda frame: differ(first(frame), second(frame))
 
     def _in(self, node: Node) -> Callable[[Frame], Value]:
         item = self.closure(node.args[0])
@@ -334,13 +357,13 @@ class Compiler:
         elements = [self.closure(arg) for arg in node.args]
         if node.optional:
             optional = node.optional
-            return lambda frame: _listed([element(frame) for element in elements], optional)
+            return lambda frame: listed([element(frame) for element in elements], optional)
         return lambda frame: [element(frame) for element in elements]
 
     def _map(self, node: Node) -> Callable[[Frame], Value]:
         parts = [self.closure(arg) for arg in node.args]
         optional = node.optional
-        return lambda frame: _mapped([part(frame) for part in parts], optional)
+        return lambda frame: mapped([part(frame) for part in parts], optional)
 
     # Comprehensions
 
@@ -374,14 +397,14 @@ class Compiler:
 
         def bound(frame: Frame) -> Value:
             known = frame[slot]
-            if known is _UNSET:
+            if known is UNSET:
                 known = frame[slot] = value(frame)
             return known
 
         result = self._with({fold.accu: bound}, fold.result)
 
         def bind(frame: Frame) -> Value:
-            frame[slot] = _UNSET
+            frame[slot] = UNSET
             return result(frame)
 
         return bind
@@ -391,6 +414,13 @@ _SPECIAL = {
     "_==_": "_equals", "_!=_": "_not_equals", "_&&_": "_and", "_||_": "_or", "_?_:_": "_conditional", "_[_]": "_index", "_[?_]": "_optional",
     "_?._": "_optional", "@in": "_in", "or": "_or_optional", "orValue": "_or_value",
 }  # fmt: skip
+# Go looks at these arguments once more when it counts costs, and panics if they are errors or of another type.
+_PANICKING: dict[str, tuple[int, type]] = {
+    "list_distinct": (0, list),
+    "list_flatten_int": (1, int),
+    **{f"list_{type_.name}_sort": (0, list) for type_ in COMPARABLE},
+    **{f"list_{type_.name}_sortByAssociatedKeys": (1, list) for type_ in COMPARABLE},
+}
 _SIMPLE = frozenset((t.STRING, t.INT, t.BOOL, t.UINT))
 
 
@@ -452,6 +482,19 @@ def _dispatch(name: str, overloads: list[Overload]) -> Work:
     return dispatched
 
 
+def _or_fatal(argument: Callable[[Frame], Value], kind: type) -> Callable[[Frame], Value]:
+    def checked(frame: Frame) -> Value:
+        try:
+            value = argument(frame)
+        except SelectorRunError as error:
+            raise Fatal(error.message) from error
+        if type(value) is not kind:
+            raise Fatal(f"interface conversion: not {kind.__name__}")
+        return value
+
+    return checked
+
+
 # ---- Pieces ----------------------------------------------------------------------------------------------------------
 
 
@@ -482,7 +525,7 @@ def membership(values: list[Value]) -> Callable[[Value], bool] | None:
 
     def member(value: Value) -> bool:
         if type(value) is Version or type(value) is bytes:
-            raise SelectorRunError("internal error: runtime error: hash of unhashable type")
+            raise Fatal("runtime error: hash of unhashable type")
         if type(value) is str:
             return value in known
         return find(known, value) is not MISSING
@@ -503,7 +546,7 @@ def _logical(terms: list[Callable[[Frame], Value]], *, stop: bool) -> Callable[[
                 failure = failure or error
                 continue
             if value is stop:
-                return stop
+                return not go_on
             if value is not go_on:
                 failure = failure or no_such_overload("_||_" if stop else "_&&_")
         if failure is not None:
@@ -513,7 +556,7 @@ def _logical(terms: list[Callable[[Frame], Value]], *, stop: bool) -> Callable[[
     return logical
 
 
-def _listed(values: list[Value], optional: frozenset[int]) -> list[Value]:
+def listed(values: list[Value], optional: frozenset[int]) -> list[Value]:
     elements: list[Value] = []
     for i, value in enumerate(values):
         if i not in optional:
@@ -525,12 +568,11 @@ def _listed(values: list[Value], optional: frozenset[int]) -> list[Value]:
     return elements
 
 
-def _mapped(values: list[Value], optional: frozenset[int]) -> dict[Value, Value]:
+def mapped(values: list[Value], optional: frozenset[int]) -> dict[Value, Value]:
     mapping: dict[Value, Value] = {}
     for i in range(0, len(values), 2):
         key, value = values[i], values[i + 1]
-        if type(key) in (list, dict, Domains):
-            raise SelectorRunError(f"unsupported key type: {type(key).__name__}")
+        key = as_key(key)
         if i in optional:
             if type(value) is not Optional:
                 raise SelectorRunError(f"cannot initialize optional entry '{key}' from non-optional value {value}")
@@ -547,7 +589,8 @@ def iterated(range_: Value, *, two: bool) -> list[Value]:
     if type(range_) is list:
         return list(enumerate(range_)) if two else range_
     if isinstance(range_, dict):
-        return list(range_.items()) if two else list(range_)
+        keys = keys_of(range_)
+        return list(zip(keys, range_.values(), strict=True)) if two else keys
     raise SelectorRunError(f"got '{type(range_).__name__}', expected iterable type")
 
 
@@ -560,12 +603,11 @@ def _each(frame: Frame, range_: Value, slot: int, slot2: int) -> Iterator[Value]
             yield None
 
 
-_Loop = "Callable[[Frame], Value]"
-
-
 def _quantified(
     items: Callable[[Frame], Value], slot: int, slot2: int, predicate: Callable[[Frame], Value], *, stop: bool
 ) -> Callable[[Frame], Value]:
+    go_on = not stop
+
     def quantified(frame: Frame) -> bool:
         failure: SelectorRunError | None = None
         for _ in _each(frame, items(frame), slot, slot2):
@@ -575,18 +617,17 @@ def _quantified(
                 failure = failure or error
                 continue
             if value is stop:
-                return stop
-            if value is stop or value is (not stop):
-                continue
-            failure = failure or no_such_overload("_||_" if stop else "_&&_")
+                return not go_on
+            if value is not go_on:
+                failure = failure or no_such_overload("_||_" if stop else "_&&_")
         if failure is not None:
             raise failure
-        return not stop
+        return go_on
 
     return quantified
 
 
-def _truth(value: Value) -> bool:
+def truth(value: Value) -> bool:
     if value is True or value is False:
         return bool(value)
     raise no_such_overload("_?_:_")
@@ -595,10 +636,10 @@ def _truth(value: Value) -> bool:
 def _exactly_one(
     items: Callable[[Frame], Value], slot: int, slot2: int, predicate: Callable[[Frame], Value]
 ) -> Callable[[Frame], Value]:
-    return lambda frame: sum([_truth(predicate(frame)) for _ in _each(frame, items(frame), slot, slot2)]) == 1
+    return lambda frame: sum([truth(predicate(frame)) for _ in _each(frame, items(frame), slot, slot2)]) == 1
 
 
-def _collected(  # noqa: PLR0917 - the parts of one loop
+def _collected(
     items: Callable[[Frame], Value],
     slot: int,
     slot2: int,
@@ -607,10 +648,10 @@ def _collected(  # noqa: PLR0917 - the parts of one loop
 ) -> Callable[[Frame], Value]:
     if keep is None:
         return lambda frame: [item(frame) for _ in _each(frame, items(frame), slot, slot2)]
-    return lambda frame: [item(frame) for _ in _each(frame, items(frame), slot, slot2) if _truth(keep(frame))]
+    return lambda frame: [item(frame) for _ in _each(frame, items(frame), slot, slot2) if truth(keep(frame))]
 
 
-def _gathered(  # noqa: PLR0917 - the parts of one loop
+def _gathered(
     items: Callable[[Frame], Value],
     slot: int,
     slot2: int,
@@ -621,7 +662,7 @@ def _gathered(  # noqa: PLR0917 - the parts of one loop
     def gathered(frame: Frame) -> Value:
         mapping: dict[Value, Value] = {}
         for _ in _each(frame, items(frame), slot, slot2):
-            if keep is None or _truth(keep(frame)):
+            if keep is None or truth(keep(frame)):
                 mapping = insert(mapping, *[part(frame) for part in entry])
         return mapping
 

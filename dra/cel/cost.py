@@ -122,7 +122,7 @@ _IDS = _Shape(32)
 _DOMAINS = _Shape(63)
 _INNER_ATTRIBUTES = _Shape(32, _IDS, _ATTRIBUTE)
 _DEVICE = _Shape(
-    2**63 - 1,
+    0,
     fields={
         "driver": _Shape(63),
         "allowMultipleAllocations": _Shape(1),
@@ -135,21 +135,24 @@ _DEVICE = _Shape(
 def _size_at(path: list[str]) -> Size | None:
     if not path or path[0] != "device":
         return None
-    shape: _Shape | None = _DEVICE
+    shape = _DEVICE
     for name in path[1:]:
-        assert shape is not None
-        if name in ("@items", "@values"):
-            shape = shape.element
-        elif name == "@keys":
-            shape = shape.key
-        elif name in shape.fields:
-            shape = shape.fields[name]
-        else:
-            # All attributes have the same bound, whatever they are called.
-            shape = _ATTRIBUTE if shape.element is _ATTRIBUTE else None
-        if shape is None:
+        part = _part(shape, name)
+        if part is None:
             return None
+        shape = part
     return Size(0, shape.most)
+
+
+def _part(shape: _Shape, name: str) -> _Shape | None:
+    if name in ("@items", "@values"):
+        return shape.element
+    if name == "@keys":
+        return shape.key
+    if name in shape.fields:
+        return shape.fields[name]
+    # All attributes have the same bound, whatever they are called.
+    return _ATTRIBUTE if shape.element is _ATTRIBUTE else None
 
 
 # ---- The estimate --------------------------------------------------------------------------------------------------
@@ -287,7 +290,7 @@ class _Coster:
 
     def _function(
         self, node: Node, overload: str, target: Operand | None, args: list[Operand], costs: list[int]
-    ) -> _Estimate:  # noqa: PLR0917 - what Go passes
+    ) -> _Estimate:
         spent = _sum(*costs)
         estimator = _BY_OVERLOAD.get(overload)
         estimate = estimator(target, args) if estimator else _library(node.name, overload, target, args)
@@ -474,12 +477,38 @@ def _regex(text: Size, pattern: Size) -> int:
 
 
 _NOMINAL = frozenset(
-    "sign asInteger isInteger asApproximateFloat isGreaterThan isLessThan compareTo add sub major minor patch "
-    "getScheme getHostname getHost getPort getEscapedPath getQuery format.named "
-    "masked prefixLength family isUnspecified isLoopback isLinkLocalMulticast isLinkLocalUnicast isGlobalUnicast".split()
+    [
+        "sign",
+        "asInteger",
+        "isInteger",
+        "asApproximateFloat",
+        "isGreaterThan",
+        "isLessThan",
+        "compareTo",
+        "add",
+        "sub",
+        "major",
+        "minor",
+        "patch",
+        "getScheme",
+        "getHostname",
+        "getHost",
+        "getPort",
+        "getEscapedPath",
+        "getQuery",
+        "format.named",
+        "masked",
+        "prefixLength",
+        "family",
+        "isUnspecified",
+        "isLoopback",
+        "isLinkLocalMulticast",
+        "isLinkLocalUnicast",
+        "isGlobalUnicast",
+    ]
 )
-_TRAVERSING = frozenset("cidr isIP isCIDR ip quantity isQuantity semver isSemver".split())
-_SEARCHING = frozenset("isSorted sum max min indexOf lastIndexOf".split())
+_TRAVERSING = frozenset(["cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver"])
+_SEARCHING = frozenset(["isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"])
 
 
 def _library(name: str, overload: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
@@ -628,7 +657,6 @@ def _equals(_: str, __: Operand | None, args: list[Operand]) -> _Estimate | None
     return None
 
 
-_ByName = "Callable[[str, Operand | None, list[Operand]], _Estimate | None]"
 _BY_NAME: dict[str, Callable[[str, Operand | None, list[Operand]], _Estimate | None]] = {
     "includes": _includes, "lowerAscii": _transformed, "upperAscii": _transformed, "substring": _transformed, "trim": _transformed,
     "url": _url, "ip.isCanonical": _canonical, "replace": _replace, "split": _split, "join": _join, "find": _find, "findAll": _find,

@@ -67,11 +67,9 @@ def _clause(template: str, position: int) -> tuple[Clause, int]:
 
 def formatted(template: str, values: list[Value]) -> str:
     """Fill a template in."""
-    parts: list[str] = []
     remaining = iter(values)
-    for part in clauses(template, len(values)):
-        parts.append(part if isinstance(part, str) else _CLAUSES[part.letter](next(remaining), part))
-    return "".join(parts)
+    parts = clauses(template, len(values))
+    return "".join(part if isinstance(part, str) else _CLAUSES[part.letter](next(remaining), part) for part in parts)
 
 
 def _fails(what: str, value: Value) -> SelectorRunError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cmp_to_key
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from dra.cel.lib_standard import add
@@ -56,6 +57,8 @@ def _slice(values: list[Value], start: int, end: int) -> list[Value]:
 
 
 def _flatten(values: list[Value], depth: int = 1) -> list[Value]:
+    if type(values) is not list or type(depth) is not int:
+        raise no_such_overload("flatten")
     if depth < 0:
         raise SelectorRunError("level must be non-negative")
     flat: list[Value] = []
@@ -126,7 +129,7 @@ def _is_sorted(values: list[Value]) -> bool:
     if any(type(value) not in ORDERED for value in values):
         raise no_such_overload("isSorted")
     # Values that have no order among each other count as sorted.
-    return all(_order_or_same(left, right) <= 0 for left, right in zip(values, values[1:], strict=False))
+    return all(_order_or_same(left, right) <= 0 for left, right in pairwise(values))
 
 
 def _sum(zero: Value) -> Callable[[list[Value]], Value]:
@@ -184,8 +187,8 @@ FUNCTIONS: tuple[Function, ...] = (
     function("slice", method("list_slice", (_LIST, INT, INT), _LIST, _slice)),
     function(
         "flatten",
-        method("list_flatten", (list_of(_LIST),), _LIST, _flatten),
-        method("list_flatten_int", (_ANY_LIST, INT), _ANY_LIST, _flatten),
+        method("list_flatten", (list_of(_LIST),), _LIST, _flatten, total=True),
+        method("list_flatten_int", (_ANY_LIST, INT), _ANY_LIST, _flatten, total=True),
     ),
     function("sort", *(method(f"list_{t.name}_sort", (list_of(t),), list_of(t), _sort) for t in COMPARABLE)),
     function(

@@ -31,7 +31,13 @@ class Address(Sized):
         return self.address.max_prefixlen // 8
 
     def same(self, other: Sized) -> bool:
+        return self == other
+
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Address) and self.address == other.address
+
+    def __hash__(self) -> int:
+        return hash(self.address)
 
     def __str__(self) -> str:
         return str(self.address)
@@ -52,7 +58,13 @@ class Network(Sized):
         return -(-self.bits // 8)
 
     def same(self, other: Sized) -> bool:
+        return self == other
+
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Network) and (self.address, self.bits) == (other.address, other.bits)
+
+    def __hash__(self) -> int:
+        return hash((self.address, self.bits))
 
     def __str__(self) -> str:
         return f"{self.address}/{self.bits}"

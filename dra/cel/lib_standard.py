@@ -8,19 +8,54 @@ from typing import TYPE_CHECKING
 
 from dra.cel.signatures import Function, function, method, over
 from dra.cel.types import (
-    BOOL, BYTES, CIDR, DOUBLE, DURATION, DYN, INT, IP, NULL, STRING, TIMESTAMP, UINT, A, B, Type, list_of, map_of, optional_of, type_of,
-)  # fmt: skip
+    BOOL,
+    BYTES,
+    CIDR,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    IP,
+    NULL,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    A,
+    B,
+    Type,
+    list_of,
+    map_of,
+    optional_of,
+    type_of,
+)
 from dra.cel.values import (
-    INT_MAX, INT_MIN, MISSING, NONE, ORDERED, UINT_MAX, Duration, Optional, Sized, Timestamp, TypeValue, Uint, Value, compare, contains, find,
-    no_such_overload, type_name,
-)  # fmt: skip
+    INT_MAX,
+    INT_MIN,
+    MISSING,
+    NONE,
+    ORDERED,
+    UINT_MAX,
+    Duration,
+    Optional,
+    Sized,
+    Timestamp,
+    TypeValue,
+    Uint,
+    Value,
+    as_key,
+    compare,
+    contains,
+    find,
+    keys_of,
+    no_such_overload,
+    type_name,
+)
 from dra.errors import SelectorRunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _OVERFLOW = "integer overflow"
-_DURATION_OVERFLOW = "integer overflow"
 _FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300799
 
 
@@ -113,7 +148,7 @@ def divide(left: Value, right: Value) -> Value:
 def _divide_doubles(left: float, right: float) -> float:
     if right != 0:
         return left / right
-    if left == 0 or left != left:  # noqa: PLR0124 - NaN
+    if left == 0 or left != left:
         return math.nan
     return math.copysign(math.inf, left) * math.copysign(1.0, right)
 
@@ -424,13 +459,13 @@ def _unwrap(values: list[Value]) -> list[Value]:
 
 
 def _map_insert(mapping: dict[Value, Value], *entry: Value) -> dict[Value, Value]:
-    entries = [(entry[0], entry[1])] if len(entry) == 2 else list(entry[0].items())
-    grown = dict(mapping)
+    entries = [entry] if len(entry) == 2 else list(zip(keys_of(entry[0]), entry[0].values(), strict=True))
+    # Only the accumulator of a macro comes here, which nobody else can see: it may be changed.
     for key, value in entries:
-        if find(grown, key) is not MISSING:
+        if find(mapping, key) is not MISSING:
             raise SelectorRunError(f"insert failed: key {_shown(key)} already exists")
-        grown[key] = value
-    return grown
+        mapping[as_key(key)] = value
+    return mapping
 
 
 # ---- Declarations ------------------------------------------------------------------------------------------------
@@ -524,7 +559,7 @@ FUNCTIONS: tuple[Function, ...] = (
         method("map_size", (_MAP_AB,), INT, sized, total=True),
         over("size_string", (STRING,), INT, sized, total=True),
         method("string_size", (STRING,), INT, sized, total=True),
-    ),  # fmt: skip
+    ),
     function("type", over("type", (A,), type_of(A), convert_type, total=True)),
     function(
         "bool", over("bool_to_bool", (BOOL,), BOOL, _same), over("string_to_bool", (STRING,), BOOL, _string_to_bool)
@@ -552,7 +587,7 @@ FUNCTIONS: tuple[Function, ...] = (
     function(
         "string",
         over("string_to_string", (STRING,), STRING, _same),
-        *(over(f"{t.name}_to_string", (t,), STRING, to_string) for t in (BOOL,)),
+        over("bool_to_string", (BOOL,), STRING, to_string),
         over("bytes_to_string", (BYTES,), STRING, to_string),
         over("double_to_string", (DOUBLE,), STRING, to_string),
         over("duration_to_string", (DURATION,), STRING, to_string),

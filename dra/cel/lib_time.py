@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import re
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SHAPE = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))"
 ).fullmatch
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def parse_timestamp(text: str) -> Timestamp:
@@ -33,19 +33,17 @@ def parse_timestamp(text: str) -> Timestamp:
     if year == "0000":
         raise SelectorRunError("timestamp overflow")
     try:
-        moment = datetime.datetime(
-            int(year), int(month), int(day), int(hour), int(minute), int(second), tzinfo=datetime.UTC
-        )
+        moment = dt.datetime(int(year), int(month), int(day), int(hour), int(minute), int(second), tzinfo=dt.UTC)
     except ValueError:
         raise failure from None
-    seconds = (moment - _EPOCH) // datetime.timedelta(seconds=1) - offset * 60
+    seconds = (moment - _EPOCH) // dt.timedelta(seconds=1) - offset * 60
     if not -62135596800 <= seconds <= 253402300799:
         raise SelectorRunError("timestamp overflow")
     return Timestamp(seconds * 10**9 + int((fraction or "0")[:9].ljust(9, "0")), offset)
 
 
-def _moment(value: Timestamp, minutes_east: int = 0) -> datetime.datetime:
-    return _EPOCH + datetime.timedelta(seconds=value.nanos // 10**9 + minutes_east * 60)
+def _moment(value: Timestamp, minutes_east: int = 0) -> dt.datetime:
+    return _EPOCH + dt.timedelta(seconds=value.nanos // 10**9 + minutes_east * 60)
 
 
 def timestamp_to_string(value: Timestamp) -> str:
@@ -65,7 +63,7 @@ def timestamp_to_string(value: Timestamp) -> str:
 _OFFSET = re.compile(r"([+-]?[0-9]+):([+-]?[0-9]+)").fullmatch
 
 
-def _zoned(value: Timestamp, zone: str) -> datetime.datetime:
+def _zoned(value: Timestamp, zone: str) -> dt.datetime:
     if ":" in zone:
         shape = _OFFSET(zone)
         if shape is None:
@@ -85,13 +83,9 @@ def _zoned(value: Timestamp, zone: str) -> datetime.datetime:
         raise SelectorRunError(f"unknown time zone {zone}") from None
 
 
-_Part = "Callable[[datetime.datetime], int]"
-
-
-def _part(name: str, id_: str, part: Callable[[datetime.datetime], int], zoned_id: str = "") -> tuple[Overload, ...]:
+def _part(id_: str, part: Callable[[dt.datetime], int], zoned_id: str = "") -> tuple[Overload, ...]:
     def utc(value: Timestamp) -> int:
-        # Without a zone Go answers in the zone the text was written in.
-        return part(_moment(value, value.offset))
+        return part(_moment(value))
 
     return (
         method(id_, (TIMESTAMP,), INT, utc),
@@ -108,25 +102,25 @@ def _milliseconds(value: Timestamp) -> int:
 
 
 FUNCTIONS: tuple[Function, ...] = (
-    function("getFullYear", *_part("getFullYear", "timestamp_to_year", lambda t: t.year)),
-    function("getMonth", *_part("getMonth", "timestamp_to_month", lambda t: t.month - 1)),
-    function("getDayOfYear", *_part("getDayOfYear", "timestamp_to_day_of_year", lambda t: t.timetuple().tm_yday - 1)),
-    function("getDayOfMonth", *_part("getDayOfMonth", "timestamp_to_day_of_month", lambda t: t.day - 1)),
-    function("getDate", *_part("getDate", "timestamp_to_day_of_month_1_based", lambda t: t.day)),
-    function("getDayOfWeek", *_part("getDayOfWeek", "timestamp_to_day_of_week", lambda t: t.isoweekday() % 7)),
+    function("getFullYear", *_part("timestamp_to_year", lambda t: t.year)),
+    function("getMonth", *_part("timestamp_to_month", lambda t: t.month - 1)),
+    function("getDayOfYear", *_part("timestamp_to_day_of_year", lambda t: t.timetuple().tm_yday - 1)),
+    function("getDayOfMonth", *_part("timestamp_to_day_of_month", lambda t: t.day - 1)),
+    function("getDate", *_part("timestamp_to_day_of_month_1_based", lambda t: t.day)),
+    function("getDayOfWeek", *_part("timestamp_to_day_of_week", lambda t: t.isoweekday() % 7)),
     function(
         "getHours",
-        *_part("getHours", "timestamp_to_hours", lambda t: t.hour),
+        *_part("timestamp_to_hours", lambda t: t.hour),
         method("duration_to_hours", (DURATION,), INT, _truncated(3600 * 10**9)),
     ),
     function(
         "getMinutes",
-        *_part("getMinutes", "timestamp_to_minutes", lambda t: t.minute),
+        *_part("timestamp_to_minutes", lambda t: t.minute),
         method("duration_to_minutes", (DURATION,), INT, _truncated(60 * 10**9)),
     ),
     function(
         "getSeconds",
-        *_part("getSeconds", "timestamp_to_seconds", lambda t: t.second, "timestamp_to_seconds_tz"),
+        *_part("timestamp_to_seconds", lambda t: t.second, "timestamp_to_seconds_tz"),
         method("duration_to_seconds", (DURATION,), INT, _truncated(10**9)),
     ),
     function(

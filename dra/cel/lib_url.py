@@ -99,7 +99,7 @@ def parse_url(text: str, *, request: bool = False) -> Url:
     if text == "*":
         return Url("", "", "*", "", prefix="", fragment=fragment)
     scheme, rest = _split_scheme(text)
-    rest, question, query = rest.partition("?")
+    rest, _, query = rest.partition("?")
     if not rest.startswith("/"):
         if scheme:
             return Url(scheme, "", "", query, prefix=f"{scheme}:{rest}", fragment=fragment)

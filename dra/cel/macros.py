@@ -17,8 +17,6 @@ ACCUMULATOR = "@result"
 UNUSED = "#unused"
 _SORT_INPUT = "@__sortBy_input__"
 
-_Expander = "Callable[[int, Node, tuple[Node, ...]], Node | None]"
-
 
 def expand(position: int, name: str, target: Node | None, args: tuple[Node, ...]) -> Node | None:
     """Expand a call if it is a macro; None leaves it a call."""
@@ -82,7 +80,7 @@ def _quantifier(name: str, two: bool) -> Callable[[int, Node, tuple[Node, ...]],
     return {"all": all_, "exists": exists}.get(name, exists_one)
 
 
-def _collected(at: int, target: Node, variables: tuple[str, str], init: Node, step: Node, keep: Node | None) -> Node:  # noqa: PLR0917 - the parts of one comprehension
+def _collected(at: int, target: Node, variables: tuple[str, str], init: Node, step: Node, keep: Node | None) -> Node:
     if keep is not None:
         step = call(at, "_?_:_", keep, step, _accu(at))
     return folded(at, Fold(init.kind, target, *variables, ACCUMULATOR, init, literal(at, True), step, _accu(at)))
@@ -182,7 +180,8 @@ def _copied(root: Node) -> Node:
 
 
 _MACROS: dict[tuple[str, int], Callable[[int, Node, tuple[Node, ...]], Node | None]] = {
-    **{(name, count): _quantifier(name, count == 3) for name in ("all", "exists", "exists_one", "existsOne") for count in (2, 3)},
+    **{(name, count): _quantifier(name, count == 3) for name in ("all", "exists", "exists_one") for count in (2, 3)},
+    ("existsOne", 3): _quantifier("exists_one", two=True),
     ("map", 2): _map,
     ("map", 3): _map,
     ("filter", 2): _filter,

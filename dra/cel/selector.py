@@ -9,9 +9,10 @@ from dra.cel.check import check, check_output
 from dra.cel.closures import Compiler
 from dra.cel.cost import MAX_COST, worst_case
 from dra.cel.environment import STORED, Env, environment
+from dra.cel.metered import MeteredCompiler
 from dra.cel.reads import Reads, reads_of
 from dra.cel.syntax import parse
-from dra.cel.values import Value, type_name
+from dra.cel.values import Fatal, Value, type_name
 from dra.errors import CostExceeded, SelectorError, SelectorRunError
 from dra.semver import Version
 
@@ -25,7 +26,7 @@ Derived = bool | int | str | Version | list[bool] | list[int] | list[str] | list
 class Selector:
     """An expression that compiled. Made by `compile`."""
 
-    __slots__ = ("_closure", "_variables", "max_cost", "reads", "result_type", "text")
+    __slots__ = ("_closure", "_rest", "max_cost", "metered", "reads", "result_type", "text")
 
     def __init__(self, text: str, env: Env, *, list_attributes: bool, consumable_capacity: bool, derived: bool) -> None:
         names = environment(env, list_attributes=list_attributes, consumable_capacity=consumable_capacity)
@@ -36,9 +37,11 @@ class Selector:
         self.result_type: Type = result
         self.max_cost: int = worst_case(root)
         self.reads: Reads = reads_of(root)
-        compiler = Compiler(names)
+        self.metered = self.max_cost > MAX_COST
+        compiler = MeteredCompiler(names) if self.metered else Compiler(names)
         self._closure = compiler.closure(root)
-        self._variables = (None,) * compiler.variables
+        # What a frame holds beyond the view: what was spent so far, and the variables.
+        self._rest = (0, *[None] * compiler.variables) if self.metered or compiler.variables else ()
 
     def __repr__(self) -> str:
         return f"Selector({self.text!r})"
@@ -47,7 +50,10 @@ class Selector:
         """Whether the device is selected."""
         if view.broken:
             raise SelectorRunError(view.broken)
-        value = self._closure([*view.slots, *self._variables] if self._variables else view.slots)
+        try:
+            value = self._closure([*view.slots, *self._rest] if self._rest else view.slots)
+        except Fatal as error:
+            raise SelectorRunError(str(error)) from error
         if value is True or value is False:
             return bool(value)
         raise SelectorRunError(f"CEL result of type {type_name(value)} could not be converted to bool")
@@ -56,7 +62,10 @@ class Selector:
         """Return whatever the expression gives; for rules that are not selectors."""
         if view.broken:
             raise SelectorRunError(view.broken)
-        return self._closure([*view.slots, *self._variables])
+        try:
+            return self._closure([*view.slots, *self._rest])
+        except Fatal as error:
+            raise SelectorRunError(str(error)) from error
 
     def derive(self, view: DeviceView) -> Derived:
         """Return the value of a derived attribute, or fail on what cannot be one."""
@@ -86,7 +95,7 @@ def _derived(value: Value) -> Derived:
 @lru_cache(maxsize=4096)
 def _compiled(
     text: str, env: Env, list_attributes: bool, consumable_capacity: bool, derived: bool
-) -> Selector | SelectorError:  # noqa: PLR0917 - the key of a cache
+) -> Selector | SelectorError:
     try:
         return Selector(
             text, env, list_attributes=list_attributes, consumable_capacity=consumable_capacity, derived=derived
@@ -95,7 +104,7 @@ def _compiled(
         return error.with_traceback(None)
 
 
-def compile(  # noqa: A001 - `cel.compile` is what everybody looks for
+def compile(
     text: str,
     env: Env = STORED,
     *,

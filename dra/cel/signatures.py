@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from dra.cel.types import Type
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from dra.cel.types import Type
     from dra.cel.values import Value
 
     Work = Callable[..., Value]

@@ -59,7 +59,7 @@ class Fold:
 
     __slots__ = ("accu", "condition", "init", "macro", "range", "result", "step", "var", "var2")
 
-    def __init__(  # noqa: PLR0917 - the parts of a comprehension, in the order CEL names them
+    def __init__(
         self,
         macro: str,
         range_: Node,
@@ -130,7 +130,29 @@ _TOKEN = re.compile(
 ).match
 
 _RESERVED = frozenset(
-    "as break const continue else false for function if import in let loop package namespace null return true var void while".split()
+    [
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "false",
+        "for",
+        "function",
+        "if",
+        "import",
+        "in",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "null",
+        "return",
+        "true",
+        "var",
+        "void",
+        "while",
+    ]
 )
 _KEYWORDS = frozenset(("true", "false", "null", "in"))
 

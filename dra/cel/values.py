@@ -48,6 +48,13 @@ class Timestamp:
         self.nanos = nanos
         self.offset = offset
 
+    def __eq__(self, other: object) -> bool:
+        """As keys of maps two timestamps are the same only if they were written in the same zone."""
+        return isinstance(other, Timestamp) and (self.nanos, self.offset) == (other.nanos, other.offset)
+
+    def __hash__(self) -> int:
+        return hash((self.nanos, self.offset))
+
 
 class Duration:
     """A span of time in nanoseconds."""
@@ -57,6 +64,12 @@ class Duration:
     def __init__(self, nanos: int) -> None:
         self.nanos = nanos
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Duration) and self.nanos == other.nanos
+
+    def __hash__(self) -> int:
+        return hash(self.nanos)
+
 
 class TypeValue:
     """A type as a value, equal by name."""
@@ -65,6 +78,12 @@ class TypeValue:
 
     def __init__(self, name: str) -> None:
         self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TypeValue) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
 
 class Sum(Quantity):
@@ -112,6 +131,13 @@ def type_name(value: Value) -> str:
     """Return the CEL name of a value's type."""
     name = _NAMES.get(type(value))
     return name if name is not None else str(value.type_name)
+
+
+class Fatal(Exception):
+    """Where Go panics: the evaluation ends, and neither `||` nor `&&` absorbs it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"internal error: {message}")
 
 
 def no_such_overload(function: str = "") -> SelectorRunError:
@@ -188,16 +214,24 @@ def equal_or_false(left: Value, right: Value) -> bool:
         return False
 
 
+def differ(left: Value, right: Value) -> bool:
+    """CEL's `!=`: Go asks whether `==` gives anything but true, and an error is that."""
+    try:
+        return not equal(left, right)
+    except SelectorRunError:
+        return True
+
+
 def compare(left: Value, right: Value) -> int:
     """Return -1, 0 or 1; an error for what has no order."""
     kind = type(left)
     if kind in _NUMBERS and type(right) in _NUMBERS:
-        if left != left or right != right:  # noqa: PLR0124 - NaN
+        if left != left or right != right:
             raise SelectorRunError("NaN values cannot be ordered")
         return _number_compare(left, right)
     if kind is type(right):
         if kind is str or kind is bytes or kind is bool:
-            return (left > right) - (left < right)
+            return int(left > right) - int(left < right)
         if kind is Timestamp or kind is Duration:
             return int(left.nanos > right.nanos) - int(left.nanos < right.nanos)
     raise no_such_overload()
@@ -208,14 +242,14 @@ ORDERED: Final = frozenset((int, Uint, float, str, bytes, bool, Timestamp, Durat
 
 def _number_compare(left: Value, right: Value) -> int:
     if type(left) is float or type(right) is float:
-        if left != left or right != right:  # noqa: PLR0124 - NaN is equal to nothing
+        if left != left or right != right:
             return 2
         # Go converts the integer to a double where the double is within range.
         if type(left) is not float:
             return -_double_compare(right, left)
         if type(right) is not float:
             return _double_compare(left, right)
-    return (left > right) - (left < right)
+    return int(left > right) - int(left < right)
 
 
 def _double_compare(double: float, integer: int) -> int:
@@ -231,6 +265,32 @@ def _double_compare(double: float, integer: int) -> int:
 MISSING: Final = object()
 
 
+class Boxed:
+    """A key that is only equal to itself, as pointers are in Go."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+
+def as_key(value: Value) -> Value:
+    """Return what stands for a value among the keys of a dict."""
+    kind = type(value)
+    if kind is bytes or kind is Version:
+        raise Fatal("runtime error: hash of unhashable type")
+    return Boxed(value) if kind in _BY_IDENTITY else value
+
+
+def keys_of(mapping: dict[Value, Value]) -> list[Value]:
+    """Return the keys of a map as values."""
+    return [key.value if type(key) is Boxed else key for key in mapping]
+
+
+# As keys these are the same only if they are one object in Go, which two evaluations never give.
+_BY_IDENTITY: Final = frozenset((Optional, Quantity, Sum, list, dict, Domains))
+
+
 def find(mapping: dict[Value, Value], key: Value) -> Value:
     """Look a key up as CEL does: numbers find each other across types, but true is not 1. MISSING if there is none."""
     kind = type(key)
@@ -241,7 +301,9 @@ def find(mapping: dict[Value, Value], key: Value) -> Value:
     if type(mapping) is Domains:
         return EMPTY_MAP
     if kind not in _NUMBERS and kind is not bool:
-        return MISSING
+        if (kind is bytes or kind is Version) and mapping:
+            raise Fatal("runtime error: hash of unhashable type")
+        return mapping.get(key, MISSING) if kind not in _BY_IDENTITY else MISSING
     value = mapping.get(key, MISSING)
     if value is not MISSING and (kind is bool or key in (0, 1)):
         stored = next(own for own in mapping if own == key)

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -74,7 +75,10 @@ func judge(r request) answer {
 		env = environment.NewExpressions
 	}
 	start := time.Now()
-	compiled := compilerFor(features).CompileCELExpression(r.Expr, dracel.Options{EnvType: &env, CostLimit: r.CostLimit, DerivedAttribute: r.Derived})
+	compiled, panicked := compile(compilerFor(features), r.Expr, dracel.Options{EnvType: &env, CostLimit: r.CostLimit, DerivedAttribute: r.Derived})
+	if panicked != nil {
+		return answer{CompileError: fmt.Sprintf("panic: %v", panicked), ErrorType: "Panic"}
+	}
 	a := answer{MaxCost: compiled.MaxCost, CompileNs: time.Since(start).Nanoseconds()}
 	if compiled.Error != nil {
 		a.CompileError, a.ErrorType = compiled.Error.Detail, string(compiled.Error.Type)
@@ -88,6 +92,12 @@ func judge(r request) answer {
 		a.EvalNs = timed(compiled, r.Devices[0], r.Repeat)
 	}
 	return a
+}
+
+// compile survives expressions that make the compiler panic, such as a constant map with bytes for keys.
+func compile(c compiler, expr string, options dracel.Options) (result dracel.CompilationResult, panicked any) {
+	defer func() { panicked = recover() }()
+	return c.CompileCELExpression(expr, options), nil
 }
 
 func evaluate(compiled dracel.CompilationResult, d device, derived bool) outcome {

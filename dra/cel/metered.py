@@ -1,0 +1,596 @@
+"""The slow way to evaluate: the same answers, while counting what Go counts (cel-go interpreter/runtimecost.go,
+apiserver library/cost.go).
+
+Used only for expressions whose worst case is beyond the limit. Charges follow Go's planner: a chain of selections is one
+charge plus one for each step; what the planner computes in advance is free; a call is charged even if its arguments are
+errors, as long as all of them were evaluated.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from dra.cel.closures import DEVICE, SPENT, UNSET, Compiler, iterated, listed, mapped, membership, truth
+from dra.cel.cost import MAX_COST, REGEX_FACTOR, STRING_FACTOR
+from dra.cel.lib_named import Format
+from dra.cel.lib_standard import find_at, index
+from dra.cel.lib_url import Url
+from dra.cel.values import MISSING, NONE, Optional, Sized, Sum, Value, differ, equal, no_such_overload, size
+from dra.errors import CostExceeded, SelectorRunError
+from dra.quantity import Quantity
+from dra.semver import Version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from dra.cel.closures import Frame
+    from dra.cel.syntax import Fold, Node
+
+    Closure = Callable[[Frame], Value]
+    Charge = Callable[[list[Value], Value], int]
+
+
+def exceeded() -> CostExceeded:
+    """The error for an evaluation that cost too much."""
+    return CostExceeded(f"operation cancelled: actual cost limit exceeded: more than {MAX_COST}")
+
+
+def _pay(frame: Frame, cost: int) -> None:
+    frame[SPENT] += cost
+    if frame[SPENT] > MAX_COST:
+        raise exceeded()
+
+
+class _Failed:
+    """Stands for an argument that was an error; its size is one."""
+
+
+_FAILED = _Failed()
+
+
+class _Step:
+    """One selection or index of a chain."""
+
+    __slots__ = ("constant", "key", "optional", "test")
+
+    def __init__(self, constant: Value, key: Closure | None, *, optional: bool, test: bool) -> None:
+        self.constant = constant
+        self.key = key
+        self.optional = optional
+        self.test = test
+
+    def key_of(self, frame: Frame) -> Value:
+        return self.constant if self.key is None else self.key(frame)
+
+
+class MeteredCompiler(Compiler):
+    """Builds closures that keep the account in the frame."""
+
+    def constant(self, node: Node) -> Value:
+        """Only what Go computes in advance is free."""
+        return self.planned(node)
+
+    # Chains of selections
+
+    def _ident(self, node: Node) -> Closure:
+        return self._charged(self._resolved(node))
+
+    def _select(self, node: Node) -> Closure:
+        base = node
+        while _is_step(base):
+            base = base.args[0]
+        closure = self._resolved(node)
+        return closure if base.name == "_?_:_" else self._charged(closure)
+
+    def _index(self, node: Node) -> Closure:
+        return self._select(node)
+
+    def _optional(self, node: Node) -> Closure:
+        return self._select(node)
+
+    def _has(self, node: Node) -> Closure:
+        return self._resolved(node)  # a presence test is not charged for itself
+
+    def _charged(self, closure: Closure) -> Closure:
+        def charged(frame: Frame) -> Value:
+            _pay(frame, 1)
+            return closure(frame)
+
+        return charged
+
+    def _raw(self, node: Node) -> Closure:
+        """A chain, or a name, where Go does not watch it: as a branch of `?:` or as an index."""
+        return self._resolved(node) if _is_attribute(node) and self.planned(node) is MISSING else self.closure(node)
+
+    def _resolved(self, node: Node) -> Closure:
+        steps: list[_Step] = []
+        while _is_step(node):
+            steps.append(self._step(node))
+            node = node.args[0]
+        steps.reverse()
+        base = self._base(node)
+        return _chain(base, steps) if steps else base
+
+    def _step(self, node: Node) -> _Step:
+        if node.kind in ("select", "has"):
+            return _Step(node.name, None, optional=False, test=node.kind == "has")
+        optional = node.name != "_[_]"
+        key = self.planned(node.args[1])
+        if key is not MISSING:
+            return _Step(key, None, optional=optional, test=False)
+        return _Step(None, self._raw(node.args[1]), optional=optional, test=False)
+
+    def _base(self, node: Node) -> Closure:
+        if node.kind == "ident" and self.planned(node) is MISSING:
+            return (lambda frame: frame[DEVICE]) if node.name.startswith(".") else self._scope[node.name]
+        return self.closure(node)
+
+    def _conditional(self, node: Node) -> Closure:
+        condition, yes, no = self.closure(node.args[0]), self._raw(node.args[1]), self._raw(node.args[2])
+        return lambda frame: yes(frame) if truth(condition(frame)) else no(frame)
+
+    # Calls
+
+    def _call(self, node: Node) -> Closure:
+        if node.name in ("_==_", "_!=_"):
+            return self._comparison(node)
+        if node.name in ("matches", "find", "findAll"):
+            self._check_pattern(node)
+        if node.name == "@in":
+            values = self.planned(node.args[1])
+            member = membership(values) if node.overloads == ("in_list",) and values is not MISSING else None
+            if member is not None:
+                item = self.closure(node.args[0])
+                return lambda frame: member(item(frame))
+            return self._paid(node, self._work(node))
+        if node.name in _UNCHARGED:
+            return self._special(node)
+        return self._paid(node, self._work(node))
+
+    def _comparison(self, node: Node) -> Closure:
+        return self._paid(node, equal if node.name == "_==_" else differ)
+
+    def _paid(self, node: Node, work: Callable[..., Value]) -> Closure:
+        args = self._arguments(node)
+        overload = node.overloads[0] if len(node.overloads) == 1 else ""
+        charge = charge_of(node.name, overload)
+        stops = len(args) > 2 or self._dispatched(node, overload)
+
+        def call(frame: Frame) -> Value:
+            values: list[Value] = []
+            failure: SelectorRunError | None = None
+            for arg in args:
+                try:
+                    values.append(arg(frame))
+                except SelectorRunError as error:
+                    failure = failure or error
+                    values.append(_FAILED)
+                    if stops:
+                        break
+            if failure is not None:
+                if len(values) == len(args):
+                    _pay(frame, charge(values, _FAILED))
+                raise failure
+            try:
+                result = work(*values)
+            except SelectorRunError:
+                _pay(frame, charge(values, _FAILED))
+                raise
+            _pay(frame, charge(values, result))
+            return result
+
+        return call
+
+    def _dispatched(self, node: Node, overload: str) -> bool:
+        """Whether Go calls the function in a way that stops at the first argument that is an error."""
+        if node.name == "format":
+            return True
+        if node.name in ("matches", "find", "findAll"):
+            return self.planned(node.args[1]) is not MISSING
+        return not overload and not all(each.total for each in self._functions[node.name])
+
+    # Lists and maps
+
+    def _list(self, node: Node) -> Closure:
+        elements = [self.closure(arg) for arg in node.args]
+        optional = node.optional
+
+        def build(frame: Frame) -> Value:
+            try:
+                return listed([element(frame) for element in elements], optional)
+            finally:
+                frame[SPENT] += 10
+
+        return build
+
+    def _map(self, node: Node) -> Closure:
+        parts = [self.closure(arg) for arg in node.args]
+        optional = node.optional
+
+        def build(frame: Frame) -> Value:
+            try:
+                return mapped([part(frame) for part in parts], optional)
+            finally:
+                frame[SPENT] += 30
+
+        return build
+
+    # Comprehensions
+
+    def _fold(self, node: Node) -> Closure:
+        fold = node.fold
+        assert fold is not None
+        if fold.macro == "bind":
+            return self._bind(fold)
+        items = self.closure(fold.range)
+        slots = [self._variable()]
+        names: dict[str, Closure] = {fold.var: _read(slots[0])}
+        if fold.var2:
+            slots.append(self._variable())
+            names[fold.var2] = _read(slots[1])
+        loop = getattr(self, f"_loop_{fold.macro}")(fold, names)
+        two = bool(fold.var2)
+
+        def folded(frame: Frame) -> Value:
+            return loop(frame, _entries(frame, iterated(items(frame), two=two), slots))
+
+        return folded
+
+    def _loop_all(self, fold: Fold, names: dict[str, Closure]) -> Callable[[Frame, Iterator[None]], Value]:
+        return _quantifier(self._with(names, fold.step.args[1]), stop=False, condition=2)
+
+    def _loop_exists(self, fold: Fold, names: dict[str, Closure]) -> Callable[[Frame, Iterator[None]], Value]:
+        return _quantifier(self._with(names, fold.step.args[1]), stop=True, condition=3)
+
+    def _loop_exists_one(self, fold: Fold, names: dict[str, Closure]) -> Callable[[Frame, Iterator[None]], Value]:
+        predicate = self._with(names, fold.step.args[0])
+
+        def one(frame: Frame, entries: Iterator[None]) -> bool:
+            count, failures = 0, _Failures()
+            for _ in entries:
+                with failures:
+                    if truth(predicate(frame)):
+                        count += 1
+                        _pay(frame, 2)
+            _pay(frame, 2)
+            failures.reraise()
+            return count == 1
+
+        return one
+
+    def _loop_list(self, fold: Fold, names: dict[str, Closure]) -> Callable[[Frame, Iterator[None]], Value]:
+        keep, step = self._kept(fold, names)
+        item = self._with(names, step.args[1].args[0])
+        cost = 2 if self.planned(step.args[1]) is not MISSING else 12
+
+        def collect(frame: Frame, entries: Iterator[None]) -> list[Value]:
+            collected: list[Value] = []
+            failures = _Failures()
+            for _ in entries:
+                with failures:
+                    if keep is None or truth(keep(frame)):
+                        _pay(frame, cost)
+                        collected.append(item(frame))
+            _pay(frame, 1)
+            failures.reraise()
+            return collected
+
+        return collect
+
+    def _loop_map(self, fold: Fold, names: dict[str, Closure]) -> Callable[[Frame, Iterator[None]], Value]:
+        keep, step = self._kept(fold, names)
+        parts = [self._with(names, arg) for arg in step.args[1:]]
+        insert = self._work(step)
+
+        def gather(frame: Frame, entries: Iterator[None]) -> dict[Value, Value]:
+            gathered: dict[Value, Value] = {}
+            failures = _Failures()
+            for _ in entries:
+                with failures:
+                    if keep is None or truth(keep(frame)):
+                        _pay(frame, 1)
+                        if failures.first is None or len(parts) == 1:
+                            values = [part(frame) for part in parts]
+                            _pay(frame, 1)
+                            gathered = insert(gathered, *values)
+            _pay(frame, 1)
+            failures.reraise()
+            return gathered
+
+        return gather
+
+    def _kept(self, fold: Fold, names: dict[str, Closure]) -> tuple[Closure | None, Node]:
+        step = fold.step
+        if step.name != "_?_:_":
+            return None, step
+        return self._with(names, step.args[0]), step.args[1]
+
+    def _bind(self, fold: Fold) -> Closure:
+        slot = self._variable()
+        value = self.closure(fold.init)
+
+        def bound(frame: Frame) -> Value:
+            known = frame[slot]
+            if known is UNSET:
+                try:
+                    known = frame[slot] = value(frame)
+                except SelectorRunError as error:
+                    frame[slot] = error
+                    raise
+            if isinstance(known, SelectorRunError):
+                raise known
+            return known
+
+        result = self._with({fold.accu: bound}, fold.result)
+
+        def bind(frame: Frame) -> Value:
+            frame[slot] = UNSET
+            return result(frame)
+
+        return bind
+
+
+_UNCHARGED = frozenset(("_&&_", "_||_", "_?_:_", "or", "orValue", "_[_]", "_[?_]", "_?._"))
+
+
+def _is_step(node: Node) -> bool:
+    return node.kind in ("select", "has") or (node.kind == "call" and node.name in ("_[_]", "_[?_]", "_?._"))
+
+
+def _is_attribute(node: Node) -> bool:
+    return _is_step(node) or node.kind == "ident"
+
+
+def _read(slot: int) -> Closure:
+    return lambda frame: frame[slot]
+
+
+def _chain(base: Closure, steps: list[_Step]) -> Closure:
+    def chain(frame: Frame) -> Value:
+        value = base(frame)
+        optional = type(value) is Optional
+        if optional:
+            if not value.present:
+                return False if steps[-1].test else value
+            value = value.value
+        for step in steps:
+            key = step.key_of(frame)
+            optional = optional or step.optional
+            if step.test:
+                _pay(frame, 0 if optional else 1)
+                found = find_at(value, key) is not MISSING
+                if optional and found:
+                    _pay(frame, 1)
+                return found
+            if optional:
+                value = find_at(value, key)
+                if value is MISSING:
+                    return False if steps[-1].test else NONE
+                _pay(frame, 1)
+            else:
+                _pay(frame, 1)
+                value = index(value, key)
+        return Optional(value) if optional else value
+
+    return chain
+
+
+def _entries(frame: Frame, items: list[Value], slots: list[int]) -> Iterator[None]:
+    if len(slots) == 2:
+        first, second = slots
+        for frame[first], frame[second] in items:
+            yield None
+    else:
+        (first,) = slots
+        for frame[first] in items:
+            yield None
+
+
+class _Failures:
+    """Remembers the first error of a loop that goes on after it."""
+
+    def __init__(self) -> None:
+        self.first: SelectorRunError | None = None
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        if isinstance(error, SelectorRunError):
+            self.first = self.first or error
+            return True
+        return False
+
+    def reraise(self) -> None:
+        if self.first is not None:
+            raise self.first
+
+
+def _quantifier(predicate: Closure, *, stop: bool, condition: int) -> Callable[[Frame, Iterator[None]], Value]:
+    """`all` and `exists`: before each step Go asks whether to go on, which costs more for `exists`."""
+
+    def quantified(frame: Frame, entries: Iterator[None]) -> bool:
+        failure: SelectorRunError | None = None
+        decided = False
+        for _ in entries:
+            frame[SPENT] += condition
+            if decided:
+                break
+            frame[SPENT] += 1
+            if frame[SPENT] > MAX_COST:
+                raise exceeded()
+            try:
+                value = predicate(frame)
+            except SelectorRunError as error:
+                failure = failure or error
+                continue
+            if value is stop:
+                decided = True
+            elif value is not (not stop):
+                failure = failure or no_such_overload("_||_" if stop else "_&&_")
+        _pay(frame, 1)
+        if decided:
+            return stop
+        if failure is not None:
+            raise failure
+        return not stop
+
+    return quantified
+
+
+# ---- What calls cost ------------------------------------------------------------------------------------------------
+
+
+def charge_of(name: str, overload: str) -> Charge:
+    """Return how a call is charged: by its exact overload, by the function's name, or one."""
+    charge = _BY_OVERLOAD.get(overload) or _BY_NAME.get(name) or _STANDARD.get(overload)
+    if name == "ip" and overload == "cidr_ip":
+        charge = None
+    return charge or _one
+
+
+def _one(_: list[Value], __: Value) -> int:
+    return 1
+
+
+def _library_size(value: Value) -> int:
+    """Kubernetes' own size: it does not look into optionals."""
+    return 1 if type(value) is Optional else size(value)
+
+
+def _scan(position: int, factor: float) -> Charge:
+    return lambda args, _: math.ceil(_library_size(args[position]) * factor)
+
+
+def _double_scan(args: list[Value], _: Value) -> int:
+    return math.ceil(float(_library_size(args[0])) * 2 * STRING_FACTOR)
+
+
+def _join(_: list[Value], result: Value) -> int:
+    return math.ceil(float(_library_size(result)) * 2 * STRING_FACTOR)
+
+
+def _regex(text: Value, pattern: Value, of: Callable[[Value], int]) -> int:
+    return math.ceil((1.0 + of(text)) * STRING_FACTOR) * math.ceil(of(pattern) * REGEX_FACTOR)
+
+
+def _find(args: list[Value], _: Value) -> int:
+    return _regex(args[0], args[1], _library_size)
+
+
+def _matches(args: list[Value], _: Value) -> int:
+    return _regex(args[0], args[1], size)
+
+
+def _traversal(value: Value) -> int:
+    kind = type(value)
+    if kind is str:
+        return int(len(value.encode(errors="surrogatepass")) * STRING_FACTOR)
+    if kind is bytes:
+        return int(len(value) * STRING_FACTOR)
+    if kind is list:
+        return sum(map(_traversal, value))
+    if isinstance(value, dict):
+        return sum(_traversal(key) + _traversal(item) for key, item in value.items())
+    return 1
+
+
+def _traversed(args: list[Value], _: Value) -> int:
+    return _traversal(args[0])
+
+
+def _contains_ip(args: list[Value], _: Value) -> int:
+    cost = math.ceil(2 * _library_size(args[0]) * STRING_FACTOR)
+    return cost + math.ceil(_library_size(args[1]) * STRING_FACTOR) if type(args[1]) is str else cost
+
+
+def _contains_cidr(args: list[Value], result: Value) -> int:
+    return _contains_ip(args, result) + math.ceil(_library_size(args[0]) * STRING_FACTOR) + 1
+
+
+def _validate(args: list[Value], _: Value) -> int:
+    if not isinstance(args[0], Format):
+        return 1
+    return math.ceil((1.0 + _library_size(args[1])) * STRING_FACTOR) * math.ceil(args[0].regex_size * REGEX_FACTOR)
+
+
+def _smaller(args: list[Value], _: Value) -> int:
+    return math.ceil(min(size(args[0]), size(args[1])) * STRING_FACTOR)
+
+
+def _equals(args: list[Value], result: Value) -> int:
+    if isinstance(args[0], Quantity | Version | Format | Url | Sum) or (
+        isinstance(args[0], Sized) and args[0].type_name
+    ):
+        return 1
+    return _smaller(args, result)
+
+
+def _contains(args: list[Value], _: Value) -> int:
+    return math.ceil(size(args[0]) * STRING_FACTOR) * math.ceil(size(args[1]) * STRING_FACTOR)
+
+
+def _both(args: list[Value], _: Value) -> int:
+    return math.ceil((size(args[0]) + size(args[1])) * STRING_FACTOR)
+
+
+def _allocated(factor: float, count: int) -> int:
+    return int(count * (1.0 if factor < 0 else factor)) + 11
+
+
+def _flattened(args: list[Value], _: Value) -> int:
+    depth = float(args[1]) if len(args) == 2 and type(args[1]) is int else 1.0
+    return _allocated(depth, _plain_size(args[0]))
+
+
+def _plain_size(value: Value) -> int:
+    return _library_size(value)
+
+
+def _self_compared(position: int) -> Charge:
+    def charge(args: list[Value], _: Value) -> int:
+        values = args[position]
+        if type(values) is not list:
+            return 1
+        textual = bool(values) and type(values[0]) in (str, bytes)
+        return _allocated(2.0 + STRING_FACTOR if textual else 2.0, len(values) ** 2)
+
+    return charge
+
+
+def _produced(_: list[Value], result: Value) -> int:
+    return _allocated(1, _plain_size(result))
+
+
+def _sets(factor: float) -> Charge:
+    return lambda args, _: 1 + int(_plain_size(args[0]) * _plain_size(args[1]) * factor)
+
+
+_TYPES = ("int", "uint", "double", "bool", "google.protobuf.Duration", "google.protobuf.Timestamp", "string", "bytes")
+
+_BY_OVERLOAD: dict[str, Charge] = {
+    "list_slice": _produced, "lists_range": _produced, "list_reverse": _produced,
+    "list_flatten": _flattened, "list_flatten_int": _flattened, "list_distinct": _self_compared(0),
+    **{f"list_{name}_sort": _self_compared(0) for name in _TYPES},
+    **{f"list_{name}_sortByAssociatedKeys": _self_compared(1) for name in _TYPES},
+    "list_sets_contains_list": _sets(1), "list_sets_intersects_list": _sets(1), "list_sets_equivalent_list": _sets(2),
+}  # fmt: skip
+_BY_NAME: dict[str, Charge] = {
+    **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf", "includes"), _traversed),
+    **dict.fromkeys(("url", "lowerAscii", "upperAscii", "substring", "trim"), _scan(0, STRING_FACTOR)),
+    **dict.fromkeys(("cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver"), _scan(0, STRING_FACTOR)),
+    **dict.fromkeys(("replace", "split", "ip.isCanonical"), _double_scan),
+    "join": _join, "find": _find, "findAll": _find, "containsIP": _contains_ip, "containsCIDR": _contains_cidr, "validate": _validate,
+    "_==_": _equals, "_!=_": _smaller,
+}  # fmt: skip
+_STANDARD: dict[str, Charge] = {
+    "starts_with_string": lambda args, _: math.ceil(size(args[1]) * STRING_FACTOR),
+    "ends_with_string": lambda args, _: math.ceil(size(args[1]) * STRING_FACTOR),
+    **dict.fromkeys(
+        ("string_to_bytes", "bytes_to_string", "strings_quote", "string_format"), lambda args, _: math.ceil(size(args[0]) * STRING_FACTOR)
+    ),
+    "in_list": lambda args, _: size(args[1]),
+    **{f"{word}_{kind}": _smaller for word in ("less", "greater", "less_equals", "greater_equals") for kind in ("string", "bytes")},
+    "add_string": _both, "add_bytes": _both, "matches": _matches, "matches_string": _matches, "contains_string": _contains,
+}  # fmt: skip
