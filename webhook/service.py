@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from aiohttp import web
@@ -25,7 +26,7 @@ from webhook.templates import Templates
 from webhook.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from certs.rotation import Policy
     from cluster.protocol import Cluster
@@ -93,17 +94,12 @@ class Service:
 
     async def run(self, stop: asyncio.Event, listening: Callable[[Address, Address | None], None]) -> None:
         """Serve until told to stop. `listening` learns the ports as soon as reviews are answered with full knowledge."""
-        tasks: list[asyncio.Task[None]] = []
-        async with asyncio.TaskGroup() as group:
-            tasks += [
-                group.create_task(self.follower.run()),
-                group.create_task(self._source.follow(self.world.configure)),
-                group.create_task(self.certificate.run()),
-            ]
-            metrics = await self._listen_metrics()
+        async with self._metrics_port() as metrics, asyncio.TaskGroup() as group:
+            work = [self.follower.run(), self._source.follow(self.world.configure), self.certificate.run()]
             if self._settings.controllers:
-                tasks.append(group.create_task(self._lead()))
-            tasks.append(group.create_task(self._tell(metrics, listening)))
+                work.append(self._lead())
+            work.append(self._tell(metrics, listening))
+            tasks = [group.create_task(one) for one in work]
             await stop.wait()
             logger.info("stopping")
             await self.app.drain(notice=self._settings.notice, grace=self._settings.grace)
@@ -134,15 +130,19 @@ class Service:
             sweep_every=self._settings.sweep_every,
         ).run()
 
-    async def _listen_metrics(self) -> Address | None:
+    @asynccontextmanager
+    async def _metrics_port(self) -> AsyncIterator[Address | None]:
         where = self._settings.metrics
         if where is None:
-            return None
-        server = await asyncio.get_running_loop().create_server(
-            web.Server(self.metrics.serve, access_log=None), where.host, where.port
-        )
-        port: int = server.sockets[0].getsockname()[1]
-        return where._replace(port=port)
+            yield None
+            return
+        handler = web.Server(self.metrics.serve, access_log=None)
+        server = await asyncio.get_running_loop().create_server(handler, where.host, where.port)
+        try:
+            yield where._replace(port=server.sockets[0].getsockname()[1])
+        finally:
+            server.close()
+            await handler.shutdown(1.0)
 
     def _store(self) -> Store:
         settings = self._settings
