@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from allocator.answer import Answer, Fatal, Granted, Reason, Stage, Verdict
-from allocator.compile import Compiler
+from allocator.answer import Answer, Granted, Reason, Stage, Verdict
 from allocator.fleet import FleetAnswer, fleet
-from allocator.search import DEFAULTS, Options, answer, find
-from allocator.shape import shape_of
-from allocator.why import why
-from dra.compat import Rules
-from dra.errors import NodeSelectorError
+from allocator.search import DEFAULTS, Options, decide, explained
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,17 +25,8 @@ def allocate(
     options: Options = DEFAULTS,
 ) -> Answer:
     """Say which devices claims get on one node, first fit: exactly what the in-tree allocator would choose."""
-    node = stock.nodes[node_name]
-    try:
-        shape = shape_of(claims, stock.classes)
-        pools = stock.pools(node_name)
-    except (Fatal, NodeSelectorError) as error:
-        return Answer(Verdict.ERROR, error=str(error))
-    compiler = Compiler(shape, Rules(stock.compatibilities.values()))
-    composed = answer(compiler, node, find(compiler, node, pools, stock.use, options), options)
-    if composed.verdict is Verdict.INFEASIBLE:
-        return msgspec.structs.replace(composed, reasons=why(compiler, node, pools, stock.use, stock.held))
-    return composed
+    found = decide(stock, node_name, claims, options)
+    return explained(found, stock, node_name, claims, options) if found.verdict is Verdict.INFEASIBLE else found
 
 
 def ever(stock: Stock, claims: Sequence[ResourceClaim], *, options: Options = DEFAULTS) -> Answer:

@@ -18,9 +18,8 @@ import msgspec
 from allocator.answer import Answer, Fatal, Verdict
 from allocator.compile import Compiler
 from allocator.offer import OPTIONAL_OPERATIONS, places
-from allocator.search import DEFAULTS, Found, Options, answer, find
+from allocator.search import DEFAULTS, Found, Options, answer, explained, find
 from allocator.shape import shape_of
-from allocator.why import why
 from dra.compat import Rules
 from dra.errors import NodeSelectorError
 from dra.pool import reaches, targets
@@ -95,7 +94,7 @@ def fleet(
         tuple(id(rule) for rule in stock.compatibilities.values()),
         idle,
         options.steps,
-        options.rules,
+        options.cuts,
     )
     found = memo.get(key)
     query = found if isinstance(found, _Query) else _Query(stock, claims, idle=idle)
@@ -174,9 +173,8 @@ class _Query:
             found = msgspec.structs.replace(found, chosen=chosen)
         composed = answer(self.compiler, node, found, options)
         if found.verdict is Verdict.INFEASIBLE:
-            held = {} if self.idle else stock.held
-            reasons = why(self.compiler, node, stock.pools(name), self._use(stock), held)
-            composed = msgspec.structs.replace(composed, reasons=reasons)
+            asked = stock.idle() if self.idle else stock
+            return explained(composed, asked, name, self.compiler.shape.claims, options)
         return composed
 
     def _use(self, stock: Stock) -> Callable[[PoolId], PoolUse]:

@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.answer import Answer, Fatal, Undecided, Verdict
+from allocator.compile import Compiler
+from allocator.losses import losses
 from allocator.offer import Fault, Judge, Place
 from allocator.result import granted, share_id
-from allocator.shape import Leaf
-from allocator.walk import Budget, Rules, Walk
+from allocator.shape import Leaf, shape_of
+from allocator.walk import Budget, Cuts, Walk
 from dra.claim import ResourceClaim
+from dra.compat import Rules
 from dra.errors import NodeSelectorError
 from dra.pool import PoolStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from allocator.compile import Compiler
     from dra.node import Node
     from dra.pool import Pool
+    from dra.stock import Stock
     from dra.usage import PoolId, PoolUse
 
 STEPS = 60_000  # about a second of search, proofs included
@@ -32,7 +35,7 @@ class Options(msgspec.Struct, frozen=True):
 
     steps: int = STEPS
     cancelled: Callable[[], bool] | None = None
-    rules: Rules = Rules()
+    cuts: Cuts = Cuts()
     new_share_id: Callable[[ResourceClaim, str, Place], str] = share_id
     # Another order in which devices are tried, for strategies: any order is searched exactly. None is the in-tree one.
     arrange: Callable[[list[Place]], list[Place]] | None = None
@@ -65,7 +68,7 @@ def find(
         def fault(leaf: Leaf, place: int) -> Fatal:
             return _fault(judge, leaf, problem.places[place])
 
-        solution = Walk(problem, options.rules, budget, fault).solve()
+        solution = Walk(problem, options.cuts, budget, fault).solve()
     except Fatal as error:
         return Found(Verdict.ERROR, error=str(error), node_only=error.node_only, steps=budget.spent)
     except NodeSelectorError as error:
@@ -86,6 +89,23 @@ def find(
         why = f"pool {'/'.join(invalid.id)} is invalid: {invalid.reason}"
         return Found(Verdict.ERROR, error=why, node_only=True, steps=budget.spent)
     return Found(Verdict.INFEASIBLE, steps=budget.spent)
+
+
+def decide(stock: Stock, node: str, claims: Sequence[ResourceClaim], options: Options) -> Answer:
+    """Answer for claims on one node of a stock, without giving reasons."""
+    try:
+        shape, pools = shape_of(claims, stock.classes), stock.pools(node)
+    except (Fatal, NodeSelectorError) as error:
+        return Answer(Verdict.ERROR, error=str(error))
+    compiler = Compiler(shape, Rules(stock.compatibilities.values()))
+    target = stock.nodes[node]
+    return answer(compiler, target, find(compiler, target, pools, stock.use, options), options)
+
+
+def explained(refused: Answer, stock: Stock, node: str, claims: Sequence[ResourceClaim], options: Options) -> Answer:
+    """Add to a refusal where its devices went."""
+    found = losses(stock, node, claims, serve=lambda now, some: decide(now, node, some, options))
+    return msgspec.structs.replace(refused, reasons=found)
 
 
 def answer(compiler: Compiler, node: Node, found: Found, options: Options) -> Answer:

@@ -45,7 +45,7 @@ class Solution(msgspec.Struct, frozen=True):
     alternatives: tuple[int, ...]
 
 
-class Rules(msgspec.Struct, frozen=True):
+class Cuts(msgspec.Struct, frozen=True):
     """Which cuts are made. No setting changes an answer; tests run them all."""
 
     siblings: bool = True
@@ -126,9 +126,9 @@ class Budget:
 class Walk:
     """One search over one problem."""
 
-    def __init__(self, problem: Problem, rules: Rules, budget: Budget, fault: Callable[[Leaf, int], Fatal]) -> None:
+    def __init__(self, problem: Problem, cuts: Cuts, budget: Budget, fault: Callable[[Leaf, int], Fatal]) -> None:
         self.problem = problem
-        self.rules = rules
+        self.cuts = cuts
         self.budget = budget
         self.fault = fault
         requests = problem.shape.requests
@@ -136,10 +136,10 @@ class Walk:
         # Whether All meets a constraint (fatal) or a busy device (not fatal) first depends on order: no symmetry then.
         ordered = any(leaf.all and leaf.constraints for leaf in problem.shape.leaves) or problem.irregular
         self.exact_keys = ordered
-        self.siblings = rules.siblings and not ordered
+        self.siblings = cuts.siblings and not ordered
         self.twins = (
             twins(problem)
-            if rules.twins and self.horizon == len(requests) and not problem.irregular
+            if cuts.twins and self.horizon == len(requests) and not problem.irregular
             else [-1] * len(requests)
         )
         most: dict[int, int] = {}
@@ -152,17 +152,17 @@ class Walk:
         self.canonical: dict[object, int] = {}
         self.refusals = 0
         self.guided = False
-        self.proof = Proof(problem, rules.limits, budget, self.horizon)
+        self.proof = Proof(problem, cuts.limits, budget, self.horizon)
         self.stack: list[_Fork | _Slot] = []
 
     def solve(self) -> Solution | None:
         """Find the first solution; None if there is none. Raises Fatal and Undecided."""
-        if self.rules.counts and self._short():
+        if self.cuts.counts and self._short():
             return None
-        provable = self.rules.proof and not self.problem.irregular
+        provable = self.cuts.proof and not self.problem.irregular
         self.guided = False
         try:
-            return self._run(patience=self.rules.patience if provable else -1)
+            return self._run(patience=self.cuts.patience if provable else -1)
         except _Impatient:
             pass
         if not self.proof.possible(0, None, 0, 0, self.problem.left, self.problem.common, 0):
@@ -280,10 +280,10 @@ class Walk:
         if not self.problem.shape.leaves[leaf].all:
             free = mine.candidates if self.problem.shape.leaves[leaf].admin else mine.candidates & ~taken
             slot.bits = (free | mine.poison) >> start << start
-            slot.exact = self.rules.counts and not mine.poison and not mine.late
+            slot.exact = self.cuts.counts and not mine.poison and not mine.late
             if slot.exact and slot.bits.bit_count() < wanted:
                 return Step.FAILED
-            if self.rules.memo and self.failed:
+            if self.cuts.memo and self.failed:
                 slot.key = self._key(slot, fresh=fresh)
                 known = self.failed.get(slot.key)
                 if known is not None:
@@ -367,7 +367,7 @@ class Walk:
 
     def _give_up(self, slot: _Slot, step: Step) -> Step:
         self.stack.pop()
-        if self.rules.memo:
+        if self.cuts.memo:
             fresh = slot.wanted == self.problem.leaves[slot.leaf].count
             self.failed[slot.key or self._key(slot, fresh=fresh)] = step
         return step

@@ -130,9 +130,13 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         """Say what is held in a pool."""
         return self.uses.get(pool, FREE)
 
+    def fork(self) -> Stock:
+        """Answer with the same stock in a lineage of its own, for asking what would be; the line itself goes on unharmed."""
+        return msgspec.structs.replace(self, lineage=Lineage(), version=0)
+
     def idle(self) -> Stock:
         """Answer with the same stock as it would be if nobody held anything."""
-        return msgspec.structs.replace(self, claims={}, held={}, uses={}, lineage=Lineage(), version=0)
+        return msgspec.structs.replace(self.fork(), claims={}, held={}, uses={})
 
     def changed_since(self, earlier: Stock) -> frozenset[str] | None:
         """Name the nodes that changes since an earlier stock may concern; None if that cannot be told or is all."""
