@@ -109,10 +109,12 @@ def _reach(
     if len(distinct) < 2 or permits.reads.everything:
         return
     for domain, name in ((domain, name) for kind, domain, name in permits.reads.names if kind == "attributes"):
-        values = [(sets[p.device.name], repr(p.attribute(f"{domain}/{name}"))) for p in peers if sets[p.device.name]]
-        owners = {value: {names for names, other in values if other == value} for _, value in values}
-        if all(len(names) == 1 for names in owners.values()):
-            return  # each value belongs to one counter set
+        values = {
+            names: {repr(p.attribute(f"{domain}/{name}")) for p in peers if sets[p.device.name] == names}
+            for names in distinct
+        }
+        if all(len(found) == 1 for found in values.values()) and len(set.union(*values.values())) == len(distinct):
+            return  # the same on all devices of a counter set, and different on those of another
     for mine in carriers:
         other = next(
             (

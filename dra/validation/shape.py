@@ -93,7 +93,11 @@ class _Scalar(Shape):
 
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
         if type(value) not in self.types:
-            hint = f'quote it: "{value}"' if self.zero == "" and isinstance(value, int | float) else ""
+            hint = ""
+            if self.zero == "" and isinstance(value, bool):
+                hint = "quote it: without quotes YAML reads yes, no, on, off, y, n, true and false as truth values"
+            elif self.zero == "" and isinstance(value, int | float):
+                hint = f'quote it: "{value}"'
             found.append(Problem("D001", path, f"expected {self.name}, got {_named(value)}", hint))
 
 

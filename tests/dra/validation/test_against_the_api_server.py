@@ -12,6 +12,7 @@ import pytest
 from dra import versions
 from dra.validation import CODES, gates, problems
 from dra.validation.pods import pod_problems
+from dra.validation.updates import update_problems
 from dra.validation.world import World
 from tests.dra.validation import corpus
 
@@ -153,6 +154,22 @@ def test_the_claims_of_pods_are_judged_as_the_api_server_does(api_server):
     answers = api_server.ask(objects)
     for value, answer in zip(objects, answers, strict=True):
         found = pod_problems(json.loads(json.dumps(value)), World(()), complete=False)
+        ours = [problem for problem in found if CODES[problem.code].severity == "error"]
+        assert api_server.refuses(answer) == bool(ours), (
+            corpus.shown(value),
+            answer.get("decode") or answer["errors"],
+            ours,
+        )
+
+
+@pytest.mark.parametrize("name", [name for name, value in corpus.VALID.items() if "name" in value["metadata"]])
+def test_updates_are_judged_as_the_api_server_does(api_server, name):
+    before = corpus.VALID[name]
+    after = [m for m in corpus.sample(before, 60, seed=5) if isinstance(m.get("metadata"), dict)]
+    after = [{**m, "metadata": {**m["metadata"], "name": before["metadata"]["name"]}} for m in after]
+    answers = api_server.ask(after, gates.ALL, old=before)
+    for value, answer in zip(after, answers, strict=True):
+        found = update_problems(json.loads(json.dumps(value)), before, gates.ALL)
         ours = [problem for problem in found if CODES[problem.code].severity == "error"]
         assert api_server.refuses(answer) == bool(ours), (
             corpus.shown(value),

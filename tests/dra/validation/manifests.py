@@ -1,0 +1,87 @@
+"""Short ways to write the objects of a case, and to read what a review says of them."""
+
+from cluster import manifests
+from dra.validation import gates
+from dra.validation.review import review
+
+API = "resource.k8s.io/v1"
+
+
+def found(text, inventory="", enabled=gates.ALL):
+    """Codes and paths of the findings about a text of manifests."""
+    objects = [document.object for document in manifests.parse(text)]
+    known = [document.object for document in manifests.parse(inventory)]
+    return {(one.finding.code, one.finding.path) for one in review(objects, known, enabled)}
+
+
+def codes(text, inventory="", enabled=gates.ALL):
+    return {code for code, _ in found(text, inventory, enabled)}
+
+
+def messages(text, inventory=""):
+    objects = [document.object for document in manifests.parse(text)]
+    known = [document.object for document in manifests.parse(inventory)]
+    return [one.finding.message + " " + one.finding.hint for one in review(objects, known, gates.ALL)]
+
+
+def join(*texts):
+    return "\n---\n".join(texts)
+
+
+def slice_(
+    name="s",
+    devices="",
+    *,
+    counters="",
+    count=1,
+    generation=1,
+    nodes="nodeName: node",
+    driver="gpu.example.com",
+    pool="p",
+):
+    body = f"  sharedCounters:\n{counters}" if counters else f"  devices:\n{devices}" if devices else ""
+    return f"""
+apiVersion: {API}
+kind: ResourceSlice
+metadata: {{name: {name}}}
+spec:
+  driver: {driver}
+  {nodes}
+  pool: {{name: {pool}, generation: {generation}, resourceSliceCount: {count}}}
+{body}
+"""
+
+
+def class_(name="gpu", spec="selectors: []"):
+    return f"apiVersion: {API}\nkind: DeviceClass\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n"
+
+
+def claim(requests, more="", name="c"):
+    return f"""
+apiVersion: {API}
+kind: ResourceClaim
+metadata: {{name: {name}}}
+spec:
+  devices:
+    requests:
+{requests}
+{more}
+"""
+
+
+def request(name="r", exactly="deviceClassName: gpu"):
+    return f"    - {{name: {name}, exactly: {{{exactly}}}}}"
+
+
+def cel(expression):
+    quoted = expression.replace("'", "''")
+    return f"selectors: [{{cel: {{expression: '{quoted}'}}}}]"
+
+
+def rule(name="rule", spec=""):
+    return f"""
+apiVersion: drawbridge.dev/v1alpha1
+kind: DeviceCompatibility
+metadata: {{name: {name}}}
+spec: {{driver: gpu.example.com, {spec}}}
+"""

@@ -1,0 +1,167 @@
+"""Claims and classes against what is published: what can never be had, and what fails on the way."""
+
+import pytest
+
+from tests.dra.validation.manifests import cel, claim, class_, codes, found, join, messages, request, slice_
+
+MODEL = 'device.attributes["gpu.example.com"].model'
+DEVICES = """  - {name: a, attributes: {model: {string: big}, numa: {int: 0}}, capacity: {memory: {value: 80Gi}}}
+  - {name: b, attributes: {model: {string: small}}, capacity: {memory: {value: 10Gi}}}
+"""
+FLEET = join(slice_(devices=DEVICES), class_())
+
+
+def asked(exactly, more=""):
+    return claim(request(exactly=f"deviceClassName: gpu, {exactly}"), more)
+
+
+def test_a_claim_that_the_fleet_can_meet_has_no_findings():
+    assert not codes(asked("count: 1, capacity: {requests: {memory: 80Gi}}, " + cel(MODEL + ' == "big"')), FLEET)
+
+
+def test_without_a_fleet_nothing_is_said_about_devices():
+    assert not codes(asked(cel(MODEL + ' == "gigantic"')))
+    assert not codes(asked("count: 5"), class_())
+
+
+def test_an_unknown_class_is_answered_with_the_nearest_one():
+    text = claim(request(exactly="deviceClassName: gpus"))
+    assert found(text, FLEET) == {("D301", "/spec/devices/requests/0/exactly/deviceClassName")}
+    assert any("did you mean gpu?" in message for message in messages(text, FLEET))
+    assert not codes(text)
+
+
+def test_a_missing_class_of_an_alternative_is_an_error_for_the_whole_claim():
+    alternatives = (
+        "    - {name: r, firstAvailable: [{name: one, deviceClassName: gpu}, {name: two, deviceClassName: gone}]}"
+    )
+    assert found(claim(alternatives), FLEET) == {("D301", "/spec/devices/requests/0/firstAvailable/1/deviceClassName")}
+
+
+def test_a_selector_that_matches_no_device_is_pointed_out():
+    assert codes(asked(cel(MODEL + ' == "gigantic"')), FLEET) == {"D302"}
+
+
+def test_an_attribute_that_nobody_publishes_is_answered_with_the_nearest_name():
+    text = asked(cel('device.attributes["gpu.example.com"].?modell.orValue("") == "big"'))
+    assert codes(text, FLEET) == {"D303"}
+    assert any("did you mean model?" in message for message in messages(text, FLEET))
+    other = asked(cel('device.attributes["gpu.exampel.com"].?model.orValue("") == "big"'))
+    assert any("did you mean gpu.example.com?" in message for message in messages(other, FLEET))
+
+
+def test_a_guard_on_an_attribute_that_nobody_has_yet_is_fine():
+    assert not codes(asked(cel('!has(device.attributes["gpu.example.com"].sick)')), FLEET)
+
+
+def test_an_unguarded_attribute_that_some_device_lacks_ends_scheduling():
+    text = asked(cel('device.attributes["gpu.example.com"].numa == 0'))
+    assert found(text, FLEET) == {("D304", "/spec/devices/requests/0/exactly/selectors/0/cel/expression")}
+    assert any("gpu.example.com/p/b" in message and ".?numa.orValue" in message for message in messages(text, FLEET))
+
+
+def test_a_class_shields_its_requests_from_devices_it_does_not_select():
+    fleet = join(slice_(devices=DEVICES), class_(spec=cel(MODEL + ' == "big"')))
+    assert not codes(asked(cel('device.attributes["gpu.example.com"].numa == 0')), fleet)
+
+
+def test_requests_larger_than_any_device_are_pointed_out():
+    assert codes(asked("capacity: {requests: {memory: 81Gi}}"), FLEET) == {"D305"}
+    assert codes(asked("capacity: {requests: {memory: 11Gi}}, " + cel(MODEL + ' == "small"')), FLEET) == {"D305"}
+    assert codes(asked("count: 3"), FLEET) == {"D305"}
+
+
+def test_what_a_policy_does_not_offer_is_pointed_out():
+    policy = "requestPolicy: {default: 1Gi, validRange: {min: 1Gi, max: 4Gi}}"
+    shared = slice_(
+        devices=f"  - {{name: a, allowMultipleAllocations: true, capacity: {{memory: {{value: 80Gi, {policy}}}}}}}"
+    )
+    assert codes(asked("capacity: {requests: {memory: 5Gi}}"), join(shared, class_())) == {"D305"}
+    assert not codes(asked("capacity: {requests: {memory: 4Gi}}"), join(shared, class_()))
+
+
+def test_bare_and_qualified_capacity_names_are_two_names():
+    text = asked("capacity: {requests: {gpu.example.com/memory: 1Gi}}")
+    assert codes(text, FLEET) == {"D314"}
+    assert any("write memory" in message for message in messages(text, FLEET))
+
+
+def test_a_share_without_an_amount_takes_all_of_it():
+    shared = slice_(devices="  - {name: a, allowMultipleAllocations: true, capacity: {memory: {value: 80Gi}}}")
+    assert codes(claim(request()), join(shared, class_())) == {"D311"}
+
+
+def test_a_constraint_on_an_attribute_that_no_match_has_refuses_all():
+    constraint = "    constraints: [{matchAttribute: gpu.example.com/rack}]"
+    assert found(asked("count: 2", constraint), FLEET) == {("D306", "/spec/devices/constraints/0/matchAttribute")}
+    assert not codes(asked("count: 2", constraint.replace("rack", "numa")), FLEET)
+
+
+def test_of_two_attributes_in_one_constraint_only_one_counts():
+    constraint = "    constraints: [{matchAttribute: a.b/c, distinctAttribute: a.b/d}]"
+    assert found(asked("count: 1", constraint)) == {("D306", "/spec/devices/constraints/0/distinctAttribute")}
+
+
+@pytest.mark.parametrize(("count", "codes_"), [(32, set()), (33, {"D307"})])
+def test_a_claim_gets_at_most_32_devices(count, codes_):
+    assert codes(asked(f"count: {count}")) == codes_
+
+
+def test_alternatives_count_with_their_smallest():
+    alternatives = "[{name: one, deviceClassName: gpu, count: 33}, {name: two, deviceClassName: gpu, count: 2}]"
+    assert not codes(claim(f"    - {{name: r, firstAvailable: {alternatives}}}"))
+
+
+def test_all_devices_under_a_constraint_or_as_an_alternative_is_a_trap():
+    constraint = "    constraints: [{requests: [r], matchAttribute: gpu.example.com/numa}]"
+    assert codes(asked("allocationMode: All", constraint)) == {"D308"}
+    alternative = "    - {name: r, firstAvailable: [{name: x, deviceClassName: gpu, allocationMode: All}]}"
+    assert codes(claim(alternative)) == {"D308"}
+    assert not codes(asked("allocationMode: All"))
+
+
+def test_two_classes_with_one_extended_resource_are_both_told():
+    spec = "extendedResourceName: example.com/gpu"
+    assert found(join(class_("a", spec), class_("b", spec))) == {("D309", "/spec/extendedResourceName")}
+    assert codes(class_("a", spec), class_("b", spec)) == {"D309"}
+
+
+def test_admin_access_is_allowed_with_a_reminder():
+    assert codes(asked("adminAccess: true")) == {"D310"}
+
+
+def test_a_class_that_configures_another_driver_is_asked_about_it():
+    spec = "config: [{opaque: {driver: other.example.com, parameters: {a: 1}}}]"
+    assert codes(class_("b", spec), FLEET) == {"D313"}
+
+
+def test_a_class_that_selects_nothing_or_fails_is_told():
+    assert codes(class_("b", cel(MODEL + ' == "none"')), FLEET) == {"D302"}
+    assert codes(class_("b", cel('device.attributes["gpu.example.com"].numa == 0')), FLEET) == {"D304"}
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        'device.attributes["model"].string == "x"',
+        'device.attributes.model == "x"',
+        'device.attributes["gpu.example.com/model"] == "x"',
+        'attributes.string["model"] == "x"',
+        'device.stringattributes["model"] == "x"',
+    ],
+)
+def test_outdated_selectors_are_answered_with_the_modern_form(expression):
+    assert any('device.attributes["domain"].name' in message for message in messages(asked(cel(expression))))
+
+
+def test_only_the_newest_generation_counts():
+    old = slice_("old", "  - {name: a}", generation=1)
+    new = slice_("new", "  - {name: b, attributes: {model: {string: big}}}", generation=2)
+    assert not codes(asked(cel(MODEL + ' == "big"')), join(old, new, class_()))
+
+
+def test_templates_are_judged_like_claims():
+    text = asked("count: 3").replace("kind: ResourceClaim", "kind: ResourceClaimTemplate")
+    spec = text.partition("spec:\n")
+    nested = spec[0] + "spec:\n  spec:\n" + "\n".join("  " + line for line in spec[2].splitlines())
+    assert found(nested, FLEET) == {("D305", "/spec/spec/devices/requests/0/exactly/count")}

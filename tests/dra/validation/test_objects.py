@@ -1,0 +1,102 @@
+"""Single objects: what is said of wrong types, unknown fields, old versions and dropped fields, and that it helps."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dra import versions
+from dra.finding import Severity
+from dra.validation import CODES, gates
+from tests.dra.validation.manifests import claim, class_, codes, found, messages, request, slice_
+
+SOURCES = Path(__file__).parents[3] / "dra" / "validation"
+
+
+def test_every_code_is_used_and_every_used_code_is_known():
+    text = "".join(path.read_text() for path in SOURCES.glob("*.py") if path.name != "codes.py")
+    used = set(re.findall(r'"(D\d{3})"', text))
+    # D005 is found by the reader of manifests.
+    assert used | {"D005"} == set(CODES)
+
+
+def test_errors_are_the_codes_of_what_the_api_server_refuses():
+    assert all(code.severity is Severity.ERROR for name, code in CODES.items() if name.startswith("D1"))
+    assert all(code.severity is not Severity.ERROR for name, code in CODES.items() if name[:2] in ("D3", "D4", "D5"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (claim("    - {name: r, deviceClassName: gpu}"), "stands below `exactly:`"),
+        (claim(request(exactly="deviceClassname: gpu")), "did you mean deviceClassName?"),
+        (claim(request(name="GPU_0")), "for example 'gpu-0'"),
+        (claim(request(exactly="deviceClassName: gpu, count: '2'")), "remove the quotes"),
+        (claim(request(exactly="deviceClassName: gpu, selectors: {}")), "put `- ` before"),
+        (claim(request(), "    constraints: [{matchAttribute: numa}]"), "write <domain>/numa"),
+        (slice_(devices="  - {name: a, capacity: {memory: 80Gi}}"), "write {value: 80Gi}"),
+        (slice_(devices="  - {name: a, attributes: {model: x}}"), "{string: ...}"),
+        (slice_(devices="  - {name: a, attributes: {driver: {version: v1.2.3}}}"), "leave the v out"),
+        (slice_(devices="  - {name: a, basic: {}}"), "stand in the device itself"),
+        (class_(spec="suitableNodes: {}"), "gone since 1.32"),
+        (class_(spec="selectors: [{expression: 'true'}]"), "put it below `cel:`"),
+        (claim("      []").replace("devices:", "resourceClassName: x\n  devices:"), "classic DRA"),
+        (claim("      []").replace("resource.k8s.io/v1", "resource.k8s.io/v1beta1"), "below `exactly:`"),
+        (claim("      []").replace("resource.k8s.io/v1", "resource.k8s.io/v1alpha3"), "apiVersion: resource.k8s.io/v1"),
+        (claim("      []").replace("resource.k8s.io/v1", "resource.k8s.io/v1alpha2"), "classic DRA"),
+        (slice_(devices="  - {name: a}").replace("resource.k8s.io/v1", "resource.k8s.io/v1beta1"), "`basic:`"),
+    ],
+)  # fmt: skip
+def test_what_people_still_write_is_answered_with_the_modern_form(text, words):
+    assert any(words in message for message in messages(text)), messages(text)
+
+
+def test_fields_of_gates_that_are_off_are_dropped_with_a_warning():
+    device = "  - {name: a, consumesCounters: [{counterSet: s, counters: {a: {value: 1}}, compatibilityGroups: [BAD, one, two]}]}"
+    path = "/spec/devices/0/consumesCounters/0/compatibilityGroups"
+    assert found(slice_(devices=device, count=2), enabled=gates.DEFAULT) >= {("D006", path)}
+    assert ("D104", path) in found(slice_(devices=device, count=2), enabled=gates.ALL)
+
+
+def test_findings_point_into_the_object_as_it_was_written():
+    old = claim("    - {name: r, count: -1, deviceClassName: gpu}").replace("/v1", "/v1beta1")
+    assert ("D108", "/spec/devices/requests/0/count") in found(old)
+    old = slice_(devices="  - {name: a, basic: {capacity: {'bad name': {value: 1}}}}").replace("/v1", "/v1beta1")
+    assert ("D102", "/spec/devices/0/basic/capacity/bad name") in found(old)
+
+
+def test_a_namespace_on_a_cluster_object_is_mentioned():
+    assert codes(class_().replace("{name: gpu}", "{name: gpu, namespace: x}")) == {"D009"}
+
+
+def test_what_is_not_said_reads_as_zero():
+    assert codes(slice_(devices="  - {name: a, capacity: {memory: {}}}")) == {"D007"}
+
+
+def test_plain_amounts_of_v1alpha3_become_values():
+    spec = {"devices": [{"name": "a", "basic": {"capacity": {"memory": "80Gi"}}}]}
+    value = {"apiVersion": versions.ALPHA_3, "kind": "ResourceSlice", "spec": spec}
+    upgraded = versions.upgrade(value).value
+    assert upgraded["apiVersion"] == versions.CURRENT
+    assert upgraded["spec"]["devices"] == [{"name": "a", "capacity": {"memory": {"value": "80Gi"}}}]
+    assert value["spec"]["devices"][0]["basic"]["capacity"] == {"memory": "80Gi"}
+
+
+@pytest.mark.parametrize(
+    "spec", [None, [], "x", 1, {"devices": None}, {"devices": []}, {"devices": {"requests": [None, 1]}}]
+)
+@pytest.mark.parametrize("version", [versions.CURRENT, versions.BETA_1, versions.ALPHA_3])
+@pytest.mark.parametrize(
+    "kind", ["ResourceClaim", "ResourceSlice", "DeviceClass", "ResourceClaimTemplate", "DeviceCompatibility"]
+)
+def test_nonsense_never_breaks_the_review(spec, version, kind):
+    from dra.validation.review import review
+
+    for metadata in (
+        None,
+        [],
+        "x",
+        {"name": 1},
+        {"name": "a", "namespace": ["x"], "managedFields": [1, {"manager": 2}]},
+    ):
+        review([{"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}])

@@ -1,0 +1,65 @@
+"""DeviceCompatibility: rules that are wrong, do nothing, disagree or reach too far."""
+
+from tests.dra.validation.manifests import codes, found, join, rule, slice_
+
+KIND = 'device.attributes["gpu.example.com"]'
+
+
+def device(name, mode, counter_set="set-0"):
+    counters = f"consumesCounters: [{{counterSet: {counter_set}, counters: {{m: {{value: 1}}}}}}]"
+    return f"  - {{name: {name}, attributes: {{mode: {{string: {mode}}}, gpu: {{string: {counter_set}}}}}, {counters}}}"
+
+
+SETS = "  - {name: set-0, counters: {m: {value: 9}}}\n  - {name: set-1, counters: {m: {value: 9}}}"
+
+
+def pool(*devices):
+    return join(slice_("a", "\n".join(devices), count=2), slice_("b", counters=SETS, count=2))
+
+
+def only(expression, selector="", more=""):
+    picked = f"selector: '{selector}', " if selector else ""
+    return rule(spec=f"{picked}compatibleOnlyWith: '{expression}'{more}")
+
+
+FLEET = pool(device("mig-0", "mig"), device("mig-1", "mig"), device("mps-0", "mps"))
+MIG = f'{KIND}.mode == "mig"'
+
+
+def test_a_rule_that_makes_sense_has_no_findings():
+    assert not codes(only(MIG, selector=MIG), FLEET)
+
+
+def test_broken_rules_are_errors():
+    assert found(only("device.")) == {("D110", "/spec/compatibleOnlyWith")}
+    assert codes(rule(spec="scope: node, compatibleOnlyWith: 'true'")) == {"D106"}
+    assert codes(rule(spec="groups: mine, compatibleOnlyWith: 'true'")) == {"D106"}
+    assert codes(rule(spec="selector: 'true'")) == {"D118"}
+    assert not codes(rule(spec="groups: proposal"))
+
+
+def test_a_rule_that_no_device_carries_is_pointed_out():
+    assert found(only("true", selector=f'{KIND}.mode == "none"'), FLEET) == {("D503", "/spec/selector")}
+
+
+def test_a_rule_that_fails_on_a_device_counts_as_no():
+    assert "D505" in codes(only(f'{KIND}.mode == "mig" || {KIND}.rack == 1', selector=MIG), FLEET)
+
+
+def test_two_rules_that_disagree_are_pointed_out():
+    mine = only(f'{KIND}.mode in ["mig", "mps"]', selector=MIG)
+    theirs = only(f'{KIND}.mode == "mps"', selector=f'{KIND}.mode == "mps"').replace("name: rule", "name: other")
+    assert codes(join(mine, theirs), FLEET) == {"D501"}
+    assert not codes(mine, FLEET)
+
+
+def test_a_rule_that_reaches_other_hardware_needs_the_narrow_scope_or_another_clause():
+    fleet = pool(device("mig-0", "mig"), device("full-0", "full"), device("full-1", "full", "set-1"))
+    assert found(only(MIG, selector=MIG), fleet) == {("D502", "/spec/compatibleOnlyWith")}
+    assert not codes(only(MIG, selector=MIG, more=", scope: counterSet"), fleet)
+    elsewhere = f'{KIND}.gpu != "set-0" || {KIND}.mode == "mig"'
+    assert not codes(only(elsewhere, selector=MIG), fleet)
+
+
+def test_a_device_that_permits_nobody_is_exclusive():
+    assert codes(only("false", selector=MIG, more=", scope: counterSet"), FLEET) == {"D504"}

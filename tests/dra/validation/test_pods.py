@@ -1,0 +1,90 @@
+"""Pods and workloads that ask for devices in ways that do not work."""
+
+import pytest
+
+from tests.dra.validation.manifests import claim, codes, found, join, messages, request
+
+SPEC = """containers: [{name: c, image: x, resources: {claims: [{name: gpu}]}}], resourceClaims: [{name: gpu, resourceClaimName: c}]"""
+
+
+def pod(spec=SPEC):
+    return f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {{{spec}}}\n"
+
+
+def deployment(replicas, spec=SPEC):
+    return f"apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d}}\nspec: {{replicas: {replicas}, template: {{spec: {{{spec}}}}}}}\n"
+
+
+def test_a_pod_with_its_claim_has_no_findings():
+    assert not codes(join(pod(), claim(request())))
+
+
+def test_a_claim_that_names_nothing_and_one_that_names_two_things():
+    assert found(pod("containers: [], resourceClaims: [{name: gpu}]")) >= {("D201", "/spec/resourceClaims/0")}
+    both = "containers: [], resourceClaims: [{name: gpu, resourceClaimName: a, resourceClaimTemplateName: b}]"
+    assert found(pod(both)) >= {("D203", "/spec/resourceClaims/0")}
+
+
+def test_a_container_that_uses_an_unknown_claim_is_answered_with_the_nearest():
+    text = pod(SPEC.replace("claims: [{name: gpu}]", "claims: [{name: gpus}]"))
+    assert ("D202", "/spec/containers/0/resources/claims/0/name") in found(text)
+    assert any("did you mean gpu?" in message for message in messages(text))
+
+
+def test_a_request_must_be_one_of_the_claims():
+    text = pod(SPEC.replace("{name: gpu}]}}", "{name: gpu, request: s}]}}"))
+    assert found(join(text, claim(request()))) == {("D205", "/spec/containers/0/resources/claims/0/request")}
+    assert not codes(join(text.replace("request: s", "request: r"), claim(request())))
+
+
+def test_a_claim_that_is_not_there_is_only_missed_if_others_are():
+    assert not codes(pod())
+    assert found(join(pod(), claim(request(), name="other"))) == {("D206", "/spec/resourceClaims/0/resourceClaimName")}
+
+
+def test_a_claim_in_another_namespace_is_pointed_at():
+    elsewhere = claim(request()).replace("{name: c}", "{name: c, namespace: team}")
+    assert any("namespace team" in message for message in messages(join(pod(), elsewhere)))
+
+
+def test_a_claim_that_no_container_uses_is_mentioned():
+    assert codes(pod("containers: [{name: c, image: x}], resourceClaims: [{name: gpu, resourceClaimName: c}]")) == {
+        "D204"
+    }
+
+
+@pytest.mark.parametrize(("replicas", "codes_"), [(1, set()), (2, {"D207"})])
+def test_many_pods_on_one_claim_are_mentioned(replicas, codes_):
+    assert codes(deployment(replicas)) == codes_
+
+
+def test_paths_lead_into_the_template_of_a_workload():
+    text = deployment(1, "containers: [], resourceClaims: [{name: gpu}]")
+    assert ("D201", "/spec/template/spec/resourceClaims/0") in found(text)
+    job = "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: j}\nspec: {jobTemplate: {spec: {template: {spec: {containers: [], resourceClaims: [{}]}}}}}"
+    assert ("D101", "/spec/jobTemplate/spec/template/spec/resourceClaims/0/name") in found(job)
+
+
+def test_a_pod_that_passes_the_scheduler_by_gets_no_devices():
+    assert codes(pod(SPEC + ", nodeName: node-1")) == {"D208"}
+
+
+def test_the_form_before_1_31_is_answered_with_the_modern_one():
+    text = pod("containers: [], resourceClaims: [{name: gpu, source: {resourceClaimName: c}}]")
+    assert {"D002", "D201"} <= codes(text)
+    assert any("beside the name" in message for message in messages(text))
+
+
+def test_values_of_the_wrong_type_are_found_in_what_we_read_of_pods():
+    text = pod("containers: [{name: c, image: x, env: [{name: A, value: 1}], resources: {limits: {cpu: [1]}}}]")
+    assert found(text) == {
+        ("D001", "/spec/containers/0/env/0/value"),
+        ("D001", "/spec/containers/0/resources/limits/cpu"),
+    }
+
+
+def test_what_is_none_of_our_business_is_not_judged():
+    assert not codes("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\nbogus: 1")
+    assert not codes(pod(SPEC + ", bogus: 1"))
+    assert codes("metadata: {name: c}") == {"D008"}
+    assert codes("apiVersion: apps/v1\nkind: Deployment\nspec: [1]") == set()
