@@ -97,10 +97,10 @@ def _placed(documents: Sequence[Document], found: Sequence[tuple[int, Finding]])
         for key, line in document.duplicates:
             problem = Problem("D005", "", f"the key {key!r} is given twice, the later one counts")
             (one,) = findings([problem], name(document.object))
-            by_document.setdefault(index, []).append(Placed(one, document.file, line, 1))
+            by_document.setdefault(index, []).append(Placed(index, one, document.file, line, 1))
     for index, one in found:
         document = documents[index]
-        place = Placed(one, document.file, *document.position_of(one.path))
+        place = Placed(index, one, document.file, *document.position_of(one.path))
         by_document.setdefault(index, []).append(place)
     return [place for index in sorted(by_document) for place in sorted(by_document[index], key=_position)]
 

@@ -21,8 +21,9 @@ _GITHUB_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", S
 
 
 class Placed(NamedTuple):
-    """A finding, and where in the input it is."""
+    """A finding, and where in the input it is. `number` counts the objects of the input."""
 
+    number: int
     finding: Finding
     file: str
     line: int
@@ -36,12 +37,12 @@ class Placed(NamedTuple):
 def text(placed: Sequence[Placed], objects: int) -> str:
     """Write for people: by object, in the order of the input, with a summary at the end."""
     lines: list[str] = []
-    last: tuple[str, str] | None = None
+    last: int | None = None
     for one in placed:
         finding = one.finding
-        if (one.file, finding.object) != last:
+        if one.number != last:
             lines.append(("" if last is None else "\n") + f"{finding.object} ({one.file})")
-            last = (one.file, finding.object)
+            last = one.number
         where = f" at {finding.path}" if finding.path else ""
         lines.append(f"  {one.place}: {finding.severity.value} {finding.code}{where}: {finding.message}")
         if finding.hint:
@@ -117,16 +118,16 @@ def _property(value: str) -> str:
 
 def junit(placed: Sequence[Placed], checked: Sequence[tuple[str, str]]) -> str:
     """Write a test report: one case an object (name and file), failed if it has errors."""
-    by_object: dict[tuple[str, str], list[Placed]] = {key: [] for key in checked}
+    by_object: list[list[Placed]] = [[] for _ in checked]
     for one in placed:
-        by_object.setdefault((one.finding.object, one.file), []).append(one)
-    failed = sum(any(one.finding.severity is Severity.ERROR for one in found) for found in by_object.values())
+        by_object[one.number].append(one)
+    failed = sum(any(one.finding.severity is Severity.ERROR for one in found) for found in by_object)
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
-        f'<testsuites tests="{len(by_object)}" failures="{failed}">',
-        f'  <testsuite name="drawbridge check" tests="{len(by_object)}" failures="{failed}">',
+        f'<testsuites tests="{len(checked)}" failures="{failed}">',
+        f'  <testsuite name="drawbridge check" tests="{len(checked)}" failures="{failed}">',
     ]
-    for (name, file), found in by_object.items():
+    for (name, file), found in zip(checked, by_object, strict=True):
         lines.append(f"    <testcase name={_attribute(name)} classname={_attribute(file)}>")
         lines.extend(_junit_lines(found))
         lines.append("    </testcase>")

@@ -1,0 +1,145 @@
+"""`drawbridge check` as its users meet it: what it prints, in every format, and how it exits."""
+
+import json
+from xml.etree import ElementTree as ET
+
+import pytest
+from click.testing import CliRunner
+
+from cli.main import main
+
+GOOD = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu}\nspec: {}\n"
+BAD = """apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata:
+  name: claim
+spec:
+  devices:
+    requests:
+    - name: Big_One
+      exactly: {deviceClassName: gpu, bogus: 1}
+"""
+WARNING = GOOD.replace("spec: {}", "spec: {suitableNodes: {}}")
+INFO = GOOD.replace("{name: gpu}", "{name: gpu, namespace: team}")
+
+
+def run(*arguments, text=None):
+    return CliRunner().invoke(main, ["check", *arguments], input=text)
+
+
+def test_good_manifests_exit_0_with_a_summary():
+    result = run("-f", "-", text=GOOD)
+    assert result.exit_code == 0
+    assert result.stdout == "1 object checked: 0 errors, 0 warnings, 0 info\n"
+
+
+def test_text_names_object_place_code_and_remedy(tmp_path):
+    file = tmp_path / "claim.yaml"
+    file.write_text("# a comment\n---\n" + BAD)
+    result = run("-f", str(file))
+    assert result.exit_code == 1
+    assert "ResourceClaim/default/claim" in result.stdout
+    assert f"{file}:10:7: error D102 at /spec/devices/requests/0/name" in result.stdout
+    assert "for example 'big-one'" in result.stdout
+
+
+def test_json_keeps_the_contract():
+    result = run("-f", "-", "-o", "json", text=BAD)
+    assert result.exit_code == 1
+    findings = json.loads(result.stdout)["findings"]
+    assert {finding["code"] for finding in findings} == {"D102", "D002"}
+    for finding in findings:
+        assert {"code", "severity", "object", "path", "message", "hint"} <= finding.keys()
+        assert finding["object"] == "ResourceClaim/default/claim"
+        assert finding["severity"] in ("error", "warning", "info")
+
+
+def test_sarif_has_the_shape_of_2_1_0():
+    result = run("-f", "-", "-o", "sarif", text=BAD)
+    log = json.loads(result.stdout)
+    assert log["version"] == "2.1.0"
+    (sarif_run,) = log["runs"]
+    rules = sarif_run["tool"]["driver"]["rules"]
+    assert sarif_run["tool"]["driver"]["name"] == "drawbridge"
+    assert len(sarif_run["results"]) == 2
+    for one in sarif_run["results"]:
+        assert rules[one["ruleIndex"]]["id"] == one["ruleId"]
+        assert one["level"] in ("error", "warning", "note")
+        (location,) = one["locations"]
+        assert location["physicalLocation"]["artifactLocation"]["uri"] == "stdin"
+        assert location["physicalLocation"]["region"]["startLine"] >= 8
+
+
+def test_github_annotations_are_one_line_each_and_escaped(tmp_path):
+    file = tmp_path / "a,b.yaml"
+    file.write_text(BAD.replace("Big_One", '"Big\\nOne"'))
+    lines = run("-f", str(file), "-o", "github").stdout.splitlines()
+    assert [line.split(" ")[0] for line in lines] == ["::error", "::warning"]
+    assert "a%2Cb.yaml,line=8,col=7,title=D102::" in lines[0]
+    assert run("-f", "-", "-o", "github", text=GOOD).stdout == ""
+
+
+def test_junit_is_xml_with_one_case_an_object():
+    root = ET.fromstring(
+        run("-f", "-", "-o", "junit", text=GOOD + "---\n" + BAD.replace("Big_One", '"a\\u0001<&"')).stdout
+    )
+    assert root.attrib == {"tests": "2", "failures": "1"}
+    assert [len(case.findall("failure")) for case in root.iter("testcase")] == [0, 1]
+
+
+def test_objects_that_share_a_name_stay_two_objects():
+    root = ET.fromstring(run("-f", "-", "-o", "junit", text=BAD + "---\n" + BAD).stdout)
+    assert root.attrib == {"tests": "2", "failures": "2"}
+
+
+@pytest.mark.parametrize(
+    ("text", "fail_on", "code"),
+    [
+        (BAD, "error", 1),
+        (BAD, "never", 0),
+        (WARNING, "error", 0),
+        (WARNING, "warning", 1),
+        (INFO, "warning", 0),
+        (INFO, "info", 1),
+        (GOOD, "info", 0),
+    ],
+)
+def test_fail_on_decides_about_the_exit(text, fail_on, code):
+    assert run("-f", "-", "--fail-on", fail_on, text=text).exit_code == code
+
+
+def test_the_inventory_is_known_but_not_judged(tmp_path):
+    (tmp_path / "classes.yaml").write_text(WARNING)
+    claim = (
+        BAD.replace("Big_One", "r").replace(", bogus: 1", "").replace("deviceClassName: gpu", "deviceClassName: gpus")
+    )
+    result = run("-f", "-", "--inventory", str(tmp_path), "-o", "json", text=claim)
+    assert [finding["code"] for finding in json.loads(result.stdout)["findings"]] == ["D301"]
+
+
+def test_feature_gates_decide_about_fields():
+    device = "{name: a, consumesCounters: [{counterSet: s, counters: {a: {value: 1}}, compatibilityGroups: [BAD]}]}"
+    slice_ = f"""apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {{name: s}}
+spec: {{driver: d, allNodes: true, pool: {{name: p, generation: 1, resourceSliceCount: 2}}, devices: [{device}]}}
+"""
+    assert run("-f", "-", text=slice_).exit_code == 0
+    assert run("-f", "-", "--feature-gates", "DRADeviceCompatibilityGroups=true", text=slice_).exit_code == 1
+    assert run("-f", "-", "--feature-gates", "AllAlpha=true", text=slice_).exit_code == 1
+    broken = run("-f", "-", "--feature-gates", "Nonsense=true", text=slice_)
+    assert broken.exit_code == 2
+    assert "Nonsense" in broken.stderr
+
+
+def test_codes_are_explained():
+    assert "a selector is not valid CEL" in run("--explain", "d110").stdout
+    everything = run("--explain", "all", "-o", "json")
+    assert len(json.loads(everything.stdout)["codes"]) > 50
+    assert run("--explain", "D999").exit_code == 2
+
+
+def test_keys_given_twice_are_found_with_their_line():
+    result = run("-f", "-", "-o", "json", text=GOOD + "spec: {selectors: []}\n")
+    (finding,) = json.loads(result.stdout)["findings"]
+    assert (finding["code"], finding["line"]) == ("D005", 5)

@@ -1,0 +1,148 @@
+"""The contract of exits that all commands share: 0, 1, 2, 3, and one JSON document on stdout on each of them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from cli import inputs
+from cli.inputs import Broken, Exit, Failed
+from cli.main import main
+
+GOOD = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu}\nspec: {}\n"
+
+
+def run(*arguments, text=None):
+    return CliRunner().invoke(main, list(arguments), input=text)
+
+
+def answer(result):
+    """The JSON on stdout, which must be one document and nothing else."""
+    return json.loads(result.stdout)
+
+
+def test_no_input_is_a_broken_usage():
+    result = run("check", "-o", "json")
+    assert result.exit_code == 2
+    assert answer(result)["findings"] == []
+    assert "nothing to check" in answer(result)["errors"][0]["message"]
+    assert "nothing to check" in result.stderr
+
+
+@pytest.mark.parametrize("said", [["-o", "json"], ["-ojson"], ["--output=json"], ["--output", "json"]])
+def test_a_wrong_option_is_answered_in_json_however_json_was_asked_for(said):
+    result = run("check", *said, "--bogus")
+    assert result.exit_code == 2
+    assert "--bogus" in answer(result)["errors"][0]["message"]
+
+
+def test_without_json_nothing_but_stderr_is_written():
+    result = run("check", "--bogus")
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+def test_a_wrong_choice_of_output_is_a_broken_usage():
+    assert run("check", "-f", "-", "-o", "yamml", text=GOOD).exit_code == 2
+
+
+def test_broken_yaml_names_file_line_and_remedy(tmp_path):
+    file = tmp_path / "x.yaml"
+    file.write_text("a: 1\nb: 'x\n---\nc: [1\n")
+    result = run("check", "-f", str(file), "-o", "json")
+    assert result.exit_code == 2
+    first, second = answer(result)["errors"]
+    assert (first["file"], first["line"]) == (str(file), 3)
+    assert "never closed" in first["remedy"]
+    assert second["line"] == 5
+    assert f"error: {file}:3:" in result.stderr
+
+
+def test_standard_input_is_read_only_once():
+    result = run("check", "-f", "-", "-f", "-", text=GOOD)
+    assert result.exit_code == 2
+    assert "only once" in result.stderr
+    assert run("check", "-f", "-", "--inventory", "-", text=GOOD).exit_code == 2
+
+
+def test_missing_files_and_empty_directories_are_broken_input(tmp_path):
+    assert run("check", "-f", str(tmp_path / "gone.yaml")).exit_code == 2
+    result = run("check", "-f", str(tmp_path))
+    assert result.exit_code == 2
+    assert "no manifests in this directory" in result.stderr
+
+
+def test_a_file_that_cannot_be_read_is_broken_input(tmp_path):
+    file = tmp_path / "loop.yaml"
+    file.symlink_to(file)
+    for named in (file, tmp_path):
+        result = run("check", "-f", str(named))
+        assert result.exit_code == 2
+        assert "loop.yaml: cannot be read" in result.stderr
+
+
+def command(failure):
+    @inputs.command("try", empty={"answer": None})
+    @inputs.output("text", "json", default="text")
+    def made(output):
+        if isinstance(failure, BaseException):
+            raise failure
+        return failure
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (None, 0),
+        (Exit.FINE, 0),
+        (Exit.REFUSED, 1),
+        (Exit.UNDECIDED, 3),
+        (Broken("bad", "fix it"), 2),
+        (Failed("the world ended", "wait"), 3),
+        (click.UsageError("no"), 2),
+        (ConnectionRefusedError(111, "Connection refused"), 3),
+        (KeyError("oops"), 3),
+    ],
+)
+def test_every_end_has_its_exit(failure, code):
+    result = CliRunner().invoke(command(failure), ["-o", "json"])
+    assert result.exit_code == code
+    if isinstance(failure, Exception):
+        document = json.loads(result.stdout)
+        assert document["answer"] is None
+        assert document["errors"]
+        assert result.stderr
+
+
+def test_a_defect_is_called_one_and_shows_its_trace():
+    result = CliRunner().invoke(command(KeyError("oops")), [])
+    assert "defect of drawbridge" in result.stderr
+    assert "Traceback" in result.stderr
+
+
+def test_a_reader_that_leaves_early_is_no_defect():
+    """`drawbridge check | head -1` ends quietly."""
+    text = "---\n".join(GOOD.replace("spec: {}", "spec: {bogus: 1}") for _ in range(3000))
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -c 'from cli.main import main; main()' check -f - | head -1"],
+        input=text,
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    assert done.stdout.startswith("DeviceClass/gpu")
+
+
+def test_the_command_starts_without_the_heavy_libraries():
+    code = "import sys; from cli.check import command; from cli.main import main; print(*sorted(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=True
+    )
+    assert not {"aiohttp", "yaml", "kubernetes", "asyncio", "ssl", "cryptography"} & set(done.stdout.split())
