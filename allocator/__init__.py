@@ -23,10 +23,15 @@ def allocate(
     claims: Sequence[ResourceClaim],
     *,
     options: Options = DEFAULTS,
+    reasons: bool = False,
 ) -> Answer:
-    """Say which devices claims get on one node, first fit: exactly what the in-tree allocator would choose."""
+    """Say which devices claims get on one node, first fit: exactly what the in-tree allocator would choose.
+
+    Giving reasons for a refusal takes several searches more.
+    """
     found = decide(stock, node_name, claims, options)
-    return explained(found, stock, node_name, claims, options) if found.verdict is Verdict.INFEASIBLE else found
+    refused = found.verdict is Verdict.INFEASIBLE
+    return explained(found, stock, node_name, claims, options) if reasons and refused else found
 
 
 def ever(stock: Stock, claims: Sequence[ResourceClaim], *, options: Options = DEFAULTS) -> Answer:

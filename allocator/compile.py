@@ -149,6 +149,16 @@ class _Build:
         for place, kind in enumerate(self.kinds):
             self.by_kind.setdefault(kind, []).append(place)
         self.states: dict[PoolId, PoolState] = {}
+        strict = [leaf.index for leaf in self.shape.leaves if leaf.all and leaf.constraints]
+        self.ordered = (
+            {
+                place
+                for place, kind in enumerate(self.kinds)
+                if any(isinstance(self.judged[kind][leaf], Offer) for leaf in strict)
+            }
+            if strict
+            else set()
+        )
         self.home = [(-1, -1)] * len(self.places)
         self.busy: set[int] = set()
         self.shut: set[int] = set()
@@ -260,6 +270,13 @@ class _Build:
             if where.name in state.use.used:
                 self.worn[place] = state.use.used[where.name]
 
+    def _who(self, place: int) -> int:
+        """Say whom a device may be exchanged for: its kind, or nobody.
+
+        Where All meets constraints, it depends on the order of its devices whether the end is fatal or not.
+        """
+        return -1 - place if place in self.ordered else self.kinds[place]
+
     def _units(self, wanted: list[int]) -> list[Unit]:
         units: list[Unit] = []
         unfit: list[set[int]] = [set() for _ in self.shape.leaves]
@@ -268,7 +285,7 @@ class _Build:
             state = self.states[self.places[group[0]].pool.id]
             described, sets = unit_members(group, self.places, lambda place: self.local[self.kinds[place]], state)
             found = self.compiler.pattern(described)
-            full, alike = self.compiler.interchangeable(found, tuple([self.kinds[place] for place in group]))
+            full, alike = self.compiler.interchangeable(found, tuple([self._who(place) for place in group]))
             left, common = start(found, sets, group, self.places, state)
             for at, place in enumerate(group):
                 self.home[place] = len(units), at

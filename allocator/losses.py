@@ -44,6 +44,8 @@ def losses(stock: Stock, node: str, claims: Sequence[ResourceClaim], *, serve: S
     now = stock.fork()
     for claim in claims:
         answer = serve(now, [claim])
+        if answer.verdict in (Verdict.ERROR, Verdict.UNDECIDED):
+            return (Reason(Stage.SEARCH, claim_key(claim), "", 0, 0, (), answer.error or str(answer.verdict)),)
         if not answer.feasible:
             return tuple(_of_claim(now, node, claim, {claim_key(one) for one in claims}, serve))
         now = now.with_(allocated(claim, answer.allocations[0].allocation))
@@ -51,20 +53,25 @@ def losses(stock: Stock, node: str, claims: Sequence[ResourceClaim], *, serve: S
 
 
 def _of_claim(stock: Stock, node: str, claim: ResourceClaim, asked: set[str], serve: Serve) -> Iterator[Reason]:
-    """Find the first request that its predecessors leave nothing for."""
+    """Find the first request that its predecessors leave nothing for, halving what is in question."""
     held: tuple[DeviceRequestAllocationResult, ...] = ()
     now = stock
-    for number in range(1, len(claim.spec.devices.requests) + 1):
+    fitting, failing = 0, len(claim.spec.devices.requests)
+    refusal = Answer(Verdict.INFEASIBLE)
+    while failing - fitting > 1:
+        number = (fitting + failing) // 2
         some = _first_requests(claim, number)
-        answer = serve(now if number == 1 else stock, [some])
-        if answer.verdict is Verdict.INFEASIBLE:
-            yield from _Request(now, node, some, held, asked).reasons()
-            return
-        if not answer.feasible:
-            yield Reason(Stage.SEARCH, claim_key(claim), "", 0, 0, (), answer.error or str(answer.verdict))
-            return
-        held = answer.allocations[0].allocation.devices.results
-        now = stock.with_(allocated(some, answer.allocations[0].allocation))
+        answer = serve(stock, [some])
+        if answer.feasible:
+            fitting = number
+            held = answer.allocations[0].allocation.devices.results
+            now = stock.with_(allocated(some, answer.allocations[0].allocation)).fork()
+        else:
+            failing, refusal = number, answer
+    if refusal.verdict is Verdict.INFEASIBLE:
+        yield from _Request(now, node, _first_requests(claim, failing), held, asked).reasons()
+    else:
+        yield Reason(Stage.SEARCH, claim_key(claim), "", 0, 0, (), refusal.error or str(refusal.verdict))
 
 
 def _first_requests(claim: ResourceClaim, number: int) -> ResourceClaim:

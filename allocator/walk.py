@@ -133,10 +133,7 @@ class Walk:
         self.fault = fault
         requests = problem.shape.requests
         self.horizon = next((at for at, one in enumerate(requests) if self._may_end(one.leaves)), len(requests))
-        # Whether All meets a constraint (fatal) or a busy device (not fatal) first depends on order: no symmetry then.
-        ordered = any(leaf.all and leaf.constraints for leaf in problem.shape.leaves) or problem.irregular
-        self.exact_keys = ordered
-        self.siblings = cuts.siblings and not ordered
+        self.siblings = cuts.siblings and not problem.irregular
         self.twins = (
             twins(problem)
             if cuts.twins and self.horizon == len(requests) and not problem.irregular
@@ -150,7 +147,7 @@ class Walk:
         self.first = [0] * len(requests)
         self.failed: dict[object, Step] = {}
         self.canonical: dict[object, int] = {}
-        self.refusals = 0
+        self.refusals = self.caught = self.turn = 0
         self.guided = False
         self.proof = Proof(problem, cuts.limits, budget, self.horizon)
         self.stack: list[_Fork | _Slot] = []
@@ -345,15 +342,23 @@ class Walk:
     def _descend(self, slot: _Slot, after: int, agreed: int) -> Step | None:
         """Go on with a candidate taken."""
         taken = slot.taken | ((1 << slot.at) & self.problem.dedicated)
-        if self.guided and not self.proof.possible(
-            slot.request, slot.leaf, slot.wanted - 1, slot.at + 1, after, agreed, taken
-        ):
+        if self._hopeless(slot, after, agreed, taken):
+            self.caught += 1
             return Step.FAILED
         if slot.wanted == 1:
             return self._open(slot.request + 1, after, agreed, taken, slot.held + 1)
         return self._fill(
             slot.request, slot.leaf, slot.wanted - 1, slot.at + 1, after, agreed, taken, slot.held + 1, fresh=False
         )
+
+    def _hopeless(self, slot: _Slot, after: int, agreed: int, taken: int) -> bool:
+        """Ask for a proof; more rarely once most refusals come from the search although the proof saw nothing."""
+        if not self.guided:
+            return False
+        self.turn += 1
+        if self.refusals > 32 + 5 * self.caught and self.turn % 16:
+            return False
+        return not self.proof.possible(slot.request, slot.leaf, slot.wanted - 1, slot.at + 1, after, agreed, taken)
 
     def _refused(self, slot: _Slot) -> None:
         """Remember that a candidate led nowhere, and lose patience in the end."""
@@ -460,7 +465,7 @@ class Walk:
         """Find a key that is equal for states that are the same up to an exchange of interchangeable things."""
         problem = self.problem
         start = 0 if fresh else slot.start
-        if self.exact_keys:
+        if problem.irregular:
             return slot.request, slot.leaf, slot.wanted, start, slot.left, slot.common, slot.held
         self.budget.spend(len(problem.units) >> 3)
         return (
