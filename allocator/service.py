@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from allocator import allocate, explain, podfit
 from allocator.answer import Answer, Verdict
+from allocator.brief import losses
 from cluster import resources
 from cluster.errors import ApiError, Conflict, NotFound
 from cluster.informer import Informer
@@ -188,10 +189,8 @@ def _why(refusals: dict[str, str], answers: dict[str, Answer]) -> str:
     if not answers:
         return f"0 of {len(refusals)} nodes: {', '.join(others)}" if refusals else "there are no nodes"
     node, answer = min(answers.items(), key=lambda item: explain.distance(item[1]))
-    losses = {(r.claim, r.request): f"request {r.request}: {explain.loss(r)}" for r in answer.reasons}
-    near = answer.error or ", ".join(dict.fromkeys(losses.values())) or str(answer.verdict)
     total = len(refusals) + len(answers)
-    return f"nearest of {total} nodes is {node}: {near}" + (f"; {', '.join(others)}" if others else "")
+    return f"nearest of {total} nodes is {node}: {losses(answer)}" + (f"; {', '.join(others)}" if others else "")
 
 
 def _elsewhere(claims: Iterable[ResourceClaim], node: Node) -> str:

@@ -215,7 +215,7 @@ def _certificate() -> ssl.SSLContext:
 
 def serve_gate() -> None:
     """The whole process as `drawbridge standalone` runs it, on the example fleet."""
-    from cli.demo import DEMO
+    from cli.demo import EXAMPLES
     from cli.playground import playground
     from cluster import manifests
     from webhook import log
@@ -224,7 +224,7 @@ def serve_gate() -> None:
     log.configure("info")
 
     async def serve() -> None:
-        async with playground([d.object for d in manifests.read([DEMO / "fleet.yaml"])], Source()) as here:
+        async with playground([d.object for d in manifests.read([EXAMPLES / "fleet"])], Source()) as here:
             print(here.url, flush=True)
             await asyncio.Event().wait()
 

@@ -16,8 +16,9 @@ from cli.inputs import Exit
 
 if TYPE_CHECKING:
     from cli.playground import Playground
+    from cluster.manifests import Document
 
-DEMO = Path(__file__).resolve().parent.parent / "manifests" / "demo"
+EXAMPLES = Path(__file__).resolve().parent.parent / "manifests" / "examples"
 SECONDS = 10.0
 
 
@@ -26,7 +27,7 @@ SECONDS = 10.0
 @click.option(
     "--fleet", metavar="FILE|DIR", multiple=True, help="Nodes, classes and slices instead of the example fleet."
 )
-@click.option("--config", metavar="FILE", default="", help="A DrawbridgeConfiguration.")
+@click.option("--config", metavar="FILE", default="", help="A DrawbridgeConfiguration; default: the example.")
 @click.option("--once", is_flag=True, help="End afterwards, also on a terminal.")
 def command(*, files: tuple[str, ...], fleet: tuple[str, ...], config: str, once: bool) -> Exit:
     """Push real-world legacy pods through the gate, on the embedded store.
@@ -37,17 +38,17 @@ def command(*, files: tuple[str, ...], fleet: tuple[str, ...], config: str, once
     from webhook import log
 
     log.configure("warning")
-    pods = [d.object for d in inputs.read(files or (str(DEMO / "pods.yaml"),))]
-    objects = [d.object for d in inputs.read(fleet or (str(DEMO / "fleet.yaml"),))]
+    documents = inputs.read(files or (str(EXAMPLES / "pods"),))
+    objects = [d.object for d in inputs.read(fleet or (str(EXAMPLES / "fleet"),))]
     stay = sys.stdout.isatty() and sys.stdin.isatty() and not once
-    asyncio.run(_demo(pods, objects, config, stay=stay))
+    asyncio.run(_demo(documents, objects, config or str(EXAMPLES / "configuration.yaml"), stay=stay))
     return Exit.FINE
 
 
-async def _demo(pods: list[dict[str, Any]], objects: list[dict[str, Any]], config: str, *, stay: bool) -> None:
+async def _demo(documents: list[Document], objects: list[dict[str, Any]], config: str, *, stay: bool) -> None:
     from cli import fates
     from cli.door import Door
-    from cli.fate import end_of
+    from cli.fate import end_of, pod_of
     from cli.playground import playground
     from cli.sources import source_of
     from cli.webhook import stopping
@@ -55,16 +56,34 @@ async def _demo(pods: list[dict[str, Any]], objects: list[dict[str, Any]], confi
     started = time.monotonic()
     async with playground(objects, source_of(config)) as here:
         click.echo(f"{_fleet(objects)}\ngate: {here.url}/mutate, on loopback over an embedded store\n")
+        told = []
         # One after the other, so that the order decides who gets the last device.
-        told = [await end_of(here, pod, SECONDS) for pod in pods if pod.get("kind") == "Pod"]
+        for document in documents:
+            pod = pod_of(document.object)
+            if pod is None:
+                here.cluster.load([document.object])
+            else:
+                told.append(await end_of(here, pod, SECONDS, shows=_comment(document)))
         width = min(shutil.get_terminal_size((110, 24)).columns, 130)
         for line in fates.lines(told, width=width, colour=sys.stdout.isatty()):
             click.echo(line)
         click.echo(fates.total(told, time.monotonic() - started))
-        url = await Door(here).start("127.0.0.1", 0) if stay else ""
-        click.echo(_next(here, url))
-        if stay:
+        if not stay:
+            click.echo(_next(here, ""))
+            return
+        async with Door(here).open() as url:
+            click.echo(_next(here, url))
             await stopping().wait()
+
+
+def _comment(document: Document) -> str:
+    """What a file says about itself in its first line."""
+    try:
+        with Path(document.file).open(encoding="utf-8") as file:
+            first = file.readline()
+    except OSError:
+        return ""
+    return first.removeprefix("#").strip() if first.startswith("#") else ""
 
 
 def _fleet(objects: list[dict[str, Any]]) -> str:

@@ -5,17 +5,18 @@ For people and `curl`; text in, text out. Only what listens on loopback may stan
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from cli import fates
-from cli.fate import end_of, seen
+from cli.fate import end_of, pod_of, seen
 from cluster import manifests, resources
 from cluster.errors import ApiError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import AsyncIterator, Iterable
 
     from cli.fates import Fate
     from cli.playground import Playground
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 SECONDS = 10.0
 WIDTH = 110
 HELP = """\
-POST /pods    a manifest (YAML or JSON) with pods, as `curl --data-binary @pod.yaml` sends it: pushed through the gate
+POST /pods    a manifest (YAML or JSON) with pods or workloads, as `curl --data-binary @pod.yaml` sends it: pushed through the gate
 GET  /pods    what became of every pod
 """
 
@@ -34,15 +35,19 @@ class Door:
     def __init__(self, here: Playground) -> None:
         self._here = here
 
-    async def start(self, host: str, port: int) -> str:
-        """Listen; return the URL."""
+    @asynccontextmanager
+    async def open(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
+        """Listen; give the URL."""
         app = web.Application(client_max_size=4 << 20)
         app.add_routes([web.get("/", self._help), web.get("/pods", self._list), web.post("/pods", self._push)])
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
-        await web.TCPSite(runner, host, port).start()
-        host_, port_ = runner.addresses[0][:2]
-        return f"http://{host_}:{port_}"
+        try:
+            await web.TCPSite(runner, host, port).start()
+            host_, port_ = runner.addresses[0][:2]
+            yield f"http://{host_}:{port_}"
+        finally:
+            await runner.cleanup()
 
     async def _help(self, request: web.Request) -> web.Response:
         del request
@@ -53,9 +58,9 @@ class Door:
             documents = manifests.parse(await request.read(), "your manifest")
         except manifests.ManifestError as error:
             return web.Response(status=400, text=f"{error}\n")
-        pods = [d.object for d in documents if d.object.get("kind") == "Pod"]
+        pods = [pod for document in documents if (pod := pod_of(document.object))]
         if not pods:
-            return web.Response(status=400, text="there is no Pod in it; other kinds need a cluster\n")
+            return web.Response(status=400, text="there is no pod in it, and no workload that makes pods\n")
         try:
             told = [await end_of(self._here, pod, SECONDS) for pod in pods]
         except ApiError as error:

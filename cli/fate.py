@@ -7,23 +7,49 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cli.fates import End, Fate, asked, given, wanted
+from webhook.workload import at, paths
 
 if TYPE_CHECKING:
     from cli.playground import Playground
     from dra.pod import Pod
 
-SHOWS = "demo/shows"
 ORIGINAL = "drawbridge.dev/original"
+# The kind that a workload's pods name as their controller, where it is not the workload's own.
+_BETWEEN = {"Deployment": "ReplicaSet", "CronJob": "Job"}
 
 
-async def end_of(here: Playground, pod: dict[str, Any], seconds: float) -> Fate:
+def pod_of(obj: dict[str, Any]) -> dict[str, Any] | None:
+    """The object itself if it is a pod, the pod that its controller would make if it is a workload, else None."""
+    path = next(iter(paths(obj)), None)
+    if path is None:
+        return None
+    if not path:
+        return named(obj)
+    template, owner = at(obj, path), obj.get("metadata") or {}
+    kind = str(obj.get("kind"))
+    reference = {"kind": _BETWEEN.get(kind, kind), "name": owner.get("name"), "controller": True}
+    metadata = {**(template.get("metadata") or {}), "name": f"{owner.get('name')}-0", "ownerReferences": [reference]}
+    if "namespace" in owner:
+        metadata["namespace"] = owner["namespace"]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+
+
+def named(pod: dict[str, Any]) -> dict[str, Any]:
+    """Give a pod that only has a generateName a name, as the API server would after us."""
+    metadata = pod.get("metadata") or {}
+    if metadata.get("name") or not metadata.get("generateName"):
+        return pod
+    return pod | {"metadata": metadata | {"name": f"{metadata['generateName']}0"}}
+
+
+async def end_of(here: Playground, pod: dict[str, Any], seconds: float, *, shows: str = "") -> Fate:
     """Push a pod and wait until it has a node, or a reason for having none."""
     answer = await here.push(pod)
     meta = pod.get("metadata") or {}
     if answer.stored is None:
         return Fate(
             name=str(meta.get("name", "?")),
-            shows=str((meta.get("annotations") or {}).get(SHOWS, "")),
+            shows=shows,
             end=End.REFUSED,
             asked=asked(pod),
             because=tuple(answer.refusal.split("; ")),
@@ -32,7 +58,7 @@ async def end_of(here: Playground, pod: dict[str, Any], seconds: float) -> Fate:
     stored = answer.stored["metadata"]
     await here.settled([(stored["namespace"], stored["name"])], seconds)
     fate = await seen(here, await here.pod(stored["namespace"], stored["name"]))
-    return msgspec.structs.replace(fate, asked=asked(pod), told=answer.warnings)
+    return msgspec.structs.replace(fate, shows=shows, asked=asked(pod), told=answer.warnings)
 
 
 async def seen(here: Playground, pod: Pod) -> Fate:
@@ -41,7 +67,6 @@ async def seen(here: Playground, pod: Pod) -> Fate:
     waits = "" if pod.spec.node_name else next((c.message for c in pod.status.conditions if c.message), "")
     fate = Fate(
         name=pod.metadata.name,
-        shows=pod.metadata.annotations.get(SHOWS, ""),
         end=End.PLACED if pod.spec.node_name else End.WAITS,
         became=tuple(wanted(claim) for claim in claims),
         runs=tuple(

@@ -38,8 +38,8 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     """One pod's story."""
 
     name: str
-    shows: str
     end: End
+    shows: str = ""
     asked: tuple[str, ...] = ()
     became: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ from allocator.service import Scheduler
 from cluster import resources
 from cluster.claimcontroller import ClaimController
 from cluster.embedded import Embedded
-from cluster.errors import NotFound
+from cluster.errors import ApiError, NotFound
 from cluster.patch import operated
 from webhook.service import Service, Settings
 
@@ -72,8 +72,18 @@ class Playground:
         warnings = (*mutated.get("warnings", ()), *checked.get("warnings", ()))
         if not checked["allowed"]:
             return Answer(None, warnings, checked["status"]["message"])
-        stored = await self.cluster.create(resources.PODS.raw, pod, metadata["namespace"])
+        try:
+            await self._namespace(metadata["namespace"])
+            stored = await self.cluster.create(resources.PODS.raw, pod, metadata["namespace"])
+        except ApiError as error:
+            return Answer(None, warnings, f"the API server says: {error}")
         return Answer(stored, warnings)
+
+    async def _namespace(self, name: str) -> None:
+        try:
+            await self.cluster.get(resources.NAMESPACES, name)
+        except NotFound:
+            self.cluster.load([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}])
 
     async def _ask(self, path: str, pod: dict[str, Any]) -> dict[str, Any]:
         request = {

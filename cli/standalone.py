@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli import inputs
-from cli.demo import DEMO
+from cli.demo import EXAMPLES
 from cli.inputs import Exit
 from cli.webhook import AddressType, stopping
 
@@ -52,7 +52,7 @@ def command(
     from webhook.service import Settings
 
     log.configure(log_level)
-    objects = [d.object for d in inputs.read(files or (str(DEMO / "fleet.yaml"),))]
+    objects = [d.object for d in inputs.read(files or (str(EXAMPLES / "fleet"),))]
     settings = Settings(identity="standalone", listen=listen, metrics=metrics_listen)
     asyncio.run(_serve(objects, source_of(config), settings, pods_listen))
     return Exit.FINE
@@ -63,8 +63,7 @@ async def _serve(objects: list[dict[str, Any]], source: Source, settings: Settin
     from cli.playground import playground
 
     stop = stopping()
-    async with playground(objects, source, settings) as here:
-        url = await Door(here).start(pods.host, pods.port)
+    async with playground(objects, source, settings) as here, Door(here).open(pods.host, pods.port) as url:
         click.echo(f"reviews  {here.url}/mutate and /validate (TLS)")
         click.echo(f"pods     {url}/pods    curl --data-binary @pod.yaml {url}/pods")
         click.echo(f"metrics  {here.metrics_url}")

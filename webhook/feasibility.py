@@ -14,6 +14,7 @@ import msgspec
 
 from allocator import Options, Stage, allocate, explain, fleet
 from allocator import Verdict as Found
+from allocator.brief import losses
 from allocator.nearest import Kind, nearest
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _refused(stock: Stock, claims: Sequence[ResourceClaim]) -> Judgement:
 
 def _never(stock: Stock, claims: Sequence[ResourceClaim], node: str, answer: Answer, *, nodes: int) -> str:
     offer = _offer(stock, claims, node)
-    text = f"none of {nodes} nodes could serve this pod even if idle. Nearest is {node}: {_losses(answer)}"
+    text = f"none of {nodes} nodes could serve this pod even if idle. Nearest is {node}: {losses(answer)}"
     return f"{text}. Nearest fit: {offer}" if offer else text
 
 
@@ -100,15 +101,7 @@ def _busy(stock: Stock, claims: Sequence[ResourceClaim], idle: FleetAnswer) -> s
     now = fleet(stock, claims, options=_OPTIONS)
     node = min(able, key=lambda one: explain.distance(now[one]))
     others = len(idle.feasible) - 1
-    return f"on {node} {_losses(now[node])}" + (f", and so on {others} more" if others else "")
-
-
-def _losses(answer: Answer) -> str:
-    """Per request, where its last devices went."""
-    texts = {
-        (reason.claim, reason.request): f"request {reason.request}: {explain.loss(reason)}" for reason in answer.reasons
-    }
-    return ", ".join(dict.fromkeys(texts.values()))
+    return f"on {node} {losses(now[node])}" + (f", and so on {others} more" if others else "")
 
 
 def _offer(stock: Stock, claims: Sequence[ResourceClaim], node: str) -> str:
