@@ -81,7 +81,7 @@ def cases(
     for order, (slot, words) in spoken.items():
         by_dialect: dict[str, tuple[Dialect, list[Word]]] = {}
         for word in words:
-            dialect = whose.of(word, configuration).dialect
+            dialect = whose.of(word, slot, configuration).dialect
             by_dialect.setdefault(dialect.name, (dialect, []))[1].append(word)
         for dialect, said in by_dialect.values():
             place = (dialect.name, order if dialect.scope is Scope.CONTAINER else 0)
@@ -112,7 +112,7 @@ def _answer(case: Case, whose: Owners, configuration: Configuration, fleet: Flee
     for slot, words in case.words:
         amounts = []
         for word in words:
-            amount = _amount(word, whose, configuration)
+            amount = _amount(word, slot, whose, configuration)
             if isinstance(amount, Refusal):
                 case = msgspec.structs.replace(case, refusals=(*case.refusals, amount))
             else:
@@ -148,8 +148,8 @@ def _unit(
     return msgspec.structs.replace(options, profile=unit.profile), unit.left
 
 
-def _amount(word: Word, whose: Owners, configuration: Configuration) -> Amount | Refusal:
-    known = whose.of(word, configuration)
+def _amount(word: Word, slot: Slot, whose: Owners, configuration: Configuration) -> Amount | Refusal:
+    known = whose.of(word, slot, configuration)
     value = number(word)
     if isinstance(value, Refusal):
         return value

@@ -84,6 +84,8 @@ def literal(text: str) -> str:
 
 def build(demand: Demand, place: Place, sizes: Mapping[str, int]) -> Claims | Impossible:
     """Make the claims for one demand. `sizes` is the memory of each product, for percentages."""
+    if demand.count > POD_LIMIT:  # before anything is made for each of them
+        return Impossible(reason=f"{demand.count} devices for one pod, {POD_LIMIT} is the most", refuse=True)
     if demand.same and not place.served.publishes(demand.same):
         reason = f"not every device of class {place.served.name} publishes {demand.same}"
         return Impossible(reason=reason, refuse=demand.same not in (PCIE_ROOT, NUMA_NODE), tie=demand.same)
@@ -256,6 +258,9 @@ def _apart(names: tuple[str, ...], place: Place) -> tuple[DeviceConstraint, ...]
 
 def pairs(joint: Pairs, first: Place, second: Place, sizes: Mapping[str, int]) -> Claims | Impossible:
     """Blocks P and G: devices of two kinds with the same value of an attribute, pair by pair or all together."""
+    if joint.primary.count + joint.secondary.count > POD_LIMIT:
+        reason = f"{joint.primary.count} and {joint.secondary.count} devices for one pod, {POD_LIMIT} is the most"
+        return Impossible(reason=reason, refuse=True)
     attribute, remark = _common(joint.attribute, first, second)
     if not attribute:
         return Impossible(reason=remark)

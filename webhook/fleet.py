@@ -263,10 +263,11 @@ def _extended(classes: Iterable[DeviceClass]) -> dict[str, str]:
     return {c.spec.extended_resource_name or "": c.metadata.name for c in ordered}
 
 
-def unknown(target: Target, declared: str = "") -> Served:
-    """Describe a class nobody could look at, from what the driver's source says."""
-    return Served(
-        name=declared or (target.classes[0] if target.classes else ""),
+def unknown(target: Target, served: Served) -> Served:
+    """Describe a class behind which there is nothing to look at, from what the driver's source says."""
+    return msgspec.structs.replace(
+        served,
+        name=served.name or (target.classes[0] if target.classes else ""),
         driver=target.driver,
         devices=1,
         shared=1,

@@ -205,7 +205,7 @@ def _allowed(case: Case, context: Context, shop: Workshop) -> Case:
         if f"requests.{key}" not in context.quota or key in file.quotas:
             continue
         served = [made.place.served for _, d in case.demands if isinstance(made := shop.make(d), Made)]
-        if all(one.extended_resource == key for one in served):
+        if context.features.on(EXTENDED) and all(one.extended_resource == key for one in served):
             continue  # claims of such a class are charged to the old quota key too
         return case.leave(key, f"a ResourceQuota limits requests.{key}, which claims would escape (map it in `quotas`)")
     return case

@@ -34,14 +34,20 @@ class Owners(msgspec.Struct, frozen=True):
     hints: Mapping[str, Mapping[Role, Hint]]  # by dialect
     ignored: tuple[tuple[str, Hint], ...]  # known keys without a role, by dialect
     system: Dialect | None = None
+    # The system whose own keys stand in a container, by the container's order.
+    speaking: Mapping[int, Dialect] = {}
     refusal: Refusal | None = None
     privileged: str = ""  # a container that is
 
-    def of(self, word: Word, configuration: Configuration) -> Known:
+    def of(self, word: Word, slot: Slot, configuration: Configuration) -> Known:
         """Choose the row that a key is read by."""
         own = [known for known in word.known if not known.row.common]
         if own:
             return own[-1]  # an administrator's table comes after ours
+        # What is declared holds for the bare key; beside a system's own keys it is part of that system's request.
+        beside = [known for known in word.known if known.dialect is self.speaking.get(slot.order)]
+        if beside:
+            return beside[0]
         meaning = configuration.file.meanings.get(word.key, "")
         declared = [known for known in word.known if known.dialect.name == meaning]
         if declared:
@@ -56,21 +62,23 @@ class Owners(msgspec.Struct, frozen=True):
 def owners(pod: dict[str, Json], slots: Iterable[Slot], configuration: Configuration) -> Owners:
     """Gather what every dialect says on a pod, and find the system that it was written for."""
     hints, ignored, evidence = _hints(pod, configuration)
-    speaking = {
-        known.dialect.name: (known.dialect, word.key)
+    own = [
+        (slot.order, known.dialect, word.key)
         for slot in slots
         for word in slot.words
         for known in word.known
         if known.dialect.system and not known.row.common
-    }
-    if len(speaking) > 1:
-        (one, key), (other, its) = list(speaking.values())[:2]
+    ]
+    systems = {dialect.name: (dialect, key) for _, dialect, key in own}
+    if len(systems) > 1:
+        (one, key), (other, its) = list(systems.values())[:2]
         reason = f"belongs to {one.title}, {its} to {other.title}: both would hand out the same devices"
         return Owners(hints, ignored, refusal=Refusal(key, reason, "keep the keys of one of them"))
+    speaking = {order: dialect for order, dialect, _ in own}
     scheduler = mapping(pod.get("spec")).get("schedulerName")
     by_scheduler = [d for d in configuration.dialects if d.scheduler_is_evidence and scheduler in d.schedulers]
-    found = [dialect for dialect, _ in speaking.values()] or evidence or by_scheduler
-    return Owners(hints, ignored, system=found[0] if found else None, privileged=_privileged(slots))
+    found = [*speaking.values()] or evidence or by_scheduler
+    return Owners(hints, ignored, system=found[0] if found else None, speaking=speaking, privileged=_privileged(slots))
 
 
 def _privileged(slots: Iterable[Slot]) -> str:

@@ -16,7 +16,7 @@ from webhook import claims as shapes
 from webhook import template
 from webhook.claims import Claims, Impossible, Place
 from webhook.demand import Demand, Pairs
-from webhook.fleet import unknown
+from webhook.fleet import Served, unknown
 from webhook.targets import TARGETS
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Workshop:
     def _place(self, name: str) -> Place | Impossible:
         target, declared = TARGETS[name], self.configuration.serves(name)
         if not self.fleet.known:
-            served = unknown(target, declared)
+            served = unknown(target, Served(name=declared))
             return (
                 Place(target, served) if served.name else Impossible(reason=f"no class is declared for target {name!r}")
             )
@@ -96,7 +96,7 @@ class Workshop:
         if found is None:
             wanted = declared or " or ".join(target.classes) or f"target {name!r}"
             return Impossible(reason=f"the cluster has no DeviceClass {wanted} (declare `classes.{name}`)")
-        return Place(target, found if found.devices else unknown(target, found.name))
+        return Place(target, found if found.devices else unknown(target, found))
 
     def _sizes(self, place: Place) -> dict[str, int]:
         """Memory by product: what is published, then what is declared, which wins."""

@@ -534,6 +534,15 @@ def test_init_containers_and_sidecars_see_the_pods_devices():
 
 def test_two_systems_in_one_pod_are_a_double_request():
     assert refused(became(pod({"nvidia.com/gpumem": 1000}, {KOORD + "gpu": 100})))
+    assert refused(became(pod({"nvidia.com/gpumem": 1000, KOORD + "gpu": 100})))
+
+
+def test_a_declared_meaning_is_for_the_bare_key_only():
+    value = pod({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 1000}, {"nvidia.com/gpu": 1})
+    done = became(value, **WHOLE)
+    assert len(done.templates) == 2
+    claims = [one["resources"]["claims"] for one in patched(value, done)["spec"]["containers"]]
+    assert claims == [[{"name": "drawbridge-c0-gpu"}], [{"name": "drawbridge-c1-gpu"}]]
 
 
 # The tables themselves
