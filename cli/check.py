@@ -60,6 +60,8 @@ def command(
 
     gates = _gates(feature_gates)
     documents = inputs.read(files, inventory)
+    if not documents:
+        click.echo("warning: the input holds no objects", err=True)
     known = inputs.read(inventory, files) if inventory else []
     found = [(one.number, one.finding) for one in review(_objects(documents), _objects(known), gates)]
     placed = _placed(documents, found)

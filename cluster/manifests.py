@@ -275,11 +275,14 @@ def _utf8(data: bytes, file: str) -> bytes:
 def _json_stream(data: bytes) -> list[tuple[Any, _Text]] | None:
     """Read a stream of JSON objects; None if it is none, for then it may be YAML's flow style."""
     try:
-        return [(msgspec.json.decode(data), _Text(data, 1, None))]
+        value = msgspec.json.decode(data)
     except msgspec.DecodeError:
         pass
     except RecursionError:
         return None
+    else:
+        # What is nested too deep is left to the YAML parser, which says where.
+        return None if _is_deep(value) else [(value, _Text(data, 1, None))]
     text = data.decode()
     decoder = json.JSONDecoder(parse_constant=_no_constant)
     found: list[tuple[Any, _Text]] = []
@@ -291,11 +294,28 @@ def _json_stream(data: bytes) -> list[tuple[Any, _Text]] | None:
             if start == len(text):
                 break
             value, at = decoder.raw_decode(text, start)
+            if _is_deep(value):
+                return None
             found.append((value, _Text(text[start:at].encode(), line, None)))
             line += text.count("\n", start, at)
     except (ValueError, RecursionError):
         return None
     return found
+
+
+def _is_deep(value: Any) -> bool:
+    """Say whether a value is nested deeper than any manifest, level by level and so at little cost."""
+    level = [value] if type(value) in (dict, list) else []
+    for _ in range(yamltext.MAX_DEPTH):
+        level = [
+            member
+            for outer in level
+            for member in (outer.values() if type(outer) is dict else outer)
+            if type(member) in (dict, list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _no_constant(name: str) -> None:

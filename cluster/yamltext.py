@@ -26,6 +26,7 @@ from yaml.events import (
     SequenceStartEvent,
     StreamEndEvent,
 )
+from yaml.reader import ReaderError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,6 +47,7 @@ _WORDS: Final[dict[str, bool | float | None]] = {
 _NUMERIC: Final = frozenset("0123456789+-.")
 _INTEGER: Final = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_LONGEST: Final = 70  # no number of 64 bits has more digits in any base, and Python refuses thousands of them
 _FRACTION: Final = re.compile(r"\.[0-9](?:_?[0-9])*(?:[eE][-+]?[0-9](?:_?[0-9])*)?")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}.*)?")
 
@@ -104,6 +106,8 @@ def _number(text: str) -> int | float | None:
         digits, base = next(
             (d, b) for d, b in ((hexadecimal, 16), (binary, 2), (octal, 8), (decimal, 10)) if d is not None
         )
+        if len(digits) > _LONGEST:
+            return _float(plain)
         value = -int(digits, base) if sign == "-" else int(digits, base)
         if -(2**63) <= value < 2**63 or (not sign and value < 2**64):
             return value
@@ -164,6 +168,7 @@ class _Builder:
         self.duplicates: list[tuple[str, int]] = []
         # The stubs know events only in general, and every line below knows which kind it holds.
         self._next: Callable[[], Any] = CParser(text).get_event
+        self._text = text
         self._first_line = first_line
         # Anchored values with the number of decode steps they cost; None while the value is still open.
         self._anchors: dict[str, tuple[Any, int] | None] = {}
@@ -180,6 +185,8 @@ class _Builder:
             event = self._next()
         except MarkedYAMLError as error:
             raise self._translated(error) from error
+        except ReaderError as error:
+            raise self._unreadable(error) from error
         except YAMLError as error:
             raise YamlError(str(error), self._first_line) from error
         if type(event) is not StreamEndEvent:
@@ -309,6 +316,14 @@ class _Builder:
 
     def _error(self, event: Any, message: str) -> YamlError:
         return YamlError(message, event.start_mark.line + self._first_line, event.start_mark.column + 1)
+
+    def _unreadable(self, error: ReaderError) -> YamlError:
+        """Find the line of a character that may not be in YAML; the parser gives its offset."""
+        before = self._text[: error.position]
+        line = before.count(b"\n")
+        return YamlError(
+            f"{error.reason} (U+{error.character:04X})", self._first_line + line, len(before) - before.rfind(b"\n")
+        )
 
     def _translated(self, error: MarkedYAMLError) -> YamlError:
         mark = error.problem_mark or error.context_mark

@@ -67,6 +67,9 @@ _PLAIN: Final = {
     "DeviceAttribute": "say the kind of value: {{string: ...}}, {{int: ...}}, {{bool: ...}} or {{version: ...}}",
     "CELDeviceSelector": "write {{expression: ...}}",
 }
+# Nearest names are looked for where somebody mistyped, not where somebody sent nonsense.
+_LONGEST_NAME: Final = 64
+_MANY: Final = 200
 _MORE_METADATA: Final = ("selfLink", "deletionGracePeriodSeconds", "managedFields")
 _INT64: Final = range(-(2**63), 2**63)
 
@@ -206,17 +209,17 @@ class _Struct(Shape):
             shape = fields.get(name)
             if shape is None:
                 if not self.partial and name not in self.ignored:
-                    found.append(self._unknown(name, path, value))
+                    found.append(self._unknown(name, path, value, helpful=len(found) < _MANY))
             elif type(member) not in shape.types and member is not None:
                 shape.check(member, f"{path}/{name}", found)
         for name in self.amounts:
             if value.get(name) is None:
                 found.append(Problem("D007", path, f"{name} is missing and reads as 0"))  # noqa: PERF401  mostly there are none
 
-    def _unknown(self, name: str, path: str, value: Mapping[str, Any]) -> Problem:
-        near = nearest(name, [field for field in self.fields if field not in value])
+    def _unknown(self, name: str, path: str, value: Mapping[str, Any], *, helpful: bool) -> Problem:
+        near = nearest(name, [field for field in self.fields if field not in value]) if helpful else ""
         hint = _MOVED.get(self.name, {}).get(name) or (f"did you mean {near}?" if near else "")
-        return Problem("D002", f"{path}/{_escaped(name)}", f"unknown field {name!r}", hint)
+        return Problem("D002", f"{path}/{_escaped(name)}", f"unknown field {name[:80]!r}", hint)
 
     def complete(self, value: Any) -> Any:
         members = {
@@ -235,6 +238,8 @@ _SHAPES: Final[dict[type, Shape]] = {}
 
 def nearest(name: str, names: list[str]) -> str:
     """Find the name that a mistyped one most likely stands for, or nothing."""
+    if len(name) > _LONGEST_NAME:
+        return ""
     by_fold = {candidate.casefold(): candidate for candidate in names}
     found = difflib.get_close_matches(name.casefold(), by_fold, n=1, cutoff=0.75)
     return by_fold[found[0]] if found else ""

@@ -1,0 +1,137 @@
+"""Manifests that somebody broke on purpose, or a disk did: a clear error soon, or the right objects, never a crash."""
+
+import json
+import time
+
+import pytest
+
+from cluster import manifests
+
+SOON = 20.0  # seconds of processor time: far above what is needed, far below what an explosion takes
+
+
+def outcome(data):
+    """The objects, or the problems; and whether that took no more than it may."""
+    began = time.process_time()
+    try:
+        result = [document.object for document in manifests.parse(data)], ()
+    except manifests.ManifestError as error:
+        result = [], error.problems
+    assert time.process_time() - began < SOON
+    return result
+
+
+def message(data):
+    objects, problems = outcome(data)
+    assert not objects
+    return str(problems[0])
+
+
+@pytest.mark.parametrize("width", [2, 10, 100])
+def test_aliases_that_explode_are_refused(width):
+    lines = ["a0: &a0 [lol]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * width)}]" for i in range(1, 60)]
+    assert "excessive aliasing" in message("\n".join(lines))
+
+
+def test_merges_that_explode_are_refused():
+    lines = ["a0: &a0 {k: v}"]
+    lines += [f"a{i}: &a{i} {{x: {{<<: *a{i - 1}}}, y: {{<<: *a{i - 1}}}, z: *a{i - 1}}}" for i in range(1, 60)]
+    assert "excessive aliasing" in message("\n".join(lines))
+
+
+@pytest.mark.parametrize("bracket", ["[", "{", "- ", "? ", "a: [", '{"a":', "[[["])
+def test_bottomless_nesting_is_refused(bracket):
+    assert message(bracket * 100_000)
+
+
+def test_deep_nesting_is_refused_with_its_place_in_yaml_and_json():
+    assert "deeper than 256" in message("a: " + "[" * 300 + "]" * 300)
+    assert "deeper than 256" in message('{"a": ' + "[" * 300 + "]" * 300 + "}")
+    assert outcome('{"a": ' + "[" * 200 + "]" * 200 + "}")[0]
+    indented = "".join(" " * depth + "a:\n" for depth in range(400))
+    assert "deeper than 256" in message(indented)
+
+
+def test_scalars_of_many_megabytes_are_just_long():
+    long = "x" * 50_000_000
+    assert outcome(f"a: {long}")[0][0] == {"a": long}
+    assert outcome(f'{{"a": "{long}"}}')[0][0] == {"a": long}
+
+
+def test_a_hundred_thousand_documents_are_just_many():
+    assert len(outcome("---\na: 1\n" * 100_000)[0]) == 100_000
+
+
+def test_byte_order_marks_and_windows_line_ends_change_nothing():
+    assert outcome("\ufeffa: 1\r\nb:\r\n- c\r\n---\r\nd: |\r\n  x\r\n  y\r\n".encode())[0] == [
+        {"a": 1, "b": ["c"]},
+        {"d": "x\ny\n"},
+    ]
+    assert outcome(b'\xef\xbb\xbf{"a": 1}')[0] == [{"a": 1}]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "latin-1"])
+def test_other_encodings_are_named_or_refused(encoding):
+    objects, problems = outcome("a: é\n".encode(encoding))
+    assert not objects
+    assert problems
+
+
+@pytest.mark.parametrize(
+    "byte", [b"\x00", b"\x07", b"\x1b", b"\x7f", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf5\x80\x80\x80"]
+)
+def test_bytes_that_are_no_text_are_refused_with_their_line(byte):
+    objects, problems = outcome(b"a: 1\nb: x" + byte + b"y\n")
+    assert not objects
+    assert problems[0].line == 2
+
+
+def test_tabs_are_refused_where_they_indent_and_fine_elsewhere():
+    assert "tab" in message("a:\n\tb: 1\n")
+    assert outcome("a:\tb\n")[0] == [{"a": "b"}]
+
+
+def test_huge_numbers_stay_what_kubectl_makes_of_them():
+    assert outcome("a: " + "9" * 5000)[0] == [{"a": "9" * 5000}]
+    assert outcome("a: 0x" + "f" * 5000)[0] == [{"a": "0x" + "f" * 5000}]
+    assert outcome("a: 99999999999999999999")[0] == [{"a": 100000000000000000000}]
+    objects, problems = outcome('{"a": ' + "9" * 5000 + "}")
+    assert objects or problems
+
+
+@pytest.mark.parametrize(
+    "text", ["---", "---\n", "---\n---\n", "\n\n", "# nothing\n", "--- # x\n", "null\n", "~\n---\n"]
+)
+def test_nothing_is_no_object_and_no_error(text):
+    assert outcome(text) == ([], ())
+
+
+def test_documents_that_are_no_objects_are_refused():
+    for text in ("- a\n", "a\n", "1\n", "'x'\n", "[1]", "true"):
+        assert "an object with apiVersion and kind" in message(text)
+
+
+@pytest.mark.parametrize("cut", range(1, 60))
+def test_a_file_cut_off_anywhere_is_read_or_refused(cut):
+    text = "kind: X\nspec:\n- {a: \"b\", c: [1, 2]}\n- |\n  text\n- 'q'\n...\n"
+    outcome(text[:-cut])
+    outcome(json.dumps({"kind": "X", "spec": [{"a": "b", "c": [1, 2]}, "text\n", {}]})[:-cut])
+
+
+def test_lists_of_nonsense_are_refused_item_by_item():
+    objects, problems = outcome('{"kind": "List", "items": [1, null, {"kind": "A"}, []]}')
+    assert objects == []
+    assert [problem.pointer for problem in problems] == ["/items/0", "/items/1", "/items/3"]
+
+
+def test_a_list_in_a_list_in_a_list_ends():
+    value = {"kind": "List", "items": []}
+    for _ in range(100):
+        value = {"kind": "List", "items": [value]}
+    assert outcome(json.dumps(value)) == ([], ())
+
+
+def test_lines_are_found_even_where_json_is_not_yaml():
+    (document,) = manifests.parse('{"kind": "X",\n "a": "\\ud83d\\ude00",\n "b": 1}')
+    assert document.object["a"] == "😀"
+    assert document.line_of("/b") >= 1
