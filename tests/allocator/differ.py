@@ -96,3 +96,44 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         if not (isinstance(key, str) and key in keep):
             yield (*path, key)
         yield from _paths(member, (*path, key))
+
+
+def disagreement(oracle: Any, case: Case, answer: Answer, theirs: Case) -> str:
+    """Shrink a disagreement and describe what is left of it."""
+
+    def same(smaller: Case) -> bool:
+        other = oracle.ask(**smaller)
+        mine = ours(smaller)
+        verdicts = mine.verdict == answer.verdict and other["verdict"] == theirs["verdict"]
+        return verdicts and difference(mine, other) is not None
+
+    smallest = shrunk(case, same)
+    return f"{difference(ours(smallest), oracle.ask(**smallest))}\n{json.dumps(smallest)}"
+
+
+def relatives(case: Case) -> Iterator[Case]:
+    """Make a case easier step by step: fewer claims, then fewer requests, then smaller counts."""
+    while True:
+        case = copy.deepcopy(case)
+        claim = case["claims"][-1]
+        requests = claim["spec"]["devices"].get("requests", [])
+        if len(case["claims"]) > 1:
+            case["claims"].pop()
+        elif len(requests) > 1:
+            gone = requests.pop()["name"]
+            for kind in ("constraints", "config"):
+                for entry in claim["spec"]["devices"].get(kind, []):
+                    if entry.get("requests"):
+                        kept = [name for name in entry["requests"] if name.partition("/")[0] != gone]
+                        entry["requests"] = kept or [requests[0]["name"]]
+        elif requests and any(body.get("count", 1) > 1 for body in _bodies(requests[0])):
+            for body in _bodies(requests[0]):
+                if body.get("count", 1) > 1:
+                    body["count"] -= 1
+        else:
+            return
+        yield case
+
+
+def _bodies(request: Case) -> list[Case]:
+    return request.get("firstAvailable") or [request["exactly"]]
