@@ -151,13 +151,15 @@ async def playground(
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(service.run(stop, lambda *where: open_.set_result(where)))
         helpers = [group.create_task(run()) for run in (ClaimController(cluster).run, Scheduler(cluster).run)]
-        async with asyncio.timeout(START_SECONDS):
-            address, metrics = await open_
-        secret = await cluster.get(resources.SECRETS, chosen.secret, NAMESPACE)
-        trust = create_default_context(cadata=b64decode(secret.data["ca.crt"]).decode())
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as session:
-            yield Playground(cluster, address, metrics, session)
-        stop.set()
-        await serving
-        for helper in helpers:
-            helper.cancel()
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                address, metrics = await open_
+            secret = await cluster.get(resources.SECRETS, chosen.secret, NAMESPACE)
+            trust = create_default_context(cadata=b64decode(secret.data["ca.crt"]).decode())
+            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as session:
+                yield Playground(cluster, address, metrics, session)
+        finally:
+            stop.set()
+            await serving
+            for helper in helpers:
+                helper.cancel()

@@ -102,13 +102,18 @@ class App:
         if self._server is None or self._web is None:
             return
         await asyncio.sleep(notice)
-        self._server.close()
+        self.close()
         # aiohttp stops reading a connection it shuts, so bodies that are under way come first.
         with suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 await self._idle.wait()
         self._web.pre_shutdown()
         await self._web.shutdown(grace)
+
+    def close(self) -> None:
+        """Take no new connection any more."""
+        if self._server is not None:
+            self._server.close()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one HTTP request."""

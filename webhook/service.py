@@ -100,9 +100,12 @@ class Service:
                 work.append(self._lead())
             work.append(self._tell(metrics, listening))
             tasks = [group.create_task(one) for one in work]
-            await stop.wait()
-            logger.info("stopping")
-            await self.app.drain(notice=self._settings.notice, grace=self._settings.grace)
+            try:
+                await stop.wait()
+                logger.info("stopping")
+                await self.app.drain(notice=self._settings.notice, grace=self._settings.grace)
+            finally:
+                self.app.close()
             for task in tasks:
                 task.cancel()
 

@@ -1,0 +1,162 @@
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from cli import fates
+from cli.demo import EXAMPLES
+from cli.door import Door
+from cli.fate import end_of, pod_of
+from cli.fates import End, Fate
+from cli.playground import playground
+from cluster import manifests, resources
+from webhook.source import Source
+
+DRAWBRIDGE = str(Path(sys.executable).with_name("drawbridge"))
+FLEET = [d.object for d in manifests.read([EXAMPLES / "fleet"])]
+
+
+def run(*args, **kwargs):
+    return subprocess.run([DRAWBRIDGE, *args], capture_output=True, text=True, timeout=60, check=False, **kwargs)
+
+
+def test_without_a_terminal_the_demo_ends_by_itself_and_tells_every_pod():
+    done = run("demo")
+    assert (done.returncode, done.stderr) == (0, "")
+    told = [line for line in done.stdout.splitlines() if line[:1] in "✓·…✗" and line]
+    assert len(told) >= 12
+    assert {line[0] for line in told} == set("✓·…✗")
+    assert "\x1b" not in done.stdout
+    assert "next:" in done.stdout
+
+
+def test_pods_of_ones_own_can_be_pushed(tmp_path):
+    file = tmp_path / "pod.yaml"
+    file.write_text("# mine\nkind: Pod\napiVersion: v1\nmetadata: {name: mine}\nspec: {containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]}\n")  # fmt: skip
+    done = run("demo", "-f", str(file))
+    assert done.returncode == 0
+    assert "✓ mine  mine" in done.stdout
+    assert "asked    c: nvidia.com/gpu 1" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "says"), [("kind: [", "yaml"), (None, "No such file")], ids=["broken", "missing"]
+)  # fmt: skip
+def test_a_file_that_cannot_be_read_is_exit_2_before_anything_starts(tmp_path, content, says):
+    file = tmp_path / "pods.yaml"
+    if content is not None:
+        file.write_text(content)
+    done = run("demo", "-f", str(file))
+    assert done.returncode == 2
+    assert says.lower() in done.stderr.lower()
+    assert not done.stdout
+
+
+def test_a_bad_configuration_is_exit_2_with_every_mistake(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text("apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: loud\ncanary: many\n")
+    for command in (
+        ["demo", "--config"],
+        ["standalone", "--config"],
+        ["webhook", "--config"],
+        ["manifests", "--config"],
+    ):
+        done = run(*command, str(file))
+        assert done.returncode == 2, command
+        assert "/mode" in done.stderr
+        assert "/canary" in done.stderr
+
+
+def test_standalone_serves_until_it_is_told_to_stop():
+    process = subprocess.Popen([DRAWBRIDGE, "standalone"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        lines = [process.stdout.readline() for _ in range(3)]
+        assert [line.split()[0] for line in lines] == ["reviews", "pods", "metrics"]
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode == 0
+        assert "Traceback" not in errors
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_kubeconfig_that_leads_nowhere_is_exit_3_or_waited_for(tmp_path):
+    done = run("webhook", "--kubeconfig", str(tmp_path / "none"), env=os.environ | {"HOME": str(tmp_path)})
+    assert done.returncode == 3
+    assert "error:" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+async def push(here, name, **limits):
+    container = {"name": "c", "image": "x", "resources": {"limits": limits}}
+    return await end_of(here, {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name}, "spec": {"containers": [container]}}, 10)  # fmt: skip
+
+
+async def test_a_device_is_never_given_twice_and_comes_back_with_its_pod():
+    async with playground(FLEET, Source()) as here:
+        several = await asyncio.gather(*(push(here, f"p{i}", **{"nvidia.com/gpu": "1"}) for i in range(12)))
+        placed = [line for fate in several for line in fate.runs]
+        assert len(set(placed)) == len(placed) == 10
+        waiting = [fate for fate in several if fate.end is End.WAITS]
+        assert len(waiting) == 2
+        ended = next(fate.name for fate in several if fate.end is End.PLACED)
+        await here.cluster.delete(resources.PODS, ended, "default", grace=0)
+        async with asyncio.timeout(5):
+            while not any([(await here.pod("default", fate.name)).spec.node_name for fate in waiting]):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+
+async def test_a_person_can_push_pods_with_curl():
+    async with playground(FLEET, Source()) as here, Door(here).open() as url, aiohttp.ClientSession() as session:
+        for body, status, says in (
+            ((EXAMPLES / "pods/nvidia-training.yaml").read_bytes(), 200, "✓ training-0"),
+            (
+                json.dumps(
+                    {"kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": [{"name": "c"}]}}
+                ).encode(),
+                200,
+                "·",
+            ),
+            (b"kind: ConfigMap", 400, "no pod"),
+            (b"{", 400, "your manifest"),
+        ):
+            async with session.post(f"{url}/pods", data=body) as response:
+                assert (response.status, says in (text := await response.text())) == (status, True), text
+        async with session.get(f"{url}/pods") as response:
+            assert "training-0" in await response.text()
+
+
+def test_workloads_become_the_pods_that_their_controllers_would_make():
+    for path in sorted((EXAMPLES / "pods").glob("*.yaml")):
+        pod = pod_of(manifests.read([path])[-1].object)
+        assert pod["kind"] == "Pod"
+        assert pod["metadata"]["name"]
+        assert pod["spec"]["containers"]
+    assert pod_of({"kind": "ConfigMap", "apiVersion": "v1"}) is None
+
+
+def test_a_story_is_told_in_columns_that_fit():
+    fate = Fate(name="p", shows="why", end=End.PLACED, asked=("c: x 1",), became=("word " * 60,), runs=("n: d",))
+    lines = list(fates.lines([fate, Fate(name="longer", end=End.REFUSED, because=("no",))], width=80, colour=False))
+    assert lines[0] == "✓ p       why"
+    assert all(len(line) <= 80 for line in lines)
+    assert "    runs on  n: d" in lines
+    assert "✗ longer" in lines
+
+
+def test_colours_are_only_used_where_somebody_sees_them():
+    fate = Fate(name="p", end=End.WAITS)
+    assert "\x1b[33m" in next(iter(fates.lines([fate], width=80, colour=True)))
+    assert "\x1b" not in next(iter(fates.lines([fate], width=80, colour=False)))
+
+
+def test_the_sum_counts_every_end():
+    told = fates.total([Fate(name="a", end=End.PLACED), Fate(name="b", end=End.REFUSED)], 1.25)
+    assert told == "2 pods: 1 placed, 1 refused at the gate; 1.2 s"
