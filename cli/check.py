@@ -23,7 +23,7 @@ _LEVELS = ("error", "warning", "info")
 @inputs.command("check", empty={"findings": []})
 @inputs.files(required=False)
 @inputs.inventory()
-@inputs.output("text", "json", "sarif", "github", "junit", default="text")
+@inputs.output("text", "json", "sarif", "github", "junit", "markdown", default="text")
 @click.option(
     "--fail-on",
     type=click.Choice((*_LEVELS, "never")),
@@ -64,13 +64,23 @@ def command(
         click.echo("warning: the input holds no objects", err=True)
     known = inputs.read(inventory, files) if inventory else []
     found = [(one.number, one.finding) for one in review(_objects(documents), _objects(known), gates)]
-    placed = _placed(documents, found)
+    placed = _placed(documents, [*found, *_configurations(documents)])
     _print(placed, documents, output)
     return _verdict(placed, fail_on)
 
 
 def _objects(documents: Sequence[Document]) -> list[dict[str, object]]:
     return [document.object for document in documents]
+
+
+def _configurations(documents: Sequence[Document]) -> list[tuple[int, Finding]]:
+    """Judge configuration files, which the webhook's room knows how to read."""
+    numbers = [n for n, document in enumerate(documents) if document.object.get("kind") == "DrawbridgeConfiguration"]
+    if not numbers:
+        return []
+    from webhook import config
+
+    return [(number, finding) for number in numbers for finding in config.read(documents[number].object)[1]]
 
 
 def _gates(text: str) -> Gates:
@@ -125,6 +135,8 @@ def _print(placed: Sequence[Placed], documents: Sequence[Document], output: str)
         case "github":
             if placed:
                 click.echo(reports.github(placed))
+        case "markdown":
+            click.echo(reports.markdown(placed))
         case "junit":
             click.echo(reports.junit(placed, [(name(document.object), document.file) for document in documents]))
         case _:
@@ -146,6 +158,10 @@ def _explain(wanted: str, output: str) -> Exit:
         raise Broken(f"no finding has the code {wanted!r}", "`drawbridge check --explain all` lists them")
     if output == "json":
         inputs.write_json({"codes": [{"code": name, **code._asdict()} for name, code in known.items()]})
+    elif output == "markdown":
+        from cli.reports import page_of_codes
+
+        click.echo(page_of_codes(known), nl=False)
     else:
         for name, code in known.items():
             click.echo(f"{name} {code.severity.value}: {code.title}\n      {code.hint}")

@@ -13,7 +13,9 @@ from dra.finding import Finding, Severity
 from dra.validation.codes import CODES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from dra.validation.codes import Code
 
 _SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _SARIF_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
@@ -172,3 +174,51 @@ def as_json(placed: Sequence[Placed]) -> dict[str, Any]:
             for one in placed
         ]
     }
+
+
+def markdown(placed: Sequence[Placed]) -> str:
+    """Write a table for the comment of a pull request."""
+    rows = [
+        f"| {_cell(one.place)} | {one.finding.severity.value} | {one.finding.code} | {_cell(one.finding.object + one.finding.path)} "
+        f"| {_cell(one.finding.message)} | {_cell(one.finding.hint)} |"
+        for one in placed
+    ]
+    if not rows:
+        return "No findings."
+    return "\n".join(
+        ["| where | severity | code | object | finding | what to do |", "|---|---|---|---|---|---|", *rows]
+    )
+
+
+def _cell(value: str) -> str:
+    return escape(value).replace("|", "\\|").replace("\n", " ")
+
+
+_CHAPTERS: Final = {
+    "D0": "What is written",
+    "D1": "What the API server refuses",
+    "D2": "Pods and workloads",
+    "D3": "Claims and classes on the fleet",
+    "D4": "What drivers publish",
+    "D5": "Compatibility rules",
+    "C0": "The configuration of drawbridge",
+}
+
+
+def page_of_codes(codes: Mapping[str, Code]) -> str:
+    """Write docs/findings.md."""
+    lines = [
+        "# Findings",
+        "",
+        "Every code that `drawbridge check` can print. A code never changes its meaning. Errors are what the API server of",
+        "Kubernetes 1.37 would answer; warnings are accepted by it and do not work, or not as meant.",
+        "",
+        "Written by `drawbridge check --explain all -o markdown`.",
+    ]
+    chapter = ""
+    for name, code in codes.items():
+        if _CHAPTERS[name[:2]] != chapter:
+            chapter = _CHAPTERS[name[:2]]
+            lines += ["", f"## {chapter}", "", "| code | severity | meaning | what helps |", "|---|---|---|---|"]
+        lines.append(f"| {name} | {code.severity.value} | {_cell(code.title)} | {_cell(code.hint)} |")
+    return "\n".join(lines) + "\n"

@@ -96,4 +96,6 @@ CODES: Final[dict[str, Code]] = {
     "D503": Code("a rule that applies to no device", _WARNING, "correct driver or selector of the rule"),
     "D504": Code("a device that is not compatible with its own kind", _INFO, "that is fine for exclusive modes; otherwise let the rule allow its own mode"),
     "D505": Code("a rule that fails on some devices", _WARNING, "guard what the rule reads: a failing rule excludes"),
+    # The configuration file of drawbridge itself, found by webhook.config.
+    "C001": Code("the configuration of drawbridge is not valid", _ERROR, "correct the field"),
 }  # fmt: skip

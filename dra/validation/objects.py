@@ -11,6 +11,7 @@ from dra import versions
 from dra.claim import ResourceClaim, ResourceClaimTemplate
 from dra.compatibility import DeviceCompatibility
 from dra.deviceclass import DeviceClass
+from dra.quota import DeviceQuota
 from dra.resourceslice import ResourceSlice
 from dra.taint import DeviceTaintRule
 from dra.validation import gates as feature_gates
@@ -21,6 +22,7 @@ from dra.validation.classes import device_class
 from dra.validation.compatibility import device_compatibility
 from dra.validation.metadata import annotation_map, label_map, managed_fields, metadata
 from dra.validation.problem import Problem, Problems
+from dra.validation.quota import device_quota
 from dra.validation.slices import resource_slice
 from dra.validation.taints import taint_rule
 
@@ -30,16 +32,19 @@ if TYPE_CHECKING:
 TYPES: Final[dict[str, type]] = {
     "DeviceClass": DeviceClass,
     "DeviceCompatibility": DeviceCompatibility,
+    "DeviceQuota": DeviceQuota,
     "DeviceTaintRule": DeviceTaintRule,
     "ResourceClaim": ResourceClaim,
     "ResourceClaimTemplate": ResourceClaimTemplate,
     "ResourceSlice": ResourceSlice,
 }
-NAMESPACED: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
+NAMESPACED: Final = frozenset({"DeviceQuota", "ResourceClaim", "ResourceClaimTemplate"})
 _CLASSIC: Final = frozenset(
     {"PodSchedulingContext", "ResourceClass", "ResourceClassParameters", "ResourceClaimParameters"}
 )
 OURS: Final = "drawbridge.dev/v1alpha1"
+# The configuration file is judged by the room that reads it.
+_OUR_KINDS: Final = frozenset({"DeviceCompatibility", "DeviceQuota", "DrawbridgeConfiguration"})
 
 
 def is_ours(value: dict[str, Any]) -> bool:
@@ -95,6 +100,8 @@ def _version(kind: str, version: str) -> Problems:
     if group == "drawbridge.dev":
         if version != OURS:
             yield Problem("D004", "/apiVersion", f"{version} is not known", f"write {OURS}")
+        elif kind not in _OUR_KINDS:
+            yield Problem("D004", "/kind", f"{OURS} has no kind {kind}", f"it has {', '.join(sorted(_OUR_KINDS))}")
     elif kind in _CLASSIC or version == f"{versions.GROUP}/v1alpha2":
         message = f"{kind} of {version} belongs to classic DRA, which Kubernetes 1.32 removed"
         hint = "write a DeviceClass and a ResourceClaim of resource.k8s.io/v1, with selectors in CEL"
@@ -111,7 +118,7 @@ def _modern(version: str, kind: str) -> str:
     hint = f"write apiVersion: {versions.CURRENT}"
     if version not in (versions.BETA_1, versions.ALPHA_3):
         return hint
-    if kind in NAMESPACED:
+    if kind in ("ResourceClaim", "ResourceClaimTemplate"):
         return f"{hint}, and move the fields of each request below `exactly:`"
     if kind == "ResourceSlice":
         return f"{hint}, and move what is below `basic:` of each device one level up"
@@ -168,6 +175,8 @@ def _rules(typed: Any, gates: Gates, *, both_lists: bool) -> Problems:
             yield from taint_rule(typed)
         case DeviceCompatibility():
             yield from device_compatibility(typed, gates)
+        case DeviceQuota():
+            yield from device_quota(typed)
 
 
 def _template(template: ResourceClaimTemplate) -> Problems:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from dra.claim import ResourceClaim, ResourceClaimTemplate
 from dra.compatibility import DeviceCompatibility
 from dra.deviceclass import DeviceClass
+from dra.quota import DeviceQuota
 from dra.validation import findings
 from dra.validation import gates as feature_gates
 from dra.validation.fleet import claim_problems, class_problems
@@ -18,6 +19,7 @@ from dra.validation.peers import peer_problems
 from dra.validation.pods import pod_problems, workload
 from dra.validation.pools import pool_problems
 from dra.validation.problem import Problem, Problems
+from dra.validation.quota import limited_classes
 from dra.validation.world import World
 
 if TYPE_CHECKING:
@@ -76,6 +78,8 @@ def _around(value: Any, world: World) -> Problems:
             yield from class_problems(value, world)
         case DeviceCompatibility():
             yield from peer_problems(value, world)
+        case DeviceQuota():
+            yield from limited_classes(value, world)
 
 
 def _nameless(value: dict[str, Any]) -> Problems:
@@ -90,7 +94,7 @@ def name(value: dict[str, Any]) -> str:
     metadata = metadata if isinstance(metadata, dict) else {}
     kind = value.get("kind") or "Unknown"
     label = metadata.get("name") or (f"{metadata['generateName']}*" if metadata.get("generateName") else "")
-    cluster = is_ours(value) and kind not in NAMESPACED and kind != "DeviceQuota"
+    cluster = is_ours(value) and kind not in NAMESPACED
     if cluster or kind in _CLUSTER_KINDS:
         return f"{kind}/{label}"
     return f"{kind}/{metadata.get('namespace') or 'default'}/{label}"

@@ -1,6 +1,8 @@
 """`drawbridge check` as its users meet it: what it prints, in every format, and how it exits."""
 
 import json
+import re
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -143,3 +145,22 @@ def test_keys_given_twice_are_found_with_their_line():
     result = run("-f", "-", "-o", "json", text=GOOD + "spec: {selectors: []}\n")
     (finding,) = json.loads(result.stdout)["findings"]
     assert (finding["code"], finding["line"]) == ("D005", 5)
+
+
+def test_a_table_for_pull_requests_keeps_its_columns():
+    table = run("-f", "-", "-o", "markdown", text=BAD.replace("Big_One", '"a|b"')).stdout.splitlines()
+    assert len(table) == 4
+    assert all(len(re.findall(r"(?<!\\)\|", line)) == 7 for line in table)
+    assert run("-f", "-", "-o", "markdown", text=GOOD).stdout == "No findings.\n"
+
+
+def test_the_page_of_codes_is_fresh():
+    page = Path(__file__).parents[2] / "docs" / "findings.md"
+    assert page.read_text() == run("--explain", "all", "-o", "markdown").stdout, "run the command that the page names"
+
+
+def test_configuration_files_are_judged_too():
+    text = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmetadata: {name: c}\nbogus: 1\n"
+    (finding,) = json.loads(run("-f", "-", "-o", "json", text=text).stdout)["findings"]
+    assert (finding["code"], finding["path"], finding["line"]) == ("C001", "/bogus", 4)
+    assert run("-f", "-", text=text.replace("bogus: 1\n", "")).exit_code == 0

@@ -16,8 +16,8 @@ SOURCES = Path(__file__).parents[3] / "dra" / "validation"
 def test_every_code_is_used_and_every_used_code_is_known():
     text = "".join(path.read_text() for path in SOURCES.glob("*.py") if path.name != "codes.py")
     used = set(re.findall(r'"(D\d{3})"', text))
-    # D005 is found by the reader of manifests.
-    assert used | {"D005"} == set(CODES)
+    # D005 is found by the reader of manifests, C001 by the reader of the configuration file.
+    assert used | {"D005", "C001"} == set(CODES)
 
 
 def test_errors_are_the_codes_of_what_the_api_server_refuses():
@@ -100,3 +100,23 @@ def test_nonsense_never_breaks_the_review(spec, version, kind):
         {"name": "a", "namespace": ["x"], "managedFields": [1, {"manager": 2}]},
     ):
         review([{"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}])
+
+
+def quota(hard):
+    return f"apiVersion: drawbridge.dev/v1alpha1\nkind: DeviceQuota\nmetadata: {{name: q}}\nspec: {{hard: {hard}}}\n"
+
+
+def test_quotas_limit_counts_and_capacities_of_classes():
+    assert not codes(quota("{gpu/devices: 4, gpu/memory: 80Gi, gpu/gpu.example.com/cores: 10}"))
+    path = "/spec/hard/gpu~1devices"
+    assert found(quota("{gpu/devices: -1}")) == {("D108", path)}
+    assert found(quota("{gpu/devices: 1500m}")) == {("D108", path)}
+    assert found(quota("{gpu: 1}")) == {("D102", "/spec/hard/gpu")}
+    assert codes(quota("{GPU/devices: 1}")) == {"D102"}
+    assert codes(quota("{}")) == {"D101"}
+    assert found(quota("{gpus/devices: 1}"), class_()) == {("D301", "/spec/hard/gpus~1devices")}
+
+
+def test_unknown_kinds_of_our_own_group_are_told():
+    assert codes(quota("{}").replace("DeviceQuota", "DeviceQota")) == {"D004"}
+    assert not codes(quota("{}").replace("DeviceQuota", "DrawbridgeConfiguration"))
