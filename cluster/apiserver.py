@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cluster import registry, resources
+from cluster import registry, resources, strategies
 from cluster.apply import applied
 from cluster.defaults import defaulted
 from cluster.errors import AlreadyExists, BadRequest, Cause, Conflict, NotFound
@@ -82,13 +82,13 @@ class ApiServer:
         """Store a new object; the answer is how it was (or, in a dry run, would be) stored."""
         self.check(resource)
         new = registry.created(resource, obj, namespace, self._identity)
-        meta = new["metadata"]
+        new = strategies.prepared(resource.id, new, None, self._identity.now())
         key = resources.key(new)
         if resource.namespaced:
             self._check_namespace(resource, *key)
         if self.store.get(resource.id, key) is not None:
-            raise AlreadyExists(f'{resource.id} "{meta["name"]}" already exists')
-        registry.validate(resource, new, None, "", self._validators.get(resource.id))
+            raise AlreadyExists(f'{resource.id} "{key[1]}" already exists')
+        self._validate(resource, new, None, "")
         return self._answer(resource, key, new, dry_run=dry_run)
 
     def patch(
@@ -116,9 +116,10 @@ class ApiServer:
         if not isinstance(asked, dict):
             raise BadRequest("the patch leaves no object")
         new = registry.updated(resource, old, asked, subresource)
+        new = strategies.prepared(resource.id, new, old, self._identity.now())
         if same(old, new):
             return record.data
-        registry.validate(resource, new, old, subresource, self._validators.get(resource.id))
+        self._validate(resource, new, old, subresource)
         if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):
             return self._answer_last(resource, key, new, dry_run=dry_run)
         return self._answer(resource, key, new, dry_run=dry_run)
@@ -197,6 +198,13 @@ class ApiServer:
         if record is None:
             raise NotFound(f'namespaces "{namespace}" not found')
         registry.check_new_namespace(record.plain(), resource, name)
+
+    def _validate(self, resource: Resource[Any], new: Raw, old: Raw | None, subresource: str) -> None:
+        namespace = self.store.get(NAMESPACES.id, ("", resources.key(new)[0]))
+        labels = namespace.meta.labels if namespace else {}
+        registry.require(resource, new, strategies.check(resource.id, new, old, labels))
+        if validator := self._validators.get(resource.id):
+            registry.require(resource, new, validator(new, old, subresource))
 
     def _patched(self, old: Raw, patch: Patch, subresource: str) -> Any:
         match patch:

@@ -1,8 +1,8 @@
-"""What an API server does to an object on its way into storage (k8s.io/apiserver pkg/registry/rest, and the strategies
-of the resources we know): names, uids, generations, who may change what.
+"""What an API server does to any object on its way into storage (k8s.io/apiserver pkg/registry/rest): names, uids,
+generations, what belongs to the server and what to the status.
 
-Pure: documents in, documents out, refusals as `ApiError`. Field validation proper is `dra.validation`'s, handed in as a
-table; the defaults are in `cluster.defaults`.
+Pure: documents in, documents out, refusals as `ApiError`. What single resources add is in `cluster.strategies`, defaults
+are in `cluster.defaults`, field validation is `dra.validation`'s.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ import msgspec
 from cluster.defaults import defaulted
 from cluster.errors import BadRequest, Cause, Conflict, Forbidden, Invalid
 from cluster.patch import same
+from cluster.resources import BY_ID
+from dra.meta import ObjectMeta
+from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from cluster.resources import Raw, Resource
 
@@ -38,13 +41,6 @@ _SERVER_FIELDS = (
     "deletionGracePeriodSeconds",
     "selfLink",
 )
-# Parts of a spec that never change. An empty path is the whole spec.
-_IMMUTABLE: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "resourceclaims.resource.k8s.io": ((),),
-    "resourceclaimtemplates.resource.k8s.io": ((),),
-    "resourceslices.resource.k8s.io": (("driver",), ("nodeName",), ("pool", "name")),
-}
-_POD_MUTABLE = ("activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates")
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -57,8 +53,8 @@ class Identity(msgspec.Struct, frozen=True):
 
 def created(resource: Resource[Any], obj: Raw, namespace: str | None, identity: Identity) -> Raw:
     """The document that a create stores."""
-    obj = without_nulls(obj)
-    meta = dict(_typed(resource, obj).get("metadata") or {})
+    obj = _typed(resource, without_nulls(obj))
+    meta = dict(obj.get("metadata") or {})
     if meta.get("resourceVersion"):
         raise BadRequest("resourceVersion should not be set on objects to be created")
     for name in _SERVER_FIELDS:
@@ -76,14 +72,13 @@ def created(resource: Resource[Any], obj: Raw, namespace: str | None, identity: 
 
 def updated(resource: Resource[Any], old: Raw, new: Raw, subresource: str) -> Raw:
     """The document that an update of `old` to `new` stores, once it is found to be allowed."""
-    new = without_nulls(_typed(resource, new))
+    new = _typed(resource, without_nulls(new))
     _check_identity(resource, old, new)
     if subresource == "status":
         status = {"status": new["status"]} if "status" in new else {}
         managed = {name: value for name, value in new["metadata"].items() if name == "managedFields"}
         rest = {name: value for name, value in old.items() if name != "status"}
         new = {**rest, **status, "metadata": old["metadata"] | managed}
-        _check_claim_status(resource, old, new)
     else:
         meta = dict(new["metadata"])
         for name in _SERVER_FIELDS:
@@ -94,18 +89,17 @@ def updated(resource: Resource[Any], old: Raw, new: Raw, subresource: str) -> Ra
             new = {name: value for name, value in new.items() if name != "status"}
             new |= {"status": old["status"]} if "status" in old else {}
         _check_finalizers(resource, old, new)
-        _check_immutable(resource, old, new)
         new = defaulted(resource.id, new, created=False)
         if resource.generation and not same(_content(old), _content(new)):
             new["metadata"]["generation"] = int(meta.get("generation") or 0) + 1
     return new
 
 
-def validate(resource: Resource[Any], new: Raw, old: Raw | None, subresource: str, validator: Validator | None) -> None:
-    """Raise Invalid if a validator finds anything wrong."""
-    causes = tuple(validator(new, old, subresource)) if validator else ()
+def require(resource: Resource[Any], obj: Raw, causes: Iterable[Cause]) -> None:
+    """Raise Invalid if there are causes to."""
+    causes = tuple(causes)
     if causes:
-        raise invalid(resource, new["metadata"].get("name", ""), causes)
+        raise invalid(resource, obj["metadata"].get("name", ""), causes)
 
 
 def invalid(resource: Resource[Any], name: str, causes: Iterable[Cause]) -> Invalid:
@@ -137,6 +131,11 @@ def _typed(resource: Resource[Any], obj: Raw) -> Raw:
     if (obj.get("apiVersion"), obj.get("kind")) != (resource.api_version, resource.kind):
         said = f"{obj.get('apiVersion')} {obj.get('kind')}"
         raise BadRequest(f"expected an object of {resource.api_version} {resource.kind}, got {said}")
+    try:
+        convert(obj.get("metadata") or {}, ObjectMeta)
+        convert(obj, BY_ID[resource.id].type)
+    except WireError as error:
+        raise BadRequest(f"{resource.kind} in version {resource.api_version!r} cannot be handled: {error}") from error
     return obj
 
 
@@ -209,50 +208,6 @@ def _check_finalizers(resource: Resource[Any], old: Raw, new: Raw) -> None:
         raise invalid(resource, old["metadata"]["name"], [Cause("metadata.finalizers", message)])
 
 
-def _check_immutable(resource: Resource[Any], old: Raw, new: Raw) -> None:
-    name = old["metadata"]["name"]
-    for path in _IMMUTABLE.get(resource.id, ()):
-        if not same(_at(old.get("spec"), path), _at(new.get("spec"), path)):
-            raise invalid(resource, name, [Cause(".".join(("spec", *path)), "Invalid value: field is immutable")])
-    if resource.id == "pods" and not same(_frozen_pod(old), _frozen_pod(new)):
-        message = (
-            "Forbidden: pod updates may not change fields other than `spec.containers[*].image`, "
-            "`spec.initContainers[*].image`, `spec.activeDeadlineSeconds`, `spec.tolerations` (only additions to "
-            "existing tolerations), `spec.terminationGracePeriodSeconds`"
-        )
-        raise invalid(resource, name, [Cause("spec", message)])
-    if resource.id == "secrets" and old.get("immutable") and not same(old.get("data"), new.get("data")):
-        raise invalid(resource, name, [Cause("data", "Forbidden: field is immutable when `immutable` is set")])
-
-
-def _frozen_pod(pod: Raw) -> Raw:
-    spec = {name: value for name, value in (pod.get("spec") or {}).items() if name not in _POD_MUTABLE}
-    for kind in ("containers", "initContainers"):
-        if kind in spec:
-            spec[kind] = [{**container, "image": ""} for container in spec[kind]]
-    return spec
-
-
-def _check_claim_status(resource: Resource[Any], old: Raw, new: Raw) -> None:
-    """An allocation is written once, and only an allocated claim is reserved (pkg/apis/resource/validation)."""
-    if resource.id != "resourceclaims.resource.k8s.io":
-        return
-    name = old["metadata"]["name"]
-    was, now = (document.get("status") or {} for document in (old, new))
-    if was.get("allocation") and now.get("allocation") and not same(was["allocation"], now["allocation"]):
-        raise invalid(resource, name, [Cause("status.allocation", "Invalid value: field cannot be modified once set")])
-    if now.get("reservedFor") and not now.get("allocation"):
-        message = "Forbidden: may not be specified when `allocated` is not set"
-        raise invalid(resource, name, [Cause("status.reservedFor", message)])
-    if old["metadata"].get("deletionTimestamp"):
-        had = {entry.get("uid") for entry in was.get("reservedFor") or ()}
-        if any(entry.get("uid") not in had for entry in now.get("reservedFor") or ()):
-            message = (
-                "Forbidden: new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
-            )
-            raise invalid(resource, name, [Cause("status.reservedFor", message)])
-
-
 def check_new_namespace(namespace: Raw, resource: Resource[Any], name: str) -> None:
     """Refuse new objects in a namespace on its way out."""
     if namespace["metadata"].get("deletionTimestamp"):
@@ -265,9 +220,3 @@ def check_new_namespace(namespace: Raw, resource: Resource[Any], name: str) -> N
 
 def _content(obj: Raw) -> Raw:
     return {name: value for name, value in obj.items() if name not in ("metadata", "status", "apiVersion", "kind")}
-
-
-def _at(value: Json, path: tuple[str, ...]) -> Json:
-    for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value

@@ -449,3 +449,76 @@ async def test_what_breaks_the_rules_of_its_kind_is_refused(cluster, home, resou
     with pytest.raises(Invalid) as caught:
         await cluster.create(resource, body, home if resource.namespaced else None)
     assert field in [one.field for one in caught.value.causes]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"metadata": ["name"]},
+        {"metadata": {"name": "bad", "labels": {"a": 1}}},
+        {"metadata": {"name": "bad"}, "spec": []},
+        {"metadata": {"name": "bad"}, "spec": {"devices": {"requests": {"name": "r"}}}},
+        {"metadata": {"name": "bad"}, "spec": {"devices": {"requests": [{"name": 7}]}}},
+    ],
+)
+async def test_what_has_not_the_shape_of_its_kind_is_refused(cluster, home, wrong):
+    with pytest.raises(BadRequest):
+        await cluster.create(RESOURCE_CLAIMS, wrong, home)
+
+
+async def test_administrative_access_needs_a_marked_namespace(cluster, home):
+    request = {"name": "gpu", "exactly": {"deviceClassName": "c", "adminAccess": True}}
+    asking = claim("admin", spec={"devices": {"requests": [request]}})
+    with pytest.raises(Invalid, match="admin access to devices requires") as caught:
+        await cluster.create(RESOURCE_CLAIMS, asking, home)
+    assert caught.value.causes[0].field == "spec.devices.requests[0].adminAccess"
+    with pytest.raises(Invalid, match="admin access to devices requires"):
+        await cluster.create(RESOURCE_CLAIM_TEMPLATES, template("admin") | {"spec": {"spec": asking["spec"]}}, home)
+    given = allocation()
+    given["devices"]["results"][0]["adminAccess"] = True
+    patch = Merge({"status": {"allocation": given}})
+    await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
+    with pytest.raises(Invalid, match="admin access to devices requires"):
+        await cluster.patch(RESOURCE_CLAIMS, "one", patch, home, subresource="status")
+    label = {"resource.kubernetes.io/admin-access": "true"}
+    await cluster.patch(NAMESPACES, home, Merge({"metadata": {"labels": label}}))
+    await eventually(lambda: cluster.create(RESOURCE_CLAIMS, asking, home))
+    assert await cluster.patch(RESOURCE_CLAIMS, "admin", patch, home, subresource="status")
+
+
+async def test_statuses_of_devices_go_with_their_allocation(cluster, home):
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "r",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    device = {"driver": "gpu.example.com", "pool": "p", "device": "gpu-0", "conditions": [ready]}
+
+    async def write(**status):
+        return await cluster.patch(RESOURCE_CLAIMS, "one", Merge({"status": status}), home, subresource="status")
+
+    await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
+    assert (await write(allocation=allocation(), devices=[device])).status.devices[0].device == "gpu-0"
+    with pytest.raises(Invalid, match="must be an allocated device"):
+        await write(devices=[device, {**device, "device": "gpu-1"}])
+    assert (await write(allocation=None)).status.devices == ()
+
+
+async def test_a_taint_has_the_time_its_effect_began(cluster):
+    taint = {"key": "example.com/a", "effect": "NoSchedule"}
+    rule = {"metadata": {"generateName": "r-"}, "spec": {"deviceSelector": {"driver": "a.example.com"}, "taint": taint}}
+    made = await cluster.create(DEVICE_TAINT_RULES, rule)
+    assert made.spec.taint.time_added.endswith("Z")
+    early = Merge({"spec": {"taint": {"timeAdded": "2026-01-01T00:00:00Z"}}})
+    await cluster.patch(DEVICE_TAINT_RULES, made.metadata.name, early)
+    other = await cluster.patch(
+        DEVICE_TAINT_RULES, made.metadata.name, Merge({"spec": {"taint": {"effect": "NoExecute"}}})
+    )
+    await cluster.delete(DEVICE_TAINT_RULES, made.metadata.name)
+    assert other.spec.taint.time_added > "2026-01-01T00:00:00Z"
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "a.example.com", "pool": pool, "allNodes": True, "devices": [{"name": "d", "taints": [taint]}]}
+    sliced = await cluster.create(RESOURCE_SLICES, {"metadata": {"generateName": "s-"}, "spec": spec}, dry_run=True)
+    assert sliced.spec.devices[0].taints[0].time_added.endswith("Z")
