@@ -26,7 +26,7 @@ from webhook.targets import NUMA_NODE
 from webhook.workshop import Made, workshop
 
 if TYPE_CHECKING:
-    from webhook.config import Joint
+    from webhook.declaration import Joint
     from webhook.reading import Slot
     from webhook.workshop import Workshop
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from webhook.patch import token
 from webhook.reading import mapping
 from webhook.translate import NOTHING, Translation, translate
 
@@ -69,12 +70,8 @@ def _search(value: Json, path: str) -> list[str]:
         return [path]
     if isinstance(value, list):
         return [found for i, item in enumerate(value) for found in _search(item, f"{path}/{i}")]
-    parts = ((f"{path}/{_token(name)}", member) for name, member in mapping(value).items())
+    parts = ((f"{path}/{token(name)}", member) for name, member in mapping(value).items())
     return [found for inner, member in parts for found in _search(member, inner)]
-
-
-def _token(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def translate_object(
