@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 Points = tuple[tuple[float, float], ...]
 
-WIDTH, HEIGHT = 720, 320
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 40, 44
+WIDTH, HEIGHT = 720, 340
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 60, 44
 # Told apart by people who cannot tell red from green, on white and on dark grey.
 COLOURS = ("#3b76c4", "#d9822b", "#3d9a6c", "#b0509e", "#8a8a2e", "#d0514a")
 _STYLE = (
@@ -129,11 +129,14 @@ def _frame(title: str, x: str, y: str) -> Iterator[str]:
 
 
 def _legend(names: Sequence[str]) -> Iterator[str]:
-    x = _LEFT
+    x, y = _LEFT, 26
     for number, name in enumerate(names):
-        yield f'<rect x="{x}" y="26" width="10" height="10" fill="{_colour(number)}"/>'
-        yield f'<text x="{x + 14}" y="35">{escape(name)}</text>'
-        x += 28 + round(6.6 * len(name))
+        wide = 28 + round(6.6 * len(name))
+        if x + wide > WIDTH and x > _LEFT:
+            x, y = _LEFT, y + 15
+        yield f'<rect x="{x}" y="{y}" width="10" height="10" fill="{_colour(number)}"/>'
+        yield f'<text x="{x + 14}" y="{y + 9}">{escape(name)}</text>'
+        x += wide
 
 
 def _path(points: Sequence[tuple[float, float]], across: _Axis, up: _Axis, *, steps: bool) -> str:

@@ -12,14 +12,14 @@ from allocator.compile import Compiler
 from allocator.losses import losses
 from allocator.search import Options, answer, find
 from allocator.shape import shape_of
-from allocator.strategy import DEFAULT, STRATEGIES, Plan, Strategy, View
+from allocator.strategy import DEFAULT, STRATEGIES, Kept, Plan, Strategy, View
 from dra.compat import Rules
 from dra.errors import NodeSelectorError
+from dra.wire import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from allocator.load import Scale
     from allocator.offer import Place
     from dra.claim import DeviceRequest, DeviceRequestAllocationResult, ResourceClaim
     from dra.stock import Stock
@@ -42,22 +42,25 @@ def serve(
     *,
     strategy: str = DEFAULT,
     options: Options | None = None,
-    scale: Scale | None = None,
+    kept: Kept | None = None,
 ) -> Chosen:
-    """Serve claims on one node as a strategy likes it best. `scale` makes nodes of a fleet comparable."""
-    target, search = stock.nodes[node], options or Options()
-    rules = Rules(stock.compatibilities.values())
+    """Serve claims on one node as a strategy likes it best; whoever asks often keeps a `Kept` for it."""
+    target, search, kept = stock.nodes[node], options or Options(), kept or Kept()
 
     def solve(some: Sequence[ResourceClaim], arrange: Arrange | None) -> Answer:
         try:
-            shape, pools = shape_of(some, stock.classes), stock.pools(node)
+            pools = stock.pools(node)
+            key = encode([(claim.metadata.namespace, claim.metadata.name, claim.spec) for claim in some])
+            compiler = kept.compilers.get(key)
+            if compiler is None:
+                rules = Rules(stock.compatibilities.values())
+                compiler = kept.compilers[key] = Compiler(shape_of(some, stock.classes), rules)
         except (Fatal, NodeSelectorError) as error:
             return Answer(Verdict.ERROR, error=str(error))
-        compiler = Compiler(shape, rules)
         ordered = replace(search, arrange=arrange)
         return answer(compiler, target, find(compiler, target, pools, stock.use, ordered), ordered)
 
-    return choose(stock, node, claims, strategy, solve, scale=scale)
+    return choose(stock, node, claims, strategy, solve, kept)
 
 
 def explained(
@@ -73,14 +76,12 @@ def explained(
     return replace(answer, reasons=losses(stock, node, claims, serve=first_fit))
 
 
-def choose(
-    stock: Stock, node: str, claims: Sequence[ResourceClaim], strategy: str, solve: Solve, *, scale: Scale | None = None
-) -> Chosen:
+def choose(stock: Stock, node: str, claims: Sequence[ResourceClaim], strategy: str, solve: Solve, kept: Kept) -> Chosen:
     """Look at what first-fit and the orders of a strategy lead to; `solve` is the exact search under an order."""
     first = solve(claims, None)
     if not first.feasible or strategy == DEFAULT:
         return Chosen(first, _preference(claims, first) if first.feasible else 0.0)
-    chosen, view = STRATEGIES[strategy], View(stock, node, scale)
+    chosen, view = STRATEGIES[strategy], View(stock, node, kept)
     plans = [_plan(view, first)]
     narrowed = _narrowed(claims, first)
     for arrange in _arrangements(view, chosen):

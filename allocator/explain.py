@@ -31,6 +31,21 @@ _WORDS = {
     Stage.SEARCH: "are free, but no combination of them serves every request at once",
 }
 
+_SHORT = {
+    Stage.NODE: "no devices there",
+    Stage.POOL: "pool cannot be used",
+    Stage.CLASS: "no device of the class",
+    Stage.SELECTOR: "no device that is selected",
+    Stage.TAINT: "devices tainted",
+    Stage.IN_USE: "devices in use",
+    Stage.GROUPS: "compatibility groups in the way",
+    Stage.COMPATIBILITY: "compatibleOnlyWith in the way",
+    Stage.COUNTERS: "hardware used up",
+    Stage.CAPACITY: "too little capacity",
+    Stage.CONSTRAINT: "constraints not met",
+    Stage.SEARCH: "devices free, but not together",
+}
+
 
 class Alike(msgspec.Struct, frozen=True):
     """Nodes that refuse for the same reasons. `answer` is the first one's, its examples with it."""
@@ -108,7 +123,7 @@ def _brief(answer: Answer) -> str:
     if answer.verdict is Verdict.UNDECIDED:
         return "undecided within the budget"
     last = _last_losses(answer.reasons)
-    return f"lost their last devices at stage {last[-1].stage}" if last else "have no suitable devices"
+    return _SHORT[last[-1].stage] if last else "no suitable devices"
 
 
 def _sameness(answer: Answer) -> object:

@@ -39,6 +39,7 @@ class Unit(msgspec.Struct, frozen=True, eq=False):
     parts: tuple[Part, ...]
     declared: dict[str, int] = {}
     weight: float = 1.0
+    shape: tuple[object, ...] = ()  # equal for units that are partitioned in the same way
 
 
 class Room(msgspec.Struct, frozen=True):
@@ -117,7 +118,9 @@ def utilisation(rooms: Iterable[tuple[Unit, Room]]) -> float:
 def _unit(pool: Pool, name: str, parts: tuple[Part, ...], declared: dict[str, int], scale: Scale) -> Unit:
     sizes = declared or {key: capacity.value.nano for key, capacity in parts[0].device.capacity.items()}
     top = {key: scale.get((pool.id[0], key), 0) for key in sizes}
-    return Unit(pool.id, name, parts, declared, _mean(sizes, top) if any(top.values()) else 1.0)
+    weight = _mean(sizes, top) if any(top.values()) else 1.0
+    shape = tuple((part.size, *sorted(part.needs.items())) for part in parts)
+    return Unit(pool.id, name, parts, declared, weight, shape)
 
 
 def _left(unit: Unit, use: PoolUse) -> dict[str, int]:

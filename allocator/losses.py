@@ -13,7 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.answer import Answer, Reason, Stage, Verdict, allocated
-from allocator.offer import Fault, Judge, Offer, Place, Refused, Values, places
+from allocator.compile import Compiler
+from allocator.offer import Fault, Judge, Judgement, Offer, Place, Refused, Values, places
 from allocator.shape import Leaf, Shape, claim_key, shape_of
 from allocator.standing import PoolState, pool_state
 from dra.compat import Rules, admits, in_the_way, own_state
@@ -95,8 +96,8 @@ class _Request:
         self.judge = Judge(self.shape, self.node)
         self.pools = stock.pools(node)
         self.places = places(self.pools)
-        rules = Rules(stock.compatibilities.values())
-        self.rules = rules
+        self.rules = rules = Rules(stock.compatibilities.values())
+        self.compiler = Compiler(self.shape, rules)
         self.states = {
             pool.id: pool_state(pool, stock.use(pool.id), rules, [p for p in self.places if p.pool is pool])
             for pool in self.pools
@@ -155,8 +156,12 @@ class _Request:
 
     # ---- one device
 
+    def _judged(self, leaf: Leaf, place: Place) -> Judgement:
+        """Judge a device for itself alone; equal devices are judged once."""
+        return self.compiler.judged[self.compiler.kind(self.judge, place)][leaf.index]
+
     def _loss(self, leaf: Leaf, place: Place) -> _Loss | None:
-        judged = self.judge.ask(leaf, place)
+        judged = self._judged(leaf, place)
         if isinstance(judged, Fault):
             return _Loss(Stage.SELECTOR, f"{judged.where}: {judged.what}")
         if isinstance(judged, Refused):
@@ -237,7 +242,7 @@ class _Request:
         agreed: dict[int, Values] = {}
         for result in held:
             leaf, place = leaves[result.request], by_id[result.driver, result.pool, result.device]
-            offer = self.judge.ask(leaf, place)
+            offer = self._judged(leaf, place)
             if isinstance(offer, Offer):
                 for at, values in zip(leaf.constraints, offer.values, strict=False):
                     before = agreed.get(at)

@@ -65,13 +65,21 @@ class _Spent(Exception):  # noqa: N818  not an error: the search for hints ends 
     """No tries are left."""
 
 
-def nearest(stock: Stock, node: str, claims: Sequence[ResourceClaim], *, fits: Fits, tries: int = TRIES) -> list[Hint]:
+def nearest(
+    stock: Stock,
+    node: str,
+    claims: Sequence[ResourceClaim],
+    *,
+    fits: Fits,
+    tries: int = TRIES,
+    cancelled: Callable[[], bool] | None = None,
+) -> list[Hint]:
     """Find changes after which claims that do not fit on a node would; `fits` asks the allocator about that node."""
     left = tries
 
     def counted(one: Stock, some: Claims) -> bool:
         nonlocal left
-        if left <= 0:
+        if left <= 0 or (cancelled is not None and cancelled()):
             raise _Spent
         left -= 1
         return fits(one, some)

@@ -35,6 +35,7 @@ class Fleet:
         self.nodes = list(stock.nodes)
         self._answers: dict[bytes, dict[str, Chosen]] = {}
         self._seen: dict[bytes, Stock] = {}
+        self._asked: dict[bytes, Sequence[ResourceClaim]] = {}
         self._units: dict[PoolId, tuple[Unit, ...]] = {}
         scale = scale_of(stock.pages.values())
         for node in self.nodes:
@@ -54,9 +55,10 @@ class Fleet:
             for node in changed:
                 known.pop(node, None)
         self._seen[key] = self.stock
+        asked = self._asked.setdefault(key, claims)  # always the same ones, so that they are read once
         for node in self.nodes if nodes is None else nodes:
             if node not in known:
-                known[node] = self.ask(self.stock, node, claims)
+                known[node] = self.ask(self.stock, node, asked)
         return {node: _renamed(known[node], claims) for node in (self.nodes if nodes is None else nodes)}
 
     def place(

@@ -190,8 +190,9 @@ class _Run:
         asked: Mapping[str, Sequence[ResourceClaim]],
     ) -> Place:
         answers = {node: chosen.answer for node, chosen in choices.items()}
-        for node in islice(answers, EXPLAINED) if self.why else ():
-            answers[node] = self.why(self.fleet.stock, node, asked[node], answers[node])
+        if self.why:
+            for node, answer in list(islice(answers.items(), EXPLAINED)):
+                answers[node] = self.why(self.fleet.stock, node, asked[node], answer)
         self.undecided += any(answer.verdict is Verdict.UNDECIDED for answer in answers.values())
         reasons: list[Reason] = []
         for group in explain.alike(answers):

@@ -30,6 +30,9 @@ from dra.usage import FREE, PoolId, PoolUse
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from allocator.compile import Compiler
+    from dra.pool import Page, Pool
+
     from allocator.topology import Site
     from dra.stock import Stock
 
@@ -39,14 +42,37 @@ Cost = tuple[float, ...]
 DEFAULT = "first-fit"
 
 
+class Kept:
+    """What many questions to stocks of one line share. `scale` makes the nodes of a fleet comparable.
+
+    Only for stocks with the same classes and rules; pools may change, and what is in use.
+    """
+
+    def __init__(self, scale: Scale | None = None) -> None:
+        self.scale = scale
+        self.compilers: dict[bytes, Compiler] = {}
+        self.spoilt: dict[object, float] = {}
+        self._units: dict[tuple[Page, ...], tuple[Unit, ...]] = {}
+
+    def units(self, pools: Sequence[Pool]) -> tuple[Unit, ...]:
+        """Put the devices of a node's pools together into units."""
+        scale = self.scale if self.scale is not None else scale_of(page for pool in pools for page in pool.pages())
+        found: list[Unit] = []
+        for pool in pools:
+            if pool.pages() not in self._units:
+                self._units[pool.pages()] = units(pool, scale)
+            found += self._units[pool.pages()]
+        return tuple(found)
+
+
 class View:
     """One node's hardware as strategies look at it: units, who is where, and how full they are now."""
 
-    def __init__(self, stock: Stock, node: str, scale: Scale | None = None) -> None:
+    def __init__(self, stock: Stock, node: str, kept: Kept) -> None:
         pools = stock.pools(node)
+        self.kept = kept
         self.use: dict[PoolId, PoolUse] = {pool.id: stock.use(pool.id) for pool in pools}
-        scale = scale if scale is not None else scale_of(page for pool in pools for page in pool.pages())
-        self.units: tuple[Unit, ...] = tuple(unit for pool in pools for unit in units(pool, scale))
+        self.units: tuple[Unit, ...] = kept.units(pools)
         self.rooms: list[Room] = [room(unit, self.use[unit.pool]) for unit in self.units]
         self.homes: dict[DeviceId, list[int]] = {}
         self.sites: dict[DeviceId, Site] = {}
@@ -69,10 +95,20 @@ class View:
 
     def spoilt(self, id_: DeviceId) -> float:
         """Say what taking a device would take from the options of its hardware."""
-        use = self.use[id_[0], id_[1]]
-        taken = PoolUse(use.dedicated | {id_[2]}, use.shared, use.used)
-        homes = self.homes[id_]
-        return sum(self.value(at, self.rooms[at]) - self.value(at, room(self.units[at], taken)) for at in homes)
+        return sum(self._spoilt(at, id_) for at in self.homes[id_])
+
+    def _spoilt(self, at: int, id_: DeviceId) -> float:
+        unit, use = self.units[at], self.use[id_[0], id_[1]]
+        names = [part.device.name for part in unit.parts]
+        held = tuple(number for number, name in enumerate(names) if use.holds(name))
+        key = None if use.shared else (unit.shape, held, names.index(id_[2]), unit.weight)
+        if key is None or key not in self.kept.spoilt:
+            taken = PoolUse(use.dedicated | {id_[2]}, use.shared, use.used)
+            found = self.value(at, self.rooms[at]) - self.value(at, room(unit, taken))
+            if key is None:
+                return found
+            self.kept.spoilt[key] = found
+        return self.kept.spoilt[key]
 
     def after(self, results: Sequence[DeviceRequestAllocationResult]) -> dict[int, Room]:
         """Say what would be left of the units that a plan touches."""
@@ -191,7 +227,8 @@ class LeastFragmentation:
 
     def score(self, view: View, plan: Plan) -> float:
         most = sum(view.units[at].weight ** 2 for at in plan.rooms) or 1.0
-        return 90 * (1 - min(1.0, max(0.0, _loss(view, plan) / most))) + 10 * _load(view, plan)
+        kept = 1 - min(1.0, max(0.0, _loss(view, plan) / most))
+        return 60 * kept + 30 * (1 - _broken(view, plan)) + 10 * _load(view, plan)
 
 
 class Topology:
@@ -274,7 +311,19 @@ def _neighbours(view: View, plan: Plan) -> Cost:
     """Judge how whole a plan leaves neighbourhoods: those that are empty should stay so."""
     rooms = [plan.rooms.get(at, one) for at, one in enumerate(view.rooms)]
     groups = _neighbourhoods(view, rooms).values()
-    return (-round(sum((sum(free) / len(free)) ** 2 for free in groups), 9),)
+    return (-round(sum(map(_squared, groups)), 9),)
+
+
+def _broken(view: View, plan: Plan) -> float:
+    """Say how whole the neighbourhoods were that a plan breaks into, from 0 (in use already, or none) to 1."""
+    rooms = [plan.rooms.get(at, one) for at, one in enumerate(view.rooms)]
+    before, after = _neighbourhoods(view, view.rooms), _neighbourhoods(view, rooms)
+    lost = [_squared(free) - _squared(after[key]) for key, free in before.items() if free != after[key]]
+    return sum(lost) / len(lost) if lost else 0.0
+
+
+def _squared(free: Sequence[float]) -> float:
+    return (sum(free) / len(free)) ** 2
 
 
 def _crowding(view: View) -> dict[DeviceId, float]:

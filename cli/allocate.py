@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 EMPTY = {"node": "", "verdict": "error", "feasible": False, "allocations": [], "reasons": [], "error": None, "steps": 0}
+_HINTS_SECONDS = 3.0  # hints are a courtesy; nobody should wait for them
 _EXITS = {"feasible": Exit.FINE, "infeasible": Exit.REFUSED, "undecided": Exit.UNDECIDED, "error": Exit.BROKEN}
 
 
@@ -111,7 +112,10 @@ class _Question:
         def fits(stock: Stock, claims: tuple[ResourceClaim, ...]) -> bool:
             return serve(stock, node, claims, options=options).answer.feasible
 
-        return nearest(self.stock, node, self.claims, fits=fits) if self.wants_hints else []
+        if not self.wants_hints:
+            return []
+        until = perf_counter() + _HINTS_SECONDS
+        return nearest(self.stock, node, self.claims, fits=fits, cancelled=lambda: perf_counter() > until)
 
     def document(self, node: str, answer: Answer, hints: Sequence[Hint], elapsed: float) -> dict[str, Any]:
         """Make the JSON answer for one node."""

@@ -64,6 +64,12 @@ def arrivals(documents: Sequence[Document], templates: Iterable[ResourceClaimTem
     return tuple(found) if ours else None
 
 
+def name_of(documents: Iterable[Document]) -> str:
+    """Name the workload: the first document's name counts."""
+    ours = (one.object for one in documents if (one.object.get("apiVersion"), one.object.get("kind")) == KIND)
+    return next((str(meta["name"]) for one in ours if (meta := one.get("metadata")) and "name" in meta), "workload")
+
+
 def _copies(one: PodArrival, templates: Mapping[str, ResourceClaimSpec]) -> list[Arrival]:
     from allocator.replay import Arrival
 

@@ -94,7 +94,7 @@ def _strategies(named: Sequence[str]) -> list[str]:
 
 def _read(files: Sequence[str]) -> tuple[Workload | None, Snapshot | None]:
     from allocator.simulate import Snapshot
-    from cli.arrivals import arrivals
+    from cli.arrivals import arrivals, name_of
     from cli.stocked import typed
     from dra.claim import ResourceClaim, ResourceClaimTemplate
     from dra.pod import Pod
@@ -107,7 +107,7 @@ def _read(files: Sequence[str]) -> tuple[Workload | None, Snapshot | None]:
     if found is not None:
         from allocator.workload import Workload
 
-        return Workload("workload", stock, found), None
+        return Workload(name_of(documents), stock, found), None
     return None, Snapshot(stock, tuple(given.of(Pod)), tuple(given.of(ResourceClaim)), templates)
 
 
@@ -115,14 +115,15 @@ def _ask(strategy: str, budget_ms: int | None, stock: Stock) -> Ask:
     """Put claims to the allocator under a strategy, each node with a budget of its own."""
     from allocator.choose import serve
     from allocator.load import scale_of
+    from allocator.strategy import Kept
     from allocator.search import Options
 
-    scale = scale_of(stock.pages.values())
+    kept = Kept(scale_of(stock.pages.values()))
 
     def ask(now: Stock, node: str, claims: Sequence[ResourceClaim]) -> Chosen:
         until = perf_counter() + budget_ms / 1000 if budget_ms else None
         cancelled = None if until is None else lambda: perf_counter() > until
-        return serve(now, node, claims, strategy=strategy, options=Options(cancelled=cancelled), scale=scale)
+        return serve(now, node, claims, strategy=strategy, options=Options(cancelled=cancelled), kept=kept)
 
     return ask
 

@@ -154,7 +154,7 @@ def test_nodes_that_lost_the_same_at_the_same_stages_are_one_group():
         ({"a": Answer(Verdict.FEASIBLE), "b": refused(Stage.CLASS)}, "1 of 2 nodes can serve this"),
         (
             {"a": refused(Stage.CLASS), "b": refused(Stage.CLASS), "c": refused(Stage.IN_USE)},
-            "0 of 3 nodes can serve this: 2 lost their last devices at stage class, 1 lost their last devices at stage in use",
+            "0 of 3 nodes can serve this: 2 no device of the class, 1 devices in use",
         ),
         ({"a": Answer(Verdict.UNDECIDED)}, "0 of 1 nodes can serve this: 1 undecided within the budget"),
     ],

@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.allocator.fleets import exactly, gpu
-from tests.cli.running import manifest, run, run_json
+from tests.cli.running import MODES, manifest, run, run_json
 from tests.cli.test_allocate import class_, holding, node, slice_
 
 
@@ -67,6 +67,13 @@ def test_a_pod_without_a_place_is_exit_1_and_told_why(fleet, tmp_path):
 def test_a_snapshot_without_pending_pods_is_fine(fleet):
     result = run("simulate", "-f", fleet)
     assert (result.exit_code, result.stdout) == (0, "no pod waits for a node\n")
+
+
+def test_the_example_is_served_by_every_strategy_and_packing_makes_large_pods_wait_less():
+    code, found = run_json("simulate", "-f", MODES.parent / "workload", "--strategy", "all")
+    assert (code, found["workload"]) == (0, "a-morning")
+    waits = {name: one["pending_mean"] for name, one in found["strategies"].items()}
+    assert waits["least-fragmentation"] < waits["LowLoadFirst"]
 
 
 ARRIVALS = workload(

@@ -1,0 +1,157 @@
+"""Packing: how much more a fleet serves than with first-fit, and how much room it keeps for pods that want whole devices.
+
+Generated workloads (allocator/workload.py) come to 16 GPUs, the same pods in the same order for every strategy:
+  calm    asked for 60% of the fleet: nearly everybody is served, so the fleets carry the same pods; what differs is how many
+          GPUs are wholly idle on average, and that is how many more of the largest pods would fit at any moment
+  crowded asked for 130%: whoever finds no place goes away; what differs is how much hardware is put to use
+Two baselines: `first-fit` takes nodes in order, which is packing of a kind; `in-tree` takes first-fit's devices on a node
+drawn by lot, since kube-scheduler has no opinion on devices when it chooses among nodes.
+`python -m bench.fragmentation` draws docs/plots/fragmentation.svg and prints the table (some minutes).
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from allocator import chart
+from allocator.chart import Bars
+from allocator.choose import serve
+from allocator.load import scale_of
+from allocator.replay import replay
+from allocator.report import stacked
+from allocator.strategy import STRATEGIES, Kept
+from allocator.workload import KINDS
+from bench.row import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from allocator.choose import Chosen
+    from allocator.placing import Ask
+    from allocator.replay import Replay
+    from allocator.workload import Workload
+    from dra.claim import ResourceClaim
+    from dra.stock import Stock
+
+NODES, PODS, SEEDS, CALM, CROWDED = 4, 240, 4, 0.6, 1.3
+GPUS = {"mig": 16, "shares": 16, "pairs": 48}  # of pairs, GPUs and NICs; each of them is whole or taken
+BASELINE = "in-tree"
+PLOT = Path(__file__).parents[1] / "docs" / "plots" / "fragmentation.svg"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Means over seeds: idle GPUs in calm times, and in crowded ones hardware in use and pods served."""
+
+    idle: float
+    in_use: float
+    served: float
+
+
+def rows() -> Iterator[Row]:
+    """Compare least-fragmentation with both baselines."""
+    for kind in KINDS:
+        found = {name: figures(kind, name, seeds=2) for name in (BASELINE, "first-fit", "least-fragmentation")}
+        ours = found["least-fragmentation"]
+        for name in (BASELINE, "first-fit"):
+            theirs = found[name]
+            yield Row(
+                what=f"{kind}: room for whole devices, least-fragmentation",
+                unit="idle",
+                ours=ours.idle,
+                theirs=theirs.idle,
+                peer=name,
+                note=f"{gain(ours.idle, theirs.idle)}; crowded: hardware in use {gain(ours.in_use, theirs.in_use)}",
+            )
+
+
+def figures(kind: str, strategy: str, seeds: int = SEEDS) -> Figures:
+    """Replay a kind of workload under a strategy."""
+    calm = [_replay(_workload(kind, seed, CALM), strategy, seed, patience=None) for seed in range(seeds)]
+    crowded = [_replay(_workload(kind, seed, CROWDED), strategy, seed, patience=0.0) for seed in range(seeds)]
+    return Figures(
+        mean(map(_idle, calm)) * GPUS[kind],
+        mean(one.utilisation for one in crowded),
+        mean(float(one.placed) for one in crowded),
+    )
+
+
+def gain(ours: float, theirs: float) -> str:
+    """Say how much more."""
+    return f"{ours / theirs - 1:+.1%}" if theirs else "any"
+
+
+def _workload(kind: str, seed: int, load: float) -> Workload:
+    return KINDS[kind](random.Random(f"{kind}-{seed}").random, nodes=NODES, pods=PODS, load=load)
+
+
+def _replay(workload: Workload, strategy: str, seed: int, *, patience: float | None) -> Replay:
+    ask = _ask(strategy, workload.stock, random.Random(seed))
+    return replay(workload.stock, workload.arrivals, strategy=strategy, ask=ask, patience=patience)
+
+
+def _ask(strategy: str, stock: Stock, dice: random.Random) -> Ask:
+    kept = Kept(scale_of(stock.pages.values()))
+
+    def ask(now: Stock, node: str, claims: Sequence[ResourceClaim]) -> Chosen:
+        if strategy == BASELINE:
+            return replace(serve(now, node, claims, kept=kept), score=dice.random())
+        return serve(now, node, claims, strategy=strategy, kept=kept)
+
+    return ask
+
+
+def _idle(one: Replay) -> float:
+    """Average the share of the fleet that is on wholly idle hardware, while pods still come."""
+    last = next(sample.at for sample in reversed(one.samples) if sample.running + sample.pending > 1)
+    spans = [(a, b.at - a.at) for a, b in pairwise(one.samples) if b.at <= last]
+    whole = sum((1 - sample.utilisation) * (1 - sample.fragmentation) * span for sample, span in spans)
+    return whole / sum(span for _, span in spans)
+
+
+def main() -> int:
+    """Draw the plot and print the table."""
+    names = [BASELINE, *STRATEGIES]
+    print(f"{'workload':<8} {'strategy':<22} {'idle devices':>12} {'':>7} {'in use':>7} {'':>7} {'served':>7}")
+    found: dict[str, dict[str, Figures]] = {}
+    for kind in KINDS:
+        found[kind] = {}
+        for name in names:
+            one = found[kind][name] = figures(kind, name)
+            base = found[kind][BASELINE]
+            print(
+                f"{kind:<8} {name:<22} {one.idle:>12.2f} {gain(one.idle, base.idle):>7} "
+                f"{one.in_use:>7.1%} {gain(one.in_use, base.in_use):>7} {one.served:>7.1f}",
+                flush=True,
+            )
+    PLOT.parent.mkdir(parents=True, exist_ok=True)
+    PLOT.write_text(stacked([_chart(found, names, title, field) for title, field in _CHARTS]))
+    print(f"drawn: {PLOT.name}")
+    return 0
+
+
+_CHARTS = (
+    ("Calm: wholly idle devices, % more than in-tree", "idle"),
+    ("Crowded: hardware put to use, % more than in-tree", "in_use"),
+)
+
+
+def _chart(found: dict[str, dict[str, Figures]], names: Sequence[str], title: str, field: str) -> str:
+    shown = [name for name in names if name != BASELINE]
+    groups = [
+        Bars(kind, tuple(100 * (getattr(by[name], field) / getattr(by[BASELINE], field) - 1) for name in shown))
+        for kind, by in found.items()
+    ]
+    return chart.bars(title, shown, groups, y="%")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
