@@ -112,3 +112,9 @@ def _adapted(obj: dict[str, Any], namespace: str, image: str, config: str) -> di
     if obj["kind"] == "ConfigMap" and config:
         obj["data"] = {"drawbridge.yaml": Path(config).read_text(encoding="utf-8")}
     return obj
+
+
+if __name__ == "__main__":
+    from webhook.registration import Options
+
+    (BASE / GENERATED).write_text(generated(Options()), encoding="utf-8")

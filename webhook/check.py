@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dra import wire
+from dra import validation, wire
 from dra.claim import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
 from dra.defaults import claim_spec
+from dra.finding import Severity
 from dra.meta import ObjectMeta
 from dra.pod import Pod
 from webhook import template
@@ -53,6 +54,8 @@ def inspect(request: Request, obj: dict[str, Json], state: State) -> Found:
             return _fits([_named(made.spec.spec, request.namespace, _name(made.metadata))], state)
         case (("apps" | "batch"), _):
             return _workload(obj, request.namespace, state)
+        case (("resource.k8s.io" | "drawbridge.dev"), _):
+            return _object(obj)
     return NOTHING
 
 
@@ -112,6 +115,21 @@ def _workload(obj: dict[str, Json], namespace: str, state: State) -> Found:
             *done.warnings,
         )
     )
+
+
+def _object(obj: dict[str, Json]) -> Found:
+    """Judge a slice, a class, or an object of our own by the rules of `drawbridge check`.
+
+    A driver is only ever told: what is wrong with a slice the API server refuses by itself, and the rest must not stop it.
+    Our own kinds have nobody else to judge them.
+    """
+    denials: list[str] = []
+    warnings: list[str] = []
+    for finding in validation.findings(validation.problems(obj), str(obj.get("kind", ""))):
+        text = f"{finding.code} {finding.path}: {finding.message}" + (f" ({finding.hint})" if finding.hint else "")
+        ours = str(obj.get("apiVersion", "")).startswith("drawbridge.dev/")
+        (denials if ours and finding.severity == Severity.ERROR else warnings).append(text)
+    return Found(tuple(denials), tuple(warnings))
 
 
 def _fits(claims: Iterable[ResourceClaim], state: State) -> Found:

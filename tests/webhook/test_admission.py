@@ -402,3 +402,29 @@ def test_deep_nesting_is_the_callers_fault():
     deep = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"CREATE","object":{"spec":' + b"[" * 50_000  # fmt: skip
     with pytest.raises(reviews.ReviewError):
         admission.mutate(deep + b"]" * 50_000 + b"}}}", ENFORCE)
+
+
+# Slices, classes, and our own kinds
+
+
+def compatibility(**spec):
+    return {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceCompatibility", "metadata": {"name": "c"}, "spec": spec}
+
+
+def test_a_rule_of_ours_that_makes_sense_passes():
+    good = compatibility(driver=GPU, compatibleOnlyWith="device.driver == 'x'")
+    assert untouched(validated(good, resource="devicecompatibilities", group="drawbridge.dev", namespace=""))
+
+
+def test_a_rule_of_ours_whose_expression_does_not_compile_is_refused_where_it_stands():
+    bad = compatibility(driver=GPU, compatibleOnlyWith="device.driver = 'x'")
+    response = answer(validated(bad, resource="devicecompatibilities", group="drawbridge.dev", namespace=""))
+    assert not response["allowed"]
+    assert "/spec/compatibleOnlyWith" in response["status"]["message"]
+
+
+def test_a_driver_is_told_and_never_stopped():
+    slice_ = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": {"driver": "UPPER"}}
+    response = answer(validated(slice_, resource="resourceslices", group="resource.k8s.io", namespace=""))
+    assert response["allowed"]
+    assert response["warnings"]
