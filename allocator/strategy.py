@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from allocator.compile import Compiler
-    from dra.pool import Page, Pool
-
     from allocator.topology import Site
+    from dra.pool import Page, Pool
     from dra.stock import Stock
 
 DeviceId = tuple[str, str, str]

@@ -115,8 +115,8 @@ def _ask(strategy: str, budget_ms: int | None, stock: Stock) -> Ask:
     """Put claims to the allocator under a strategy, each node with a budget of its own."""
     from allocator.choose import serve
     from allocator.load import scale_of
-    from allocator.strategy import Kept
     from allocator.search import Options
+    from allocator.strategy import Kept
 
     kept = Kept(scale_of(stock.pages.values()))
 
