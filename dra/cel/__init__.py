@@ -12,6 +12,6 @@ from dra.cel.cost import MAX_COST
 from dra.cel.device import DeviceView, view_of
 from dra.cel.environment import NEW, STORED, Env
 from dra.cel.reads import Reads
-from dra.cel.selector import Selector, compile
+from dra.cel.selector import Selector, compile  # noqa: A004 - `cel.compile` is what everybody looks for
 
 __all__ = ["MAX_COST", "NEW", "STORED", "DeviceView", "Env", "Reads", "Selector", "compile", "view_of"]

@@ -8,6 +8,7 @@ for each variable that a comprehension or `cel.bind` declares. What the static c
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dra.cel import types as t
@@ -17,6 +18,7 @@ from dra.cel.lib_net import Address, Network
 from dra.cel.lib_regex import PatternError, compiled
 from dra.cel.lib_standard import TYPE_NAMES, has, index, select_optional
 from dra.cel.lib_url import Url
+from dra.cel.syntax import children
 from dra.cel.values import (
     MISSING,
     NONE,
@@ -35,6 +37,7 @@ from dra.cel.values import (
     find,
     keys_of,
     no_such_overload,
+    require_hashable,
 )
 from dra.errors import SelectorRunError, SelectorTypeError
 from dra.quantity import Quantity
@@ -62,6 +65,7 @@ class Compiler:
     def __init__(self, environment: Environment) -> None:
         self._functions = environment.functions
         self._scope: dict[str, Callable[[Frame], Value]] = {}
+        self._sound_names: dict[str, bool] = {}
         self._constants: dict[int, Value] = {}
         self.variables = 0
 
@@ -143,12 +147,13 @@ class Compiler:
         self.variables += 1
         return FIRST_VARIABLE - 1 + self.variables
 
-    def _with(self, names: dict[str, Callable[[Frame], Value]], node: Node) -> Callable[[Frame], Value]:
-        """Compile a node in which some more names mean something."""
-        outer = self._scope
+    def _with(self, names: dict[str, Callable[[Frame], Value]], node: Node, source: Node) -> Callable[[Frame], Value]:
+        """Compile a node in which some more names mean something, namely the source or parts of it."""
+        outer, outer_sound = self._scope, self._sound_names
         self._scope = {**outer, **names}
+        self._sound_names = {**outer_sound, **dict.fromkeys(names, self._sound(source))}
         made = self.closure(node)
-        self._scope = outer
+        self._scope, self._sound_names = outer, outer_sound
         return made
 
     # Fields
@@ -231,7 +236,7 @@ class Compiler:
         if node.name in ("matches", "find", "findAll"):
             self._check_pattern(node)
         work = self._work(node)
-        args = self._arguments(node)
+        args = self._operands(node)
         if len(args) == 1:
             (one,) = args
             return lambda frame: work(one(frame))
@@ -248,6 +253,12 @@ class Compiler:
         if len(node.overloads) == 1 and node.overloads[0] in _PANICKING:
             position, kind = _PANICKING[node.overloads[0]]
             args[position] = _or_fatal(args[position], kind)
+        return args
+
+    def _operands(self, node: Node) -> list[Callable[[Frame], Value]]:
+        args = self._arguments(node)
+        if len(args) == 2 and _may_panic(node):
+            args[0] = _then(args[0], args[1])
         return args
 
     def _special(self, node: Node) -> Callable[[Frame], Value]:
@@ -273,20 +284,34 @@ class Compiler:
         if first.total and all(overload.work is first.work for overload in fitting):
             return first.work
         if len(fitting) == 1:
-            guards = [
-                (i, _guard(type_)) for i, type_ in enumerate(first.args) if not _implies(node.args[i].type, type_)
-            ]
+            guards = [(i, _guard(type_)) for i, type_ in enumerate(first.args) if not self._surely(node.args[i], type_)]
             return _guarded(node.name, first.work, guards) if guards else first.work
         count = len(node.args)
         return _dispatch(node.name, [overload for overload in overloads if len(overload.args) == count])
+
+    def _surely(self, node: Node, wanted: Type) -> bool:
+        """Whether the value will have the type without looking at it."""
+        return wanted.kind in ("dyn", "any", "param") or (node.type == wanted and self._sound(node))
+
+    def _sound(self, node: Node) -> bool:
+        """Whether the static type is a fact: what was inferred from a value of unknown type is only a hope."""
+        if t.is_dyn(node.type):
+            return False
+        if node.kind == "ident":
+            return node.name.startswith(".") or self._sound_names.get(node.name, False)
+        if node.kind == "call" and not any(
+            overload.params for overload in self._functions.get(node.name, ()) if overload.id in node.overloads
+        ):
+            return True
+        return node.kind != "fold" and all(map(self._sound, node.args))
 
     def _equals(self, node: Node) -> Callable[[Frame], Value]:
         left, right = node.args
         text = self.constant(right)
         if type(text) is str:
             return _equals_text(self.closure(left), text)
-        first, second = self.closure(left), self.closure(right)
-        if left.type == right.type and left.type in _SIMPLE:
+        first, second = self._operands(node)
+        if left.type == right.type and left.type in _SIMPLE and self._sound(left) and self._sound(right):
             return lambda frame: first(frame) == second(frame)
         return lambda frame: equal(first(frame), second(frame))
 
@@ -302,7 +327,7 @@ class Compiler:
             member = membership(values)
             if member is not None:
                 return lambda frame: member(item(frame))
-        container = self.closure(node.args[1])
+        item, container = self._operands(node)
 
         def within(frame: Frame) -> bool:
             wanted = item(frame)
@@ -380,16 +405,18 @@ class Compiler:
             slot2 = self._variable()
             names[fold.var2] = lambda frame: frame[slot2]
         if fold.macro in ("all", "exists"):
-            predicate = self._with(names, fold.step.args[1])
+            predicate = self._with(names, fold.step.args[1], fold.range)
             return _quantified(items, slot, slot2, predicate, stop=fold.macro == "exists")
         if fold.macro == "exists_one":
-            return _exactly_one(items, slot, slot2, self._with(names, fold.step.args[0]))
+            return _exactly_one(items, slot, slot2, self._with(names, fold.step.args[0], fold.range))
         keep, step = None, fold.step
         if step.name == "_?_:_":
-            keep, step = self._with(names, step.args[0]), step.args[1]
+            keep, step = self._with(names, step.args[0], fold.range), step.args[1]
         if fold.macro == "list":
-            return _collected(items, slot, slot2, keep, self._with(names, step.args[1].args[0]))
-        return _gathered(items, slot, slot2, keep, [self._with(names, arg) for arg in step.args[1:]], self._work(step))
+            return _collected(items, slot, slot2, keep, self._with(names, step.args[1].args[0], fold.range))
+        return _gathered(
+            items, slot, slot2, keep, [self._with(names, arg, fold.range) for arg in step.args[1:]], self._work(step)
+        )
 
     def _bind(self, fold: Fold) -> Callable[[Frame], Value]:
         slot = self._variable()
@@ -401,7 +428,7 @@ class Compiler:
                 known = frame[slot] = value(frame)
             return known
 
-        result = self._with({fold.accu: bound}, fold.result)
+        result = self._with({fold.accu: bound}, fold.result, fold.init)
 
         def bind(frame: Frame) -> Value:
             frame[slot] = UNSET
@@ -451,15 +478,6 @@ def _guard(type_: Type) -> Callable[[Value], bool]:
     return lambda _: True
 
 
-def _implies(static: Type, wanted: Type) -> bool:
-    """Whether the static type leaves no doubt."""
-    if wanted.kind in ("dyn", "any", "param") or static == wanted:
-        return True
-    if static.kind != wanted.kind or static.name != wanted.name or not wanted.params:
-        return False
-    return all(map(_implies, static.params, wanted.params))
-
-
 def _guarded(name: str, work: Work, guards: list[tuple[int, Callable[[Value], bool]]]) -> Work:
     def checked(*args: Value) -> Value:
         for i, fits in guards:
@@ -480,6 +498,26 @@ def _dispatch(name: str, overloads: list[Overload]) -> Work:
         raise no_such_overload(name)
 
     return dispatched
+
+
+def _may_panic(node: Node) -> bool:
+    """Whether evaluating the node may end in a panic rather than in an error."""
+    own = len(node.overloads) == 1 and node.overloads[0] in _PANICKING
+    return own or (node.kind == "call" and node.name == "@in") or any(map(_may_panic, children(node)))
+
+
+def _then(first: Callable[[Frame], Value], second: Callable[[Frame], Value]) -> Callable[[Frame], Value]:
+    """Go evaluates both operands, so that a panic of the second wins over an error of the first."""
+
+    def both(frame: Frame) -> Value:
+        try:
+            return first(frame)
+        except SelectorRunError:
+            with suppress(SelectorRunError):
+                second(frame)
+            raise
+
+    return both
 
 
 def _or_fatal(argument: Callable[[Frame], Value], kind: type) -> Callable[[Frame], Value]:
@@ -524,10 +562,9 @@ def membership(values: list[Value]) -> Callable[[Value], bool] | None:
     known: dict[Value, Value] = dict.fromkeys(values)
 
     def member(value: Value) -> bool:
-        if type(value) is Version or type(value) is bytes:
-            raise Fatal("runtime error: hash of unhashable type")
         if type(value) is str:
             return value in known
+        require_hashable(value)
         return find(known, value) is not MISSING
 
     return member
@@ -651,7 +688,7 @@ def _collected(
     return lambda frame: [item(frame) for _ in _each(frame, items(frame), slot, slot2) if truth(keep(frame))]
 
 
-def _gathered(
+def _gathered(  # noqa: PLR0917 - the parts of one loop
     items: Callable[[Frame], Value],
     slot: int,
     slot2: int,

@@ -191,7 +191,9 @@ _SCALARS = frozenset((t.BOOL, t.DOUBLE, t.DURATION, t.INT, t.TIMESTAMP, t.UINT))
 
 
 def _type_size(type_: Type) -> Size | None:
-    inner, _ = t.unwrapped(type_)
+    inner, is_optional = t.unwrapped(type_)
+    while is_optional:
+        inner, is_optional = t.unwrapped(inner)
     return _ONE if inner in _SCALARS else None
 
 

@@ -21,6 +21,7 @@ class Format(Sized):
 
     __slots__ = ("name", "regex_size", "validate")
     type_name = "kubernetes.NamedFormat"
+    hashable = False
 
     def __init__(self, name: str, regex_size: int, validate: Validate) -> None:
         self.name = name

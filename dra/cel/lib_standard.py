@@ -148,7 +148,7 @@ def divide(left: Value, right: Value) -> Value:
 def _divide_doubles(left: float, right: float) -> float:
     if right != 0:
         return left / right
-    if left == 0 or left != left:
+    if left == 0 or math.isnan(left):
         return math.nan
     return math.copysign(math.inf, left) * math.copysign(1.0, right)
 

@@ -80,7 +80,9 @@ def _quantifier(name: str, two: bool) -> Callable[[int, Node, tuple[Node, ...]],
     return {"all": all_, "exists": exists}.get(name, exists_one)
 
 
-def _collected(at: int, target: Node, variables: tuple[str, str], init: Node, step: Node, keep: Node | None) -> Node:
+def _collected(  # noqa: PLR0917 - the parts of one comprehension
+    at: int, target: Node, variables: tuple[str, str], init: Node, step: Node, keep: Node | None
+) -> Node:
     if keep is not None:
         step = call(at, "_?_:_", keep, step, _accu(at))
     return folded(at, Fold(init.kind, target, *variables, ACCUMULATOR, init, literal(at, True), step, _accu(at)))

@@ -77,11 +77,8 @@ class MeteredCompiler(Compiler):
         return self._charged(self._resolved(node))
 
     def _select(self, node: Node) -> Closure:
-        base = node
-        while _is_step(base):
-            base = base.args[0]
         closure = self._resolved(node)
-        return closure if base.name == "_?_:_" else self._charged(closure)
+        return closure if _base_of(node).name == "_?_:_" else self._charged(closure)
 
     def _index(self, node: Node) -> Closure:
         return self._select(node)
@@ -90,7 +87,18 @@ class MeteredCompiler(Compiler):
         return self._select(node)
 
     def _has(self, node: Node) -> Closure:
-        return self._resolved(node)  # a presence test is not charged for itself
+        """A presence test is not charged for itself, and after `?:`, which is not charged either, one is given back."""
+        closure = self._resolved(node)
+        if _base_of(node).name != "_?_:_":
+            return closure
+
+        def refunded(frame: Frame) -> Value:
+            try:
+                return closure(frame)
+            finally:
+                frame[SPENT] -= 1
+
+        return refunded
 
     def _charged(self, closure: Closure) -> Closure:
         def charged(frame: Frame) -> Value:
@@ -238,13 +246,13 @@ class MeteredCompiler(Compiler):
         return folded
 
     def _loop_all(self, fold: Fold, names: dict[str, Closure]) -> Callable[[Frame, Iterator[None]], Value]:
-        return _quantifier(self._with(names, fold.step.args[1]), stop=False, condition=2)
+        return _quantifier(self._with(names, fold.step.args[1], fold.range), stop=False, condition=2)
 
     def _loop_exists(self, fold: Fold, names: dict[str, Closure]) -> Callable[[Frame, Iterator[None]], Value]:
-        return _quantifier(self._with(names, fold.step.args[1]), stop=True, condition=3)
+        return _quantifier(self._with(names, fold.step.args[1], fold.range), stop=True, condition=3)
 
     def _loop_exists_one(self, fold: Fold, names: dict[str, Closure]) -> Callable[[Frame, Iterator[None]], Value]:
-        predicate = self._with(names, fold.step.args[0])
+        predicate = self._with(names, fold.step.args[0], fold.range)
 
         def one(frame: Frame, entries: Iterator[None]) -> bool:
             count, failures = 0, _Failures()
@@ -261,7 +269,7 @@ class MeteredCompiler(Compiler):
 
     def _loop_list(self, fold: Fold, names: dict[str, Closure]) -> Callable[[Frame, Iterator[None]], Value]:
         keep, step = self._kept(fold, names)
-        item = self._with(names, step.args[1].args[0])
+        item = self._with(names, step.args[1].args[0], fold.range)
         cost = 2 if self.planned(step.args[1]) is not MISSING else 12
 
         def collect(frame: Frame, entries: Iterator[None]) -> list[Value]:
@@ -280,7 +288,7 @@ class MeteredCompiler(Compiler):
 
     def _loop_map(self, fold: Fold, names: dict[str, Closure]) -> Callable[[Frame, Iterator[None]], Value]:
         keep, step = self._kept(fold, names)
-        parts = [self._with(names, arg) for arg in step.args[1:]]
+        parts = [self._with(names, arg, fold.range) for arg in step.args[1:]]
         insert = self._work(step)
 
         def gather(frame: Frame, entries: Iterator[None]) -> dict[Value, Value]:
@@ -290,10 +298,10 @@ class MeteredCompiler(Compiler):
                 with failures:
                     if keep is None or truth(keep(frame)):
                         _pay(frame, 1)
+                        # After an error nothing is added any more; an entry is still evaluated, a key and value are not.
                         if failures.first is None or len(parts) == 1:
-                            values = [part(frame) for part in parts]
                             _pay(frame, 1)
-                            gathered = insert(gathered, *values)
+                            gathered = insert(gathered, *[part(frame) for part in parts])
             _pay(frame, 1)
             failures.reraise()
             return gathered
@@ -304,7 +312,7 @@ class MeteredCompiler(Compiler):
         step = fold.step
         if step.name != "_?_:_":
             return None, step
-        return self._with(names, step.args[0]), step.args[1]
+        return self._with(names, step.args[0], fold.range), step.args[1]
 
     def _bind(self, fold: Fold) -> Closure:
         slot = self._variable()
@@ -322,7 +330,7 @@ class MeteredCompiler(Compiler):
                 raise known
             return known
 
-        result = self._with({fold.accu: bound}, fold.result)
+        result = self._with({fold.accu: bound}, fold.result, fold.init)
 
         def bind(frame: Frame) -> Value:
             frame[slot] = UNSET
@@ -336,6 +344,12 @@ _UNCHARGED = frozenset(("_&&_", "_||_", "_?_:_", "or", "orValue", "_[_]", "_[?_]
 
 def _is_step(node: Node) -> bool:
     return node.kind in ("select", "has") or (node.kind == "call" and node.name in ("_[_]", "_[?_]", "_?._"))
+
+
+def _base_of(node: Node) -> Node:
+    while _is_step(node):
+        node = node.args[0]
+    return node
 
 
 def _is_attribute(node: Node) -> bool:
@@ -501,12 +515,16 @@ def _traversed(args: list[Value], _: Value) -> int:
 
 
 def _contains_ip(args: list[Value], _: Value) -> int:
-    cost = math.ceil(2 * _library_size(args[0]) * STRING_FACTOR)
-    return cost + math.ceil(_library_size(args[1]) * STRING_FACTOR) if type(args[1]) is str else cost
+    return math.ceil(2 * _library_size(args[0]) * STRING_FACTOR)
 
 
 def _contains_cidr(args: list[Value], result: Value) -> int:
     return _contains_ip(args, result) + math.ceil(_library_size(args[0]) * STRING_FACTOR) + 1
+
+
+def _and_parsing(charge: Charge) -> Charge:
+    """The same for the overload that takes a text, which has to be parsed first."""
+    return lambda args, result: charge(args, result) + math.ceil(_library_size(args[1]) * STRING_FACTOR)
 
 
 def _validate(args: list[Value], _: Value) -> int:
@@ -570,6 +588,7 @@ def _sets(factor: float) -> Charge:
 _TYPES = ("int", "uint", "double", "bool", "google.protobuf.Duration", "google.protobuf.Timestamp", "string", "bytes")
 
 _BY_OVERLOAD: dict[str, Charge] = {
+    "cidr_contains_ip_string": _and_parsing(_contains_ip), "cidr_contains_cidr_string": _and_parsing(_contains_cidr),
     "list_slice": _produced, "lists_range": _produced, "list_reverse": _produced,
     "list_flatten": _flattened, "list_flatten_int": _flattened, "list_distinct": _self_compared(0),
     **{f"list_{name}_sort": _self_compared(0) for name in _TYPES},

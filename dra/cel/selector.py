@@ -104,7 +104,7 @@ def _compiled(
         return error.with_traceback(None)
 
 
-def compile(
+def compile(  # noqa: A001 - `cel.compile` is what everybody looks for
     text: str,
     env: Env = STORED,
     *,

@@ -59,7 +59,7 @@ class Fold:
 
     __slots__ = ("accu", "condition", "init", "macro", "range", "result", "step", "var", "var2")
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - the parts of a comprehension, in the order CEL names them
         self,
         macro: str,
         range_: Node,

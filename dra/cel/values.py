@@ -7,6 +7,7 @@ and `dra.semver.Version` for the Kubernetes ones; the rest is here. Operators lo
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from dra.errors import SelectorRunError
@@ -109,6 +110,8 @@ class Sized:
 
     __slots__ = ()
     type_name = ""
+    # Whether Go can hash the value to look it up among the keys of a map.
+    hashable = True
 
     @property
     def size(self) -> int:
@@ -133,7 +136,7 @@ def type_name(value: Value) -> str:
     return name if name is not None else str(value.type_name)
 
 
-class Fatal(Exception):
+class Fatal(Exception):  # noqa: N818 - not an error of the expression, but the end of its evaluation
     """Where Go panics: the evaluation ends, and neither `||` nor `&&` absorbs it."""
 
     def __init__(self, message: str) -> None:
@@ -226,7 +229,7 @@ def compare(left: Value, right: Value) -> int:
     """Return -1, 0 or 1; an error for what has no order."""
     kind = type(left)
     if kind in _NUMBERS and type(right) in _NUMBERS:
-        if left != left or right != right:
+        if math.isnan(left) or math.isnan(right):
             raise SelectorRunError("NaN values cannot be ordered")
         return _number_compare(left, right)
     if kind is type(right):
@@ -242,8 +245,8 @@ ORDERED: Final = frozenset((int, Uint, float, str, bytes, bool, Timestamp, Durat
 
 def _number_compare(left: Value, right: Value) -> int:
     if type(left) is float or type(right) is float:
-        if left != left or right != right:
-            return 2
+        if math.isnan(left) or math.isnan(right):
+            return 2  # NaN is equal to nothing
         # Go converts the integer to a double where the double is within range.
         if type(left) is not float:
             return -_double_compare(right, left)
@@ -276,10 +279,14 @@ class Boxed:
 
 def as_key(value: Value) -> Value:
     """Return what stands for a value among the keys of a dict."""
-    kind = type(value)
-    if kind is bytes or kind is Version:
+    require_hashable(value)
+    return Boxed(value) if type(value) in _BY_IDENTITY else value
+
+
+def require_hashable(value: Value) -> None:
+    """Go panics when it has to hash some values."""
+    if type(value) is bytes or type(value) is Version or (isinstance(value, Sized) and not value.hashable):
         raise Fatal("runtime error: hash of unhashable type")
-    return Boxed(value) if kind in _BY_IDENTITY else value
 
 
 def keys_of(mapping: dict[Value, Value]) -> list[Value]:
@@ -301,8 +308,8 @@ def find(mapping: dict[Value, Value], key: Value) -> Value:
     if type(mapping) is Domains:
         return EMPTY_MAP
     if kind not in _NUMBERS and kind is not bool:
-        if (kind is bytes or kind is Version) and mapping:
-            raise Fatal("runtime error: hash of unhashable type")
+        if mapping:
+            require_hashable(key)
         return mapping.get(key, MISSING) if kind not in _BY_IDENTITY else MISSING
     value = mapping.get(key, MISSING)
     if value is not MISSING and (kind is bool or key in (0, 1)):

@@ -1,0 +1,103 @@
+"""Ask both sides about an expression and put the answers in one form."""
+
+from dra import cel
+from dra.cel.check import check
+from dra.cel.closures import SPENT
+from dra.cel.environment import environment
+from dra.cel.metered import MeteredCompiler
+from dra.cel.syntax import parse
+from dra.cel.values import Fatal
+from dra.errors import CostExceeded, SelectorError, SelectorRunError
+
+# Environments: stored objects; new objects with the gates of 1.37; new objects with list attributes switched on.
+ENVIRONMENTS = {
+    "stored": {"env": "stored"},
+    "new": {"env": "new"},
+    "lists": {"env": "new", "listAttributes": True},
+}
+OVER_BUDGET = "over budget"
+
+
+def question(expression, environment_, devices):
+    return {"expr": expression, "devices": devices, **ENVIRONMENTS[environment_]}
+
+
+def theirs(answer):
+    """Go's answer: None if it does not compile, else the worst-case cost and a verdict for each device."""
+    if "compileError" in answer:
+        return None
+    return {"maxCost": answer["maxCost"], "verdicts": [_verdict(outcome) for outcome in answer["outcomes"]]}
+
+
+def _verdict(outcome):
+    if "error" in outcome:
+        return OVER_BUDGET if "cost limit exceeded" in outcome["error"] else "error"
+    return outcome["result"]
+
+
+def compiled(expression, environment_):
+    options = ENVIRONMENTS[environment_]
+    return cel.compile(expression, cel.Env(options["env"]), list_attributes=options.get("listAttributes", False))
+
+
+def ours(expression, environment_, views):
+    """Our answer in the same form."""
+    try:
+        selector = compiled(expression, environment_)
+    except SelectorError:
+        return None
+    return {"maxCost": selector.max_cost, "verdicts": [_matches(selector, view) for view in views]}
+
+
+def _matches(selector, view):
+    try:
+        return selector.matches(view)
+    except CostExceeded:
+        return OVER_BUDGET
+    except SelectorRunError:
+        return "error"
+
+
+def differences(oracle, expressions, environments, devices, views):
+    """Where the two sides differ, as readable text."""
+    pairs = [(expression, name) for expression in expressions for name in environments]
+    answers = oracle.ask_all(question(expression, name, devices) for expression, name in pairs)
+    found = []
+    for (expression, name), answer in zip(pairs, answers, strict=True):
+        expected, got = theirs(answer), ours(expression, name, views)
+        if expected != got and not _by_chance(oracle, question(expression, name, devices), got):
+            said = answer.get("compileError") or [outcome.get("error") for outcome in answer["outcomes"]]
+            found.append(
+                f"[{name}] {expression}\n  Go:   {expected} {said}\n  ours: {got} {_why(expression, name, views)}"
+            )
+    return found
+
+
+def _by_chance(oracle, asked, got):
+    """Whether Go, which goes through maps in random order, sometimes gives our answer too."""
+    return any(theirs(answer) == got for answer in oracle.ask_all([asked] * 30))
+
+
+def _why(expression, name, views):
+    try:
+        selector = compiled(expression, name)
+        for view in views:
+            selector.matches(view)
+    except SelectorError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def spent(expression, view):
+    """What evaluating really costs by our count, whether the limit needs it or not."""
+    names = environment(cel.STORED, list_attributes=True)
+    root = parse(expression)
+    check(root, names)
+    compiler = MeteredCompiler(names)
+    closure = compiler.closure(root)
+    frame = [*view.slots, 0, *[None] * compiler.variables]
+    try:
+        closure(frame)
+    except (SelectorError, Fatal):
+        pass  # what was spent until then is what counts
+    return frame[SPENT]

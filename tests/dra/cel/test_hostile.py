@@ -1,0 +1,92 @@
+"""Expressions made to hurt end in an error, whatever Python's stack and memory look like."""
+
+import pytest
+
+from dra import cel
+from dra.errors import CostExceeded, SelectorError, SelectorRunError, SelectorSyntaxError
+from tests.dra.cel.devices import VIEWS
+
+TEN = "[1,2,3,4,5,6,7,8,9,10]"
+
+REJECTED = {
+    "parentheses": "(" * 3000 + "true" + ")" * 3000,
+    "lists": "[" * 3000 + "]" * 3000,
+    "maps": '{"a":' * 1500 + "1" + "}" * 1500,
+    "indexes": "a[" * 2000 + "1" + "]" * 2000,
+    "not": "!(" * 2000 + "true" + ")" * 2000,
+    "ternaries": "true ? " * 1 + "true ? true : " * 700 + "true : true",
+    "selections": "device" + ".a" * 2000,
+    "additions": " + ".join(["1"] * 2500) + " > 0",
+    "calls": "size(" * 1500 + "[]" + ")" * 1500,
+    "macros": "[1].map(x, " * 300 + "x" + ")" * 300 + " == []",
+    "doubling": "optional.of(1)" + ".optMap(x, x)" * 300 + ".hasValue()",
+    "long": "true" + " " * (10 * 1024),
+    "long in bytes": '"' + "ä" * 6000 + '" == ""',
+    "garbage": "\x00\x01" * 3000,
+    "open text": '"' * 9999,
+    "backslashes": '"' + "\\" * 9999,
+    "many errors": "! " * 5000,
+    "numbers": "1" * 9999,
+    "surrogate": '"\ud800" == ""',
+}
+
+
+@pytest.mark.parametrize("name", REJECTED)
+def test_what_is_too_deep_too_long_or_broken_is_a_clear_error(name):
+    with pytest.raises(SelectorError):
+        cel.compile(REJECTED[name])
+
+
+def test_a_long_flat_expression_is_fine():
+    terms = " || ".join(f'device.driver == "driver-{i}"' for i in range(250))
+    assert not cel.compile(terms).matches(VIEWS[0])
+
+
+@pytest.mark.parametrize("depth", [10, 25, 36])
+def test_reasonable_nesting_is_fine(depth):
+    assert cel.compile("(" * depth + "true" + ")" * depth).matches(VIEWS[0])
+    assert cel.compile("[1].exists(x, " * depth + "x == 1" + ")" * depth).matches(VIEWS[0])
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*$", "(.*)*(.*)*(.*)*x", "(a{1,100}){1,100}", "a{1000}{1000}"])
+def test_no_pattern_takes_forever(pattern):
+    try:
+        cel.compile(f'"{"a" * 1000}!".matches("{pattern}")').matches(VIEWS[0])
+    except SelectorError:
+        pass  # RE2 refuses the largest ones, as Go does
+
+
+def test_a_comprehension_that_explodes_is_stopped_by_its_cost():
+    deep = "".join(f"{TEN}.all(v{i}, " for i in range(9)) + "true" + ")" * 9
+    selector = cel.compile(deep)
+    with pytest.raises(CostExceeded):
+        selector.check_cost()
+    with pytest.raises(CostExceeded):
+        selector.matches(VIEWS[0])
+
+
+def test_a_list_that_doubles_again_and_again_is_stopped_by_its_cost():
+    text = (
+        "cel.bind(l0, [1], "
+        + "".join(f"cel.bind(l{i + 1}, l{i} + l{i} + l{i} + l{i}, " for i in range(12))
+        + "l12.sort().size() > 0"
+        + ")" * 13
+    )
+    with pytest.raises((CostExceeded, SelectorRunError)):
+        cel.compile(text).matches(VIEWS[0])
+
+
+def test_a_text_that_grows_again_and_again_is_stopped_by_its_cost():
+    text = (
+        "cel.bind(s0, 'xxxxxxxxxx', "
+        + "".join(f"cel.bind(s{i + 1}, s{i}.replace('x', s{i}), " for i in range(6))
+        + "s6.size() > 0"
+        + ")" * 7
+    )
+    with pytest.raises((CostExceeded, SelectorSyntaxError)):
+        cel.compile(text).matches(VIEWS[0])
+
+
+def test_a_range_no_memory_could_hold_is_an_error():
+    with pytest.raises(SelectorError):
+        cel.compile("lists.range(9000000000000000000).size() == 0").matches(VIEWS[0])

@@ -1,0 +1,269 @@
+"""What callers of `dra.cel` see: compiling, matching, deriving, what is read, and errors that help."""
+
+import pytest
+
+from dra import cel
+from dra.errors import CostExceeded, SelectorError, SelectorRunError, SelectorSyntaxError, SelectorTypeError
+from dra.quantity import Quantity
+from dra.semver import Version
+from tests.dra.cel.devices import BARE, GPU, VIEWS, view
+
+GPU_VIEW = VIEWS[0]
+
+
+def test_a_selector_is_compiled_once_and_matches_any_number_of_devices():
+    selector = cel.compile('device.attributes["gpu.example.com"].?model.orValue("") == "H100"')
+    assert cel.compile(selector.text) is selector
+    assert [selector.matches(each) for each in VIEWS] == [True, False, False]
+
+
+def test_a_view_can_be_made_without_an_api_object():
+    own = cel.DeviceView("d", {"d": {"speed": 5}}, {"d": {"memory": Quantity.parse("1Gi")}}, allow_multiple=True)
+    assert own.driver == "d"
+    text = 'device.driver == "d" && device.attributes.d.speed == 5 && device.allowMultipleAllocations'
+    assert cel.compile(f'{text} && device.capacity["d"].memory == quantity("1Gi")').matches(own)
+
+
+def test_an_error_on_a_device_is_never_a_no():
+    selector = cel.compile('device.attributes["gpu.example.com"].nope == 1')
+    with pytest.raises(SelectorRunError, match="no such key: nope"):
+        selector.matches(GPU_VIEW)
+
+
+def test_a_result_that_is_no_bool_is_an_error():
+    with pytest.raises(SelectorRunError, match="type string could not be converted to bool"):
+        cel.compile('device.attributes["gpu.example.com"].model').matches(GPU_VIEW)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "why"),
+    [
+        ({}, "unsupported attribute value"),
+        ({"version": "1.2"}, "parse semantic version"),
+        ({"versions": ["1.0.0", "x"]}, "parse semantic version"),
+    ],
+)
+def test_a_device_with_an_attribute_nobody_can_read_fails_every_selector(attribute, why):
+    broken = view({**BARE, "attributes": {"bad": attribute}})
+    with pytest.raises(SelectorRunError, match=f"attribute bad: {why}"):
+        cel.compile("true").matches(broken)
+    with pytest.raises(SelectorRunError, match="attribute bad"):
+        cel.compile("1", derived=True).derive(broken)
+
+
+def test_the_qualified_name_wins_over_the_bare_one():
+    both = {
+        "driver": "d",
+        "attributes": {"a": {"int": 1}, "d/a": {"int": 2}, "b": {"int": 3}},
+        "capacity": {"c": {"value": "1"}, "d/c": {"value": "2"}},
+    }
+    for device in (both, {**both, "attributes": dict(reversed(both["attributes"].items()))}):
+        assert cel.compile("device.attributes.d.a == 2 && device.attributes.d.b == 3").matches(view(device))
+        assert cel.compile("device.capacity.d.c.asInteger() == 2").matches(view(device))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('device.attributes["gpu.example.com"].index + 1', 1),
+        ('device.attributes["gpu.example.com"].model', "H100"),
+        ('device.attributes["gpu.example.com"].mig', False),
+        ('device.attributes["gpu.example.com"].driverVersion', Version.parse("570.124.6")),
+        ('device.attributes["gpu.example.com"].profiles.filter(p, p.startsWith("3"))', ["3g.40gb"]),
+        ("[].filter(x, x > 1)", []),
+    ],
+)
+def test_a_derived_attribute_keeps_its_type(text, value):
+    derived = cel.compile(text, derived=True).derive(GPU_VIEW)
+    assert derived == value
+    assert type(derived) is type(value)
+
+
+@pytest.mark.parametrize("text", ["1.5", "quantity('1')", "{'a': 1}", "[1.5]", "[[1]]", "null", "device"])
+def test_what_cannot_be_an_attribute_is_not_accepted_as_one(text):
+    with pytest.raises(SelectorTypeError, match="must evaluate to a primitive scalar"):
+        cel.compile(text, derived=True)
+
+
+@pytest.mark.parametrize(
+    "text", ["dyn(1.5)", "dyn([1, 2.5].map(x, dyn(x)))", "[dyn(1), dyn('a')]", "dyn({})", "[dyn(1.5)]"]
+)
+def test_a_derived_value_of_an_impossible_type_is_an_error(text):
+    with pytest.raises(SelectorError):
+        cel.compile(text, derived=True).derive(GPU_VIEW)
+
+
+@pytest.mark.oracle
+def test_derived_attributes_are_those_of_go(cel_oracle):
+    texts = [
+        'device.attributes["gpu.example.com"].index + 1', 'device.attributes["gpu.example.com"].profiles', "[semver('1.0.0+a')]", "1.5", "[]",
+        "dyn(1.5)", "dyn([1, true].map(x, dyn(x)))", "[dyn(1), dyn('a')]", "true", '"x"', "[1u]", "dyn(1u)", 'semver("v1", true)', "[[1]]", "dyn([[1]])",
+    ]  # fmt: skip
+    answers = cel_oracle.ask_all({"expr": text, "derived": True, "devices": [GPU]} for text in texts)
+    for text, answer in zip(texts, answers, strict=True):
+        assert _derived(text) == _derived_by_go(answer), text
+
+
+def _derived(text):
+    try:
+        value = cel.compile(text, derived=True).derive(GPU_VIEW)
+    except SelectorTypeError:
+        return "rejected"
+    except SelectorError:
+        return "error"
+    if isinstance(value, list):
+        return [str(each) if isinstance(each, Version) else each for each in value]
+    return str(value) if isinstance(value, Version) else value
+
+
+def _derived_by_go(answer):
+    if "compileError" in answer:
+        return "rejected"
+    (outcome,) = answer["outcomes"]
+    if "error" in outcome:
+        return "error"
+    return next(iter(outcome["value"].values()), [])
+
+
+def test_the_environment_of_new_objects_is_narrower():
+    text = 'device.attributes["gpu.example.com"].profiles.includes("x")'
+    assert cel.compile(text)
+    assert cel.compile(text, cel.NEW, list_attributes=True)
+    with pytest.raises(SelectorTypeError, match="undeclared reference to 'includes'"):
+        cel.compile(text, cel.NEW)
+    assert cel.compile("device.allowMultipleAllocations", cel.NEW)
+    with pytest.raises(SelectorTypeError, match="undefined field 'allowMultipleAllocations'"):
+        cel.compile("device.allowMultipleAllocations", cel.NEW, consumable_capacity=False)
+
+
+def test_too_dear_an_expression_is_told_at_admission_and_stopped_at_run_time():
+    cheap = cel.compile("true")
+    cheap.check_cost()
+    ten = "[1,2,3,4,5,6,7,8,9,10]"
+    dear = "".join(f"{ten}.all(v{i}, " for i in range(6)) + "v0 + v5 > 0" + ")" * 6
+    selector = cel.compile(dear)
+    assert selector.max_cost > cel.MAX_COST
+    with pytest.raises(CostExceeded, match="exceeds cost limit"):
+        selector.check_cost()
+    with pytest.raises(CostExceeded, match="actual cost limit exceeded"):
+        selector.matches(GPU_VIEW)
+
+
+def test_an_estimate_beyond_the_limit_does_not_stop_what_turns_out_cheap():
+    selector = cel.compile('device.attributes["gpu.example.com"].profiles.all(p, p.contains("g"))')
+    assert selector.max_cost > cel.MAX_COST
+    assert selector.metered
+    assert selector.matches(GPU_VIEW)
+
+
+READS = [
+    ("true", [], {}),
+    ('device.driver == "x"', [], {"driver": True}),
+    ("device.allowMultipleAllocations", [], {"allow_multiple": True}),
+    ('device.attributes["a"].b == 1', [("attributes", "a", "b")], {}),
+    ('device.attributes["a"]["b"] == 1', [("attributes", "a", "b")], {}),
+    (
+        'device.attributes.a.b == 1 && device.capacity["c"].d.isInteger()',
+        [("attributes", "a", "b"), ("capacity", "c", "d")],
+        {},
+    ),
+    ('device.attributes["a"].?b.orValue(1) == 1', [("attributes", "a", "b")], {}),
+    ('device.attributes[?"a"].?b.orValue(1) == 1', [("attributes", "a", "b")], {}),
+    ('has(device.attributes["a"].b)', [("attributes", "a", "b")], {}),
+    (
+        'cel.bind(g, device.attributes["a"], g.b == 1 && g.?c.orValue(1) == 1)',
+        [("attributes", "a", "b"), ("attributes", "a", "c")],
+        {},
+    ),
+    ('cel.bind(d, device, d.driver == "x" && d.attributes.a.b == 1)', [("attributes", "a", "b")], {"driver": True}),
+    ('[1].all(x, device.attributes["a"].b == x)', [("attributes", "a", "b")], {}),
+    ('device.attributes["a"].b.exists(x, x == 1)', [("attributes", "a", "b")], {}),
+    ("[1].all(device, device > 0)", [], {}),
+]
+EVERYTHING = [
+    "dyn(device).size() == 4",
+    'device.attributes["a"].exists(k, k == "b")',
+    'device.attributes["a"].size() == 0',
+    '"b" in device.attributes["a"]',
+    'device.attributes.exists(d, d == "a")',
+    "device.attributes[device.driver].b == 1",
+    'device.attributes["a"][device.driver] == 1',
+    'device.attributes["a"] == {}',
+    'cel.bind(g, device.attributes["a"], g.size() == 0)',
+    '(true ? device.attributes["a"] : device.attributes["b"]).c == 1',
+    'device.attributes[?"a"].hasValue()',
+    "device == device",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "names", "flags"), READS)
+def test_what_an_expression_reads_is_known_from_its_tree(text, names, flags):
+    assert cel.compile(text).reads == cel.Reads(frozenset(names), **flags)
+
+
+@pytest.mark.parametrize("text", EVERYTHING)
+def test_what_is_not_spelled_out_reads_everything(text):
+    assert cel.compile(text).reads.everything
+
+
+def test_devices_that_agree_on_what_is_read_get_the_same_answer():
+    """The promise that lets callers evaluate once for many devices, tried on every expression of the corpus."""
+    from tests.dra.cel.corpus import expressions
+
+    other = {
+        **GPU,
+        "attributes": {**GPU["attributes"], "unread": {"int": 5}},
+        "capacity": {**GPU["capacity"], "unread": {"value": "1"}},
+    }
+    other_view = view(other)
+    checked = 0
+    for text in expressions():
+        try:
+            selector = cel.compile(text)
+        except SelectorError:
+            continue
+        if not selector.reads.everything:
+            assert _outcome(selector, GPU_VIEW) == _outcome(selector, other_view), text
+            checked += 1
+    assert checked > 300
+
+
+def _outcome(selector, device):
+    try:
+        return selector.matches(device)
+    except SelectorError as error:
+        return type(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "position", "message"),
+    [
+        ("device.driver == ", SelectorSyntaxError, 17, "unexpected"),
+        ("device.driver = 'x'", SelectorSyntaxError, 14, "no token can start with '='"),
+        ("a.all(1, true)", SelectorSyntaxError, 6, "argument must be a simple name"),
+        ("9223372036854775808 == 1", SelectorSyntaxError, 0, "invalid int literal"),
+        ("if == 1", SelectorSyntaxError, 0, "reserved identifier: if"),
+        ('device.drivr == "x"', SelectorTypeError, 6, "undefined field 'drivr'"),
+        ('true && devic.driver == "x"', SelectorTypeError, 8, "undeclared reference to 'devic'"),
+        (
+            "device.driver == 1",
+            SelectorTypeError,
+            14,
+            "found no matching overload for '_==_' applied to '(string, int)'",
+        ),
+        (
+            'quantity("1").sign() == 1',
+            SelectorTypeError,
+            18,
+            "found no matching overload for 'sign' applied to 'kubernetes.Quantity.()'",
+        ),
+        ("[1, 'a'] == [1]", SelectorTypeError, 4, "expected type 'int' but found 'string'"),
+        ("'a'.matches('(')", SelectorTypeError, 12, "invalid matches argument"),
+        ("1 + 1", SelectorTypeError, None, "must evaluate to bool or the unknown type, not int"),
+    ],
+)
+def test_a_compile_error_says_what_and_where(text, kind, position, message):
+    with pytest.raises(kind) as caught:
+        cel.compile(text)
+    assert message in str(caught.value)
+    assert caught.value.position == position
