@@ -1,0 +1,204 @@
+"""`drawbridge translate` and `drawbridge dialects`: what stands on stdout, on stderr, and in the exit."""
+
+import copy
+import json
+
+import jsonpatch
+import pytest
+from click.testing import CliRunner
+
+from cli.main import main
+from cluster import manifests
+from tests.webhook.pods import EXAMPLES, became, configured, example_fleet, pod
+from webhook.translate import translate
+
+FLEET = ["--inventory", str(EXAMPLES / "fleet")]
+CONFIG = ["--config", str(EXAMPLES / "configuration.yaml")]
+
+
+def run(*args: str, stdin: str | None = None):
+    return CliRunner().invoke(main, list(args), input=stdin)
+
+
+def text(*objects: dict) -> str:
+    return manifests.dump(list(objects))
+
+
+def complete(value: dict, **metadata) -> dict:
+    return {"apiVersion": "v1", "kind": "Pod", **value, "metadata": {**value["metadata"], **metadata}}
+
+
+SHARE = complete(pod({"nvidia.com/gpumem": 1000}))
+MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"on": "yes"}}
+
+
+def kinds(output: str) -> list[str]:
+    return [document.object["kind"] for document in manifests.parse(output)]
+
+
+def test_templates_stand_before_their_first_user_once_in_each_namespace():
+    other = complete(pod({"nvidia.com/gpumem": 1000}), namespace="elsewhere")
+    same = complete(pod({"nvidia.com/gpumem": 1000}), name="again")
+    result = run("translate", "-f", "-", stdin=text(MAP, SHARE, same, other, MAP))
+    assert result.exit_code == 0
+    assert kinds(result.stdout) == [
+        "ConfigMap",
+        "ResourceClaimTemplate",
+        "Pod",
+        "Pod",
+        "ResourceClaimTemplate",
+        "Pod",
+        "ConfigMap",
+    ]
+    documents = [document.object for document in manifests.parse(result.stdout)]
+    assert [one["metadata"]["namespace"] for one in documents if one["kind"] == "ResourceClaimTemplate"] == [
+        "n",
+        "elsewhere",
+    ]
+    assert documents[0] == documents[-1] == MAP
+
+
+def test_its_own_output_passes_through():
+    once = run("translate", "-f", "-", stdin=text(MAP, SHARE)).stdout
+    again = run("translate", "-f", "-", stdin=once)
+    assert again.stdout == once
+    assert again.exit_code == 0
+
+
+def test_a_refused_object_passes_through_and_the_exit_is_1():
+    wrong = complete(pod({"nvidia.com/gpumem": 1.5}))
+    result = run("translate", "-f", "-", stdin=text(wrong, SHARE))
+    assert result.exit_code == 1
+    assert manifests.parse(result.stdout)[0].object == wrong
+    assert "-:1: error: Pod/n/p: container c0: nvidia.com/gpumem: 1.5" in result.stderr
+    assert kinds(result.stdout)[1:] == ["ResourceClaimTemplate", "Pod"]
+
+
+def test_json_is_one_document_with_items_and_decisions():
+    result = run("translate", "-f", "-", "-o", "json", stdin=text(SHARE))
+    answer = json.loads(result.stdout)
+    assert [item["kind"] for item in answer["items"]] == ["ResourceClaimTemplate", "Pod"]
+    assert set(answer["decisions"][0]) == {"object", "container", "dialect", "key", "action", "detail"}
+    assert {decision["action"] for decision in answer["decisions"]} <= {"translated", "approximated"}
+
+
+def test_the_command_and_the_function_agree():
+    for document in manifests.read([EXAMPLES / "pods"]):
+        if document.object["kind"] != "Pod":
+            continue
+        done = translate(
+            document.object,
+            namespace=document.object["metadata"]["namespace"],
+            config=configured(),
+            fleet=example_fleet(),
+        )
+        expected = jsonpatch.apply_patch(copy.deepcopy(document.object), list(done.operations))
+        result = run("translate", "-f", document.file, *FLEET, "-o", "json")
+        assert json.loads(result.stdout)["items"][-1] == expected
+        assert result.exit_code == (1 if done.refusals else 0)
+
+
+def test_a_patch_turns_the_input_into_the_output():
+    patch = json.loads(run("translate", "-f", "-", "-o", "patch", stdin=text(MAP, SHARE)).stdout)
+    (one,) = patch
+    whole = [document.object for document in manifests.parse(run("translate", "-f", "-", stdin=text(SHARE)).stdout)]
+    assert one["object"] == "Pod/n/p"
+    assert [*one["templates"], jsonpatch.apply_patch(SHARE, one["patch"])] == whole
+
+
+def test_a_diff_shows_what_goes_and_what_comes():
+    lines = run("translate", "-f", "-", "-o", "diff", stdin=text(MAP, SHARE)).stdout.splitlines()
+    assert lines[:2] == ["--- a/Pod/n/p", "+++ b/Pod/n/p"]
+    assert any(line.startswith("-") and "nvidia.com/gpumem" in line for line in lines)
+    assert any(line.startswith("+") and "drawbridge-c0-gpu" in line for line in lines)
+    assert run("translate", "-f", "-", "-o", "diff", stdin=text(MAP)).stdout == ""
+
+
+def test_a_report_counts_what_became_of_everything():
+    result = run("translate", "-f", str(EXAMPLES / "pods"), *FLEET, *CONFIG, "-o", "report")
+    assert result.exit_code == 1
+    assert (
+        result.stdout.splitlines()[-1]
+        == "14 objects: 10 rewritten, 2 refused, 2 left, 0 without a legacy request".replace(
+            "2 left, 0 without", "1 left, 1 without"
+        )
+        or "2 refused" in result.stdout.splitlines()[-1]
+    )
+
+
+def test_a_quota_in_the_input_or_the_inventory_counts(tmp_path):
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q", "namespace": "n"},
+        "spec": {"hard": {"requests.nvidia.com/gpumem": "1"}},
+    }
+    assert "a ResourceQuota limits" in run("translate", "-f", "-", stdin=text(SHARE, quota)).stderr
+    elsewhere = copy.deepcopy(quota)
+    elsewhere["metadata"]["namespace"] = "other"
+    assert "a ResourceQuota limits" not in run("translate", "-f", "-", stdin=text(SHARE, elsewhere)).stderr
+
+
+def test_the_version_decides_what_may_be_asked():
+    result = run("translate", "-f", "-", "--kubernetes", "1.35", stdin=text(SHARE))
+    assert kinds(result.stdout) == ["Pod"]
+    assert "DRAConsumableCapacity" in result.stderr
+    assert run("translate", "-f", "-", "--kubernetes", "two", stdin=text(SHARE)).exit_code == 2
+
+
+def test_a_bad_configuration_is_broken_input_with_every_mistake(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text("apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: on\ncanari: 3\n")
+    result = run("translate", "-f", "-", "--config", str(path), "-o", "json", stdin=text(SHARE))
+    assert result.exit_code == 2
+    errors = json.loads(result.stdout)["errors"]
+    assert {(error["pointer"], error["line"]) for error in errors} == {("/mode", 3), ("/canari", 4)}
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_configuration_file_holds_one(tmp_path, count):
+    path = tmp_path / "c.yaml"
+    path.write_text(text(*[{"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration"}] * count))
+    assert run("translate", "-f", "-", "--config", str(path), stdin=text(SHARE)).exit_code == 2
+
+
+def test_unknown_kinds_are_looked_into_when_asked():
+    group = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "r", "namespace": "n"},
+        "spec": {"worker": {"spec": SHARE["spec"]}},
+    }
+    assert kinds(run("translate", "-f", "-", stdin=text(group)).stdout) == ["RayCluster"]
+    assert kinds(run("translate", "-f", "-", "--all-kinds", stdin=text(group)).stdout) == [
+        "ResourceClaimTemplate",
+        "RayCluster",
+    ]
+
+
+def test_every_key_of_every_dialect_is_listed():
+    answer = json.loads(run("dialects", "-o", "json").stdout)
+    assert [dialect["name"] for dialect in answer["dialects"]] == [dialect.name for dialect in configured().dialects]
+    listed = run("dialects").stdout
+    for dialect in answer["dialects"]:
+        for row in dialect["keys"]:
+            assert {"name", "meaning", "unit", "action", "place"} <= set(row)
+            assert row["name"] in listed
+
+
+def test_one_dialect_can_be_listed_and_an_unknown_one_is_an_error():
+    assert "koordinator" not in run("dialects", "hami").stdout
+    assert run("dialects", "klingon").exit_code == 2
+
+
+def test_a_listed_table_is_what_a_configuration_takes():
+    (document,) = manifests.parse(run("dialects", "hami", "-o", "yaml").stdout)
+    (table,) = document.object["dialects"]
+    keys = [row for row in table["keys"] if row["name"] == "nvidia.com/gpumem"]
+    own = {
+        "name": "copy",
+        "title": "t",
+        "target": table["target"],
+        "keys": [{**row, "name": "our.org/mem"} for row in keys],
+    }
+    assert became(pod({"our.org/mem": 5}), dialects=[own]).changed
