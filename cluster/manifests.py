@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 ENDINGS: Final = (".yaml", ".yml", ".json")
 
 _SEPARATOR: Final = re.compile(rb"^---([^\n]*)(?:\n|\Z)", re.MULTILINE)
+# Keys in double quotes: whoever writes so means JSON, and wants to hear of JSON.
+_JSON_LIKE: Final = re.compile(rb"""\s*\{\s*(?:"|\})""")
+_TOO_DEEP: Final = ValueError("nested too deep")
 # What users meet most, and what to do about it. The first that is found in the parser's message counts.
 _REMEDIES: Final = (
     ("cannot start any token", "indent with spaces, not tabs, and quote values that begin with @, ` or %"),
@@ -244,9 +247,14 @@ def _collect(data: bytes, file: str, documents: list[Document], problems: list[P
 
 def _texts(data: bytes, file: str, problems: list[Problem]) -> Iterator[tuple[Any, _Text]]:
     data = _utf8(data, file)
-    if data.lstrip().startswith(b"{") and (objects := _json_stream(data)) is not None:
-        yield from objects
-        return
+    if data.lstrip().startswith(b"{"):
+        objects = _json_stream(data)
+        if not isinstance(objects, Exception):
+            yield from objects
+            return
+        if _JSON_LIKE.match(data) and not _is_yaml(data, file):
+            problems.append(_no_json(objects, file))
+            return
     for chunk, first_line in _chunks(data, file, problems):
         try:
             value, duplicates = yamltext.load(chunk, first_line)
@@ -272,17 +280,40 @@ def _utf8(data: bytes, file: str) -> bytes:
     return data
 
 
-def _json_stream(data: bytes) -> list[tuple[Any, _Text]] | None:
-    """Read a stream of JSON objects; None if it is none, for then it may be YAML's flow style."""
+def _is_yaml(data: bytes, file: str) -> bool:
+    """Say whether what is no JSON is at least YAML, of which JSON is nearly a part."""
+    problems: list[Problem] = []
+    try:
+        for chunk, first_line in _chunks(data, file, problems):
+            yamltext.load(chunk, first_line)
+    except YamlError as error:
+        return "deeper than" in error.message  # YAML's parser says where
+    return not problems
+
+
+def _no_json(error: Exception, file: str) -> Problem:
+    if isinstance(error, json.JSONDecodeError):
+        message = error.msg[:1].lower() + error.msg[1:]
+        return Problem(
+            file,
+            f"not JSON: {message}",
+            "look for a missing or surplus comma, quote or bracket just before",
+            error.lineno,
+            error.colno,
+        )
+    return Problem(file, f"not JSON: {error}")
+
+
+def _json_stream(data: bytes) -> list[tuple[Any, _Text]] | Exception:
+    """Read a stream of JSON objects; the error if it is none, for then it may be YAML's flow style."""
     try:
         value = msgspec.json.decode(data)
     except msgspec.DecodeError:
         pass
-    except RecursionError:
-        return None
+    except RecursionError as error:
+        return error
     else:
-        # What is nested too deep is left to the YAML parser, which says where.
-        return None if _is_deep(value) else [(value, _Text(data, 1, None))]
+        return _TOO_DEEP if _is_deep(value) else [(value, _Text(data, 1, None))]
     text = data.decode()
     decoder = json.JSONDecoder(parse_constant=_no_constant)
     found: list[tuple[Any, _Text]] = []
@@ -295,11 +326,11 @@ def _json_stream(data: bytes) -> list[tuple[Any, _Text]] | None:
                 break
             value, at = decoder.raw_decode(text, start)
             if _is_deep(value):
-                return None
+                return _TOO_DEEP
             found.append((value, _Text(text[start:at].encode(), line, None)))
             line += text.count("\n", start, at)
-    except (ValueError, RecursionError):
-        return None
+    except (ValueError, RecursionError) as error:
+        return error
     return found
 
 

@@ -132,7 +132,7 @@ def _copied(value: Any) -> Any:
     return value
 
 
-def explain(problems: list[Problem]) -> Problems:
+def once(problems: list[Problem]) -> Problems:
     """Yield the problems of one field once, however many devices carry it."""
     seen: set[str] = set()
     for problem in problems:

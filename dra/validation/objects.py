@@ -136,7 +136,7 @@ def _judged(value: dict[str, Any], kind: str, gates: Gates) -> Judged:
         return Judged(found, None)
     both_lists = kind == "ResourceSlice" and _both_lists(value)
     kept, gone = feature_gates.dropped(kind, value, gates)
-    found += feature_gates.explain(gone)
+    found += feature_gates.once(gone)
     typed: Any = shape.read(kept, TYPES[kind])
     found += _metadata(typed, value, kind)
     found += _rules(typed, gates, both_lists=both_lists)

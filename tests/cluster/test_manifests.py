@@ -46,6 +46,14 @@ def test_json_streams_and_flow_style_are_told_apart():
     assert objects("{a: 1}\n---\n{b: yes}") == [{"a": 1}, {"b": True}]
 
 
+def test_broken_json_is_answered_as_json():
+    found = problem('{"a": 1,\n "b": 2\n "c": 3}')
+    assert (found.line, found.column) == (3, 2)
+    assert "not JSON" in found.message
+    assert "comma" in found.remedy
+    assert "flow mapping" in problem("{a: 1,\n b: 2\n c: 3").message
+
+
 def test_a_directory_is_read_in_bytewise_order(tmp_path):
     for name in ("b.yaml", "a/z.json", "a.yml", "B.yaml", "notes.txt"):
         path = tmp_path / name
