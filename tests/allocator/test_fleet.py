@@ -1,0 +1,135 @@
+"""All nodes at once must say what each node alone says, from the start and after every change."""
+
+import copy
+import random
+
+from allocator import Options, Verdict, allocate, ever, fleet
+from dra.claim import ResourceClaim
+from dra.deviceclass import DeviceClass
+from dra.node import Node
+from dra.resourceslice import ResourceSlice
+from dra.stock import Stock
+from dra.wire import convert
+from tests.allocator import fleets
+from tests.allocator.generate import FAMILIES, case_of
+from tests.dra.objects import slice_
+
+
+def moved(case, node):
+    """A case's slices and claims in use, on another node and under other pool names where the pool is the node's own."""
+    case = copy.deepcopy(case)
+    own = {one["spec"]["pool"]["name"] for one in case["slices"] if one["spec"].get("nodeName")}
+    for one in case["slices"]:
+        spec = one["spec"]
+        one["metadata"]["name"] += f"-{node}"
+        if spec.get("nodeName") == "n0":
+            spec["nodeName"] = node
+        if spec["pool"]["name"] in own:
+            spec["pool"]["name"] += f"-{node}"
+    for claim in case["allocatedClaims"]:
+        claim["metadata"]["name"] += f"-{node}"
+        for result in claim["status"]["allocation"]["devices"]["results"]:
+            if result["pool"] in own:
+                result["pool"] += f"-{node}"
+    return case
+
+
+def assembled(family, seed, rng):
+    """A fleet of six nodes out of two or three cases, so that some nodes look alike."""
+    cases = [case_of(family, seed + n) for n in range(rng.choice((1, 2, 3)))]
+    parts = [moved(rng.choice(cases), f"n{n}") for n in range(6)]
+    nodes = [
+        {**part["node"], "metadata": {**part["node"]["metadata"], "name": f"n{n}"}} for n, part in enumerate(parts)
+    ]
+    stock = Stock.of(
+        nodes=[convert(one, Node) for one in nodes],
+        slices=[convert(one, ResourceSlice) for part in parts for one in part["slices"]],
+        classes=[convert(one, DeviceClass) for one in cases[0]["classes"]],
+        claims=[convert(one, ResourceClaim) for part in parts for one in part["allocatedClaims"]],
+    )
+    return stock, [convert(one, ResourceClaim) for one in cases[0]["claims"]]
+
+
+def same(stock, claims):
+    together = fleet(stock, claims, options=Options(steps=20_000))
+    for node in stock.nodes:
+        alone = allocate(stock, node, claims, options=Options(steps=20_000))
+        found = together[node]
+        assert (found.verdict, found.allocations, found.error, found.node_only) == (
+            alone.verdict,
+            alone.allocations,
+            alone.error,
+            alone.node_only,
+        ), node
+        assert together.verdict(node) == found.verdict
+
+
+def test_a_fleet_answers_like_each_of_its_nodes():
+    for family in FAMILIES:
+        for seed in range(0, 24, 3):
+            stock, claims = assembled(family, 40_000 + seed, random.Random(seed))
+            same(stock, claims)
+
+
+def test_a_fleet_follows_changes():
+    for family in ("general", "shares", "parts", "places"):
+        for seed in range(4):
+            rng = random.Random(seed)
+            stock, claims = assembled(family, 50_000 + seed, rng)
+            other, _ = assembled(family, 60_000 + seed, rng)
+            same(stock, claims)
+            for _ in range(6):
+                kind = rng.randrange(4)
+                if kind == 0 and stock.claims:
+                    stock = stock.without("ResourceClaim", rng.choice(list(stock.claims)))
+                elif kind == 1 and other.claims:
+                    stock = stock.with_(rng.choice(list(other.claims.values())))
+                elif kind == 2:
+                    stock = stock.with_(rng.choice(list(other.slices.values())))
+                elif len(stock.nodes) > 2:
+                    stock = stock.without("Node", rng.choice(list(stock.nodes)))
+                same(stock, claims)
+
+
+def test_nodes_that_look_alike_are_answered_once():
+    stock = fleets.fleet({f"n{n}": [fleets.gpu("a", memory="80Gi"), fleets.gpu("b")] for n in range(50)})
+    answers = fleet(stock, [fleets.claim("c", fleets.exactly("gpu", count=2))])
+    assert len(answers.feasible) == 50
+    assert answers.looks == 1
+    assert answers["n7"].allocations[0].allocation.devices.results[0].pool == "n7"
+
+
+def test_only_what_changed_is_looked_at_again():
+    stock = fleets.fleet({f"n{n}": [fleets.gpu("a")] for n in range(20)})
+    claims = [fleets.claim("c", fleets.exactly("gpu"))]
+    before = fleet(stock, claims)
+    after = fleet(stock.with_(fleets.taken("n3", "a")), claims)
+    assert set(before.feasible) - set(after.feasible) == {"n3"}
+    assert before["n3"].feasible
+    query = next(iter(stock.lineage.memo.values()))
+    assert len(query.by_look) == 2
+
+
+def test_what_could_ever_fit_does_not_ask_who_has_it_now():
+    stock = fleets.fleet({"n0": [fleets.gpu("a")]}, fleets.taken("n0", "a"))
+    one, two = [fleets.claim("c", fleets.exactly("gpu", count=count)) for count in (1, 2)]
+    assert not allocate(stock, "n0", [one]).feasible
+    assert ever(stock, [one]).feasible
+    refusal = ever(stock, [two])
+    assert refusal.verdict is Verdict.INFEASIBLE
+    assert refusal.reasons
+
+
+def test_a_fleet_without_nodes_has_no_answer_and_never_fits():
+    stock = Stock.of(slices=[slice_("a", "x")])
+    assert len(fleet(stock, [])) == 0
+    assert ever(stock, []).verdict is Verdict.INFEASIBLE
+
+
+def test_a_caller_who_stops_waiting_gets_what_is_known_and_may_ask_again():
+    stock = fleets.fleet({f"n{n}": [fleets.gpu(f"d{i}") for i in range(n + 4)] for n in range(6)})
+    claims = [fleets.claim("c", *(fleets.exactly("gpu", name=f"r{n}", count=2) for n in range(6)))]
+    hurried = fleet(stock, claims, options=Options(cancelled=lambda: True))
+    patient = fleet(stock, claims)
+    assert all(patient.verdict(node) is not Verdict.UNDECIDED for node in stock.nodes)
+    assert len(hurried) == len(patient)
