@@ -22,14 +22,20 @@ def allocate(
     node_name: str,
     claims: Sequence[ResourceClaim],
     *,
+    strategy: str = "first-fit",
     options: Options = DEFAULTS,
     reasons: bool = False,
 ) -> Answer:
-    """Say which devices claims get on one node, first fit: exactly what the in-tree allocator would choose.
+    """Say which devices claims get on one node; with first-fit, exactly what the in-tree allocator would choose.
 
     Giving reasons for a refusal takes several searches more.
     """
-    found = decide(stock, node_name, claims, options)
+    if strategy == "first-fit":
+        found = decide(stock, node_name, claims, options)
+    else:
+        from allocator.choose import serve
+
+        found = serve(stock, node_name, claims, strategy=strategy, options=options).answer
     refused = found.verdict is Verdict.INFEASIBLE
     return explained(found, stock, node_name, claims, options) if reasons and refused else found
 

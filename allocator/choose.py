@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from allocator.answer import Answer, Fatal, Verdict
 from allocator.compile import Compiler
-from allocator.losses import losses
 from allocator.search import Options, answer, find
 from allocator.shape import shape_of
 from allocator.strategy import DEFAULT, STRATEGIES, Kept, Plan, Strategy, View
@@ -60,23 +59,12 @@ def serve(
         ordered = replace(search, arrange=arrange)
         return answer(compiler, target, find(compiler, target, pools, stock.use, ordered), ordered)
 
-    return choose(stock, node, claims, strategy, solve, kept)
+    return choose(stock, node, claims, strategy, solve=solve, kept=kept)
 
 
-def explained(
-    stock: Stock, node: str, claims: Sequence[ResourceClaim], answer: Answer, *, options: Options | None = None
-) -> Answer:
-    """Answer with the same answer, and if it is a refusal, with where the devices went."""
-    if answer.verdict is not Verdict.INFEASIBLE or answer.reasons:
-        return answer
-
-    def first_fit(now: Stock, some: Sequence[ResourceClaim]) -> Answer:
-        return serve(now, node, some, options=options).answer
-
-    return replace(answer, reasons=losses(stock, node, claims, serve=first_fit))
-
-
-def choose(stock: Stock, node: str, claims: Sequence[ResourceClaim], strategy: str, solve: Solve, kept: Kept) -> Chosen:
+def choose(
+    stock: Stock, node: str, claims: Sequence[ResourceClaim], strategy: str, *, solve: Solve, kept: Kept
+) -> Chosen:
     """Look at what first-fit and the orders of a strategy lead to; `solve` is the exact search under an order."""
     first = solve(claims, None)
     if not first.feasible or strategy == DEFAULT:

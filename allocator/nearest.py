@@ -71,10 +71,14 @@ def nearest(
     claims: Sequence[ResourceClaim],
     *,
     fits: Fits,
+    elsewhere: Sequence[str] = (),
     tries: int = TRIES,
     cancelled: Callable[[], bool] | None = None,
 ) -> list[Hint]:
-    """Find changes after which claims that do not fit on a node would; `fits` asks the allocator about that node."""
+    """Find changes after which claims that do not fit on a node would; `fits` asks the allocator about that node.
+
+    `elsewhere` names other nodes on which the claims fit as they stand.
+    """
     left = tries
 
     def counted(one: Stock, some: Claims) -> bool:
@@ -84,7 +88,11 @@ def nearest(
         left -= 1
         return fits(one, some)
 
-    hints: list[Hint] = []
+    hints = (
+        [Hint(Kind.NODE, f"fits as it stands on {_joined(elsewhere, 'and', 5)}", nodes=tuple(elsewhere))]
+        if elsewhere
+        else []
+    )
     try:
         hints.extend(_Finder(stock, node, tuple(claims), counted).hints())
     except _Spent:

@@ -92,17 +92,33 @@ class _Question:
 
     def ask(self, node: str) -> Answer:
         """Put the claims to the allocator."""
-        from allocator.choose import serve
+        from allocator import allocate
 
-        return serve(self.stock, node, self.claims, strategy=self.strategy, options=self._options()).answer
+        return allocate(self.stock, node, self.claims, strategy=self.strategy, options=self._options())
+
+    def ask_all(self) -> dict[str, Answer]:
+        """Put the claims to all nodes; first fit answers nodes that look alike at once."""
+        from allocator import fleet
+
+        if self.strategy == "first-fit" and self.budget_ms is None:
+            return dict(fleet(self.stock, self.claims))
+        return {node: self.explained(node, self.ask(node)) for node in self.stock.nodes}
 
     def explained(self, node: str, answer: Answer) -> Answer:
         """Add to a refusal where the devices went."""
-        from allocator.choose import explained
+        from allocator.search import explained
 
-        return explained(self.stock, node, self.claims, answer, options=self._options())
+        if answer.verdict != "infeasible":
+            return answer
+        return explained(answer, self.stock, node, self.claims, self._options())
 
-    def hints(self, node: str) -> list[Hint]:
+    def elsewhere(self, node: str) -> tuple[str, ...]:
+        """Name the other nodes that could serve the claims."""
+        from allocator import fleet
+
+        return tuple(one for one in fleet(self.stock, self.claims).feasible if one != node)
+
+    def hints(self, node: str, elsewhere: tuple[str, ...] = ()) -> list[Hint]:
         """Look for what would fit instead; a look that takes too long ends with what it found."""
         from allocator.choose import serve
         from allocator.nearest import nearest
@@ -115,7 +131,9 @@ class _Question:
         if not self.wants_hints:
             return []
         until = perf_counter() + _HINTS_SECONDS
-        return nearest(self.stock, node, self.claims, fits=fits, cancelled=lambda: perf_counter() > until)
+        return nearest(
+            self.stock, node, self.claims, fits=fits, elsewhere=elsewhere, cancelled=lambda: perf_counter() > until
+        )
 
     def document(self, node: str, answer: Answer, hints: Sequence[Hint], elapsed: float) -> dict[str, Any]:
         """Make the JSON answer for one node."""
@@ -148,7 +166,7 @@ def _one(question: _Question, node: str, output: str) -> Exit:
     answer = question.ask(node)
     elapsed = perf_counter() - question.began
     answer = question.explained(node, answer)
-    hints = question.hints(node) if answer.verdict == "infeasible" else []
+    hints = question.hints(node, question.elsewhere(node)) if answer.verdict == "infeasible" else []
     if output == "json":
         inputs.write_json(question.document(node, answer, hints, elapsed))
     else:
@@ -158,15 +176,10 @@ def _one(question: _Question, node: str, output: str) -> Exit:
 
 
 def _every(question: _Question, output: str) -> Exit:
-    answers: dict[str, Answer] = {}
-    took: dict[str, float] = {}
-    for node in question.stock.nodes:
-        began = perf_counter()
-        answers[node] = question.ask(node)
-        took[node] = perf_counter() - began
-        answers[node] = question.explained(node, answers[node])
+    answers = question.ask_all()
+    elapsed = perf_counter() - question.began
     if output == "json":
-        documents = {node: question.document(node, answer, (), took[node]) for node, answer in answers.items()}
+        documents = {node: question.document(node, answer, (), elapsed) for node, answer in answers.items()}
         inputs.write_json({"nodes": documents})
     else:
         for line in _fleet_text(question, answers):

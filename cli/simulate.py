@@ -18,6 +18,7 @@ from cli.inputs import Broken, Exit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from allocator.answer import Answer
     from allocator.choose import Chosen
     from allocator.placing import Ask
     from allocator.replay import Replay
@@ -145,12 +146,16 @@ def _progress(label: str) -> Callable[[int, int], None] | None:
 
 
 def _schedule(snapshot: Snapshot, strategy: str, budget_ms: int | None, output: str) -> Exit:
-    from allocator.choose import explained
+    from allocator.search import Options, explained
     from allocator.simulate import simulate
     from dra.wire import builtins
 
     ask = _ask(strategy, budget_ms, snapshot.stock)
-    found = simulate(snapshot, ask=ask, why=explained, progress=_progress(strategy))
+
+    def why(now: Stock, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
+        return explained(refused, now, node, claims, Options()) if refused.verdict == "infeasible" else refused
+
+    found = simulate(snapshot, ask=ask, why=why, progress=_progress(strategy))
     if output == "json":
         inputs.write_json({"strategy": strategy, **builtins(found)})
     else:

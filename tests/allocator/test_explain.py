@@ -2,9 +2,8 @@
 
 import pytest
 
-from allocator import explain
+from allocator import allocate, explain
 from allocator.answer import Answer, Reason, Stage, Verdict
-from allocator.choose import explained, serve
 from dra.taint import DeviceTaintRule
 from dra.wire import convert
 from tests.allocator.fleets import claim, exactly, fleet, gpu, partitions, shared, taken
@@ -18,7 +17,7 @@ def refused(stage, lost=1, of=1, request="r"):
 
 def reasons(stock, *claims, node="n0"):
     """Ask, and give the reasons by stage; the last one a stage has counts."""
-    answer = explained(stock, node, claims, serve(stock, node, claims).answer)
+    answer = allocate(stock, node, claims, reasons=True)
     assert answer.verdict == "infeasible"
     return {reason.stage: reason for reason in answer.reasons}
 

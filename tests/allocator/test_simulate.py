@@ -2,9 +2,9 @@
 
 import pytest
 
-from allocator import podfit
+from allocator import allocate, podfit
 from allocator.answer import Stage
-from allocator.choose import explained, serve
+from allocator.choose import serve
 from allocator.simulate import Snapshot, pending, simulate
 from dra.claim import ResourceClaimTemplate
 from dra.deviceclass import DeviceClass
@@ -47,7 +47,7 @@ def run(stock, *pods, claims=(), templates=(), strategy="first-fit"):
         return serve(now, node, some, strategy=strategy)
 
     def why(now, node, some, answer):
-        return explained(now, node, some, answer)
+        return allocate(now, node, some, reasons=True) if answer.verdict == "infeasible" else answer
 
     return simulate(snapshot, ask=ask, why=why)
 
