@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from certs.store import Store
 
 logger = logging.getLogger("drawbridge.certificate")
-EVERY = 20.0
+EVERY = 10.0
 RETRY = 1.0
 SEAL_KEY = "seal.key"
 
