@@ -7,17 +7,14 @@ objects"). The types keep what was said: defaults of the API server are applied 
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from dra.quantity import Quantity
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 T = TypeVar("T")
+_DECODERS: dict[type[Any], msgspec.json.Decoder[Any]] = {}  # one a type; the types are few
 Json = Any  # a JSON value: dict, list, str, int, float, bool or None
 
 
@@ -40,13 +37,14 @@ class WireError(ValueError):
 def decode(data: bytes | str, type_: type[T]) -> T:
     """Read one JSON document as a wire type."""
     try:
-        return _decoder(type_)(data)
+        decoded: T = _decoder(type_).decode(data)
     except msgspec.ValidationError as error:
         if "null" not in str(error):
             raise _wire_error(error) from error
         return convert(msgspec.json.decode(data), type_)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"not JSON: {error}") from error
+    return decoded
 
 
 def convert(value: Json, type_: type[T]) -> T:
@@ -82,9 +80,10 @@ def without_nulls(value: Json) -> Json:
     return value
 
 
-@lru_cache(maxsize=256)
-def _decoder(type_: type[T]) -> Callable[[bytes | str], T]:
-    return msgspec.json.Decoder(type_, dec_hook=_read).decode
+def _decoder(type_: type[Any]) -> msgspec.json.Decoder[Any]:
+    if type_ not in _DECODERS:
+        _DECODERS[type_] = msgspec.json.Decoder(type_, dec_hook=_read)
+    return _DECODERS[type_]
 
 
 def _read(type_: type, value: Any) -> Any:
