@@ -64,7 +64,9 @@ def command(
         click.echo("warning: the input holds no objects", err=True)
     known = inputs.read(inventory, files) if inventory else []
     found = [(one.number, one.finding) for one in review(_objects(documents), _objects(known), gates)]
-    placed = _placed(documents, [*found, *_configurations(documents)])
+    found += _configurations(documents)
+    found += _infeasible(_objects(documents), _objects(known), found)
+    placed = _placed(documents, found)
     _print(placed, documents, output)
     return _verdict(placed, fail_on)
 
@@ -81,6 +83,17 @@ def _configurations(documents: Sequence[Document]) -> list[tuple[int, Finding]]:
     from webhook import config
 
     return [(number, finding) for number in numbers for finding in config.read(documents[number].object)[1]]
+
+
+def _infeasible(
+    objects: Sequence[dict[str, object]], known: Sequence[dict[str, object]], found: Sequence[tuple[int, Finding]]
+) -> list[tuple[int, Finding]]:
+    """Ask the allocator, where there is a fleet to ask about."""
+    if not any(value.get("kind") == "ResourceSlice" for value in (*objects, *known)):
+        return []
+    from cli.feasible import never
+
+    return never(objects, known, found)
 
 
 def _gates(text: str) -> Gates:

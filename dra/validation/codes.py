@@ -74,6 +74,7 @@ CODES: Final[dict[str, Code]] = {
     "D312": Code("outdated CEL", _WARNING, "write the modern form"),
     "D313": Code("driver parameters for a driver that this class does not select", _INFO, "check the driver's name"),
     "D314": Code("a capacity that matching devices do not have under that name", _WARNING, "use the name as it is published: memory and gpu.example.com/memory are two names here"),
+    "D315": Code("no node could serve the claim, even if nothing were in use", _WARNING, "ask for what the message offers, or for devices that are on one node"),
     # What drivers publish.
     "D401": Code("a pool is incomplete", _WARNING, "publish all slices of the newest generation: until then none of the pool's devices is allocated with mode All"),
     "D402": Code("slices of an older generation are left over", _INFO, "delete them once the new generation is complete"),

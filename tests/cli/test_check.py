@@ -164,3 +164,25 @@ def test_configuration_files_are_judged_too():
     (finding,) = json.loads(run("-f", "-", "-o", "json", text=text).stdout)["findings"]
     assert (finding["code"], finding["path"], finding["line"]) == ("C001", "/bogus", 4)
     assert run("-f", "-", text=text.replace("bogus: 1\n", "")).exit_code == 0
+
+
+FLEET = """apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: %s}
+spec:
+  driver: gpu.example.com
+  nodeName: %s
+  pool: {name: %s, generation: 1, resourceSliceCount: 1}
+  devices: [{name: a}, {name: b}]
+---
+"""
+
+
+def test_a_claim_that_fits_on_no_single_node_is_found_by_the_allocator():
+    fleet = GOOD + "---\n" + FLEET % ("n1", "n1", "n1") + FLEET % ("n2", "n2", "n2")
+    claim = BAD.replace("Big_One", "r").replace(", bogus: 1", ", count: %d")
+    fits = run("-f", "-", "-o", "json", text=fleet + claim % 2)
+    assert json.loads(fits.stdout)["findings"] == []
+    (finding,) = json.loads(run("-f", "-", "-o", "json", text=fleet + claim % 3).stdout)["findings"]
+    assert (finding["code"], finding["object"], finding["path"]) == ("D315", "ResourceClaim/default/claim", "/spec")
+    assert "2 nodes" in finding["message"]

@@ -1,0 +1,108 @@
+"""Claims that no node could serve even if nothing were in use: the deep half of `check`, asked of the allocator.
+
+Said only where the input names a whole fleet: classes, slices, and nodes or slices that name their nodes. Each distinct
+demand is searched once, within the webhook's budget for a review.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from dra import defaults
+from dra.claim import ResourceClaim, ResourceClaimTemplate
+from dra.compatibility import DeviceCompatibility
+from dra.deviceclass import DeviceClass
+from dra.meta import ObjectMeta
+from dra.node import Node
+from dra.resourceslice import ResourceSlice
+from dra.stock import Stock
+from dra.taint import DeviceTaintRule
+from dra.validation import Problem, findings
+from dra.validation.objects import read
+from dra.validation.review import name
+from dra.wire import WireError, convert
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from dra.finding import Finding
+
+    Object = dict[str, Any]
+
+# Distinct demands that are searched; a directory of manifests has a handful.
+_MOST: Final = 500
+# Findings that already say why a claim cannot be served.
+_SAID: Final = frozenset({"D301", "D302", "D303", "D304", "D305", "D306", "D307", "D314"})
+
+
+def never(
+    objects: Sequence[Object], known: Sequence[Object], found: Sequence[tuple[int, Finding]]
+) -> list[tuple[int, Finding]]:
+    """Find the claims, templates and pods among the objects that an idle fleet could not serve."""
+    explained = {number for number, one in found if one.code in _SAID or one.severity.value == "error"}
+    values = [_read(value) for value in objects]
+    stock = _stock([value for value in (*values, *map(_read, known)) if value is not None])
+    if stock is None:
+        return []
+    answers: dict[bytes, str] = {}
+    told: list[tuple[int, Finding]] = []
+    for number, value in enumerate(values):
+        demand = _demand(value)
+        if demand is None or number in explained:
+            continue
+        key = msgspec.json.encode(demand.spec, enc_hook=str)
+        if key not in answers and len(answers) < _MOST:
+            answers[key] = _never(stock, demand)
+        if text := answers.get(key):
+            told += [(number, one) for one in findings([Problem("D315", "/spec", text)], name(objects[number]))]
+    return told
+
+
+def _read(value: Object) -> Any:
+    if value.get("kind") != "Node" or value.get("apiVersion") != "v1":
+        return read(value)
+    try:
+        return convert(value, Node)
+    except WireError:
+        return None
+
+
+def _stock(values: Sequence[Any]) -> Stock | None:
+    """Build the idle fleet; None if the input does not describe one."""
+    slices = [value for value in values if isinstance(value, ResourceSlice)]
+    classes = [value for value in values if isinstance(value, DeviceClass)]
+    nodes = [value for value in values if isinstance(value, Node)] or _named(slices)
+    if not slices or not classes or not nodes:
+        return None
+    return Stock.of(
+        slices=slices,
+        classes=classes,
+        nodes=nodes,
+        rules=[value for value in values if isinstance(value, DeviceTaintRule)],
+        compatibilities=[value for value in values if isinstance(value, DeviceCompatibility)],
+    )
+
+
+def _named(slices: Iterable[ResourceSlice]) -> list[Node]:
+    """Make the nodes that slices name; none if some slice finds its nodes by their labels, which nobody told."""
+    names = dict.fromkeys(piece.spec.node_name for piece in slices)
+    return [] if None in names else [Node(metadata=ObjectMeta(name=node)) for node in names if node]
+
+
+def _demand(value: Any) -> ResourceClaim | None:
+    """Give the claim that an object is, or that it makes."""
+    match value:
+        case ResourceClaim() if value.status.allocation is None:
+            return defaults.claim(value)
+        case ResourceClaimTemplate():
+            return defaults.claim(ResourceClaim(metadata=value.metadata, spec=value.spec.spec))
+    return None
+
+
+def _never(stock: Stock, claim: ResourceClaim) -> str:
+    from webhook.feasibility import Verdict, judge
+
+    judgement = judge(stock, [claim])
+    return judgement.text if judgement.verdict is Verdict.NEVER else ""
