@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec.structs import replace
 
-from allocator.answer import Answer, Verdict, allocated
+from allocator.answer import Answer, allocated
 from allocator.choose import Chosen, best
 from allocator.load import Room, Unit, room, scale_of, units
 from allocator.shape import claim_key
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from dra.claim import ResourceClaim
     from dra.stock import Stock
-    from dra.usage import PoolId
+    from dra.usage import PoolId, PoolUse
 
     Ask = Callable[[Stock, str, Sequence[ResourceClaim]], Chosen]
 
@@ -37,6 +36,7 @@ class Fleet:
         self._seen: dict[bytes, Stock] = {}
         self._asked: dict[bytes, Sequence[ResourceClaim]] = {}
         self._units: dict[PoolId, tuple[Unit, ...]] = {}
+        self._rooms: dict[PoolId, tuple[PoolUse, tuple[tuple[Unit, Room], ...]]] = {}
         scale = scale_of(stock.pages.values())
         for node in self.nodes:
             for pool in stock.pools(node):
@@ -44,7 +44,10 @@ class Fleet:
                     self._units[pool.id] = units(pool, scale)
 
     def answers(self, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None = None) -> dict[str, Chosen]:
-        """Ask nodes, all by default; those that answered the like before and have not changed are not asked again."""
+        """Ask nodes, all by default; those that answered the like before and have not changed are not asked again.
+
+        Allocations carry the names of the claims that asked first, in the order of these.
+        """
         key = likeness(claims)
         known = self._answers.setdefault(key, {})
         earlier = self._seen.get(key)
@@ -59,7 +62,7 @@ class Fleet:
         for node in self.nodes if nodes is None else nodes:
             if node not in known:
                 known[node] = self.ask(self.stock, node, asked)
-        return {node: _renamed(known[node], claims) for node in (self.nodes if nodes is None else nodes)}
+        return {node: known[node] for node in (self.nodes if nodes is None else nodes)}
 
     def place(
         self, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None = None
@@ -85,19 +88,12 @@ class Fleet:
         """Say what is left of every unit of the fleet."""
         for pool, found in self._units.items():
             use = self.stock.use(pool)
-            for unit in found:
-                yield unit, room(unit, use)
+            known = self._rooms.get(pool)
+            if known is None or known[0] is not use:
+                known = self._rooms[pool] = use, tuple((unit, room(unit, use)) for unit in found)
+            yield from known[1]
 
 
 def likeness(claims: Sequence[ResourceClaim]) -> bytes:
     """Make a token that is equal for claims that ask the same."""
     return msgspec.json.encode([claim.spec for claim in claims], enc_hook=str)
-
-
-def _renamed(chosen: Chosen, claims: Sequence[ResourceClaim]) -> Chosen:
-    """Put the names of these claims where those of the like ones stand that asked first."""
-    answer = chosen.answer
-    if answer.verdict is not Verdict.FEASIBLE:
-        return chosen
-    granted = tuple(replace(one, claim=claim_key(claim)) for one, claim in zip(answer.allocations, claims, strict=True))
-    return replace(chosen, answer=replace(answer, allocations=granted))

@@ -154,18 +154,19 @@ class _Run:
             )
         held = [claim for claim in wanted if claim.status.allocation is not None]
         free = [claim for claim in wanted if claim.status.allocation is None]
+        extended = self._extended(pod)
         unfit: dict[str, str] = {}
-        choices: dict[str, Chosen] = {}
-        asked: dict[str, list[ResourceClaim]] = {}
-        for node in self.fleet.stock.nodes.values():
-            here = node.metadata.name
-            used = self.used.get(here, {})
-            why = podfit.refusal(pod, node, used, self._by_devices(node)) or _elsewhere(held, node)
+        asked: dict[str, Sequence[ResourceClaim]] = {}
+        for here, node in self.fleet.stock.nodes.items():
+            missing = [name for name in extended if name not in node.status.allocatable]
+            why = podfit.refusal(pod, node, self.used.get(here, {}), missing) or _elsewhere(held, node)
             if why:
                 unfit[here] = why
-                continue
-            asked[here] = [*free, *self._extended(pod, node)]
-            choices |= self.fleet.answers(asked[here], [here])
+            else:
+                asked[here] = [*free, self._extended_claim(pod, missing)] if missing else free
+        choices: dict[str, Chosen] = {}
+        for claims in {id(claims): claims for claims in asked.values()}.values():
+            choices |= self.fleet.answers(claims, [node for node, one in asked.items() if one is claims])
         chosen = best(choices)
         if chosen is None:
             return self._refused(name, unfit, choices, asked)
@@ -234,24 +235,21 @@ class _Run:
         meta = ObjectMeta(name=f"{pod.metadata.name}-{entry}", namespace=pod.metadata.namespace or "default")
         return ResourceClaim(metadata=meta, spec=found.spec.spec)
 
-    def _extended(self, pod: Pod, node: Node) -> list[ResourceClaim]:
-        """Make the claim for extended resources that a class offers and the node has no device plugin for."""
-        offered = self._by_devices(node)
+    def _extended(self, pod: Pod) -> list[str]:
+        """Name the extended resources a pod asks for that a class offers."""
+        containers = (*pod.spec.init_containers, *pod.spec.containers)
+        return sorted({name for one in containers for name in podfit.asked(one)} & self.offered.keys())
+
+    def _extended_claim(self, pod: Pod, names: Sequence[str]) -> ResourceClaim:
+        """Make the claim for extended resources that the node has no device plugin for."""
         requests = tuple(
             _exactly(f"container-{at}-request-{number}", self.offered[name], amount.value())
             for at, container in enumerate((*pod.spec.init_containers, *pod.spec.containers))
             for number, (name, amount) in enumerate(sorted(podfit.asked(container).items()))
-            if name in offered and amount
+            if name in names and amount
         )
-        if not requests:
-            return []
         meta = ObjectMeta(name=f"{pod.metadata.name}-extended-resources", namespace=pod.metadata.namespace or "default")
-        claim = ResourceClaim(metadata=meta, spec=ResourceClaimSpec(devices=DeviceClaim(requests=requests)))
-        return [claim]
-
-    def _by_devices(self, node: Node) -> frozenset[str]:
-        """Name the extended resources that a class offers and the node has no device plugin for."""
-        return frozenset(self.offered.keys() - node.status.allocatable.keys())
+        return ResourceClaim(metadata=meta, spec=ResourceClaimSpec(devices=DeviceClaim(requests=requests)))
 
 
 def _exactly(name: str, class_: str, count: int) -> DeviceRequest:
