@@ -62,21 +62,19 @@ def judge(stock: Stock, claims: Sequence[ResourceClaim]) -> Judgement:
                 return Judgement(Verdict.NEVER, _unknown_class(claim, request, missing, stock))
     if not stock.slices:
         return UNKNOWN  # no driver has spoken yet
-    verdicts = _verdicts(fleet(stock, claims, options=_OPTIONS))
-    if Found.FEASIBLE in verdicts:
+    now = _best(fleet(stock, claims, options=_OPTIONS))
+    if now is Found.FEASIBLE:
         return FITS
-    if Found.UNDECIDED in verdicts:
-        return UNKNOWN
-    return _refused(stock, claims)
+    return UNKNOWN if now is Found.UNDECIDED else _refused(stock, claims)
 
 
 def _refused(stock: Stock, claims: Sequence[ResourceClaim]) -> Judgement:
     """Nothing fits now. Would it on an idle fleet?"""
     idle = fleet(stock, claims, options=_OPTIONS, idle=True)
-    verdicts = _verdicts(idle)
-    if Found.UNDECIDED in verdicts:
+    best = _best(idle)
+    if best is Found.UNDECIDED:
         return UNKNOWN
-    if Found.FEASIBLE in verdicts:
+    if best is Found.FEASIBLE:
         return Judgement(Verdict.BUSY, f"this pod waits until devices are free: {_busy(stock, claims, idle)}")
     samples = dict(list(idle.samples().items())[:KINDS])
     faults = [answer.error for answer in samples.values() if answer.error]
@@ -117,8 +115,15 @@ def _kinds(stock: Stock, claims: Sequence[ResourceClaim]) -> str:
     return explain.tally(dict(list(samples.items())[:KINDS]))
 
 
-def _verdicts(answers: FleetAnswer) -> set[Found]:
-    return {answers.verdict(node) for node in answers}
+def _best(answers: FleetAnswer) -> Found:
+    """The best that any node says. One that fits ends the look: of 5,000 nodes most do most of the time."""
+    undecided = False
+    for node in answers:
+        verdict = answers.verdict(node)
+        if verdict is Found.FEASIBLE:
+            return verdict
+        undecided = undecided or verdict is Found.UNDECIDED
+    return Found.UNDECIDED if undecided else Found.INFEASIBLE
 
 
 def _missing_classes(request: DeviceRequest, stock: Stock) -> list[str]:

@@ -106,11 +106,20 @@ class World:
 
     def refresh(self) -> None:
         """Look at the fleet again if its devices may have changed."""
+        if survey := self.survey():
+            survey.look()
+            self.take(survey)
+
+    def survey(self) -> Survey | None:
+        """Hand out the look at the fleet, for who would rather do it elsewhere: it takes a while on a large one."""
         if self._stock is None or not self._fleet_is_old:
-            return
+            return None
         self._fleet_is_old = False
-        stock = self._stock
-        self._set(fleet=Fleet.of(stock.classes.values(), stock.slices.values(), stock.nodes.values()), stock=stock)
+        return Survey(self._stock)
+
+    def take(self, survey: Survey) -> None:
+        """Take in what a look has shown."""
+        self._set(fleet=survey.fleet, stock=self._stock)
 
     def _stocked(self, obj: Stocked) -> None:
         key = _key(obj)
@@ -145,6 +154,19 @@ class World:
 
     def _set(self, **changes: object) -> None:
         self._state = msgspec.structs.replace(self._state, **changes)
+
+
+class Survey:
+    """One look at the fleet of one moment. It touches nothing but itself, so a thread may do it."""
+
+    def __init__(self, stock: Stock) -> None:
+        self._stock = stock
+        self.fleet = Fleet()
+
+    def look(self) -> None:
+        """Look."""
+        stock = self._stock
+        self.fleet = Fleet.of(stock.classes.values(), stock.slices.values(), stock.nodes.values())
 
 
 def _key(obj: Stocked) -> tuple[str, str, str]:
