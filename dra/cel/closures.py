@@ -9,6 +9,7 @@ for each variable that a comprehension or `cel.bind` declares. What the static c
 from __future__ import annotations
 
 from contextlib import suppress
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from dra.cel import types as t
@@ -64,7 +65,8 @@ class Compiler:
 
     def __init__(self, environment: Environment) -> None:
         self._functions = environment.functions
-        self._scope: dict[str, Callable[[Frame], Value]] = {}
+        # A name is a slot of the frame, or a closure where its value may not be there yet.
+        self._scope: dict[str, int | Callable[[Frame], Value]] = {}
         self._sound_names: dict[str, bool] = {}
         self._constants: dict[int, Value] = {}
         self.variables = 0
@@ -141,13 +143,19 @@ class Compiler:
     def _ident(self, node: Node) -> Callable[[Frame], Value]:
         if node.name.startswith("."):
             return lambda frame: frame[DEVICE]
-        return self._scope[node.name]
+        return self._named(node.name)
+
+    def _named(self, name: str) -> Callable[[Frame], Value]:
+        known = self._scope[name]
+        return known if callable(known) else itemgetter(known)
 
     def _variable(self) -> int:
         self.variables += 1
         return FIRST_VARIABLE - 1 + self.variables
 
-    def _with(self, names: dict[str, Callable[[Frame], Value]], node: Node, source: Node) -> Callable[[Frame], Value]:
+    def _with(
+        self, names: dict[str, int | Callable[[Frame], Value]], node: Node, source: Node
+    ) -> Callable[[Frame], Value]:
         """Compile a node in which some more names mean something, namely the source or parts of it."""
         outer, outer_sound = self._scope, self._sound_names
         self._scope = {**outer, **names}
@@ -399,11 +407,10 @@ class Compiler:
             return self._bind(fold)
         items = self.closure(fold.range)
         slot = self._variable()
-        names: dict[str, Callable[[Frame], Value]] = {fold.var: lambda frame: frame[slot]}
+        names: dict[str, int | Callable[[Frame], Value]] = {fold.var: slot}
         slot2 = 0
         if fold.var2:
-            slot2 = self._variable()
-            names[fold.var2] = lambda frame: frame[slot2]
+            slot2 = names[fold.var2] = self._variable()
         if fold.macro in ("all", "exists"):
             predicate = self._with(names, fold.step.args[1], fold.range)
             return _quantified(items, slot, slot2, predicate, stop=fold.macro == "exists")

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dra.cel.lib_standard import to_string
-from dra.cel.values import Duration, Timestamp, TypeValue, Uint, Value, type_name
+from dra.cel.values import LARGEST_TEXT, Duration, Timestamp, TypeValue, Uint, Value, require_room, type_name
 from dra.errors import SelectorRunError
 
 if TYPE_CHECKING:
@@ -69,7 +69,13 @@ def formatted(template: str, values: list[Value]) -> str:
     """Fill a template in."""
     remaining = iter(values)
     parts = clauses(template, len(values))
-    return "".join(part if isinstance(part, str) else _CLAUSES[part.letter](next(remaining), part) for part in parts)
+    texts: list[str] = []
+    length = 0
+    for part in parts:
+        texts.append(part if isinstance(part, str) else _CLAUSES[part.letter](next(remaining), part))
+        length += len(texts[-1])
+        require_room(length, LARGEST_TEXT)
+    return "".join(texts)
 
 
 def _fails(what: str, value: Value) -> SelectorRunError:

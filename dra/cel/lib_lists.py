@@ -24,6 +24,7 @@ from dra.cel.types import (
     optional_of,
 )
 from dra.cel.values import (
+    LARGEST_LIST,
     NONE,
     ORDERED,
     Duration,
@@ -34,6 +35,7 @@ from dra.cel.values import (
     contains,
     equal_or_false,
     no_such_overload,
+    require_room,
 )
 from dra.errors import SelectorRunError
 
@@ -41,8 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 COMPARABLE = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
-# `lists.range` answers no more than this: more would cost more than the budget anyway.
-_LARGEST_RANGE = 1_000_000
 
 
 def _slice(values: list[Value], start: int, end: int) -> list[Value]:
@@ -65,6 +65,7 @@ def _flatten(values: list[Value], depth: int = 1) -> list[Value]:
     for value in values:
         if type(value) is list and depth > 0:
             flat += _flatten(value, depth - 1)
+            require_room(len(flat), LARGEST_LIST)
         else:
             flat.append(value)
     return flat
@@ -100,8 +101,8 @@ def _order_or_same(left: Value, right: Value) -> int:
 def _range(count: int) -> list[Value]:
     if count < 0:
         raise SelectorRunError(f"lists.range: size must be non-negative, got {count}")
-    if count > _LARGEST_RANGE:
-        raise SelectorRunError(f"lists.range: size {count} is more than any selector may cost")
+    if count > LARGEST_LIST:
+        raise SelectorRunError(f"lists.range: size {count} exceeds maximum allowed ({LARGEST_LIST})")
     return list(range(count))
 
 

@@ -31,6 +31,7 @@ from dra.cel.types import (
 from dra.cel.values import (
     INT_MAX,
     INT_MIN,
+    LARGEST_LIST,
     MISSING,
     NONE,
     ORDERED,
@@ -48,6 +49,7 @@ from dra.cel.values import (
     find,
     keys_of,
     no_such_overload,
+    require_room,
     type_name,
 )
 from dra.errors import SelectorRunError
@@ -84,7 +86,10 @@ def add(left: Value, right: Value) -> Value:
     if kind is other:
         if kind is int:
             return int_in_range(left + right)
-        if kind is str or kind is list or kind is float or kind is bytes:
+        if kind is str or kind is float or kind is bytes:
+            return left + right
+        if kind is list:
+            require_room(len(left) + len(right), LARGEST_LIST)
             return left + right
         if kind is Uint:
             return _uint_in_range(int(left) + int(right))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dra.cel.signatures import Function, function, method, over
 from dra.cel.types import BOOL, DYN, INT, STRING, list_of
+from dra.cel.values import LARGEST_TEXT, require_room
 from dra.errors import SelectorRunError
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ def _last_index_of_from(text: str, part: str, start: int) -> int:
 
 
 def _replace(text: str, old: str, new: str, count: int = -1) -> str:
+    found = text.count(old) if count < 0 else min(text.count(old), count)
+    require_room(len(text) + found * (len(new) - len(old)), LARGEST_TEXT)
     return text.replace(old, new, max(count, -1))
 
 
@@ -95,6 +98,7 @@ def _join(values: list[Value], separator: str = "") -> str:
     for value in values:
         if type(value) is not str:
             raise SelectorRunError(f"join: invalid input: {value}")
+    require_room(sum(map(len, values)) + len(values) * len(separator), LARGEST_TEXT)
     return separator.join(values)
 
 

@@ -1,7 +1,8 @@
 """The slow way to evaluate: the same answers, while counting what Go counts (cel-go interpreter/runtimecost.go,
 apiserver library/cost.go).
 
-Used only for expressions whose worst case is beyond the limit. Charges follow Go's planner: a chain of selections is one
+Used only for expressions whose worst case is beyond the limit. The limit is looked at in loops, where a charge depends
+on a size, and at the end: nothing else can run away. Charges follow Go's planner: a chain of selections is one
 charge plus one for each step; what the planner computes in advance is free; a call is charged even if its arguments are
 errors, as long as all of them were evaluated.
 """
@@ -9,6 +10,7 @@ errors, as long as all of them were evaluated.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from dra.cel.closures import DEVICE, SPENT, UNSET, Compiler, iterated, listed, mapped, membership, truth
@@ -29,11 +31,25 @@ if TYPE_CHECKING:
 
     Closure = Callable[[Frame], Value]
     Charge = Callable[[list[Value], Value], int]
+    _Names = dict[str, int | Closure]
 
 
 def exceeded() -> CostExceeded:
     """The error for an evaluation that cost too much."""
     return CostExceeded(f"operation cancelled: actual cost limit exceeded: more than {MAX_COST}")
+
+
+def within_budget(closure: Closure) -> Closure:
+    """Look at the account once more when the evaluation is over."""
+
+    def evaluated(frame: Frame) -> Value:
+        try:
+            return closure(frame)
+        finally:
+            if frame[SPENT] > MAX_COST:
+                raise exceeded()
+
+    return evaluated
 
 
 def _pay(frame: Frame, cost: int) -> None:
@@ -74,7 +90,15 @@ class MeteredCompiler(Compiler):
     # Chains of selections
 
     def _ident(self, node: Node) -> Closure:
-        return self._charged(self._resolved(node))
+        slot = self._scope.get(node.name)
+        if not isinstance(slot, int):
+            return self._charged(self._resolved(node))
+
+        def variable(frame: Frame) -> Value:
+            frame[SPENT] += 1
+            return frame[slot]
+
+        return variable
 
     def _select(self, node: Node) -> Closure:
         closure = self._resolved(node)
@@ -102,7 +126,7 @@ class MeteredCompiler(Compiler):
 
     def _charged(self, closure: Closure) -> Closure:
         def charged(frame: Frame) -> Value:
-            _pay(frame, 1)
+            frame[SPENT] += 1
             return closure(frame)
 
         return charged
@@ -131,7 +155,7 @@ class MeteredCompiler(Compiler):
 
     def _base(self, node: Node) -> Closure:
         if node.kind == "ident" and self.planned(node) is MISSING:
-            return (lambda frame: frame[DEVICE]) if node.name.startswith(".") else self._scope[node.name]
+            return (lambda frame: frame[DEVICE]) if node.name.startswith(".") else self._named(node.name)
         return self.closure(node)
 
     def _conditional(self, node: Node) -> Closure:
@@ -164,6 +188,8 @@ class MeteredCompiler(Compiler):
         overload = node.overloads[0] if len(node.overloads) == 1 else ""
         charge = charge_of(node.name, overload)
         stops = len(args) > 2 or self._dispatched(node, overload)
+        if charge is _one and len(args) == 2 and not stops:
+            return _paid_pair(args[0], args[1], work)
 
         def call(frame: Frame) -> Value:
             values: list[Value] = []
@@ -180,6 +206,9 @@ class MeteredCompiler(Compiler):
                 if len(values) == len(args):
                     _pay(frame, charge(values, _FAILED))
                 raise failure
+            if charge not in _BY_RESULT:
+                _pay(frame, charge(values, None))  # before the work, which may be long
+                return work(*values)
             try:
                 result = work(*values)
             except SelectorRunError:
@@ -233,10 +262,10 @@ class MeteredCompiler(Compiler):
             return self._bind(fold)
         items = self.closure(fold.range)
         slots = [self._variable()]
-        names: dict[str, Closure] = {fold.var: _read(slots[0])}
+        names: _Names = {fold.var: slots[0]}
         if fold.var2:
             slots.append(self._variable())
-            names[fold.var2] = _read(slots[1])
+            names[fold.var2] = slots[1]
         loop = getattr(self, f"_loop_{fold.macro}")(fold, names)
         two = bool(fold.var2)
 
@@ -245,13 +274,13 @@ class MeteredCompiler(Compiler):
 
         return folded
 
-    def _loop_all(self, fold: Fold, names: dict[str, Closure]) -> Callable[[Frame, Iterator[None]], Value]:
+    def _loop_all(self, fold: Fold, names: _Names) -> Callable[[Frame, Iterator[None]], Value]:
         return _quantifier(self._with(names, fold.step.args[1], fold.range), stop=False, condition=2)
 
-    def _loop_exists(self, fold: Fold, names: dict[str, Closure]) -> Callable[[Frame, Iterator[None]], Value]:
+    def _loop_exists(self, fold: Fold, names: _Names) -> Callable[[Frame, Iterator[None]], Value]:
         return _quantifier(self._with(names, fold.step.args[1], fold.range), stop=True, condition=3)
 
-    def _loop_exists_one(self, fold: Fold, names: dict[str, Closure]) -> Callable[[Frame, Iterator[None]], Value]:
+    def _loop_exists_one(self, fold: Fold, names: _Names) -> Callable[[Frame, Iterator[None]], Value]:
         predicate = self._with(names, fold.step.args[0], fold.range)
 
         def one(frame: Frame, entries: Iterator[None]) -> bool:
@@ -267,7 +296,7 @@ class MeteredCompiler(Compiler):
 
         return one
 
-    def _loop_list(self, fold: Fold, names: dict[str, Closure]) -> Callable[[Frame, Iterator[None]], Value]:
+    def _loop_list(self, fold: Fold, names: _Names) -> Callable[[Frame, Iterator[None]], Value]:
         keep, step = self._kept(fold, names)
         item = self._with(names, step.args[1].args[0], fold.range)
         cost = 2 if self.planned(step.args[1]) is not MISSING else 12
@@ -286,7 +315,7 @@ class MeteredCompiler(Compiler):
 
         return collect
 
-    def _loop_map(self, fold: Fold, names: dict[str, Closure]) -> Callable[[Frame, Iterator[None]], Value]:
+    def _loop_map(self, fold: Fold, names: _Names) -> Callable[[Frame, Iterator[None]], Value]:
         keep, step = self._kept(fold, names)
         parts = [self._with(names, arg, fold.range) for arg in step.args[1:]]
         insert = self._work(step)
@@ -308,7 +337,7 @@ class MeteredCompiler(Compiler):
 
         return gather
 
-    def _kept(self, fold: Fold, names: dict[str, Closure]) -> tuple[Closure | None, Node]:
+    def _kept(self, fold: Fold, names: _Names) -> tuple[Closure | None, Node]:
         step = fold.step
         if step.name != "_?_:_":
             return None, step
@@ -339,6 +368,23 @@ class MeteredCompiler(Compiler):
         return bind
 
 
+def _paid_pair(left: Closure, right: Closure, work: Callable[..., Value]) -> Closure:
+    """The commonest call: two arguments, both always evaluated, for a charge of one."""
+
+    def call(frame: Frame) -> Value:
+        try:
+            first = left(frame)
+        except SelectorRunError:
+            with suppress(SelectorRunError):
+                right(frame)
+            raise
+        finally:
+            frame[SPENT] += 1
+        return work(first, right(frame))
+
+    return call
+
+
 _UNCHARGED = frozenset(("_&&_", "_||_", "_?_:_", "or", "orValue", "_[_]", "_[?_]", "_?._"))
 
 
@@ -354,10 +400,6 @@ def _base_of(node: Node) -> Node:
 
 def _is_attribute(node: Node) -> bool:
     return _is_step(node) or node.kind == "ident"
-
-
-def _read(slot: int) -> Closure:
-    return lambda frame: frame[slot]
 
 
 def _chain(base: Closure, steps: list[_Step]) -> Closure:
@@ -585,6 +627,7 @@ def _sets(factor: float) -> Charge:
     return lambda args, _: 1 + int(_plain_size(args[0]) * _plain_size(args[1]) * factor)
 
 
+_BY_RESULT = frozenset((_join, _produced))
 _TYPES = ("int", "uint", "double", "bool", "google.protobuf.Duration", "google.protobuf.Timestamp", "string", "bytes")
 
 _BY_OVERLOAD: dict[str, Charge] = {

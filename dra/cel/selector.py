@@ -9,7 +9,7 @@ from dra.cel.check import check, check_output
 from dra.cel.closures import Compiler
 from dra.cel.cost import MAX_COST, worst_case
 from dra.cel.environment import STORED, Env, environment
-from dra.cel.metered import MeteredCompiler
+from dra.cel.metered import MeteredCompiler, within_budget
 from dra.cel.reads import Reads, reads_of
 from dra.cel.syntax import parse
 from dra.cel.values import Fatal, Value, type_name
@@ -39,7 +39,8 @@ class Selector:
         self.reads: Reads = reads_of(root)
         self.metered = self.max_cost > MAX_COST
         compiler = MeteredCompiler(names) if self.metered else Compiler(names)
-        self._closure = compiler.closure(root)
+        closure = compiler.closure(root)
+        self._closure = within_budget(closure) if self.metered else closure
         # What a frame holds beyond the view: what was spent so far, and the variables.
         self._rest = (0, *[None] * compiler.variables) if self.metered or compiler.variables else ()
 
@@ -51,7 +52,7 @@ class Selector:
         if view.broken:
             raise SelectorRunError(view.broken)
         try:
-            value = self._closure([*view.slots, *self._rest] if self._rest else view.slots)
+            value = self._closure([*view.slots, *self._rest]) if self._rest else self._closure(view.slots)
         except Fatal as error:
             raise SelectorRunError(str(error)) from error
         if value is True or value is False:

@@ -242,7 +242,11 @@ _OPERATOR = {op: f"_{op}_" for op in _BINARY} | {"in": "@in"}
 
 def parse(text: str) -> Node:
     """Turn a text into a tree with all macros expanded."""
-    if len(text.encode(errors="surrogatepass")) > MAX_LENGTH:
+    try:
+        length = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise SelectorSyntaxError("the expression is no valid Unicode", error.start) from None
+    if length > MAX_LENGTH:
         raise SelectorSyntaxError(f"the expression is longer than {MAX_LENGTH} bytes")
     parser = _Parser(text)
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from dra.errors import SelectorRunError
+from dra.errors import CostExceeded, SelectorRunError
 from dra.quantity import Quantity
 from dra.semver import Version
 
@@ -134,6 +134,19 @@ def type_name(value: Value) -> str:
     """Return the CEL name of a value's type."""
     name = _NAMES.get(type(value))
     return name if name is not None else str(value.type_name)
+
+
+# Values larger than this are not built: going through one would cost more than the whole budget.
+LARGEST_TEXT: Final = 10_000_000
+LARGEST_LIST: Final = 1_000_000  # also the limit that Go has for lists.range
+
+
+def require_room(length: int, most: int) -> None:
+    """Refuse to build a value before the memory is gone; Go charges only afterwards."""
+    if length > most:
+        raise CostExceeded(
+            f"operation cancelled: a value of {length} characters or elements is more than any selector may use"
+        )
 
 
 class Fatal(Exception):  # noqa: N818 - not an error of the expression, but the end of its evaluation
