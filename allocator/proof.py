@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from allocator.problem import Problem, Value
     from allocator.shape import Leaf
 
+_COMBINED = 16  # so many times a group's limit may be combined from two sides
 MOST = 2000  # devices in one demand; more would not fit a vector's fields when summed
 
 
@@ -37,7 +38,7 @@ class Limits(msgspec.Struct, frozen=True):
     """Where a proof gives up and says "possible"."""
 
     unit: int = 5000  # states of one unit
-    group: int = 5000  # vectors of one group
+    group: int = 1000  # vectors of one group
     cover: int = 60000  # operations of one sum
     picks: int = 64  # combinations of alternatives
 
@@ -394,7 +395,7 @@ class Proof:
             if vectors is None:
                 self.rich.add(rich)
                 vectors = {self._estimate(unit, types, own, split)}
-            known = self.options[key] = self._store(best(vectors, guards))
+            known = self.options[key] = self._store(best(vectors, guards, self.budget.spend))
         return known
 
     def _enumerate(  # noqa: PLR0917 - the hot path passes its state as plain integers
@@ -472,9 +473,15 @@ class Proof:
         sums: tuple[int, ...] = (0,)
         for one in ids:
             options = self.vectors[one]
-            self.budget.spend(len(sums) * len(options) >> 4)
-            sums = best({clipped(left + right, clip, guards) for left in sums for right in options}, guards)
-            if len(sums) > self.limits.group:
+            combined = len(sums) * len(options)
+            if combined <= _COMBINED * self.limits.group:
+                self.budget.spend(combined >> 4)
+                sums = best(
+                    {clipped(left + right, clip, guards) for left in sums for right in options},
+                    guards,
+                    self.budget.spend,
+                )
+            if combined > _COMBINED * self.limits.group or len(sums) > self.limits.group:
                 known = self.options[key] = self._store((outer.everything(clip),))
                 return known
         for dimensions, top in caps:
@@ -485,8 +492,8 @@ class Proof:
                 for pick in limited(counts, top):
                     capped.add(base + sum(count << at * WIDTH for count, at in zip(pick, dimensions, strict=True)))
             self.budget.spend(len(capped) >> 4)
-            sums = best(capped, guards)
-        known = self.options[key] = self._store(best(outer.translate(sums, guards), outer.guards))
+            sums = best(capped, guards, self.budget.spend)
+        known = self.options[key] = self._store(best(outer.translate(sums, guards), outer.guards, self.budget.spend))
         return known
 
     def _weight(self, one: _Type) -> int:

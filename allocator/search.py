@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dra.stock import Stock
     from dra.usage import PoolId, PoolUse
 
-STEPS = 60_000  # about a second of search, proofs included
+STEPS = 150_000  # about three quarters of a second of search, proofs included
 
 
 class Options(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 WIDTH = 13
 LOW = (1 << WIDTH - 1) - 1
+_CHARGED = 1024  # comparisons between two looks at the budget
 
 
 def field(vector: int, dimension: int) -> int:
@@ -37,15 +38,24 @@ def clipped(vector: int, top: int, guards: int) -> int:
     return vector - minus(vector, top, guards)
 
 
-def best(vectors: Iterable[int], guards: int) -> tuple[int, ...]:
+def best(vectors: Iterable[int], guards: int, spend: Callable[[int], None]) -> tuple[int, ...]:
     """Keep the vectors that no other is at least as good as in every dimension."""
     found = set(vectors)
     if len(found) < 2:
         return tuple(found)
     out: list[int] = []
+    compared = 0
     for vector in sorted(found, reverse=True):
-        if not any((other | guards) - vector & guards == guards for other in out):
+        compared += len(out)
+        if compared > _CHARGED:
+            spend(compared >> 4)
+            compared = 0
+        for other in out:
+            if (other | guards) - vector & guards == guards:
+                break
+        else:
             out.append(vector)
+    spend(compared >> 4)
     return tuple(sorted(out))
 
 

@@ -467,7 +467,7 @@ class Walk:
         start = 0 if fresh else slot.start
         if problem.irregular:
             return slot.request, slot.leaf, slot.wanted, start, slot.left, slot.common, slot.held
-        self.budget.spend(len(problem.units) >> 3)
+        self.budget.spend(len(problem.units) >> 2)
         return (
             slot.request,
             slot.leaf,
