@@ -63,10 +63,13 @@ class Compiler:
         return _Build(self, node, pools, use, arrange(found) if arrange else found).problem()
 
     def kind(self, judge: Judge, place: Place) -> int:
-        """Find the kind of a device, judging it for every leaf if it is the first of its kind."""
+        """Find the kind of a device, judging it for every leaf if it is the first of its kind.
+
+        Devices of one kind may consume different counters; that is a matter of their units.
+        """
         spec = place.page.slice.spec
         key = (
-            place.page.bodies[place.at],
+            place.body.plain,
             place.pool.id[0],
             self.reads.of(place.page)[place.at],
             bool(spec.skip_node_operations) and not judge.operations,

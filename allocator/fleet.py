@@ -10,7 +10,6 @@ What was found is kept in the stock's lineage, so the next stock of the line sta
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -222,40 +221,10 @@ class _Query:
 
     def _page(self, page: Page, node: Node) -> tuple[object, ...]:
         spec = page.slice.spec
-        look: object = page.__dict__.get("look")
-        if look is None:
-            look = page.__dict__["look"] = _token(_content(page))
+        look: object = page.content
         if spec.skip_node_operations or spec.per_device_node_selection:
             look = look, OPTIONAL_OPERATIONS in node.status.declared_features, _reach(page, node)
         return look, *self.compiler.reads.columns(page)
-
-
-class _Token:
-    """Stands for the content of a page apart from names and attributes; compared by identity."""
-
-    __slots__ = ()
-
-
-@lru_cache(maxsize=1 << 14)
-def _token(content: object) -> _Token:  # noqa: ARG001 - the argument is the cache's key
-    return _Token()
-
-
-def _content(page: Page) -> object:
-    spec = page.slice.spec
-    names = {device.name for device in page.devices}
-    return (
-        spec.driver,
-        spec.pool.generation,
-        spec.pool.resource_slice_count,
-        page.bodies,
-        len(names) == len(page.devices),
-        any(device.binding_conditions is not None for device in page.devices),
-        tuple(
-            (one.name, tuple(sorted((name, counter.value.nano) for name, counter in one.counters.items())))
-            for one in spec.shared_counters
-        ),
-    )
 
 
 def _held(pages: Sequence[Page], use: PoolUse) -> object:

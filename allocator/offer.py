@@ -97,28 +97,48 @@ class Judge:
         self.shape = shape
         self.node = node
         self.operations = OPTIONAL_OPERATIONS in node.status.declared_features
+        self._place: Place | None = None
+        self._view: cel.DeviceView | None = None
+        self._selected: dict[str, bool] = {}
 
     def ask(self, leaf: Leaf, place: Place) -> Judgement:
         """Judge one place for one leaf."""
-        device, driver = place.device, place.pool.id[0]
-        where = leaf.where
+        device = place.device
+        for check in leaf.ask.checks:
+            try:
+                selected = self._selects(check.expression, place)
+            except SelectorError as error:
+                return Fault(leaf.blame(check), f"on device {place}: {error}")
+            if not selected:
+                stage = Stage.CLASS if check.of_class else Stage.SELECTOR
+                return Refused(stage, f"{leaf.blame(check)}: {check.expression}")
         try:
-            for check in leaf.ask.checks:
-                where = leaf.blame(check)
-                if not cel.compile(check.expression).matches(cel.view_of(driver, device)):
-                    return Refused(Stage.CLASS if check.of_class else Stage.SELECTOR, f"{where}: {check.expression}")
-            where = leaf.where
             if place.page.slice.spec.per_device_node_selection and not reaches(device, self.node):
                 return Refused(Stage.NODE)
             amounts = charges(leaf.ask.capacity, device.capacity)
-        except (SelectorError, CapacityError, NodeSelectorError) as error:
-            return Fault(where, f"on device {place}: {error}")
+        except (CapacityError, NodeSelectorError) as error:
+            return Fault(leaf.where, f"on device {place}: {error}")
         if amounts is None:
             return Refused(Stage.CAPACITY, "does not offer what is asked for")
         taken = tuple((name, amount.nano, device.capacity[name].value.nano) for name, amount in amounts.items())
         if any(amount > declared for _, amount, declared in taken):
             return Refused(Stage.CAPACITY, "is too small")
         return self._constrained(leaf, place, taken)
+
+    def _selects(self, expression: str, place: Place) -> bool:
+        """Evaluate a selector, once for all leaves that are asked about one place in a row."""
+        view = self._seen(place)
+        known = self._selected.get(expression)
+        if known is None:
+            known = self._selected[expression] = cel.compile(expression).matches(view)
+        return known
+
+    def _seen(self, place: Place) -> cel.DeviceView:
+        """See a device as expressions do."""
+        if self._place is not place or self._view is None:
+            self._place, self._selected = place, {}
+            self._view = cel.view_of(place.pool.id[0], place.device)
+        return self._view
 
     def _constrained(self, leaf: Leaf, place: Place, taken: tuple[tuple[str, int, int], ...]) -> Offer:
         barred = self._barred(leaf, place)
@@ -147,7 +167,7 @@ class Judge:
         expression = leaf.derived.get(name)
         if expression is None:
             return attribute_values(place.device, place.pool.id[0], name)
-        derived = cel.compile(expression, derived=True).derive(cel.view_of(place.pool.id[0], place.device))
+        derived = cel.compile(expression, derived=True).derive(self._seen(place))
         return frozenset(_typed(value) for value in (derived if isinstance(derived, list) else [derived]))
 
 

@@ -57,9 +57,12 @@ def _column(page: Page, name: tuple[str, str], kept: dict[tuple[str, str], Colum
     else:
         domain, bare = name
         full = f"{domain}/{bare}" if domain else bare
-        column = tuple([device.attributes.get(full) for device in page.devices])
         if domain == page.pool[0]:
-            column = tuple(zip(column, [device.attributes.get(bare) for device in page.devices], strict=True))
+            # The full name wins wherever a device has both.
+            every = [device.attributes for device in page.devices]
+            column = tuple([attributes.get(full) or attributes.get(bare) for attributes in every])
+        else:
+            column = tuple([device.attributes.get(full) for device in page.devices])
     kept[name] = column
     return column
 

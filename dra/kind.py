@@ -16,8 +16,16 @@ from dra.errors import SemverError
 from dra.semver import Version
 
 if TYPE_CHECKING:
-    from dra.device import CapacityRequestPolicy, Device, DeviceAttribute, DeviceCapacity, DeviceCounterConsumption
+    from dra.device import (
+        CapacityRequestPolicy,
+        CounterSet,
+        Device,
+        DeviceAttribute,
+        DeviceCapacity,
+        DeviceCounterConsumption,
+    )
     from dra.quantity import Quantity
+    from dra.resourceslice import ResourceSliceSpec
 
 _REMEMBERED = 1 << 16
 
@@ -25,19 +33,51 @@ _REMEMBERED = 1 << 16
 Consumption = tuple[tuple[str, tuple[tuple[str, int], ...], tuple[str, ...]], ...]
 
 
+class Plain(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """The token of what matters to a request that looks at one device alone."""
+
+
 class Body(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The token of a device's content apart from name and attributes."""
 
+    plain: Plain
     consumption: Consumption
+
+
+class Content(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """The token of a slice's content apart from all names of devices and their attributes."""
+
+
+def content(spec: ResourceSliceSpec, devices: tuple[Device, ...], bodies: tuple[Body, ...]) -> Content:
+    """Find the token of a slice whose devices have these bodies."""
+    return _content(
+        (
+            spec.driver,
+            spec.pool.generation,
+            spec.pool.resource_slice_count,
+            bodies,
+            len({device.name for device in devices}) == len(devices),
+            any(device.binding_conditions is not None for device in devices),
+            tuple([_declared(one) for one in spec.shared_counters]),
+        )
+    )
+
+
+def _declared(one: CounterSet) -> tuple[str, tuple[tuple[str, int], ...]]:
+    return one.name, tuple(sorted((name, counter.value.nano) for name, counter in one.counters.items()))
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _content(key: object) -> Content:  # noqa: ARG001 - the argument is the cache's key
+    return Content()
 
 
 def body(device: Device) -> Body:
     """Find the token of a device."""
     capacity = device.capacity
     consumes = device.consumes_counters
-    return _token(
+    plain = _plain(
         (
-            tuple([_consumed(one) for one in consumes]) if consumes else (),
             bool(device.allow_multiple_allocations),
             all(map(_readable, device.attributes.values())),
             tuple([_amount(name, capacity[name]) for name in sorted(capacity)]) if capacity else (),
@@ -45,11 +85,17 @@ def body(device: Device) -> Body:
             (device.node_name, device.all_nodes, device.node_selector),
         )
     )
+    return _body(plain, tuple([_consumed(one) for one in consumes]) if consumes else ())
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _token(content: tuple[Consumption, bool, bool, object, object, object]) -> Body:
-    return Body(content[0])
+def _plain(content: tuple[bool, bool, object, object, object]) -> Plain:  # noqa: ARG001 - the argument is the cache's key
+    return Plain()
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _body(plain: Plain, consumption: Consumption) -> Body:
+    return Body(plain, consumption)
 
 
 def _amount(name: str, one: DeviceCapacity) -> tuple[object, ...]:

@@ -16,7 +16,7 @@ import msgspec
 from dra import node as nodes
 from dra.device import Device
 from dra.errors import NodeSelectorError
-from dra.kind import Body, body
+from dra.kind import Body, Content, body, content
 from dra.resourceslice import ResourceSlice
 from dra.taint import selects
 from dra.usage import PoolId
@@ -39,6 +39,7 @@ class Page(msgspec.Struct, frozen=True, eq=False, dict=True):
     devices: tuple[Device, ...]
     bodies: tuple[Body, ...]  # what makes them interchangeable, device by device
     pool: PoolId
+    content: Content  # what makes the page interchangeable with others, apart from names and attributes
 
     @property
     def name(self) -> str:
@@ -66,7 +67,8 @@ def page(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule] = ()) -> Page:
                 else device
                 for device in devices
             )
-    return Page(slice_, devices, tuple([body(device) for device in devices]), (driver, pool))
+    bodies = tuple([body(device) for device in devices])
+    return Page(slice_, devices, bodies, (driver, pool), content(spec, devices, bodies))
 
 
 class PoolStatus(StrEnum):
