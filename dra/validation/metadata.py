@@ -27,23 +27,19 @@ def metadata(meta: ObjectMeta, path: str, *, namespaced: bool, generate_name_jud
         yield from formatted(meta.name, names.dns_subdomain(meta.name), f"{path}/name", names.suggestion(meta.name))
     elif not meta.generate_name:
         yield Problem("D101", f"{path}/name", "name or generateName is required")
-    if meta.generate_name and (generate_name_judged or not meta.name):
-        yield from _generate_name(meta.generate_name, f"{path}/generateName", judged=generate_name_judged)
+    base = meta.generate_name
+    # The API server forgives a dash at the end, together with whatever stands before it.
+    prefix = base[:-2] + "a" if len(base) > 1 and base.endswith("-") else base
+    wrong = names.dns_subdomain(prefix) if base and generate_name_judged else names.path_segment(base)
+    if base and not meta.name and not wrong:
+        wrong = names.dns_subdomain(base[:_MAX_GENERATED_BASE] + "x" * _GENERATED)
+    yield from formatted(base, wrong, f"{path}/generateName", names.suggestion(base))
     if namespaced and meta.namespace:
         yield from formatted(meta.namespace, names.dns_label(meta.namespace), f"{path}/namespace")
     yield from label_map(meta.labels, f"{path}/labels")
     yield from annotation_map(meta.annotations, f"{path}/annotations")
     yield from _owners(meta.owner_references, f"{path}/ownerReferences")
     yield from _finalizers(meta.finalizers, f"{path}/finalizers")
-
-
-def _generate_name(base: str, path: str, *, judged: bool) -> Problems:
-    """Judge the prefix of a generated name, a dash at its end forgiven; then the name that will come of it."""
-    prefix = base[:-2] + "a" if len(base) > 1 and base.endswith("-") else base
-    wrong = (judged and names.dns_subdomain(prefix)) or names.dns_subdomain(
-        base[:_MAX_GENERATED_BASE] + "x" * _GENERATED
-    )
-    yield from formatted(base, wrong, path, names.suggestion(base))
 
 
 def label_map(values: Mapping[str, str], path: str) -> Problems:

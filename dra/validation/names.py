@@ -51,6 +51,11 @@ def dns_subdomain(text: str) -> str:
     return "must be a DNS subdomain: lower case letters, digits, '-' and '.', each part beginning and ending with a letter or digit"
 
 
+def path_segment(text: str) -> str:
+    """What every name must be, whatever else it may be."""
+    return "must not contain '/' or '%'" if "/" in text or "%" in text else ""
+
+
 def driver_name(text: str) -> str:
     if size(text) > MAX_DOMAIN:
         return f"must be no more than {MAX_DOMAIN} characters"

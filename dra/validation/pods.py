@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from dra.meta import ObjectMeta
 from dra.pod import PodSpec
 from dra.validation import names, shape
 from dra.validation.lists import formatted
+from dra.validation.metadata import annotation_map, label_map, metadata
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
@@ -52,18 +54,41 @@ def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list
     for step in steps:
         template = template.get(step) if isinstance(template, dict) else None
     path = "".join(f"/{step}" for step in steps)
-    spec = template.get("spec") if isinstance(template, dict) else None
-    if not isinstance(spec, dict):
-        return []
-    found = shape.check(spec, PodSpec, f"{path}/spec")
-    if any(problem.code == "D001" for problem in found):
+    found = _meta(value, "", template=False)
+    if not isinstance(template, dict):
         return found
-    typed = shape.read(spec, PodSpec)
+    if steps:
+        found += _meta(template, path, template=True)
+    spec = template.get("spec")
+    if not isinstance(spec, dict):
+        return found
+    shapes = shape.check(spec, PodSpec, f"{path}/spec")
+    found += shapes
+    if any(problem.code == "D001" for problem in shapes):
+        return found
     namespace = _metadata(value).get("namespace")
-    judge = _Judge(typed, f"{path}/spec", world, namespace if isinstance(namespace, str) and namespace else "default")
+    home = namespace if isinstance(namespace, str) and namespace else "default"
+    judge = _Judge(shape.read(spec, PodSpec), f"{path}/spec", world, home)
     found += judge.entries(mirror=_MIRROR in _annotations(template))
     found += judge.containers()
     found += judge.advice(many=_many(value, steps, size), complete=complete)
+    return found
+
+
+def _meta(value: Mapping[str, Any], path: str, *, template: bool) -> list[Problem]:
+    """Judge the metadata of a workload or of its template, which needs no name."""
+    raw = value.get("metadata")
+    if raw is None and template:
+        return []
+    found = shape.check({} if raw is None else raw, ObjectMeta, f"{path}/metadata")
+    if any(problem.code == "D001" for problem in found):
+        return found
+    meta = shape.read({} if raw is None else raw, ObjectMeta)
+    if template:
+        found += label_map(meta.labels, f"{path}/metadata/labels")
+        found += annotation_map(meta.annotations, f"{path}/metadata/annotations")
+    else:
+        found += metadata(meta, f"{path}/metadata", namespaced=True)
     return found
 
 

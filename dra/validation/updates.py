@@ -12,6 +12,8 @@ from dra import defaults
 from dra.claim import ResourceClaim, ResourceClaimTemplate
 from dra.resourceslice import ResourceSlice
 from dra.validation import gates as feature_gates
+from dra.validation import names
+from dra.validation.lists import formatted
 from dra.validation.objects import judge, read
 from dra.validation.problem import Problem, Problems
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 # The spec of these never changes, and so it is not judged again.
 _FROZEN = {"ResourceClaim": "/spec", "ResourceClaimTemplate": "/spec"}
+# What generateName says is judged in full only when these are created.
+_GENERATED_ONCE = frozenset({"DeviceTaintRule", "ResourceSlice"})
 
 
 def update_problems(
@@ -38,6 +42,10 @@ def update_problems(
             for p in judged.problems
             if not p.path.startswith("/status") and not (frozen and p.path.startswith(frozen))
         ]
+    if new.get("kind") in _GENERATED_ONCE:
+        found = [problem for problem in found if problem.path != "/metadata/generateName"]
+        base = judged.typed.metadata.generate_name
+        found += formatted(base, names.path_segment(base), "/metadata/generateName")
     was = read(old)
     return found + list(_status(judged.typed, was) if status else _spec(judged.typed, was))
 

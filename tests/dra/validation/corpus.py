@@ -20,6 +20,7 @@ NODES = {
 }
 METADATA = {
     "name": "object",
+    "generateName": "object-",
     "labels": {"app": "x", "example.com/tier": "gold"},
     "annotations": {"example.com/Note": "anything at all"},
     "finalizers": ["example.com/protect"],

@@ -137,7 +137,14 @@ CONTAINER = {
 POD = {
     "apiVersion": "v1",
     "kind": "Pod",
-    "metadata": {"name": "p", "namespace": "default"},
+    "metadata": {
+        "name": "p",
+        "generateName": "p-",
+        "namespace": "default",
+        "labels": {"a": "b"},
+        "annotations": {"example.com/c": "d"},
+        "finalizers": ["example.com/e"],
+    },
     "spec": {
         "containers": [CONTAINER],
         "initContainers": [{**CONTAINER, "name": "i"}],
@@ -149,8 +156,9 @@ POD = {
 }
 
 
-def test_the_claims_of_pods_are_judged_as_the_api_server_does(api_server):
-    objects = [POD] + [m for path, m in corpus.mutations(POD) if "claims" in path or "resourceClaims" in path]
+def test_claims_and_metadata_of_pods_are_judged_as_the_api_server_does(api_server):
+    judged = {"claims", "resourceClaims", "labels", "annotations", "finalizers", "generateName"}
+    objects = [POD] + [m for path, m in corpus.mutations(POD) if judged & set(path)]
     answers = api_server.ask(objects)
     for value, answer in zip(objects, answers, strict=True):
         found = pod_problems(json.loads(json.dumps(value)), World(()), complete=False)

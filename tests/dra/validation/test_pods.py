@@ -87,4 +87,18 @@ def test_what_is_none_of_our_business_is_not_judged():
     assert not codes("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\nbogus: 1")
     assert not codes(pod(SPEC + ", bogus: 1"))
     assert codes("metadata: {name: c}") == {"D008"}
-    assert codes("apiVersion: apps/v1\nkind: Deployment\nspec: [1]") == set()
+    assert codes("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: [1]") == set()
+
+
+def test_labels_and_annotations_must_be_texts_in_the_template_too():
+    text = deployment(1).replace(
+        "{spec: {containers", "{metadata: {annotations: {a: true}, labels: {b: 1}}, spec: {containers"
+    )
+    path = "/spec/template/metadata"
+    assert found(text) == {("D001", f"{path}/annotations/a"), ("D001", f"{path}/labels/b")}
+    assert any("quote it" in message for message in messages(text))
+    assert codes(pod().replace("{name: p}", "{name: P_1}")) == {"D102"}
+
+
+def test_a_pod_without_a_name_is_told():
+    assert codes(pod().replace("metadata: {name: p}\n", "")) == {"D101"}
