@@ -46,9 +46,6 @@ _SUBDOMAIN = f"{_LABEL}(\\.{_LABEL})*"
 _LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _KEY = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE = f"({_KEY})?"
-_is_label, _is_subdomain, _is_label_1035, _is_key, _is_value = (
-    re.compile(pattern).fullmatch for pattern in (_LABEL, _SUBDOMAIN, _LABEL_1035, _KEY, _VALUE)
-)
 _LABEL_ERROR = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character"
 _SUBDOMAIN_ERROR = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character"
 _LABEL_1035_ERROR = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character"
@@ -64,22 +61,22 @@ def _size(text: str) -> int:
 
 def _label(text: str) -> list[str]:
     errors = [_too_long(63)] if _size(text) > 63 else []
-    if not _is_label(text):
-        dotted = _is_subdomain(text)
+    if not re.fullmatch(_LABEL, text):
+        dotted = re.fullmatch(_SUBDOMAIN, text)
         errors.append("must not contain dots" if dotted else _regex_error(_LABEL_ERROR, _LABEL, "my-name", "123-abc"))
     return errors
 
 
 def _subdomain(text: str) -> list[str]:
     errors = [_too_long(253)] if _size(text) > 253 else []
-    if not _is_subdomain(text):
+    if not re.fullmatch(_SUBDOMAIN, text):
         errors.append(_regex_error(_SUBDOMAIN_ERROR, _SUBDOMAIN, "example.com"))
     return errors
 
 
 def _label_1035(text: str) -> list[str]:
     errors = [_too_long(63)] if _size(text) > 63 else []
-    if not _is_label_1035(text):
+    if not re.fullmatch(_LABEL_1035, text):
         errors.append(_regex_error(_LABEL_1035_ERROR, _LABEL_1035, "my-name", "abc-123"))
     return errors
 
@@ -107,33 +104,36 @@ def _qualified_name(text: str) -> list[str]:
         errors.append("name part must be non-empty")
     elif _size(name) > 63:
         errors.append(f"name part {_too_long(63)}")
-    if not _is_key(name):
+    if not re.fullmatch(_KEY, name):
         errors.append(f"name part {key_error}")
     return errors
 
 
 def _label_value(text: str) -> list[str]:
     errors = [_too_long(63)] if _size(text) > 63 else []
-    if not _is_value(text):
+    if not re.fullmatch(_VALUE, text):
         errors.append(_regex_error(_VALUE_ERROR, _VALUE, "MyValue", "my_value", "12345"))
     return errors
+
+
+def _shaped(pattern: str) -> Callable[[str], object]:
+    """Compile the pattern when it is first needed: few selectors name a format."""
+    return lambda text: re.fullmatch(pattern, text)
 
 
 def _must(holds: Callable[[str], object], message: str) -> Validate:
     return lambda text: [] if holds(text) else [message]
 
 
-_BASE64 = re.compile("(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})").fullmatch
-_UUID = re.compile(
-    "[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.IGNORECASE | re.ASCII
-).fullmatch
-_DATE = re.compile("([0-9]{4})-([0-9]{2})-([0-9]{2})").fullmatch
-_TIME = re.compile("([0-9]{2}):([0-9]{2}):([0-9]{2})(?:.[0-9]+)?(?:z|[+-][0-9]{2}:[0-9]{2})").fullmatch
+_BASE64 = "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})"
+_UUID = "(?ia)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}"
+_DATE = "([0-9]{4})-([0-9]{2})-([0-9]{2})"
+_TIME = "([0-9]{2}):([0-9]{2}):([0-9]{2})(?:.[0-9]+)?(?:z|[+-][0-9]{2}:[0-9]{2})"
 _DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 def _is_date(text: str) -> bool:
-    shape = _DATE(text)
+    shape = re.fullmatch(_DATE, text)
     if shape is None:
         return False
     year, month, day = map(int, shape.groups())
@@ -147,7 +147,7 @@ def _is_date_time(text: str) -> bool:
     parts = text.lower().split("t")
     if len(text) < 4 or len(parts) < 2 or not _is_date(parts[0]):
         return False
-    shape = _TIME(parts[1])
+    shape = re.fullmatch(_TIME, parts[1])
     return shape is not None and shape[1] <= "23" and shape[2] <= "59" and shape[3] <= "59"
 
 
@@ -161,8 +161,8 @@ FORMATS: dict[str, Format] = {
     "dns1035LabelPrefix": Format("DNS1035LabelPrefix", 30, _prefix_of(_label_1035)),
     "labelValue": Format("LabelValue", 40, _label_value),
     "uri": Format("URI", 1103, _must(is_url, "invalid URI for request")),
-    "uuid": Format("uuid", 70, _must(_UUID, "does not match the UUID format")),
-    "byte": Format("byte", 84, _must(_BASE64, "invalid base64")),
+    "uuid": Format("uuid", 70, _must(_shaped(_UUID), "does not match the UUID format")),
+    "byte": Format("byte", 84, _must(_shaped(_BASE64), "invalid base64")),
     "date": Format("date", 71, _must(_is_date, "invalid date")),
     "datetime": Format("datetime", 71, _must(_is_date_time, "invalid datetime")),
 }

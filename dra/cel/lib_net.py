@@ -100,13 +100,13 @@ def parse_ip(text: str) -> Address:
     return Address(_parse_address(text))
 
 
-_BITS = re.compile(r"0|[1-9][0-9]{0,2}").fullmatch
+_BITS = "0|[1-9][0-9]{0,2}"
 
 
 def parse_cidr(text: str) -> Network:
     """Read a network."""
     address_text, slash, bits = text.rpartition("/")
-    if not slash or not _BITS(bits):
+    if not slash or not re.fullmatch(_BITS, bits):
         raise SelectorRunError(f"network address parse error during conversion from string: {text!r}")
     address = _parse_address(address_text)
     if int(bits) > address.max_prefixlen:

@@ -267,29 +267,26 @@ def _fails(source: str, target: str) -> SelectorRunError:
     return SelectorRunError(f"type conversion error from '{source}' to '{target}'")
 
 
-_INTEGER = re.compile(r"[+-]?[0-9]+").fullmatch
-_UNSIGNED = re.compile(r"[0-9]+").fullmatch
-_DOUBLE = re.compile(
-    r"[+-]?(?:(?:[0-9](?:_?[0-9])*)?\.?[0-9]*(?:[eE][+-]?[0-9]+)?|inf|infinity|nan|0x(?P<hex>[0-9a-f]*\.?[0-9a-f]*)p[+-]?[0-9]+)",
-    re.IGNORECASE,
-).fullmatch
+_INTEGER = "[+-]?[0-9]+"
+_UNSIGNED = "[0-9]+"
+_DOUBLE = r"(?i)[+-]?(?:(?:[0-9](?:_?[0-9])*)?\.?[0-9]*(?:[eE][+-]?[0-9]+)?|inf|infinity|nan|0x(?P<hex>[0-9a-f]*\.?[0-9a-f]*)p[+-]?[0-9]+)"
 
 
 def _string_to_int(text: str) -> int:
-    if _INTEGER(text) and len(text) < 4000 and INT_MIN <= int(text) <= INT_MAX:
+    if re.fullmatch(_INTEGER, text) and len(text) < 4000 and INT_MIN <= int(text) <= INT_MAX:
         return int(text)
     raise _fails("string", "int")
 
 
 def _string_to_uint(text: str) -> Uint:
-    if _UNSIGNED(text) and len(text) < 4000 and int(text) <= UINT_MAX:
+    if re.fullmatch(_UNSIGNED, text) and len(text) < 4000 and int(text) <= UINT_MAX:
         return Uint(text)
     raise _fails("string", "uint")
 
 
 def string_to_double(text: str) -> float:
     """Read a double as Go's ParseFloat does."""
-    match = _DOUBLE(text)
+    match = re.fullmatch(_DOUBLE, text)
     try:
         if match is None or "_" in text:
             raise _fails("string", "double")
@@ -402,7 +399,7 @@ def _string_to_timestamp(text: str) -> Timestamp:
     return parse_timestamp(text)
 
 
-_DURATION_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
+_DURATION_PART = r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)"
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 
 
@@ -413,7 +410,7 @@ def string_to_duration(text: str) -> Duration:
         return Duration(0)
     total, position = 0, 0
     while position < len(rest):
-        part = _DURATION_PART.match(rest, position)
+        part = re.compile(_DURATION_PART).match(rest, position)
         if part is None or not (part[1] or part[2]) or len(part[1]) > 30:
             raise _fails("string", "google.protobuf.Duration")
         unit = _UNITS[part[3]]

@@ -14,15 +14,13 @@ from dra.errors import SelectorRunError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_SHAPE = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))"
-).fullmatch
+_SHAPE = r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def parse_timestamp(text: str) -> Timestamp:
     """Read an RFC 3339 timestamp."""
-    shape = _SHAPE(text)
+    shape = re.fullmatch(_SHAPE, text)
     failure = SelectorRunError("type conversion error from 'string' to 'google.protobuf.Timestamp'")
     if shape is None:
         raise failure
@@ -60,12 +58,12 @@ def timestamp_to_string(value: Timestamp) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0") + fraction + zone
 
 
-_OFFSET = re.compile(r"([+-]?[0-9]+):([+-]?[0-9]+)").fullmatch
+_OFFSET = r"([+-]?[0-9]+):([+-]?[0-9]+)"
 
 
 def _zoned(value: Timestamp, zone: str) -> dt.datetime:
     if ":" in zone:
-        shape = _OFFSET(zone)
+        shape = re.fullmatch(_OFFSET, zone)
         if shape is None:
             raise SelectorRunError(f"invalid time zone offset {zone!r}")
         hours, minutes = int(shape[1]), int(shape[2])

@@ -13,12 +13,12 @@ from dra.errors import SelectorRunError
 if TYPE_CHECKING:
     from dra.cel.values import Value
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]").search
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-_PORT = re.compile(r":[0-9]*").fullmatch
-_ESCAPE = re.compile("%([0-9A-Fa-f]{2})?")
-_USERINFO = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*").fullmatch
-_HOST = re.compile(r"[A-Za-z0-9\-_.~!$&'()*+,;=:\[\]<>\"%\u0080-\U0010ffff]*").fullmatch
+_CONTROL = r"[\x00-\x1f\x7f]"
+_SCHEME = r"([A-Za-z][A-Za-z0-9+.-]*):"
+_PORT = r":[0-9]*"
+_ESCAPE = "%([0-9A-Fa-f]{2})?"
+_USERINFO = r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*"
+_HOST = r"[A-Za-z0-9\-_.~!$&'()*+,;=:\[\]<>\"%\u0080-\U0010ffff]*"
 _PATH_SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~$&+,/:;=@")
 _PATH_ALLOWED = _PATH_SAFE | frozenset(b"!'()*[]%")
 _QUERY_PARTS = 10_000
@@ -57,7 +57,7 @@ class Url(Sized):
         """Split the host from its port."""
         host, port = self.host, ""
         colon = host.rfind(":")
-        if colon >= 0 and _PORT(host[colon:]):
+        if colon >= 0 and re.fullmatch(_PORT, host[colon:]):
             host, port = host[:colon], host[colon + 1 :]
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
@@ -69,7 +69,7 @@ def _fails(why: str) -> SelectorRunError:
 
 
 def _check_escapes(text: str, *, host: bool = False) -> None:
-    for match in _ESCAPE.finditer(text):
+    for match in re.finditer(_ESCAPE, text):
         # In a host only bytes beyond ASCII, and the percent sign itself, may be escaped.
         if match[1] is None or (host and int(match[1], 16) < 0x80 and match[1] != "25"):
             raise _fails(f"invalid URL escape {text[match.start() : match.start() + 3]!r}")
@@ -92,7 +92,7 @@ def parse_url(text: str, *, request: bool = False) -> Url:
         _check_escapes(fragment)
     else:
         fragment = ""
-    if _CONTROL(text):
+    if re.search(_CONTROL, text):
         raise _fails("net/url: invalid control character in URL")
     if not text and request:
         raise _fails("empty url")
@@ -120,7 +120,7 @@ def parse_url(text: str, *, request: bool = False) -> Url:
 def _split_scheme(text: str) -> tuple[str, str]:
     if text.startswith(":"):
         raise _fails("missing protocol scheme")
-    match = _SCHEME.match(text)
+    match = re.match(_SCHEME, text)
     return (match[1].lower(), text[match.end() :]) if match else ("", text)
 
 
@@ -128,7 +128,7 @@ def _authority(scheme: str, authority: str) -> tuple[str, str]:
     user, at, host = authority.rpartition("@")
     host = _host(scheme, host)
     if at:
-        if not _USERINFO(user):
+        if not re.fullmatch(_USERINFO, user):
             raise _fails("net/url: invalid userinfo")
         _check_escapes(user)
     return user + at, host
@@ -143,13 +143,13 @@ def _host(scheme: str, host: str) -> str:
     colon = host.find(":")
     if colon >= 0 and scheme not in ("http", "https"):
         colon = host.rfind(":")
-    if colon >= 0 and not _PORT(host[colon:]):
+    if colon >= 0 and not re.fullmatch(_PORT, host[colon:]):
         raise _fails(f"invalid port {host[colon:]!r} after host")
     return _checked_host(host)
 
 
 def _checked_host(host: str) -> str:
-    if not _HOST(host):
+    if not re.fullmatch(_HOST, host):
         raise _fails("invalid character in host name")
     _check_escapes(host, host=True)
     return _unescaped(host)
@@ -161,7 +161,7 @@ def _literal(host: str) -> str:
     end = host.rfind("]")
     if end < 0:
         raise _fails("missing ']' in host")
-    if host[end + 1 :] and not _PORT(host[end + 1 :]):
+    if host[end + 1 :] and not re.fullmatch(_PORT, host[end + 1 :]):
         raise _fails(f"invalid port {host[end + 1 :]!r} after host")
     name, zone, rest = host[1:end].partition("%25")
     _checked_host(name)
@@ -193,7 +193,7 @@ def _query(url: Url) -> dict[Value, Value]:
         return values
     for part in parts:
         key, _, value = part.partition("=")
-        if part and ";" not in part and all(match[1] for match in _ESCAPE.finditer(part)):
+        if part and ";" not in part and all(match[1] for match in re.finditer(_ESCAPE, part)):
             values.setdefault(_unescaped(key.replace("+", " ")), []).append(_unescaped(value.replace("+", " ")))
     return values
 
