@@ -8,7 +8,6 @@ candidate may lack is guarded: an unguarded look-up of a missing one aborts the 
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -435,17 +434,3 @@ def _alternative(
 
 def _spec(requests: tuple[DeviceRequest, ...], constraints: tuple[DeviceConstraint, ...]) -> ResourceClaimSpec:
     return ResourceClaimSpec(devices=DeviceClaim(requests=requests, constraints=constraints))
-
-
-def split(spec: ResourceClaimSpec, at: tuple[int, ...]) -> ResourceClaimSpec:
-    """Cut the only request of a claim into several at these counts, so that containers can be given parts of it."""
-    (request,) = spec.devices.requests
-    exactly = request.exactly
-    if exactly is None or not at:
-        return spec
-    bounds = (0, *at, exactly.count)
-    requests = tuple(
-        DeviceRequest(name=f"{request.name}-{i}", exactly=msgspec.structs.replace(exactly, count=high - low))
-        for i, (low, high) in enumerate(pairwise(bounds))
-    )
-    return _spec(requests, spec.devices.constraints)

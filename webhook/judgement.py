@@ -281,7 +281,7 @@ def _limited(cases: list[Case], shop: Workshop) -> list[Case]:
 
 def _share(made: tuple[ServedDemand, ...], slots: list[Slot], shop: Workshop) -> Shared:
     """Give claims to containers: pod-wide ones to all, the others to who asked."""
-    everyone = tuple((slot.name, "") for slot in slots)
+    everyone = tuple(slot.name for slot in slots)
     common = tuple(
         Grant(spec=spec, owner="", base=one.made.claims.base, users=everyone)
         for one in made

@@ -112,9 +112,8 @@ def _entries(
         name = _free(f"{marker.CLAIM_PREFIX}{grant.owner or 'pod'}-{grant.base}", taken)
         taken.add(name)
         entries.append({"name": name, "resourceClaimTemplateName": template_name})
-        for container, request in grant.users:
-            reference = {"name": name, "request": request} if request else {"name": name}
-            references.setdefault(container, []).append(reference)
+        for container in grant.users:
+            references.setdefault(container, []).append({"name": name})
     return entries, references, templates
 
 

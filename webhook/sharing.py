@@ -5,9 +5,10 @@ beside the sidecars already running (Kubernetes' effective request). Claims last
 must be handed devices that a later container's claim holds anyway, or the pod would need more than before.
 
 Whole devices are numbered: sidecars first, then regular containers, each a span of its own; an init container takes the
-span that begins after the sidecars started before it. Claims are cut where such a span ends, and an init container
-refers to single requests of them. Shares can't be cut: an init container joins a lasting container's claim if that
-covers what it needs, else it gets one of its own.
+span that begins after the sidecars started before it. There is one claim for each stretch between the ends of spans, so
+every container names whole claims. (References to single requests of a claim would do as well, but a container's list
+of claims is keyed by their names alone, and server-side apply may stumble over two entries of one name.) Shares can't
+be cut: an init container joins a lasting container's claim if that covers what it needs, else it gets one of its own.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.claim import ResourceClaimSpec
-from webhook.claims import LIMIT, Claims, split
+from webhook.claims import LIMIT, Claims
 from webhook.demand import Demand, Pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -38,12 +39,12 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One claim, and who is given it: the container's name with "" for all of the claim, or the name of a request."""
+    """One claim, and the containers that are given it."""
 
     spec: ResourceClaimSpec
     owner: str  # the container it is named for, "" for the pod
     base: str
-    users: tuple[tuple[str, str], ...]
+    users: tuple[str, ...]
 
 
 class Shared(msgspec.Struct, frozen=True, gc=False):
@@ -69,10 +70,11 @@ def share(wishes: tuple[Wish, ...], make: Callable[[Demand], Claims]) -> Shared:
 
 
 def _own(wish: Wish) -> list[Grant]:
-    return [
-        Grant(spec=spec, owner=wish.container, base=wish.claims.base, users=((wish.container, ""),))
-        for spec in wish.claims.specs
-    ]
+    return [_grant(wish, spec, (wish.container,)) for spec in wish.claims.specs]
+
+
+def _grant(wish: Wish, spec: ResourceClaimSpec, users: tuple[str, ...]) -> Grant:
+    return Grant(spec=spec, owner=wish.container, base=wish.claims.base, users=users)
 
 
 def _countable(wish: Wish) -> bool:
@@ -97,7 +99,7 @@ class _Span(msgspec.Struct, frozen=True, gc=False):
 
 
 def _spans(wishes: list[Wish], make: Callable[[Demand], Claims]) -> list[Grant]:
-    """Number whole devices of one kind, and cut the claims where an init container's span ends."""
+    """Number whole devices of one kind, and make a claim for each stretch that the same containers see."""
     lasting: list[_Span] = []
     total = 0
     for wish in sorted((w for w in wishes if not w.init), key=lambda w: (not w.sidecar, w.order)):
@@ -107,34 +109,30 @@ def _spans(wishes: list[Wish], make: Callable[[Demand], Claims]) -> list[Grant]:
     for wish in (w for w in wishes if w.init):
         low = sum(_count(w) for w in wishes if w.sidecar and w.order < wish.order)
         passing.append(_Span(wish, low, low + _count(wish)))
-    most = max(span.high for span in passing)
-    if most > total:  # only init containers need so many
-        lasting.append(_Span(max(passing, key=lambda span: span.high).wish, total, most))
+    longest = max(passing, key=lambda span: span.high)
+    if longest.high > total:  # only init containers need so many
+        lasting.append(_Span(longest.wish, total, longest.high))
     return [
-        grant
+        _stretch(span, low, high, passing, make(_kind(span.wish).times(high - low)))
         for span in lasting
-        for low in range(span.low, span.high, LIMIT)
-        for grant in _cut(span, low, passing, make)
+        for low, high in pairwise(_edges(span, passing))
     ]
 
 
-def _cut(span: _Span, low: int, passing: list[_Span], make: Callable[[Demand], Claims]) -> Iterable[Grant]:
-    high = min(low + LIMIT, span.high)
-    inside = {edge for other in passing for edge in (other.low, other.high) if low < edge < high}
-    edges = (low, *sorted(inside), high)
-    claims = make(_kind(span.wish).times(high - low))
-    spec = split(claims.specs[0], tuple(edge - low for edge in edges[1:-1]))
-    users = [] if span.wish.init else [(span.wish.container, "")]
-    for other in passing:
-        if other.low <= low and high <= other.high:
-            users.append((other.wish.container, ""))
-            continue
-        users += [
-            (other.wish.container, spec.devices.requests[i].name)
-            for i, (start, end) in enumerate(pairwise(edges))
-            if other.low <= start and end <= other.high
-        ]
-    yield Grant(spec=spec, owner=span.wish.container, base=claims.base, users=tuple(users))
+def _edges(span: _Span, passing: list[_Span]) -> list[int]:
+    """Where a span has to be cut: at the ends of others, and where a claim is full."""
+    ends = {edge for other in passing for edge in (other.low, other.high) if span.low < edge < span.high}
+    edges = [span.low]
+    for edge in (*sorted(ends), span.high):
+        edges += range(edges[-1] + LIMIT, edge, LIMIT)
+        edges.append(edge)
+    return edges
+
+
+def _stretch(span: _Span, low: int, high: int, passing: list[_Span], claims: Claims) -> Grant:
+    guests = (other.wish.container for other in passing if other.low <= low and high <= other.high)
+    users = dict.fromkeys((*(() if span.wish.init else (span.wish.container,)), *guests))
+    return _grant(span.wish, claims.specs[0], tuple(users))
 
 
 def _joined(wishes: list[Wish]) -> tuple[list[Grant], list[tuple[str, str]]]:
@@ -156,10 +154,8 @@ def _joined(wishes: list[Wish]) -> tuple[list[Grant], list[tuple[str, str]]]:
             remarks.append((wish.container, f"uses the larger claim of container {hosts[found].container}"))
     grants = []
     for i, host in enumerate(hosts):
-        users = tuple((wish.container, "") for wish in (host, *guests.get(i, ())))
-        grants += [
-            Grant(spec=spec, owner=host.container, base=host.claims.base, users=users) for spec in host.claims.specs
-        ]
+        users = tuple(wish.container for wish in (host, *guests.get(i, ())))
+        grants += [_grant(host, spec, users) for spec in host.claims.specs]
     return grants, remarks
 
 

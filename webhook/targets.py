@@ -28,7 +28,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cores: str = "cores"
     # Devices are given out in shares, and what a request leaves out is taken whole.
     shared: bool = False
-    # Containers of a pod may be given single requests of one claim.
+    # What a container is given may be spread over several claims.
     separable: bool = True
     # What the driver's source says it publishes, for use where no slices can be looked at.
     attributes: frozenset[str] = frozenset()
@@ -91,13 +91,6 @@ TARGETS = {
             product="sriovnetwork.k8snetworkplumbingwg.io/deviceID",
             attributes=frozenset({PCIE_ROOT, DRANET_NUMA_NODE}),
             request="nic",
-        ),
-        Target(
-            name="fpga",
-            title="FPGA",
-            driver="",
-            classes=(),
-            request="fpga",
         ),
     )
 }

@@ -428,8 +428,9 @@ def test_label_selectors_on_devices_are_left():
     assert untouched(koordinator({"rdma": 100}, hints={HINT: hint}))
 
 
-def test_fpgas_are_left():
-    assert untouched(koordinator({"fpga": 100}))
+@pytest.mark.parametrize("key", [KOORD + "fpga", "huawei.com/npu-core"])
+def test_devices_without_a_driver_are_left(key):
+    assert untouched(became(pod({key: 100, KOORD + "gpu": 100})))
 
 
 @pytest.mark.parametrize("key", [JOINT, HINT, PARTITION])

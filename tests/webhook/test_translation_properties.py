@@ -3,6 +3,7 @@
 import copy
 import json
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -99,7 +100,7 @@ CONFIGURATIONS = [
     configured(**SIZES, meanings={"nvidia.com/gpu": "koordinator"}, koordinator={"wholeNICForShare": True}),
 ]
 worlds = st.tuples(st.sampled_from(CONFIGURATIONS), st.sampled_from([UNKNOWN, example_fleet()]))
-every = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+every = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def run(pod, world, key=KEY):
@@ -229,3 +230,10 @@ def test_without_a_key_only_the_sealed_templates_are_missing(pod, world):
         with_seal, without = patched(pod, sealed), patched(pod, open_)
         del with_seal["metadata"]["annotations"][TEMPLATES]
         assert with_seal == without
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted(name for name in globals() if name.startswith("test_")))
+def test_over_and_over(name):
+    inner = globals()[name].hypothesis.inner_test
+    settings(every, max_examples=5000)(given(pods(), worlds)(inner))()

@@ -78,6 +78,16 @@ DIALECT = Dialect(
             action=Action.LEFT,
             because="no DRA driver for FPGAs is known",
         ),
+        *(
+            Row(
+                name=name, meaning=text, role=Role.POLICY, action=Action.LEFT, because="no DRA driver for NPUs is known"
+            )
+            for name, text in (
+                ("huawei.com/npu-core", "cores of an Ascend NPU"),
+                ("huawei.com/npu-cpu", "CPUs of an Ascend NPU"),
+                ("huawei.com/npu-dvpp", "DVPP units of an Ascend NPU"),
+            )
+        ),
         Row(name="nvidia.com/gpu", meaning="whole GPUs through Koordinator", role=Role.COUNT, common=True),
         Row(
             name="scheduling.koordinator.sh/device-joint-allocate",
