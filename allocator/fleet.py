@@ -76,6 +76,13 @@ class FleetAnswer(Mapping[str, Answer]):
         first = {id(found): node for node, found in reversed(self._found.items())}
         return {node: self[node] for node in first.values()}
 
+    def alike(self) -> list[list[str]]:
+        """Gather the nodes that look alike: what is refused on one of them is refused on all, for the same reasons."""
+        groups: dict[int, list[str]] = {}
+        for node, found in self._found.items():
+            groups.setdefault(id(found), []).append(node)
+        return list(groups.values())
+
     @property
     def looks(self) -> int:
         """Say how many different nodes there were."""

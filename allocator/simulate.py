@@ -158,12 +158,12 @@ class _Run:
         unfit: dict[str, str] = {}
         asked: dict[str, Sequence[ResourceClaim]] = {}
         for here, node in self.fleet.stock.nodes.items():
-            missing = [name for name in extended if name not in node.status.allocatable]
-            why = podfit.refusal(pod, node, self.used.get(here, {}), missing) or _elsewhere(held, node)
+            lacking = [name for name in extended if name not in node.status.allocatable]
+            why = podfit.refusal(pod, node, self.used.get(here, {}), lacking) or _elsewhere(held, node)
             if why:
                 unfit[here] = why
             else:
-                asked[here] = [*free, self._extended_claim(pod, missing)] if missing else free
+                asked[here] = [*free, self._extended_claim(pod, lacking)] if lacking else free
         choices: dict[str, Chosen] = {}
         for claims in {id(claims): claims for claims in asked.values()}.values():
             choices |= self.fleet.answers(claims, [node for node, one in asked.items() if one is claims])

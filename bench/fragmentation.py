@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 NODES, PODS, SEEDS, CALM, CROWDED = 4, 240, 4, 0.6, 1.3
-GPUS = {"mig": 16, "shares": 16, "pairs": 48}  # of pairs, GPUs and NICs; each of them is whole or taken
+DEVICES = 16
+PARTED = ("mig", "shares")  # where a device can be partly in use; of pairs only the crowded figures say something
 BASELINE = "in-tree"
 PLOT = Path(__file__).parents[1] / "docs" / "plots" / "fragmentation.svg"
 
@@ -63,13 +64,14 @@ def rows() -> Iterator[Row]:
         ours = found["least-fragmentation"]
         for name in (BASELINE, "first-fit"):
             theirs = found[name]
+            more = f"{gain(ours.idle, theirs.idle)} room for whole devices when calm" if kind in PARTED else ""
             yield Row(
-                what=f"{kind}: room for whole devices, least-fragmentation",
-                unit="idle",
-                ours=ours.idle,
-                theirs=theirs.idle,
+                what=f"{kind}: hardware put to use when crowded, least-fragmentation",
+                unit="%",
+                ours=100 * ours.in_use,
+                theirs=100 * theirs.in_use,
                 peer=name,
-                note=f"{gain(ours.idle, theirs.idle)}; crowded: hardware in use {gain(ours.in_use, theirs.in_use)}",
+                note=f"{gain(ours.in_use, theirs.in_use)}; {more}",
             )
 
 
@@ -78,7 +80,7 @@ def figures(kind: str, strategy: str, seeds: int = SEEDS) -> Figures:
     calm = [_replay(_workload(kind, seed, CALM), strategy, seed, patience=None) for seed in range(seeds)]
     crowded = [_replay(_workload(kind, seed, CROWDED), strategy, seed, patience=0.0) for seed in range(seeds)]
     return Figures(
-        mean(map(_idle, calm)) * GPUS[kind],
+        mean(map(_idle, calm)) * DEVICES,
         mean(one.utilisation for one in crowded),
         mean(float(one.placed) for one in crowded),
     )
@@ -128,27 +130,30 @@ def main() -> int:
             one = found[kind][name] = figures(kind, name)
             base = found[kind][BASELINE]
             print(
-                f"{kind:<8} {name:<22} {one.idle:>12.2f} {gain(one.idle, base.idle):>7} "
+                f"{kind:<8} {name:<22} {one.idle if kind in PARTED else float('nan'):>12.2f} {gain(one.idle, base.idle):>7} "
                 f"{one.in_use:>7.1%} {gain(one.in_use, base.in_use):>7} {one.served:>7.1f}",
                 flush=True,
             )
     PLOT.parent.mkdir(parents=True, exist_ok=True)
-    PLOT.write_text(stacked([_chart(found, names, title, field) for title, field in _CHARTS]))
+    PLOT.write_text(stacked([_chart(found, names, *one) for one in _CHARTS]))
     print(f"drawn: {PLOT.name}")
     return 0
 
 
 _CHARTS = (
-    ("Calm: wholly idle devices, % more than in-tree", "idle"),
-    ("Crowded: hardware put to use, % more than in-tree", "in_use"),
+    ("Calm: wholly idle devices, % more than in-tree", "idle", PARTED),
+    ("Crowded: hardware put to use, % more than in-tree", "in_use", tuple(KINDS)),
 )
 
 
-def _chart(found: dict[str, dict[str, Figures]], names: Sequence[str], title: str, field: str) -> str:
+def _chart(
+    found: dict[str, dict[str, Figures]], names: Sequence[str], title: str, field: str, kinds: Sequence[str]
+) -> str:
     shown = [name for name in names if name != BASELINE]
     groups = [
         Bars(kind, tuple(100 * (getattr(by[name], field) / getattr(by[BASELINE], field) - 1) for name in shown))
         for kind, by in found.items()
+        if kind in kinds
     ]
     return chart.bars(title, shown, groups, y="%")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import ChainMap
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 EMPTY = {"node": "", "verdict": "error", "feasible": False, "allocations": [], "reasons": [], "error": None, "steps": 0}
+_SHOWN = 6  # nodes that fit whose devices are listed
 _HINTS_SECONDS = 3.0  # hints are a courtesy; nobody should wait for them
 _EXITS = {"feasible": Exit.FINE, "infeasible": Exit.REFUSED, "undecided": Exit.UNDECIDED, "error": Exit.BROKEN}
 
@@ -78,6 +80,15 @@ def command(
     return _one(question, node, output) if node else _every(question, output)
 
 
+@dataclass(frozen=True)
+class _Everywhere:
+    """What all nodes said; answers are composed when asked for. `looks` gathers nodes that are alike to the question."""
+
+    answers: Mapping[str, Answer]
+    looks: list[list[str]]
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Question:
     """What is asked of every node."""
@@ -96,13 +107,28 @@ class _Question:
 
         return allocate(self.stock, node, self.claims, strategy=self.strategy, options=self._options())
 
-    def ask_all(self) -> dict[str, Answer]:
-        """Put the claims to all nodes; first fit answers nodes that look alike at once."""
+    def ask_all(self) -> _Everywhere:
+        """Put the claims to all nodes: at once to those that look alike, and to those that fit once more by strategy."""
         from allocator import fleet
+        from allocator.choose import serve
+        from allocator.load import scale_of
+        from allocator.strategy import DEFAULT, Kept
 
-        if self.strategy == "first-fit" and self.budget_ms is None:
-            return dict(fleet(self.stock, self.claims))
-        return {node: self.explained(node, self.ask(node)) for node in self.stock.nodes}
+        if self.budget_ms is not None:
+            asked = {node: self.explained(node, self.ask(node)) for node in self.stock.nodes}
+            return _Everywhere(asked, [[node] for node in asked])
+        first = fleet(self.stock, self.claims)
+        kept = Kept(scale_of(self.stock.pages.values()))
+        chosen = {
+            node: serve(self.stock, node, self.claims, strategy=self.strategy, kept=kept)
+            for node in (first.feasible if self.strategy != DEFAULT else ())
+        }
+        served = {node: one.answer for node, one in chosen.items()}
+        return _Everywhere(
+            ChainMap(served, first),  # type: ignore[arg-type]  # only ever read
+            first.alike(),
+            {node: one.score for node, one in chosen.items()},
+        )
 
     def explained(self, node: str, answer: Answer) -> Answer:
         """Add to a refusal where the devices went."""
@@ -176,15 +202,19 @@ def _one(question: _Question, node: str, output: str) -> Exit:
 
 
 def _every(question: _Question, output: str) -> Exit:
-    answers = question.ask_all()
+    found = question.ask_all()
     elapsed = perf_counter() - question.began
+    each = {nodes[0]: found.answers[nodes[0]] for nodes in found.looks}
     if output == "json":
-        documents = {node: question.document(node, answer, (), elapsed) for node, answer in answers.items()}
+        documents = {
+            node: question.document(node, answer, (), elapsed) | {"score": round(found.scores.get(node, 0.0), 2)}
+            for node, answer in found.answers.items()
+        }
         inputs.write_json({"nodes": documents})
     else:
-        for line in _fleet_text(question, answers):
+        for line in _fleet_text(question, found, {node: each[nodes[0]] for nodes in found.looks for node in nodes}):
             click.echo(line)
-    return min((_EXITS[answer.verdict] for answer in answers.values()), key=_rank, default=Exit.REFUSED)
+    return min((_EXITS[answer.verdict] for answer in each.values()), key=_rank, default=Exit.REFUSED)
 
 
 def _rank(code: Exit) -> int:
@@ -212,22 +242,27 @@ def _text(
         yield "no answer within the budget; give more with --budget-ms"
 
 
-def _fleet_text(question: _Question, answers: Mapping[str, Answer]) -> Iterator[str]:
+def _fleet_text(question: _Question, found: _Everywhere, answers: Mapping[str, Answer]) -> Iterator[str]:
+    """Tell of the nodes that fit, the best first, then of the others, those that were nearest first."""
     from allocator import explain
 
     yield explain.summary(answers)
-    for group in explain.alike(answers):
+    fitting = sorted(
+        (node for node in answers if answers[node].feasible), key=lambda node: -found.scores.get(node, 0.0)
+    )
+    for node in fitting[:_SHOWN]:
+        yield ""
+        yield f"{node}: feasible" + (f"  (score {found.scores[node]:.0f})" if node in found.scores else "")
+        yield from _granted(found.answers[node])
+    if len(fitting) > _SHOWN:
+        yield ""
+        yield f"and {len(fitting) - _SHOWN} more that fit: {_some(fitting[_SHOWN:])}"
+    for group in explain.alike({node: answer for node, answer in answers.items() if not answer.feasible}):
         yield ""
         first, *others = group.nodes
-        more = f" (and {len(others)} like it: {_some(others)})" if others and not group.answer.feasible else ""
-        if group.answer.feasible:
-            for node in group.nodes:
-                yield f"{node}: feasible"
-                yield from _granted(answers[node])
-            continue
-        hints = question.hints(first) if group.answer.verdict == "infeasible" else []
+        hints = question.hints(first) if group.answer.verdict == "infeasible" and not fitting else []
         head, *rest = _text(first, question, group.answer, hints)
-        yield head + more
+        yield head + (f" (and {len(others)} like it: {_some(others)})" if others else "")
         yield from rest
 
 

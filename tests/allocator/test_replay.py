@@ -109,7 +109,7 @@ def test_every_pod_of_every_workload_fits_an_idle_fleet_under_every_strategy(kin
 
 
 def test_packing_by_partitions_puts_more_hardware_to_use_than_first_fit():
-    workload = KINDS["mig"](random.Random(5).random, nodes=2, pods=150, load=1.4)
+    workload = KINDS["mig"](random.Random(5).random, nodes=1, pods=80, load=1.4)
     use = {
         strategy: replay(
             workload.stock, workload.arrivals, strategy=strategy, ask=ask(strategy), patience=0

@@ -284,3 +284,37 @@ def test_a_strategy_may_take_other_devices(tmp_path):
         _, answer = run_json("allocate", "-f", fleet, "--node", "n0", "--strategy", strategy)
         got[strategy] = answer["allocations"][0]["allocation"]["devices"]["results"][0]["device"]
     assert got == {"first-fit": "large", "least-fragmentation": "small"}
+
+
+def test_a_strategy_puts_the_best_node_first_and_gives_its_score(tmp_path):
+    objects = [
+        node("n0"), node("n1"), slice_("n0", gpu("gpu-0"), gpu("gpu-1")), slice_("n1", gpu("gpu-0"), gpu("gpu-1")),
+        class_("gpu"), holding("x", "gpu-0", "n1"), claim("a", exactly("gpu")),
+    ]  # fmt: skip
+    fleet = manifest(tmp_path / "all.yaml", *objects)
+    _, answer = run_json("allocate", "-f", fleet, "--all-nodes", "--strategy", "CompactFirst")
+    assert {name: one["score"] for name, one in answer["nodes"].items()} == {"n0": 50.0, "n1": 100.0}
+    text = run("allocate", "-f", fleet, "--all-nodes", "--strategy", "CompactFirst").stdout
+    assert text.index("n1: feasible  (score 100)") < text.index("n0: feasible  (score 50)")
+
+
+def test_a_large_fleet_is_not_listed_node_by_node(tmp_path):
+    nodes = [f"n{at:03}" for at in range(40)]
+    objects = [
+        *map(node, nodes),
+        *(slice_(name, gpu("gpu-0")) for name in nodes),
+        class_("gpu"),
+        claim("a", exactly("gpu")),
+    ]
+    text = run("allocate", "-f", manifest(tmp_path / "all.yaml", *objects), "--all-nodes").stdout
+    assert text.count(": feasible") == 6
+    assert "and 34 more that fit: n006" in text
+
+
+def test_a_refusal_names_other_nodes_that_would_serve(tmp_path):
+    objects = [
+        node("n0"), node("n1"), slice_("n0", gpu("gpu-0")), slice_("n1", gpu("gpu-0")), class_("gpu"),
+        holding("x", "gpu-0"), claim("a", exactly("gpu")),
+    ]  # fmt: skip
+    result = run("allocate", "-f", manifest(tmp_path / "all.yaml", *objects), "--node", "n0")
+    assert "fits as it stands on n1" in result.stdout
