@@ -201,6 +201,7 @@ _CHAPTERS: Final = {
     "D3": "Claims and classes on the fleet",
     "D4": "What drivers publish",
     "D5": "Compatibility rules",
+    "D6": "What claims hold",
     "C0": "The configuration of drawbridge",
 }
 

@@ -75,6 +75,8 @@ CODES: Final[dict[str, Code]] = {
     "D313": Code("driver parameters for a driver that this class does not select", _INFO, "check the driver's name"),
     "D314": Code("a capacity that matching devices do not have under that name", _WARNING, "use the name as it is published: memory and gpu.example.com/memory are two names here"),
     "D315": Code("no node could serve the claim, even if nothing were in use", _WARNING, "ask for what the message offers, or for devices that are on one node"),
+    "D316": Code("more driver parameters than an allocation can hold", _WARNING, "merge entries: an allocation holds 64, those of the classes and of the claim together"),
+    "D317": Code("a taint rule that taints no device, or all of them", _WARNING, "say driver, pool or device as they are published"),
     # What drivers publish.
     "D401": Code("a pool is incomplete", _WARNING, "publish all slices of the newest generation: until then none of the pool's devices is allocated with mode All"),
     "D402": Code("slices of an older generation are left over", _INFO, "delete them once the new generation is complete"),
@@ -97,6 +99,11 @@ CODES: Final[dict[str, Code]] = {
     "D503": Code("a rule that applies to no device", _WARNING, "correct driver or selector of the rule"),
     "D504": Code("a device that is not compatible with its own kind", _INFO, "that is fine for exclusive modes; otherwise let the rule allow its own mode"),
     "D505": Code("a rule that fails on some devices", _WARNING, "guard what the rule reads: a failing rule excludes"),
+    # What claims hold.
+    "D601": Code("a device that two claims hold", _WARNING, "free one of the claims: delete its consumers, or the claim"),
+    "D602": Code("a device in use that is not published", _WARNING, "find out why its driver took it back; counters and capacity count it as free"),
+    "D603": Code("more of a capacity in use than there is", _WARNING, "free one of the claims, or publish what the device really has"),
+    "D604": Code("more of a counter in use than there is", _WARNING, "free one of the claims: until then no device that consumes counters of the pool can be had"),
     # The configuration file of drawbridge itself, found by webhook.config.
     "C001": Code("the configuration of drawbridge is not valid", _ERROR, "correct the field"),
 }  # fmt: skip

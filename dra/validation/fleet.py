@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from dra import cel
 from dra.capacity import charges
 from dra.errors import CapacityError, SelectorError
+from dra.taint import selects
 from dra.validation.lists import member
 from dra.validation.problem import Problem, Problems
 from dra.validation.shape import nearest
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
         ExactDeviceRequest,
     )
     from dra.deviceclass import DeviceClass
+    from dra.taint import DeviceTaintRule
     from dra.validation.published import Failure, Fleet, Matches, Published
     from dra.validation.world import World
 
 MAX_DEVICES: Final = 32
+MAX_PARAMETERS: Final = 64
 
 
 class _Demand(NamedTuple):
@@ -74,6 +77,17 @@ def claim_problems(devices: DeviceClaim, path: str, world: World) -> Problems:
             yield from _amounts(one, matches)
     for index, constraint in enumerate(devices.constraints):
         yield from _constraint(constraint, f"{path}/constraints/{index}", picked)
+    yield from _parameters(devices, path, asked, world)
+
+
+def _parameters(devices: DeviceClaim, path: str, asked: Sequence[_Demand], world: World) -> Problems:
+    """Add up the driver parameters that an allocation carries: those of each class once, and those of the claim."""
+    classes = {one.demand.device_class_name for one in asked if len(one.names) == 1}
+    entries = sum(len(world.classes[name].spec.config) for name in classes if name in world.classes)
+    total = entries + len(devices.config)
+    if total > MAX_PARAMETERS:
+        message = f"{total} entries of the classes and the claim together, an allocation holds {MAX_PARAMETERS}"
+        yield Problem("D316", f"{path}/config", message)
 
 
 def _size(devices: DeviceClaim, path: str) -> Problems:
@@ -290,3 +304,14 @@ def _constraint(constraint: DeviceConstraint, path: str, picked: Sequence[tuple[
         ):
             message = f"no device that matches {'/'.join(sorted(one.names, key=len)[-1:])!r} has the attribute {name}: all are refused"
             yield Problem("D306", f"{path}/{field}", message)
+
+
+def rule_problems(rule: DeviceTaintRule, world: World) -> Problems:
+    """Judge whether a taint rule taints what it means to."""
+    selector = rule.spec.device_selector
+    if selector is None:
+        yield Problem("D317", "/spec", "without deviceSelector the rule taints no device at all")
+    elif selector.driver is selector.pool is selector.device is None:
+        yield Problem("D317", "/spec/deviceSelector", "an empty deviceSelector taints every device of the cluster")
+    elif world.fleet.devices and not any(selects(rule, d.driver, d.pool, d.device.name) for d in world.fleet.devices):
+        yield Problem("D317", "/spec/deviceSelector", "no published device is selected")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from dra.claim import DeviceSelector
     from dra.device import Device, DeviceAttribute
+    from dra.quantity import Quantity
     from dra.resourceslice import ResourceSlice
 
     PoolId = tuple[str, str]
@@ -59,11 +60,19 @@ class Fleet:
     """Every published device."""
 
     def __init__(self, slices: Iterable[ResourceSlice]) -> None:
+        current = newest(slices)
         self.devices = tuple(
             Published(piece.spec.driver, piece.spec.pool.name, piece.metadata.name, device)
-            for piece in newest(slices)
+            for piece in current
             for device in piece.spec.devices
         )
+        # What counter sets declare: driver, pool, counter set, counter.
+        self.counters: dict[tuple[str, str, str, str], Quantity] = {
+            (piece.spec.driver, piece.spec.pool.name, counter_set.name, name): counter.value
+            for piece in current
+            for counter_set in piece.spec.shared_counters
+            for name, counter in counter_set.counters.items()
+        }
         self._known: dict[Hashable, Matches] = {}
         self._views: dict[int, cel.DeviceView] = {}
         self._names: dict[str, frozenset[tuple[str, str]]] = {}

@@ -11,9 +11,11 @@ from dra.claim import ResourceClaim, ResourceClaimTemplate
 from dra.compatibility import DeviceCompatibility
 from dra.deviceclass import DeviceClass
 from dra.quota import DeviceQuota
+from dra.taint import DeviceTaintRule
 from dra.validation import findings
 from dra.validation import gates as feature_gates
-from dra.validation.fleet import claim_problems, class_problems
+from dra.validation.fleet import claim_problems, class_problems, rule_problems
+from dra.validation.held import held_problems
 from dra.validation.objects import NAMESPACED, Judged, is_ours, judge, read, written
 from dra.validation.peers import peer_problems
 from dra.validation.pods import pod_problems, workload
@@ -49,16 +51,16 @@ def review(
     judged = [judge(value, gates) if is_ours(value) else Judged([], None) for value in objects]
     world = World([one.typed for one in judged], [read(value) for value in inventory])
     complete = bool(inventory) or bool(world.claims) or bool(world.templates)
-    pools: dict[int, list[Problem]] = {}
-    for number, problem in pool_problems(world.pieces):
-        pools.setdefault(number, []).append(problem)
+    together: dict[int, list[Problem]] = {}
+    for number, problem in (*pool_problems(world.pieces), *held_problems(world.holders, world.fleet)):
+        together.setdefault(number, []).append(problem)
     found: list[Reviewed] = []
     for number, (value, one) in enumerate(zip(objects, judged, strict=True)):
         own = one.problems if is_ours(value) else _foreign(value, world, complete=complete)
-        around = [*_around(one.typed, world), *pools.get(number, ())] if one.typed is not None else []
-        together = [*own, *(written(problem, value) for problem in around)]
-        if together:
-            found.extend(Reviewed(number, finding) for finding in findings(together, name(value)))
+        around = [*_around(one.typed, world), *together.get(number, ())] if one.typed is not None else []
+        everything = [*own, *(written(problem, value) for problem in around)]
+        if everything:
+            found.extend(Reviewed(number, finding) for finding in findings(everything, name(value)))
     return found
 
 
@@ -78,6 +80,8 @@ def _around(value: Any, world: World) -> Problems:
             yield from class_problems(value, world)
         case DeviceCompatibility():
             yield from peer_problems(value, world)
+        case DeviceTaintRule():
+            yield from rule_problems(value, world)
         case DeviceQuota():
             yield from limited_classes(value, world)
 

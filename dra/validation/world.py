@@ -12,6 +12,7 @@ from dra.claim import ResourceClaim, ResourceClaimTemplate
 from dra.compatibility import DeviceCompatibility
 from dra.deviceclass import DeviceClass
 from dra.resourceslice import ResourceSlice
+from dra.validation.held import Holder
 from dra.validation.pools import Piece
 from dra.validation.published import Fleet
 
@@ -29,6 +30,7 @@ class World:
         self.claims: dict[tuple[str, str], ResourceClaim] = {}
         self.templates: dict[tuple[str, str], ResourceClaimTemplate] = {}
         self.pieces: list[Piece] = []
+        self.holders: list[Holder] = []
         self.compatibilities: list[DeviceCompatibility] = []
         for number, value in enumerate(judged):
             self._add(value, number)
@@ -40,6 +42,7 @@ class World:
             case DeviceClass():
                 self.classes.setdefault(value.metadata.name, value)
             case ResourceClaim():
+                self.holders.append(Holder(number, value))
                 self.claims.setdefault((value.metadata.namespace or "default", value.metadata.name), value)
             case ResourceClaimTemplate():
                 self.templates.setdefault((value.metadata.namespace or "default", value.metadata.name), value)

@@ -165,3 +165,32 @@ def test_templates_are_judged_like_claims():
     spec = text.partition("spec:\n")
     nested = spec[0] + "spec:\n  spec:\n" + "\n".join("  " + line for line in spec[2].splitlines())
     assert found(nested, FLEET) == {("D305", "/spec/spec/devices/requests/0/exactly/count")}
+
+
+def test_parameters_of_classes_and_claim_must_fit_into_an_allocation():
+    entry = "{opaque: {driver: gpu.example.com, parameters: {a: 1}}}"
+    classes = join(
+        class_("gpu", f"config: [{', '.join([entry] * 32)}]"), class_("nic", f"config: [{', '.join([entry] * 32)}]")
+    )
+    config = f"    config: [{entry}]"
+    two = request() + "\n" + request("s", "deviceClassName: nic")
+    assert not codes(claim(two), classes)
+    assert found(claim(two, config), classes) == {("D316", "/spec/devices/config")}
+
+
+@pytest.mark.parametrize(
+    ("selector", "path"),
+    [
+        ("", "/spec"),
+        ("deviceSelector: {}, ", "/spec/deviceSelector"),
+        ("deviceSelector: {device: gone}, ", "/spec/deviceSelector"),
+        ("deviceSelector: {device: a}, ", None),
+    ],
+)
+def test_taint_rules_that_taint_nothing_or_everything_are_told(selector, path):
+    text = f"""apiVersion: resource.k8s.io/v1
+kind: DeviceTaintRule
+metadata: {{name: rule}}
+spec: {{{selector}taint: {{key: a, effect: NoSchedule}}}}
+"""
+    assert found(text, FLEET) == ({("D317", path)} if path else set())
