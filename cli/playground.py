@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from dra.claim import ResourceClaim
     from dra.pod import Pod
+    from webhook.log import Decisions
     from webhook.service import Address
     from webhook.source import Source
 
@@ -139,14 +140,17 @@ def _decided(pod: Pod) -> bool:
 
 @asynccontextmanager
 async def playground(
-    objects: Iterable[dict[str, Any]], source: Source, settings: Settings | None = None
+    objects: Iterable[dict[str, Any]],
+    source: Source,
+    settings: Settings | None = None,
+    decisions: Decisions | None = None,
 ) -> AsyncIterator[Playground]:
     """Start everything over these objects, and end it again."""
     cluster = Embedded.of(objects)
     cluster.load([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
     chosen = settings or Settings(identity="standalone")
     chosen = chosen._replace(namespace=NAMESPACE, names=(LOOPBACK, "localhost"), notice=0.0)
-    service, stop = Service(cluster, source, chosen), asyncio.Event()
+    service, stop = Service(cluster, source, chosen, decisions), asyncio.Event()
     open_: asyncio.Future[tuple[Address, Address | None]] = asyncio.get_running_loop().create_future()
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(service.run(stop, lambda *where: open_.set_result(where)))

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli import inputs
+from cli import inputs, loop
 from cli.demo import EXAMPLES
 from cli.inputs import Exit
 from cli.webhook import AddressType, stopping
 
 if TYPE_CHECKING:
+    from webhook.log import Decisions
     from webhook.service import Address, Settings
     from webhook.source import Source
 
@@ -51,19 +51,21 @@ def command(
     from webhook import log
     from webhook.service import Settings
 
-    log.configure(log_level)
+    decisions = log.configure(log_level)
     objects = [d.object for d in inputs.read(files or (str(EXAMPLES / "fleet"),))]
     settings = Settings(identity="standalone", listen=listen, metrics=metrics_listen)
-    asyncio.run(_serve(objects, source_of(config), settings, pods_listen))
+    loop.run(_serve(objects, source_of(config), settings, pods_listen, decisions))
     return Exit.FINE
 
 
-async def _serve(objects: list[dict[str, Any]], source: Source, settings: Settings, pods: Address) -> None:
+async def _serve(
+    objects: list[dict[str, Any]], source: Source, settings: Settings, pods: Address, decisions: Decisions
+) -> None:
     from cli.door import Door
     from cli.playground import playground
 
     stop = stopping()
-    async with playground(objects, source, settings) as here, Door(here).open(pods.host, pods.port) as url:
+    async with playground(objects, source, settings, decisions) as here, Door(here).open(pods.host, pods.port) as url:
         click.echo(f"reviews  {here.url}/mutate and /validate (TLS)")
         click.echo(f"pods     {url}/pods    curl --data-binary @pod.yaml {url}/pods")
         click.echo(f"metrics  {here.metrics_url}")

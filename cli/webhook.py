@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli import inputs
+from cli import inputs, loop
 from cli.inputs import Broken, Exit, Failed
 
 if TYPE_CHECKING:
+    from webhook.log import Decisions
     from webhook.service import Address, Settings
     from webhook.source import Source
 
@@ -94,7 +95,7 @@ def command(
 
     if bool(tls_cert) != bool(tls_key):
         raise Broken("--tls-cert and --tls-key belong together", "give both, or neither")
-    log.configure(log_level)
+    decisions = log.configure(log_level)
     space = namespace or _namespace()
     settings = Settings(
         identity=f"{os.environ.get('POD_NAME') or socket.gethostname()}_{os.getpid()}",
@@ -108,28 +109,28 @@ def command(
         notice=notice,
         sweep_after=sweep_after,
     )
-    return _run(config, settings, kubeconfig, context)
+    return _run(config, settings, kubeconfig, context, decisions)
 
 
-def _run(config: str, settings: Settings, kubeconfig: str, context: str) -> Exit:
+def _run(config: str, settings: Settings, kubeconfig: str, context: str, decisions: Decisions) -> Exit:
     from cli.sources import source_of
     from cluster.errors import ClusterError
 
     source = source_of(config)
     try:
-        asyncio.run(_serve(source, settings, kubeconfig, context))
+        loop.run(_serve(source, settings, kubeconfig, context, decisions))
     except* ClusterError as group:
         raise Failed(str(group.exceptions[0])) from None
     return Exit.FINE
 
 
-async def _serve(source: Source, settings: Settings, kubeconfig: str, context: str) -> None:
+async def _serve(source: Source, settings: Settings, kubeconfig: str, context: str, decisions: Decisions) -> None:
     from cluster.kubernetes import Kubernetes
     from webhook.service import Service
 
     cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
     try:
-        await Service(cluster, source, settings).run(stopping(), _announce)
+        await Service(cluster, source, settings, decisions).run(stopping(), _announce)
     finally:
         await cluster.close()
 

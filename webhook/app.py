@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from aiohttp import web
 
+from webhook.log import Decisions
 from webhook.reviews import ReviewError
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from webhook.metrics import Metrics
 
 logger = logging.getLogger("drawbridge.webhook")
-decisions = logging.getLogger("drawbridge.decision")
 
 MIB = 1 << 20
 
@@ -61,7 +61,10 @@ class Gate(Protocol):
 class App:
     """The webhook's HTTP side."""
 
-    def __init__(self, gate: Gate, metrics: Metrics, limits: Limits | None = None) -> None:
+    def __init__(
+        self, gate: Gate, metrics: Metrics, limits: Limits | None = None, decisions: Decisions | None = None
+    ) -> None:
+        self._decisions = decisions or Decisions()
         self._gate = gate
         self._metrics = metrics
         self._limits = limits or Limits()
@@ -185,10 +188,9 @@ class App:
             # Whatever it is, the API server's failurePolicy decides what it means for the pod, not a broken connection.
             logger.exception("a bug while deciding; please report it", extra={"path": path})
             return self._failed(path, _text(500, "internal error, see the log of drawbridge"))
-        self._metrics.decided(path, outcome.record, asyncio.get_running_loop().time() - started)
-        level = logging.INFO if outcome.record.worth_telling else logging.DEBUG
-        if decisions.isEnabledFor(level):
-            decisions.log(level, outcome.record.outcome, extra={"record": outcome.record})
+        seconds = asyncio.get_running_loop().time() - started
+        self._metrics.decided(path, outcome.record, seconds)
+        self._decisions.write(outcome.record, seconds)
         return web.Response(body=outcome.body, content_type="application/json")
 
     def _failed(self, path: str, response: web.Response) -> web.Response:

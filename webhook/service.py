@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from certs.rotation import Policy
     from cluster.protocol import Cluster
+    from webhook.log import Decisions
     from webhook.source import Source
 
 logger = logging.getLogger("drawbridge.service")
@@ -72,7 +73,9 @@ class Settings(NamedTuple):
 class Service:
     """One process's worth."""
 
-    def __init__(self, cluster: Cluster, source: Source, settings: Settings) -> None:
+    def __init__(
+        self, cluster: Cluster, source: Source, settings: Settings, decisions: Decisions | None = None
+    ) -> None:
         self._cluster = cluster
         self._source = source
         self._settings = settings
@@ -82,7 +85,9 @@ class Service:
         shared = Shared(self._store(), keep=settings.controllers)
         origin = Files(*settings.files, shared) if settings.files else shared
         self.certificate = Certificate(origin, lambda keys: self.world.learn(keys=keys))
-        self.app = App(Gate(self.world, self.follower, self.certificate.unready), self.metrics, settings.limits)
+        self.app = App(
+            Gate(self.world, self.follower, self.certificate.unready), self.metrics, settings.limits, decisions
+        )
         self.election = Election(
             cluster,
             namespace=settings.namespace,
