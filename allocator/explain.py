@@ -43,7 +43,7 @@ _SHORT = {
     Stage.COUNTERS: "hardware used up",
     Stage.CAPACITY: "too little capacity",
     Stage.CONSTRAINT: "constraints not met",
-    Stage.SEARCH: "devices free, but not together",
+    Stage.SEARCH: "not enough devices at once",
 }
 
 
@@ -114,7 +114,7 @@ def tally(answers: Mapping[str, Answer]) -> str:
     for answer in answers.values():
         counts[_brief(answer)] = counts.get(_brief(answer), 0) + 1
     told = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{number} {text}" for text, number in told)
+    return ", ".join(f"{text} on {number}" for text, number in told)
 
 
 def _brief(answer: Answer) -> str:

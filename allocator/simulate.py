@@ -138,8 +138,10 @@ class _Run:
         self.templates = {_template_key(template): template for template in snapshot.templates}
         self.used = podfit.total(snapshot.pods)
         self.offered = {
-            class_.spec.extended_resource_name or f"deviceclass.resource.kubernetes.io/{name}": name
+            resource: name
             for name, class_ in snapshot.stock.classes.items()
+            for resource in (class_.spec.extended_resource_name, f"deviceclass.resource.kubernetes.io/{name}")
+            if resource
         }
         self.undecided = 0
 
@@ -207,7 +209,7 @@ class _Run:
         reasons += [
             Reason(Stage.NODE, "", "", len(nodes), every, tuple(nodes[:3]), why) for why, nodes in counted.items()
         ]
-        told = [f"{len(nodes)} {why}" for why, nodes in counted.items()]
+        told = [f"{why} on {len(nodes)}" for why, nodes in counted.items()]
         if answers:
             told.insert(0, explain.tally(answers))
         return Place(name, None, reasons=tuple(reasons), summary=f"0/{every} nodes: " + "; ".join(told))

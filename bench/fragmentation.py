@@ -129,11 +129,9 @@ def main() -> int:
         for name in names:
             one = found[kind][name] = figures(kind, name)
             base = found[kind][BASELINE]
-            print(
-                f"{kind:<8} {name:<22} {one.idle if kind in PARTED else float('nan'):>12.2f} {gain(one.idle, base.idle):>7} "
-                f"{one.in_use:>7.1%} {gain(one.in_use, base.in_use):>7} {one.served:>7.1f}",
-                flush=True,
-            )
+            idle = f"{one.idle:>12.2f} {gain(one.idle, base.idle):>7}" if kind in PARTED else f"{'-':>12} {'':>7}"
+            in_use = f"{one.in_use:>7.1%} {gain(one.in_use, base.in_use):>7}"
+            print(f"{kind:<8} {name:<22} {idle} {in_use} {one.served:>7.1f}", flush=True)
     PLOT.parent.mkdir(parents=True, exist_ok=True)
     PLOT.write_text(stacked([_chart(found, names, *one) for one in _CHARTS]))
     print(f"drawn: {PLOT.name}")

@@ -153,9 +153,9 @@ def test_nodes_that_lost_the_same_at_the_same_stages_are_one_group():
         ({"a": Answer(Verdict.FEASIBLE), "b": refused(Stage.CLASS)}, "1 of 2 nodes can serve this"),
         (
             {"a": refused(Stage.CLASS), "b": refused(Stage.CLASS), "c": refused(Stage.IN_USE)},
-            "0 of 3 nodes can serve this: 2 no device of the class, 1 devices in use",
+            "0 of 3 nodes can serve this: no device of the class on 2, devices in use on 1",
         ),
-        ({"a": Answer(Verdict.UNDECIDED)}, "0 of 1 nodes can serve this: 1 undecided within the budget"),
+        ({"a": Answer(Verdict.UNDECIDED)}, "0 of 1 nodes can serve this: undecided within the budget on 1"),
     ],
 )
 def test_a_fleet_is_summed_up_in_a_line(answers, told):
