@@ -61,7 +61,6 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     specs: tuple[ResourceClaimSpec, ...]
     needs: tuple[Need, ...]
-    devices: int
     base: str  # how its requests are called: gpu, mig, nic
     remarks: tuple[str, ...] = ()  # approximations taken
     models: tuple[str, ...] = ()
@@ -100,7 +99,6 @@ def build(demand: Demand, place: Place, sizes: Mapping[str, int]) -> Claims | Im
     return Claims(
         specs=(_spec(devices.requests, constraints),),
         needs=devices.needs,
-        devices=demand.count,
         base=place.target.request,
         remarks=devices.remarks,
         models=devices.models,
@@ -122,12 +120,11 @@ def _whole(demand: Demand, place: Place) -> Claims | Impossible:
             device_class_name=place.served.name, selectors=_cel(selectors), allocation_mode="All"
         )
         requests: tuple[DeviceRequest, ...] = (DeviceRequest(name=name, exactly=every),)
-        return Claims(specs=(_spec(requests, constraints),), needs=(CLAIMS,), devices=1, base=name)
+        return Claims(specs=(_spec(requests, constraints),), needs=(CLAIMS,), base=name)
     parts = even(demand.count, LIMIT)
     return Claims(
         specs=tuple(_spec((_request(name, place, selectors, count=part),), constraints) for part in parts),
         needs=(CLAIMS,),
-        devices=demand.count,
         base=name,
         models=demand.models,
     )
@@ -280,7 +277,6 @@ def pairs(joint: Pairs, first: Place, second: Place, sizes: Mapping[str, int]) -
     return Claims(
         specs=tuple(specs),
         needs=devices[0].needs,
-        devices=sum(_results(spec) for spec in specs),
         base=f"{first.target.request}-{second.target.request}",
         remarks=(*((remark,) if remark else ()), *devices[0].remarks),
         models=devices[0].models,
@@ -311,8 +307,9 @@ def _tied(
     return msgspec.structs.replace(left, requests=both, constraints=(*left.constraints, *ties))
 
 
-def _results(spec: ResourceClaimSpec) -> int:
-    return sum(request.exactly.count if request.exactly else 1 for request in spec.devices.requests)
+def results(spec: ResourceClaimSpec) -> int:
+    """Count the devices that a claim is given; all of a node's count as one, since nobody knows how many there are."""
+    return sum((request.exactly.count if request.exactly else 0) or 1 for request in spec.devices.requests)
 
 
 def _common(wanted: str, first: Place, second: Place) -> tuple[str, str]:

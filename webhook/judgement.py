@@ -14,7 +14,7 @@ import msgspec
 
 from dra.wire import Json
 from webhook.cases import Case
-from webhook.claims import POD_LIMIT, Impossible
+from webhook.claims import POD_LIMIT, Impossible, results
 from webhook.config import Configuration
 from webhook.demand import Demand, Note, Pairs
 from webhook.features import CLAIMS, EXTENDED, Features, Need
@@ -84,7 +84,7 @@ def judge(cases: list[Case], slots: list[Slot], context: Context) -> Verdict:
     served = [_served(case, shop, context) for case in cases]
     served = [_allowed(case, context, shop) for case in served]
     served, scheduler = _scheduled(served, context, shop)
-    served = _limited(_together(served), shop)
+    served = _together(served)
     made = tuple(
         ServedDemand(case, key, demand, _made(shop, demand))
         for case in served
@@ -92,6 +92,8 @@ def judge(cases: list[Case], slots: list[Slot], context: Context) -> Verdict:
         for key, demand in case.demands
     )
     shared = _share(made, slots, shop)
+    if (devices := sum(results(grant.spec) for grant in shared.grants)) > POD_LIMIT:
+        return Verdict(cases=tuple(_too_many(served, devices)), shared=Shared(()))
     return Verdict(cases=tuple(_remarked(served, shared)), shared=shared, made=made, scheduler=scheduler)
 
 
@@ -175,8 +177,18 @@ def _served(case: Case, shop: Workshop, context: Context) -> Case:
             case = case.asking(*case.demands[:i], (key, demand), *case.demands[i + 1 :])
         if isinstance(made, Impossible):
             return case.refuse(key, made.reason) if _refused(made, context) else case.leave(key, made.reason)
-        case = case.note(*(Note(key, Action.APPROXIMATED, remark) for remark in made.claims.remarks))
+        case = _placed(case, key, made).note(*(Note(key, Action.APPROXIMATED, text) for text in made.claims.remarks))
     return case
+
+
+def _placed(case: Case, key: str, made: Made) -> Case:
+    """Say with the key that asks where its devices come from."""
+    told = next((i for i, note in enumerate(case.notes) if note.key == key), None)
+    if told is None:
+        return case
+    note = case.notes[told]
+    placed = Note(key, note.action, f"{note.detail} (class {' and '.join(made.classes)})")
+    return msgspec.structs.replace(case, notes=(*case.notes[:told], placed, *case.notes[told + 1 :]))
 
 
 def _untied(demand: Demand | Pairs, shop: Workshop) -> tuple[Demand | Pairs, Made | Impossible]:
@@ -264,19 +276,11 @@ def _together(cases: Iterable[Case]) -> list[Case]:
             return cases
 
 
-def _limited(cases: list[Case], shop: Workshop) -> list[Case]:
-    """Refuse more devices than a pod may have."""
-    going = [case for case in cases if case.open]
-    devices = sum(_made(shop, demand).claims.devices for case in going for _, demand in case.demands)
-    if devices <= POD_LIMIT:
-        return cases
-    key = going[0].keys[0]
-    return [
-        case.refuse(key, f"{devices} devices for one pod, {POD_LIMIT} is the most", "split the pod")
-        if case is going[0]
-        else case
-        for case in cases
-    ]
+def _too_many(cases: list[Case], devices: int) -> Iterable[Case]:
+    """Refuse more devices than a pod may have; one case is told, for the pod."""
+    first = next(case for case in cases if case.open)
+    reason = f"{devices} devices for one pod, {POD_LIMIT} is the most"
+    return (case.refuse(case.keys[0], reason, "split the pod") if case is first else case for case in cases)
 
 
 def _share(made: tuple[ServedDemand, ...], slots: list[Slot], shop: Workshop) -> Shared:

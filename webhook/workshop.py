@@ -34,6 +34,11 @@ class Made(msgspec.Struct, frozen=True, gc=False):
 
     claims: Claims
     place: Place
+    beside: Place | None = None  # of the secondary devices, for pairs
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(place.served.name for place in (self.place, self.beside) if place)
 
 
 class Workshop:
@@ -70,7 +75,7 @@ class Workshop:
         if isinstance(second, Impossible):
             return second
         claims = shapes.pairs(joint, first, second, self._sizes(first))
-        return Made(claims, first) if isinstance(claims, Claims) else claims
+        return Made(claims, first, second) if isinstance(claims, Claims) else claims
 
     def _choose(self, demand: Demand) -> Place | Impossible:
         """Choose the place. Whole GPUs may come from either GPU target, virtual functions from either of the networks'."""

@@ -92,6 +92,11 @@ def test_spans_are_cut_also_where_a_claim_is_full():
     assert views["i"] < views["c0"]
 
 
+def test_what_an_init_container_reuses_is_not_counted_twice():
+    value = pod({GPU: 100}, init=(sized("i", 100),))
+    assert seen(value)[1] == 100
+
+
 def test_an_init_container_that_needs_more_gets_the_rest_to_itself():
     value = pod({GPU: 1}, init=(sized("i", 3),))
     views, total = seen(value)
