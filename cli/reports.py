@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from dra.validation.codes import Code
 
+_SHOWN: Final = 3  # findings of one kind about one object that people are shown
 _SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _SARIF_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 _GITHUB_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
@@ -37,22 +39,37 @@ class Placed(NamedTuple):
 
 
 def text(placed: Sequence[Placed], objects: int) -> str:
-    """Write for people: by object, in the order of the input, with a summary at the end."""
+    """Write for people: by object, in the order of the input, with a summary at the end.
+
+    Of many findings of one kind about one object the first few are shown.
+    """
     lines: list[str] = []
-    last: int | None = None
-    for one in placed:
+    for _, group in groupby(placed, key=lambda one: one.number):
+        about = _about(list(group))
+        lines += ["", *about] if lines else about
+    counts = Counter(one.finding.severity for one in placed)
+    summary = ", ".join(_counted(counts[severity], severity.value) for severity in Severity)
+    return "\n".join([*lines, *([""] if lines else []), f"{_counted(objects, 'object')} checked: {summary}"])
+
+
+def _about(found: Sequence[Placed]) -> list[str]:
+    """Write what was found about one object."""
+    lines = [f"{found[0].finding.object} ({found[0].file})"]
+    of_code = Counter(one.finding.code for one in found)
+    shown: Counter[str] = Counter()
+    for one in found:
         finding = one.finding
-        if one.number != last:
-            lines.append(("" if last is None else "\n") + f"{finding.object} ({one.file})")
-            last = one.number
+        shown[finding.code] += 1
+        more = of_code[finding.code] - _SHOWN
+        if more > 1 and shown[finding.code] > _SHOWN:
+            if shown[finding.code] == _SHOWN + 1:
+                lines.append(f"  ... and {more} more {finding.code}, which `-o json` lists")
+            continue
         where = f" at {finding.path}" if finding.path else ""
         lines.append(f"  {one.place}: {finding.severity.value} {finding.code}{where}: {finding.message}")
         if finding.hint:
             lines.append(f"      {finding.hint}")
-    counts = Counter(one.finding.severity for one in placed)
-    summary = ", ".join(_counted(counts[severity], severity.value) for severity in Severity)
-    lines.append(("\n" if lines else "") + f"{_counted(objects, 'object')} checked: {summary}")
-    return "\n".join(lines)
+    return lines
 
 
 def _counted(number: int, word: str) -> str:

@@ -186,3 +186,13 @@ def test_a_claim_that_fits_on_no_single_node_is_found_by_the_allocator():
     (finding,) = json.loads(run("-f", "-", "-o", "json", text=fleet + claim % 3).stdout)["findings"]
     assert (finding["code"], finding["object"], finding["path"]) == ("D315", "ResourceClaim/default/claim", "/spec")
     assert "2 nodes" in finding["message"]
+
+
+def test_many_findings_of_one_kind_are_shown_in_part_to_people_and_in_full_to_machines():
+    labels = ", ".join(f"bad label {n}: x" for n in range(10))
+    text = GOOD.replace("{name: gpu}", f"{{name: gpu, labels: {{{labels}}}}}")
+    shown = run("-f", "-", text=text).stdout
+    assert shown.count(" D102 at ") == 3
+    assert "and 7 more D102" in shown
+    assert "10 errors" in shown
+    assert len(json.loads(run("-f", "-", "-o", "json", text=text).stdout)["findings"]) == 10
