@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from dra.validation.problem import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from dra.device import CounterSet, DeviceCounterConsumption
     from dra.resourceslice import ResourceSlice
 
 
@@ -22,9 +23,12 @@ class _Member(NamedTuple):
     path: str
     device: str
     groups: frozenset[str]
+    whole: bool  # takes all of some counter, so that nobody is beside it anyway
 
 
-def group_problems(slices: Sequence[tuple[int | None, ResourceSlice]]) -> Iterator[tuple[int | None, Problem]]:
+def group_problems(
+    slices: Sequence[tuple[int | None, ResourceSlice]], counters: Mapping[str, CounterSet]
+) -> Iterator[tuple[int | None, Problem]]:
     """Judge the groups of the slices of one pool."""
     sets: dict[str, list[_Member]] = defaultdict(list)
     for number, piece in slices:
@@ -32,17 +36,23 @@ def group_problems(slices: Sequence[tuple[int | None, ResourceSlice]]) -> Iterat
             for at, consumption in enumerate(device.consumes_counters):
                 path = f"/spec/devices/{index}/consumesCounters/{at}/compatibilityGroups"
                 groups = frozenset(consumption.compatibility_groups)
-                sets[consumption.counter_set].append(_Member(number, path, device.name, groups))
+                whole = _takes_all(consumption, counters.get(consumption.counter_set))
+                sets[consumption.counter_set].append(_Member(number, path, device.name, groups, whole))
     for name, members in sets.items():
         if any(member.groups for member in members):
             yield from _set(name, members)
 
 
+def _takes_all(consumption: DeviceCounterConsumption, counter_set: CounterSet | None) -> bool:
+    have = counter_set.counters if counter_set is not None else {}
+    return any(name in have and counter.value == have[name].value for name, counter in consumption.counters.items())
+
+
 def _set(name: str, members: Sequence[_Member]) -> Iterator[tuple[int | None, Problem]]:
     grouped = [member for member in members if member.groups]
-    bare = [member for member in members if not member.groups]
+    bare = [member for member in members if not member.groups and not member.whole]
     common = frozenset.intersection(*(member.groups for member in grouped))
-    if common and not bare and len(grouped) > 1:
+    if common and len(grouped) == len(members) > 1:
         message = f"all devices of {name!r} have {', '.join(sorted(common))}: the groups keep nobody apart"
         yield grouped[0].number, Problem("D415", grouped[0].path, message)
         return

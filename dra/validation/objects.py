@@ -43,8 +43,8 @@ _CLASSIC: Final = frozenset(
     {"PodSchedulingContext", "ResourceClass", "ResourceClassParameters", "ResourceClaimParameters"}
 )
 OURS: Final = "drawbridge.dev/v1alpha1"
-# The configuration file is judged by the room that reads it.
-_OUR_KINDS: Final = frozenset({"DeviceCompatibility", "DeviceQuota", "DrawbridgeConfiguration"})
+# Configuration and workloads for replays are files, judged by the rooms that read them.
+_OUR_KINDS: Final = frozenset({"DeviceCompatibility", "DeviceQuota", "DrawbridgeConfiguration", "Workload"})
 
 
 def is_ours(value: dict[str, Any]) -> bool:

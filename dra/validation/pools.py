@@ -54,7 +54,7 @@ def _pool(pool: Sequence[Piece]) -> Iterator[Found]:
         if piece.number is not None:
             for problem in _slice(piece.slice, sets, complete=complete):
                 yield piece.number, problem
-    for number, problem in group_problems([(p.number, p.slice) for p in current]):
+    for number, problem in group_problems([(p.number, p.slice) for p in current], sets):
         if number is not None:
             yield number, problem
     yield from _order(current)

@@ -77,6 +77,13 @@ def test_a_device_without_groups_among_grouped_ones_is_pointed_out():
     assert any("'c' has no groups" in message for message in messages(pool(consumer("a", groups="one"), consumer("c"))))
 
 
+def test_a_device_that_takes_a_whole_counter_needs_no_group():
+    whole = consumer("whole", "memory: {value: 80Gi}")
+    assert not codes(
+        pool(consumer("a", groups="one, two"), consumer("b", groups="one"), consumer("c", groups="two"), whole)
+    )
+
+
 def test_groups_that_all_share_or_nobody_shares_do_nothing():
     assert codes(pool(consumer("a", groups="one"), consumer("b", groups="one, two"))) == {"D415"}
     assert codes(pool(consumer("a", groups="one"), consumer("b", groups="two"), consumer("c", groups="two"))) == {
