@@ -16,7 +16,7 @@ import msgspec
 from cluster import registry, resources, strategies
 from cluster.apply import applied
 from cluster.defaults import defaulted
-from cluster.errors import AlreadyExists, BadRequest, Cause, Conflict, NotFound
+from cluster.errors import AlreadyExists, BadRequest, Cause, Conflict, Invalid, NotFound
 from cluster.patch import Apply, Merge, Operations, merged, operated, same
 from cluster.resources import NAMESPACES, PODS, Raw, Resource
 
@@ -114,7 +114,7 @@ class ApiServer:
         old = record.plain()
         asked = self._patched(old, patch, subresource)
         if not isinstance(asked, dict):
-            raise BadRequest("the patch leaves no object")
+            raise Invalid(f"the patch leaves no object of {resource.id}, but {asked!r}")
         new = registry.updated(resource, old, asked, subresource)
         new = strategies.prepared(resource.id, new, old, self._identity.now())
         if same(old, new):

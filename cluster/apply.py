@@ -64,15 +64,14 @@ def applied(old: Raw, patch: Apply, subresource: str, *, now: str) -> Raw:
     mine: Raw = next((one for one in managers if _is(one, patch.manager, subresource)), {})
     others = [one for one in managers if one is not mine]
     wanted = dict(_leaves(_ownable(patch.body)))
-    contested = _contested(old, wanted, others)
+    result: Json = _overlaid(old, patch.body, "")
+    contested = _contested(set(_changed(_ownable(old), _ownable(result))), others)
     if contested and not patch.force:
         raise _conflict(contested)
-    kept = {path for other in others for path in _paths(other.get("fieldsV1") or {})}
-    result: Json = old
-    for path in sorted(set(_paths(mine.get("fieldsV1") or {})) - wanted.keys(), reverse=True):
+    kept = {path for other in others for path in _paths(other.get("fieldsV1") or {})} | wanted.keys()
+    for path in sorted(_paths(mine.get("fieldsV1") or {}), reverse=True):
         if not any(other[: len(path)] == path for other in kept):
             result = _without(result, path)
-    result = _overlaid(result, patch.body, "")
     fields = _tree(wanted)
     entry = {
         "manager": patch.manager,
@@ -105,17 +104,20 @@ def _leaves(value: Json, path: Path = ()) -> Iterator[tuple[Path, Json]]:
     if isinstance(value, dict) and (value or not path) and name not in _OPAQUE:
         for member, inner in value.items():
             yield from _leaves(inner, (*path, f"f:{member}"))
-    elif isinstance(value, list) and name in _SETS:
-        for item in value:
-            yield (*path, f"v:{_text(item)}"), item
-    elif isinstance(value, list) and (key := _list_key(name, value)):
-        for item in value:
-            step = (*path, f"k:{_text({key: item[key]})}")
-            yield step, None
-            for member, inner in item.items():
-                yield from _leaves(inner, (*step, f"f:{member}"))
+    elif isinstance(value, list) and (name in _SETS or _list_key(name, value)):
+        for step, item in _items(name, value):
+            yield (*path, step), None
+            for member, inner in item.items() if isinstance(item, dict) else ():
+                yield from _leaves(inner, (*path, step, f"f:{member}"))
     else:
         yield path, value
+
+
+def _items(name: str, items: list[Json]) -> Iterator[tuple[str, Json]]:
+    """The items of a list that is a map or a set, each with its step."""
+    key = _list_key(name, items)
+    for item in items:
+        yield (f"k:{_text({key: item[key]})}" if key else f"v:{_text(item)}"), item
 
 
 def _list_key(name: str, items: list[Json]) -> str:
@@ -149,14 +151,30 @@ def _paths(tree: Raw, path: Path = ()) -> Iterator[Path]:
             yield (*path, step)
 
 
-def _contested(old: Raw, wanted: dict[Path, Json], others: list[Raw]) -> list[tuple[Path, str]]:
-    found = []
-    for other in others:
-        owned = set(_paths(other.get("fieldsV1") or {}))
-        for path, value in wanted.items():
-            if path in owned and path[-1].startswith("f:") and not same(_find(old, path), value):
-                found.append((path, str(other.get("manager"))))
-    return found
+def _changed(old: Json, new: Json, path: Path = ()) -> Iterator[Path]:
+    """The fields an apply adds or changes. What was not there, or was empty, is added as a whole and in its parts."""
+    name = path[-1][2:] if path else ""
+    if not path or (isinstance(old, dict) and isinstance(new, dict) and old and name not in _OPAQUE):
+        for member, value in new.items():
+            yield from _changed((old or {}).get(member), value, (*path, f"f:{member}"))
+    elif isinstance(new, list) and old and (name in _SETS or _list_key(name, new)):
+        for step, item in _items(name, new):
+            index = _position(old, step)
+            yield from _changed(old[index] if index >= 0 else None, item, (*path, step))
+    elif old in (None, {}, []):
+        yield path
+        yield from (leaf for leaf, _ in _leaves(new, path) if leaf != path)
+    elif not same(old, new):
+        yield path
+
+
+def _contested(changed: set[Path], others: list[Raw]) -> list[tuple[Path, str]]:
+    return [
+        (path, str(other.get("manager")))
+        for other in others
+        for path in _paths(other.get("fieldsV1") or {})
+        if path in changed
+    ]
 
 
 def _conflict(contested: list[tuple[Path, str]]) -> Conflict:
@@ -211,20 +229,21 @@ def _without(value: Json, path: Path) -> Json:
 def _overlaid(old: Json, new: Json, name: str) -> Json:
     if isinstance(new, dict) and isinstance(old, dict) and name not in _OPAQUE:
         return old | {member: _overlaid(old.get(member), value, member) for member, value in new.items()}
-    if isinstance(new, list) and isinstance(old, list):
-        if name in _SETS:
-            return [*old, *(item for item in new if item not in old)]
-        if (key := _list_key(name, new)) and _list_key(name, old):
-            return _overlaid_list(old, new, key)
+    if isinstance(new, list) and isinstance(old, list) and (name in _SETS or _list_key(name, new)):
+        return _merged_items(dict(_items(name, old)), dict(_items(name, new)))
     return new
 
 
-def _overlaid_list(old: list[Json], new: list[Json], key: str) -> list[Json]:
-    result = list(old)
-    for item in new:
-        index = next((at for at, have in enumerate(result) if same(have[key], item[key])), -1)
-        if index < 0:
-            result.append(item)
-        else:
-            result[index] = _overlaid(result[index], item, "")
-    return result
+def _merged_items(old: dict[str, Json], new: dict[str, Json]) -> list[Json]:
+    """Items both have in the new order; those that only the old list has keep their place before or behind them."""
+    result = []
+    waiting = list(old)
+    for step, item in new.items():
+        while waiting and (waiting[0] not in new or step in waiting):
+            first = waiting.pop(0)
+            if first not in new:
+                result.append(old[first])
+            elif first == step:
+                break
+        result.append(_overlaid(old[step], item, "") if step in old else item)
+    return [*result, *(old[step] for step in waiting if step not in new)]

@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from typing import TYPE_CHECKING, assert_never
 
-from cluster.claims import Create, Delete, Record, Write, for_claim, for_pod, generated_for, made_from, waits_for
+from cluster.claims import Create, Delete, Record, Write, for_claim, for_pod, generated_for, made_from, templates_of
 from cluster.errors import NotFound
 from cluster.informer import Informer
 from cluster.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
@@ -75,7 +75,7 @@ class ClaimController:
     def _on_templates(self, batch: Batch[ResourceClaimTemplate]) -> None:
         added = {delta.key for delta in batch.deltas if delta.old is None}
         for where, pod in self._pods.objects.items():
-            if any(waits_for(pod, template) for template in added):
+            if not added.isdisjoint(templates_of(pod)):
                 self._queue.add((_POD, *where))
 
     def _claims_of(self, pod: Pod) -> list[Key]:

@@ -228,9 +228,7 @@ def generate_name(pod: str, entry: str) -> str:
     return f"{base}-"
 
 
-def waits_for(pod: Pod, template: Key) -> bool:
-    """Say whether a pod names a template, so that it is looked at when the template comes."""
-    namespace, name = template
-    return pod.metadata.namespace == namespace and any(
-        entry.resource_claim_template_name == name for entry in pod.spec.resource_claims
-    )
+def templates_of(pod: Pod) -> set[Key]:
+    """The templates a pod names, so that it is looked at when they come."""
+    named = (entry.resource_claim_template_name for entry in pod.spec.resource_claims)
+    return {(pod.metadata.namespace, name) for name in named if name}

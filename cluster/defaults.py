@@ -88,6 +88,11 @@ def _namespace(obj: Raw, created: bool) -> Raw:
     return {**obj, "metadata": {**meta, "labels": labels}, "status": {"phase": "Active"}}
 
 
+def _config_map(obj: Raw, created: bool) -> Raw:
+    del created
+    return {name: value for name, value in obj.items() if name not in ("data", "binaryData") or value}
+
+
 def _secret(obj: Raw, created: bool) -> Raw:
     del created
     obj = {"type": "Opaque", **obj}
@@ -102,6 +107,7 @@ _BY_RESOURCE: dict[str, Callable[[Raw, bool], Raw]] = {
     "resourceclaims.resource.k8s.io": _claim,
     "resourceclaimtemplates.resource.k8s.io": _template,
     "pods": _pod,
+    "configmaps": _config_map,
     "namespaces": _namespace,
     "secrets": _secret,
 }

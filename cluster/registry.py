@@ -67,12 +67,15 @@ def created(resource: Resource[Any], obj: Raw, namespace: str | None, identity: 
     # Nodes may be created with their status; everything else starts without.
     keep_status = not resource.status or resource.id == "nodes"
     body = {name: value for name, value in obj.items() if name != "status" or keep_status}
-    return defaulted(resource.id, {**body, "metadata": meta}, created=True)
+    return defaulted(resource.id, {**body, "metadata": _full(meta)}, created=True)
 
 
 def updated(resource: Resource[Any], old: Raw, new: Raw, subresource: str) -> Raw:
     """The document that an update of `old` to `new` stores, once it is found to be allowed."""
-    new = _typed(resource, without_nulls(new))
+    try:
+        new = _typed(resource, without_nulls(new))
+    except BadRequest as error:
+        raise invalid(resource, old["metadata"]["name"], [Cause("patch", f"Invalid value: {error}")]) from error
     _check_identity(resource, old, new)
     if subresource == "status":
         status = {"status": new["status"]} if "status" in new else {}
@@ -84,6 +87,7 @@ def updated(resource: Resource[Any], old: Raw, new: Raw, subresource: str) -> Ra
         for name in _SERVER_FIELDS:
             meta.pop(name, None)
         meta |= {name: old["metadata"][name] for name in _SERVER_FIELDS if name in old["metadata"]}
+        meta = _full(meta)
         new = {**new, "metadata": meta}
         if resource.status:
             new = {name: value for name, value in new.items() if name != "status"}
@@ -125,6 +129,11 @@ def _without_nulls(value: Json) -> Json:
             if member is not None
         }
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _full(meta: Raw) -> Raw:
+    """Metadata without members that are empty: no server keeps those."""
+    return {name: value for name, value in meta.items() if value not in ("", {}, [])}
 
 
 def _typed(resource: Resource[Any], obj: Raw) -> Raw:
