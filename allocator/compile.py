@@ -54,13 +54,16 @@ class Compiler:
         pools: Sequence[Pool],
         use: Callable[[PoolId], PoolUse],
         arrange: Callable[[list[Place]], list[Place]] | None = None,
+        *,
+        narrow: bool = True,
     ) -> Problem:
         """Compile the shape for one node; raises Fatal for what the in-tree allocator finds wrong before it searches.
 
-        `arrange` puts the devices into another order than the in-tree one.
+        `arrange` puts the devices into another order than the in-tree one; `narrow` drops candidates whose values of a
+        matchAttribute are too rare for the count that is asked for.
         """
         found = places(pools)
-        return _Build(self, node, pools, use, arrange(found) if arrange else found).problem()
+        return _Build(self, node, pools, use, arrange(found) if arrange else found).problem(narrow=narrow)
 
     def kind(self, judge: Judge, place: Place) -> int:
         """Find the kind of a device, judging it for every leaf if it is the first of its kind.
@@ -168,7 +171,7 @@ class _Build:
         self.worn: dict[int, dict[str, int]] = {}
         self.unfit: list[set[int]] = []
 
-    def problem(self) -> Problem:
+    def problem(self, *, narrow: bool) -> Problem:
         """Do it."""
         counts = self._up_front()
         wanted = self._wanted()
@@ -181,6 +184,8 @@ class _Build:
         common.guards = side_by_side([(unit.pattern.common_guards, unit.pattern.common) for unit in units])[0]
         local_bits, local_common = left.width, common.width
         leaves = [self._taken(leaf, counts[leaf.index]) for leaf in self.shape.leaves]
+        if narrow and not any(taken.poison or taken.late for taken in leaves):
+            self._narrow(leaves)
         self._shapes(leaves)
         shared, ready, agreed = share_fields(self.shape.constraints, self._values(leaves), left, common)
         ready |= left.guards >> local_bits << local_bits
@@ -346,6 +351,26 @@ class _Build:
             and isinstance(offer, Offer)
             and any(used.get(name, 0) + amount > declared for name, amount, declared in offer.amounts)
         )
+
+    def _narrow(self, leaves: list[Taken]) -> None:
+        """Drop candidates that have no value of a matchAttribute in common with as many others as are asked for.
+
+        Only where nothing can end in a fault: a candidate that is dropped is not tripped over either.
+        """
+        if any(leaf.all and leaf.constraints for leaf in self.shape.leaves):
+            return
+        for leaf, taken in zip(self.shape.leaves, leaves, strict=True):
+            for number, at in enumerate(leaf.constraints):
+                if not self.shape.constraints[at].match or taken.count < 2:
+                    continue
+                having: dict[Value, list[int]] = {}
+                for place in members(taken.candidates):
+                    offer = self.judged[self.kinds[place]][leaf.index]
+                    assert isinstance(offer, Offer)
+                    for value in offer.values[number]:
+                        having.setdefault(value, []).append(place)
+                enough = {place for places_ in having.values() if len(places_) >= taken.count for place in places_}
+                taken.candidates = bitset(enough, len(self.places))
 
     def _shapes(self, leaves: list[Taken]) -> None:
         """Number leaves so that those which take the same of the same places get the same number."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from allocator.shape import Constraint
 
 
+_CACHED = 1 << 16  # pairs of a leaf that are kept, fewer where they are large
 Value = tuple[str, object]  # type and value of an attribute
 
 
@@ -67,7 +68,7 @@ class Shared(msgspec.Struct, eq=False):
     """The fields that constraints share across units. They lie above the fields of all units."""
 
     values: list[dict[Value, list[int]]]  # per constraint: value → places that have it
-    match: dict[int, tuple[int, int, dict[Value, int]]]  # constraint → start, width, value → bit
+    match: dict[int, tuple[int, int, dict[Value, int]]]  # constraint → start, width, value → position of its bit
     distinct: dict[int, dict[Value, int]]  # constraint → value → bit of its token
     match_guards: int = 0
     distinct_guards: int = 0
@@ -100,6 +101,11 @@ class Problem(msgspec.Struct, eq=False):
     globals: dict[tuple[int, int], tuple[int, int]]
 
     @property
+    def weight(self) -> int:
+        """Say how much dearer a step is than on a node of ordinary size."""
+        return 1 + (self.guards.bit_length() + self.open.bit_length() >> 12)
+
+    @property
     def irregular(self) -> bool:
         return bool(self.shared.counters)
 
@@ -107,6 +113,8 @@ class Problem(msgspec.Struct, eq=False):
         """Say what a leaf takes of a place: flag, cost, join, cost once the flag is down, join likewise."""
         found = self.pairs[leaf].get(place)
         if found is None:
+            if len(self.pairs[leaf]) * self.weight > _CACHED:
+                self.pairs[leaf].clear()
             found = self.pairs[leaf][place] = self._pair(leaf, place)
         return found
 
@@ -158,7 +166,7 @@ class Problem(msgspec.Struct, eq=False):
             for at, values in zip(self.shape.leaves[leaf].constraints, offer.values, strict=False):
                 if at in self.shared.match:
                     start, width, bits = self.shared.match[at]
-                    within &= ~(((1 << width) - 1) << start) | sum(bits[value] for value in values)
+                    within &= ~(((1 << width) - 1) << start) | sum(1 << bits[value] for value in values)
                 elif at in self.shared.distinct:
                     cost += sum(1 << self.shared.distinct[at][value] for value in values)
             found = self.globals[key] = cost, within
@@ -179,7 +187,7 @@ def share_fields(
             start = common.add(len(values[at]))
             opened |= ((1 << len(values[at])) - 1) << start
             shared.match_guards |= 1 << (common.width - 1)
-            shared.match[at] = start, len(values[at]), {value: 1 << (start + n) for n, value in enumerate(values[at])}
+            shared.match[at] = start, len(values[at]), {value: start + n for n, value in enumerate(values[at])}
         elif not constraint.match:
             tokens = {value: left.add(1) for value in values[at]}
             shared.distinct[at] = tokens

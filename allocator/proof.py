@@ -41,6 +41,7 @@ class Limits(msgspec.Struct, frozen=True):
     group: int = 1000  # vectors of one group
     cover: int = 60000  # operations of one sum
     picks: int = 64  # combinations of alternatives
+    bits: int = 1 << 24  # places times values of constraints
 
 
 class Spends(Protocol):
@@ -92,6 +93,8 @@ class Proof:
         self.zero = self._store((0,))
         self.groupings: list[_Grouping] = []
         self.value_bits: list[dict[Value, int]] = []
+        # Beyond this a proof costs more than it can save: bits for every value of every constraint.
+        self.too_large = len(problem.places) * sum(map(len, problem.shared.values)) > limits.bits
 
     def possible(  # noqa: PLR0917 - the hot path passes its state as plain integers
         self, request: int, leaf: int | None, wanted: int, start: int, left: int, common: int, taken: int
@@ -101,6 +104,8 @@ class Proof:
         Without a leaf the request itself is still to be opened.
         """
         self.asked += 1
+        if self.too_large:
+            return True
         if not self.groupings:
             self._prepare()
         problem = self.problem
@@ -149,6 +154,7 @@ class Proof:
     def _prepare(self) -> None:
         problem = self.problem
         size = len(problem.places)
+        self.budget.spend(len(problem.units) + size * sum(map(len, problem.shared.values)) >> 10)
         self.value_bits = [
             {value: bitset(places, size) for value, places in values.items()} for values in problem.shared.values
         ]
@@ -230,7 +236,7 @@ class Proof:
                         loose.setdefault(constraint, []).append(len(narrowed))
                     else:
                         bits &= union(
-                            places for value, places in self.value_bits[constraint].items() if common & bit[value]
+                            places for value, places in self.value_bits[constraint].items() if common >> bit[value] & 1
                         )
                 elif constraint in problem.shared.distinct:
                     token = problem.shared.distinct[constraint]

@@ -63,7 +63,7 @@ def find(
     budget = Budget(options.steps, options.cancelled)
     judge = Judge(compiler.shape, node)
     try:
-        problem = compiler.compile(node, pools, use, options.arrange)
+        problem = compiler.compile(node, pools, use, options.arrange, narrow=options.cuts.values)
 
         def fault(leaf: Leaf, place: int) -> Fatal:
             return _fault(judge, leaf, problem.places[place])

@@ -7,6 +7,7 @@ holds neither keeps that answer, so nothing here reorders anything; it only leav
   memo       a state that is the same as one that failed, interchangeable devices and identical units exchanged, fails too
   twins      requests that can be swapped take rising positions
   counts     a request needs as many free candidates as its count
+  values     and as many that agree on an attribute it must match (done when the problem is compiled)
   proof      a relaxation, decided by `allocator.proof`; asked once when the search starts to backtrack, and, when it
              answers "maybe", before every step from then on
 
@@ -52,6 +53,7 @@ class Cuts(msgspec.Struct, frozen=True):
     memo: bool = True
     twins: bool = True
     counts: bool = True
+    values: bool = True
     proof: bool = True
     patience: int = 24  # refusals before a proof is asked for
     limits: Limits = Limits()
@@ -142,6 +144,7 @@ class Walk:
         most: dict[int, int] = {}
         for one in requests:
             most[one.claim] = most.get(one.claim, 0) + max(problem.leaves[leaf.index].count for leaf in one.leaves)
+        self.weight = problem.weight
         self.limited = any(count > MAX_RESULTS for count in most.values())
         self.alternative = [0] * len(requests)
         self.first = [0] * len(requests)
@@ -271,7 +274,7 @@ class Walk:
         """Begin to look for one device."""
         if wanted > MAX_RESULTS - held:
             return Step.EXCEEDED
-        self.budget.spend(1)
+        self.budget.spend(self.weight)
         slot = _Slot(request, leaf, wanted, start, 0, left, common, taken, held)
         mine = self.problem.leaves[leaf]
         if not self.problem.shape.leaves[leaf].all:
@@ -312,7 +315,11 @@ class Walk:
         guards, common_guards, opened = problem.guards, problem.common_guards, problem.open
         left, common = slot.left, slot.common
         bits, wanted = slot.bits, slot.wanted
+        looked = 0
         while bits:
+            looked += 1
+            if looked & 127 == 0:
+                self.budget.spend(16 * self.weight)
             if slot.exact and bits.bit_count() < wanted:
                 break
             low = bits & -bits
@@ -467,7 +474,7 @@ class Walk:
         start = 0 if fresh else slot.start
         if problem.irregular:
             return slot.request, slot.leaf, slot.wanted, start, slot.left, slot.common, slot.held
-        self.budget.spend(len(problem.units) >> 2)
+        self.budget.spend(len(problem.units) * self.weight >> 2)
         return (
             slot.request,
             slot.leaf,
