@@ -63,12 +63,26 @@ def command(
     if not documents:
         click.echo("warning: the input holds no objects", err=True)
     known = inputs.read(inventory, files) if inventory else []
+    _warn_of_unreadable(known)
     found = [(one.number, one.finding) for one in review(_objects(documents), _objects(known), gates)]
     found += _configurations(documents)
     found += _infeasible(_objects(documents), _objects(known), found)
     placed = _placed(documents, found)
     _print(placed, documents, output)
     return _verdict(placed, fail_on)
+
+
+def _warn_of_unreadable(known: Sequence[Document]) -> None:
+    """Say what the inventory does not tell because it cannot be read; it is not judged, so no finding would."""
+    from dra.validation.objects import TYPES, is_ours, read
+
+    for document in known:
+        value = document.object
+        if is_ours(value) and value.get("kind") in TYPES and read(value) is None:
+            place = f"{document.file}:{document.line}"
+            click.echo(
+                f"warning: {place}: left out of the inventory: not a {value['kind']}; check it with -f", err=True
+            )
 
 
 def _objects(documents: Sequence[Document]) -> list[dict[str, object]]:

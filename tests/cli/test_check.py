@@ -196,3 +196,16 @@ def test_many_findings_of_one_kind_are_shown_in_part_to_people_and_in_full_to_ma
     assert "and 7 more D102" in shown
     assert "10 errors" in shown
     assert len(json.loads(run("-f", "-", "-o", "json", text=text).stdout)["findings"]) == 10
+
+
+def test_what_cannot_be_read_in_the_inventory_is_told(tmp_path):
+    (tmp_path / "class.yaml").write_text(GOOD.replace("spec: {}", "spec: [1]"))
+    result = run("-f", "-", "--inventory", str(tmp_path), text=GOOD)
+    assert result.exit_code == 0
+    assert "class.yaml:1: left out of the inventory: not a DeviceClass" in result.stderr
+
+
+def test_an_input_without_objects_is_mentioned():
+    result = run("-f", "-", text="---\n# nothing\n")
+    assert result.exit_code == 0
+    assert "no objects" in result.stderr
