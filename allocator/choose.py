@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.answer import Answer, Fatal, Verdict
+from allocator.answer import Answer, Fatal, Granted, Verdict, allocated
 from allocator.compile import Compiler
 from allocator.search import Options, answer, find
 from allocator.shape import shape_of
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
     Arrange = Callable[[list[Place]], list[Place]]
-    Solve = Callable[[Sequence[ResourceClaim], "Arrange | None"], Answer]
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -44,41 +43,56 @@ def serve(
     kept: Kept | None = None,
 ) -> Chosen:
     """Serve claims on one node as a strategy likes it best; whoever asks often keeps a `Kept` for it."""
-    target, search, kept = stock.nodes[node], options or Options(), kept or Kept()
-
-    def solve(some: Sequence[ResourceClaim], arrange: Arrange | None) -> Answer:
-        try:
-            pools = stock.pools(node)
-            key = encode([(claim.metadata.namespace, claim.metadata.name, claim.spec) for claim in some])
-            compiler = kept.compilers.get(key)
-            if compiler is None:
-                rules = Rules(stock.compatibilities.values())
-                compiler = kept.compilers[key] = Compiler(shape_of(some, stock.classes), rules)
-        except (Fatal, NodeSelectorError) as error:
-            return Answer(Verdict.ERROR, error=str(error))
-        ordered = replace(search, arrange=arrange)
-        return answer(compiler, target, find(compiler, target, pools, stock.use, ordered), ordered)
-
-    return choose(stock, node, claims, strategy, solve=solve, kept=kept)
-
-
-def choose(
-    stock: Stock, node: str, claims: Sequence[ResourceClaim], strategy: str, *, solve: Solve, kept: Kept
-) -> Chosen:
-    """Look at what first-fit and the orders of a strategy lead to; `solve` is the exact search under an order."""
-    first = solve(claims, None)
+    ask = _Node(stock, node, options or Options(), kept or Kept())
+    first = ask.solve(claims)
     if not first.feasible or strategy == DEFAULT:
         return Chosen(first, _preference(claims, first) if first.feasible else 0.0)
-    chosen, view = STRATEGIES[strategy], View(stock, node, kept)
-    plans = [_plan(view, first)]
+    chosen, view = STRATEGIES[strategy], View(stock, node, ask.kept)
     narrowed = _narrowed(claims, first)
-    for arrange in _arrangements(view, chosen):
-        found = solve(narrowed, arrange)
-        if found.feasible:
-            plans.append(_plan(view, found))
+    found = [first, *(ask.solve(narrowed, arrange) for arrange in _arrangements(view, chosen))]
+    if len(claims) > 1 and not any(result.admin_access for result in _results(first)):
+        found.append(ask.one_by_one(narrowed, strategy))
+    plans = [_plan(view, one) for one in found if one.feasible]
     best = min(plans, key=lambda plan: chosen.cost(view, plan))
-    steps = sum(plan.answer.steps for plan in plans)
+    steps = sum(one.steps for one in found)
     return Chosen(replace(best.answer, steps=steps), _score(chosen, view, best, claims))
+
+
+class _Node:
+    """One node to which questions are put."""
+
+    def __init__(self, stock: Stock, node: str, options: Options, kept: Kept) -> None:
+        self.stock, self.node, self.options, self.kept = stock, node, options, kept
+
+    def solve(self, claims: Sequence[ResourceClaim], arrange: Arrange | None = None) -> Answer:
+        """Search under an order of devices; every order is searched exactly."""
+        try:
+            pools, compiler = self.stock.pools(self.node), self._compiler(claims)
+        except (Fatal, NodeSelectorError) as error:
+            return Answer(Verdict.ERROR, error=str(error))
+        target, options = self.stock.nodes[self.node], replace(self.options, arrange=arrange)
+        return answer(compiler, target, find(compiler, target, pools, self.stock.use, options), options)
+
+    def one_by_one(self, claims: Sequence[ResourceClaim], strategy: str) -> Answer:
+        """Let the strategy choose for one claim after the other, each seeing what those before it took."""
+        stock, steps = self.stock.fork(), 0
+        granted: list[Granted] = []
+        for claim in claims:
+            found = serve(stock, self.node, [claim], strategy=strategy, options=self.options, kept=self.kept).answer
+            if not found.feasible:
+                return found
+            granted += found.allocations
+            steps += found.steps
+            stock = stock.with_(allocated(claim, found.allocations[0].allocation))
+        return Answer(Verdict.FEASIBLE, tuple(granted), steps=steps)
+
+    def _compiler(self, claims: Sequence[ResourceClaim]) -> Compiler:
+        key = encode([(claim.metadata.namespace, claim.metadata.name, claim.spec) for claim in claims])
+        found = self.kept.compilers.get(key)
+        if found is None:
+            rules = Rules(self.stock.compatibilities.values())
+            found = self.kept.compilers[key] = Compiler(shape_of(claims, self.stock.classes), rules)
+        return found
 
 
 def best(choices: Mapping[str, Chosen]) -> str | None:

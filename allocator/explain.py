@@ -45,6 +45,18 @@ _SHORT = {
     Stage.CONSTRAINT: "constraints not met",
     Stage.SEARCH: "not enough devices at once",
 }
+# What an error ends with, and what to do about it.
+_REMEDIES = (
+    ("no such key", "let the selector ask first whether the attribute is there, or read it as .?name.orValue(...)"),
+    ("does not exist", "add the object, or name another one"),
+    ("is invalid", "the driver must publish this pool again without the contradiction"),
+    ("currently being updated", "wait until the driver has published all slices of the pool"),
+    (
+        "asks for all devices, but pool",
+        "wait until the driver has published the pool whole, or ask for a number of devices",
+    ),
+    ("exceed the limit of", "ask for fewer devices in one claim, or split it into several"),
+)
 
 
 class Alike(msgspec.Struct, frozen=True):
@@ -75,6 +87,7 @@ def lines(answer: Answer) -> Iterator[str]:
     """Write a refusal for people: request by request, how many devices were lost where, and to what."""
     if answer.error:
         yield f"error: {answer.error}"
+        yield from (f"  fix: {remedy}" for words, remedy in _REMEDIES if words in answer.error)
     for (claim, request), reasons in _by_request(answer.reasons).items():
         if claim:
             yield f"claim {claim}" + (f", request {request}" if request else "") + ":"

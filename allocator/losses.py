@@ -129,18 +129,7 @@ class _Request:
                 yield Reason(stage, key, leaf.name, lost, of, *_told(causes))
                 of -= lost
         if left:
-            wanted = "all" if leaf.all else str(leaf.count)
-            if not leaf.all and left < leaf.count:
-                text = f"{left} of the {wanted} devices asked for are left"
-            elif leaf.all:
-                text = f"{left} are left, but all that match are asked for"
-            else:
-                text = (
-                    f"{left} are left, but no {wanted} of them can be had together"
-                    if leaf.count > 1
-                    else (f"{left} are left, but none that goes with what the claim's other requests get")
-                )
-            yield Reason(Stage.SEARCH, key, leaf.name, left, left, (), text)
+            yield Reason(Stage.SEARCH, key, leaf.name, left, left, (), _together(leaf, left))
 
     def _unusable(self, leaf: Leaf, key: str) -> Iterator[Reason]:
         """Tell of pools that count for nothing, and of a node without any devices."""
@@ -272,6 +261,18 @@ class _Request:
                 if rule.restricts and rule.carried_by(driver, bearer) and not rule.allows(beside):
                     return f"DeviceCompatibility/{rule.name}"
         return "a rule"
+
+
+def _together(leaf: Leaf, left: int) -> str:
+    """Say why devices that are free for themselves are not enough."""
+    are = f"{left} {'is' if left == 1 else 'are'} left"
+    if leaf.all:
+        return f"{are}, but all that match are asked for"
+    if left < leaf.count:
+        return f"{left} of the {leaf.count} devices asked for {'is' if left == 1 else 'are'} left"
+    if leaf.count > 1:
+        return f"{are}, but no {leaf.count} of them can be had together"
+    return f"{are}, but none that goes with what the claim's other requests get"
 
 
 def _groups(consumes: Sequence[msgspec.Struct], counter_set: str) -> str:

@@ -15,6 +15,7 @@ import msgspec
 
 from allocator import relax
 from allocator.shape import claim_key
+from dra.pool import PoolStatus
 from dra.quantity import Quantity
 from dra.taint import DeviceTaint, DeviceToleration, blocks
 
@@ -102,7 +103,7 @@ def nearest(
 
 class _Finder:
     def __init__(self, stock: Stock, node: str, claims: Claims, fits: Fits) -> None:
-        self.stock, self.node, self.claims, self.fits = stock, node, claims, fits
+        self.stock, self.node, self.claims, self.fits = stock.fork(), node, claims, fits
         # Requests of a claim that ask the same way get the same hint; the first of them speaks for all.
         alike = {
             (spot.claim, msgspec.json.encode(spot.body, enc_hook=str)): spot for spot in [*relax.spots(claims)][::-1]
@@ -115,7 +116,9 @@ class _Finder:
         if ever:
             yield from self._releases()
         else:
-            yield Hint(Kind.NEVER, f"never as it stands: not even an idle {self.node} could satisfy it")
+            unknown = ["/".join(pool.id) for pool in self.stock.pools(self.node) if pool.status is not PoolStatus.OK]
+            text = f"never as it stands: not even an idle {self.node} could satisfy it"
+            yield Hint(Kind.NEVER, f"{text}, while {_all(unknown)} cannot be used" if unknown else text)
         yield from self._without()
         asked_less = list(self._less(self.stock))
         yield from asked_less

@@ -87,6 +87,13 @@ def test_low_load_first_spreads_one_request_over_gpus():
     assert {name[:5] for name in found} == {"gpu-0", "gpu-1"}
 
 
+def test_low_load_first_spreads_the_claims_of_one_pod_over_shareable_gpus():
+    stock = fleet({"n0": (shared("gpu-0", "80Gi"), shared("gpu-1", "80Gi"))})
+    pair = [claim(name, exactly("gpu", memory="10Gi")) for name in ("a", "b")]
+    assert devices(ask(stock, *pair, strategy="CompactFirst")) == ["gpu-0", "gpu-0"]
+    assert sorted(devices(ask(stock, *pair, strategy="LowLoadFirst"))) == ["gpu-0", "gpu-1"]
+
+
 def test_compact_first_keeps_one_request_on_one_gpu():
     found = devices(ask(fleet({"n0": MIG}), claim("a", exactly("1g", count=2)), strategy="CompactFirst"))
     assert {name[:5] for name in found} == {"gpu-0"}
