@@ -45,6 +45,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return self.words[0][0].name if self.dialect.scope is Scope.CONTAINER else ""
 
     @property
+    def containers(self) -> tuple[str, ...]:
+        return tuple(slot.name for slot, _ in self.words)
+
+    @property
     def keys(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(word.key for _, words in self.words for word in words))
 

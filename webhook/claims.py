@@ -25,7 +25,7 @@ from dra.claim import (
     ResourceClaimSpec,
 )
 from dra.quantity import Quantity
-from webhook.demand import MIB, Demand, Pairs
+from webhook.demand import AUTO, MIB, Demand, Pairs
 from webhook.features import ALTERNATIVES, CLAIMS, SHARES, Need
 from webhook.fleet import Served
 from webhook.targets import DRANET_NUMA_NODE, NETWORK_RESOURCE, NUMA_NODE, PCIE_ROOT, Target
@@ -38,7 +38,6 @@ LIMIT = 32  # requests, constraints and results of one claim
 POD_LIMIT = 128  # devices of one pod
 _ALTERNATIVES = 8
 _EXPRESSION = 10 * 1024
-AUTO = "auto"  # for Pairs: pcieRoot or a NUMA node, whichever both sides publish
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
@@ -87,6 +86,8 @@ def build(demand: Demand, place: Place, sizes: Mapping[str, int]) -> Claims | Im
     if demand.same and not place.served.publishes(demand.same):
         reason = f"not every device of class {place.served.name} publishes {demand.same}"
         return Impossible(reason=reason, refuse=demand.same not in (PCIE_ROOT, NUMA_NODE), tie=demand.same)
+    if demand.profile_memory is not None:
+        return _smallest_profile(demand, place)
     if not demand.partial:
         return _whole(demand, place)
     names = _names(place.target.request, demand.count)
@@ -134,6 +135,32 @@ def even(count: int, most: int) -> list[int]:
     """Cut a number into as few parts as `most` allows, all as equal as can be: equal parts share a template."""
     parts = -(-count // most)
     return [count // parts + (i < count % parts) for i in range(parts)]
+
+
+def _smallest_profile(demand: Demand, place: Place) -> Claims | Impossible:
+    """Block F over MIG profiles: the smallest that is published and holds enough, then the next ones."""
+    wanted = demand.profile_memory or 0
+    enough = sorted((size, name) for name, size in place.served.profiles.items() if size >= wanted)[:_ALTERNATIVES]
+    if not enough:
+        reason = f"no MIG profile of class {place.served.name} is published that holds {wanted // MIB} MiB"
+        return Impossible(reason=reason)
+    alternatives = []
+    for i, (_, name) in enumerate(enough):
+        selectors = _selectors(msgspec.structs.replace(demand, profile=name), place)
+        if isinstance(selectors, Impossible):
+            return selectors
+        alternatives.append(_alternative(f"profile-{i}", place, selectors, None))
+    names = _names(place.target.request, demand.count)
+    if len(names) > LIMIT:
+        return Impossible(reason=f"{len(names)} MIG devices by size do not fit one claim ({LIMIT})", refuse=True)
+    requests = tuple(DeviceRequest(name=name, first_available=tuple(alternatives)) for name in names)
+    told = ", ".join(name for _, name in enough)
+    return Claims(
+        specs=(_spec(requests, ()),),
+        needs=(CLAIMS, ALTERNATIVES),
+        base=place.target.request,
+        remarks=(f"a MIG device of the first profile to be had of {told}",),
+    )
 
 
 class _Devices(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -11,7 +11,7 @@ import msgspec
 
 from dra.errors import QuantityError
 from dra.quantity import parse
-from webhook.claims import AUTO
+from webhook.demand import AUTO
 from webhook.dialects import BUILT_IN
 from webhook.dialects.nvidia import profile_of
 from webhook.features import Scheduler

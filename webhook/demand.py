@@ -12,6 +12,7 @@ import msgspec
 from webhook.table import Action
 
 MIB = 1 << 20
+AUTO = "auto"  # for Pairs: the PCIe root or a NUMA node, whichever both sides publish
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -24,6 +25,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cores: int | None = None  # percent of each device's compute; None leaves it to the driver's default
     shares: int | None = None
     profile: str = ""  # MIG profile, with its plus sign
+    profile_memory: int | None = None  # bytes that the profile must hold at least; the smallest such profile is meant
     resource: str = ""  # the name a NIC is published under (k8s.cni.cncf.io/resourceName)
     models: tuple[str, ...] = ()  # the product name contains one of these, whatever the case
     not_models: tuple[str, ...] = ()

@@ -52,6 +52,8 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     driver: str = ""
     devices: int = 0
     products: tuple[Product, ...] = ()
+    # MIG profiles, and the memory of the smallest device of each.
+    profiles: Mapping[str, int] = {}
     # How many of the devices publish an attribute.
     attributes: Mapping[str, int] = {}
     capacities: frozenset[str] = frozenset()
@@ -116,6 +118,7 @@ class _Group(msgspec.Struct, frozen=True):
     sample: Device
     driver: str
     product: str
+    profile: str
     memory: int
     rootless: bool
 
@@ -172,6 +175,7 @@ def _look(driver: str, device: Device) -> tuple[object, ...]:
     return (
         driver,
         product,
+        attributes.get("profile") or attributes.get(f"{driver}/profile"),
         tuple(attributes),
         tuple((name, capacity.value.nano) for name, capacity in device.capacity.items()),
         device.allow_multiple_allocations,
@@ -185,6 +189,7 @@ def _group(driver: str, device: Device) -> _Group:
         sample=device,
         driver=driver,
         product=_text(device, driver, "productName"),
+        profile=_text(device, driver, "profile"),
         memory=_memory(device, driver),
         rootless=root is not None and root.string == "",
     )
@@ -229,12 +234,21 @@ def _served(class_: DeviceClass, selectors: _Selectors, groups: list[tuple[_Grou
         created=class_.metadata.creation_timestamp,
         driver=next((group.driver for group, _ in mine), ""),
         devices=sum(count for _, count in mine),
+        profiles=_profiles(group for group, _ in mine),
         products=tuple(_product(name, sizes) for name, sizes in sorted(products.items())),
         attributes=attributes,
         capacities=frozenset(name for group, _ in mine for name in group.sample.capacity),
         shared=sum(count for group, count in mine if group.sample.allow_multiple_allocations),
         rootless=sum(count for group, count in mine if group.rootless),
     )
+
+
+def _profiles(groups: Iterable[_Group]) -> dict[str, int]:
+    profiles: dict[str, int] = {}
+    for group in groups:
+        if group.profile:
+            profiles[group.profile] = min(group.memory, profiles.get(group.profile, group.memory))
+    return profiles
 
 
 def _product(name: str, sizes: list[tuple[int, int]]) -> Product:

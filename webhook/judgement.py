@@ -287,7 +287,12 @@ def _share(made: tuple[ServedDemand, ...], slots: list[Slot], shop: Workshop) ->
     """Give claims to containers: pod-wide ones to all, the others to who asked."""
     everyone = tuple(slot.name for slot in slots)
     common = tuple(
-        Grant(spec=spec, owner="", base=one.made.claims.base, users=everyone)
+        Grant(
+            spec=spec,
+            owner="",
+            base=one.made.claims.base,
+            users=everyone if one.case.dialect.seen_by_all else one.case.containers,
+        )
         for one in made
         if one.case.dialect.scope is Scope.POD
         for spec in one.made.claims.specs

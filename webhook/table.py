@@ -87,7 +87,7 @@ class Scope(StrEnum):
     """What the numbers of a dialect speak about."""
 
     CONTAINER = "container"  # each container on its own
-    POD = "pod"  # all containers together, and all of them see the devices
+    POD = "pod"  # all containers together
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -119,6 +119,8 @@ class Dialect(
     title: str
     keys: tuple[Row, ...]
     scope: Scope = Scope.CONTAINER
+    # For pod scope: every container sees the devices, not only those that ask.
+    seen_by_all: bool = False
     # What the keys ask for, unless a row or the rule says otherwise (`webhook.targets`).
     target: str = "gpu"
     # It comes with a scheduler of its own that accounts for every device of a pod: two such in one pod contradict.

@@ -3,7 +3,7 @@
 import pytest
 
 from cluster import manifests
-from tests.webhook.pods import EXAMPLES, HAMI, became, configured, exactly, pod, untouched
+from tests.webhook.pods import EXAMPLES, HAMI, became, configured, container, exactly, patched, pod, untouched
 from webhook.config import Configuration, read
 
 HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration"}
@@ -134,3 +134,19 @@ def test_virtual_functions_are_asked_for_by_their_pool():
         "count": 2,
         "cel": ['device.attributes["k8s.cni.cncf.io"].?resourceName.orValue("") == "openshift.io/mlxnics"'],
     }
+
+
+def test_a_table_of_pod_scope_adds_up_and_is_seen_by_who_asks():
+    table = {
+        "name": "sums",
+        "title": "sums",
+        "scope": "pod",
+        "target": "vgpu",
+        "keys": [{"name": "our.org/gib", "meaning": "memory of one GPU", "unit": "GiB", "role": "memory"}],
+    }
+    value = pod({"our.org/gib": 3}, {"our.org/gib": 3}, {}, init=(container("i", {"our.org/gib": 5}),))
+    done = became(value, dialects=[table])
+    assert exactly(done) == [{"class": HAMI, "count": 1, "capacity": {"memory": "6Gi"}}]
+    after = patched(value, done)["spec"]
+    every = [*after["initContainers"], *after["containers"]]
+    assert [bool(one["resources"].get("claims")) for one in every] == [True, True, True, False]

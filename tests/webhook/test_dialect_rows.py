@@ -277,11 +277,25 @@ def test_an_unreadable_numa_binding_is_ignored_as_hami_ignores_it():
     assert became(hami({"numa_bind": "yes please"}, gpu=2, gpumem=1)).changed
 
 
-@pytest.mark.parametrize(
-    ("mode", "left"), [("hami-core", False), ("hami-core,mig", False), ("mig", True), ("mps", True)]
-)
+@pytest.mark.parametrize(("mode", "left"), [("hami-core", False), ("hami-core,mig", False), ("mps", True), ("", False)])
 def test_the_mode_of_division(mode, left):
     assert untouched(became(hami({"vgpu_mode": mode}, gpumem=1))) is left
+
+
+def test_mig_alone_takes_the_smallest_profile_that_holds_the_memory():
+    done = became(hami({"vgpu_mode": "mig"}, gpu=2, gpumem=8000, gpucores=30), fleet=example_fleet())
+    first, second = devices(done)["requests"]
+    profiles = [one["selectors"][0]["cel"]["expression"].rpartition(" == ")[2] for one in first["firstAvailable"]]
+    assert profiles == ['"2g.10gb"', '"3g.20gb"']
+    assert first["firstAvailable"] == second["firstAvailable"]
+    assert first["firstAvailable"][0]["deviceClassName"] == "mig.nvidia.com"
+    assert actions(done)["nvidia.com/gpu"] == "approximated"
+
+
+@pytest.mark.parametrize("limits", [{"gpumem": 30000}, {"gpu": 1}, {"gpumem_percentage": 50}])
+def test_mig_alone_is_left_where_no_profile_can_be_told(limits):
+    assert untouched(became(hami({"vgpu_mode": "mig"}, **limits), fleet=example_fleet()))
+    assert untouched(became(hami({"vgpu_mode": "mig"}, **limits)))
 
 
 def test_mutex_is_the_exclusive_form():

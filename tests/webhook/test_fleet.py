@@ -220,3 +220,31 @@ def test_an_empty_root_is_told_apart():
 def test_targets_without_an_inventory_are_the_vendors_own():
     assert Fleet().find(TARGETS["gpu"]) is None
     assert exactly(became(pod({"nvidia.com/gpumem": 1})))[0]["class"] == HAMI
+
+
+def test_koordinators_pairs_fall_back_to_the_numa_node_too():
+    same = '{"deviceTypes":["gpu","rdma"],"requiredScope":"SamePCIe"}'
+    value = pod(
+        {"koordinator.sh/gpu": 200, "koordinator.sh/rdma": 200},
+        annotations={"scheduling.koordinator.sh/device-joint-allocate": same},
+    )
+    done = became(value, fleet=fleet(slices=stripped("dra.net", PCIE_ROOT)))
+    (spec,) = done.templates.values()
+    assert {one["matchAttribute"] for one in spec["spec"]["devices"]["constraints"]} == {NUMA_NODE}
+    assert any("numaNode is taken" in warning for warning in done.warnings)
+
+
+def test_a_partition_that_is_published_ties_the_gpus():
+    slices = given().of(ResourceSlice)
+    partitioned = []
+    for one in slices:
+        text = wire.encode(one)
+        if one.spec.driver == "gpu.nvidia.com":
+            text = text.replace(b'"brand":', b'"partition2":{"int":1},"brand":')
+        partitioned.append(wire.decode(text, ResourceSlice))
+    value = pod({"koordinator.sh/gpu": 200}, annotations={"scheduling.koordinator.sh/gpu-partition-spec": "{}"})
+    done = became(value, fleet=fleet(slices=partitioned))
+    (spec,) = done.templates.values()
+    ties = [{"requests": ["gpu"], "matchAttribute": "gpu.nvidia.com/partition2"}]
+    assert spec["spec"]["devices"]["constraints"] == ties
+    assert became(value, fleet=example_fleet()).refusals

@@ -18,7 +18,7 @@ BUILT_IN: tuple[Dialect, ...] = (nvidia.DIALECT, hami.DIALECT, koordinator.DIALE
 
 # How the words are read, by the name a table gives. Rules of container scope get one container at a time.
 RULES: Mapping[str, Rule] = {
-    "plain": lambda said, _, __, dialect: plain.read(said[0], dialect),
+    "plain": lambda said, _, __, dialect: plain.read(said, dialect),
     "nvidia": lambda said, _, options, __: nvidia.read(said[0], options),
     "hami": lambda said, hints, options, _: hami.read(said[0], hints, options),
     "koordinator": lambda said, hints, options, _: koordinator.read(said, hints, options),

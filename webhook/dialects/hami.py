@@ -118,7 +118,7 @@ DIALECT = Dialect(
             unit=Unit.TEXT,
             meaning="hami-core, mig or mps: how the GPU is divided",
             role=Role.MODE,
-            because="hami-core is what the target does; mig alone is left until its profiles are asked for by name, mps alone is left",
+            because="hami-core is what the target does; mig alone takes the smallest published profile that holds gpumem; mps alone is left",
         ),
         Row(
             name="hami.io/node-scheduler-policy",
@@ -210,12 +210,17 @@ def read(said: Said, hints: Mapping[Role, Hint], options: Options) -> Answer:
         return Answer(left=Left(count.key, "a count of 0 asks for no GPU, whatever the other keys say"))
     if count is None and all(amount.row.role is Role.PRIORITY for amount in said.amounts):
         return Answer(left=Left(said.amounts[0].key, "a priority alone asks for no GPU"))
-    if left := _mode(hints.get(Role.MODE)):
-        return Answer(left=left)
+    mode = _mode(hints.get(Role.MODE))
+    if mode not in ("hami-core", "mig"):
+        return Answer(left=Left(hints[Role.MODE].key, f"mode {mode!r} has no counterpart"))
     number = count.value if count else options.hami.default_gpu_num
     demand, notes, refusal = _share(said, number, options)
     if refusal:
         return Answer(refusals=(refusal,))
+    if mode == "mig":
+        if demand.memory is None:
+            return Answer(left=Left(hints[Role.MODE].key, "which profile holds that much is told by gpumem only"))
+        demand, notes = _mig(demand, notes, (count or said.amounts[0]).key)
     demand, more = _narrow(demand, hints)
     key = (count or said.amounts[0]).key
     return Answer(demands=((key, demand),), notes=(*notes, *more))
@@ -288,13 +293,22 @@ def _said_of_memory(said: Said, amount: int, relative: int | None) -> list[Note]
     return notes
 
 
-def _mode(hint: Hint | None) -> Left | None:
-    """HAMi matches when a device's mode is a substring of the value, so a list permits each of its modes."""
+def _mode(hint: Hint | None) -> str:
+    """How the GPU is to be divided. HAMi matches a device's mode as a substring, so a list permits each of its modes."""
     if hint is None or not hint.text or "hami-core" in hint.text:
-        return None
-    if "mig" in hint.text:
-        return Left(hint.key, "HAMi would carve a MIG device; ask for nvidia.com/mig-<profile> instead")
-    return Left(hint.key, f"mode {hint.text!r} has no counterpart")
+        return "hami-core"
+    return "mig" if "mig" in hint.text else hint.text
+
+
+def _mig(demand: Demand, notes: list[Note], key: str) -> tuple[Demand, list[Note]]:
+    """Where only MIG may be used, HAMi carves the smallest profile that holds the memory; compute comes with it."""
+    lost = (
+        [Note(key, Action.APPROXIMATED, f"{demand.cores} % of compute: it comes with the profile")]
+        if demand.cores
+        else []
+    )
+    mig = Demand(target="mig", count=demand.count, profile_memory=demand.memory or 0)
+    return mig, [*(note for note in notes if "gpucores is absent" not in note.detail), *lost]
 
 
 def _narrow(demand: Demand, hints: Mapping[Role, Hint]) -> tuple[Demand, list[Note]]:

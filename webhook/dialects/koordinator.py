@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from dra.wire import Json
-from webhook.demand import Demand, Left, Note, Pairs, Refusal
+from webhook.demand import AUTO, Demand, Left, Note, Pairs, Refusal
 from webhook.speech import Answer, Options
 from webhook.table import Action, Dialect, Place, Role, Row, Scope, Unit
 from webhook.targets import NUMA_NODE, PCIE_ROOT
@@ -34,6 +34,7 @@ DIALECT = Dialect(
     rule="koordinator",
     scope=Scope.POD,
     target="vgpu",
+    seen_by_all=True,
     system=True,
     schedulers=("koord-scheduler",),
     keys=(
@@ -475,12 +476,12 @@ def _joined(pod: _Pod, gpu: Demand | None, nic: Demand | None) -> tuple[list[tup
         raise _refuse(key, f"can't be held together with a tie on {gpu.same}", "drop one of the annotations")
     if gpu.count in (1, nic.count):
         each = nic.count // gpu.count
-        pairs = Pairs(primary=gpu, secondary=nic.times(each), attribute=PCIE_ROOT, each=each)
-        text = f"{gpu.count} x (1 GPU + {each} network) under one PCIe root each, stricter than comparing sets"
+        pairs = Pairs(primary=gpu, secondary=nic.times(each), attribute=AUTO, each=each)
+        text = f"{gpu.count} x (1 GPU + {each} network) under one switch each, stricter than comparing sets"
         return [(apart[0][0], pairs)], [Note(key, Action.APPROXIMATED, text)]
     if nic.count == 1:
-        pairs = Pairs(primary=gpu, secondary=nic, attribute=PCIE_ROOT, each=0)
-        text = f"{gpu.count} GPUs and the network device under one PCIe root"
+        pairs = Pairs(primary=gpu, secondary=nic, attribute=AUTO, each=0)
+        text = f"{gpu.count} GPUs and the network device under one switch"
         return [(apart[0][0], pairs)], [Note(key, Action.APPROXIMATED, text)]
     reason = f"{gpu.count} GPUs and {nic.count} network devices can't be held to equal sets of PCIe roots"
     raise _refuse(key, reason, "ask for as many of one as of the other")

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from webhook.demand import MIB, Demand, Left, Note
-from webhook.speech import Answer
+from webhook.speech import Answer, Said
 from webhook.table import Action, Role, Unit
 
 if TYPE_CHECKING:
-    from webhook.speech import Amount, Said
+    from webhook.speech import Amount
     from webhook.table import Dialect
 
 _BYTES = {Unit.BYTES: 1, Unit.MIB: MIB, Unit.GIB: MIB << 10}
 
 
-def read(said: Said, dialect: Dialect) -> Answer:
-    """Read one container by the table alone."""
+def read(every: tuple[Said, ...], dialect: Dialect) -> Answer:
+    """Read one container, or for pod scope the sum of all, by the table alone."""
+    said = every[0] if len(every) == 1 else _sum(every)
     for amount in said.amounts:
         if amount.row.action is Action.LEFT:
             return Answer(left=Left(amount.key, amount.row.because))
@@ -27,6 +30,24 @@ def read(said: Said, dialect: Dialect) -> Answer:
     nics = tuple((a.key, _nic(a, dialect)) for a in said.amounts if a.row.role is Role.NIC and a.value)
     main = _device(said, dialect)
     return Answer(demands=(*main, *nics), notes=notes)
+
+
+def _sum(every: tuple[Said, ...]) -> Said:
+    """Add up a pod: the larger of what lasts together and what an init container takes alone."""
+    lasting: dict[str, Amount] = {}
+    passing: dict[str, Amount] = {}
+    for one in every:
+        for amount in one.amounts:
+            if one.ordinary_init:
+                passing[amount.key] = max(amount, passing.get(amount.key, amount), key=lambda a: a.value)
+            else:
+                value = amount.value + (lasting[amount.key].value if amount.key in lasting else 0)
+                lasting[amount.key] = msgspec.structs.replace(amount, value=value)
+    both = {
+        key: max((m[key] for m in (lasting, passing) if key in m), key=lambda a: a.value)
+        for key in {**lasting, **passing}
+    }
+    return Said("", tuple(both.values()))
 
 
 def _nic(amount: Amount, dialect: Dialect) -> Demand:
