@@ -1,0 +1,192 @@
+"""Questions that an exhaustive search cannot answer in time: packings, pigeonholes, pairs. JSON, as the oracle reads it."""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+Case = dict[str, Any]
+ROOT = "resource.kubernetes.io/pcieRoot"
+SLOTS = 8
+PARTS = {"1g": (1, range(7)), "2g": (2, (0, 2, 4)), "3g": (4, (0, 4)), "7g": (8, (0,))}
+
+
+def device(name: str, attributes: Case, **more: Any) -> Case:
+    return {"name": name, "attributes": attributes, **more}
+
+
+def slice_(
+    driver: str, devices: list[Case], name: str, *, node: str = "n0", pool: str = "p", total: int = 1, **more: Any
+) -> Case:
+    spec = {"driver": driver, "nodeName": node, "pool": {"name": pool, "generation": 1, "resourceSliceCount": total}}
+    return {"metadata": {"name": name}, "spec": {**spec, **({"devices": devices} if devices else {}), **more}}
+
+
+def class_(name: str, driver: str) -> Case:
+    return {
+        "metadata": {"name": name},
+        "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{driver}"'}}]},
+    }
+
+
+def request(name: str, class_name: str, count: int = 1, select: str = "", **more: Any) -> Case:
+    body = {"deviceClassName": class_name, "allocationMode": "ExactCount", "count": count, **more}
+    if select:
+        body["selectors"] = [{"cel": {"expression": select}}]
+    return {"name": name, "exactly": body}
+
+
+def claim(name: str, requests: Sequence[Case], constraints: Sequence[Case] = ()) -> Case:
+    devices: Case = {"requests": list(requests)}
+    if constraints:
+        devices["constraints"] = list(constraints)
+    return {"metadata": {"name": name, "namespace": "d", "uid": name}, "spec": {"devices": devices}}
+
+
+def case(slices: list[Case], claims: list[Case], *classes: Case) -> Case:
+    return {
+        "node": {"metadata": {"name": "n0"}},
+        "slices": slices,
+        "classes": list(classes) or [class_("gpu", "g")],
+        "claims": claims,
+        "allocatedClaims": [],
+    }
+
+
+def profile(name: str) -> str:
+    return f'device.attributes["g"].profile == "{name}"'
+
+
+def identical(devices: int, counts: Sequence[int], *, single: bool = False) -> Case:
+    """So many of so many identical devices: per claim one request for each count, or that many requests for one."""
+    gpus = [device(f"gpu-{i:02}", {ROOT: {"string": "r"}}) for i in range(devices)]
+    claims = [
+        claim(f"c{n}", [request(f"r{i}", "gpu") for i in range(count)] if single else [request("r", "gpu", count)])
+        for n, count in enumerate(counts)
+    ]
+    return case([slice_("g", gpus, "a")], claims)
+
+
+def then_impossible(devices: int, count: int) -> Case:
+    """A claim with very many ways to be served, and one with none."""
+    gpus = [device(f"gpu-{i:02}", {"idx": {"int": i}}) for i in range(devices)]
+    second = claim("d", [request("b", "gpu", 1, 'device.attributes["g"].idx == 99')])
+    return case([slice_("g", gpus, "a")], [claim("c", [request("a", "gpu", count)]), second])
+
+
+def mig(gpus: int, wanted: Sequence[tuple[str, int]], *, groups: bool = False, halves: bool = False) -> Case:
+    """GPUs in overlapping partitions, and so many of some profiles."""
+    sets, devices = [], []
+    for gpu in range(gpus):
+        slots = {f"s{i}": {"value": "1"} for i in range(SLOTS)}
+        sets.append({"name": f"g{gpu}", "counters": slots})
+        shapes = {**PARTS, **({"4g": (4, (0,))} if halves else {})}
+        for name, (size, starts) in shapes.items():
+            for start in starts:
+                consumption: Case = {
+                    "counterSet": f"g{gpu}",
+                    "counters": {f"s{i}": {"value": "1"} for i in range(start, start + size)},
+                }
+                if groups:
+                    consumption["compatibilityGroups"] = (
+                        ["mig"] if size < 4 else ["mig", "half"] if name == "3g" else ["half"]
+                    )
+                devices.append(
+                    device(f"gpu{gpu}-{name}-{start}", {"profile": {"string": name}}, consumesCounters=[consumption])
+                )
+    slices = [
+        slice_("g", [], "counters", total=1 + (len(devices) + 63) // 64, sharedCounters=sets[:8]),
+        *(
+            slice_("g", devices[at : at + 64], f"devices-{at:04}", total=1 + (len(devices) + 63) // 64)
+            for at in range(0, len(devices), 64)
+        ),
+    ]
+    asked = [request(f"q{name}", "gpu", count, profile(name)) for name, count in wanted]
+    return case(slices, [claim("c", asked)])
+
+
+def pairs(roots: int, gpus: int, nics: int, wanted: int, *, interleaved: bool = False, missing: int = 0) -> Case:
+    """So many GPU+NIC pairs, each under one PCIe root; `missing` roots have no NIC."""
+    gpu = [device(f"gpu-{i:03}", {ROOT: {"string": f"r{i // gpus:02}"}}) for i in range(roots * gpus)]
+    nic = [device(f"nic-{i:03}", {ROOT: {"string": f"r{i // nics:02}"}}) for i in range((roots - missing) * nics)]
+    first = [request(f"g{i:02}", "gpu") for i in range(wanted)]
+    second = [request(f"n{i:02}", "nic") for i in range(wanted)]
+    asked = [one for two in zip(first, second, strict=True) for one in two] if interleaved else first + second
+    ties = [{"requests": [f"g{i:02}", f"n{i:02}"], "matchAttribute": ROOT} for i in range(wanted)]
+    slices = [slice_("g", gpu, "a"), slice_("c", nic, "b", pool="nics")]
+    return case(slices, [claim("c", asked, ties)], class_("gpu", "g"), class_("nic", "c"))
+
+
+def pigeonholes(devices: int, values: int, wanted: int, *, single: bool = False) -> Case:
+    """More devices with distinct values than there are values."""
+    gpus = [device(f"d{i:03}", {"slot": {"int": i % values}, "idx": {"int": i}}) for i in range(devices)]
+    asked = [request(f"r{i:02}", "gpu") for i in range(wanted)] if single else [request("r", "gpu", wanted)]
+    return case([slice_("g", gpus, "a")], [claim("c", asked, [{"distinctAttribute": "g/slot"}])])
+
+
+def latin(devices: int, wanted: int, attributes: str, seed: int) -> Case:
+    """Devices that differ in several attributes at once."""
+    rng = random.Random(seed)
+    gpus = [device(f"d{i:03}", {name: {"int": rng.randrange(wanted)} for name in "xyz"}) for i in range(devices)]
+    apart = [{"distinctAttribute": f"g/{name}"} for name in attributes]
+    return case([slice_("g", gpus, "a")], [claim("c", [request("r", "gpu", wanted)], apart)])
+
+
+def shares(bins: int, size: int, amounts: Sequence[int]) -> Case:
+    """Shares of a few large devices."""
+    gpus = [
+        device(
+            f"d{i}", {"m": {"string": "a"}}, capacity={"memory": {"value": f"{size}Gi"}}, allowMultipleAllocations=True
+        )
+        for i in range(bins)
+    ]
+    asked = [
+        request(f"r{i:02}", "gpu", capacity={"requests": {"memory": f"{amount}Gi"}}) for i, amount in enumerate(amounts)
+    ]
+    return case([slice_("g", gpus, "a")], [claim("c", asked)])
+
+
+def alternatives(gpus: int, wanted: int) -> Case:
+    """A whole GPU or two halves of one, more often than there are GPUs."""
+    made = mig(gpus, [])
+    subs = [("7g", 1), ("3g", 2)]
+    asked = [
+        {
+            "name": f"r{i}",
+            "firstAvailable": [
+                {"name": f"s{name}", **request("", "gpu", n, profile(name))["exactly"]} for name, n in subs
+            ],
+        }
+        for i in range(wanted)
+    ]
+    return {**made, "claims": [claim("c", asked)]}
+
+
+_TRIPLES = ((8, 9), (9, 11), (10, 10), (8, 11), (12, 9), (9, 10), (8, 8), (13, 8))
+
+# name → (case, whether it fits)
+HARD: dict[str, tuple[Callable[[], Case], bool]] = {
+    "32 of 31 identical": (lambda: identical(31, [32]), False),
+    "32 + 32 + 1 of 64 identical, three claims": (lambda: identical(64, [32, 32, 1]), False),
+    "32 single requests, 31 devices": (lambda: identical(31, [32], single=True), False),
+    "8 of 16, second claim impossible": (lambda: then_impossible(16, 8), False),
+    "mig(4,2), no": (lambda: mig(4, [("1g", 2), ("3g", 8)]), False),
+    "mig(8,4), no": (lambda: mig(8, [("1g", 4), ("3g", 16)]), False),
+    "mig 8, mixed, fits": (lambda: mig(8, [("1g", 4), ("2g", 4), ("3g", 12)], halves=True), True),
+    "mig 8, mixed, no": (lambda: mig(8, [("1g", 8), ("2g", 7), ("3g", 4), ("4g", 4), ("7g", 3)], halves=True), False),
+    "mig 8 with groups, fits": (lambda: mig(8, [("1g", 8), ("3g", 6), ("4g", 6)], groups=True, halves=True), True),
+    "16 GPU+NIC pairs, fits": (lambda: pairs(16, 2, 1, 16), True),
+    "16 GPU+NIC pairs, one NIC short": (lambda: pairs(16, 2, 1, 16, missing=1), False),
+    "16 GPU+NIC pairs interleaved, one NIC short": (lambda: pairs(16, 2, 1, 16, interleaved=True, missing=1), False),
+    "9 distinct of 8 values, 32 devices": (lambda: pigeonholes(32, 8, 9), False),
+    "9 single requests, distinct, 8 values": (lambda: pigeonholes(32, 8, 9, single=True), False),
+    "two distinct attributes, no": (lambda: latin(40, 10, "xy", 0), False),
+    "three distinct attributes, fits": (lambda: latin(60, 10, "xyz", 1), True),
+    "17 shares of 9Gi in 8 x 24Gi": (lambda: shares(8, 24, [9] * 17), False),
+    "3-partition of shares, fits": (
+        lambda: shares(8, 30, sorted(n for a, b in _TRIPLES for n in (a, b, 30 - a - b))),
+        True,
+    ),
+    "3-partition of shares, no": (lambda: shares(8, 30, [8, 8, *[9] * 6, *[14] * 8, 8, 8, 13, 13, 13]), False),
+    "one GPU or two halves, 9 on 8 GPUs": (lambda: alternatives(8, 9), False),
+    "one GPU or two halves, 8 on 8 GPUs": (lambda: alternatives(8, 8), True),
+}
