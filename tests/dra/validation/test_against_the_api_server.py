@@ -14,6 +14,7 @@ from dra.validation import CODES, gates, problems
 from dra.validation.pods import pod_problems
 from dra.validation.updates import update_problems
 from dra.validation.world import World
+from tests.dra.cel.corpus import expressions
 from tests.dra.validation import corpus
 
 pytestmark = pytest.mark.oracle
@@ -184,3 +185,21 @@ def test_updates_are_judged_as_the_api_server_does(api_server, name):
             answer.get("decode") or answer["errors"],
             ours,
         )
+
+
+def selecting(expression):
+    spec = {"selectors": [{"cel": {"expression": expression}}]}
+    return {"apiVersion": corpus.API, "kind": "DeviceClass", "metadata": {"name": "c"}, "spec": spec}
+
+
+def deriving(expression):
+    derived = [{"name": "example.com/pair", "expression": expression}]
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu", "derivedAttributes": derived}}
+    devices = {"requests": [request], "constraints": [{"matchAttribute": "example.com/pair"}]}
+    return {"apiVersion": corpus.API, "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": devices}}
+
+
+@pytest.mark.parametrize(("made", "enabled"), [(selecting, "default"), (selecting, "all"), (deriving, "all")])
+def test_expressions_are_judged_as_the_api_server_does(api_server, made, enabled):
+    objects = [made(expression) for expression in expressions()]
+    assert not disagreements(api_server, objects, GATES[enabled])
