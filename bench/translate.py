@@ -1,0 +1,111 @@
+"""The translator in process: one pod at a time, and the facts about a large fleet."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bench.row import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+FLEET = Path(__file__).parent.parent / "manifests" / "examples" / "fleet"
+NODES = 5_000
+SHARE = {"nvidia.com/gpu": 2, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
+PERCENT = {"nvidia.com/gpumem-percentage": 50}
+JOINT = {"scheduling.koordinator.sh/device-joint-allocate": '{"deviceTypes":["gpu","rdma"],"requiredScope":"SamePCIe"}'}
+
+
+def rows() -> Iterator[Row]:
+    """Time pods of about 5 kB, then the facts."""
+    from webhook.config import Configuration
+    from webhook.translate import translate
+
+    fleet, configuration = large_fleet(20)(), Configuration()
+    pods = {
+        "shares of two GPUs": pod(SHARE),
+        "a percentage over the fleet's sizes": pod(PERCENT),
+        "GPU and RDMA under one switch": pod({"koordinator.sh/gpu": 200, "koordinator.sh/rdma": 200}, JOINT),
+        "nothing of ours": pod({"cpu": "2"}),
+    }
+    for what, value in pods.items():
+        micros = cpu_micros(lambda: translate(value, namespace="n", config=configuration, fleet=fleet, key=b"k" * 32))  # noqa: B023  called at once
+        size = len(json.dumps(value)) / 1e3
+        yield Row(what=f"translate, {what} ({size:.1f} kB)", unit="us", ours=micros, target="< 300 us", note="CPU time")
+    yield first_time(configuration)
+    facts = large_fleet(NODES)
+    yield Row(
+        what=f"facts about {NODES:,} nodes x 8 devices",
+        unit="ms",
+        ours=cpu_micros(facts, runs=5) / 1e3,
+        note="CPU time, once per change of the fleet",
+    )
+
+
+def first_time(configuration: Any) -> Row:
+    """A demand never seen before: its claim, its template and its selectors are made, not remembered."""
+    from webhook.translate import translate
+
+    fleet = large_fleet(20)()
+    spent = []
+    for number in range(300):
+        value = pod({**SHARE, "nvidia.com/gpumem": 1000 + number}, {"nvidia.com/use-gputype": f"A{number}"})
+        started = time.process_time()
+        translate(value, namespace="n", config=configuration, fleet=fleet, key=b"k" * 32)
+        spent.append(time.process_time() - started)
+    return Row(
+        what="translate, a demand never seen before, with a selector",
+        unit="us",
+        ours=statistics.median(spent) * 1e6,
+        note="CPU time; the selector is compiled to judge its cost",
+    )
+
+
+def pod(limits: dict[str, Any], annotations: dict[str, str] | None = None) -> dict[str, Any]:
+    """A pod of three containers as teams write them: most of it is none of our business."""
+    env = [{"name": f"SETTING_{number}", "value": "of no importance here"} for number in range(22)]
+    parts = [{"name": f"c{i}", "image": "registry.example/app:1", "env": env} for i in range(3)]
+    parts[0]["resources"] = {"limits": dict(limits), "requests": dict(limits)}
+    metadata = {"name": "p", "namespace": "n", "labels": {"app": "x"}, "annotations": annotations or {}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": parts}}
+
+
+def large_fleet(nodes: int) -> Callable[[], Any]:
+    """The example fleet over and over, as a call that gathers the facts."""
+    from cli.stocked import typed
+    from cluster import manifests
+    from dra.deviceclass import DeviceClass
+    from dra.node import Node
+    from dra.resourceslice import ResourceSlice
+    from webhook.fleet import Fleet
+
+    given = typed(manifests.read([FLEET]))
+    single = [one for one in given.of(ResourceSlice) if one.spec.pool.resource_slice_count == 1]
+    slices = [again(single[number % len(single)], number) for number in range(nodes)]
+    return lambda: Fleet.of(given.of(DeviceClass), slices, given.of(Node))
+
+
+def again(slice_: Any, number: int) -> Any:
+    """The same devices, eight of them, in a pool of their own."""
+    spec = slice_.spec
+    pool = msgspec.structs.replace(spec.pool, name=f"pool-{number}")
+    spec = msgspec.structs.replace(spec, pool=pool, devices=(spec.devices * 4)[:8])
+    metadata = msgspec.structs.replace(slice_.metadata, name=f"slice-{number}")
+    return msgspec.structs.replace(slice_, metadata=metadata, spec=spec)
+
+
+def cpu_micros(work: Callable[[], object], *, runs: int = 2_000) -> float:
+    """The median CPU time of one call: a shared machine does not count."""
+    work()
+    spent = []
+    for _ in range(runs):
+        started = time.process_time()
+        work()
+        spent.append(time.process_time() - started)
+    return statistics.median(spent) * 1e6
