@@ -11,7 +11,8 @@ from allocator.answer import Answer, Fatal, Granted, Verdict, allocated
 from allocator.compile import Compiler
 from allocator.search import Options, answer, find
 from allocator.shape import shape_of
-from allocator.strategy import DEFAULT, STRATEGIES, Kept, Plan, Strategy, View
+from allocator.strategy import DEFAULT, STRATEGIES, Plan, Strategy
+from allocator.view import Kept, View
 from dra.compat import Rules
 from dra.errors import NodeSelectorError
 from dra.wire import encode

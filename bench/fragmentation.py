@@ -27,7 +27,8 @@ from allocator.choose import serve
 from allocator.load import scale_of
 from allocator.replay import replay
 from allocator.report import stacked
-from allocator.strategy import STRATEGIES, Kept
+from allocator.strategy import STRATEGIES
+from allocator.view import Kept
 from allocator.workload import KINDS
 from bench.row import Row
 

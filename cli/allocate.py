@@ -57,6 +57,10 @@ def command(
     from cli.stocked import named, typed
     from dra.claim import ResourceClaim
 
+    if strategy == "help":
+        for one in STRATEGIES.values():
+            click.echo(f"{one.name:<22} {one.summary}")
+        return Exit.FINE
     if strategy not in STRATEGIES:
         raise Broken(f"no strategy named {strategy}", f"there are: {', '.join(STRATEGIES)}")
     if bool(node) == all_nodes:
@@ -112,7 +116,8 @@ class _Question:
         from allocator import fleet
         from allocator.choose import serve
         from allocator.load import scale_of
-        from allocator.strategy import DEFAULT, Kept
+        from allocator.strategy import DEFAULT
+        from allocator.view import Kept
 
         if self.budget_ms is not None:
             asked = {node: self.explained(node, self.ask(node)) for node in self.stock.nodes}

@@ -117,7 +117,7 @@ def _ask(strategy: str, budget_ms: int | None, stock: Stock) -> Ask:
     from allocator.choose import serve
     from allocator.load import scale_of
     from allocator.search import Options
-    from allocator.strategy import Kept
+    from allocator.view import Kept
 
     kept = Kept(scale_of(stock.pages.values()))
 

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from allocator.strategy import STRATEGIES
 from tests.allocator.fleets import DRIVER, exactly, gpu, shared
 from tests.cli.running import manifest, modes, run, run_json
 
@@ -318,3 +319,9 @@ def test_a_refusal_names_other_nodes_that_would_serve(tmp_path):
     ]  # fmt: skip
     result = run("allocate", "-f", manifest(tmp_path / "all.yaml", *objects), "--node", "n0")
     assert "fits as it stands on n1" in result.stdout
+
+
+def test_strategies_are_listed_with_what_they_do(fleet):
+    result = run("allocate", "-f", fleet, "--strategy", "help")
+    assert result.exit_code == 0
+    assert [line.split()[0] for line in result.stdout.splitlines()] == list(STRATEGIES)
