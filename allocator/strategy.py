@@ -27,10 +27,10 @@ from allocator.load import Room, utilisation
 from dra.claim import DeviceRequestAllocationResult
 
 if TYPE_CHECKING:
-    from allocator.view import DeviceId, View
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from allocator.topology import Site
+    from allocator.view import DeviceId, View
 
 Cost = tuple[float, ...]
 
