@@ -1,0 +1,308 @@
+"""The allocator beside the in-tree one, on the same objects in one run: hard questions, whole fleets, memory.
+
+Ours is timed from a stock and claims to the answer, compiling included; the in-tree allocator from its slices to the
+answer, without reading objects and with its selectors compiled by an earlier question where it has one. It is stopped at
+`DEADLINE_MS`; the ratio then is a lower bound. `python -m bench.allocator` draws the growth curves in docs/plots.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from allocator import Options, allocate, chart, ever, fleet
+from bench.row import Row, median_seconds
+from dra.claim import ResourceClaim
+from dra.deviceclass import DeviceClass
+from dra.node import Node
+from dra.resourceslice import ResourceSlice
+from dra.stock import Stock
+from dra.wire import convert
+from tests.allocator import hard
+from tests.allocator.differ import stock_of
+from tests.allocator.hard import HARD
+from tests.oracles import Oracle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+DEADLINE_MS = 2000
+NODES, DEVICES = 5_000, 8
+PLOTS = Path(__file__).parents[1] / "docs" / "plots"
+IN_TREE = "in-tree 1.37.1"
+SELECT = 'device.attributes["g"].model == "H100" && device.capacity["g"].memory.compareTo(quantity("80Gi")) >= 0'
+
+
+def rows() -> Iterator[Row]:
+    """Measure everything once."""
+    with referee() as oracle:
+        for name, (made, fits) in HARD.items():
+            yield question(oracle, name, made(), fits=fits)
+        yield from whole_fleet(oracle)
+    yield memory()
+
+
+@contextmanager
+def referee() -> Iterator[Oracle]:
+    """Run the in-tree allocator."""
+    oracle = Oracle("allocate")
+    try:
+        yield oracle
+    finally:
+        oracle.close()
+
+
+# ---- one node
+
+
+def question(oracle: Oracle, name: str, case: dict[str, Any], *, fits: bool) -> Row:
+    """Answer one hard question."""
+    ours = median_seconds(answering(case), runs=5) * 1e3
+    theirs, timeout = in_tree(oracle, case)
+    target = "< 50 ms" if fits else "< 1 ms" if "identical" in name else "< 3 ms of search"
+    return Row(
+        what=name,
+        unit="ms",
+        ours=ours,
+        peer=IN_TREE,
+        theirs=theirs,
+        target=target,
+        note=f"stopped at {DEADLINE_MS / 1000:g} s" if timeout else "",
+    )
+
+
+def answering(case: dict[str, Any]) -> Callable[[], object]:
+    """Prepare a question, so that only answering it is timed."""
+    stock, claims = stock_of(case), [convert(one, ResourceClaim) for one in case["claims"]]
+    return lambda: allocate(stock, "n0", claims, options=Options())
+
+
+def in_tree(oracle: Oracle, case: dict[str, Any]) -> tuple[float, bool]:
+    """Time the in-tree allocator; also say whether it was stopped."""
+    answer = oracle.ask(**case, deadlineMs=DEADLINE_MS)
+    if answer["verdict"] == "timeout":
+        return DEADLINE_MS, True
+    return min(answer["allocatorMs"], oracle.ask(**case, deadlineMs=DEADLINE_MS)["allocatorMs"]), False
+
+
+# ---- all nodes
+
+
+def fleet_of(nodes: int) -> dict[str, Any]:
+    """Describe a fleet in which one node fits."""
+    slices = [
+        hard.slice_(
+            "g",
+            [gpu(node, at, last=node == nodes - 1) for at in range(DEVICES)],
+            name(node),
+            node=name(node),
+            pool=name(node),
+        )
+        for node in range(nodes)
+    ]
+    case = hard.case(slices, [hard.claim("c", [hard.request("r", "gpu", 4, SELECT)])])
+    return {**case, "nodes": [{"metadata": {"name": name(node)}} for node in range(nodes)]}
+
+
+def name(node: int) -> str:
+    """Name a node."""
+    return f"n{node:05}"
+
+
+def gpu(node: int, at: int, *, last: bool) -> dict[str, Any]:
+    """Describe a GPU whose serial number nobody asks for."""
+    attributes = {
+        "model": {"string": "H100" if last else "A100"},
+        hard.ROOT: {"string": f"r{at // 2}"},
+        "uuid": {"string": f"{node}-{at}"},
+    }
+    return hard.device(f"gpu-{at}", attributes, capacity={"memory": {"value": "80Gi"}})
+
+
+def read(case: dict[str, Any]) -> tuple[dict[str, Any], list[ResourceClaim]]:
+    """Turn a fleet's JSON into objects; the stock is built by whoever times it."""
+    objects = {
+        "slices": [convert(one, ResourceSlice) for one in case["slices"]],
+        "classes": [convert(one, DeviceClass) for one in case["classes"]],
+        "nodes": [convert(one, Node) for one in case["nodes"]],
+    }
+    return objects, [convert(one, ResourceClaim) for one in case["claims"]]
+
+
+def whole_fleet(oracle: Oracle) -> Iterator[Row]:
+    """Look at every node of a large fleet: first, again, after a change."""
+    case = fleet_of(NODES)
+    theirs = oracle.ask(**case, deadlineMs=20_000)["allocatorMs"]
+    objects, claims = read(case)
+    stocks = [Stock.of(**objects) for _ in range(5)]
+    size = f"{NODES:,} nodes x {DEVICES} devices"
+    remaining = iter(stocks)
+    first = median_seconds(lambda: fleet(next(remaining), claims), runs=4) * 1e3
+    yield Row(
+        what=f"{size}: first look after ingest", unit="ms", ours=first, peer=IN_TREE, theirs=theirs, target="< 60 ms"
+    )
+    stock = stocks[0]
+    changed = iter([held(node) for node in range(8)])
+
+    def after_a_change() -> object:
+        nonlocal stock
+        stock = stock.with_(next(changed))
+        return fleet(stock, claims)
+
+    changing = median_seconds(after_a_change, runs=7) * 1e3
+    yield Row(
+        what=f"{size}: after a claim was allocated",
+        unit="ms",
+        ours=changing,
+        peer=IN_TREE,
+        theirs=theirs,
+        target="< 1 ms",
+    )
+    again = median_seconds(lambda: fleet(stock, claims)) * 1e3
+    yield Row(what=f"{size}: nothing changed", unit="ms", ours=again, peer=IN_TREE, theirs=theirs)
+    ever(stock, claims)
+    yield Row(what=f"{size}: could it ever fit", unit="ms", ours=median_seconds(lambda: ever(stock, claims)) * 1e3)
+    yield Row(
+        what=f"{size}: building the stock", unit="ms", ours=median_seconds(lambda: Stock.of(**objects), runs=3) * 1e3
+    )
+
+
+def held(node: int) -> ResourceClaim:
+    """Make a claim that holds devices of a node."""
+    results = [{"request": "r", "driver": "g", "pool": name(node), "device": f"gpu-{at}"} for at in range(node % 3 + 1)]
+    status = {"allocation": {"devices": {"results": results}}}
+    return convert(
+        {"metadata": {"name": f"h{node}", "namespace": "d", "uid": f"h{node}"}, "status": status}, ResourceClaim
+    )
+
+
+def memory() -> Row:
+    """Hold a large fleet in a process of its own, decoded from bytes as a watch would deliver it."""
+    script = "from bench.allocator import resident; print(resident())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return Row(
+        what=f"{NODES:,} nodes x {DEVICES} devices held and looked at, whole process",
+        unit="MiB",
+        ours=float(done.stdout),
+        target="< 200 MiB",
+    )
+
+
+def resident(nodes: int = NODES) -> float:
+    """Build a stock from JSON text slice by slice, look at all nodes, and say how much memory the process takes."""
+    from dra.wire import decode, encode
+
+    classes = [convert(hard.class_("gpu", "g"), DeviceClass)]
+    claims = [convert(hard.claim("c", [hard.request("r", "gpu", 4, SELECT)]), ResourceClaim)]
+
+    def slices() -> Iterator[ResourceSlice]:
+        for node in range(nodes):
+            devices = [gpu(node, at, last=node == nodes - 1) for at in range(DEVICES)]
+            raw = encode(hard.slice_("g", devices, name(node), node=name(node), pool=name(node)))
+            yield decode(raw, ResourceSlice)
+
+    def members() -> Iterator[Node]:
+        return (convert({"metadata": {"name": name(node)}}, Node) for node in range(nodes))
+
+    stock = Stock.of(slices=slices(), classes=classes, nodes=members())
+    assert fleet(stock, claims).feasible == [name(nodes - 1)]
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
+
+
+# ---- growth
+
+
+CURVES: dict[str, tuple[str, str, tuple[int, ...], Callable[[int], dict[str, Any]]]] = {
+    "devices": ("One device short", "devices", (1, 2, 4, 8, 12, 16, 20, 24, 31), lambda n: hard.identical(n, [n + 1])),
+    "requests": (
+        "Single requests, one device short",
+        "requests",
+        (1, 2, 4, 8, 12, 16, 24, 32),
+        lambda n: hard.identical(n, [n, 1], single=True),
+    ),
+    "mig": (
+        "Two halves of every GPU, and a slice too many",
+        "GPUs",
+        (1, 2, 3, 4, 6, 8, 12, 15),
+        lambda n: hard.mig(n, [("1g", 1), ("3g", 2 * n)]),
+    ),
+    "pairs": (
+        "GPU and NIC under one root, one NIC short",
+        "pairs",
+        (1, 2, 3, 4, 6, 8, 12, 16),
+        lambda n: hard.pairs(n, 2, 1, n, missing=1),
+    ),
+    "shares": (
+        "Shares of 9Gi in devices of 24Gi, one too many",
+        "devices",
+        (1, 2, 3, 4, 6, 8, 12, 15),
+        lambda n: hard.shares(n, 24, [9] * (2 * n + 1)),
+    ),
+}
+
+
+def growth(oracle: Oracle) -> Iterator[tuple[str, str]]:
+    """Measure the curves; yields file names and SVGs."""
+    for key, (title, x, sizes, made) in CURVES.items():
+        ours: list[tuple[float, float]] = []
+        theirs: list[tuple[float, float]] = []
+        stopped = False
+        for size in sizes:
+            case = made(size)
+            ours.append((size, median_seconds(answering(case), runs=3) * 1e3))
+            if not stopped:
+                spent, stopped = in_tree(oracle, case)
+                theirs.append((size, spent))
+        yield f"allocator-{key}.svg", chart.lines(title, series(ours, theirs), x=x, y="ms", log=True)
+    yield "allocator-nodes.svg", nodes(oracle)
+
+
+def nodes(oracle: Oracle) -> str:
+    """Measure the first look at fleets of growing size, and a look after one change."""
+    first: list[tuple[float, float]] = []
+    change: list[tuple[float, float]] = []
+    theirs: list[tuple[float, float]] = []
+    for size in (10, 100, 1000, 5000, 10_000, 20_000):
+        case = fleet_of(size)
+        if size <= 10_000:
+            theirs.append((size, oracle.ask(**case, deadlineMs=60_000)["allocatorMs"]))
+        objects, claims = read(case)
+        stock = Stock.of(**objects)
+        start = time.perf_counter()
+        fleet(stock, claims)
+        first.append((size, (time.perf_counter() - start) * 1e3))
+        start = time.perf_counter()
+        fleet(stock.with_(held(3)), claims)
+        change.append((size, (time.perf_counter() - start) * 1e3))
+    lines = [
+        chart.Line("drawbridge, first look", tuple(first)),
+        chart.Line("drawbridge, after a change", tuple(change)),
+        chart.Line(IN_TREE, tuple(theirs)),
+    ]
+    return chart.lines(f"All nodes with {DEVICES} devices each, one fits", lines, x="nodes", y="ms", log=True)
+
+
+def series(ours: list[tuple[float, float]], theirs: list[tuple[float, float]]) -> list[chart.Line]:
+    """Name the two lines."""
+    return [
+        chart.Line("drawbridge", tuple(ours)),
+        chart.Line(f"{IN_TREE} (stopped at {DEADLINE_MS / 1000:g} s)", tuple(theirs)),
+    ]
+
+
+def main() -> None:
+    """Draw the curves."""
+    PLOTS.mkdir(parents=True, exist_ok=True)
+    with referee() as oracle:
+        for file, svg in growth(oracle):
+            (PLOTS / file).write_text(svg, encoding="utf-8")
+            print(f"wrote {PLOTS / file}")
+
+
+if __name__ == "__main__":
+    main()
