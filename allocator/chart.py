@@ -131,7 +131,7 @@ def _frame(title: str, x: str, y: str) -> Iterator[str]:
 def _legend(names: Sequence[str]) -> Iterator[str]:
     x, y = _LEFT, 26
     for number, name in enumerate(names):
-        wide = 28 + round(6.6 * len(name))
+        wide = 30 + round(7.6 * len(name))
         if x + wide > WIDTH and x > _LEFT:
             x, y = _LEFT, y + 15
         yield f'<rect x="{x}" y="{y}" width="10" height="10" fill="{_colour(number)}"/>'
