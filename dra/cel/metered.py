@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from dra.cel.closures import DEVICE, SPENT, UNSET, Compiler, iterated, listed, mapped, membership, truth
@@ -189,7 +190,12 @@ class MeteredCompiler(Compiler):
         charge = charge_of(node.name, overload)
         stops = len(args) > 2 or self._dispatched(node, overload)
         if charge is _one and len(args) == 2 and not stops:
+            variable, value = self._slot(node.args[0]), self.planned(node.args[1])
+            if variable and value is not MISSING:
+                return _paid_variable(variable, value, work)
             return _paid_pair(args[0], args[1], work)
+        if len(args) == 2 and not stops and charge not in _BY_RESULT:
+            return _charged_pair(args[0], args[1], work, charge)
 
         def call(frame: Frame) -> Value:
             values: list[Value] = []
@@ -219,10 +225,17 @@ class MeteredCompiler(Compiler):
 
         return call
 
+    def _slot(self, node: Node) -> int:
+        """The slot of a variable that is surely set, or 0."""
+        slot = self._scope.get(node.name) if node.kind == "ident" else None
+        return slot if isinstance(slot, int) else 0
+
     def _dispatched(self, node: Node, overload: str) -> bool:
         """Whether Go calls the function in a way that stops at the first argument that is an error."""
         if node.name == "format":
             return True
+        if node.name == "@sortByAssociatedKeys":
+            return False  # one implementation for all types
         if node.name in ("matches", "find", "findAll"):
             return self.planned(node.args[1]) is not MISSING
         return not overload and not all(each.total for each in self._functions[node.name])
@@ -284,14 +297,18 @@ class MeteredCompiler(Compiler):
         predicate = self._with(names, fold.step.args[0], fold.range)
 
         def one(frame: Frame, entries: Iterator[None]) -> bool:
-            count, failures = 0, _Failures()
+            count = 0
+            failure: SelectorRunError | None = None
             for _ in entries:
-                with failures:
+                try:
                     if truth(predicate(frame)):
                         count += 1
                         _pay(frame, 2)
+                except SelectorRunError as error:
+                    failure = failure or error
             _pay(frame, 2)
-            failures.reraise()
+            if failure is not None:
+                raise failure
             return count == 1
 
         return one
@@ -303,14 +320,17 @@ class MeteredCompiler(Compiler):
 
         def collect(frame: Frame, entries: Iterator[None]) -> list[Value]:
             collected: list[Value] = []
-            failures = _Failures()
+            failure: SelectorRunError | None = None
             for _ in entries:
-                with failures:
+                try:
                     if keep is None or truth(keep(frame)):
                         _pay(frame, cost)
                         collected.append(item(frame))
+                except SelectorRunError as error:
+                    failure = failure or error
             _pay(frame, 1)
-            failures.reraise()
+            if failure is not None:
+                raise failure
             return collected
 
         return collect
@@ -322,17 +342,20 @@ class MeteredCompiler(Compiler):
 
         def gather(frame: Frame, entries: Iterator[None]) -> dict[Value, Value]:
             gathered: dict[Value, Value] = {}
-            failures = _Failures()
+            failure: SelectorRunError | None = None
             for _ in entries:
-                with failures:
+                try:
                     if keep is None or truth(keep(frame)):
                         _pay(frame, 1)
                         # After an error nothing is added any more; an entry is still evaluated, a key and value are not.
-                        if failures.first is None or len(parts) == 1:
+                        if failure is None or len(parts) == 1:
                             _pay(frame, 1)
                             gathered = insert(gathered, *[part(frame) for part in parts])
+                except SelectorRunError as error:
+                    failure = failure or error
             _pay(frame, 1)
-            failures.reraise()
+            if failure is not None:
+                raise failure
             return gathered
 
         return gather
@@ -385,6 +408,39 @@ def _paid_pair(left: Closure, right: Closure, work: Callable[..., Value]) -> Clo
     return call
 
 
+def _charged_pair(left: Closure, right: Closure, work: Callable[..., Value], charge: Charge) -> Closure:
+    """Two arguments, both always evaluated, for a charge that depends on them."""
+
+    def call(frame: Frame) -> Value:
+        try:
+            first = left(frame)
+        except SelectorRunError:
+            second: Value = _FAILED
+            with suppress(SelectorRunError):
+                second = right(frame)
+            _pay(frame, charge([_FAILED, second], _FAILED))
+            raise
+        try:
+            second = right(frame)
+        except SelectorRunError:
+            _pay(frame, charge([first, _FAILED], _FAILED))
+            raise
+        _pay(frame, charge([first, second], None))
+        return work(first, second)
+
+    return call
+
+
+def _paid_variable(slot: int, value: Value, work: Callable[..., Value]) -> Closure:
+    """A variable and a constant, as is usual in loops: one for the variable and one for the call."""
+
+    def call(frame: Frame) -> Value:
+        frame[SPENT] += 2
+        return work(frame[slot], value)
+
+    return call
+
+
 _UNCHARGED = frozenset(("_&&_", "_||_", "_?_:_", "or", "orValue", "_[_]", "_[?_]", "_?._"))
 
 
@@ -411,8 +467,13 @@ def _chain(base: Closure, steps: list[_Step]) -> Closure:
                 return False if steps[-1].test else value
             value = value.value
         for step in steps:
-            key = step.key_of(frame)
             optional = optional or step.optional
+            try:
+                key = step.key_of(frame)
+            except SelectorRunError:
+                if not optional:
+                    _pay(frame, 1)
+                raise
             if step.test:
                 _pay(frame, 0 if optional else 1)
                 found = find_at(value, key) is not MISSING
@@ -433,34 +494,15 @@ def _chain(base: Closure, steps: list[_Step]) -> Closure:
 
 
 def _entries(frame: Frame, items: list[Value], slots: list[int]) -> Iterator[None]:
-    if len(slots) == 2:
-        first, second = slots
-        for frame[first], frame[second] in items:
-            yield None
-    else:
-        (first,) = slots
-        for frame[first] in items:
-            yield None
+    """Set the variables to one entry after the other."""
+    if len(slots) == 1:
+        return map(frame.__setitem__, repeat(slots[0]), items)
+    return _pairs(frame, items, *slots)
 
 
-class _Failures:
-    """Remembers the first error of a loop that goes on after it."""
-
-    def __init__(self) -> None:
-        self.first: SelectorRunError | None = None
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
-        if isinstance(error, SelectorRunError):
-            self.first = self.first or error
-            return True
-        return False
-
-    def reraise(self) -> None:
-        if self.first is not None:
-            raise self.first
+def _pairs(frame: Frame, items: list[Value], first: int, second: int) -> Iterator[None]:
+    for frame[first], frame[second] in items:
+        yield None
 
 
 def _quantifier(predicate: Closure, *, stop: bool, condition: int) -> Callable[[Frame, Iterator[None]], Value]:
@@ -470,11 +512,11 @@ def _quantifier(predicate: Closure, *, stop: bool, condition: int) -> Callable[[
         failure: SelectorRunError | None = None
         decided = False
         for _ in entries:
-            frame[SPENT] += condition
             if decided:
+                frame[SPENT] += condition
                 break
-            frame[SPENT] += 1
-            if frame[SPENT] > MAX_COST:
+            spent = frame[SPENT] = frame[SPENT] + condition + 1
+            if spent > MAX_COST:
                 raise exceeded()
             try:
                 value = predicate(frame)
@@ -580,6 +622,8 @@ def _smaller(args: list[Value], _: Value) -> int:
 
 
 def _equals(args: list[Value], result: Value) -> int:
+    if type(args[0]) is int and type(args[1]) is int:
+        return 1
     if isinstance(args[0], Quantity | Version | Format | Url | Sum) or (
         isinstance(args[0], Sized) and args[0].type_name
     ):
