@@ -9,7 +9,6 @@ Objects are not judged: one without a kind is handed on as it is. All broken doc
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
@@ -19,9 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
-from cluster import yamltext
+from cluster import jsontext, yamltext
 from cluster.yamldump import dump as _dump
 from cluster.yamltext import YamlError
 
@@ -33,7 +30,6 @@ ENDINGS: Final = (".yaml", ".yml", ".json")
 _SEPARATOR: Final = re.compile(rb"^---([^\n]*)(?:\n|\Z)", re.MULTILINE)
 # Keys in double quotes: whoever writes so means JSON, and wants to hear of JSON.
 _JSON_LIKE: Final = re.compile(rb"""\s*\{\s*(?:"|\})""")
-_TOO_DEEP: Final = ValueError("nested too deep")
 # What users meet most, and what to do about it. The first that is found in the parser's message counts.
 _REMEDIES: Final = (
     ("cannot start any token", "indent with spaces, not tabs, and quote values that begin with @, ` or %"),
@@ -90,17 +86,7 @@ class _Text:
         """The keys given twice; JSON, which is read by a quicker parser, is looked at only when somebody asks."""
         if self.duplicates is not None:
             return self.duplicates
-        names: list[str] = []
-
-        def note(pairs: list[tuple[str, Any]]) -> None:
-            seen: set[str] = set()
-            for name, _ in pairs:
-                if name in seen:
-                    names.append(name)
-                seen.add(name)
-
-        json.loads(self.data, object_pairs_hook=note)
-        return tuple((name, self.first_line) for name in names)
+        return tuple((name, self.first_line) for name in jsontext.duplicates(self.data))
 
 
 @dataclass(frozen=True)
@@ -248,12 +234,12 @@ def _collect(data: bytes, file: str, documents: list[Document], problems: list[P
 def _texts(data: bytes, file: str, problems: list[Problem]) -> Iterator[tuple[Any, _Text]]:
     data = _utf8(data, file)
     if data.lstrip().startswith(b"{"):
-        objects = _json_stream(data)
-        if not isinstance(objects, Exception):
-            yield from objects
+        objects = jsontext.stream(data)
+        if not isinstance(objects, jsontext.JsonError):
+            yield from ((value, _Text(text, line, None)) for value, text, line in objects)
             return
         if _JSON_LIKE.match(data) and not _is_yaml(data, file):
-            problems.append(_no_json(objects, file))
+            problems.append(Problem(file, objects.message, jsontext.REMEDY, objects.line, objects.column))
             return
     for chunk, first_line in _chunks(data, file, problems):
         try:
@@ -289,68 +275,6 @@ def _is_yaml(data: bytes, file: str) -> bool:
     except YamlError as error:
         return "deeper than" in error.message  # YAML's parser says where
     return not problems
-
-
-def _no_json(error: Exception, file: str) -> Problem:
-    if isinstance(error, json.JSONDecodeError):
-        message = error.msg[:1].lower() + error.msg[1:]
-        return Problem(
-            file,
-            f"not JSON: {message}",
-            "look for a missing or surplus comma, quote or bracket just before",
-            error.lineno,
-            error.colno,
-        )
-    return Problem(file, f"not JSON: {error}")
-
-
-def _json_stream(data: bytes) -> list[tuple[Any, _Text]] | Exception:
-    """Read a stream of JSON objects; the error if it is none, for then it may be YAML's flow style."""
-    try:
-        value = msgspec.json.decode(data)
-    except msgspec.DecodeError:
-        pass
-    except RecursionError as error:
-        return error
-    else:
-        return _TOO_DEEP if _is_deep(value) else [(value, _Text(data, 1, None))]
-    text = data.decode()
-    decoder = json.JSONDecoder(parse_constant=_no_constant)
-    found: list[tuple[Any, _Text]] = []
-    at, line = 0, 1
-    try:
-        while at < len(text):
-            start = re.compile(r"\s*").match(text, at).end()  # type: ignore[union-attr]  # matches everywhere
-            line += text.count("\n", at, start)
-            if start == len(text):
-                break
-            value, at = decoder.raw_decode(text, start)
-            if _is_deep(value):
-                return _TOO_DEEP
-            found.append((value, _Text(text[start:at].encode(), line, None)))
-            line += text.count("\n", start, at)
-    except (ValueError, RecursionError) as error:
-        return error
-    return found
-
-
-def _is_deep(value: Any) -> bool:
-    """Say whether a value is nested deeper than any manifest, level by level and so at little cost."""
-    level = [value] if type(value) in (dict, list) else []
-    for _ in range(yamltext.MAX_DEPTH):
-        level = [
-            member
-            for outer in level
-            for member in (outer.values() if type(outer) is dict else outer)
-            if type(member) in (dict, list)
-        ]
-        if not level:
-            return False
-    return True
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _chunks(data: bytes, file: str, problems: list[Problem]) -> Iterator[tuple[bytes, int]]:

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dra import cel
-from dra.capacity import charges
-from dra.errors import CapacityError, SelectorError
+from dra.errors import SelectorError
 from dra.taint import selects
-from dra.validation.lists import member
+from dra.validation.amounts import amount_problems
 from dra.validation.problem import Problem, Problems
 from dra.validation.shape import nearest
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     )
     from dra.deviceclass import DeviceClass
     from dra.taint import DeviceTaintRule
-    from dra.validation.published import Failure, Fleet, Matches, Published
+    from dra.validation.published import Failure, Fleet, Matches
     from dra.validation.world import World
 
 MAX_DEVICES: Final = 32
@@ -74,7 +73,7 @@ def claim_problems(devices: DeviceClaim, path: str, world: World) -> Problems:
         elif world.fleet.devices:
             matches = yield from _selected(one, device_class, world.fleet)
             picked.append((one, matches))
-            yield from _amounts(one, matches)
+            yield from amount_problems(one.demand, one.path, matches)
     for index, constraint in enumerate(devices.constraints):
         yield from _constraint(constraint, f"{path}/constraints/{index}", picked)
     yield from _parameters(devices, path, asked, world)
@@ -227,63 +226,6 @@ def _unpublished(selector: DeviceSelector, path: str, fleet: Fleet) -> Problems:
         )
         hint = f"did you mean {near}?" if near else ""
         yield Problem("D303", path, f"no published device has the {what} {domain}/{name}; {known}", hint)
-
-
-def _amounts(one: _Demand, matches: Matches) -> Problems:
-    demand, devices = one.demand, matches.devices
-    if not devices:
-        return
-    if demand.count > len(devices) and matches.failure is None:
-        message = f"{demand.count} devices are asked for, {len(devices)} match in the whole fleet"
-        yield Problem("D305", f"{one.path}/count", message)
-    wanted = demand.capacity.requests if demand.capacity is not None else {}
-    if not wanted:
-        yield from _unsaid(one, devices)
-        return
-    path = f"{one.path}/capacity/requests"
-    for name, amount in wanted.items():
-        values = [d.device.capacity[name].value for d in devices if name in d.device.capacity]
-        if not values:
-            published = sorted({key for d in devices for key in d.device.capacity})
-            near = next((key for key in published if key.rpartition("/")[2] == name.rpartition("/")[2]), "")
-            hint = f"write {near}" if near else ""
-            message = f"no matching device has a capacity {name!r}; they have {', '.join(published[:8]) or 'none'}"
-            yield Problem("D314", member(path, name), message, hint)
-        elif amount > max(values):
-            yield Problem(
-                "D305", member(path, name), f"{amount} is more than any matching device has: at most {max(values)}"
-            )
-        else:
-            continue
-        return
-    if not any(_offers(published, one) for published in devices):
-        yield Problem("D305", path, "no matching device's request policy offers these amounts together")
-
-
-def _offers(published: Published, one: _Demand) -> bool:
-    assert one.demand.capacity is not None
-    capacities = published.device.capacity
-    try:
-        amounts = charges(one.demand.capacity.requests, capacities)
-    except CapacityError:
-        return False
-    return amounts is not None and all(amount <= capacities[name].value for name, amount in amounts.items())
-
-
-def _unsaid(one: _Demand, devices: Sequence[Published]) -> Problems:
-    """Tell whoever shares devices that saying nothing may mean taking everything."""
-    shared = [published for published in devices if published.device.allow_multiple_allocations]
-    whole = sorted(
-        {
-            name
-            for p in shared
-            for name, c in p.device.capacity.items()
-            if c.request_policy is None or c.request_policy.default is None
-        }
-    )
-    if shared and len(shared) == len(devices) and whole:
-        message = f"the devices are shared, and without capacity.requests all of {', '.join(whole)} is taken"
-        yield Problem("D311", one.path, message, f"say how much of {whole[0]} is needed")
 
 
 def _constraint(constraint: DeviceConstraint, path: str, picked: Sequence[tuple[_Demand, Matches]]) -> Problems:
