@@ -74,6 +74,24 @@ class _Grouping(msgspec.Struct, frozen=True):
     separates: bool
 
 
+class _Open:
+    """The values of a constraint that may still be had, by the places that have them."""
+
+    __slots__ = ("_counts", "places", "values")
+
+    def __init__(self, values: list[int]) -> None:
+        self.values = values
+        self.places = union(values)
+        self._counts: dict[int, int] = {}
+
+    def within(self, places: int) -> int:
+        """Count the values that some of these places have."""
+        known = self._counts.get(places)
+        if known is None:
+            known = self._counts[places] = sum(1 for value in self.values if value & places)
+        return known
+
+
 class Proof:
     """Proofs about one problem, and what they have in common."""
 
@@ -90,6 +108,8 @@ class Proof:
         self.sums: dict[object, bool] = {}
         self.signs: dict[object, int] = {}
         self.splits: dict[int, list[int]] = {}
+        self.spans: dict[int, tuple[int, int]] = {}
+        self.open: dict[tuple[int, int], _Open] = {}
         self.zero = self._store((0,))
         self.groupings: list[_Grouping] = []
         self.value_bits: list[dict[Value, int]] = []
@@ -155,6 +175,10 @@ class Proof:
         problem = self.problem
         size = len(problem.places)
         self.budget.spend(len(problem.units) + size * sum(map(len, problem.shared.values)) >> 10)
+        shared = problem.shared
+        self.spans = {at: (start, width) for at, (start, width, _) in shared.match.items()}
+        for at, tokens in shared.distinct.items():
+            self.spans[at] = min(tokens.values(), default=0), 2 * len(tokens)
         self.value_bits = [
             {value: bitset(places, size) for value, places in values.items()} for values in problem.shared.values
         ]
@@ -230,19 +254,14 @@ class Proof:
             leaf, bits = problem.shape.leaves[one.leaf], one.bits
             for constraint in leaf.constraints:
                 if constraint in problem.shared.match:
-                    start, width, bit = problem.shared.match[constraint]
+                    start, width, _ = problem.shared.match[constraint]
                     everything = (1 << width) - 1
                     if common >> start & everything == everything:
                         loose.setdefault(constraint, []).append(len(narrowed))
                     else:
-                        bits &= union(
-                            places for value, places in self.value_bits[constraint].items() if common >> bit[value] & 1
-                        )
+                        bits &= self._open(constraint, left, common).places
                 elif constraint in problem.shared.distinct:
-                    token = problem.shared.distinct[constraint]
-                    bits &= union(
-                        places for value, places in self.value_bits[constraint].items() if left >> token[value] & 1
-                    )
+                    bits &= self._open(constraint, left, common).places
             if (bits if leaf.admin else bits & ~taken).bit_count() < one.count:
                 return None, {}
             narrowed.append(Demand(one.leaf, one.count, bits))
@@ -251,21 +270,28 @@ class Proof:
     def _enough_values(self, demand: list[Demand], left: int) -> bool:
         """Count unused values of each distinctAttribute: no more devices than pigeonholes."""
         problem = self.problem
-        for constraint, token in problem.shared.distinct.items():
+        for constraint in problem.shared.distinct:
             reach = needed = 0
             for one in demand:
                 if constraint in problem.shape.leaves[one.leaf].constraints:
                     needed += one.count
                     reach |= one.bits
-            if needed > 1:
-                free = sum(
-                    1
-                    for value, places in self.value_bits[constraint].items()
-                    if places & reach and left >> token[value] & 1
-                )
-                if free < needed:
-                    return False
+            if needed > 1 and self._open(constraint, left, 0).within(reach) < needed:
+                return False
         return True
+
+    def _open(self, constraint: int, left: int, common: int) -> _Open:
+        """Find the values of a constraint that may still be had in a state."""
+        start, width = self.spans[constraint]
+        match = constraint in self.problem.shared.match
+        state = (common if match else left) >> start & (1 << width) - 1
+        known = self.open.get((constraint, state))
+        if known is None:
+            bits = self.problem.shared.match[constraint][2] if match else self.problem.shared.distinct[constraint]
+            values = self.value_bits[constraint]
+            known = _Open([places for value, places in values.items() if state >> bits[value] - start & 1])
+            self.open[constraint, state] = known
+        return known
 
     # ---- packing
 
@@ -368,13 +394,9 @@ class Proof:
 
     def _caps(self, types: list[_Type], bits: int, left: int) -> tuple[tuple[tuple[int, ...], int], ...]:
         """How many devices of a group may serve each distinctAttribute on the group's attribute."""
-        problem = self.problem
         caps: list[tuple[tuple[int, ...], int]] = []
         for constraint in dict.fromkeys(c for one in types for c in one.covered):
-            token = problem.shared.distinct[constraint]
-            unused = sum(
-                1 for value, places in self.value_bits[constraint].items() if places & bits and left >> token[value] & 1
-            )
+            unused = self._open(constraint, left, 0).within(bits)
             caps.append((tuple(at for at, one in enumerate(types) if constraint in one.covered), unused))
         return tuple(caps)
 
@@ -555,11 +577,12 @@ class _Outer:
         counts = [field(clip, at) for at in self.free] + [count for _, count in self.bundles]
         return sum(count << at * WIDTH for at, count in enumerate(counts))
 
-    def weights(self, sizes: list[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Two weightings for the bound: all equal, and by size."""
+    def weights(self, sizes: list[int]) -> tuple[tuple[int, ...], ...]:
+        """Up to two weightings for the bound: all equal, and by size."""
         by_size = [sizes[at] for at in self.free]
         by_size += [sum(sizes[at] * count for at, count in bundle) for bundle, _ in self.bundles]
-        return (1,) * len(by_size), tuple(by_size)
+        equal = (1,) * len(by_size)
+        return (equal,) if len(set(by_size)) == 1 else (equal, tuple(by_size))
 
     def translate(self, vectors: tuple[int, ...], guards: int) -> set[int]:
         """Give bundles in all possible numbers, the rest as free types."""

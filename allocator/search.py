@@ -93,6 +93,8 @@ def find(
 
 def decide(stock: Stock, node: str, claims: Sequence[ResourceClaim], options: Options) -> Answer:
     """Answer for claims on one node of a stock, without giving reasons."""
+    if node not in stock.nodes:
+        return Answer(Verdict.ERROR, error=f"Node/{node} does not exist")
     try:
         shape, pools = shape_of(claims, stock.classes), stock.pools(node)
     except (Fatal, NodeSelectorError) as error:

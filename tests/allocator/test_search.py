@@ -133,6 +133,10 @@ def test_an_invalid_pool_rules_out_the_node_only_if_nothing_else_fits():
     assert "g/q" in answer.error
 
 
+def test_a_node_that_is_not_there_is_named():
+    assert allocate(stock_of(question([])), "n9", []).error == "Node/n9 does not exist"
+
+
 def test_a_claim_without_requests_and_no_claims_at_all_are_served():
     empty = ours(question([]))
     assert empty.feasible
