@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra import cel
-from dra.device import Device
 from dra.errors import SelectorError
-from webhook.targets import PCIE_ROOT, TARGETS
+from webhook.census import Census, Group, Reading
+from webhook.targets import TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dra.device import Device
     from dra.deviceclass import DeviceClass
     from dra.node import Node
     from dra.resourceslice import ResourceSlice
@@ -81,14 +82,22 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     sharing: tuple[str, str] | None = None
     # Extended resource name: the class that serves it (the newest; of equal age the lexically first).
     extended: Mapping[str, str] = {}
+    census: Census = Census()
 
     @classmethod
-    def of(cls, classes: Iterable[DeviceClass], slices: Iterable[ResourceSlice], nodes: Iterable[Node]) -> Fleet:
-        """Gather the facts."""
+    def of(
+        cls,
+        classes: Iterable[DeviceClass],
+        slices: Iterable[ResourceSlice],
+        nodes: Iterable[Node],
+        earlier: Fleet | None = None,
+    ) -> Fleet:
+        """Gather the facts; with an earlier fleet only slices that it had not are looked at."""
         classes, nodes = tuple(classes), tuple(nodes)
         selectors = [_Selectors(class_) for class_ in classes]
-        groups = _groups(slices, (reads for one in selectors for reads in one.reads))
-        served = {c.metadata.name: _served(c, s, groups) for c, s in zip(classes, selectors, strict=True)}
+        reading = Reading.of(reads for one in selectors for reads in one.reads)
+        census = Census.of(slices, reading, earlier.census if earlier else None)
+        served = {c.metadata.name: _served(c, s, census) for c, s in zip(classes, selectors, strict=True)}
         return cls(
             known=True,
             classes=served,
@@ -97,6 +106,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             },
             sharing=next(filter(None, map(_sharing, nodes)), None),
             extended=_extended(classes),
+            census=census,
         )
 
     def find(self, target: Target, declared: str = "") -> Served | None:
@@ -110,17 +120,6 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             return None
         found = [c for c in self.classes.values() if c.devices and c.driver == target.driver]
         return found[0] if len(found) == 1 else None
-
-
-class _Group(msgspec.Struct, frozen=True):
-    """Devices that look alike to everything here."""
-
-    sample: Device
-    driver: str
-    product: str
-    profile: str
-    memory: int
-    rootless: bool
 
 
 class _Selectors:
@@ -148,81 +147,10 @@ class _Selectors:
             return False
 
 
-def _groups(slices: Iterable[ResourceSlice], reads: Iterable[cel.Reads]) -> list[tuple[_Group, int]]:
-    """Count the devices of complete pools by what they look like, to us and to the selectors of the classes."""
-    reads = tuple(reads)
-    everything = any(read.everything for read in reads)
-    read = sorted({name for one in reads for name in one.names if name[0] == "attributes"})
-    alike: dict[tuple[object, ...], _Group] = {}
-    counts: Counter[tuple[object, ...]] = Counter()
-    for slice_ in _complete(slices):
-        driver = slice_.spec.driver
-        names = [name if domain == driver else f"{domain}/{name}" for _, domain, name in read]
-        for device in slice_.spec.devices:
-            look = (*_look(driver, device), *(map(device.attributes.get, names)))
-            if everything:
-                look = (*look, *device.attributes.values())
-            counts[look] += 1
-            if look not in alike:
-                alike[look] = _group(driver, device)
-    return [(group, counts[look]) for look, group in alike.items()]
-
-
-def _look(driver: str, device: Device) -> tuple[object, ...]:
-    attributes = device.attributes
-    product = attributes.get("productName") or attributes.get(f"{driver}/productName")
-    root = attributes.get(PCIE_ROOT)
-    return (
-        driver,
-        product,
-        attributes.get("profile") or attributes.get(f"{driver}/profile"),
-        tuple(attributes),
-        tuple((name, capacity.value.nano) for name, capacity in device.capacity.items()),
-        device.allow_multiple_allocations,
-        root is not None and root.string == "",
-    )
-
-
-def _group(driver: str, device: Device) -> _Group:
-    root = device.attributes.get(PCIE_ROOT)
-    return _Group(
-        sample=device,
-        driver=driver,
-        product=_text(device, driver, "productName"),
-        profile=_text(device, driver, "profile"),
-        memory=_memory(device, driver),
-        rootless=root is not None and root.string == "",
-    )
-
-
-def _text(device: Device, driver: str, name: str) -> str:
-    attribute = device.attributes.get(name) or device.attributes.get(f"{driver}/{name}")
-    return (attribute.string or "") if attribute else ""
-
-
-def _memory(device: Device, driver: str) -> int:
-    capacity = device.capacity.get("memory") or device.capacity.get(f"{driver}/memory")
-    return capacity.value.value() if capacity else 0
-
-
-def _complete(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
-    """Keep the newest generation of each pool, where all of its slices are there."""
-    pools: dict[tuple[str, str], list[ResourceSlice]] = {}
-    for slice_ in slices:
-        pools.setdefault((slice_.spec.driver, slice_.spec.pool.name), []).append(slice_)
-    kept: list[ResourceSlice] = []
-    for pages in pools.values():
-        newest = max(page.spec.pool.generation for page in pages)
-        current = [page for page in pages if page.spec.pool.generation == newest]
-        if len(current) == current[0].spec.pool.resource_slice_count:
-            kept += current
-    return kept
-
-
-def _served(class_: DeviceClass, selectors: _Selectors, groups: list[tuple[_Group, int]]) -> Served:
+def _served(class_: DeviceClass, selectors: _Selectors, census: Census) -> Served:
     attributes: Counter[str] = Counter()
     products: dict[str, list[tuple[int, int]]] = {}
-    mine = [(group, count) for group, count in groups if selectors.pick(group.driver, group.sample)]
+    mine = [(group, count) for group, count in census.groups.items() if selectors.pick(group.driver, group.sample)]
     for group, count in mine:
         for name in group.sample.attributes:
             attributes[name if "/" in name else f"{group.driver}/{name}"] += count
@@ -243,7 +171,7 @@ def _served(class_: DeviceClass, selectors: _Selectors, groups: list[tuple[_Grou
     )
 
 
-def _profiles(groups: Iterable[_Group]) -> dict[str, int]:
+def _profiles(groups: Iterable[Group]) -> dict[str, int]:
     profiles: dict[str, int] = {}
     for group in groups:
         if group.profile:

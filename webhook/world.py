@@ -115,7 +115,7 @@ class World:
         if self._stock is None or not self._fleet_is_old:
             return None
         self._fleet_is_old = False
-        return Survey(self._stock)
+        return Survey(self._stock, self._state.fleet)
 
     def take(self, survey: Survey) -> None:
         """Take in what a look has shown."""
@@ -159,14 +159,14 @@ class World:
 class Survey:
     """One look at the fleet of one moment. It touches nothing but itself, so a thread may do it."""
 
-    def __init__(self, stock: Stock) -> None:
+    def __init__(self, stock: Stock, earlier: Fleet) -> None:
         self._stock = stock
-        self.fleet = Fleet()
+        self.fleet = earlier
 
     def look(self) -> None:
         """Look."""
         stock = self._stock
-        self.fleet = Fleet.of(stock.classes.values(), stock.slices.values(), stock.nodes.values())
+        self.fleet = Fleet.of(stock.classes.values(), stock.slices.values(), stock.nodes.values(), self.fleet)
 
 
 def _key(obj: Stocked) -> tuple[str, str, str]:

@@ -248,3 +248,24 @@ def test_a_partition_that_is_published_ties_the_gpus():
     ties = [{"requests": ["gpu"], "matchAttribute": "gpu.nvidia.com/partition2"}]
     assert spec["spec"]["devices"]["constraints"] == ties
     assert became(value, fleet=example_fleet()).refusals
+
+
+def test_the_next_look_at_a_fleet_is_the_same_as_a_first_one():
+    example = given()
+    classes, nodes, slices = example.of(DeviceClass), example.of(Node), example.of(ResourceSlice)
+    first = Fleet.of(classes, slices, nodes)
+    for changed in (slices[1:], [*slices[2:], slices[0]], stripped("dra.net", PCIE_ROOT), []):
+        for more in (classes, [*classes, device_class("c", "device.attributes['dra.net'].ifName == 'eth1'")]):
+            again, fresh = Fleet.of(more, changed, nodes, first), Fleet.of(more, changed, nodes)
+            assert again.classes == fresh.classes
+
+
+def test_a_driver_may_write_its_own_domain():
+    example = given()
+    slices = [
+        wire.decode(wire.encode(one).replace(b'"type":', b'"gpu.nvidia.com/type":'), ResourceSlice)
+        for one in example.of(ResourceSlice)
+        if one.spec.driver == "gpu.nvidia.com"
+    ]
+    assert fleet(slices=slices).classes["gpu.nvidia.com"].devices == 10
+    assert fleet(slices=slices).classes["mig.nvidia.com"].devices == 24
