@@ -229,10 +229,10 @@ class ApiServer:
         return self._commit(resource, key, new).record.data
 
     def _answer_last(self, resource: Resource[Any], key: Key, new: Raw, *, dry_run: bool) -> bytes:
-        """An update took the last finalizer away: the object goes, and the update's answer is its last sight."""
-        if dry_run:
-            return msgspec.json.encode(new)
-        return self._drop(resource, key, new).record.data
+        """An update took the last finalizer away: it is answered, never stored, and the object goes as it was before."""
+        if not dry_run:
+            self._drop(resource, key)
+        return msgspec.json.encode(new)
 
     def _commit(self, resource: Resource[Any], key: Key, obj: Raw) -> Entry:
         version = self.store.version + 1
@@ -241,13 +241,13 @@ class ApiServer:
         self._entries.append((resource.id, entry))
         return entry
 
-    def _drop(self, resource: Resource[Any], key: Key, seen: Raw | None = None) -> Entry:
-        """Take an object out, last seen as said, and then what it owned and the namespace that waited for it."""
+    def _drop(self, resource: Resource[Any], key: Key) -> Entry:
+        """Take an object out, and then what it owned and the namespace that waited for it."""
         record = self.store.get(resource.id, key)
         if record is None:
             raise _not_found(resource, key[1])
         version = self.store.version + 1
-        last = record.plain() if seen is None else seen
+        last = record.plain()
         last["metadata"] = {**last["metadata"], "resourceVersion": str(version)}
         entry = self.store.remove(resource.id, key, msgspec.json.encode(last), version)
         self._entries.append((resource.id, entry))
@@ -322,10 +322,13 @@ class ApiServer:
         record = self.store.get(resource.id, key)
         if record is None or _FOREGROUND not in record.meta.finalizers:
             return
+        others = [one for one in record.meta.finalizers if one != _FOREGROUND]
+        if not others:
+            self._drop(resource, key)
+            return
         obj = record.plain()
-        obj["metadata"]["finalizers"] = [one for one in record.meta.finalizers if one != _FOREGROUND]
+        obj["metadata"]["finalizers"] = others
         self._commit(resource, key, obj)
-        self._delete(resource, key)
 
     def _deleting_in_foreground(self, uid: str) -> tuple[Resource[Any], Key] | None:
         for resource_id in self.store.resources():

@@ -86,13 +86,12 @@ def _rule(new: Raw, old: Raw | None, now: str) -> Raw:
 def _claim(new: Raw, old: Raw | None, now: str) -> Raw:
     """Statuses of devices that are no longer allocated go; one that never was is left for validation to find."""
     del now
-    devices = _at(new, ("status", "devices"))
-    if not devices:
-        return new
+    status = new.get("status") or {}
     gone = _ids(_at(old, _RESULTS)) - _ids(_at(new, _RESULTS))
-    kept = [one for one in devices if not _ids([one]) & gone]
-    rest = {name: value for name, value in new["status"].items() if name != "devices"}
-    return {**new, "status": rest | ({"devices": kept} if kept else {})}
+    kept = [one for one in status.get("devices") or () if not _ids([one]) & gone]
+    # What is empty is not kept: reserving for nobody is not a change.
+    full = {name: value for name, value in (status | {"devices": kept}).items() if value not in (None, [], {})}
+    return {**new, "status": full} if full or "status" in new else new
 
 
 def _ids(devices: Json) -> set[tuple[str, ...]]:

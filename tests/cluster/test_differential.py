@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from cluster import Apply, Merge, Operations
+from cluster import Apply, Change, Merge, Operations
 from cluster.embedded import Embedded
 from cluster.errors import ApiError
 from cluster.kubernetes import Kubernetes
@@ -46,6 +46,8 @@ DELETE = st.tuples(st.just("delete"), names, st.sampled_from(["", "Background"])
 APPLY = st.tuples(st.just("apply"), names, st.sampled_from(["me", "you"]), data, finalizers, st.booleans())
 devices = st.sampled_from(["", "node-a", "node-b"])
 users = st.lists(st.sampled_from("pq"), max_size=2, unique=True)
+# Consumers that no controller judges, so that only the history's own steps change a claim.
+ROBOT = {"apiGroup": "example.com", "resource": "robots"}
 CLAIM = st.tuples(st.just("claim"), names)
 STATUS = st.tuples(st.just("status"), names, st.none() | devices, st.none() | users)
 SPEC = st.tuples(st.just("spec"), names, words)
@@ -75,9 +77,7 @@ async def act(cluster, home, step):
         case ("claim", name):
             return await cluster.create(RESOURCE_CLAIMS.raw, claim(name), home)
         case ("status", name, node, users):
-            entries = (
-                None if users is None else [{"resource": "pods", "name": one, "uid": f"uid-{one}"} for one in users]
-            )
+            entries = None if users is None else [ROBOT | {"name": one, "uid": f"uid-{one}"} for one in users]
             status = {"allocation": None if node is None else allocation(node), "reservedFor": entries}
             return await cluster.patch(RESOURCE_CLAIMS.raw, name, Merge({"status": status}), home, subresource="status")
         case ("spec", name, word):
@@ -108,19 +108,41 @@ def full(value):
 
 
 async def answers(cluster, home, steps):
+    """What a cluster answers to each step, and what its watchers were told of it."""
     await cluster.create(NAMESPACES, {"metadata": {"name": home}})
+    starts = [
+        (kind, (await cluster.list(kind, home)).resource_version) for kind in (CONFIG_MAPS.raw, RESOURCE_CLAIMS.raw)
+    ]
     said = []
     for step in steps:
         try:
             said.append((step, comparable(await act(cluster, home, step))))
         except ApiError as error:
             said.append((step, comparable(error)))
+    told = [await events(cluster, kind, home, version) for kind, version in starts]
     # Whatever is left may be held by finalizers; the namespace takes it along once they are off.
     for one in (await cluster.list(CONFIG_MAPS.raw, home)).items:
         if one["metadata"].get("finalizers"):
             await cluster.patch(CONFIG_MAPS, one["metadata"]["name"], Merge({"metadata": {"finalizers": None}}), home)
     await cluster.delete(NAMESPACES, home)
-    return said
+    return said, told
+
+
+async def events(cluster, kind, home, version):
+    """What a watcher from a version on is told, up to an object made to mark the end."""
+    await cluster.create(kind, config_map("the-end") if kind.kind == "ConfigMap" else claim("the-end"), home)
+    seen = []
+    async with cluster.watch(kind, home, resource_version=version) as changes:
+        async for one in changes:
+            if not isinstance(one, Change):
+                continue
+            match one.object["metadata"]["name"]:
+                case "the-end":
+                    return seen
+                case "kube-root-ca.crt":  # put into every namespace by a controller of real clusters
+                    continue
+            seen.append((one.type, comparable(one.object)))
+    raise AssertionError("the watch ended before the end")
 
 
 def compare(control_plane, steps):
