@@ -127,7 +127,7 @@ def _free(wanted: str, taken: set[str]) -> str:
 def _container(path: str, slot: Slot, keys: Sequence[str], references: Sequence[Json]) -> list[Operation]:
     if not keys and not references:
         return []
-    operations = [patch.test(f"{path}/name", slot.name)]
+    operations = [patch.test(f"{path}/name", slot.raw["name"])] if "name" in slot.raw else []
     resources = slot.raw.get("resources")
     if not isinstance(resources, dict):
         return [*operations, {"op": "add", "path": f"{path}/resources", "value": {"claims": list(references)}}]

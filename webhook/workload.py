@@ -54,7 +54,7 @@ def at(obj: Json, path: str) -> Json:
     """Follow a JSON pointer through maps and lists; None where it leads nowhere."""
     for part in path.split("/")[1:]:
         if isinstance(obj, list):
-            obj = obj[int(part)]
+            obj = obj[int(part)] if part.isdecimal() and int(part) < len(obj) else None
         else:
             obj = mapping(obj).get(part.replace("~1", "/").replace("~0", "~"))
     return obj
