@@ -135,7 +135,12 @@ def test_absurd_exponents_and_lengths_end_quickly(text):
         assert len(text) > 4300
 
 
-@given(st.integers(-(2**70), 2**70), st.sampled_from(["DecimalSI", "BinarySI", "DecimalExponent"]))
+AMOUNTS = st.integers(-(2**70), 2**70) | st.builds(
+    lambda units, power: units * 1024**power * NANO, st.integers(-(2**12), 2**12), st.integers(0, 5)
+)
+
+
+@given(AMOUNTS, st.sampled_from(["DecimalSI", "BinarySI", "DecimalExponent"]))
 def test_what_is_printed_reads_back_as_the_same_number(nano, format_):
     quantity = Quantity.from_nano(nano, format_)
     text = str(quantity)
