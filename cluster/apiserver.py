@@ -1,14 +1,11 @@
-"""The verbs of an API server over a store, one whole write at a time, with what follows from it: cascading deletes,
-finalizers, namespaces that empty themselves.
+"""The verbs of an API server over a store, one whole write at a time.
 
-Synchronous and without I/O; `cluster.embedded` puts time, ids, waiting and the journal around it. The garbage collector
-and the namespace controller are part of a write here, so a test never waits for them. Unlike the real collector this
-one acts only when an owner is seen to go, so objects loaded from a snapshot may name owners that were left out of it.
+Synchronous and without I/O; `cluster.embedded` puts time, ids, waiting and the journal around it. What may be written is
+decided by `cluster.registry` and `cluster.strategies`, what a deletion takes along by `cluster.endings`.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,53 +13,31 @@ import msgspec
 from cluster import registry, resources, strategies
 from cluster.apply import applied
 from cluster.defaults import defaulted
+from cluster.endings import Endings
 from cluster.errors import AlreadyExists, BadRequest, Cause, Conflict, Invalid, NotFound
 from cluster.patch import Apply, Merge, Operations, merged, operated, same
 from cluster.resources import NAMESPACES, PODS, Raw, Resource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping
 
     from cluster.patch import Patch
     from cluster.protocol import Propagation
     from cluster.registry import Identity, Validator
     from cluster.resources import Key
-    from cluster.store import Entry, Record, Store
-
-_FOREGROUND, _ORPHAN = "foregroundDeletion", "orphan"
+    from cluster.store import Record
+    from cluster.writes import Writes
 
 
 class ApiServer:
     """Reads and writes one store by the API's rules."""
 
-    def __init__(
-        self,
-        store: Store,
-        identity: Identity,
-        *,
-        validators: Mapping[str, Validator] | None = None,
-        committed: Callable[[Sequence[tuple[str, Entry]]], None] = lambda _: None,
-    ) -> None:
-        self.store = store
+    def __init__(self, writes: Writes, identity: Identity, validators: Mapping[str, Validator]) -> None:
+        self.store = writes.store
+        self._writes = writes
         self._identity = identity
-        self._validators = validators or {}
-        # Told of every write with all that followed from it. If it raises, nothing of that has happened.
-        self._committed = committed
-        self._entries: list[tuple[str, Entry]] = []
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Do one write whole or not at all. Nobody looks in between, since nothing here waits."""
-        try:
-            yield
-            if self._entries:
-                self._committed(self._entries)
-        except BaseException:
-            for resource, entry in reversed(self._entries):
-                self.store.undo(resource, entry)
-            raise
-        finally:
-            self._entries = []
+        self._validators = validators
+        self._endings = Endings(writes, identity.now)
 
     def check(self, resource: Resource[Any]) -> None:
         """Refuse a resource that is not served."""
@@ -142,13 +117,13 @@ class ApiServer:
         if dry_run:
             return
         if resource.id == NAMESPACES.id:
-            self._delete_namespace(key)
+            self._endings.delete_namespace(key)
         elif propagation == "Foreground":
-            self._delete_foreground(resource, key)
+            self._endings.delete_foreground(resource, key)
         else:
             if propagation == "Orphan":
-                self._orphan(record.meta.uid)
-            self._delete(resource, key)
+                self._endings.orphan(record.meta.uid)
+            self._endings.delete(resource, key)
 
     def bind(self, name: str, namespace: str, node: str, *, uid: str, dry_run: bool) -> None:
         """Assign a pod to a node (pkg/registry/core/pod/storage, assignPod)."""
@@ -186,7 +161,7 @@ class ApiServer:
         typed = {**obj, "apiVersion": resource.api_version, "metadata": meta}
         fresh = defaulted(resource.id, typed, created=True)
         loaded = {**fresh, **({"status": obj["status"]} if obj.get("status") else {})}
-        self._commit(resource, resources.key(loaded), loaded)
+        self._writes.put(resource, resources.key(loaded), loaded)
 
     def _ensure_namespace(self, name: str) -> None:
         if self.store.get(NAMESPACES.id, ("", name)) is None:
@@ -221,147 +196,19 @@ class ApiServer:
         body = resource.plain(patch.body) | {"metadata": {"name": name} | (patch.body.get("metadata") or {})}
         if body["metadata"].get("uid"):
             raise _not_found(resource, name)
-        return self.create(resource, applied({}, Apply(body, patch.manager), "", now=self._identity.now()), namespace, dry_run=dry_run)  # fmt: skip
+        fresh = applied({}, Apply(body, patch.manager), "", now=self._identity.now())
+        return self.create(resource, fresh, namespace, dry_run=dry_run)
 
     def _answer(self, resource: Resource[Any], key: Key, new: Raw, *, dry_run: bool) -> bytes:
         if dry_run:
             return msgspec.json.encode(new)
-        return self._commit(resource, key, new).record.data
+        return self._writes.put(resource, key, new).data
 
     def _answer_last(self, resource: Resource[Any], key: Key, new: Raw, *, dry_run: bool) -> bytes:
         """An update took the last finalizer away: it is answered, never stored, and the object goes as it was before."""
         if not dry_run:
-            self._drop(resource, key)
+            self._endings.drop(resource, key)
         return msgspec.json.encode(new)
-
-    def _commit(self, resource: Resource[Any], key: Key, obj: Raw) -> Entry:
-        version = self.store.version + 1
-        obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version)}}
-        entry = self.store.put(resource.id, key, msgspec.json.encode(obj), version)
-        self._entries.append((resource.id, entry))
-        return entry
-
-    def _drop(self, resource: Resource[Any], key: Key) -> Entry:
-        """Take an object out, and then what it owned and the namespace that waited for it."""
-        record = self.store.get(resource.id, key)
-        if record is None:
-            raise _not_found(resource, key[1])
-        version = self.store.version + 1
-        last = record.plain()
-        last["metadata"] = {**last["metadata"], "resourceVersion": str(version)}
-        entry = self.store.remove(resource.id, key, msgspec.json.encode(last), version)
-        self._entries.append((resource.id, entry))
-        self._collect(record.meta.uid)
-        for owner in record.meta.owner_references:
-            self._release_owner(owner.uid)
-        if resource.namespaced:
-            self._release_namespace(key[0])
-        return entry
-
-    def _delete(self, resource: Resource[Any], key: Key) -> None:
-        record = self.store.get(resource.id, key)
-        if record is None:
-            return
-        if record.meta.finalizers:
-            self._mark(resource, key, record)
-        else:
-            self._drop(resource, key)
-
-    def _mark(self, resource: Resource[Any], key: Key, record: Record, finalizer: str = "") -> None:
-        obj = record.plain()
-        meta = obj["metadata"]
-        if not meta.get("deletionTimestamp"):
-            meta |= {"deletionTimestamp": self._identity.now(), "deletionGracePeriodSeconds": 0}
-        if finalizer and finalizer not in meta.get("finalizers", ()):
-            meta["finalizers"] = [*meta.get("finalizers", ()), finalizer]
-        if not same(obj, record.plain()):
-            self._commit(resource, key, obj)
-
-    def _collect(self, uid: str) -> None:
-        """Delete what a vanished owner owned; what has another living owner only loses the reference."""
-        for resource_id, key in self.store.owned(uid):
-            record = self.store.get(resource_id, key)
-            if record is None:
-                continue
-            resource = resources.BY_ID[resource_id]
-            others = [owner.uid for owner in record.meta.owner_references if owner.uid != uid]
-            if others:
-                self._disown(resource, key, record, uid)
-            else:
-                self._delete(resource, key)
-
-    def _disown(self, resource: Resource[Any], key: Key, record: Record, uid: str) -> None:
-        obj = record.plain()
-        owners = [owner for owner in obj["metadata"]["ownerReferences"] if owner.get("uid") != uid]
-        obj["metadata"]["ownerReferences"] = owners
-        if not owners:
-            del obj["metadata"]["ownerReferences"]
-        self._commit(resource, key, obj)
-
-    def _orphan(self, uid: str) -> None:
-        for resource_id, key in self.store.owned(uid):
-            record = self.store.get(resource_id, key)
-            if record is not None:
-                self._disown(resources.BY_ID[resource_id], key, record, uid)
-
-    def _delete_foreground(self, resource: Resource[Any], key: Key) -> None:
-        """Dependents that block go first; the owner stays, marked, until the last of them is gone."""
-        record = self.store.get(resource.id, key)
-        if record is None:
-            return
-        self._mark(resource, key, record, _FOREGROUND)
-        for resource_id, dependent in self.store.owned(record.meta.uid):
-            self._delete(resources.BY_ID[resource_id], dependent)
-        self._release_owner(record.meta.uid, (resource, key))
-
-    def _release_owner(self, uid: str, where: tuple[Resource[Any], Key] | None = None) -> None:
-        found = where or self._deleting_in_foreground(uid)
-        if found is None or self.store.owned(uid):
-            return
-        resource, key = found
-        record = self.store.get(resource.id, key)
-        if record is None or _FOREGROUND not in record.meta.finalizers:
-            return
-        others = [one for one in record.meta.finalizers if one != _FOREGROUND]
-        if not others:
-            self._drop(resource, key)
-            return
-        obj = record.plain()
-        obj["metadata"]["finalizers"] = others
-        self._commit(resource, key, obj)
-
-    def _deleting_in_foreground(self, uid: str) -> tuple[Resource[Any], Key] | None:
-        for resource_id in self.store.resources():
-            for record in self.store.records(resource_id):
-                if record.meta.uid == uid and _FOREGROUND in record.meta.finalizers:
-                    return resources.BY_ID[resource_id], (record.meta.namespace, record.meta.name)
-        return None
-
-    def _delete_namespace(self, key: Key) -> None:
-        record = self.store.get(NAMESPACES.id, key)
-        if record is None:
-            return
-        if not record.meta.deletion_timestamp:
-            obj = record.plain()
-            obj["metadata"]["deletionTimestamp"] = self._identity.now()
-            obj["status"] = {"phase": "Terminating"}
-            self._commit(NAMESPACES, key, obj)
-        for resource, content in self._content(key[1]):
-            self._delete(resource, content)
-        self._release_namespace(key[1])
-
-    def _release_namespace(self, name: str) -> None:
-        record = self.store.get(NAMESPACES.id, ("", name))
-        if record is not None and record.meta.deletion_timestamp and not self._content(name):
-            self._drop(NAMESPACES, ("", name))
-
-    def _content(self, namespace: str) -> list[tuple[Resource[Any], Key]]:
-        return [
-            (resources.BY_ID[resource_id], (record.meta.namespace, record.meta.name))
-            for resource_id in self.store.resources()
-            if resources.BY_ID[resource_id].namespaced
-            for record in self.store.records(resource_id, namespace)
-        ]
 
 
 def _key(resource: Resource[Any], name: str, namespace: str | None) -> Key:

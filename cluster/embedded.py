@@ -29,6 +29,7 @@ from cluster.server import Features, Server
 from cluster.store import WINDOW, Store
 from cluster.validators import VALIDATORS
 from cluster.view import View
+from cluster.writes import Writes
 from dra.wire import decode
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ class Embedded:
     ) -> None:
         self._store = Store(window=window)
         rules = VALIDATORS if validators is None else validators
-        self._api = ApiServer(self._store, identity or _identity(), validators=rules, committed=self._committed)
+        self._writes = Writes(self._store, self._committed)
+        self._api = ApiServer(self._writes, identity or _identity(), rules)
         self._changed = asyncio.Event()
         self._journal = journal
         if journal is not None:
@@ -107,7 +109,7 @@ class Embedded:
     def load(self, objects: Iterable[Raw]) -> None:
         """Put objects in as a snapshot has them. A missing namespace becomes `default`, and is made where needed."""
         for obj in objects:
-            with self._api.writing():
+            with self._writes.together():
                 self._api.load(obj)
 
     async def list(
@@ -178,7 +180,7 @@ class Embedded:
         self, resource: Resource[T], obj: T | Raw, namespace: str | None = None, *, dry_run: bool = False
     ) -> T:
         """Create an object and return it as stored."""
-        with self._api.writing():
+        with self._writes.together():
             data = self._api.create(resource, _plain(resource, obj), namespace, dry_run=dry_run)
         return decode(data, resource.type)
 
@@ -193,7 +195,7 @@ class Embedded:
         dry_run: bool = False,
     ) -> T:
         """Change an object and return it as stored."""
-        with self._api.writing():
+        with self._writes.together():
             data = self._api.patch(resource, name, patch, namespace, subresource, dry_run=dry_run)
         return decode(data, resource.type)
 
@@ -211,7 +213,7 @@ class Embedded:
     ) -> None:
         """Delete an object. No kubelet is here to stop containers, so a pod is gone at once whatever the grace."""
         del grace
-        with self._api.writing():
+        with self._writes.together():
             self._api.delete(
                 resource,
                 name,
@@ -224,7 +226,7 @@ class Embedded:
 
     async def bind(self, name: str, namespace: str, node: str, *, uid: str = "", dry_run: bool = False) -> None:
         """Assign a pod to a node."""
-        with self._api.writing():
+        with self._writes.together():
             self._api.bind(name, namespace, node, uid=uid, dry_run=dry_run)
 
     async def server(self) -> Server:

@@ -3,6 +3,7 @@
 import pytest
 
 from cluster import Merge
+from cluster.embedded import Embedded
 from cluster.errors import Conflict, Forbidden, Invalid, NotFound
 from cluster.resources import CONFIG_MAPS, NAMESPACES, PODS, RESOURCE_CLAIMS
 from tests.cluster.conftest import eventually
@@ -136,3 +137,30 @@ async def test_a_namespace_takes_its_content_along(cluster, home):
 
     await eventually(release)
     assert await gone(cluster, CONFIG_MAPS, "one", home)
+
+
+async def test_a_long_chain_of_owners_goes_to_its_end():
+    cluster = Embedded()
+    owner = await cluster.create(CONFIG_MAPS, config_map("c-0"), "default")
+    for number in range(1, 1500):
+        owner = await cluster.create(CONFIG_MAPS, config_map(f"c-{number}", metadata=owned_by(owner)), "default")
+    await cluster.delete(CONFIG_MAPS, "c-0", "default")
+    assert (await cluster.list(CONFIG_MAPS)).items == ()
+
+
+async def test_owners_that_own_each_other_go_together():
+    cluster = Embedded()
+    one = await cluster.create(CONFIG_MAPS, config_map("one"), "default")
+    two = await cluster.create(CONFIG_MAPS, config_map("two", metadata=owned_by(one)), "default")
+    await cluster.patch(CONFIG_MAPS, "one", Merge({"metadata": owned_by(two)}), "default")
+    await cluster.delete(CONFIG_MAPS, "two", "default")
+    assert (await cluster.list(CONFIG_MAPS)).items == ()
+
+
+async def test_owners_that_a_snapshot_left_out_are_not_missed():
+    cluster = Embedded()
+    reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "gone", "controller": True}
+    cluster.load([pod("one", metadata={"ownerReferences": [reference]})])
+    await cluster.create(PODS, pod("two", metadata={"ownerReferences": [reference]}), "default")
+    await cluster.delete(PODS, "two", "default")
+    assert [one.metadata.name for one in (await cluster.list(PODS)).items] == ["one"]
