@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dra import cel
+from dra.cel import Selector, view_of
+from dra.cel import compile as compiled
 from dra.errors import SelectorError
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ class Rule(msgspec.Struct, frozen=True):
     driver: str
     narrow: bool
     wild: bool
-    picks: cel.Selector | None
-    permits: cel.Selector | None
+    picks: Selector | None
+    permits: Selector | None
     selective: bool
     restricts: bool
 
@@ -93,7 +94,7 @@ class Rules:
     def __init__(self, compatibilities: Iterable[DeviceCompatibility] = ()) -> None:
         self.by_driver: dict[str, list[Rule]] = {}
         for compatibility in compatibilities:
-            rule = _compiled(compatibility)
+            rule = _rule(compatibility)
             self.by_driver.setdefault(rule.driver, []).append(rule)
 
     def wild(self, driver: str, device: Device) -> bool:
@@ -135,7 +136,7 @@ def in_the_way(name: str, conflicts: Mapping[str, frozenset[str]], use: PoolUse)
     return sorted(other for other in conflicts.get(name, ()) if use.holds(other))
 
 
-def _compiled(compatibility: DeviceCompatibility) -> Rule:
+def _rule(compatibility: DeviceCompatibility) -> Rule:
     spec = compatibility.spec
     return Rule(
         compatibility.metadata.name,
@@ -149,17 +150,17 @@ def _compiled(compatibility: DeviceCompatibility) -> Rule:
     )
 
 
-def _selector(text: str) -> cel.Selector | None:
+def _selector(text: str) -> Selector | None:
     try:
-        return cel.compile(text) if text else None
+        return compiled(text) if text else None
     except SelectorError:
         return None
 
 
-def _holds(selector: cel.Selector | None, driver: str, device: Device, *, failing: bool) -> bool:
+def _holds(selector: Selector | None, driver: str, device: Device, *, failing: bool) -> bool:
     if selector is None:
         return failing
     try:
-        return selector.matches(cel.view_of(driver, device))
+        return selector.matches(view_of(driver, device))
     except SelectorError:
         return failing

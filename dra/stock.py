@@ -47,17 +47,41 @@ _FIELD: dict[type, str] = {
 _TYPE = {type_.__name__: type_ for type_ in _FIELD}
 
 
+_REMEMBERED = 8192  # changes that a lineage can look back over
+
+
 class Lineage:
     """The log that stocks descending from each other share: per change the nodes it may concern, None for all.
 
-    `memo` is a place for what others computed from these stocks; it goes when the last stock of the line goes.
+    Old entries are dropped; who comes from further back has to look at all nodes. `memo` is a place for what others
+    computed from these stocks; it goes when the last stock of the line goes.
     """
 
-    __slots__ = ("log", "memo")
+    __slots__ = ("_dropped", "_log", "memo")
 
     def __init__(self) -> None:
-        self.log: list[frozenset[str] | None] = []
+        self._log: list[frozenset[str] | None] = []
+        self._dropped = 0
         self.memo: dict[object, object] = {}
+
+    @property
+    def version(self) -> int:
+        """Say how many changes there have been."""
+        return self._dropped + len(self._log)
+
+    def append(self, concerned: frozenset[str] | None) -> None:
+        """Note a change."""
+        self._log.append(concerned)
+        if len(self._log) > _REMEMBERED:
+            half = _REMEMBERED // 2
+            del self._log[:half]
+            self._dropped += half
+
+    def between(self, first: int, last: int) -> frozenset[str] | None:
+        """Name the nodes that the changes between two versions may concern; None if that is not known, or all."""
+        if first < self._dropped:
+            return None
+        return _union(self._log[first - self._dropped : last - self._dropped])
 
 
 class Stock(msgspec.Struct, frozen=True, eq=False):
@@ -142,7 +166,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         """Name the nodes that changes since an earlier stock may concern; None if that cannot be told or is all."""
         if earlier.lineage is not self.lineage or earlier.version > self.version:
             return None
-        return _union(self.lineage.log[earlier.version : self.version])
+        return self.lineage.between(earlier.version, self.version)
 
     def _changed(self, type_: type, key: str, obj: Stocked | None) -> Stock:
         field = _FIELD[type_]
@@ -169,13 +193,9 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
 
     def _advance(self, concerned: frozenset[str] | None) -> tuple[Lineage, int]:
         """Log a change; a second future of the same stock begins a lineage of its own."""
-        lineage = self.lineage
-        if self.version != len(lineage.log):
-            lineage, start = Lineage(), 0
-        else:
-            start = self.version
-        lineage.log.append(concerned)
-        return lineage, start + 1
+        lineage = self.lineage if self.version == self.lineage.version else Lineage()
+        lineage.append(concerned)
+        return lineage, lineage.version
 
     def _turn_pages(
         self,

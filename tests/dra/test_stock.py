@@ -127,3 +127,12 @@ def test_two_futures_of_one_stock_do_not_mix():
     assert second.changed_since(first) is None
     assert second.with_(slice_("a", "z")).changed_since(second) == {"n0"}
     assert stock.fork().changed_since(stock) is None
+
+
+def test_who_comes_from_too_far_back_has_to_look_at_everything():
+    first = Stock.of(slices=[slice_("a", "x")])
+    stock = first
+    for _ in range(9000):
+        before, stock = stock, stock.with_(node())
+    assert stock.changed_since(first) is None
+    assert stock.changed_since(before) == {"n0"}
