@@ -142,7 +142,7 @@ class Scheduler:
             if refusal:
                 refusals[name] = refusal
                 continue
-            answer = allocate(self._stock, name, wanted) if wanted else Answer(Verdict.FEASIBLE)
+            answer = allocate(self._stock, name, wanted, reasons=True) if wanted else Answer(Verdict.FEASIBLE)
             if answer.feasible:
                 return node, answer
             answers[name] = answer
@@ -188,7 +188,7 @@ def _why(refusals: dict[str, str], answers: dict[str, Answer]) -> str:
     others = [f"{number} {text}" for text, number in counts.most_common()]
     if not answers:
         return f"0 of {len(refusals)} nodes: {', '.join(others)}" if refusals else "there are no nodes"
-    node, answer = min(answers.items(), key=lambda item: explain.distance(item[1]))
+    node, answer = min(answers.items(), key=lambda item: (not item[1].reasons, explain.distance(item[1])))
     total = len(refusals) + len(answers)
     return f"nearest of {total} nodes is {node}: {losses(answer)}" + (f"; {', '.join(others)}" if others else "")
 

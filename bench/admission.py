@@ -359,8 +359,8 @@ def _wrk(url: str, body: bytes, seconds: int) -> Load:
         raise RuntimeError(f"not every review was answered:\n{text}")
     return Load(
         float(re.search(r"Requests/sec:\s+([\d.]+)", text)[1]),  # type: ignore[index]  # wrk always prints it
-        _milliseconds(re.search(r"50%\s+(\S+)", text)[1]),  # type: ignore[index]
-        _milliseconds(re.search(r"99%\s+(\S+)", text)[1]),  # type: ignore[index]
+        _milliseconds(re.search(r"(?m)^\s+50%\s+(\S+)", text)[1]),  # type: ignore[index]
+        _milliseconds(re.search(r"(?m)^\s+99%\s+(\S+)", text)[1]),  # type: ignore[index]
     )
 
 

@@ -20,6 +20,8 @@ from webhook.reading import mapping
 from webhook.translate import Decision, Translation, replay, translate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from webhook.reviews import Request
     from webhook.state import State
 
@@ -59,9 +61,9 @@ def mutate(body: bytes, state: State) -> Outcome:
     return _Path("mutate", body, state).mutate()
 
 
-def validate(body: bytes, state: State) -> Outcome:
-    """Answer a validating review."""
-    return _Path("validate", body, state).validate()
+def validate(body: bytes, state: State, *, impatient: Callable[[], bool] | None = None) -> Outcome:
+    """Answer a validating review; `impatient` says when it can wait no longer for a search."""
+    return _Path("validate", body, state).validate(impatient)
 
 
 class _Path:
@@ -144,7 +146,7 @@ class _Path:
             return self.untouched()
         return self.allow_with(done.warnings, "left", done)
 
-    def validate(self) -> Outcome:
+    def validate(self, impatient: Callable[[], bool] | None) -> Outcome:
         request = self.request
         if request.operation not in ("CREATE", "UPDATE") or request.sub_resource:
             return self.untouched("out of scope")
@@ -153,7 +155,7 @@ class _Path:
             self.mode = self.find_mode()
             if self.mode is Mode.OFF:
                 return self.untouched("off")
-            found = inspect(request, self.object, self.state)
+            found = inspect(request, self.object, self.state, impatient)
         except WireError as error:
             return self.unreadable(error)
         if found.denials and self.mode is Mode.ENFORCE:

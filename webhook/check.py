@@ -24,11 +24,14 @@ from webhook.translate import translate
 from webhook.workload import at, paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from dra.wire import Json
     from webhook.reviews import Request
     from webhook.state import State
+
+    # Asked now and then whether the review can still wait.
+    Impatient = Callable[[], bool] | None
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -41,25 +44,25 @@ class Found(msgspec.Struct, frozen=True):
 NOTHING = Found()
 
 
-def inspect(request: Request, obj: dict[str, Json], state: State) -> Found:
+def inspect(request: Request, obj: dict[str, Json], state: State, impatient: Impatient = None) -> Found:
     """Look at one object of a validating review."""
     match request.resource.group, request.resource.resource:
         case "", "pods":
-            return _pod(wire.convert(obj, Pod), request.namespace, state)
+            return _pod(wire.convert(obj, Pod), request.namespace, state, impatient)
         case "resource.k8s.io", "resourceclaims":
             claim = wire.convert(obj, ResourceClaim)
-            return _fits([_named(claim.spec, request.namespace, _name(claim.metadata))], state)
+            return _fits([_named(claim.spec, request.namespace, _name(claim.metadata))], state, impatient)
         case "resource.k8s.io", "resourceclaimtemplates":
             made = wire.convert(obj, ResourceClaimTemplate)
-            return _fits([_named(made.spec.spec, request.namespace, _name(made.metadata))], state)
+            return _fits([_named(made.spec.spec, request.namespace, _name(made.metadata))], state, impatient)
         case (("apps" | "batch"), _):
-            return _workload(obj, request.namespace, state)
+            return _workload(obj, request.namespace, state, impatient)
         case (("resource.k8s.io" | "drawbridge.dev"), _):
             return _object(obj)
     return NOTHING
 
 
-def _pod(pod: Pod, namespace: str, state: State) -> Found:
+def _pod(pod: Pod, namespace: str, state: State, impatient: Impatient) -> Found:
     """Judge all claims of a pod together, as a scheduler would have to serve them."""
     sealed = pod.metadata.annotations.get(TEMPLATES)
     try:
@@ -86,11 +89,11 @@ def _pod(pod: Pod, namespace: str, state: State) -> Found:
             warnings.append(
                 f"{kind} {name or entry.resource_claim_name} does not exist yet: the pod waits until it does"
             )
-    found = _fits(claims, state)
+    found = _fits(claims, state, impatient)
     return Found(found.denials, (*found.warnings, *warnings))
 
 
-def _workload(obj: dict[str, Json], namespace: str, state: State) -> Found:
+def _workload(obj: dict[str, Json], namespace: str, state: State, impatient: Impatient) -> Found:
     """Tell who applies a workload what its pods will meet. A workload itself is never refused."""
     path = next(iter(paths(obj)), None)
     if path is None:
@@ -106,7 +109,7 @@ def _workload(obj: dict[str, Json], namespace: str, state: State) -> Found:
     )
     refusals = tuple(f"its pods will be refused: {text}" for text in done.refusals)
     specs = ((name, _template_spec(spec)) for name, spec in done.templates.items())
-    found = _fits([_named(spec, namespace, name) for name, spec in specs if spec is not None], state)
+    found = _fits([_named(spec, namespace, name) for name, spec in specs if spec is not None], state, impatient)
     return Found(
         warnings=(
             *refusals,
@@ -132,11 +135,11 @@ def _object(obj: dict[str, Json]) -> Found:
     return Found(tuple(denials), tuple(warnings))
 
 
-def _fits(claims: Iterable[ResourceClaim], state: State) -> Found:
+def _fits(claims: Iterable[ResourceClaim], state: State, impatient: Impatient) -> Found:
     claims = tuple(claims)
     if state.stock is None or not claims:
         return NOTHING
-    answer = judge(state.stock, claims)
+    answer = judge(state.stock, claims, impatient=impatient)
     match answer.verdict:
         case Verdict.NEVER:
             return Found(denials=(answer.text,))

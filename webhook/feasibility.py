@@ -18,13 +18,13 @@ from allocator.brief import losses
 from allocator.nearest import Kind, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from allocator import Answer, FleetAnswer
+    from allocator import FleetAnswer
     from dra.claim import DeviceRequest, ResourceClaim
     from dra.stock import Stock
 
-# About 50 ms of search on one kind of node: a review must be answered long before the API server gives up on us.
+# About 50 ms of search on one kind of node; the caller's patience bounds all of them together.
 STEPS = 3_000
 # Changes tried for "what would fit instead".
 TRIES = 40
@@ -51,79 +51,86 @@ class Judgement(msgspec.Struct, frozen=True):
 
 FITS = Judgement(Verdict.FITS)
 UNKNOWN = Judgement(Verdict.UNKNOWN)
-_OPTIONS = Options(steps=STEPS)
 
 
-def judge(stock: Stock, claims: Sequence[ResourceClaim]) -> Judgement:
-    """Say whether claims that belong to one pod can be served together on one node of this fleet."""
+def judge(stock: Stock, claims: Sequence[ResourceClaim], *, impatient: Callable[[], bool] | None = None) -> Judgement:
+    """Say whether claims that belong to one pod can be served together on one node of this fleet.
+
+    `impatient` is asked now and then whether the caller can still wait; if not, nothing is promised.
+    """
     for claim in claims:
         for request in claim.spec.devices.requests:
             if missing := _missing_classes(request, stock):
                 return Judgement(Verdict.NEVER, _unknown_class(claim, request, missing, stock))
     if not stock.slices:
         return UNKNOWN  # no driver has spoken yet
-    now = _best(fleet(stock, claims, options=_OPTIONS))
-    if now is Found.FEASIBLE:
-        return FITS
-    return UNKNOWN if now is Found.UNDECIDED else _refused(stock, claims)
-
-
-def _refused(stock: Stock, claims: Sequence[ResourceClaim]) -> Judgement:
-    """Nothing fits now. Would it on an idle fleet?"""
-    idle = fleet(stock, claims, options=_OPTIONS, idle=True)
-    best = _best(idle)
-    if best is Found.UNDECIDED:
-        return UNKNOWN
+    question = _Question(stock, claims, Options(steps=STEPS, cancelled=impatient))
+    best = question.best(idle=False)
     if best is Found.FEASIBLE:
-        return Judgement(Verdict.BUSY, f"this pod waits until devices are free: {_busy(stock, claims, idle)}")
-    samples = dict(list(idle.samples().items())[:KINDS])
-    faults = [answer.error for answer in samples.values() if answer.error]
-    if faults:
-        return Judgement(Verdict.BUSY, f"the scheduler would stop at an error: {faults[0]}")
-    stages = {reason.stage for answer in samples.values() for reason in answer.reasons}
-    if stages & CURABLE or not samples:
-        return Judgement(Verdict.BUSY, f"no node can serve this pod as the fleet is now ({_kinds(stock, claims)})")
-    node, answer = min(samples.items(), key=lambda item: explain.distance(item[1]))
-    return Judgement(Verdict.NEVER, _never(stock, claims, node, answer, nodes=len(idle)))
+        return FITS
+    return UNKNOWN if best is Found.UNDECIDED else question.refused()
 
 
-def _never(stock: Stock, claims: Sequence[ResourceClaim], node: str, answer: Answer, *, nodes: int) -> str:
-    offer = _offer(stock, claims, node)
-    text = f"none of {nodes} nodes could serve this pod even if idle. Nearest is {node}: {losses(answer)}"
-    return f"{text}. Nearest fit: {offer}" if offer else text
+class _Question:
+    """Claims that nothing free serves, or so it seems; and who is asked about them."""
 
+    def __init__(self, stock: Stock, claims: Sequence[ResourceClaim], options: Options) -> None:
+        self.stock, self.claims, self.options = stock, claims, options
 
-def _busy(stock: Stock, claims: Sequence[ResourceClaim], idle: FleetAnswer) -> str:
-    """What is in the way on the nodes that could serve the claims if they were idle."""
-    able = idle.feasible[:KINDS]
-    now = fleet(stock, claims, options=_OPTIONS)
-    node = min(able, key=lambda one: explain.distance(now[one]))
-    others = len(idle.feasible) - 1
-    return f"on {node} {losses(now[node])}" + (f", and so on {others} more" if others else "")
+    def answers(self, *, idle: bool) -> FleetAnswer:
+        return fleet(self.stock, self.claims, options=self.options, idle=idle)
 
+    def best(self, *, idle: bool) -> Found:
+        """The best that any node says. One that fits ends the look: of 5,000 nodes most do most of the time."""
+        answers, undecided = self.answers(idle=idle), False
+        for node in answers:
+            verdict = answers.verdict(node)
+            if verdict is Found.FEASIBLE:
+                return verdict
+            undecided = undecided or verdict is Found.UNDECIDED
+        return Found.UNDECIDED if undecided else Found.INFEASIBLE
 
-def _offer(stock: Stock, claims: Sequence[ResourceClaim], node: str) -> str:
-    def fits(one: Stock, some: Sequence[ResourceClaim]) -> bool:
-        return allocate(one, node, some, options=_OPTIONS).feasible
+    def refused(self) -> Judgement:
+        """Nothing fits now. Would it on an idle fleet?"""
+        best = self.best(idle=True)
+        if best is Found.UNDECIDED:
+            return UNKNOWN
+        if best is Found.FEASIBLE:
+            return Judgement(Verdict.BUSY, f"this pod waits until devices are free: {self.busy()}")
+        samples = dict(list(self.answers(idle=True).samples().items())[:KINDS])
+        faults = [answer.error for answer in samples.values() if answer.error]
+        if faults:
+            return Judgement(Verdict.BUSY, f"the scheduler would stop at an error: {faults[0]}")
+        node, answer = min(samples.items(), key=lambda item: explain.distance(item[1]), default=("", None))
+        if answer is None:
+            return Judgement(Verdict.BUSY, "there is no node that could serve this pod")
+        near = f"nearest is {node}: {losses(answer)}"
+        if CURABLE & {reason.stage for sample in samples.values() for reason in sample.reasons}:
+            return Judgement(Verdict.BUSY, f"no node can serve this pod as the fleet is now; {near}")
+        return Judgement(Verdict.NEVER, self.never(node, near))
 
-    hints = nearest(stock, node, claims, fits=fits, tries=TRIES)
-    return next((hint.text.removesuffix(" now") for kind in OFFERS for hint in hints if hint.kind is kind), "")
+    def never(self, node: str, near: str) -> str:
+        text = f"none of {len(self.stock.nodes)} nodes could serve this pod even if idle; {near}"
+        offer = self.offer(node)
+        return f"{text}. Nearest fit: {offer}" if offer else text
 
+    def busy(self) -> str:
+        """What is in the way on the nodes that could serve the claims if they were idle."""
+        able, now = self.answers(idle=True).feasible, self.answers(idle=False)
+        node = min(able[:KINDS], key=lambda one: explain.distance(now[one]))
+        others = f", and so on {len(able) - 1} more" if len(able) > 1 else ""
+        return f"on {node} {losses(now[node])}{others}"
 
-def _kinds(stock: Stock, claims: Sequence[ResourceClaim]) -> str:
-    samples = fleet(stock, claims, options=_OPTIONS).samples()
-    return explain.tally(dict(list(samples.items())[:KINDS]))
+    def offer(self, node: str) -> str:
+        """What would fit instead: an amount or a count that was tried and fits."""
 
+        def fits(stock: Stock, claims: Sequence[ResourceClaim]) -> bool:
+            patience = self.options.cancelled
+            return not (patience and patience()) and allocate(stock, node, claims, options=self.options).feasible
 
-def _best(answers: FleetAnswer) -> Found:
-    """The best that any node says. One that fits ends the look: of 5,000 nodes most do most of the time."""
-    undecided = False
-    for node in answers:
-        verdict = answers.verdict(node)
-        if verdict is Found.FEASIBLE:
-            return verdict
-        undecided = undecided or verdict is Found.UNDECIDED
-    return Found.UNDECIDED if undecided else Found.INFEASIBLE
+        hints = nearest(self.stock, node, self.claims, fits=fits, tries=TRIES)
+        text = next((hint.text for kind in OFFERS for hint in hints if hint.kind is kind), "")
+        return text.removesuffix(" now") if text.startswith("on an idle") else text
 
 
 def _missing_classes(request: DeviceRequest, stock: Stock) -> list[str]:

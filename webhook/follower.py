@@ -12,6 +12,8 @@ from cluster.informer import Informer
 from webhook.features import Features
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from cluster.informer import Batch
     from cluster.protocol import Cluster
     from cluster.resources import Resource
@@ -29,8 +31,9 @@ NEEDED = (
     resources.RESOURCE_CLAIMS,
     resources.RESOURCE_CLAIM_TEMPLATES,
 )
-# Followed where the server has them.
+# Followed where the server has them; a server of the right group may still lack a kind, so nobody waits for these long.
 EXTRA = (resources.DEVICE_TAINT_RULES, resources.DEVICE_COMPATIBILITIES)
+EXTRA_SECONDS = 3.0
 REFRESH_SECONDS = 0.25
 RETRY_SECONDS = 1.0
 # Older than this, what we know is good enough to translate by, but not to refuse by.
@@ -52,14 +55,16 @@ class Follower:
         """Follow until cancelled."""
         server = await self._server()
         self._world.learn(features=features(server))
-        kinds: list[Resource[Any]] = [*NEEDED, *(kind for kind in EXTRA if server.serves(kind.api_version))]
-        self._informers = [Informer(self._cluster, kind) for kind in kinds]
+        self._informers = [Informer(self._cluster, kind) for kind in _kinds(NEEDED)]
+        extra = [Informer(self._cluster, kind) for kind in _kinds(EXTRA) if server.serves(kind.api_version)]
         async with asyncio.TaskGroup() as group:
-            for informer in self._informers:
+            for informer in (*self._informers, *extra):
                 informer.listen(self._take)
                 group.create_task(informer.run())
             for informer in self._informers:
                 await informer.synced(float("inf"))
+            for informer in extra:
+                await informer.synced(EXTRA_SECONDS)
             self._world.settle()
             self._settled.set()
             while True:
@@ -114,6 +119,10 @@ class Follower:
                 self._world.put(delta.new)
             elif delta.old is not None:
                 self._world.drop(delta.old)
+
+
+def _kinds(kinds: Iterable[Any]) -> list[Resource[Any]]:
+    return list(kinds)
 
 
 def features(server: Server) -> Features:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from webhook import admission
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
     from webhook.admission import Outcome
     from webhook.follower import Follower
     from webhook.world import World
+
+
+# Seconds of search that one review may keep all others waiting for.
+PATIENCE = 0.1
 
 
 class Gate:
@@ -29,7 +34,9 @@ class Gate:
 
     def validate(self, body: bytes) -> Outcome:
         """Answer a validating review."""
-        return admission.validate(body, self._world.state(fresh=self._follower.fresh()))
+        until = monotonic() + PATIENCE
+        state = self._world.state(fresh=self._follower.fresh())
+        return admission.validate(body, state, impatient=lambda: monotonic() > until)
 
     def unready(self) -> Mapping[str, str]:
         """Say what keeps us from deciding well."""

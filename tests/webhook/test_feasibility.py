@@ -133,3 +133,15 @@ def test_an_alternative_that_exists_makes_an_unknown_class_harmless():
     value = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": "r", "firstAvailable": sub}]}}}
     told = judge(stock(), [wire.convert(value, ResourceClaim)])
     assert told.verdict is not Verdict.NEVER
+
+
+def test_a_search_that_runs_out_of_budget_promises_nothing(monkeypatch):
+    monkeypatch.setattr("webhook.feasibility.STEPS", 0)
+    assert judge(stock(), [claim(4)]).verdict is Verdict.UNKNOWN
+
+
+def test_who_cannot_wait_is_told_no_but_not_what_would_fit_instead():
+    assert "Nearest fit" in judge(stock(), [claim(5)], impatient=lambda: False).text
+    hurried = judge(stock(), [claim(5)], impatient=lambda: True)
+    assert hurried.verdict is Verdict.NEVER
+    assert "Nearest fit" not in hurried.text
