@@ -39,7 +39,7 @@ class Compiler:
     def __init__(self, shape: Shape, rules: Rules) -> None:
         self.shape = shape
         self.rules = rules
-        self.reads = Reads(shape)
+        self.reads = Reads(shape, rules)
         self.leaves = Leaves(tuple(leaf.claim for leaf in shape.leaves), tuple(leaf.admin for leaf in shape.leaves))
         self.kinds: dict[object, int] = {}
         self.judged: list[tuple[Judgement, ...]] = []
@@ -64,6 +64,11 @@ class Compiler:
         """
         found = places(pools)
         return _Build(self, node, pools, use, arrange(found) if arrange else found).problem(narrow=narrow)
+
+    @property
+    def size(self) -> int:
+        """Say how much is kept."""
+        return len(self.kinds) + len(self.patterns) + len(self.full) + len(self._unfit)
 
     def kind(self, judge: Judge, place: Place) -> int:
         """Find the kind of a device, judging it for every leaf if it is the first of its kind.

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from dra.usage import PoolId, PoolUse
 
 _KEPT = 64  # questions a lineage remembers
+_LOOKS = 4096  # looks a question remembers, or twice as many as there are nodes
+_SIZE = 1 << 18  # entries of a compiler's tables before it is made anew
 
 
 class FleetAnswer(Mapping[str, Answer]):
@@ -103,7 +105,10 @@ def fleet(
         options.cuts,
     )
     found = memo.get(key)
-    query = found if isinstance(found, _Query) else _Query(stock, claims, idle=idle)
+    if isinstance(found, _Query) and found.compiler.size < _SIZE:
+        query = found
+    else:
+        query = _Query(stock, claims, idle=idle)
     query.look(stock, options)
     memo.pop(key, None)
     memo[key] = query
@@ -132,6 +137,9 @@ class _Query:
 
     def look(self, stock: Stock, options: Options) -> None:
         """Bring what was found up to date."""
+        if len(self.by_look) > max(_LOOKS, 2 * len(stock.nodes)):
+            self.by_look.clear()
+            self.pinned.clear()
         changed = None if self.seen is None else stock.changed_since(self.seen)
         complete = True
         for name in stock.nodes if changed is None else changed:
@@ -253,10 +261,10 @@ def _held(pages: Sequence[Page], use: PoolUse) -> object:
 def _targets(page: Page, node: Node) -> bool:
     if page.slice.spec.all_nodes:
         return True
-    kept: dict[int, tuple[Node, bool]] = page.__dict__.setdefault("targets", {})
-    known = kept.get(id(node))
-    if known is None:
-        known = kept[id(node)] = node, targets(page, node)
+    kept: dict[str, tuple[Node, bool]] = page.__dict__.setdefault("targets", {})
+    known = kept.get(node.metadata.name)
+    if known is None or known[0] is not node:
+        known = kept[node.metadata.name] = node, targets(page, node)
     return known[1]
 
 

@@ -13,17 +13,21 @@ from dra.errors import SelectorError
 
 if TYPE_CHECKING:
     from allocator.shape import Shape
+    from dra.compat import Rules
     from dra.pool import Page
 
 Column = tuple[object, ...]  # one entry a device
 _EVERYTHING = ("", "")
+_KEPT = 32  # attributes, and combinations of them, that a page keeps columns for
 
 
 class Reads:
-    """The attributes that one shape reads, as (domain, name)."""
+    """The attributes that one shape reads, and the rules that decide who goes with whom, as (domain, name)."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, rules: Rules) -> None:
         names: set[tuple[str, str]] = set()
+        for selector in rules.selectors():
+            names |= _names(selector.reads)
         for ask in shape.asks:
             for check in ask.checks:
                 names |= _of_expression(check.expression, derived=False)
@@ -38,6 +42,8 @@ class Reads:
     def columns(self, page: Page) -> tuple[Column, ...]:
         """Answer per attribute with what the devices of a page say."""
         kept: dict[tuple[str, str], Column] = page.__dict__.setdefault("columns", {})
+        if len(kept) > _KEPT:
+            kept.clear()
         return tuple([kept[name] if name in kept else _column(page, name, kept) for name in self.names])
 
     def of(self, page: Page) -> tuple[Column, ...]:
@@ -45,6 +51,8 @@ class Reads:
         kept: dict[tuple[tuple[str, str], ...], tuple[Column, ...]] = page.__dict__.setdefault("rows", {})
         found = kept.get(self.names)
         if found is None:
+            if len(kept) > _KEPT:
+                kept.clear()
             columns = self.columns(page)
             found = kept[self.names] = tuple(zip(*columns, strict=True)) if columns else ((),) * len(page.devices)
         return found
@@ -73,6 +81,10 @@ def _of_expression(expression: str, *, derived: bool) -> set[tuple[str, str]]:
         reads = cel.compile(expression, derived=derived).reads
     except SelectorError:
         return set()
+    return _names(reads)
+
+
+def _names(reads: cel.Reads) -> set[tuple[str, str]]:
     if reads.everything:
         return {_EVERYTHING}
     return {(domain, name) for kind, domain, name in reads.names if kind == "attributes"}

@@ -19,7 +19,7 @@ from dra.cel import compile as compiled
 from dra.errors import SelectorError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from dra.compatibility import DeviceCompatibility
     from dra.device import Device
@@ -96,6 +96,12 @@ class Rules:
         for compatibility in compatibilities:
             rule = _rule(compatibility)
             self.by_driver.setdefault(rule.driver, []).append(rule)
+
+    def selectors(self) -> Iterator[Selector]:
+        """List every expression that says something about devices."""
+        for rules in self.by_driver.values():
+            for rule in rules:
+                yield from (one for one in (rule.picks, rule.permits) if one is not None)
 
     def wild(self, driver: str, device: Device) -> bool:
         """Say whether a device that declares no groups goes with everybody."""

@@ -5,6 +5,7 @@ import random
 
 from allocator import Options, Verdict, allocate, ever, fleet
 from dra.claim import ResourceClaim
+from dra.compatibility import DeviceCompatibility
 from dra.deviceclass import DeviceClass
 from dra.node import Node
 from dra.resourceslice import ResourceSlice
@@ -118,6 +119,27 @@ def test_what_could_ever_fit_does_not_ask_who_has_it_now():
     refusal = ever(stock, [two])
     assert refusal.verdict is Verdict.INFEASIBLE
     assert refusal.reasons
+
+
+def test_nodes_that_differ_only_in_what_a_rule_reads_do_not_look_alike():
+    serial = f'device.attributes["{fleets.DRIVER}"].serial'
+    rule = convert(
+        {
+            "metadata": {"name": "r"},
+            "spec": {"driver": fleets.DRIVER, "selector": f'{serial} == "1"', "compatibleOnlyWith": "false"},
+        },
+        DeviceCompatibility,
+    )
+    nodes = {}
+    for node in ("n0", "n1"):
+        devices = [fleets.gpu("a"), fleets.gpu("b")]
+        for device in devices:
+            device["attributes"]["serial"] = {"string": node[1]}
+        nodes[node] = devices
+    stock = fleets.fleet(nodes).with_(rule)
+    claims = [fleets.claim("c", fleets.exactly("gpu", count=2))]
+    assert fleet(stock, claims).feasible == ["n0"]
+    same(stock, claims)
 
 
 def test_a_fleet_without_nodes_has_no_answer_and_never_fits():
