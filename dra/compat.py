@@ -113,24 +113,17 @@ class Rules:
         if not rules:
             return {}
         devices = {device.name: device for page in pool.pages() for device in page.devices}
-        carried = {
-            name: mine
-            for name, device in devices.items()
-            if (mine := [rule for rule in rules if rule.carried_by(pool.id[0], device)])
-        }
         against: dict[str, set[str]] = {}
-        for name, mine in carried.items():
-            for other, device in devices.items():
-                if other != name and any(_objects(rule, devices[name], device) for rule in mine):
-                    against.setdefault(name, set()).add(other)
-                    against.setdefault(other, set()).add(name)
+        for rule in rules:
+            unwelcome = [device for device in devices.values() if not rule.allows(device)]
+            for bearer in devices.values() if unwelcome else ():
+                if not rule.carried_by(pool.id[0], bearer):
+                    continue
+                for other in unwelcome:
+                    if other is not bearer and (not rule.narrow or _sets(bearer) & _sets(other)):
+                        against.setdefault(bearer.name, set()).add(other.name)
+                        against.setdefault(other.name, set()).add(bearer.name)
         return {name: frozenset(others) for name, others in against.items()}
-
-
-def _objects(rule: Rule, bearer: Device, other: Device) -> bool:
-    if rule.narrow and not _sets(bearer) & _sets(other):
-        return False
-    return not rule.allows(other)
 
 
 def _sets(device: Device) -> set[str]:
