@@ -2,8 +2,7 @@
 
 A demand becomes one ResourceClaim spec, or several where it is too big for one and nothing ties its devices together
 (a claim holds 32 requests, 32 constraints and 32 results). Defaults of the API server are written out, so that what is
-stored later equals what was hashed here. Every user text inside CEL is a string literal, and every attribute that a
-candidate may lack is guarded: an unguarded look-up of a missing one aborts the allocation of the whole claim.
+stored later equals what was hashed here. What a request asks of a device in CEL is in `webhook.selectors`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dra import cel
 from dra.claim import (
     CapacityRequirements,
     CELDeviceSelector,
@@ -27,32 +25,18 @@ from dra.claim import (
 from dra.quantity import Quantity
 from webhook.demand import AUTO, MIB, Demand, Pairs
 from webhook.features import ALTERNATIVES, CLAIMS, SHARES, Need
-from webhook.fleet import Served
-from webhook.targets import DRANET_NUMA_NODE, NETWORK_RESOURCE, NUMA_NODE, PCIE_ROOT, Target
+from webhook.selectors import product_is, rooted, selectors
+from webhook.targets import DRANET_NUMA_NODE, NUMA_NODE, PCIE_ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from webhook.fleet import Place
 
 
 LIMIT = 32  # requests, constraints and results of one claim
 POD_LIMIT = 128  # devices of one pod
 _ALTERNATIVES = 8
-_EXPRESSION = 10 * 1024
-
-
-class Place(msgspec.Struct, frozen=True, gc=False):
-    """Where a demand can be served: the target, the class, and what its devices publish."""
-
-    target: Target
-    served: Served
-
-    @property
-    def driver(self) -> str:
-        return self.served.driver or self.target.driver
-
-    def attribute(self, name: str) -> str:
-        """Read one of the driver's own text attributes in CEL, "" where a device lacks it."""
-        return f"device.attributes[{literal(self.driver)}].?{name}.orValue({literal('')})"
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -74,9 +58,7 @@ class Impossible(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tie: str = ""  # only for want of an attribute that all devices should share
 
 
-def literal(text: str) -> str:
-    """Write a text as a CEL string literal."""
-    return msgspec.json.encode(text).decode()
+_TOO_LONG = Impossible(reason="the list of models or UUIDs is longer than a CEL expression may be", refuse=True)
 
 
 def build(demand: Demand, place: Place, sizes: Mapping[str, int]) -> Claims | Impossible:
@@ -108,23 +90,21 @@ def build(demand: Demand, place: Place, sizes: Mapping[str, int]) -> Claims | Im
 
 def _whole(demand: Demand, place: Place) -> Claims | Impossible:
     """Block W: one request for a number of devices; block A where it is all of them."""
-    selectors = _selectors(demand, place)
-    if isinstance(selectors, Impossible):
-        return selectors
+    texts = selectors(demand, place)
+    if texts is None:
+        return _TOO_LONG
     name = place.target.request
     if demand.count > LIMIT and demand.same:
         reason = f"{demand.count} devices that share {demand.same} do not fit one claim ({LIMIT})"
         return Impossible(reason=reason, refuse=True)
     constraints = (DeviceConstraint(requests=(name,), match_attribute=demand.same),) if demand.same else ()
     if demand.everything:
-        every = ExactDeviceRequest(
-            device_class_name=place.served.name, selectors=_cel(selectors), allocation_mode="All"
-        )
+        every = ExactDeviceRequest(device_class_name=place.served.name, selectors=_cel(texts), allocation_mode="All")
         requests: tuple[DeviceRequest, ...] = (DeviceRequest(name=name, exactly=every),)
         return Claims(specs=(_spec(requests, constraints),), needs=(CLAIMS,), base=name)
     parts = even(demand.count, LIMIT)
     return Claims(
-        specs=tuple(_spec((_request(name, place, selectors, count=part),), constraints) for part in parts),
+        specs=tuple(_spec((_request(name, place, texts, count=part),), constraints) for part in parts),
         needs=(CLAIMS,),
         base=name,
         models=demand.models,
@@ -146,10 +126,10 @@ def _smallest_profile(demand: Demand, place: Place) -> Claims | Impossible:
         return Impossible(reason=reason)
     alternatives = []
     for i, (_, name) in enumerate(enough):
-        selectors = _selectors(msgspec.structs.replace(demand, profile=name), place)
-        if isinstance(selectors, Impossible):
-            return selectors
-        alternatives.append(_alternative(f"profile-{i}", place, selectors, None))
+        texts = selectors(msgspec.structs.replace(demand, profile=name), place)
+        if texts is None:
+            return _TOO_LONG
+        alternatives.append(_alternative(f"profile-{i}", place, texts, None))
     names = _names(place.target.request, demand.count)
     if len(names) > LIMIT:
         return Impossible(reason=f"{len(names)} MIG devices by size do not fit one claim ({LIMIT})", refuse=True)
@@ -175,16 +155,16 @@ class _Devices(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def _devices(demand: Demand, place: Place, names: tuple[str, ...], sizes: Mapping[str, int]) -> _Devices | Impossible:
     """One request for each name: whole, in shares (block S), or by size (block F)."""
-    selectors = _selectors(demand, place)
-    if isinstance(selectors, Impossible):
-        return selectors
+    texts = selectors(demand, place)
+    if texts is None:
+        return _TOO_LONG
     if demand.partial and (problem := _unshareable(demand, place, len(names))):
         return problem
     if demand.memory_percent is not None:
-        return _by_size(demand, place, names, selectors, sizes)
+        return _by_size(demand, place, names, texts, sizes)
     capacity = _capacity(demand, place, demand.memory)
     return _Devices(
-        requests=tuple(_request(name, place, selectors, capacity=capacity) for name in names),
+        requests=tuple(_request(name, place, texts, capacity=capacity) for name in names),
         constraints=_apart(names, place) if demand.partial else (),
         needs=(CLAIMS, SHARES) if demand.partial else (CLAIMS,),
         models=demand.models,
@@ -192,7 +172,7 @@ def _devices(demand: Demand, place: Place, names: tuple[str, ...], sizes: Mappin
 
 
 def _by_size(
-    demand: Demand, place: Place, names: tuple[str, ...], selectors: tuple[str, ...], sizes: Mapping[str, int]
+    demand: Demand, place: Place, names: tuple[str, ...], texts: tuple[str, ...], sizes: Mapping[str, int]
 ) -> _Devices | Impossible:
     """Block F: for each device a list of alternatives, one for each amount that the percentage comes to."""
     percent = demand.memory_percent or 0
@@ -205,18 +185,24 @@ def _by_size(
         )
     kept = dict(sorted(amounts.items())[:_ALTERNATIVES])
     alternatives = tuple(
-        _alternative(f"size-{i}", place, (*selectors, _product_is(place, products)), _capacity(demand, place, amount))
+        _alternative(f"size-{i}", place, (*texts, product_is(place, products)), _capacity(demand, place, amount))
         for i, (amount, products) in enumerate(kept.items())
     )
     # Equal amounts on every card: HAMi's driver numbers its limits in no particular order.
     alike = (DeviceConstraint(requests=names, match_attribute=place.target.product),) if len(names) > 1 else ()
-    dropped = len(amounts) - len(kept)
-    told = tuple(f"{percent} % is {amount // MIB} MiB on {', '.join(products)}" for amount, products in kept.items())
+    told = [f"{percent} % is {amount // MIB} MiB on {', '.join(products)}" for amount, products in kept.items()]
+    told += [
+        f"{one.name} comes in several sizes: the smallest counts"
+        for one in place.served.products
+        if one.smallest != one.largest and any(one.name in products for products in kept.values())
+    ]
+    if len(amounts) > len(kept):
+        told.append(f"{len(amounts) - len(kept)} larger sizes left out: firstAvailable holds {_ALTERNATIVES}")
     return _Devices(
         requests=tuple(DeviceRequest(name=name, first_available=alternatives) for name in names),
         constraints=_apart(names, place) + alike,
         needs=(CLAIMS, ALTERNATIVES, SHARES),
-        remarks=(*told, f"{dropped} larger sizes left out: firstAvailable holds {_ALTERNATIVES}") if dropped else told,
+        remarks=tuple(told),
         models=tuple(name for products in kept.values() for name in products),
     )
 
@@ -317,13 +303,13 @@ def _tied(
     a, b = first.target.request, second.target.request
     names = tuple(f"{a}-{i}" for i in range(count))
     left = _devices(joint.primary, first, names, sizes)
-    right = _selectors(joint.secondary, second)
+    right = selectors(joint.secondary, second)
     if isinstance(left, Impossible):
         return left
-    if isinstance(right, Impossible):
-        return right
+    if right is None:
+        return _TOO_LONG
     if attribute == PCIE_ROOT:
-        right = _rooted(right, second)
+        right = rooted(right, second)
     if not joint.each:
         other = _request(b, second, right, count=joint.secondary.count)
         tie = DeviceConstraint(requests=(*names, b), match_attribute=attribute)
@@ -352,90 +338,20 @@ def _common(wanted: str, first: Place, second: Place) -> tuple[str, str]:
     return "", "; ".join(lacking)
 
 
-def _rooted(selectors: tuple[str, ...], place: Place) -> tuple[str, ...]:
-    if not place.served.rootless and place.target.name != "vf":
-        return selectors
-    domain, _, name = PCIE_ROOT.partition("/")
-    return (*selectors, f'device.attributes[{literal(domain)}].?{name}.orValue("") != ""')
-
-
-def _selectors(demand: Demand, place: Place) -> tuple[str, ...] | Impossible:
-    texts = []
-    if demand.profile:
-        texts.append(f"{place.attribute('profile')} == {literal(demand.profile)}")
-    if demand.resource:
-        domain, _, name = NETWORK_RESOURCE.partition("/")
-        texts.append(f'device.attributes[{literal(domain)}].?{name}.orValue("") == {literal(demand.resource)}')
-    texts += [f"device.attributes[{literal(place.driver)}].?{name}.orValue(false)" for name in _flags(demand, place)]
-    if demand.models:
-        texts.append(_contains(place, demand.models))
-    if demand.not_models:
-        texts.append(f"!({_contains(place, demand.not_models)})")
-    if demand.uuids:
-        texts.append(f"{place.attribute('uuid')} in {_list(demand.uuids)}")
-    if demand.not_uuids:
-        texts.append(f"!({place.attribute('uuid')} in {_list(demand.not_uuids)})")
-    if any(len(text.encode()) > _EXPRESSION or _too_costly(text) for text in texts):
-        return Impossible(reason="the list of models or UUIDs is longer than a CEL expression may be", refuse=True)
-    return tuple(texts)
-
-
-def _too_costly(text: str) -> bool:
-    return cel.compile(text, cel.NEW).max_cost > cel.MAX_COST
-
-
-def _flags(demand: Demand, place: Place) -> list[str]:
-    """Truths about a network device that its driver publishes; one that it never publishes can't be asked for."""
-    flags = [] if not demand.virtual_function else ["isSriovVf"]
-    if demand.rdma:
-        flags += [name for name in ("rdma", "rdmaCapable") if place.served.attributes.get(f"{place.driver}/{name}")]
-    return flags if place.target.name == "nic" else [name for name in flags if name != "isSriovVf"]
-
-
-def _contains(place: Place, words: tuple[str, ...]) -> str:
-    """Test the product name for one of the words, whatever the case.
-
-    HAMi prepends `NVIDIA-` to a name that does not begin with NVIDIA, so a word may rely on that. The name is read
-    behind `has` and not through `orValue`, of which the API server can't tell how long it is, and so how costly.
-    """
-    name = f"device.attributes[{literal(place.driver)}].productName"
-    tests = [f"{name}.lowerAscii().contains({literal(_lower(word))})" for word in words]
-    tests += [
-        f'(!{name}.startsWith("NVIDIA") && ("nvidia-" + {name}.lowerAscii()).contains({literal(_lower(word))}))'
-        for word in words
-        if "nvidia" in word.lower()
-    ]
-    return f"has({name}) && ({' || '.join(tests)})"
-
-
-def _lower(word: str) -> str:
-    """Lower a word as CEL's lowerAscii does: ASCII letters only."""
-    return "".join(c.lower() if c.isascii() else c for c in word)
-
-
-def _product_is(place: Place, products: list[str]) -> str:
-    name = place.target.product.rpartition("/")[2]
-    return f"{place.attribute(name)} in {_list(tuple(products))}"
-
-
-def _list(words: tuple[str, ...]) -> str:
-    return "[" + ", ".join(map(literal, words)) + "]"
-
-
 def _names(base: str, count: int) -> tuple[str, ...]:
     return (base,) if count == 1 else tuple(f"{base}-{i}" for i in range(count))
 
 
-def _cel(selectors: tuple[str, ...]) -> tuple[DeviceSelector, ...]:
-    return tuple(DeviceSelector(cel=CELDeviceSelector(expression=text)) for text in selectors)
+def _cel(texts: tuple[str, ...]) -> tuple[DeviceSelector, ...]:
+    return tuple(DeviceSelector(cel=CELDeviceSelector(expression=text)) for text in texts)
 
 
 def _request(
-    name: str, place: Place, selectors: tuple[str, ...], *, count: int = 1, capacity: CapacityRequirements | None = None
+    name: str, place: Place, texts: tuple[str, ...], *, count: int = 1, capacity: CapacityRequirements | None = None
 ) -> DeviceRequest:
     exactly = ExactDeviceRequest(
         device_class_name=place.served.name,
-        selectors=_cel(selectors),
+        selectors=_cel(texts),
         allocation_mode="ExactCount",
         count=count,
         capacity=capacity,
@@ -444,12 +360,12 @@ def _request(
 
 
 def _alternative(
-    name: str, place: Place, selectors: tuple[str, ...], capacity: CapacityRequirements | None
+    name: str, place: Place, texts: tuple[str, ...], capacity: CapacityRequirements | None
 ) -> DeviceSubRequest:
     return DeviceSubRequest(
         name=name,
         device_class_name=place.served.name,
-        selectors=_cel(selectors),
+        selectors=_cel(texts),
         allocation_mode="ExactCount",
         count=1,
         capacity=capacity,

@@ -50,7 +50,6 @@ class Configuration:
             nvidia=file.nvidia,
             hami=file.hami,
             koordinator=file.koordinator,
-            numa_bind=file.numa_bind,
         )
         self._exact, self._patterns, self._places = _indexed(self.dialects)
 

@@ -16,7 +16,7 @@ import msgspec
 from dra import cel
 from dra.errors import SelectorError
 from webhook.census import Census, Group, Reading
-from webhook.targets import TARGETS
+from webhook.targets import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from dra.deviceclass import DeviceClass
     from dra.node import Node
     from dra.resourceslice import ResourceSlice
-    from webhook.targets import Target
 
-MIB = 1 << 20
 # Node labels with which a device plugin or a cloud says that a GPU is handed out in replicas.
 _SHARING_LABELS = {
     "nvidia.com/gpu.sharing-strategy": ("time-slicing", "mps"),
@@ -69,6 +67,17 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
         """Spell a capacity as the slices do: bare, or with the driver's domain."""
         qualified = f"{self.driver}/{capacity}"
         return qualified if qualified in self.capacities and capacity not in self.capacities else capacity
+
+
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """Where a demand can be served: the target, the class, and what its devices publish."""
+
+    target: Target
+    served: Served
+
+    @property
+    def driver(self) -> str:
+        return self.served.driver or self.target.driver
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -215,6 +224,3 @@ def unknown(target: Target, served: Served) -> Served:
         shared=1,
         attributes=dict.fromkeys(target.attributes, 1),
     )
-
-
-__all__ = ["MIB", "TARGETS", "Fleet", "Product", "Served", "unknown"]

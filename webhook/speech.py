@@ -102,4 +102,3 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     # What a bare `nvidia.com/gpu` is on this pod, if not a whole GPU: a MIG device of a profile, or a replica.
     profile: str = ""
     replicas: bool = False
-    numa_bind: str = "leave"  # where the target publishes no NUMA node: leave | drop | refuse

@@ -15,12 +15,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dra import wire
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dra.claim import ResourceClaimSpec
     from dra.wire import Json
 
 PREFIX = "drawbridge-"
@@ -37,11 +34,6 @@ class TemplatesError(ValueError):
 def canonical(spec: Json) -> bytes:
     """Write a template spec the one way that its hash is taken of: sorted keys, no blanks."""
     return _canonical(spec)
-
-
-def spec_of(claim: ResourceClaimSpec) -> dict[str, Json]:
-    """Wrap a claim's spec into the spec of a template."""
-    return {"spec": wire.builtins(claim)}
 
 
 def name_of(spec: Json) -> str:

@@ -14,9 +14,9 @@ import msgspec
 from dra import wire
 from webhook import claims as shapes
 from webhook import template
-from webhook.claims import Claims, Impossible, Place
+from webhook.claims import Claims, Impossible
 from webhook.demand import Demand, Pairs
-from webhook.fleet import Served, unknown
+from webhook.fleet import Place, Served, unknown
 from webhook.targets import TARGETS
 
 if TYPE_CHECKING:

@@ -269,3 +269,14 @@ def test_a_driver_may_write_its_own_domain():
     ]
     assert fleet(slices=slices).classes["gpu.nvidia.com"].devices == 10
     assert fleet(slices=slices).classes["mig.nvidia.com"].devices == 24
+
+
+def test_a_product_of_several_sizes_is_taken_at_its_smallest_and_it_is_said():
+    slices = given().of(ResourceSlice)
+    text = wire.encode(next(one for one in slices if one.metadata.name == "share-1-hami"))
+    smaller = wire.decode(text.replace(b'"40Gi"', b'"38Gi"', 1).replace(b"share-1", b"share-9"), ResourceSlice)
+    done = became(pod({"nvidia.com/gpumem-percentage": 50}), fleet=fleet(slices=[*slices, smaller]))
+    (spec,) = done.templates.values()
+    (request,) = spec["spec"]["devices"]["requests"]
+    assert [one["capacity"]["requests"]["memory"] for one in request["firstAvailable"]] == ["19Gi", "23034Mi"]
+    assert any("several sizes" in warning for warning in done.warnings)
