@@ -14,9 +14,11 @@ from cluster import registry, resources, strategies
 from cluster.apply import applied
 from cluster.defaults import defaulted
 from cluster.endings import Endings
-from cluster.errors import AlreadyExists, BadRequest, Cause, Conflict, Invalid, NotFound
+from cluster.errors import AlreadyExists, BadRequest, Cause, Conflict, Invalid, NotFound, map_exceptions
 from cluster.patch import Apply, Merge, Operations, merged, operated, same
 from cluster.resources import NAMESPACES, PODS, Raw, Resource
+from dra.meta import ObjectMeta
+from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -158,8 +160,11 @@ class ApiServer:
             self._ensure_namespace(meta["namespace"])
         if not meta.get("name"):
             meta["name"] = f"{meta.get('generateName') or ''}{self._identity.suffix()}"
+        name = meta["name"]
+        with map_exceptions({WireError: lambda error: BadRequest(f"{resource.kind} {name!r}, metadata: {error}")}):
+            convert(meta, ObjectMeta)
         typed = {**obj, "apiVersion": resource.api_version, "metadata": meta}
-        fresh = defaulted(resource.id, typed, created=True)
+        fresh = defaulted(resource.id, typed, created=True) if _is_readable(resource, typed) else typed
         loaded = {**fresh, **({"status": obj["status"]} if obj.get("status") else {})}
         self._writes.put(resource, resources.key(loaded), loaded)
 
@@ -209,6 +214,14 @@ class ApiServer:
         if not dry_run:
             self._endings.drop(resource, key)
         return msgspec.json.encode(new)
+
+
+def _is_readable(resource: Resource[Any], obj: Raw) -> bool:
+    try:
+        convert(obj, resource.type)
+    except WireError:
+        return False
+    return True
 
 
 def _key(resource: Resource[Any], name: str, namespace: str | None) -> Key:

@@ -20,7 +20,7 @@ import msgspec
 
 from cluster import resources
 from cluster.apiserver import ApiServer
-from cluster.errors import BadRequest, Gone
+from cluster.errors import BadRequest, Gone, Unavailable, map_exceptions
 from cluster.journal import REMOVED, Commit, Journal, Written
 from cluster.protocol import DELETED, Bookmark, Page, Unreadable
 from cluster.registry import Identity
@@ -30,7 +30,7 @@ from cluster.store import WINDOW, Store
 from cluster.validators import VALIDATORS
 from cluster.view import View
 from cluster.writes import Writes
-from dra.wire import decode
+from dra.wire import WireError, decode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -104,7 +104,12 @@ class Embedded:
         cls, path: str | PathLike[str], *, validators: Mapping[str, Validator] | None = None, durable: bool = False
     ) -> Embedded:
         """A store that lives in a file and is as it was left, however its process ended."""
-        return cls(validators=validators, journal=Journal(path, durable=durable))
+        journal = Journal(path, durable=durable)
+        try:
+            return cls(validators=validators, journal=journal)
+        except BaseException:
+            journal.close()
+            raise
 
     def load(self, objects: Iterable[Raw]) -> None:
         """Put objects in as a snapshot has them. A missing namespace becomes `default`, and is made where needed."""
@@ -174,7 +179,9 @@ class Embedded:
 
     async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
         """Read one object."""
-        return self._api.get(resource, name, namespace).read(resource.type)
+        record = self._api.get(resource, name, namespace)
+        with map_exceptions({WireError: lambda error: Unavailable(f"what is stored is no {resource.kind}: {error}")}):
+            return record.read(resource.type)
 
     async def create(
         self, resource: Resource[T], obj: T | Raw, namespace: str | None = None, *, dry_run: bool = False

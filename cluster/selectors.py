@@ -7,15 +7,16 @@ use; any other is refused as there.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
 
 from cluster.errors import BadRequest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    Predicate = Callable[[Mapping[str, Any]], bool]
-    LabelTest = Callable[[Mapping[str, str]], bool]
+T = TypeVar("T")
+LabelTest = Callable[[Mapping[str, str]], bool]
+FieldTest = Callable[[Mapping[str, Any]], bool]
 
 _SET = re.compile(r"^(?P<key>[^\s=!,()]+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)$")
 _EQUAL = re.compile(r"^(?P<key>[^\s=!,()]+)\s*(?P<operator>==|=|!=)\s*(?P<value>[^\s=!,()]*)$")
@@ -38,24 +39,27 @@ _FIELDS = {
 }
 
 
-def selector(resource_id: str, labels: str, fields: str) -> Predicate | None:
-    """Compile a label and a field selector into one test on plain objects; None if both are empty."""
-    tests = [_labels(labels)] if labels.strip() else []
-    if fields.strip():
-        tests.append(_fields(resource_id, fields))
-    if not tests:
-        return None
-    return lambda obj: all(test(obj) for test in tests)
+class Selector(msgspec.Struct, frozen=True):
+    """A label and a field selector, compiled. None tests nothing."""
+
+    labels: LabelTest | None
+    fields: FieldTest | None
+
+    def matches(self, labels: Mapping[str, str], plain: Callable[[], Mapping[str, Any]]) -> bool:
+        """Say whether an object is selected; `plain` gives all of it, and is asked only for its fields."""
+        return (self.labels is None or self.labels(labels)) and (self.fields is None or self.fields(plain()))
 
 
-def _labels(text: str) -> Predicate:
-    tests = [_label(part.strip(), text) for part in _COMMA.split(text)]
+def selector(resource_id: str, labels: str, fields: str) -> Selector:
+    """Read the selectors of a query."""
+    return Selector(
+        _every([_label(part.strip(), labels) for part in _COMMA.split(labels)]) if labels.strip() else None,
+        _every([_field(resource_id, part.strip(), fields) for part in fields.split(",")]) if fields.strip() else None,
+    )
 
-    def matches(obj: Mapping[str, Any]) -> bool:
-        have = obj["metadata"].get("labels") or {}
-        return all(test(have) for test in tests)
 
-    return matches
+def _every(tests: list[Callable[[T], bool]]) -> Callable[[T], bool]:
+    return lambda value: all(test(value) for test in tests)
 
 
 def _label(part: str, text: str) -> LabelTest:
@@ -75,12 +79,7 @@ def _label(part: str, text: str) -> LabelTest:
     raise BadRequest(f"unable to parse label selector {text!r} at {part!r}")
 
 
-def _fields(resource_id: str, text: str) -> Predicate:
-    tests = [_field(resource_id, part.strip(), text) for part in text.split(",")]
-    return lambda obj: all(test(obj) for test in tests)
-
-
-def _field(resource_id: str, part: str, text: str) -> Predicate:
+def _field(resource_id: str, part: str, text: str) -> FieldTest:
     found = _EQUAL.match(part)
     if not found:
         raise BadRequest(f"unable to parse field selector {text!r} at {part!r}")

@@ -47,6 +47,10 @@ class Record:
         plain: Raw = msgspec.json.decode(self.data)
         return plain
 
+    def settle(self) -> None:
+        """Let go of readings: another record took this one's place, and few will look at it again."""
+        self._read.clear()
+
     def read(self, type_: type[T]) -> T:
         """The object as a type; typed values are frozen and shared, plain ones are the caller's own."""
         if is_plain(type_):
@@ -158,6 +162,7 @@ class Store:
             insort(table.keys, key)
         else:
             self._disown(resource, key, previous)
+            previous.settle()
         table.records[key] = record
         self._own(resource, key, record)
         return self._remember(table, Entry(version, MODIFIED if previous else ADDED, key, record, previous))
@@ -168,6 +173,7 @@ class Store:
         previous = table.records.pop(key)
         del table.keys[bisect_left(table.keys, key)]
         self._disown(resource, key, previous)
+        previous.settle()
         return self._remember(table, Entry(version, DELETED, key, Record(version, data), previous))
 
     def undo(self, resource: str, entry: Entry) -> None:

@@ -6,13 +6,13 @@ begins to match is ADDED, whatever happened to it in the store (k8s.io/apiserver
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
 from cluster.protocol import ADDED, DELETED, MODIFIED, Change, Unreadable
 from cluster.resources import Resource
+from cluster.selectors import Selector
 from dra.wire import WireError
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ class View(msgspec.Struct, Generic[T], frozen=True):
 
     resource: Resource[T]
     namespace: str | None
-    matches: Callable[[Mapping[str, Any]], bool] | None
+    selector: Selector
 
     def has(self, record: Record) -> bool:
         """Say whether an object belongs to the view."""
         if self.namespace is not None and record.meta.namespace != self.namespace:
             return False
-        return self.matches is None or self.matches(record.plain())
+        return self.selector.matches(record.meta.labels, record.plain)
 
     def read(self, record: Record) -> T | Unreadable:
         """Read an object as the view's type."""

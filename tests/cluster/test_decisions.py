@@ -251,16 +251,16 @@ def test_history_is_bounded_in_number_and_in_bytes():
     ],
 )
 def test_label_selectors(labels, have, matches):
-    assert selector("pods", labels, "")({"metadata": {"labels": have}}) is matches
+    assert selector("pods", labels, "").matches(have, dict) is matches
 
 
-def test_no_selector_is_no_test():
-    assert selector("pods", "", " ") is None
+def test_no_selector_selects_all_and_looks_at_nothing():
+    assert selector("pods", "", " ").matches({}, lambda: 1 / 0)
 
 
 def test_a_field_that_is_not_set_is_empty_and_a_truth_is_a_word():
-    assert selector("pods", "", "spec.nodeName=")({"metadata": {}})
-    assert selector("nodes", "", "spec.unschedulable=true")({"metadata": {}, "spec": {"unschedulable": True}})
+    assert selector("pods", "", "spec.nodeName=").matches({}, lambda: {"metadata": {}})
+    assert selector("nodes", "", "spec.unschedulable=true").matches({}, lambda: {"spec": {"unschedulable": True}})
 
 
 def test_paths_of_the_api():

@@ -11,7 +11,7 @@ import pytest
 from cluster import Merge, metadata
 from cluster.backoff import Backoff
 from cluster.embedded import Embedded
-from cluster.errors import ConfigError, Gone, Invalid, Throttled, Unavailable
+from cluster.errors import BadRequest, ConfigError, Gone, Invalid, Throttled, Unavailable
 from cluster.informer import Informer
 from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS
 from tests.cluster.conftest import eventually
@@ -295,3 +295,22 @@ async def test_a_storm_of_changes_ends_in_the_right_copy():
                 await asyncio.sleep(0)
         assert await agrees(cluster, informer, "default")
     assert informer.health.reads > 1  # the storm outran the window, so the copy was read anew at least once
+
+
+async def test_a_loaded_object_of_another_shape_is_an_error_for_whoever_asks_for_it():
+    cluster = Embedded.of([claim("bad", spec={"devices": {"requests": "none"}}), claim("worse", spec=7)])
+    with pytest.raises(Unavailable, match="what is stored is no ResourceClaim"):
+        await cluster.get(RESOURCE_CLAIMS, "bad", "default")
+    assert (await cluster.get(RESOURCE_CLAIMS.raw, "bad", "default"))["spec"] == {"devices": {"requests": "none"}}
+
+
+@pytest.mark.parametrize(
+    ("obj", "text"),
+    [
+        ({"apiVersion": "v9", "kind": "Riddle", "metadata": {"name": "x"}}, "no such resource: v9 Riddle"),
+        (claim("bad", metadata={"labels": {"a": 1}}), "ResourceClaim 'bad', metadata: /labels"),
+    ],
+)
+def test_what_cannot_be_loaded_is_named(obj, text):
+    with pytest.raises(BadRequest, match=text):
+        Embedded.of([obj])
