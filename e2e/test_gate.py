@@ -169,6 +169,51 @@ def test_a_refusal_says_container_key_value_and_remedy(control_plane, devices, g
     assert caught.value.code == 403
 
 
+def test_what_can_never_work_is_turned_back_with_the_nearest_fit(control_plane, devices, gated):
+    with pytest.raises(ApiError) as caught:
+        control_plane.create(pod("p", gated, container(**limits(**{"nvidia.com/gpu": 16}))))
+    assert "even if idle" in caught.value.message
+    assert "8 of 16 devices" in caught.value.message
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "c", "namespace": gated},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "no-such-class"}}]}},
+    }
+    with pytest.raises(ApiError, match="there is no DeviceClass no-such-class"):
+        control_plane.create(claim)
+
+
+def test_what_is_only_busy_is_admitted_with_a_warning(control_plane, devices, gated):
+    control_plane.create(pod("first", gated, container(**limits(**{"nvidia.com/gpu": 8}))))
+    control_plane.wait_scheduled(gated, "first")
+    manifest = json.dumps(gpu("second", gated))
+
+    def told():
+        return control_plane.kubectl("apply", "--dry-run=server", "-f", "-", input=manifest).stderr
+
+    warning = control_plane.until("the gate knows who holds what", told, 20)
+    assert "this pod waits until devices are free" in warning
+    assert "in use" in warning
+
+
+def test_a_workload_is_warned_when_it_is_applied(control_plane, devices, gated):
+    template = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"containers": [container(**limits(**{"nvidia.com/gpu": 64}))]},
+    }
+    spec = {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+    manifest = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d", "namespace": gated},
+        "spec": spec,
+    }
+    done = control_plane.kubectl("apply", "-f", "-", input=json.dumps(manifest))
+    assert "deployment.apps/d created" in done.stdout
+    assert "its pods will be refused" in done.stderr
+
+
 def test_pods_of_a_deployment_share_one_template(control_plane, devices, gated):
     template = {
         "metadata": {"labels": {"a": "b"}},
