@@ -12,11 +12,11 @@ import msgspec
 
 from cluster.errors import Status, Unavailable, from_status
 from cluster.protocol import ADDED, DELETED, MODIFIED, Bookmark, Change, Page, Unreadable
-from cluster.resources import is_plain
+from cluster.resources import is_plain, key
 from dra.wire import WireError, decode
 
 if TYPE_CHECKING:
-    from cluster.resources import Resource
+    from cluster.resources import Raw, Resource
     from dra.meta import ObjectMeta
 
 T = TypeVar("T")
@@ -30,8 +30,9 @@ class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _List(msgspec.Struct, Generic[T], frozen=True):
-    metadata: _ListMeta = _ListMeta()
-    items: tuple[T, ...] = ()
+    # Both are demanded: any other JSON would pass for a collection that has become empty.
+    metadata: _ListMeta
+    items: tuple[T, ...] | None
 
 
 class _Line(msgspec.Struct, Generic[T], frozen=True):
@@ -55,9 +56,12 @@ class _Head(msgspec.Struct, frozen=True):
 def one(data: bytes, resource: Resource[T]) -> T:
     """Read the answer to a get or a write."""
     try:
-        return decode(data, resource.type)
+        found = decode(data, resource.type)
     except WireError as error:
         raise Unavailable(f"the answer is no {resource.kind}: {error}") from error
+    if not key(found)[1]:
+        raise Unavailable(f"the answer is no {resource.kind}: it has no name")
+    return found
 
 
 def page(data: bytes, resource: Resource[T]) -> Page[T]:
@@ -66,10 +70,11 @@ def page(data: bytes, resource: Resource[T]) -> Page[T]:
         found = decode(data, _list_of(resource.type))
     except WireError:
         return _item_by_item(data, resource)
+    items = found.items or ()
     if is_plain(resource.type):
-        for item in found.items:
+        for item in items:
             _name_type(resource, item)
-    return Page(found.items, found.metadata.resource_version, found.metadata.continue_)
+    return Page(items, found.metadata.resource_version, found.metadata.continue_)
 
 
 def line(data: bytes, resource: Resource[T]) -> Change[T] | Bookmark | Unreadable:
@@ -78,8 +83,8 @@ def line(data: bytes, resource: Resource[T]) -> Change[T] | Bookmark | Unreadabl
         event = decode(data, _line_of(resource.type))
     except WireError as error:
         return _odd_line(data, resource, error)
-    if event.type in (ADDED, MODIFIED, DELETED):
-        return Change(event.type, event.object, _version(event.object))
+    if event.type in (ADDED, MODIFIED, DELETED) and (version := _version(event.object)):
+        return Change(event.type, event.object, version)
     return _odd_line(data, resource, None)
 
 
@@ -100,7 +105,8 @@ def _odd_line(data: bytes, resource: Resource[T], error: WireError | None) -> Bo
     except WireError as inner:
         error = inner
     quoted = data[:_QUOTED].decode("utf-8", "replace")
-    raise Unavailable(f"a line of the watch of {resource.id} makes no sense ({error or 'unknown type'}): {quoted}")
+    why = error or "no type that is known, or an object without a version"
+    raise Unavailable(f"a line of the watch of {resource.id} makes no sense ({why}): {quoted}")
 
 
 def _item_by_item(data: bytes, resource: Resource[T]) -> Page[T]:
@@ -110,7 +116,7 @@ def _item_by_item(data: bytes, resource: Resource[T]) -> Page[T]:
         raise Unavailable(f"the answer is no list of {resource.id}: {error}") from error
     items: list[T] = []
     unreadable: list[Unreadable] = []
-    for item in found.items:
+    for item in found.items or ():
         try:
             items.append(decode(item, resource.type))
         except WireError as error:
@@ -126,7 +132,8 @@ def _name_type(resource: Resource[T], item: Any) -> None:
 
 def _version(obj: Any) -> str:
     if isinstance(obj, dict):
-        return str(obj["metadata"]["resourceVersion"])
+        plain: Raw = obj.get("metadata") or {}
+        return str(plain.get("resourceVersion") or "")
     meta: ObjectMeta = obj.metadata
     return meta.resource_version
 

@@ -322,7 +322,8 @@ async def test_what_is_asked_is_spelled_right(tmp_path):
         await reached.patch(CONFIG_MAPS, "a", Operations(({"op": "remove", "path": "/data"},)), "ns")
         await reached.patch(CONFIG_MAPS, "a", Apply(body, "me", force=True), "ns")
         await reached.delete(CONFIG_MAPS, "a", "ns", uid="u", resource_version="7", propagation="Orphan", grace=0)
-        await reached.list(CONFIG_MAPS, labels="a in (b,c)", fields="metadata.name!=x", limit=5, more="t+/=")
+        with pytest.raises(Unavailable):  # one object is no list
+            await reached.list(CONFIG_MAPS, labels="a in (b,c)", fields="metadata.name!=x", limit=5, more="t+/=")
     path = "/api/v1/namespaces/ns/configmaps"
     assert [exchange.request.rsplit(" ", 1)[0] for exchange in made.asked] == [
         f"PATCH {path}/a?dryRun=All",
@@ -610,3 +611,13 @@ async def test_a_kubeconfig_that_wants_more_than_the_client_can_is_refused(tmp_p
         with pytest.raises(ConfigError, match="as-groups cannot be used here"):
             await reached.get(CONFIG_MAPS, "a", "ns")
     assert made.asked == []
+
+
+async def test_requests_share_a_connection(tmp_path):
+    body = msgspec.json.encode(config_map("a"))
+    async with connected(lambda exchange: exchange.reply(body=body), tmp_path) as (reached, made):
+        for _ in range(5):
+            await reached.get(CONFIG_MAPS, "a", "ns")
+            with pytest.raises(Unavailable):
+                await reached.list(RESOURCE_CLAIMS)  # no list comes back, which is no reason to hang up
+    assert len({id(exchange.writer) for exchange in made.asked}) == 1

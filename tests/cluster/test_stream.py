@@ -98,6 +98,7 @@ def test_a_watch_that_breaks_within_a_line_gives_what_was_whole_and_says_so():
         b'{"object":{}}\n',
         b'{"type":"RENAMED","object":{"metadata":{}}}\n',
         b'{"type":"ADDED","object":[]}\n',
+        b'{"type":"ADDED","object":{}}\n',
         b'{"type":"ADDED","object":{"metadata":7}}\n',
         b'{"type":"ERROR","object":"oops"}\n',
         b"\xff\xfe\x00\n",
@@ -204,12 +205,17 @@ def test_a_page_without_items_is_an_empty_one():
     assert page(b'{"metadata":{"resourceVersion":"9"},"items":null}', RESOURCE_CLAIMS).items == ()
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"items":7}'])
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b"[]", b"{}", b'{"metadata":{},"items":7}', b'{"metadata":{}}', b'{"items":[]}']
+)
 def test_an_answer_that_is_no_list_is_a_server_that_does_not_work(body):
     with pytest.raises(Unavailable, match="no list of resourceclaims"):
         page(body, RESOURCE_CLAIMS)
 
 
 def test_an_answer_that_is_no_object_is_a_server_that_does_not_work():
-    with pytest.raises(Unavailable, match="no ResourceClaim"):
-        one(b"OK", RESOURCE_CLAIMS)
+    for body in (b"OK", b"{}", b'{"status":"ok"}', b'{"metadata":{"name":""}}'):
+        with pytest.raises(Unavailable, match="no ResourceClaim"):
+            one(body, RESOURCE_CLAIMS)
+        with pytest.raises(Unavailable, match="no ResourceClaim"):
+            one(body, RESOURCE_CLAIMS.raw)
