@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dra.capacity import charges
 from dra.errors import CapacityError
-from dra.validation.lists import member
+from dra.validation.lists import member, some
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _amount(demand: Demand, name: str, path: str, devices: Sequence[Published]) 
     if not values:
         published = sorted({key for d in devices for key in d.device.capacity})
         near = next((key for key in published if key.rpartition("/")[2] == name.rpartition("/")[2]), "")
-        message = f"no matching device has a capacity {name!r}; they have {', '.join(published[:8]) or 'none'}"
+        message = f"no matching device has a capacity {name!r}; they have {some(published)}"
         yield Problem("D314", member(path, name), message, f"write {near}" if near else "")
     elif amount > max(values):
         message = f"{amount} is more than any matching device has: at most {max(values)}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from dra.validation import names
 from dra.validation.classes import opaque
-from dra.validation.lists import duplicates, formatted, required_format, too_many
+from dra.validation.lists import duplicates, formatted, required_format, some, too_many
 from dra.validation.problem import Problem, Problems
 from dra.validation.selectors import derived, selectors
 from dra.validation.taints import tolerations
@@ -38,6 +38,7 @@ class RequestNames:
 
     def __init__(self, devices: DeviceClaim) -> None:
         self._subrequests = {r.name: {s.name for s in r.first_available} for r in devices.requests}
+        self._known = some(self._subrequests)
 
     def __contains__(self, reference: str) -> bool:
         request, slash, subrequest = reference.partition("/")
@@ -47,8 +48,7 @@ class RequestNames:
     def judge(self, reference: str, path: str) -> Problems:
         """Complain about a reference to a request that the claim does not have."""
         if reference.count("/") > 1 or reference not in self:
-            known = ", ".join(self._subrequests) or "none"
-            yield Problem("D109", path, f"{reference!r} {_REFERENCE}; the claim has {known}")
+            yield Problem("D109", path, f"{reference!r} {_REFERENCE}; the claim has {self._known}")
         elif any(names.dns_label(part) for part in reference.split("/")):
             yield Problem("D102", path, f"{reference!r} is not made of DNS labels")
 

@@ -11,6 +11,7 @@ from dra import cel
 from dra.errors import SelectorError
 from dra.taint import selects
 from dra.validation.amounts import amount_problems
+from dra.validation.lists import some
 from dra.validation.problem import Problem, Problems
 from dra.validation.shape import nearest
 
@@ -122,10 +123,9 @@ def _missing_class(one: _Demand, world: World) -> Problems:
     name = one.demand.device_class_name
     if name and world.knows_classes:
         near = nearest(name, list(world.classes))
-        known = ", ".join(sorted(world.classes)[:8]) or "none"
         hint = f"did you mean {near}?" if near else ""
         fatal = ", which is an error even if an earlier alternative fits" if len(one.names) > 1 else ""
-        message = f"there is no class {name!r}{fatal}; there is {known}"
+        message = f"there is no class {name!r}{fatal}; there is {some(world.classes)}"
         yield Problem("D301", f"{one.path}/deviceClassName", message, hint)
 
 
@@ -156,7 +156,7 @@ def class_problems(device_class: DeviceClass, world: World) -> Problems:
     name = device_class.spec.extended_resource_name
     others = [other.metadata.name for other in world.classes.values() if other.spec.extended_resource_name == name]
     if name is not None and len(others) > 1:
-        yield Problem("D309", "/spec/extendedResourceName", f"{', '.join(sorted(others))} all serve {name}")
+        yield Problem("D309", "/spec/extendedResourceName", f"{some(sorted(others))} all serve {name}")
     if not world.fleet.devices:
         return
     selectors = device_class.spec.selectors

@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from dra.quantity import Quantity
-from dra.validation.lists import member
+from dra.validation.lists import member, some
 from dra.validation.problem import Problem
 
 if TYPE_CHECKING:
@@ -64,8 +64,9 @@ def _twice(device: DeviceId, held: Sequence[_Held]) -> Iterator[Found]:
     whole = [one for one in held if one.result.share_id is None]
     if not whole or len(held) < 2:
         return
+    names = list(dict.fromkeys(one.name for one in held))
     for one in held:
-        others = ", ".join(sorted({other.name for other in held if other is not one}))
+        others = some([other for other in names if other != one.name] or names, 3)
         how = "is held" if one in whole else "is shared"
         yield from _told([one], "D601", "", f"{'/'.join(device)} {how}, and held by {others} as well")
 

@@ -17,6 +17,13 @@ def member(path: str, name: str) -> str:
     return f"{path}/{name.replace('~', '~0').replace('/', '~1')}"
 
 
+def some(names: Iterable[str], limit: int = 8) -> str:
+    """Name a few of many."""
+    known = list(names)
+    more = f" and {len(known) - limit} more" if len(known) > limit else ""
+    return (", ".join(known[:limit]) or "none") + more
+
+
 def too_many(items: Sized, limit: int, path: str) -> Problems:
     """Complain about a list that is too long; the API server looks at no item of such a list."""
     if len(items) > limit:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dra.meta import ObjectMeta
 from dra.pod import PodSpec
 from dra.validation import names, shape
-from dra.validation.lists import formatted
+from dra.validation.lists import formatted, some
 from dra.validation.metadata import annotation_map, label_map, metadata
 from dra.validation.problem import Problem, Problems
 
@@ -122,6 +122,8 @@ class _Judge:
         self._world = world
         self._namespace = namespace
         self._entries = {entry.name: entry for entry in spec.resource_claims}
+        self._names = list(self._entries)
+        self._known = some(self._names)
 
     def entries(self, *, mirror: bool) -> Problems:
         """Judge spec.resourceClaims."""
@@ -164,26 +166,25 @@ class _Judge:
 
     def _uses(self, uses: Sequence[ContainerClaim], path: str) -> Problems:
         whole: set[str] = set()
-        parts: set[tuple[str, str]] = set()
+        parts: dict[str, set[str]] = {}
         for index, use in enumerate(uses):
             at = f"{path}/{index}"
             if not use.name:
                 yield Problem("D101", f"{at}/name", "name is required")
                 continue
-            repeated = use.name in whole or (use.name, use.request) in parts
-            if repeated or (not use.request and any(name == use.name for name, _ in parts)):
+            used = parts.get(use.name, set())
+            if use.name in whole or use.request in used or (used and not use.request):
                 yield Problem("D105", at, f"claim {use.name!r} is used twice by one container")
             elif use.request:
                 yield from formatted(use.request, names.dns_label(use.request), f"{at}/request")
             if use.request:
-                parts.add((use.name, use.request))
+                parts.setdefault(use.name, set()).add(use.request)
             else:
                 whole.add(use.name)
             if use.name not in self._entries:
-                known = ", ".join(self._entries) or "none"
-                near = shape.nearest(use.name, list(self._entries))
+                near = shape.nearest(use.name, self._names)
                 hint = f"did you mean {near}?" if near else ""
-                yield Problem("D202", f"{at}/name", f"the pod has no claim {use.name!r}, it has {known}", hint)
+                yield Problem("D202", f"{at}/name", f"the pod has no claim {use.name!r}, it has {self._known}", hint)
             elif use.request:
                 yield from self._request(use, at)
 
@@ -193,8 +194,7 @@ class _Judge:
             return
         requests = [request.name for request in devices.requests]
         if use.request not in requests:
-            known = ", ".join(requests) or "none"
-            yield Problem("D205", f"{at}/request", f"the claim has no request {use.request!r}, it has {known}")
+            yield Problem("D205", f"{at}/request", f"the claim has no request {use.request!r}, it has {some(requests)}")
 
     def _devices(self, entry: PodResourceClaim) -> DeviceClaim | None:
         if entry.resource_claim_name is not None:
@@ -229,16 +229,12 @@ class _Judge:
             )
 
     def _absent(self, entry: PodResourceClaim, at: str) -> Problems:
-        for kind, name, known in (
-            ("resourceClaimName", entry.resource_claim_name, self._world.claims),
-            ("resourceClaimTemplateName", entry.resource_claim_template_name, self._world.templates),
+        for kind, name in (
+            ("resourceClaimName", entry.resource_claim_name),
+            ("resourceClaimTemplateName", entry.resource_claim_template_name),
         ):
             if name:
-                elsewhere = sorted({space for space, other in known if other == name and space != self._namespace})
+                elsewhere = [space for space in self._world.homes.get(name, ()) if space != self._namespace]
+                where = f"it is there in namespace {some(elsewhere)}: a pod uses only what is in its own"
                 message = f"{name!r} is not among the manifests in namespace {self._namespace}"
-                hint = (
-                    f"it is there in namespace {', '.join(elsewhere)}: a pod uses only what is in its own"
-                    if elsewhere
-                    else ""
-                )
-                yield Problem("D206", f"{at}/{kind}", message, hint)
+                yield Problem("D206", f"{at}/{kind}", message, where if elsewhere else "")

@@ -6,7 +6,7 @@ an invalid one nothing to anybody.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from dra.validation.groups import group_problems
@@ -30,6 +30,7 @@ class Piece(NamedTuple):
 
 
 Found = tuple[int, Problem]
+_COMPARED = 64  # devices of one counter set that the later ones are compared with
 
 
 def pool_problems(pieces: Sequence[Piece]) -> Iterator[Found]:
@@ -191,20 +192,21 @@ def _consumption(device: Device, path: str, sets: Mapping[str, CounterSet], *, c
 
 def _order(current: Sequence[Piece]) -> Iterator[Found]:
     """Find a large partition that is tried before a smaller one of the same counter set."""
-    seen: dict[str, list[tuple[Counter[str], str]]] = defaultdict(list)
+    seen: dict[str, list[tuple[dict[str, int], str]]] = defaultdict(list)
     told: set[str] = set()
     for piece in sorted(current, key=lambda p: p.slice.metadata.name.encode()):
         for index, device in enumerate(piece.slice.spec.devices):
             for consumption in device.consumes_counters:
-                amounts = Counter({name: counter.value.nano for name, counter in consumption.counters.items()})
+                amounts = {name: counter.value.nano for name, counter in consumption.counters.items()}
                 name = consumption.counter_set
                 larger = next((other for was, other in seen[name] if _exceeds(was, amounts)), None)
                 if larger is not None and name not in told and piece.number is not None:
                     told.add(name)
                     message = f"{device.name!r} comes behind the larger {larger!r} of {name!r}, which is taken first"
                     yield piece.number, Problem("D410", f"/spec/devices/{index}", message)
-                seen[name].append((amounts, device.name))
+                if len(seen[name]) < _COMPARED:
+                    seen[name].append((amounts, device.name))
 
 
-def _exceeds(one: Counter[str], other: Counter[str]) -> bool:
-    return one != other and all(one[name] >= amount for name, amount in other.items())
+def _exceeds(one: dict[str, int], other: dict[str, int]) -> bool:
+    return one != other and all(one.get(name, 0) >= amount for name, amount in other.items())

@@ -238,7 +238,7 @@ _SHAPES: Final[dict[type, Shape]] = {}
 
 def nearest(name: str, names: list[str]) -> str:
     """Find the name that a mistyped one most likely stands for, or nothing."""
-    if len(name) > _LONGEST_NAME:
+    if len(name) > _LONGEST_NAME or len(names) > _MANY:
         return ""
     by_fold = {candidate.casefold(): candidate for candidate in names}
     found = difflib.get_close_matches(name.casefold(), by_fold, n=1, cutoff=0.75)

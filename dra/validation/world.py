@@ -61,6 +61,14 @@ class World:
         """Say whether a class that is not here may be called missing."""
         return bool(self.classes)
 
+    @cached_property
+    def homes(self) -> dict[str, list[str]]:
+        """The namespaces in which there is a claim or template of a name."""
+        found: dict[str, list[str]] = {}
+        for namespace, name in (*self.claims, *self.templates):
+            found.setdefault(name, []).append(namespace)
+        return found
+
     def template_spec(self, namespace: str, name: str) -> DeviceClaim | None:
         """Find what a template asks for."""
         template = self.templates.get((namespace, name))

@@ -2,6 +2,9 @@
 
 import json
 import random
+import time
+
+import pytest
 
 from cli.feasible import never
 from dra.validation import gates
@@ -39,3 +42,57 @@ def test_broken_objects_together_never_break_a_review():
             found = [(one.number, one.finding) for one in review(objects, [], enabled)]
             assert {one.object for number, one in found} <= {name(value) for value in objects}
             never(objects, [], found)
+
+
+def claim_of(spec, **metadata):
+    return {"apiVersion": corpus.API, "kind": "ResourceClaim", "metadata": {"name": "c", **metadata}, "spec": spec}
+
+
+def demanding(**exactly):
+    return {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "g", **exactly}}]}}
+
+
+MANY = 20_000
+HOSTILE = {
+    "a name of megabytes": claim_of({}, name="x" * 5_000_000),
+    "labels without end": claim_of({}, labels={f"k {n}": "v" for n in range(MANY)}),
+    "unknown fields without end": claim_of({f"k{n}": 1 for n in range(MANY)}),
+    "CEL of megabytes": claim_of(demanding(selectors=[{"cel": {"expression": "a" * 5_000_000}}])),
+    "CEL that only nests": claim_of(demanding(selectors=[{"cel": {"expression": "(" * 5000 + "true" + ")" * 5000}}])),
+    "requests without end": claim_of(
+        {"devices": {"requests": [{"name": f"r{n}", "exactly": {}} for n in range(MANY)]}}
+    ),
+    "references without end": claim_of({"devices": {"constraints": [{"requests": ["r"] * MANY}] * 32}}),
+    "values of the wrong type without end": claim_of({"devices": {"requests": [1] * MANY}}),
+    "an amount beyond all powers": claim_of(demanding(capacity={"requests": {"a": "1e999999999"}})),
+    "an amount of a million digits": claim_of(demanding(capacity={"requests": {"a": "9" * 1_000_000}})),
+    "claims of a pod without end": {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {
+            "containers": [{"name": "c", "resources": {"claims": [{"name": f"x{n}"} for n in range(MANY)]}}],
+            "resourceClaims": [{"name": f"c{n}", "resourceClaimName": "x"} for n in range(MANY)],
+        },
+    },
+    "devices without end": {
+        "apiVersion": corpus.API,
+        "kind": "ResourceSlice",
+        "metadata": {"name": "s"},
+        "spec": {
+            "driver": "d",
+            "devices": [
+                {"name": f"d{n}", "consumesCounters": [{"counterSet": "s", "counters": {"c": {"value": n}}}]}
+                for n in range(MANY)
+            ],
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_objects_are_judged_in_bounded_time(name):
+    began = time.process_time()
+    review([HOSTILE[name]], [], gates.ALL)
+    # Far above what is needed on a busy machine, far below what anything quadratic takes.
+    assert time.process_time() - began < 15
