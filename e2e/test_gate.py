@@ -103,19 +103,26 @@ def test_a_joint_request_gets_each_gpu_with_the_nic_behind_the_same_switch(contr
     assert sorted(by_root.values()) == [2, 2]
 
 
+@pytest.mark.parametrize("legacy", ["nvidia", "hami", "koordinator"])
 @pytest.mark.parametrize("server_side", [False, True], ids=["client-side", "server-side"])
-def test_the_same_manifest_can_be_applied_again(control_plane, devices, gated, server_side):
-    """Also after a scheduler has bound the pod, and with another label in the manifest."""
+def test_the_same_manifest_can_be_applied_again(control_plane, devices, gated, server_side, legacy):
+    """Also after a scheduler has bound the pod, with another label in the manifest, and where we changed the scheduler's name."""
     how = ["--server-side"] if server_side else []
-    manifest = gpu("p", gated, schedulerName="default-scheduler")
-    manifest["spec"]["containers"][0]["resources"]["requests"] = {"nvidia.com/gpu": "1"}
+    scheduler, amounts = {
+        "nvidia": ("default-scheduler", {"nvidia.com/gpu": "1"}),
+        "hami": ("hami-scheduler", {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}),
+        "koordinator": ("koord-scheduler", {"koordinator.sh/gpu": "50"}),
+    }[legacy]
+    resources = {"limits": amounts | {"cpu": "1"}, "requests": amounts}
+    manifest = pod("p", gated, container(resources=resources), schedulerName=scheduler)
 
     def apply():
         return control_plane.kubectl("apply", *how, "-f", "-", input=json.dumps(manifest)).stdout
 
-    assert "created" in apply() or server_side
+    apply()
     first = control_plane.get(f"/api/v1/namespaces/{gated}/pods/p")
-    assert "resourceClaims" in first["spec"]
+    assert first["spec"]["resourceClaims"]
+    assert first["spec"]["schedulerName"] == "default-scheduler"
     apply()
     control_plane.wait_scheduled(gated, "p")
     apply()
@@ -123,7 +130,7 @@ def test_the_same_manifest_can_be_applied_again(control_plane, devices, gated, s
     apply()
     last = control_plane.get(f"/api/v1/namespaces/{gated}/pods/p")
     assert last["metadata"]["labels"]["team"] == "a"
-    for part in ("containers", "resourceClaims"):
+    for part in ("containers", "resourceClaims", "schedulerName"):
         assert last["spec"][part] == first["spec"][part]
 
 

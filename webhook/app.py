@@ -39,7 +39,8 @@ class Limits(NamedTuple):
     # Below the 3 s that the webhook configuration gives us, so that the answer is ours.
     deadline: float = 2.5
     handshake: float = 5.0
-    idle: float = 75.0
+    # Longer than the API server keeps an idle connection, so that it is never we who close one under a review.
+    idle: float = 180.0
 
 
 class Gate(Protocol):

@@ -36,6 +36,7 @@ EXTRA = (resources.DEVICE_TAINT_RULES, resources.DEVICE_COMPATIBILITIES)
 EXTRA_SECONDS = 3.0
 REFRESH_SECONDS = 0.25
 RETRY_SECONDS = 1.0
+SERVER_SECONDS = 600.0
 # Older than this, what we know is good enough to translate by, but not to refuse by.
 FRESH_SECONDS = 60.0
 
@@ -67,6 +68,7 @@ class Follower:
                 await informer.synced(EXTRA_SECONDS)
             self._world.settle()
             self._settled.set()
+            group.create_task(self._watch_server())
             while True:
                 self._listen()
                 if survey := self._world.survey():
@@ -74,6 +76,12 @@ class Follower:
                     await asyncio.to_thread(survey.look)
                     self._world.take(survey)
                 await asyncio.sleep(REFRESH_SECONDS)
+
+    async def _watch_server(self) -> None:
+        """Servers are upgraded, and gates opened, while we run."""
+        while True:
+            await asyncio.sleep(SERVER_SECONDS)
+            self._world.learn(features=features(await self._server()))
 
     async def _server(self) -> Server:
         while True:

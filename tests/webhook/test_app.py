@@ -199,3 +199,33 @@ async def test_a_review_that_is_in_flight_when_the_door_shuts_is_still_answered(
     assert (await reader.readline()).startswith(b"HTTP/1.1 200")
     writer.close()
     await drain
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        b"\x00" * 500,
+        b"POST /mutate HTTP/9.9\r\n\r\n",
+        b"GET " + b"x" * 20_000 + b" HTTP/1.1\r\n\r\n",
+        b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: -1\r\n\r\n",
+        b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /mutate HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 1000 + b"\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ],
+    ids=["zeros", "version", "long line", "negative length", "bad chunk", "many headers", "HTTP/2"],
+)
+async def test_rubbish_on_a_connection_hurts_nobody_else(running, rubbish, caplog):
+    reader, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=running.tls)
+    writer.write(rubbish)
+    async with asyncio.timeout(5):
+        answer = await reader.read(200)
+    assert answer == b"" or answer.startswith(b"HTTP/1.")
+    writer.close()
+    assert (await running.post())[0] == 200
+
+
+async def test_a_connection_that_is_cut_in_the_middle_of_a_review_frees_its_place(running):
+    async for writer in half(running, 3):
+        writer.transport.abort()
+    await until(lambda: running.app._reviews == 0 and running.app._bytes == 0)
+    assert (await running.post())[0] == 200
