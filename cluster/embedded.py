@@ -294,6 +294,7 @@ class Embedded:
                 change = view.change(entry)
                 if change is not None:
                     yield change
+            await asyncio.sleep(0)  # a long backlog must not keep others from their turn
             if not self._store.since(view.resource.id, version, 1):
                 version = max(version, self._store.version)
                 if not await _fired(changed, end - asyncio.get_running_loop().time()):

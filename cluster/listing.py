@@ -26,9 +26,10 @@ async def everything(
     *,
     labels: str = "",
     fields: str = "",
-    limit: int = 500,
+    limit: int = 0,
 ) -> Page[T]:
     """Read all pages as one. Begins anew where the server has forgotten the version of the first page."""
+    limit = limit or resource.page
 
     async def read(more: str) -> Page[T]:
         return await cluster.list(resource, namespace, labels=labels, fields=fields, limit=limit, more=more)

@@ -51,6 +51,8 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
     status: bool = False
     # metadata.generation counts changes of the spec.
     generation: bool = False
+    # How many objects make an answer of sensible size.
+    page: int = 500
 
     @property
     def api_version(self) -> str:
@@ -66,7 +68,15 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
     def raw(self) -> Resource[Raw]:
         """The same resource, its objects read as plain JSON."""
         return Resource(
-            self.group, self.version, self.plural, self.kind, Raw, self.namespaced, self.status, self.generation
+            self.group,
+            self.version,
+            self.plural,
+            self.kind,
+            Raw,
+            self.namespaced,
+            self.status,
+            self.generation,
+            self.page,
         )
 
     def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
@@ -120,7 +130,17 @@ def _workload(group: str, plural: str, kind: str) -> Resource[Raw]:
     return Resource(group, "v1", plural, kind, Raw, namespaced=True, status=True, generation=True)
 
 
-RESOURCE_SLICES = _dra("resourceslices", ResourceSlice, namespaced=False, generation=True)
+# A full slice is 100 kB.
+RESOURCE_SLICES: Resource[ResourceSlice] = Resource(
+    "resource.k8s.io",
+    "v1",
+    "resourceslices",
+    "ResourceSlice",
+    ResourceSlice,
+    namespaced=False,
+    generation=True,
+    page=50,
+)
 DEVICE_CLASSES = _dra("deviceclasses", DeviceClass, namespaced=False, generation=True)
 DEVICE_TAINT_RULES = _dra("devicetaintrules", DeviceTaintRule, namespaced=False, status=True, generation=True)
 RESOURCE_CLAIMS = _dra("resourceclaims", ResourceClaim, namespaced=True, status=True)

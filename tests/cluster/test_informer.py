@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from cluster import Merge, metadata
+from cluster import Change, Merge, metadata
 from cluster.backoff import Backoff
 from cluster.embedded import Embedded
 from cluster.errors import BadRequest, ConfigError, Gone, Invalid, Throttled, Unavailable
@@ -314,3 +314,24 @@ async def test_a_loaded_object_of_another_shape_is_an_error_for_whoever_asks_for
 def test_what_cannot_be_loaded_is_named(obj, text):
     with pytest.raises(BadRequest, match=text):
         Embedded.of([obj])
+
+
+async def test_others_get_their_turn_in_a_storm():
+    class Storm(Trouble):
+        @asynccontextmanager
+        async def watch(self, *_args, **_options):
+            async def events():
+                for version in range(1, 4000):
+                    yield Change("ADDED", config_map("a", metadata={"resourceVersion": str(version)}), str(version))
+                await asyncio.sleep(30)
+
+            yield events()
+
+    informer = Informer(Storm(), CONFIG_MAPS.raw, stream=False)
+    async with running(informer):
+        await informer.synced(5)
+        turns = 0
+        while not informer.objects or informer.health.events < 3999:
+            turns += 1
+            await asyncio.sleep(0)
+    assert turns > 5
