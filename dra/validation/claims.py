@@ -83,8 +83,7 @@ def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
 
 
 def _request(request: DeviceRequest, path: str, gates: Gates) -> Problems:
-    hint = names.suggestion(request.name)
-    yield from required_format(request.name, names.dns_label(request.name), f"{path}/name", "name", hint)
+    yield from required_format(request.name, names.dns_label(request.name), f"{path}/name", "name", names.suggestion)
     if (request.exactly is None) == (not request.first_available):
         both = ", not both" if request.exactly is not None else ""
         yield Problem("D107", path, f"exactly one of exactly and firstAvailable is required{both}")
@@ -100,9 +99,8 @@ def _alternatives(alternatives: Sequence[DeviceSubRequest], path: str, gates: Ga
         return
     yield from duplicates(((s.name, f"{path}/{i}/name") for i, s in enumerate(alternatives)), "subrequest")
     for index, alternative in enumerate(alternatives):
-        hint = names.suggestion(alternative.name)
         wrong = names.dns_label(alternative.name)
-        yield from required_format(alternative.name, wrong, f"{path}/{index}/name", "name", hint)
+        yield from required_format(alternative.name, wrong, f"{path}/{index}/name", "name", names.suggestion)
         yield from _demand(alternative, f"{path}/{index}", gates)
 
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, TypeVar
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sized
+    from collections.abc import Callable, Hashable, Iterable, Sized
+
+    Hint = str | Callable[[str], str]
 
 T = TypeVar("T")
 
@@ -52,14 +54,14 @@ def required(text: str, path: str, what: str) -> Problems:
         yield Problem("D101", path, f"{what} is required")
 
 
-def formatted(text: str, wrong: str, path: str, hint: str = "") -> Problems:
-    """Complain with what a function of `names` found wrong about a text."""
+def formatted(text: str, wrong: str, path: str, hint: Hint = "") -> Problems:
+    """Complain with what a function of `names` found wrong about a text; a hint may be made from the text."""
     if wrong:
         shown = text if len(text) <= 80 else f"{text[:77]}..."
-        yield Problem("D102", path, f"{shown!r} {wrong}", hint)
+        yield Problem("D102", path, f"{shown!r} {wrong}", hint if isinstance(hint, str) else hint(text))
 
 
-def required_format(text: str, wrong: str, path: str, what: str, hint: str = "") -> Problems:
+def required_format(text: str, wrong: str, path: str, what: str, hint: Hint = "") -> Problems:
     """Complain about a text that is empty, or else that has the wrong format."""
     if text:
         yield from formatted(text, wrong, path, hint)

@@ -24,7 +24,7 @@ _STANDARD_FINALIZERS: Final = ("kubernetes", "orphan", "foregroundDeletion")
 def metadata(meta: ObjectMeta, path: str, *, namespaced: bool, generate_name_judged: bool = True) -> Problems:
     """Judge the metadata of an object to be created, whose name must be a DNS subdomain."""
     if meta.name:
-        yield from formatted(meta.name, names.dns_subdomain(meta.name), f"{path}/name", names.suggestion(meta.name))
+        yield from formatted(meta.name, names.dns_subdomain(meta.name), f"{path}/name", names.suggestion)
     elif not meta.generate_name:
         yield Problem("D101", f"{path}/name", "name or generateName is required")
     base = meta.generate_name
@@ -33,7 +33,7 @@ def metadata(meta: ObjectMeta, path: str, *, namespaced: bool, generate_name_jud
     wrong = names.dns_subdomain(prefix) if base and generate_name_judged else names.path_segment(base)
     if base and not meta.name and not wrong:
         wrong = names.dns_subdomain(base[:_MAX_GENERATED_BASE] + "x" * _GENERATED)
-    yield from formatted(base, wrong, f"{path}/generateName", names.suggestion(base))
+    yield from formatted(base, wrong, f"{path}/generateName", names.suggestion)
     if namespaced and meta.namespace:
         yield from formatted(meta.namespace, names.dns_label(meta.namespace), f"{path}/namespace")
     yield from label_map(meta.labels, f"{path}/labels")

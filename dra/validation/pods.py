@@ -139,8 +139,7 @@ class _Judge:
             elif entry.name in seen:
                 yield Problem("D105", f"{at}/name", f"claim {entry.name!r} is given twice")
             else:
-                hint = names.suggestion(entry.name)
-                yield from formatted(entry.name, names.dns_label(entry.name), f"{at}/name", hint)
+                yield from formatted(entry.name, names.dns_label(entry.name), f"{at}/name", names.suggestion)
             seen.add(entry.name)
             yield from self._source(entry, at)
 

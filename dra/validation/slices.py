@@ -129,8 +129,7 @@ def _lists(attribute: DeviceAttribute) -> list[Sequence[object]]:
 
 
 def _device(device: Device, path: str, gates: Gates, *, per_device_nodes: bool) -> Problems:
-    hint = names.suggestion(device.name)
-    yield from required_format(device.name, names.dns_label(device.name), f"{path}/name", "name", hint)
+    yield from required_format(device.name, names.dns_label(device.name), f"{path}/name", "name", names.suggestion)
     entries = len(device.attributes) + len(device.capacity)
     if entries > MAX_ENTRIES:
         yield Problem("D104", path, f"{entries} attributes and capacities together, at most {MAX_ENTRIES} are allowed")
@@ -159,8 +158,9 @@ def _device(device: Device, path: str, gates: Gates, *, per_device_nodes: bool) 
 
 
 def _attribute(attribute: DeviceAttribute, path: str, *, lists: bool) -> Problems:
+    lists_set = _lists(attribute)
     scalars = (attribute.int_, attribute.bool_, attribute.string, attribute.version)
-    count = sum(value is not None for value in scalars) + len(_lists(attribute))
+    count = 4 - scalars.count(None) + len(lists_set)
     if count != 1:
         kinds = "int, bool, string, version" + (", ints, bools, strings, versions" if lists else "")
         hint = "" if lists else "list values need the feature gate DRAListTypeAttributes"
@@ -170,6 +170,11 @@ def _attribute(attribute: DeviceAttribute, path: str, *, lists: bool) -> Problem
     if attribute.version is not None:
         hint = "leave the v out" if attribute.version[:1] == "v" else ""
         yield from formatted(attribute.version, names.semver(attribute.version), f"{path}/version", hint)
+    if lists_set:
+        yield from _list_values(attribute, path)
+
+
+def _list_values(attribute: DeviceAttribute, path: str) -> Problems:
     for name, values in (("ints", attribute.ints), ("bools", attribute.bools), ("strings", attribute.strings), ("versions", attribute.versions)):  # fmt: skip
         if values is not None and not values:
             yield Problem("D101", f"{path}/{name}", "a list must not be empty")
@@ -201,9 +206,7 @@ def _consumptions(consumptions: Sequence[DeviceCounterConsumption], path: str) -
     for index, consumption in enumerate(consumptions):
         at = f"{path}/{index}"
         name = consumption.counter_set
-        yield from required_format(
-            name, names.dns_label(name), f"{at}/counterSet", "counterSet", names.suggestion(name)
-        )
+        yield from required_format(name, names.dns_label(name), f"{at}/counterSet", "counterSet", names.suggestion)
         yield from _counters(consumption.counters, f"{at}/counters")
         groups = consumption.compatibility_groups
         yield from too_many(groups, MAX_GROUPS, f"{at}/compatibilityGroups")
@@ -211,8 +214,7 @@ def _consumptions(consumptions: Sequence[DeviceCounterConsumption], path: str) -
             continue
         yield from duplicates(((g, f"{at}/compatibilityGroups/{i}") for i, g in enumerate(groups)), "group")
         for number, group in enumerate(groups):
-            hint = names.suggestion(group)
-            yield from formatted(group, names.dns_label(group), f"{at}/compatibilityGroups/{number}", hint)
+            yield from formatted(group, names.dns_label(group), f"{at}/compatibilityGroups/{number}", names.suggestion)
 
 
 def _counter_sets(sets: Sequence[CounterSet]) -> Problems:
@@ -223,7 +225,7 @@ def _counter_sets(sets: Sequence[CounterSet]) -> Problems:
     yield from duplicates(((s.name, f"{path}/{i}/name") for i, s in enumerate(sets)), "counter set")
     for index, counter_set in enumerate(sets):
         name, at = counter_set.name, f"{path}/{index}"
-        yield from required_format(name, names.dns_label(name), f"{at}/name", "name", names.suggestion(name))
+        yield from required_format(name, names.dns_label(name), f"{at}/name", "name", names.suggestion)
         yield from _counters(counter_set.counters, f"{at}/counters")
 
 
@@ -232,7 +234,7 @@ def _counters(counters: Mapping[str, object], path: str) -> Problems:
         yield Problem("D101", path, "at least one counter is required")
     yield from too_many(counters, MAX_COUNTERS, path)
     for name in counters:
-        yield from formatted(name, names.dns_label(name), member(path, name), names.suggestion(name))
+        yield from formatted(name, names.dns_label(name), member(path, name), names.suggestion)
 
 
 def _partition_type(spec: ResourceSliceSpec, name: str) -> Problems:
