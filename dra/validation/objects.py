@@ -134,8 +134,8 @@ def _judged(value: dict[str, Any], kind: str, gates: Gates) -> Judged:
     found = shape.check(value, TYPES[kind])
     if any(problem.code == "D001" for problem in found):
         return Judged(found, None)
-    both_lists = kind == "ResourceSlice" and _both_lists(value)
     kept, gone = feature_gates.dropped(kind, value, gates)
+    both_lists = kind == "ResourceSlice" and _both_lists(kept)
     found += feature_gates.once(gone)
     typed: Any = shape.read(kept, TYPES[kind])
     found += _metadata(typed, value, kind)

@@ -15,8 +15,9 @@ class ApiServer:
     def ask(self, objects, enabled=gates.DEFAULT, **more):
         """One answer an object."""
         switched = {gate: gate in enabled for gate in gates.ALL}
-        # What DRAPartitionableDevicesType depends on, and nothing here does.
+        # What DRAPartitionableDevicesType depends on, and what depends on DRADeviceTaints.
         switched["DRAResourcePoolStatus"] = enabled >= gates.ALL
+        switched["DRADeviceTaintRules"] = "DRADeviceTaints" in enabled
         return self._oracle.ask_all({"object": value, "gates": switched, **more} for value in objects)
 
     def refuses(self, answer):
