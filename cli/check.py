@@ -62,7 +62,7 @@ def command(
     documents = inputs.read(files, inventory)
     if not documents:
         click.echo("warning: the input holds no objects", err=True)
-    known = inputs.read(inventory, files) if inventory else []
+    known = _besides(inputs.read(inventory, files) if inventory else [], documents)
     _warn_of_unreadable(known)
     found = [(one.number, one.finding) for one in review(_objects(documents), _objects(known), gates)]
     found += _configurations(documents)
@@ -70,6 +70,14 @@ def command(
     placed = _placed(documents, found)
     _print(placed, documents, output)
     return _verdict(placed, fail_on)
+
+
+def _besides(known: Sequence[Document], documents: Sequence[Document]) -> list[Document]:
+    """Leave out of the inventory what the checked objects would replace if they were applied."""
+    from dra.validation.review import name
+
+    checked = {name(document.object) for document in documents}
+    return [document for document in known if name(document.object) not in checked]
 
 
 def _warn_of_unreadable(known: Sequence[Document]) -> None:

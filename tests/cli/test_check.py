@@ -209,3 +209,14 @@ def test_an_input_without_objects_is_mentioned():
     result = run("-f", "-", text="---\n# nothing\n")
     assert result.exit_code == 0
     assert "no objects" in result.stderr
+
+
+def test_a_checked_object_takes_the_place_of_its_namesake_in_the_inventory(tmp_path):
+    manifests = tmp_path / "fleet.yaml"
+    manifests.write_text(GOOD + "---\n" + FLEET % ("n1", "n1", "n1"))
+    result = run("-f", str(manifests), "--inventory", str(manifests), "-o", "json")
+    assert json.loads(result.stdout)["findings"] == []
+    renewed = (FLEET % ("n1", "n1", "n1")).replace("{name: b}", "{name: c}")
+    assert (
+        json.loads(run("-f", "-", "--inventory", str(manifests), "-o", "json", text=renewed).stdout)["findings"] == []
+    )
