@@ -18,17 +18,17 @@ Json = Any
 
 
 class Features(msgspec.Struct, frozen=True):
-    """The gates of resource.k8s.io that change what may be written (KEP numbers beside them)."""
+    """The gates of resource.k8s.io that change what may be written."""
 
-    consumable_capacity: bool | None = None  # 5075
-    derived_attributes: bool | None = None  # 5491's successor: CEL that returns values
-    binding_conditions: bool | None = None  # 5007
-    partitionable_devices: bool | None = None  # 4815
-    compatibility_groups: bool | None = None  # 5963
+    consumable_capacity: bool | None = None  # DRAConsumableCapacity, KEP-5075
+    derived_attributes: bool | None = None  # DRADerivedAttributes
+    binding_conditions: bool | None = None  # DRADeviceBindingConditions, KEP-5007
+    partitionable_devices: bool | None = None  # DRAPartitionableDevices, KEP-4815
+    compatibility_groups: bool | None = None  # DRADeviceCompatibilityGroups, KEP-5963
     list_attributes: bool | None = None  # DRAListTypeAttributes
-    device_taints: bool | None = None  # 5055
-    extended_resources: bool | None = None  # 5004
-    node_allocatable: bool | None = None  # 5517
+    device_taints: bool | None = None  # DRADeviceTaints, KEP-5055
+    extended_resources: bool | None = None  # DRAExtendedResource, KEP-5004
+    node_allocatable: bool | None = None  # DRANodeAllocatableResources, KEP-5517
 
 
 class Server(msgspec.Struct, frozen=True):
