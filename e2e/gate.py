@@ -12,9 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from e2e import fleet
 from e2e.client import ApiError
 from e2e.controlplane import ControlPlane, free_port
 from e2e.process import Process
+from e2e.workloads import container, limits, pod
 
 ROOT = Path(__file__).parent.parent
 BASE = ROOT / "manifests/base"
@@ -137,3 +139,38 @@ class Gate:
             return False
 
         self.cluster.until("the namespace is gated", refused, 20)
+
+
+# What the tests of the gate share
+
+NODE = "gate-fake-0"
+NOWHERE = {"kubernetes.io/hostname": "nowhere"}  # for pods that shall wait
+DEVICES = {
+    fleet.NVIDIA: [*fleet.whole_gpus(8), *fleet.static_mig(9, ["3g.20gb", "1g.5gb", "1g.5gb"])],
+    fleet.HAMI: fleet.hami_gpus(4),
+    fleet.DRANET: fleet.dranet_nics(8),
+}
+
+
+def knows_classes(cluster):
+    """Whether the gate translates a whole GPU yet, asked in a namespace of its own."""
+    if not cluster.read(namespace := {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gate-probe", "labels": {"drawbridge.dev/mode": "enforce"}}}):  # fmt: skip
+        cluster.create(namespace)
+    answer = cluster.create(gpu("p", "gate-probe"), dryRun="All")[0]
+    return "drawbridge.dev/original" in answer["metadata"].get("annotations", {})
+
+
+def gpu(name, namespace, **more):
+    """A pod that asks the way the NVIDIA device plugin has it."""
+    return pod(name, namespace, container(**limits(**{"nvidia.com/gpu": 1})), **more)
+
+
+def claims_of(cluster, namespace, name):
+    """The claims of a pod, by the pod's name for them."""
+    statuses = cluster.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["status"].get("resourceClaimStatuses", [])
+    base = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+    return {s["name"]: cluster.get(f"{base}/{s['resourceClaimName']}") for s in statuses}
+
+
+def results_of(claim):
+    return claim["status"]["allocation"]["devices"]["results"]

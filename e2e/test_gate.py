@@ -9,54 +9,10 @@ import pytest
 
 from e2e import fleet
 from e2e.client import ApiError
+from e2e.gate import DEVICES, NOWHERE, claims_of, gpu, results_of
 from e2e.workloads import container, limits, pod
 
 pytestmark = pytest.mark.real
-
-NODE = "gate-fake-0"
-NOWHERE = {"kubernetes.io/hostname": "nowhere"}  # for pods that shall wait
-DEVICES = {
-    fleet.NVIDIA: [*fleet.whole_gpus(8), *fleet.static_mig(9, ["3g.20gb", "1g.5gb", "1g.5gb"])],
-    fleet.HAMI: fleet.hami_gpus(4),
-    fleet.DRANET: fleet.dranet_nics(8),
-}
-
-
-@pytest.fixture(scope="module")
-def devices(control_plane, gate):
-    """One fake node with whole GPUs, MIG devices, shared GPUs and NICs, in the shape of their drivers."""
-    control_plane.add_fake_nodes(1, prefix="gate-fake-")
-    made = [s for driver, devices in DEVICES.items() for s in fleet.slices(driver, NODE, devices, by_name=True)]
-    made += fleet.classes(extended=False)
-    control_plane.create(*made)
-    control_plane.until("the gate knows the classes", lambda: probe(control_plane), 20)
-    yield NODE
-    control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
-
-
-def probe(cluster):
-    """Whether the gate translates a whole GPU yet, asked in a namespace of its own."""
-    if not cluster.read(namespace := {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gate-probe", "labels": {"drawbridge.dev/mode": "enforce"}}}):  # fmt: skip
-        cluster.create(namespace)
-    answer = cluster.create(gpu("p", "gate-probe"), dryRun="All")[0]
-    return "drawbridge.dev/original" in answer["metadata"].get("annotations", {})
-
-
-def gpu(name, namespace, **more):
-    """A pod that asks the way the NVIDIA device plugin has it."""
-    return pod(name, namespace, container(**limits(**{"nvidia.com/gpu": 1})), **more)
-
-
-def claims_of(cluster, namespace, name):
-    """The claims of a pod, by the pod's name for them."""
-    statuses = cluster.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["status"].get("resourceClaimStatuses", [])
-    base = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
-    return {s["name"]: cluster.get(f"{base}/{s['resourceClaimName']}") for s in statuses}
-
-
-def results_of(claim):
-    return claim["status"]["allocation"]["devices"]["results"]
-
 
 CASES = {
     "nvidia, whole": ({"nvidia.com/gpu": 2}, {}, {}, [(fleet.NVIDIA, "gpu")] * 2),
@@ -74,7 +30,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_legacy_pod_is_claimed_and_placed_by_the_stock_scheduler(control_plane, devices, gated, case):
+def test_a_legacy_pod_is_claimed_and_placed_by_the_stock_scheduler(control_plane, fleet_node, gated, case):
     amounts, annotations, spec, expected = CASES[case]
     item = pod("p", gated, container(**limits(**amounts)), **spec)
     item["metadata"]["annotations"] = annotations
@@ -90,7 +46,7 @@ def test_a_legacy_pod_is_claimed_and_placed_by_the_stock_scheduler(control_plane
     assert len({r["device"] for r in results}) == len(results)
 
 
-def test_a_joint_request_gets_each_gpu_with_the_nic_behind_the_same_switch(control_plane, devices, gated):
+def test_a_joint_request_gets_each_gpu_with_the_nic_behind_the_same_switch(control_plane, fleet_node, gated):
     amounts, annotations, _, _ = CASES["Koordinator, joint"]
     item = pod("p", gated, container(**limits(**amounts)))
     item["metadata"]["annotations"] = annotations
@@ -105,7 +61,7 @@ def test_a_joint_request_gets_each_gpu_with_the_nic_behind_the_same_switch(contr
 
 @pytest.mark.parametrize("legacy", ["nvidia", "hami", "koordinator"])
 @pytest.mark.parametrize("server_side", [False, True], ids=["client-side", "server-side"])
-def test_the_same_manifest_can_be_applied_again(control_plane, devices, gated, server_side, legacy):
+def test_the_same_manifest_can_be_applied_again(control_plane, fleet_node, gated, server_side, legacy):
     """Also after a scheduler has bound the pod, with another label in the manifest, and where we changed the scheduler's name."""
     how = ["--server-side"] if server_side else []
     scheduler, amounts = {
@@ -134,7 +90,7 @@ def test_the_same_manifest_can_be_applied_again(control_plane, devices, gated, s
         assert last["spec"][part] == first["spec"][part]
 
 
-def test_another_number_in_the_manifest_is_refused_as_it_always_was(control_plane, devices, gated):
+def test_another_number_in_the_manifest_is_refused_as_it_always_was(control_plane, fleet_node, gated):
     manifest = gpu("p", gated)
     control_plane.kubectl("apply", "-f", "-", input=json.dumps(manifest))
     manifest["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "2"
@@ -143,7 +99,7 @@ def test_another_number_in_the_manifest_is_refused_as_it_always_was(control_plan
     assert "may not change fields" in done.stderr or "Forbidden" in done.stderr
 
 
-def test_a_dry_run_prints_what_a_real_apply_stores(control_plane, devices, gated):
+def test_a_dry_run_prints_what_a_real_apply_stores(control_plane, fleet_node, gated):
     manifest = json.dumps(gpu("p", gated))
     said = json.loads(
         control_plane.kubectl("apply", "--dry-run=server", "-o", "json", "-f", "-", input=manifest).stdout
@@ -167,7 +123,7 @@ def without_server_fields(stored):
     return stored
 
 
-def test_a_refusal_says_container_key_value_and_remedy(control_plane, devices, gated):
+def test_a_refusal_says_container_key_value_and_remedy(control_plane, fleet_node, gated):
     item = pod("p", gated, container(**limits(**{"nvidia.com/gpu": 1, "nvidia.com/gpumem": "1500m"})))
     with pytest.raises(ApiError) as caught:
         control_plane.create(item)
@@ -176,7 +132,7 @@ def test_a_refusal_says_container_key_value_and_remedy(control_plane, devices, g
     assert caught.value.code == 403
 
 
-def test_what_can_never_work_is_turned_back_with_the_nearest_fit(control_plane, devices, gated):
+def test_what_can_never_work_is_turned_back_with_the_nearest_fit(control_plane, fleet_node, gated):
     with pytest.raises(ApiError) as caught:
         control_plane.create(pod("p", gated, container(**limits(**{"nvidia.com/gpu": 16}))))
     assert "even if idle" in caught.value.message
@@ -191,7 +147,7 @@ def test_what_can_never_work_is_turned_back_with_the_nearest_fit(control_plane, 
         control_plane.create(claim)
 
 
-def test_what_is_only_busy_is_admitted_with_a_warning(control_plane, devices, gated):
+def test_what_is_only_busy_is_admitted_with_a_warning(control_plane, fleet_node, gated):
     control_plane.create(pod("first", gated, container(**limits(**{"nvidia.com/gpu": 8}))))
     control_plane.wait_scheduled(gated, "first")
     manifest = json.dumps(gpu("second", gated))
@@ -204,7 +160,7 @@ def test_what_is_only_busy_is_admitted_with_a_warning(control_plane, devices, ga
     assert "in use" in warning
 
 
-def test_a_workload_is_warned_when_it_is_applied(control_plane, devices, gated):
+def test_a_workload_is_warned_when_it_is_applied(control_plane, fleet_node, gated):
     template = {
         "metadata": {"labels": {"a": "b"}},
         "spec": {"containers": [container(**limits(**{"nvidia.com/gpu": 64}))]},
@@ -221,7 +177,7 @@ def test_a_workload_is_warned_when_it_is_applied(control_plane, devices, gated):
     assert "its pods will be refused" in done.stderr
 
 
-def test_pods_of_a_deployment_share_one_template(control_plane, devices, gated):
+def test_pods_of_a_deployment_share_one_template(control_plane, fleet_node, gated):
     template = {
         "metadata": {"labels": {"a": "b"}},
         "spec": {"containers": [container(**limits(**{"nvidia.com/gpu": 1}))]},
@@ -252,7 +208,7 @@ def test_pods_of_a_deployment_share_one_template(control_plane, devices, gated):
 # Purity
 
 
-def test_a_thousand_reviews_leave_no_write_of_ours(control_plane, devices, gated, gate):
+def test_a_thousand_reviews_leave_no_write_of_ours(control_plane, fleet_node, gated, gate):
     """Dry runs and real creations, refused ones among them: the audit log has no write by the webhook's identity."""
     before = sum(1 for _ in control_plane.audit_events())
     good, bad = (
@@ -302,7 +258,7 @@ def templates(cluster, namespace):
     return {item["metadata"]["name"]: item for item in items}
 
 
-def test_a_deleted_template_comes_back_while_a_pod_needs_it(control_plane, devices, gated):
+def test_a_deleted_template_comes_back_while_a_pod_needs_it(control_plane, fleet_node, gated):
     control_plane.create(gpu("p", gated, nodeSelector=NOWHERE))
     before = control_plane.until("the template is there", lambda: templates(control_plane, gated), 20)
     for name in before:
@@ -311,7 +267,7 @@ def test_a_deleted_template_comes_back_while_a_pod_needs_it(control_plane, devic
     assert {n: t["spec"] for n, t in after.items()} == {n: t["spec"] for n, t in before.items()}
 
 
-def test_a_squatted_name_is_taken_back(control_plane, devices, gated):
+def test_a_squatted_name_is_taken_back(control_plane, fleet_node, gated):
     """Somebody who may write templates puts another content under the name that a pod is about to use."""
     [planned] = control_plane.create(gpu("p", gated), dryRun="All")
     name = planned["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
@@ -332,7 +288,7 @@ def test_a_squatted_name_is_taken_back(control_plane, devices, gated):
     control_plane.until("the content is right", mended, 20)
 
 
-def test_a_forged_annotation_makes_nothing(control_plane, devices, gated):
+def test_a_forged_annotation_makes_nothing(control_plane, fleet_node, gated):
     """A pod author who copies an annotation and changes it is turned back, and would get nothing anyway."""
     [planned] = control_plane.create(gpu("p", gated), dryRun="All")
     forged = copy.deepcopy(planned)
@@ -347,7 +303,7 @@ def test_a_forged_annotation_makes_nothing(control_plane, devices, gated):
     assert templates(control_plane, gated) == {}
 
 
-def test_a_template_that_nobody_needs_any_more_is_swept(control_plane, devices, gated):
+def test_a_template_that_nobody_needs_any_more_is_swept(control_plane, fleet_node, gated):
     control_plane.create(gpu("p", gated))
     control_plane.wait_scheduled(gated, "p")
     assert templates(control_plane, gated)
@@ -355,7 +311,7 @@ def test_a_template_that_nobody_needs_any_more_is_swept(control_plane, devices, 
     control_plane.until("it is swept", lambda: not templates(control_plane, gated), 90)
 
 
-def test_a_killed_controller_is_mended_by_its_next_start(control_plane, devices, gated, gate):
+def test_a_killed_controller_is_mended_by_its_next_start(control_plane, fleet_node, gated, gate):
     """kill -9 in the middle of a burst: after the next start every pod has its template, and is placed."""
     items = [gpu(f"p-{n}", gated) for n in range(6)]
     for number, item in enumerate(items):
@@ -371,7 +327,7 @@ def test_a_killed_controller_is_mended_by_its_next_start(control_plane, devices,
 # The process
 
 
-def test_a_new_configuration_is_in_force_without_a_restart(control_plane, devices, gated, gate):
+def test_a_new_configuration_is_in_force_without_a_restart(control_plane, fleet_node, gated, gate):
     good = gate.config.read_text()
     try:
         gate.config.write_text(good.replace("enforce", "observe"))
@@ -390,7 +346,7 @@ def test_a_new_configuration_is_in_force_without_a_restart(control_plane, device
     control_plane.until("and forgotten", lambda: "drawbridge_configuration_good 1.0" in gate.metrics(), 20)
 
 
-def test_warn_tells_and_changes_nothing(control_plane, devices, gated, gate):
+def test_warn_tells_and_changes_nothing(control_plane, fleet_node, gated, gate):
     control_plane.patch(f"/api/v1/namespaces/{gated}", {"metadata": {"labels": {"drawbridge.dev/mode": "warn"}}})
     manifest = json.dumps(gpu("p", gated))
 
@@ -403,7 +359,7 @@ def test_warn_tells_and_changes_nothing(control_plane, devices, gated, gate):
     )
 
 
-def test_a_replica_that_is_told_to_stop_loses_no_review(control_plane, devices, gated, gate):
+def test_a_replica_that_is_told_to_stop_loses_no_review(control_plane, fleet_node, gated, gate):
     """SIGTERM under load; the load goes on until the process says that it is not ready any more, then stops."""
     item = gpu("p", gated)
     process = gate.processes["webhook"]

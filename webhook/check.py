@@ -19,8 +19,8 @@ from dra.meta import ObjectMeta
 from dra.pod import Pod
 from webhook import template
 from webhook.feasibility import Verdict, judge
-from webhook.marker import TEMPLATES
-from webhook.translate import translate
+from webhook.marker import CLAIM_PREFIX, TEMPLATES
+from webhook.translate import replay, translate
 from webhook.workload import at, paths
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ def inspect(request: Request, obj: dict[str, Json], state: State, impatient: Imp
     """Look at one object of a validating review."""
     match request.resource.group, request.resource.resource:
         case "", "pods":
-            return _pod(wire.convert(obj, Pod), request.namespace, state, impatient)
+            pod = wire.convert(obj, Pod)
+            return _twice(pod, obj) or _pod(pod, request.namespace, state, impatient)
         case "resource.k8s.io", "resourceclaims":
             claim = wire.convert(obj, ResourceClaim)
             return _fits([_named(claim.spec, request.namespace, _name(claim.metadata))], state, impatient)
@@ -60,6 +61,17 @@ def inspect(request: Request, obj: dict[str, Json], state: State, impatient: Imp
         case (("resource.k8s.io" | "drawbridge.dev"), _):
             return _object(obj)
     return NOTHING
+
+
+def _twice(pod: Pod, obj: dict[str, Json]) -> Found | None:
+    """Turn back a pod that would ask twice: what we took away is there again, put back by a webhook that came last."""
+    if not any(entry.name.startswith(CLAIM_PREFIX) for entry in pod.spec.resource_claims):
+        return None
+    back = [operation["path"] for operation in replay(obj, obj).operations if operation["op"] == "remove"]
+    if not back:
+        return None
+    text = f"{', '.join(back)}: another webhook put back what had become a claim, so the pod would ask twice for its devices"
+    return Found(denials=(f"{text}; switch that injection off, or label the pod drawbridge.dev/skip=true",))
 
 
 def _pod(pod: Pod, namespace: str, state: State, impatient: Impatient) -> Found:

@@ -325,6 +325,19 @@ def test_a_forged_template_is_turned_back():
     assert "not written by this installation" in response["status"]["message"]
 
 
+def test_a_pod_whose_keys_somebody_put_back_last_is_turned_back():
+    after, _ = mutated(pod())
+    after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
+    response = answer(validated(after))
+    assert not response["allowed"]
+    assert "ask twice" in response["status"]["message"]
+
+
+def test_a_record_without_a_claim_proves_nothing():
+    forged = pod(annotations={"drawbridge.dev/original": '{"containers":{"main":{"nvidia.com/gpu":"1"}}}'})
+    assert answer(validated(forged))["allowed"]
+
+
 def test_what_a_pod_waits_for_is_said():
     waiting = pod(limits={})
     waiting["spec"]["resourceClaims"] = [{"name": "a", "resourceClaimName": "later"}]
@@ -376,7 +389,7 @@ def broken(value, rng):
     return value
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", range(400))
 def test_whatever_an_object_looks_like_there_is_an_answer(seed):
     rng = random.Random(seed)
     start = mutated(pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "koordinator.sh/gpu": "50"}))[0]
@@ -408,7 +421,12 @@ def test_deep_nesting_is_the_callers_fault():
 
 
 def compatibility(**spec):
-    return {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceCompatibility", "metadata": {"name": "c"}, "spec": spec}
+    return {
+        "apiVersion": "drawbridge.dev/v1alpha1",
+        "kind": "DeviceCompatibility",
+        "metadata": {"name": "c"},
+        "spec": spec,
+    }
 
 
 def test_a_rule_of_ours_that_makes_sense_passes():
@@ -424,7 +442,12 @@ def test_a_rule_of_ours_whose_expression_does_not_compile_is_refused_where_it_st
 
 
 def test_a_driver_is_told_and_never_stopped():
-    slice_ = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": {"driver": "UPPER"}}
+    slice_ = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "s"},
+        "spec": {"driver": "UPPER"},
+    }
     response = answer(validated(slice_, resource="resourceslices", group="resource.k8s.io", namespace=""))
     assert response["allowed"]
     assert response["warnings"]
