@@ -109,7 +109,7 @@ def _range(count: int) -> list[Value]:
 def _distinct(values: list[Value]) -> list[Value]:
     unique: list[Value] = []
     for value in values:
-        if not any(equal_or_false(value, other) for other in unique):
+        if not contains(unique, value):
             unique.append(value)
     return unique
 

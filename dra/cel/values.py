@@ -332,10 +332,16 @@ def find(mapping: dict[Value, Value], key: Value) -> Value:
     return value
 
 
+_ONLY_INT: Final = frozenset((int,))
+
+
 def contains(container: Value, item: Value) -> bool:
     """CEL's `in`."""
     kind = type(container)
     if kind is list:
+        # Texts equal nothing but texts; among integers alone Python means the same as CEL.
+        if type(item) is str or (type(item) is int and _ONLY_INT.issuperset(map(type, container))):
+            return item in container
         return any(equal_or_false(item, element) for element in container)
     if kind is Domains:
         return type(item) is str and item in container
