@@ -22,6 +22,7 @@ import msgspec
 
 from allocator.packing import bitset, spans, union
 from allocator.problem import Unit
+from allocator.shape import MAX_RESULTS
 from allocator.vectors import WIDTH, best, clipped, covers, field, guard_bits, limited
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class _Open:
 class Proof:
     """Proofs about one problem, and what they have in common."""
 
-    def __init__(self, problem: Problem, limits: Limits, budget: Spends, horizon: int) -> None:
+    def __init__(self, problem: Problem, limits: Limits, budget: Spends, horizon: int, *, limited: bool) -> None:
         self.problem = problem
         self.limits = limits
         self.budget = budget
@@ -114,14 +115,16 @@ class Proof:
         self.groupings: list[_Grouping] = []
         self.value_bits: list[dict[Value, int]] = []
         # Beyond this a proof costs more than it can save: bits for every value of every constraint.
+        self.viable = [tuple(leaf for leaf in one.leaves if self._may_serve(leaf)) for one in problem.shape.requests]
+        self.limited = limited
         self.too_large = len(problem.places) * sum(map(len, problem.shared.values)) > limits.bits
 
     def possible(  # noqa: PLR0917 - the hot path passes its state as plain integers
-        self, request: int, leaf: int | None, wanted: int, start: int, left: int, common: int, taken: int
+        self, request: int, leaf: int | None, wanted: int, start: int, left: int, common: int, taken: int, held: int
     ) -> bool:
         """False only if what is left cannot be completed: `wanted` more for the leaf from `start` on, then all later requests.
 
-        Without a leaf the request itself is still to be opened.
+        Without a leaf the request itself is still to be opened. `held` are the devices that its claim has so far.
         """
         self.asked += 1
         if self.too_large:
@@ -129,12 +132,13 @@ class Proof:
         if not self.groupings:
             self._prepare()
         problem = self.problem
-        ahead = [one.leaves for one in problem.shape.requests[request + (leaf is not None) : self.horizon]]
+        ahead = self.viable[request + (leaf is not None) : self.horizon]
         first: list[Demand] = []
         if leaf is not None and wanted and request < self.horizon:
             first = [Demand(leaf, wanted, problem.leaves[leaf].candidates >> start << start)]
         for picked in self._picks(ahead):
-            if any(problem.shape.leaves[one].all and not problem.leaves[one].items for one in picked):
+            self.budget.spend(1)
+            if self.limited and self._exceeds(picked, request, held + wanted):
                 continue
             demand = first + [Demand(one, problem.leaves[one].count, problem.leaves[one].candidates) for one in picked]
             demand = [one for one in demand if one.count > 0]
@@ -143,8 +147,23 @@ class Proof:
                 return True
         return False
 
+    def _exceeds(self, picked: list[int], request: int, held: int) -> bool:
+        """Say whether some claim would get more devices than it may hold."""
+        problem = self.problem
+        total = {problem.shape.requests[request].claim: held} if problem.shape.requests else {}
+        for one in picked:
+            claim = problem.shape.leaves[one].claim
+            total[claim] = total.get(claim, 0) + problem.leaves[one].count
+        return any(count > MAX_RESULTS for count in total.values())
+
+    def _may_serve(self, leaf: Leaf) -> bool:
+        taken = self.problem.leaves[leaf.index]
+        return taken.candidates.bit_count() >= taken.count and (not leaf.all or bool(taken.items))
+
     def _picks(self, ahead: list[tuple[Leaf, ...]]) -> Iterator[list[int]]:
         """Choose alternatives; requests with equal alternatives choose a multiset."""
+        if not all(ahead):
+            return
         single = [leaves[0].index for leaves in ahead if len(leaves) == 1]
         several: dict[object, list[tuple[Leaf, ...]]] = {}
         for leaves in ahead:
@@ -167,7 +186,8 @@ class Proof:
 
     def _alike(self, leaf: Leaf) -> object:
         taken = self.problem.leaves[leaf.index]
-        return taken.shape, taken.count, leaf.all, leaf.claim if leaf.constraints else -1, leaf.constraints
+        claim = leaf.claim if leaf.constraints or self.limited else -1
+        return taken.shape, taken.count, leaf.all, claim, leaf.constraints
 
     # ---- constraints
 

@@ -152,7 +152,7 @@ class Walk:
         self.canonical: dict[object, int] = {}
         self.refusals = self.caught = self.turn = 0
         self.guided = False
-        self.proof = Proof(problem, cuts.limits, budget, self.horizon)
+        self.proof = Proof(problem, cuts.limits, budget, self.horizon, limited=self.limited)
         self.stack: list[_Fork | _Slot] = []
 
     def solve(self) -> Solution | None:
@@ -165,7 +165,7 @@ class Walk:
             return self._run(patience=self.cuts.patience if provable else -1)
         except _Impatient:
             pass
-        if not self.proof.possible(0, None, 0, 0, self.problem.left, self.problem.common, 0):
+        if not self.proof.possible(0, None, 0, 0, self.problem.left, self.problem.common, 0, 0):
             return None
         self.guided = True
         return self._run(patience=-1)
@@ -365,7 +365,9 @@ class Walk:
         self.turn += 1
         if self.refusals > 32 + 5 * self.caught and self.turn % 16:
             return False
-        return not self.proof.possible(slot.request, slot.leaf, slot.wanted - 1, slot.at + 1, after, agreed, taken)
+        return not self.proof.possible(
+            slot.request, slot.leaf, slot.wanted - 1, slot.at + 1, after, agreed, taken, slot.held + 1
+        )
 
     def _refused(self, slot: _Slot) -> None:
         """Remember that a candidate led nowhere, and lose patience in the end."""

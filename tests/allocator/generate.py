@@ -3,7 +3,8 @@
 Each family leans to one side: `general` mixes all features thinly, `tight` makes devices just enough or just too few,
 `chaos` has in-use states no history produces, contradicting slices and odd numbers, `admin` shares devices with admins,
 `limits` plays with the 32 devices a claim may hold, `shares` with consumable capacity, `parts` with counters and groups,
-`places` with node selection. Three are built to need search: `mig` partitions GPUs, `pairs` ties GPUs to NICs, `bins` packs shares. A case is the JSON that the oracle program reads.
+`places` with node selection. Some are built to need search: `mig` partitions GPUs, `pairs` ties GPUs to NICs, `bins` packs shares, `over` asks for more
+than a claim may hold. A case is the JSON that the oracle program reads.
 """
 
 import random
@@ -12,7 +13,7 @@ from collections import Counter
 ROOT = "resource.kubernetes.io/pcieRoot"
 DRIVERS = ("g.example.com", "n.example.com", "a.example.com")
 OPERATIONS = "DRAOptionalNodeOperations"
-FAMILIES = ("general", "tight", "chaos", "admin", "limits", "shares", "parts", "places", "mig", "pairs", "bins")
+FAMILIES = ("general", "tight", "chaos", "admin", "limits", "shares", "parts", "places", "mig", "pairs", "bins", "over")
 
 
 def case_of(family: str, seed: int) -> dict:
@@ -743,4 +744,58 @@ def _bins(rng: random.Random) -> dict:
     }
 
 
-STRUCTURED = {"mig": _mig, "pairs": _pairs, "bins": _bins}
+def _over(rng: random.Random) -> dict:
+    """Alternatives that together ask for more than a claim may hold, and devices that selectors trip over."""
+    devices = [
+        {"name": f"d{i:02}", "attributes": {"m": {"string": "ab"[i % 2]}, "i": {"int": i}, "n": {"int": i % 3}}}
+        for i in range(rng.choice((33, 36, 40, 48)))
+    ]
+    for device in rng.sample(devices, rng.choice((0, 0, 1, 2))):
+        del device["attributes"]["m"]
+    for device in rng.sample(devices, rng.choice((0, 0, 1))):
+        device["taints"] = [{"key": "k", "effect": "NoSchedule"}]
+    selects = (
+        "",
+        "",
+        'device.attributes["g"].m != "c"',
+        'device.attributes["g"].i >= 30',
+        'device.attributes["g"].i < 30',
+    )
+    claims = []
+    for number in range(rng.choice((1, 1, 2))):
+        requests = []
+        for n in range(rng.choice((2, 2, 3))):
+            many = rng.choice((2, 2, 3)) if rng.random() < 0.8 else 1
+            bodies = [
+                _exactly(
+                    rng.choice(("gpu", "gpu", "nobody")), rng.choice((1, 2, 8, 16, 20, 24, 30)), rng.choice(selects)
+                )
+                for _ in range(many)
+            ]
+            if rng.random() < 0.1:
+                bodies[0] = {
+                    "deviceClassName": "gpu",
+                    "allocationMode": "All",
+                    "selectors": [{"cel": {"expression": selects[3]}}],
+                }
+            if rng.random() < 0.5:
+                bodies[-1]["count"] = 1
+                bodies[-1]["allocationMode"] = "ExactCount"
+            if many > 1:
+                requests.append(
+                    {"name": f"r{n}", "firstAvailable": [{"name": f"s{i}", **one} for i, one in enumerate(bodies)]}
+                )
+            else:
+                requests.append({"name": f"r{n}", "exactly": bodies[0]})
+        constraints = [{"matchAttribute": "g/n"}] if rng.random() < 0.1 else []
+        claims.append(_claim(f"c{number}", requests, constraints))
+    return {
+        "node": _node(),
+        "slices": [_slice("g", "p", "a", devices=devices)],
+        "classes": [_class("gpu", "g"), _class("nobody", "nobody")],
+        "claims": claims,
+        "allocatedClaims": [],
+    }
+
+
+STRUCTURED = {"mig": _mig, "pairs": _pairs, "bins": _bins, "over": _over}
