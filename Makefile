@@ -76,6 +76,8 @@ long: setup ## The long forms of the differential and property suites
 lock: setup ## Pin the newest allowed versions again, with hashes
 	$(BIN)/uv pip compile pyproject.toml --extra fast --group test --group lint --group build --generate-hashes \
 	  --universal --python-version 3.11 --no-header --no-annotate --quiet --upgrade -o requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --extra fast --constraint requirements.lock --generate-hashes \
+	  --universal --python-version 3.11 --no-header --no-annotate --quiet -o requirements.runtime.lock
 
 clean: ## Remove .venv and the checkout's caches (the shared build cache stays)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache

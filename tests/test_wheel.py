@@ -1,0 +1,77 @@
+"""What is installed works without the checkout: the wheel holds all it reads, and its pins are enough."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The wheel, unpacked where an installer would put it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    [wheel] = folder.glob("*.whl")
+    site = folder / "site"
+    zipfile.ZipFile(wheel).extractall(site)
+    return site
+
+
+def run(site, *arguments):
+    """Run the command from the unpacked wheel alone, far from the checkout."""
+    code = (
+        "import sys; from pathlib import Path; import cli.main\n"
+        "assert Path(cli.main.__file__).is_relative_to(sys.argv.pop(1)), cli.main.__file__\n"
+        "cli.main.main(prog_name='drawbridge')"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, str(site), *arguments],
+        cwd=site.parent,
+        env=os.environ | {"PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_installed_command_prints_its_manifests(installed):
+    done = run(installed, "manifests")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "kind: Deployment" in done.stdout
+
+
+def test_the_installed_command_runs_its_demo(installed):
+    done = run(installed, "demo", "--once")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "placed" in done.stdout
+
+
+def pins(name):
+    return dict(re.findall(r"^([a-zA-Z0-9_.-]+)==([^ \\;]+)", (ROOT / name).read_text(), flags=re.MULTILINE))
+
+
+def test_the_pins_of_the_image_are_those_of_the_tests():
+    image, tests = pins("requirements.runtime.lock"), pins("requirements.lock")
+    assert {name: version for name, version in image.items() if tests.get(name) != version} == {}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = {re.split(r"[<>=]", entry)[0].lower() for entry in project["dependencies"]}
+    assert wanted - {name.lower() for name in image} == set()
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements.runtime.lock"])
+def test_every_pin_has_a_hash(name):
+    blocks = re.split(r"\n(?=[a-zA-Z0-9])", (ROOT / name).read_text().strip())
+    assert [block.splitlines()[0] for block in blocks if "--hash=sha256:" not in block] == []
