@@ -21,7 +21,17 @@ if TYPE_CHECKING:
     from dra.claim import DeviceRequestAllocationResult, ResourceClaim
     from dra.stock import Stock
 
-EMPTY = {"node": "", "verdict": "error", "feasible": False, "allocations": [], "reasons": [], "error": None, "steps": 0}
+EMPTY = {
+    "node": "",
+    "verdict": "error",
+    "feasible": False,
+    "allocations": [],
+    "reasons": [],
+    "error": None,
+    "steps": 0,
+    "loadMs": 0.0,
+    "elapsedMs": 0.0,
+}
 _SHOWN = 6  # nodes that fit whose devices are listed
 _HINTS_SECONDS = 3.0  # hints are a courtesy; nobody should wait for them
 _EXITS = {"feasible": Exit.FINE, "infeasible": Exit.REFUSED, "undecided": Exit.UNDECIDED, "error": Exit.BROKEN}

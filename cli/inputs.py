@@ -81,12 +81,19 @@ class Command(click.Command):
             code, errors = _explained(error)
             for problem in errors:
                 click.echo(f"error: {_line(problem)}", err=True)
-            self._answer_errors(json_wanted, errors)
+            self._answer_errors(json_wanted, errors, ctx.params)
         ctx.exit(Exit.FINE if code is None else code)
 
-    def _answer_errors(self, json_wanted: bool, errors: Sequence[Mapping[str, Any]]) -> None:
-        if json_wanted:
-            write_json({**self.empty, "errors": errors})
+    def _answer_errors(
+        self, json_wanted: bool, errors: Sequence[Mapping[str, Any]], given: Mapping[str, Any] | None = None
+    ) -> None:
+        """Print the empty answer with the errors; what was asked for by name (`node`) keeps its name."""
+        if not json_wanted:
+            return
+        answer = {key: (given or {}).get(key) or value for key, value in self.empty.items()}
+        if "error" in answer:
+            answer["error"] = "; ".join(str(problem["message"]) for problem in errors)
+        write_json({**answer, "errors": errors})
 
 
 def command(

@@ -244,6 +244,7 @@ def test_usage_that_cannot_be_answered_is_exit_2_with_a_remedy(fleet, tmp_path, 
     code, answer = run_json("allocate", "-f", fleet, "-f", claims, *args)
     assert code == 2
     assert (answer["verdict"], answer["feasible"]) == ("error", False)
+    assert answer["error"] == "; ".join(problem["message"] for problem in answer["errors"]) != ""
     assert told in str(answer["errors"])
 
 
