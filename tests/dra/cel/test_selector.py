@@ -71,6 +71,8 @@ def test_the_qualified_name_wins_over_the_bare_one():
         ('device.attributes["gpu.example.com"].driverVersion', Version.parse("570.124.6")),
         ('device.attributes["gpu.example.com"].profiles.filter(p, p.startsWith("3"))', ["3g.40gb"]),
         ("[].filter(x, x > 1)", []),
+        ("[1, 2].map(x, x + 1)", [2, 3]),
+        ('[semver("1.0.0")]', [Version.parse("1.0.0")]),
     ],
 )
 def test_a_derived_attribute_keeps_its_type(text, value):
