@@ -768,7 +768,7 @@ def _over(rng: random.Random) -> dict:
             many = rng.choice((2, 2, 3)) if rng.random() < 0.8 else 1
             bodies = [
                 _exactly(
-                    rng.choice(("gpu", "gpu", "nobody")), rng.choice((1, 2, 8, 16, 20, 24, 30)), rng.choice(selects)
+                    rng.choice(("gpu",) * 7 + ("nobody",)), rng.choice((1, 2, 8, 16, 20, 24, 30)), rng.choice(selects)
                 )
                 for _ in range(many)
             ]
@@ -795,6 +795,7 @@ def _over(rng: random.Random) -> dict:
         "classes": [_class("gpu", "g"), _class("nobody", "nobody")],
         "claims": claims,
         "allocatedClaims": [],
+        "deadlineMs": 150,  # what the in-tree search has not found by then, it will not find in time
     }
 
 
