@@ -61,8 +61,9 @@ class Gate:
         """Run the command line and return what it printed."""
         return subprocess.run([*COMMAND, *args], capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
-    def start_controller(self) -> Process:
-        return self.start("controller", "--no-gate", "--sweep-after=5", f"--metrics-listen=127.0.0.1:{free_port()}")
+    def start_controller(self, name: str = "controller") -> Process:
+        options = ("--no-gate", "--sweep-after=5", f"--metrics-listen=127.0.0.1:{free_port()}")
+        return self.start("controller", *options, name=name)
 
     def start_gate(self) -> Process:
         process = self.start(
@@ -75,11 +76,11 @@ class Gate:
         self.cluster.until("the gate is ready", lambda: process.check() or self.ready(), 30)
         return process
 
-    def start(self, role: str, *options: str) -> Process:
+    def start(self, role: str, *options: str, name: str = "") -> Process:
         kubeconfig = self.cluster.account_kubeconfig(SYSTEM, f"drawbridge-{role}")
         shared = [f"--config={self.config}", f"--kubeconfig={kubeconfig}", f"--namespace={SYSTEM}", "--name=127.0.0.1"]
-        process = self.cluster.spawn(f"drawbridge-{role}", [*COMMAND, "webhook", *options, *shared])
-        self.processes[role] = process
+        process = self.cluster.spawn(f"drawbridge-{name or role}", [*COMMAND, "webhook", *options, *shared])
+        self.processes[name or role] = process
         return process
 
     def ready(self) -> bool:

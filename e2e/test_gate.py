@@ -324,6 +324,19 @@ def test_a_killed_controller_is_mended_by_its_next_start(control_plane, fleet_no
     control_plane.until("all three templates are there", lambda: len(templates(control_plane, gated)) == 3, 60)
 
 
+def test_a_second_controller_takes_over_when_the_first_is_killed(control_plane, fleet_node, gated, gate):
+    lease = "/apis/coordination.k8s.io/v1/namespaces/drawbridge-system/leases/drawbridge"
+    first = control_plane.get(lease)["spec"]["holderIdentity"]
+    second = gate.start_controller("second-controller")
+    gate.processes["controller"].stop(hard=True)
+    control_plane.create(gpu("p", gated, nodeSelector=NOWHERE))
+    control_plane.until(
+        "the template is made by the other one", lambda: second.check() or templates(control_plane, gated), 60
+    )
+    assert control_plane.get(lease)["spec"]["holderIdentity"] != first
+    gate.start_controller()
+
+
 # The process
 
 
