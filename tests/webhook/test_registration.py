@@ -2,8 +2,8 @@ import msgspec
 import pytest
 
 from webhook.config import DEFAULT, Configuration
-from webhook.table import Dialect, Place, Row
 from webhook.registration import Options, configurations, mutating, on_mutate, validating
+from webhook.table import Dialect, Place, Row
 
 DIALECTS = Configuration().dialects
 
