@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dra.wire import Json, Wire, WireError
 from webhook import reviews
 from webhook.canary import workload
-from webhook.check import inspect
+from webhook.check import foresee, inspect
 from webhook.modes import Mode, mode_of
 from webhook.reading import mapping
 from webhook.translate import Decision, Translation, replay, translate
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from webhook.reviews import Request
     from webhook.state import State
 
-EPHEMERAL = "ephemeralcontainers"
+REFUSED = "refused"  # the outcome of a request that is turned back
 
 
 class Record(Wire, frozen=True, kw_only=True, omit_defaults=True):
@@ -99,7 +99,7 @@ class _Path:
         self.mode = self.find_mode()
         if self.mode is Mode.OFF:
             return self.untouched("off")
-        done = self.translate(self.object)
+        done = self.translate()
         if done.refusals:
             return self.refuse(done)
         if not done.changed:
@@ -109,19 +109,21 @@ class _Path:
                 self.request.uid, operations=done.operations, warnings=done.warnings, audit=self.audit("translated")
             )
             return self.outcome(body, "translated", done)
-        told = (f"drawbridge would make this pod ask for its devices by ResourceClaim ({self.mode})", *done.warnings)
-        return self.allow_with(told, "would translate", done)
+        # Nobody will ask to validate the claims of a pod that stays as it is, so what they would meet is said here.
+        ahead = foresee(done.templates, self.state)
+        told = f"drawbridge would make this pod ask for its devices by ResourceClaim ({self.mode})"
+        return self.allow_with((told, *ahead, *done.warnings), "would translate", done, ahead)
 
-    def translate(self, pod: dict[str, Json], *, template: bool = False) -> Translation:
+    def translate(self) -> Translation:
         namespace = self.request.namespace
         return translate(
-            pod,
+            self.object,
             namespace=namespace,
             config=self.state.configuration,
             fleet=self.state.fleet,
             features=self.state.features,
             quota=self.state.quotas.get(namespace, frozenset()),
-            key=None if template or not self.state.keys else self.state.keys[0],
+            key=self.state.keys[0] if self.state.keys else None,
         )
 
     def refuse(self, done: Translation) -> Outcome:
@@ -131,9 +133,9 @@ class _Path:
                 self.request.uid,
                 reviews.Status(message=message),
                 warnings=done.warnings,
-                audit=self.audit("refused"),
+                audit=self.audit(REFUSED),
             )
-            return self.outcome(body, "refused", done, done.refusals)
+            return self.outcome(body, REFUSED, done, done.refusals)
         return self.allow_with(
             (*(f"drawbridge would refuse this pod ({self.mode}): {text}" for text in done.refusals), *done.warnings),
             "would refuse",
@@ -152,20 +154,25 @@ class _Path:
             return self.untouched("out of scope")
         try:
             self.object = reviews.read(request.object)
-            self.mode = self.find_mode()
-            if self.mode is Mode.OFF:
-                return self.untouched("off")
-            found = inspect(request, self.object, self.state, impatient)
         except WireError as error:
             return self.unreadable(error)
+        self.mode = self.find_mode()
+        if self.mode is Mode.OFF:
+            return self.untouched("off")
+        try:
+            found = inspect(request, self.object, self.state, impatient)
+        except WireError as error:
+            # The API server has read it, so the lack is ours, and no reason to turn anybody back.
+            text = f"drawbridge cannot read this {request.kind.kind or 'object'}, and does not judge it: {error}"
+            return self.allow_with((text,), "unreadable", problems=(text,))
         if found.denials and self.mode is Mode.ENFORCE:
             body = reviews.deny(
                 request.uid,
                 reviews.Status(message="; ".join(found.denials)),
                 warnings=found.warnings,
-                audit=self.audit("refused"),
+                audit=self.audit(REFUSED),
             )
-            return self.outcome(body, "refused", problems=found.denials)
+            return self.outcome(body, REFUSED, problems=found.denials)
         told = (*(f"drawbridge would refuse this ({self.mode}): {text}" for text in found.denials), *found.warnings)
         if not told:
             return self.untouched()
@@ -180,7 +187,7 @@ class _Path:
         return self.outcome(reviews.allow(self.request.uid), outcome)
 
     def unreadable(self, error: WireError) -> Outcome:
-        """The API server has read the object before us, so this is no object of its making."""
+        """No JSON object at all: nothing that an API server would ask about."""
         message = f"this is no {self.request.kind.kind or 'object'} that can be read: {error}"
         status = reviews.Status(code=400, reason="BadRequest", message=message)
         return self.outcome(reviews.deny(self.request.uid, status), "unreadable", problems=(message,))

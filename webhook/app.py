@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from aiohttp import web
 
+from webhook.admission import REFUSED
 from webhook.log import Decisions
 from webhook.reviews import ReviewError
 
@@ -39,6 +40,9 @@ class Limits(NamedTuple):
     # Below the 3 s that the webhook configuration gives us, so that the answer is ours.
     deadline: float = 2.5
     handshake: float = 5.0
+    # A refused object is decided on once more after this long: our copy of the cluster is a moment old, and a class may
+    # have been applied just before the first pod that names it.
+    second_look: float = 0.25
     # Longer than the API server keeps an idle connection, so that it is never we who close one under a review.
     idle: float = 180.0
 
@@ -180,6 +184,9 @@ class App:
             async with asyncio.timeout(self._limits.deadline):
                 body = await _read(request, self._limits.body)
             outcome = decide(body)
+            if outcome.record.outcome == REFUSED and 2 * self._reviews <= self._limits.reviews:
+                await asyncio.sleep(self._limits.second_look)
+                outcome = decide(body)
         except TimeoutError:
             return self._failed(path, _text(408, "the body did not arrive in time", close=True))
         except ReviewError as error:

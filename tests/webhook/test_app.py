@@ -29,8 +29,11 @@ class Allowing:
         self.seen["mutate"] += 1
         if request.name == "bug":
             raise RuntimeError("a bug")
-        record = SimpleNamespace(mode="enforce", outcome="untouched", decisions=(), worth_telling=True)
-        return SimpleNamespace(body=reviews.allow(request.uid), record=record)
+        refused = request.name == "late" and self.seen["mutate"] < 2
+        outcome = "refused" if refused else "untouched"
+        record = SimpleNamespace(mode="enforce", outcome=outcome, decisions=(), worth_telling=True)
+        body = reviews.deny(request.uid, reviews.Status(message="no class")) if refused else reviews.allow(request.uid)
+        return SimpleNamespace(body=body, record=record)
 
     validate = mutate
 
@@ -68,6 +71,23 @@ async def test_a_review_is_answered_and_counted(running):
     count = running.metrics.registry.get_sample_value
     assert count("drawbridge_reviews_total", {"path": "/mutate", "mode": "enforce", "outcome": "untouched"}) == 1
     assert count("drawbridge_review_seconds_count", {"path": "/mutate"}) == 1
+
+
+async def test_a_refusal_is_looked_at_twice_because_a_class_may_come_just_before_its_first_pod(running):
+    status, text = await running.post(
+        json.dumps(json.loads(REVIEW) | {"request": {"uid": "u", "name": "late"}}).encode()
+    )
+    assert (status, json.loads(text)["response"]["allowed"]) == (200, True)
+    assert running.gate.seen["mutate"] == 2
+
+
+@pytest.mark.parametrize("running", [Limits(reviews=1)], indirect=True)
+async def test_a_busy_process_refuses_at_the_first_look(running):
+    status, text = await running.post(
+        json.dumps(json.loads(REVIEW) | {"request": {"uid": "u", "name": "late"}}).encode()
+    )
+    assert (status, json.loads(text)["response"]["allowed"]) == (200, False)
+    assert running.gate.seen["mutate"] == 1
 
 
 async def test_a_connection_serves_many_reviews(running):

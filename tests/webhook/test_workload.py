@@ -77,7 +77,7 @@ def test_a_toleration_that_is_there_is_not_added_again():
 def test_unknown_kinds_are_rewritten_only_when_asked():
     assert paths(RAY) == []
     done = run(RAY, unknown=True)
-    assert [path for path in paths(RAY, unknown=True)] == [
+    assert list(paths(RAY, unknown=True)) == [
         "/spec/headGroupSpec/template",
         "/spec/workerGroupSpecs/0/template",
         "/spec/workerGroupSpecs/1/template",
