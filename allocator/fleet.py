@@ -17,7 +17,7 @@ import msgspec
 from allocator.answer import Answer, Fatal, Verdict
 from allocator.compile import Compiler
 from allocator.offer import OPTIONAL_OPERATIONS, places
-from allocator.search import DEFAULTS, Found, Options, answer, explained, find
+from allocator.search import DEFAULTS, Found, Options, composed, decide, explained, find
 from allocator.shape import shape_of
 from dra.compat import Rules
 from dra.errors import NodeSelectorError
@@ -42,16 +42,18 @@ _SIZE = 1 << 18  # entries of a compiler's tables before it is made anew
 class FleetAnswer(Mapping[str, Answer]):
     """The answers of all nodes, composed when asked for."""
 
-    def __init__(self, query: _Query, stock: Stock, options: Options) -> None:
+    def __init__(self, query: _Query, stock: Stock, claims: Sequence[ResourceClaim], options: Options) -> None:
         self._query = query
         self._stock = stock
+        self._claims = tuple(claims)
         self._options = options
         self._found = dict(query.found)
         self._answers: dict[str, Answer] = {}
 
     def __getitem__(self, node: str) -> Answer:
         if node not in self._answers:
-            self._answers[node] = self._query.answer(self._stock, node, self._found[node], self._options)
+            found = self._found[node]
+            self._answers[node] = self._query.answer(self._stock, node, found, self._claims, self._options)
         return self._answers[node]
 
     def __iter__(self) -> Iterator[str]:
@@ -97,7 +99,7 @@ def fleet(
     """Answer for every node; `idle` asks what would be if nothing were in use."""
     memo = stock.lineage.memo
     key = (
-        b"\0".join(encode((claim.metadata.namespace, claim.metadata.name, claim.spec)) for claim in claims),
+        encode([claim.spec for claim in claims]),  # whatever they are called
         tuple(id(class_) for class_ in stock.classes.values()),
         tuple(id(rule) for rule in stock.compatibilities.values()),
         idle,
@@ -114,7 +116,7 @@ def fleet(
     memo[key] = query
     if len(memo) > _KEPT:
         del memo[next(iter(memo))]
-    return FleetAnswer(query, stock, options)
+    return FleetAnswer(query, stock, claims, options)
 
 
 class _Query:
@@ -176,20 +178,23 @@ class _Query:
             return Found(Verdict.ERROR, error=str(error))
         return find(self.compiler, node, pools, self._use(stock), options)
 
-    def answer(self, stock: Stock, name: str, found: Found, options: Options) -> Answer:
-        """Compose the answer of one node, with its own devices' names."""
-        node = stock.nodes[name]
-        if found.verdict is Verdict.ERROR and self.fault is None:
-            found = self.find(stock, node, options)
-        if found.verdict is Verdict.FEASIBLE:
-            here = places(stock.pools(name))
-            chosen = tuple((leaf, here[at]) for (leaf, _), at in zip(found.chosen, found.at, strict=True))
-            found = msgspec.structs.replace(found, chosen=chosen)
-        composed = answer(self.compiler, node, found, options)
+    def answer(
+        self, stock: Stock, name: str, found: Found, claims: tuple[ResourceClaim, ...], options: Options
+    ) -> Answer:
+        """Compose the answer of one node, with the names of its own devices and of these claims."""
+        asked = stock.idle() if self.idle else stock
+        if found.verdict is Verdict.ERROR:
+            return decide(asked, name, claims, options)
         if found.verdict is Verdict.INFEASIBLE:
-            asked = stock.idle() if self.idle else stock
-            return explained(composed, asked, name, self.compiler.shape.claims, options)
-        return composed
+            return explained(Answer(found.verdict, steps=found.steps), asked, name, claims, options)
+        shape = shape_of(claims, stock.classes)
+        here = places(stock.pools(name))
+        chosen = tuple(
+            (shape.leaves[leaf.index], here[at]) for (leaf, _), at in zip(found.chosen, found.at, strict=True)
+        )
+        selected = tuple(shape.leaves[leaf.index] for leaf in found.selected)
+        named = msgspec.structs.replace(found, chosen=chosen, selected=selected)
+        return composed(shape, stock.nodes[name], named, options)
 
     def _use(self, stock: Stock) -> Callable[[PoolId], PoolUse]:
         return (lambda _: FREE) if self.idle else stock.use

@@ -22,6 +22,7 @@ from dra.pool import PoolStatus
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from allocator.shape import Shape
     from dra.node import Node
     from dra.pool import Pool
     from dra.stock import Stock
@@ -112,10 +113,15 @@ def explained(refused: Answer, stock: Stock, node: str, claims: Sequence[Resourc
 
 def answer(compiler: Compiler, node: Node, found: Found, options: Options) -> Answer:
     """Compose the answer of a search."""
+    return composed(compiler.shape, node, found, options)
+
+
+def composed(shape: Shape, node: Node, found: Found, options: Options) -> Answer:
+    """Compose an answer from what was found for a shape."""
     if found.verdict is not Verdict.FEASIBLE:
         return Answer(found.verdict, error=found.error, node_only=found.node_only, steps=found.steps)
     try:
-        allocations = granted(compiler.shape, found.chosen, found.selected, node.metadata.name, options.new_share_id)
+        allocations = granted(shape, found.chosen, found.selected, node.metadata.name, options.new_share_id)
     except Fatal as error:
         return Answer(Verdict.ERROR, error=str(error), steps=found.steps)
     return Answer(Verdict.FEASIBLE, allocations, steps=found.steps)

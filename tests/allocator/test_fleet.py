@@ -121,6 +121,15 @@ def test_what_could_ever_fit_does_not_ask_who_has_it_now():
     assert refusal.reasons
 
 
+def test_claims_that_differ_in_name_only_are_one_question_with_answers_of_their_own():
+    stock = fleets.fleet({"n0": [fleets.shared("a", "80Gi")], "n1": [fleets.gpu("a")]})
+    answers = [fleet(stock, [fleets.claim(name, fleets.exactly("gpu"))]) for name in ("one", "other")]
+    assert len(stock.lineage.memo) == 1
+    granted = [answer["n0"].allocations[0] for answer in answers]
+    assert [one.claim for one in granted] == ["default/one", "default/other"]
+    assert len({one.allocation.devices.results[0].share_id for one in granted}) == 2
+
+
 def test_nodes_that_differ_only_in_what_a_rule_reads_do_not_look_alike():
     serial = f'device.attributes["{fleets.DRIVER}"].serial'
     rule = convert(
