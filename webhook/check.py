@@ -24,7 +24,7 @@ from webhook.translate import replay, translate
 from webhook.workload import at, paths
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from dra.wire import Json
     from webhook.reviews import Request
@@ -120,16 +120,14 @@ def _workload(obj: dict[str, Json], namespace: str, state: State, impatient: Imp
         path=path,
     )
     refusals = tuple(f"its pods will be refused: {text}" for text in done.refusals)
-    specs = ((name, _template_spec(spec)) for name, spec in done.templates.items())
-    found = _fits([_named(spec, namespace, name) for name, spec in specs if spec is not None], state, impatient)
-    return Found(
-        warnings=(
-            *refusals,
-            *(f"its pods will be refused: {t}" for t in found.denials),
-            *found.warnings,
-            *done.warnings,
-        )
-    )
+    return Found(warnings=(*refusals, *foresee(done.templates, state, impatient), *done.warnings))
+
+
+def foresee(templates: Mapping[str, Json], state: State, impatient: Impatient = None) -> tuple[str, ...]:
+    """Say what claims made of these templates would meet, were they asked for now."""
+    specs = ((name, _template_spec(spec)) for name, spec in templates.items())
+    found = _fits([_named(spec, "", name) for name, spec in specs if spec is not None], state, impatient)
+    return (*(f"such a pod will be refused: {text}" for text in found.denials), *found.warnings)
 
 
 def _object(obj: dict[str, Json]) -> Found:

@@ -208,6 +208,11 @@ def test_warn_tells_and_changes_nothing():
         assert "would" in response["warnings"][0]
 
 
+def test_warn_also_tells_what_the_claims_would_meet():
+    _, outcome = mutated(pod(limits={"nvidia.com/gpu": "16"}), state(mode="warn"))
+    assert any("even if idle" in text for text in answer(outcome)["warnings"])
+
+
 def test_off_does_not_even_look():
     _, outcome = mutated(pod(), state(mode="off"))
     assert untouched(outcome)
@@ -409,6 +414,14 @@ def test_whatever_an_object_looks_like_there_is_an_answer(seed):
                 assert error.status == 400  # noqa: PT017  either is an answer
             else:
                 assert response["uid"] == "u"
+
+
+def test_an_object_that_only_we_cannot_read_is_nobodys_fault_but_ours():
+    strange = claim()
+    strange["spec"]["devices"]["requests"][0]["exactly"]["count"] = "from the future"
+    response = answer(validated(strange, **of_claims()))
+    assert response["allowed"]
+    assert "does not judge it" in response["warnings"][0]
 
 
 def test_deep_nesting_is_the_callers_fault():
