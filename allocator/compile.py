@@ -41,6 +41,15 @@ class Compiler:
         self.rules = rules
         self.reads = Reads(shape, rules)
         self.leaves = Leaves(tuple(leaf.claim for leaf in shape.leaves), tuple(leaf.admin for leaf in shape.leaves))
+        # Leaves with the same sign judge every device alike, but for the names in what they say.
+        self.signs = [
+            (
+                leaf.ask.index,
+                tuple(shape.constraints[at].attribute for at in leaf.constraints),
+                tuple(sorted(leaf.derived.items())),
+            )
+            for leaf in shape.leaves
+        ]
         self.kinds: dict[object, int] = {}
         self.judged: list[tuple[Judgement, ...]] = []
         self.local: list[Local] = []
@@ -86,7 +95,13 @@ class Compiler:
         found = self.kinds.get(key)
         if found is None:
             found = self.kinds[key] = len(self.judged)
-            judged = tuple([judge.ask(leaf, place) for leaf in self.shape.leaves])
+            same: dict[object, Judgement] = {}
+            judged = tuple(
+                [
+                    same[sign] if sign in same else same.setdefault(sign, judge.ask(leaf, place))
+                    for leaf, sign in zip(self.shape.leaves, self.signs, strict=True)
+                ]
+            )
             self.judged.append(judged)
             self.local.append(self._takes(judged, multi=bool(place.device.allow_multiple_allocations)))
         return found
