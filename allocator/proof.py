@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from allocator.packing import bitset, spans, union
+from allocator.packing import bitset, members, spans, union
 from allocator.problem import Unit
 from allocator.shape import MAX_RESULTS
 from allocator.vectors import WIDTH, best, clipped, covers, field, guard_bits, limited
@@ -111,7 +111,6 @@ class Proof:
         self.splits: dict[int, list[int]] = {}
         self.spans: dict[int, tuple[int, int]] = {}
         self.open: dict[tuple[int, int], _Open] = {}
-        self.zero = self._store((0,))
         self.groupings: list[_Grouping] = []
         self.value_bits: list[dict[Value, int]] = []
         # Beyond this a proof costs more than it can save: bits for every value of every constraint.
@@ -328,14 +327,15 @@ class Proof:
         split = list(zip(*[self._split(one.bits) for one in types], strict=True))
         sign = self._sign((clip, tuple([(self.problem.leaves[one.leaf].shape, one.requests) for one in types])))
         bags: list[int] = []
+        reach = union(one.bits for one in types)
         for units, bits in grouping.groups:
+            if not bits & reach:
+                continue
             ids = tuple(
                 sorted(
                     [
                         self._unit_options(unit, types, left, common, clip, guards, sign, split[unit.number])
-                        if any(split[unit.number])
-                        else self.zero
-                        for unit in units
+                        for unit in (units if len(units) == 1 else self._reached(bits & reach))
                     ]
                 )
             )
@@ -354,6 +354,11 @@ class Proof:
                 spend=self.budget.spend,
             )
         return known
+
+    def _reached(self, bits: int) -> list[Unit]:
+        """List the units that have some of these places."""
+        numbers = {self.problem.home[place][0] for place in members(bits)}
+        return [self.problem.units[number] for number in numbers]
 
     def _types(self, grouping: _Grouping, demand: list[Demand]) -> tuple[list[_Type], list[int]]:
         """Merge requests that ask for the same devices, as far as that loses nothing."""
