@@ -1,8 +1,8 @@
 """The proof: a relaxation of what is left to do, decided exactly enough to say "impossible" in most hopeless states.
 
-Per unit: which count vectors (how many devices for each type of request) can it give in its present state? Found by
-walking its devices once, and kept for every unit that is in the same state. Sum: can one vector per unit reach the
-demand (`allocator.vectors.covers`)?
+Per unit: which count vectors (how many devices for each type of request) can it give in its present state? That is
+`allocator.supply`. Sum: can one vector per unit reach the demand (`allocator.vectors.covers`)? Here is the demand: which
+alternatives, out of which places, tied together by which constraints.
 
 Constraints group units by the values of the constrained attribute. distinctAttribute: a group gives no more covered devices
 than it has unused values. matchAttribute not yet fixed: all requests it ties form a bundle that one group must give whole,
@@ -16,14 +16,15 @@ from __future__ import annotations
 
 from itertools import combinations_with_replacement, product
 from math import comb
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.packing import bitset, members, spans, union
+from allocator.packing import bitset, members, union
 from allocator.problem import Unit
 from allocator.shape import MAX_RESULTS
-from allocator.vectors import WIDTH, best, clipped, covers, field, guard_bits, limited
+from allocator.supply import Caps, Limits, Outer, Spends, Supply, Type
+from allocator.vectors import WIDTH, covers, guard_bits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,22 +32,7 @@ if TYPE_CHECKING:
     from allocator.problem import Problem, Value
     from allocator.shape import Leaf
 
-_COMBINED = 16  # so many times a group's limit may be combined from two sides
 MOST = 2000  # devices in one demand; more would not fit a vector's fields when summed
-
-
-class Limits(msgspec.Struct, frozen=True):
-    """Where a proof gives up and says "possible"."""
-
-    unit: int = 5000  # states of one unit
-    group: int = 1000  # vectors of one group
-    cover: int = 60000  # operations of one sum
-    picks: int = 64  # combinations of alternatives
-    bits: int = 1 << 24  # places times values of constraints
-
-
-class Spends(Protocol):
-    def spend(self, steps: int) -> None: ...
 
 
 class Demand(msgspec.Struct, frozen=True, gc=False):
@@ -55,16 +41,6 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
     leaf: int
     count: int
     bits: int
-
-
-class _Type(msgspec.Struct, gc=False):
-    """Requests that ask for the same devices, as one dimension."""
-
-    leaf: int
-    bits: int
-    covered: tuple[int, ...]  # distinctAttribute constraints on the attribute that groups are made by
-    count: int = 0
-    requests: int = 0
 
 
 class _Grouping(msgspec.Struct, frozen=True):
@@ -101,21 +77,16 @@ class Proof:
         self.limits = limits
         self.budget = budget
         self.horizon = horizon
-        self.asked = 0
-        self.rich: set[object] = set()
-        self.vectors: list[tuple[int, ...]] = []  # sets of vectors by number
-        self.numbers: dict[tuple[int, ...], int] = {}
-        self.options: dict[object, int] = {}  # what a unit or group can give, by its state
+        self.supply = Supply(problem, limits, budget)
         self.sums: dict[object, bool] = {}
         self.signs: dict[object, int] = {}
-        self.splits: dict[int, list[int]] = {}
         self.spans: dict[int, tuple[int, int]] = {}
         self.open: dict[tuple[int, int], _Open] = {}
         self.groupings: list[_Grouping] = []
         self.value_bits: list[dict[Value, int]] = []
-        # Beyond this a proof costs more than it can save: bits for every value of every constraint.
         self.viable = [tuple(leaf for leaf in one.leaves if self._may_serve(leaf)) for one in problem.shape.requests]
         self.limited = limited
+        # Beyond this a proof costs more than it can save: bits for every value of every constraint.
         self.too_large = len(problem.places) * sum(map(len, problem.shared.values)) > limits.bits
 
     def possible(  # noqa: PLR0917 - the hot path passes its state as plain integers
@@ -125,7 +96,6 @@ class Proof:
 
         Without a leaf the request itself is still to be opened. `held` are the devices that its claim has so far.
         """
-        self.asked += 1
         if self.too_large:
             return True
         if not self.groupings:
@@ -320,12 +290,13 @@ class Proof:
         """Say whether the groups together can give the demand."""
         types, inner = self._types(grouping, demand)
         bundles, free = self._bundles(grouping, demand, inner, loose)
-        outer = _Outer(free, bundles)
+        outer = Outer(free, bundles)
         guards = guard_bits(len(types))
         clip = sum(one.count << at * WIDTH for at, one in enumerate(types))
         self.budget.spend(len(grouping.groups) * (2 + len(types)) // 8)
-        split = list(zip(*[self._split(one.bits) for one in types], strict=True))
-        sign = self._sign((clip, tuple([(self.problem.leaves[one.leaf].shape, one.requests) for one in types])))
+        split = list(zip(*[self.supply.split(one.bits) for one in types], strict=True))
+        asked = clip, tuple([(self.problem.leaves[one.leaf].shape, one.requests) for one in types])
+        sign = self.signs.setdefault(asked, len(self.signs))
         bags: list[int] = []
         reach = union(one.bits for one in types)
         for units, bits in grouping.groups:
@@ -334,22 +305,22 @@ class Proof:
             ids = tuple(
                 sorted(
                     [
-                        self._unit_options(unit, types, left, common, clip, guards, sign, split[unit.number])
+                        self.supply.of_unit(unit, types, left, common, clip, guards, sign, split[unit.number])
                         for unit in (units if len(units) == 1 else self._reached(bits & reach))
                     ]
                 )
             )
             caps = self._caps(types, bits, left) if grouping.attribute is not None else ()
-            bags.append(self._group_options(ids, clip, guards, outer, caps))
-        bags = sorted(bag for bag in bags if self.vectors[bag] != (0,))
+            bags.append(self.supply.of_group(ids, clip, guards, outer, caps))
+        bags = sorted(bag for bag in bags if self.supply.vectors[bag] != (0,))
         key = tuple(bags), outer.demand, outer.key
         known = self.sums.get(key)
         if known is None:
             known = self.sums[key] = covers(
-                [self.vectors[bag] for bag in bags],
+                [self.supply.vectors[bag] for bag in bags],
                 outer.demand,
                 outer.guards,
-                outer.weights([self._weight(one) for one in types]),
+                outer.weights([self.supply.weight(one) for one in types]),
                 work=self.limits.cover,
                 spend=self.budget.spend,
             )
@@ -360,10 +331,10 @@ class Proof:
         numbers = {self.problem.home[place][0] for place in members(bits)}
         return [self.problem.units[number] for number in numbers]
 
-    def _types(self, grouping: _Grouping, demand: list[Demand]) -> tuple[list[_Type], list[int]]:
+    def _types(self, grouping: _Grouping, demand: list[Demand]) -> tuple[list[Type], list[int]]:
         """Merge requests that ask for the same devices, as far as that loses nothing."""
         problem = self.problem
-        types: list[_Type] = []
+        types: list[Type] = []
         index: dict[object, int] = {}
         inner: list[int] = []
         for one in demand:
@@ -378,7 +349,7 @@ class Proof:
             key = problem.leaves[one.leaf].shape, one.bits, covered, apart
             if key not in index:
                 index[key] = len(types)
-                types.append(_Type(one.leaf, one.bits, covered))
+                types.append(Type(one.leaf, one.bits, covered))
             at = index[key]
             types[at].count += one.count
             types[at].requests += 1
@@ -417,219 +388,10 @@ class Proof:
             bundles[bundle] = bundles.get(bundle, 0) + 1
         return bundles, free
 
-    def _caps(self, types: list[_Type], bits: int, left: int) -> tuple[tuple[tuple[int, ...], int], ...]:
+    def _caps(self, types: list[Type], bits: int, left: int) -> Caps:
         """How many devices of a group may serve each distinctAttribute on the group's attribute."""
         caps: list[tuple[tuple[int, ...], int]] = []
         for constraint in dict.fromkeys(c for one in types for c in one.covered):
             unused = self._open(constraint, left, 0).within(bits)
             caps.append((tuple(at for at, one in enumerate(types) if constraint in one.covered), unused))
         return tuple(caps)
-
-    def _unit_options(  # noqa: PLR0917 - the hot path passes its state as plain integers
-        self,
-        unit: Unit,
-        types: list[_Type],
-        left: int,
-        common: int,
-        clip: int,
-        guards: int,
-        sign: int,
-        split: tuple[int, ...],
-    ) -> int:
-        """Number the best count vectors that a unit can give in its present state."""
-        pattern = unit.pattern
-        own = left >> unit.base & (1 << pattern.size) - 1
-        agreed = common >> unit.common_base & (1 << pattern.common) - 1
-        key = pattern.id, own, agreed, split, sign
-        known = self.options.get(key)
-        if known is None:
-            rich = pattern.id, sign
-            vectors = None if rich in self.rich else self._enumerate(unit, types, own, agreed, clip, split)
-            if vectors is None:
-                self.rich.add(rich)
-                vectors = {self._estimate(unit, types, own, split)}
-            known = self.options[key] = self._store(best(vectors, guards, self.budget.spend))
-        return known
-
-    def _enumerate(  # noqa: PLR0917 - the hot path passes its state as plain integers
-        self, unit: Unit, types: list[_Type], own: int, agreed: int, clip: int, split: tuple[int, ...]
-    ) -> set[int] | None:
-        """Walk the devices of a unit, keeping every state that can be reached; None if there are too many."""
-        pattern = unit.pattern
-        guards, common_guards, opened = pattern.guards, pattern.common_guards, pattern.open
-        admin = self.problem.shape.leaves
-        states = {(own, agreed, 0)}
-        for at, row in enumerate(pattern.rows):
-            multi = pattern.token[at] < 0
-            for n, one in enumerate(types):
-                pair = row[one.leaf]
-                if pair is None or not split[n] >> at & 1:
-                    continue
-                flag, cost, join, again, join_again = pair
-                step, top = 1 << n * WIDTH, field(clip, n)
-                for _ in range(one.requests if multi or admin[one.leaf].admin else 1):
-                    new = set()
-                    for x, y, vector in states:
-                        if field(vector, n) == top:
-                            continue
-                        after, together = (x - cost, y & join) if x & flag else (x - again, y & join_again)
-                        if after & guards == guards and (together + opened) & common_guards == common_guards:
-                            new.add((after, together, vector + step))
-                    if new <= states:
-                        break
-                    states |= new
-                    if len(states) > 4 * self.limits.unit:
-                        self.budget.spend(len(states) // 4)
-                        return None
-            # Forget what no later device looks at: own tokens, finished counters.
-            keep, keep_common = pattern.keep[at]
-            fill = opened & ~keep_common
-            states = {(x & keep, y & keep_common | fill, vector) for x, y, vector in states}
-            self.budget.spend(len(states) // 16)
-            if len(states) > self.limits.unit:
-                self.budget.spend(len(states) // 4)
-                return None
-        self.budget.spend(len(states) // 4)
-        return {vector for _, _, vector in states}
-
-    def _estimate(self, unit: Unit, types: list[_Type], own: int, split: tuple[int, ...]) -> int:
-        """For units with too many states: per type, how many of the cheapest devices the summed fields can pay."""
-        pattern = unit.pattern
-        devices = union(pattern.own)
-        total = _sum(own & ~devices & ~pattern.guards, pattern.guards)
-        shareable = any(token < 0 for token in pattern.token)
-        vector = 0
-        for n, one in enumerate(types):
-            repeats = one.requests if self.problem.shape.leaves[one.leaf].admin else 1
-            costs: list[int] = []
-            for at, row in enumerate(pattern.rows):
-                pair = row[one.leaf]
-                if pair is not None and split[n] >> at & 1:
-                    costs += [_sum(pair[3] & ~devices, pattern.guards)] * repeats
-            paid, rest = 0, total
-            for cost in sorted(costs):
-                rest -= cost
-                if rest < 0 or paid == one.count:
-                    break
-                paid += 1
-            vector |= (one.count if shareable else min(paid, one.count)) << n * WIDTH
-        return vector
-
-    def _group_options(
-        self, ids: tuple[int, ...], clip: int, guards: int, outer: _Outer, caps: tuple[tuple[tuple[int, ...], int], ...]
-    ) -> int:
-        """Number the best vectors that a group of units can give, in terms of the outer dimensions."""
-        key = ids, clip, outer.key, caps
-        known = self.options.get(key)
-        if known is not None:
-            return known
-        sums: tuple[int, ...] = (0,)
-        for one in ids:
-            options = self.vectors[one]
-            combined = len(sums) * len(options)
-            if combined <= _COMBINED * self.limits.group:
-                self.budget.spend(combined >> 4)
-                sums = best(
-                    {clipped(left + right, clip, guards) for left in sums for right in options},
-                    guards,
-                    self.budget.spend,
-                )
-            if combined > _COMBINED * self.limits.group or len(sums) > self.limits.group:
-                known = self.options[key] = self._store((outer.everything(clip),))
-                return known
-        for dimensions, top in caps:
-            capped: set[int] = set()
-            for vector in sums:
-                counts = [field(vector, at) for at in dimensions]
-                base = vector - sum(count << at * WIDTH for count, at in zip(counts, dimensions, strict=True))
-                for pick in limited(counts, top):
-                    capped.add(base + sum(count << at * WIDTH for count, at in zip(pick, dimensions, strict=True)))
-            self.budget.spend(len(capped) >> 4)
-            sums = best(capped, guards, self.budget.spend)
-        known = self.options[key] = self._store(best(outer.translate(sums, guards), outer.guards, self.budget.spend))
-        return known
-
-    def _weight(self, one: _Type) -> int:
-        """Size of a request: what its first candidate takes of counters and capacities. Any number would be sound."""
-        if not one.bits:
-            return 1
-        place = (one.bits & -one.bits).bit_length() - 1
-        number, member = self.problem.home[place]
-        pattern = self.problem.units[number].pattern
-        pair = pattern.rows[member][one.leaf]
-        if pair is None:
-            return 1
-        return _sum(pair[3] & (~pattern.own[member] if pattern.token[member] >= 0 else -1), pattern.guards) or 1
-
-    def _split(self, bits: int) -> list[int]:
-        """See a set of places in each unit's own numbering."""
-        known = self.splits.get(bits)
-        if known is None:
-            known = []
-            for unit in self.problem.units:
-                places = unit.places
-                if len(places) == 1:
-                    known.append(bits >> places[0] & 1)
-                else:
-                    known.append(sum(1 << at for at, place in enumerate(places) if bits >> place & 1))
-            self.splits[bits] = known
-        return known
-
-    def _sign(self, sign: object) -> int:
-        return self.signs.setdefault(sign, len(self.signs))
-
-    def _store(self, vectors: tuple[int, ...]) -> int:
-        known = self.numbers.get(vectors)
-        if known is None:
-            known = self.numbers[vectors] = len(self.vectors)
-            self.vectors.append(vectors)
-        return known
-
-
-class _Outer:
-    """The dimensions in which groups are summed: types that are free of ties, then bundles."""
-
-    def __init__(self, free: dict[int, int], bundles: dict[tuple[tuple[int, int], ...], int]) -> None:
-        self.free = tuple(free)
-        self.bundles = tuple(bundles.items())
-        self.guards = guard_bits(len(free) + len(bundles))
-        counts = [*free.values(), *bundles.values()]
-        self.demand = sum(count << at * WIDTH for at, count in enumerate(counts))
-        self.key = self.free, self.bundles
-
-    def everything(self, clip: int) -> int:
-        """The vector of a group that may give all there is to give."""
-        counts = [field(clip, at) for at in self.free] + [count for _, count in self.bundles]
-        return sum(count << at * WIDTH for at, count in enumerate(counts))
-
-    def weights(self, sizes: list[int]) -> tuple[tuple[int, ...], ...]:
-        """Up to two weightings for the bound: all equal, and by size."""
-        by_size = [sizes[at] for at in self.free]
-        by_size += [sum(sizes[at] * count for at, count in bundle) for bundle, _ in self.bundles]
-        equal = (1,) * len(by_size)
-        return (equal,) if len(set(by_size)) == 1 else (equal, tuple(by_size))
-
-    def translate(self, vectors: tuple[int, ...], guards: int) -> set[int]:
-        """Give bundles in all possible numbers, the rest as free types."""
-        out: set[int] = set()
-        for vector in vectors:
-            todo = [(vector, 0, 0)]
-            while todo:
-                rest, at, given = todo.pop()
-                if at == len(self.bundles):
-                    out.add(given + sum(field(rest, one) << n * WIDTH for n, one in enumerate(self.free)))
-                    continue
-                bundle, wanted = self.bundles[at]
-                need = sum(count << one * WIDTH for one, count in bundle)
-                start = (len(self.free) + at) * WIDTH
-                for count in range(wanted + 1):
-                    todo.append((rest, at + 1, given + (count << start)))
-                    if (rest | guards) - need & guards != guards:
-                        break
-                    rest -= need
-        return out
-
-
-def _sum(packed: int, guards: int) -> int:
-    """Add up all fields of a packed integer."""
-    return sum(packed >> start & (1 << guard - start) - 1 for start, guard in spans(guards)) if packed else 0

@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.answer import Fatal, Undecided
-from allocator.proof import Limits, Proof
+from allocator.proof import Proof
 from allocator.shape import MAX_RESULTS
+from allocator.supply import Limits
 from allocator.twins import twins
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from allocator import Options, Verdict, allocate
-from allocator.proof import Limits
+from allocator.supply import Limits
 from allocator.walk import Cuts
 from dra.claim import ResourceClaim
 from dra.deviceclass import DeviceClass

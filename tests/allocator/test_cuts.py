@@ -6,7 +6,7 @@ import random
 import pytest
 
 from allocator import Options, Verdict
-from allocator.proof import Limits
+from allocator.supply import Limits
 from allocator.walk import Cuts
 from tests.allocator.differ import ours
 from tests.allocator.generate import FAMILIES, case_of
