@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from dra.quantity import Quantity
+from dra.quantity import Quantity, from_json
 
 T = TypeVar("T")
 _DECODERS: dict[type[Any], msgspec.json.Decoder[Any]] = {}  # one a type; the types are few
@@ -91,7 +91,7 @@ def _read(type_: type, value: Any) -> Any:
         raise NotImplementedError(f"no reader for {type_}")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"expected a quantity, got {type(value).__name__}")  # noqa: TRY004  msgspec adds the path to a ValueError only
-    return Quantity.parse(value if isinstance(value, str) else repr(value))
+    return from_json(value)
 
 
 def _write(value: Any) -> Any:
