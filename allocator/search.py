@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dra.stock import Stock
     from dra.usage import PoolId, PoolUse
 
-STEPS = 150_000  # about three quarters of a second of search, proofs included
+STEPS = 120_000  # less than a second of search, proofs included
 
 
 class Options(msgspec.Struct, frozen=True):

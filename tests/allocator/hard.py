@@ -93,12 +93,13 @@ def mig(gpus: int, wanted: Sequence[tuple[str, int]], *, groups: bool = False, h
                 devices.append(
                     device(f"gpu{gpu}-{name}-{start}", {"profile": {"string": name}}, consumesCounters=[consumption])
                 )
+    total = (len(sets) + 7) // 8 + (len(devices) + 63) // 64
     slices = [
-        slice_("g", [], "counters", total=1 + (len(devices) + 63) // 64, sharedCounters=sets[:8]),
         *(
-            slice_("g", devices[at : at + 64], f"devices-{at:04}", total=1 + (len(devices) + 63) // 64)
-            for at in range(0, len(devices), 64)
+            slice_("g", [], f"counters-{at:04}", total=total, sharedCounters=sets[at : at + 8])
+            for at in range(0, len(sets), 8)
         ),
+        *(slice_("g", devices[at : at + 64], f"devices-{at:04}", total=total) for at in range(0, len(devices), 64)),
     ]
     asked = [request(f"q{name}", "gpu", count, profile(name)) for name, count in wanted]
     return case(slices, [claim("c", asked)])
