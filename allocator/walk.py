@@ -151,7 +151,7 @@ class Walk:
         self.first = [0] * len(requests)
         self.failed: dict[object, Step] = {}
         self.canonical: dict[object, int] = {}
-        self.refusals = self.caught = self.turn = 0
+        self.refusals = self.caught = self.turn = self.asked = self.recalled = 0
         self.guided = False
         self.proof = Proof(problem, cuts.limits, budget, self.horizon, limited=self.limited)
         self.stack: list[_Fork | _Slot] = []
@@ -284,10 +284,12 @@ class Walk:
             slot.exact = self.cuts.counts and not mine.poison and not mine.late
             if slot.exact and slot.bits.bit_count() < wanted:
                 return Step.FAILED
-            if self.cuts.memo and self.failed:
+            if self.failed and self._worth_remembering(fresh=fresh):
                 slot.key = self._key(slot, fresh=fresh)
                 known = self.failed.get(slot.key)
+                self.asked += not fresh
                 if known is not None:
+                    self.recalled += not fresh
                     return known
         self.stack.append(slot)
         return Step.DOWN
@@ -382,10 +384,14 @@ class Walk:
 
     def _give_up(self, slot: _Slot, step: Step) -> Step:
         self.stack.pop()
-        if self.cuts.memo:
-            fresh = slot.wanted == self.problem.leaves[slot.leaf].count
+        fresh = slot.wanted == self.problem.leaves[slot.leaf].count
+        if self._worth_remembering(fresh=fresh):
             self.failed[slot.key or self._key(slot, fresh=fresh)] = step
         return step
+
+    def _worth_remembering(self, *, fresh: bool) -> bool:
+        """Say whether failed states are remembered: always where a request begins, within one only if that pays."""
+        return self.cuts.memo and (fresh or self.asked < 256 or self.recalled * 16 > self.asked)
 
     def _all(self, slot: _Slot, step: Step | None) -> Step | None:
         """Take the next of the devices that a leaf of mode All must get; there is no other way."""
