@@ -144,10 +144,31 @@ async def playground(
     source: Source,
     settings: Settings | None = None,
     decisions: Decisions | None = None,
+    *,
+    data: str = "",
 ) -> AsyncIterator[Playground]:
-    """Start everything over these objects, and end it again."""
-    cluster = Embedded.of(objects)
-    cluster.load([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
+    """Start everything over these objects, or over the store in the file `data` as it was left, and end it again."""
+    cluster = Embedded.open(data) if data else Embedded()
+    try:
+        async with _over(await _seeded(cluster, objects), source, settings, decisions) as here:
+            yield here
+    finally:
+        await cluster.close()
+
+
+async def _seeded(cluster: Embedded, objects: Iterable[dict[str, Any]]) -> Embedded:
+    """Load the objects into a store that has none. Our namespace goes last: a start that was killed begins again."""
+    try:
+        await cluster.get(resources.NAMESPACES, NAMESPACE)
+    except NotFound:
+        cluster.load([*objects, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
+    return cluster
+
+
+@asynccontextmanager
+async def _over(
+    cluster: Embedded, source: Source, settings: Settings | None, decisions: Decisions | None
+) -> AsyncIterator[Playground]:
     chosen = settings or Settings(identity="standalone")
     chosen = chosen._replace(namespace=NAMESPACE, names=(LOOPBACK, "localhost"), notice=0.0)
     service, stop = Service(cluster, source, chosen, decisions), asyncio.Event()

@@ -25,6 +25,12 @@ FREE = "127.0.0.1:0"
 )
 @click.option("--config", metavar="FILE", default="", help="The DrawbridgeConfiguration; followed while it changes.")
 @click.option(
+    "--data",
+    metavar="FILE",
+    default="",
+    help="Keep the store in this file, through restarts and kills; -f is read only into a new one.",
+)
+@click.option(
     "--listen",
     type=AddressType(),
     default=FREE,
@@ -41,6 +47,7 @@ def command(
     *,
     files: tuple[str, ...],
     config: str,
+    data: str,
     listen: Address,
     metrics_listen: Address,
     pods_listen: Address,
@@ -48,24 +55,29 @@ def command(
 ) -> Exit:
     """Run webhook, controllers and allocator on loopback, without a cluster."""
     from cli.sources import source_of
+    from cluster.errors import StoreError
     from webhook import log
     from webhook.service import Settings
 
     decisions = log.configure(log_level)
     objects = [d.object for d in inputs.read(files or (str(EXAMPLES / "fleet"),))]
     settings = Settings(identity="standalone", listen=listen, metrics=metrics_listen)
-    loop.run(_serve(objects, source_of(config), settings, pods_listen, decisions))
+    try:
+        loop.run(_serve(objects, source_of(config), settings, pods_listen, decisions, data))
+    except StoreError as error:
+        raise inputs.Failed(str(error), "name a file of drawbridge's own, or a new one, with --data") from error
     return Exit.FINE
 
 
-async def _serve(
-    objects: list[dict[str, Any]], source: Source, settings: Settings, pods: Address, decisions: Decisions
+async def _serve(  # noqa: PLR0917 - called once, above
+    objects: list[dict[str, Any]], source: Source, settings: Settings, pods: Address, decisions: Decisions, data: str
 ) -> None:
     from cli.door import Door
     from cli.playground import playground
 
     stop = stopping()
-    async with playground(objects, source, settings, decisions) as here, Door(here).open(pods.host, pods.port) as url:
+    here_ = playground(objects, source, settings, decisions, data=data)
+    async with here_ as here, Door(here).open(pods.host, pods.port) as url:
         click.echo(f"reviews  {here.url}/mutate and /validate (TLS)")
         click.echo(f"pods     {url}/pods    curl --data-binary @pod.yaml {url}/pods")
         click.echo(f"metrics  {here.metrics_url}")

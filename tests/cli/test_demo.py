@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import aiohttp
@@ -85,6 +86,47 @@ def test_standalone_serves_until_it_is_told_to_stop():
     finally:
         process.kill()
         process.wait()
+
+
+def standing(*args):
+    """Start the command; answer with the process and where it takes pods."""
+    process = subprocess.Popen([DRAWBRIDGE, "standalone", *args], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)  # fmt: skip
+    lines = [process.stdout.readline() for _ in range(3)]
+    return process, lines[1].split()[1]
+
+
+def test_a_store_in_a_file_is_as_it_was_after_a_kill(tmp_path):
+    data, pod = tmp_path / "store", (EXAMPLES / "pods/nvidia-training.yaml").read_bytes()
+    process, pods = standing("--data", str(data))
+    try:
+        with urllib.request.urlopen(pods, data=pod) as answer:
+            told = answer.read().decode()
+    finally:
+        process.kill()
+        process.communicate()
+    assert "✓ training-0" in told
+    process, pods = standing("--data", str(data))
+    try:
+        with urllib.request.urlopen(pods) as answer:
+            again = answer.read().decode()
+    finally:
+        process.kill()
+        process.communicate()
+    devices = [line for line in told.splitlines() if "runs on" in line]
+    assert devices
+    assert [line for line in again.splitlines() if "runs on" in line] == devices
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.write_bytes(b"not ours")], ids=["folder", "foreign"])
+def test_a_file_that_is_no_store_is_exit_3_and_stays_as_it_is(tmp_path, make):
+    data = tmp_path / "store"
+    make(data)
+    done = run("standalone", "--data", str(data))
+    assert done.returncode == 3
+    assert str(data) in done.stderr
+    assert "--data" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert data.is_dir() or data.read_bytes() == b"not ours"
 
 
 def test_a_kubeconfig_that_leads_nowhere_is_exit_3_or_waited_for(tmp_path):
