@@ -200,38 +200,6 @@ def dranet_nics(count: int, *, rdma: bool = True, roots: int = 0) -> list[Object
     ]
 
 
-def sriov_vfs(count: int, *, resource: str = "", roots: int = 0) -> list[Object]:
-    """Virtual functions as dra-driver-sriov publishes them; `resource` is the admin's k8s.cni.cncf.io/resourceName."""
-    return [
-        device(
-            f"vf-{index}",
-            {
-                "vendor": "15b3",
-                "deviceID": "101e",
-                "pfDeviceID": "101d",
-                "pciAddress": f"0000:a0:00.{index}",
-                "PFName": "ens1f0np0",
-                "EswitchMode": "legacy",
-                "vfID": index,
-                "pfPciAddress": "0000:9f:00.0",
-                "linkType": "ethernet",
-                "rdmaCapable": True,
-                "k8s.cni.cncf.io/deviceID": f"0000:a0:00.{index}",
-                **({"k8s.cni.cncf.io/resourceName": resource} if resource else {}),
-                f"{GENERAL}pcieRoot": place(index, count, roots or count)[f"{GENERAL}pcieRoot"],
-                f"{GENERAL}pciBusID": f"0000:a0:00.{index}",
-                "dra.net/numaNode": 2 * index // count,
-            },
-        )
-        for index in range(count)
-    ]
-
-
-def plain_gpus(count: int, **attributes: Any) -> list[Object]:
-    """Devices with nothing but a name and the given attributes, for scale."""
-    return [device(f"device-{index}", attributes) for index in range(count)]
-
-
 # The parts of a device
 
 

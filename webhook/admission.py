@@ -17,7 +17,7 @@ from webhook.canary import workload
 from webhook.check import foresee, inspect
 from webhook.modes import Mode, mode_of
 from webhook.reading import mapping
-from webhook.translate import Decision, Translation, replay, translate
+from webhook.translate import Decision, Translation, replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,7 +99,8 @@ class _Path:
         self.mode = self.find_mode()
         if self.mode is Mode.OFF:
             return self.untouched("off")
-        done = self.translate()
+        key = self.state.keys[0] if self.state.keys else None
+        done = self.state.translate(self.object, self.request.namespace, key=key)
         if done.refusals:
             return self.refuse(done)
         if not done.changed:
@@ -113,18 +114,6 @@ class _Path:
         ahead = foresee(done.templates, self.state)
         told = f"drawbridge would make this pod ask for its devices by ResourceClaim ({self.mode})"
         return self.allow_with((told, *ahead, *done.warnings), "would translate", done, ahead)
-
-    def translate(self) -> Translation:
-        namespace = self.request.namespace
-        return translate(
-            self.object,
-            namespace=namespace,
-            config=self.state.configuration,
-            fleet=self.state.fleet,
-            features=self.state.features,
-            quota=self.state.quotas.get(namespace, frozenset()),
-            key=self.state.keys[0] if self.state.keys else None,
-        )
 
     def refuse(self, done: Translation) -> Outcome:
         message = "; ".join(done.refusals)

@@ -20,7 +20,7 @@ from dra.pod import Pod
 from webhook import template
 from webhook.feasibility import Verdict, judge
 from webhook.marker import CLAIM_PREFIX, TEMPLATES
-from webhook.translate import replay, translate
+from webhook.translate import replay
 from webhook.workload import at, paths
 
 if TYPE_CHECKING:
@@ -110,15 +110,7 @@ def _workload(obj: dict[str, Json], namespace: str, state: State, impatient: Imp
     path = next(iter(paths(obj)), None)
     if path is None:
         return NOTHING
-    done = translate(
-        at(obj, path),
-        namespace=namespace,
-        config=state.configuration,
-        fleet=state.fleet,
-        features=state.features,
-        quota=state.quotas.get(namespace, frozenset()),
-        path=path,
-    )
+    done = state.translate(at(obj, path), namespace, path=path)
     refusals = tuple(f"its pods will be refused: {text}" for text in done.refusals)
     return Found(warnings=(*refusals, *foresee(done.templates, state, impatient), *done.warnings))
 

@@ -21,7 +21,6 @@ from webhook import template, upkeep
 from webhook.canary import workload as workload_of
 from webhook.modes import Mode, mode_of
 from webhook.reading import mapping
-from webhook.translate import translate
 from webhook.upkeep import Due
 from webhook.workload import at, paths
 
@@ -138,14 +137,7 @@ class Templates:
             return {}
         wanted: dict[Key, Json] = {}
         for path in paths(obj):
-            done = translate(
-                at(obj, path),
-                namespace=namespace,
-                config=state.configuration,
-                fleet=state.fleet,
-                features=state.features,
-                quota=state.quotas.get(namespace, frozenset()),
-            )
+            done = state.translate(at(obj, path), namespace)
             wanted |= {(namespace, name): spec for name, spec in done.templates.items()}
         return wanted
 

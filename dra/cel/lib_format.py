@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dra.cel.lib_standard import to_string
+from dra.cel.lib_strings import ESCAPES
 from dra.cel.values import LARGEST_TEXT, Duration, Timestamp, TypeValue, Uint, Value, require_room, type_name
 from dra.errors import SelectorRunError
 
@@ -121,25 +122,12 @@ def _quoted(value: Value) -> str:
     return _text(value)
 
 
-_ESCAPES = {
-    "\a": "\\a",
-    "\b": "\\b",
-    "\f": "\\f",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-    "\v": "\\v",
-    "\\": "\\\\",
-    '"': '\\"',
-}
-
-
 def _go_quoted(text: str) -> str:
     """Go's %q."""
     parts = []
     for char in text:
-        if char in _ESCAPES:
-            parts.append(_ESCAPES[char])
+        if char in ESCAPES:
+            parts.append(ESCAPES[char])
         elif char.isprintable():
             parts.append(char)
         else:
