@@ -13,7 +13,7 @@ import random
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from cluster.backoff import Backoff
-from cluster.errors import ApiError
+from cluster.errors import ApiError, Conflict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
@@ -90,7 +90,9 @@ class WorkQueue(Generic[K]):
     def _failed(self, key: K, error: Exception) -> None:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         seconds = self._backoff.seconds(failures, random.random(), error)  # noqa: S311  jitter, no secret
-        logger.warning("%s %s: %s; again in %.2f s", self._name, key, str(error) or type(error).__name__, seconds)
+        # Two writers at once are how this works; only what stays in conflict is worth a person's while.
+        level = logging.INFO if isinstance(error, Conflict) and failures < 5 else logging.WARNING
+        logger.log(level, "%s %s: %s; again in %.2f s", self._name, key, str(error) or type(error).__name__, seconds)
         self.add_after(key, seconds)
 
     def _due(self, key: K) -> None:
