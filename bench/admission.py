@@ -67,7 +67,7 @@ def rows() -> Iterator[Row]:
 
 def in_process() -> Row:
     """Translate and check one pod on a large fleet whose claims change all the time; no server, no network."""
-    from webhook import admission
+    from webhook.admission import decide as admission
 
     world, template = large_world(5_000)
     body = review(pod({"cpu": "1", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}))
@@ -103,8 +103,8 @@ def large_world(nodes: int) -> tuple[Any, Callable[[int], Any]]:
     from dra.claim import ResourceClaim
     from dra.node import Node
     from dra.resourceslice import ResourceSlice
-    from webhook.config import Configuration
-    from webhook.world import World
+    from webhook.state.builder import World
+    from webhook.state.configuration import Configuration
 
     world = World(Configuration(), keys=(b"k" * 32,))
     objects = [d.object for d in manifests.read([EXAMPLES / "fleet"])]
@@ -264,9 +264,9 @@ def server(name: str) -> Iterator[Server]:
 
 def serve_floor() -> None:
     """Answer yes to everything, with the body read and the uid found, and nothing else."""
-    from webhook import reviews
-    from webhook.app import App
-    from webhook.metrics import Metrics
+    from webhook.admission import admission_review as reviews
+    from webhook.service.app import App
+    from webhook.service.metrics import Metrics
 
     class Floor:
         def mutate(self, body: bytes) -> Any:
@@ -315,8 +315,8 @@ def serve_gate() -> None:
     from cli.demo import EXAMPLES
     from cli.playground import playground
     from cluster import manifests
-    from webhook import log
-    from webhook.source import Source
+    from webhook.service import log
+    from webhook.service.configuration_file import Source
 
     decisions = log.configure("info")
 

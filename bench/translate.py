@@ -24,8 +24,8 @@ JOINT = {"scheduling.koordinator.sh/device-joint-allocate": '{"deviceTypes":["gp
 
 def rows() -> Iterator[Row]:
     """Time pods of about 5 kB, then the facts."""
-    from webhook.config import Configuration
-    from webhook.translate import translate
+    from webhook.state.configuration import Configuration
+    from webhook.translate.translate import translate
 
     fleet, configuration = large_fleet(20)(), Configuration()
     pods = {
@@ -51,7 +51,7 @@ def rows() -> Iterator[Row]:
 
 def first_time(configuration: Any) -> Row:
     """A demand never seen before: its claim, its template and its selectors are made, not remembered."""
-    from webhook.translate import translate
+    from webhook.translate.translate import translate
 
     fleet = large_fleet(20)()
     spent = []
@@ -70,7 +70,7 @@ def first_time(configuration: Any) -> Row:
 
 def next_look() -> Row:
     """One slice of many is replaced."""
-    from webhook.fleet import Fleet
+    from webhook.state.inventory import Fleet
 
     classes, slices, nodes = large_inventory(NODES)
     earlier = Fleet.of(classes, slices, nodes)
@@ -90,7 +90,7 @@ def pod(limits: dict[str, Any], annotations: dict[str, str] | None = None) -> di
 
 def large_fleet(nodes: int) -> Callable[[], Any]:
     """A call that gathers the facts."""
-    from webhook.fleet import Fleet
+    from webhook.state.inventory import Fleet
 
     inventory = large_inventory(nodes)
     return lambda: Fleet.of(*inventory)

@@ -102,7 +102,7 @@ def _configurations(documents: Sequence[Document]) -> list[tuple[int, Finding]]:
     numbers = [n for n, document in enumerate(documents) if document.object.get("kind") == "DrawbridgeConfiguration"]
     if not numbers:
         return []
-    from webhook import config
+    from webhook.state import configuration as config
 
     return [(number, finding) for number in numbers for finding in config.read(documents[number].object)[1]]
 

@@ -35,7 +35,7 @@ def command(*, files: tuple[str, ...], fleet: tuple[str, ...], config: str, once
     Everything is real but the API server: the webhook answers over HTTPS, the controller makes the templates, the
     allocator picks the devices.
     """
-    from webhook import log
+    from webhook.service import log
 
     log.configure("warning")
     documents = inputs.read(files or (str(EXAMPLES / "pods"),))

@@ -10,7 +10,7 @@ from cli import inputs
 from cli.inputs import Broken, Exit
 
 if TYPE_CHECKING:
-    from webhook.table import Dialect, Row
+    from webhook.dialects.table import Dialect, Row
 
 
 @inputs.command("dialects", empty={"dialects": []})

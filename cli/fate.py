@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cli.fates import End, Fate, asked, given, wanted
-from webhook.workload import at, paths
+from webhook.translate.pod_template import at, paths
 
 if TYPE_CHECKING:
     from cli.playground import Playground

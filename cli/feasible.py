@@ -102,7 +102,7 @@ def _demand(value: Any) -> ResourceClaim | None:
 
 
 def _never(stock: Stock, claim: ResourceClaim) -> str:
-    from webhook.feasibility import Verdict, judge
+    from webhook.admission.feasibility import Verdict, judge
 
     judgement = judge(stock, [claim])
     return judgement.text if judgement.verdict is Verdict.NEVER else ""

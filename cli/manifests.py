@@ -1,6 +1,6 @@
 """`drawbridge manifests`: everything `kubectl apply` needs, for the options and the configuration of one installation.
 
-The objects are those of `manifests/base`; only the webhook configurations are generated (`webhook.registration`), because
+The objects are those of `manifests/base`; only the webhook configurations are generated (`webhook.admission.registration`), because
 what they let through follows from the dialects in force.
 """
 
@@ -17,7 +17,7 @@ from cli.inputs import Exit
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from webhook.registration import Options
+    from webhook.admission.registration import Options
 
 BASE = Path(__file__).resolve().parent.parent / "manifests" / "base"
 NAMESPACE = "drawbridge-system"
@@ -62,7 +62,7 @@ def command(
     """
     from cli.sources import source_of
     from cluster import manifests
-    from webhook.registration import Options, configurations
+    from webhook.admission.registration import Options, configurations
 
     options = Options(namespace=namespace, failure_policy=failure_policy, opt_in=opt_in, devices=devices, url=url)
     objects: list[dict[str, Any]] = []
@@ -77,8 +77,8 @@ def command(
 def generated(options: Options) -> str:
     """The content of manifests/base/webhooks.yaml."""
     from cluster import manifests
-    from webhook.config import Configuration
-    from webhook.registration import configurations
+    from webhook.admission.registration import configurations
+    from webhook.state.configuration import Configuration
 
     return HEADER + manifests.dump(configurations(Configuration().dialects, options))
 
@@ -115,6 +115,6 @@ def _adapted(obj: dict[str, Any], namespace: str, image: str, config: str) -> di
 
 
 if __name__ == "__main__":
-    from webhook.registration import Options
+    from webhook.admission.registration import Options
 
     (BASE / GENERATED).write_text(generated(Options()), encoding="utf-8")

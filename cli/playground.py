@@ -23,16 +23,16 @@ from cluster.claimcontroller import ClaimController
 from cluster.embedded import Embedded
 from cluster.errors import ApiError, NotFound
 from cluster.patch import operated
-from webhook.service import Service, Settings
+from webhook.service.service import Service, Settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from dra.claim import ResourceClaim
     from dra.pod import Pod
-    from webhook.log import Decisions
-    from webhook.service import Address
-    from webhook.source import Source
+    from webhook.service.configuration_file import Source
+    from webhook.service.log import Decisions
+    from webhook.service.service import Address
 
 NAMESPACE = "drawbridge-system"
 LOOPBACK = "127.0.0.1"

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from cli.inputs import Broken
 
 if TYPE_CHECKING:
-    from webhook.source import Source
+    from webhook.service.configuration_file import Source
 
 
 def source_of(path: str) -> Source:
     """Open a DrawbridgeConfiguration; without a path the defaults."""
-    from webhook.source import ConfigurationError, Source
+    from webhook.service.configuration_file import ConfigurationError, Source
 
     try:
         return Source(path)

@@ -12,9 +12,9 @@ from cli.inputs import Exit
 from cli.webhook import AddressType, stopping
 
 if TYPE_CHECKING:
-    from webhook.log import Decisions
-    from webhook.service import Address, Settings
-    from webhook.source import Source
+    from webhook.service.configuration_file import Source
+    from webhook.service.log import Decisions
+    from webhook.service.service import Address, Settings
 
 FREE = "127.0.0.1:0"
 
@@ -56,8 +56,8 @@ def command(
     """Run webhook, controllers and allocator on loopback, without a cluster."""
     from cli.sources import source_of
     from cluster.errors import StoreError
-    from webhook import log
-    from webhook.service import Settings
+    from webhook.service import log
+    from webhook.service.service import Settings
 
     decisions = log.configure(log_level)
     objects = [d.object for d in inputs.read(files or (str(EXAMPLES / "fleet"),))]

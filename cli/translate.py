@@ -14,14 +14,14 @@ import msgspec
 from cli import inputs
 from cli.inputs import Broken, Exit
 from cluster.manifests import Document
-from webhook.translate import Translation
+from webhook.translate.translate import Translation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from webhook.config import Configuration
-    from webhook.features import Features
-    from webhook.fleet import Fleet
+    from webhook.state.configuration import Configuration
+    from webhook.state.features import Features
+    from webhook.state.inventory import Fleet
 
     Object = dict[str, Any]
 
@@ -79,7 +79,7 @@ def command(
 def configuration_of(path: str | None, *others: Sequence[str]) -> Configuration:
     """Read a configuration file; the defaults without one. Everything wrong with it is reported at once."""
     from cluster.manifests import ManifestError, Problem
-    from webhook.config import Configuration, read
+    from webhook.state.configuration import Configuration, read
 
     if path is None:
         return Configuration()
@@ -99,7 +99,7 @@ def configuration_of(path: str | None, *others: Sequence[str]) -> Configuration:
 
 
 def _features(version: str) -> Features:
-    from webhook.features import Features
+    from webhook.state.features import Features
 
     major, _, minor = version.removeprefix("v").partition(".")
     number = minor.partition(".")[0]
@@ -113,7 +113,7 @@ def _fleet(documents: Iterable[Document]) -> Fleet:
     from dra.deviceclass import DeviceClass
     from dra.node import Node
     from dra.resourceslice import ResourceSlice
-    from webhook.fleet import Fleet
+    from webhook.state.inventory import Fleet
 
     kinds = ("DeviceClass", "ResourceSlice", "Node")
     given = typed(document for document in documents if document.object.get("kind") in kinds)
@@ -122,7 +122,7 @@ def _fleet(documents: Iterable[Document]) -> Fleet:
 
 def _quotas(documents: Iterable[Document]) -> dict[str, frozenset[str]]:
     """Which keys the ResourceQuotas limit, by namespace."""
-    from webhook.reading import mapping
+    from webhook.translate.pod_view import mapping
 
     quotas: dict[str, frozenset[str]] = {}
     for document in documents:
@@ -143,9 +143,9 @@ def _translated(
     unknown: bool,
 ) -> Iterator[Result]:
     from cluster.patch import operated
-    from webhook import template
-    from webhook.fleet import Fleet
-    from webhook.workload import translate_object
+    from webhook.claims import template
+    from webhook.state.inventory import Fleet
+    from webhook.translate.pod_template import translate_object
 
     fleet = fleet or Fleet()
     # A template is written once in a namespace, and not at all where the input has it already.
@@ -258,7 +258,7 @@ _PRINTERS = {
 
 
 def _reference(result: Result) -> str:
-    from webhook.workload import name_of
+    from webhook.translate.pod_template import name_of
 
     return name_of(result.document.object)
 

@@ -12,8 +12,8 @@ import pytest
 from certs import authority
 from e2e.client import ApiError
 from e2e.controlplane import free_port
-from webhook.config import Configuration
-from webhook.registration import Options, configurations
+from webhook.admission.registration import Options, configurations
+from webhook.state.configuration import Configuration
 
 pytestmark = pytest.mark.real
 

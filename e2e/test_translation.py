@@ -12,10 +12,10 @@ import pytest
 
 from cluster.patch import operated
 from e2e.images import BUSYBOX
-from webhook import template
-from webhook.config import read
-from webhook.fleet import Fleet
-from webhook.translate import translate
+from webhook.claims import template
+from webhook.state.configuration import read
+from webhook.state.inventory import Fleet
+from webhook.translate.translate import translate
 
 pytestmark = pytest.mark.real
 

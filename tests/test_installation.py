@@ -4,7 +4,7 @@ import pytest
 
 from cli.manifests import BASE, generated, rest
 from cluster import manifests
-from webhook.registration import Options
+from webhook.admission.registration import Options
 
 
 def objects():
@@ -80,7 +80,7 @@ def test_the_arguments_in_the_manifests_are_ones_the_command_knows():
 
 
 def test_the_example_configuration_is_a_good_one_and_changes_nothing_yet():
-    from webhook.config import read
+    from webhook.state.configuration import read
 
     (config_map,) = of("ConfigMap")
     (document,) = manifests.parse(config_map["data"]["drawbridge.yaml"])

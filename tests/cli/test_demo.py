@@ -17,7 +17,7 @@ from cli.fate import end_of, pod_of
 from cli.fates import End, Fate
 from cli.playground import playground
 from cluster import manifests, resources
-from webhook.source import Source
+from webhook.service.configuration_file import Source
 
 DRAWBRIDGE = str(Path(sys.executable).with_name("drawbridge"))
 FLEET = [d.object for d in manifests.read([EXAMPLES / "fleet"])]

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from cli.main import main
 from cluster import manifests
 from tests.webhook.pods import EXAMPLES, became, configured, example_fleet, pod
-from webhook.translate import translate
+from webhook.translate.translate import translate
 
 FLEET = ["--inventory", str(EXAMPLES / "fleet")]
 CONFIG = ["--config", str(EXAMPLES / "configuration.yaml")]

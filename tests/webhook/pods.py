@@ -10,9 +10,9 @@ from cluster import manifests
 from dra.deviceclass import DeviceClass
 from dra.node import Node
 from dra.resourceslice import ResourceSlice
-from webhook.config import Configuration, read
-from webhook.fleet import Fleet
-from webhook.translate import Translation, translate
+from webhook.state.configuration import Configuration, read
+from webhook.state.inventory import Fleet
+from webhook.translate.translate import Translation, translate
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "manifests" / "examples"

@@ -9,8 +9,8 @@ from webhook.dialects import hami, koordinator, nvidia, plain
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from webhook.speech import Answer, Hint, Options, Said
-    from webhook.table import Dialect, Role
+    from webhook.dialects.table import Dialect, Role
+    from webhook.dialects.words import Answer, Hint, Options, Said
 
     Rule = Callable[[tuple[Said, ...], Mapping[Role, Hint], Options, Dialect], Answer]
 

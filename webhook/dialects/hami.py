@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.demand import MIB, Demand, Left, Note, Refusal
-from webhook.speech import Answer
-from webhook.table import Action, Dialect, Place, Role, Row, Unit
-from webhook.targets import NUMA_NODE
+from webhook.dialects.demand import MIB, Demand, Left, Note, Refusal
+from webhook.dialects.table import Action, Dialect, Place, Role, Row, Unit
+from webhook.dialects.targets import NUMA_NODE
+from webhook.dialects.words import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from webhook.speech import Hint, Options, Said
+    from webhook.dialects.words import Hint, Options, Said
 
 _NO_SCORING = "DRA has no scoring of devices; packing is the scheduler's"
 _WRITTEN_BY_HAMI = "written by HAMi's scheduler: the pod has been placed already and stays as it is"

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from dra.wire import Json
-from webhook.demand import AUTO, Demand, Left, Note, Pairs, Refusal
-from webhook.speech import Answer, Options
-from webhook.table import Action, Dialect, Place, Role, Row, Scope, Unit
-from webhook.targets import NUMA_NODE, PCIE_ROOT
+from webhook.dialects.demand import AUTO, Demand, Left, Note, Pairs, Refusal
+from webhook.dialects.table import Action, Dialect, Place, Role, Row, Scope, Unit
+from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT
+from webhook.dialects.words import Answer, Options
 
 if TYPE_CHECKING:
-    from webhook.speech import Hint, Said
+    from webhook.dialects.words import Hint, Said
 
 T = TypeVar("T")
 

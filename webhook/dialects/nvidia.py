@@ -1,7 +1,7 @@
 """The NVIDIA device plugin: whole GPUs, time-sliced and MPS replicas, MIG devices; and GFD's node labels.
 
 The same `nvidia.com/gpu: 1` is a GPU, a replica or a MIG device, as the node was set up, and nothing on the pod tells.
-The engine decides that before the rule is asked (`webhook.translate`, "meaning"); here a GPU is a whole one.
+The engine decides that before the rule is asked (`webhook.translate.translate`, "meaning"); here a GPU is a whole one.
 Rows follow NVIDIA/k8s-device-plugin: api/config/v1, internal/rm, docs/gpu-feature-discovery.
 """
 
@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from webhook.demand import Demand, Left, Note, Refusal
-from webhook.speech import Answer
-from webhook.table import Action, Dialect, Place, Role, Row, Unit
+from webhook.dialects.demand import Demand, Left, Note, Refusal
+from webhook.dialects.table import Action, Dialect, Place, Role, Row, Unit
+from webhook.dialects.words import Answer
 
 if TYPE_CHECKING:
-    from webhook.speech import Amount, Options, Said
+    from webhook.dialects.words import Amount, Options, Said
 
 _KEPT = "stays where it is: node selectors keep their meaning beside claims"
 

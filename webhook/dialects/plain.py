@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.demand import MIB, Demand, Left, Note
-from webhook.speech import Answer, Said
-from webhook.table import Action, Role, Unit
+from webhook.dialects.demand import MIB, Demand, Left, Note
+from webhook.dialects.table import Action, Role, Unit
+from webhook.dialects.words import Answer, Said
 
 if TYPE_CHECKING:
-    from webhook.speech import Amount
-    from webhook.table import Dialect
+    from webhook.dialects.table import Dialect
+    from webhook.dialects.words import Amount
 
 _BYTES = {Unit.BYTES: 1, Unit.MIB: MIB, Unit.GIB: MIB << 10}
 

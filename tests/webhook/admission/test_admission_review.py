@@ -1,0 +1,103 @@
+import base64
+import json
+
+import pytest
+
+from dra.wire import WireError
+from webhook.admission import admission_review as reviews
+
+UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
+
+
+def review(**changes):
+    request = {"uid": UID, "operation": "CREATE", "object": {"kind": "Pod"}, "oldObject": None, "dryRun": True}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request} | changes
+
+
+def decode(value):
+    return reviews.decode(json.dumps(value).encode())
+
+
+def test_a_sound_review_is_read_and_its_objects_stay_raw():
+    request = decode(review())
+    assert (request.uid, request.operation, request.dry_run) == (UID, "CREATE", True)
+    assert reviews.read(request.object) == {"kind": "Pod"}
+
+
+def test_fields_newer_than_we_are_do_not_disturb():
+    value = review(fromTheFuture=1)
+    value["request"]["alsoNew"] = {"x": [1]}
+    assert decode(value).uid == UID
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"hello", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b"null", "no AdmissionReview"),
+        (b"[]", "no AdmissionReview"),
+        (b"{}", "expected admission.k8s.io/v1"),
+        (b'{"apiVersion":"v1","kind":"Pod"}', "got v1 Pod"),
+        (b'{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{"uid":"x"}}', "v1beta1"),
+        (b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}', "no request.uid"),
+        (b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{}}', "no request.uid"),
+        (b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":7}}', "request.uid"),
+        (b'{"request":' * 100_000, "nested"),
+        (b'{"apiVersion":' + b"[" * 100_000, "no AdmissionReview"),
+        (json.dumps(review()).encode()[:-9], "not JSON"),
+        (json.dumps(review()).encode() + b"x", "not JSON"),
+    ],
+)
+def test_what_is_no_review_is_the_callers_fault_and_says_why(body, says):
+    with pytest.raises(reviews.ReviewError) as caught:
+        reviews.decode(body)
+    assert caught.value.status == 400
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("raw", ["null", "[]", '"pod"', "7"])
+def test_an_object_that_is_no_object_is_said_to_be_none(raw):
+    body = (
+        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"x","object":'
+        + raw.encode()
+        + b"}}"
+    )
+    with pytest.raises(WireError, match="/request/object"):
+        reviews.read(reviews.decode(body).object)
+
+
+def test_an_answer_without_changes_carries_no_patch():
+    assert json.loads(reviews.allow(UID)) == {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": {"uid": UID, "allowed": True},
+    }
+
+
+def test_a_patch_travels_as_base64_json_patch():
+    operations = [{"op": "add", "path": "/metadata/annotations", "value": {"a~/b": "ü"}}]
+    response = json.loads(reviews.allow(UID, operations=operations))["response"]
+    assert response["patchType"] == "JSONPatch"
+    assert json.loads(base64.b64decode(response["patch"])) == operations
+
+
+def test_a_denial_carries_code_reason_and_message():
+    response = json.loads(reviews.deny(UID, reviews.Status(message="no")))["response"]
+    assert response["allowed"] is False
+    assert response["status"] == {"code": 403, "reason": "Forbidden", "message": "no"}
+
+
+def test_warnings_are_few_short_single_lines_and_say_what_was_left_out():
+    texts = [f"number {i}: " + "word " * 100 + "\n\x1b[31m" for i in range(9)] + ["number 0: " + "word " * 100]
+    kept = reviews.shorten(texts)
+    assert len(kept) == reviews.MAX_WARNINGS
+    assert all(len(text.encode()) <= reviews.MAX_WARNING and text.isprintable() for text in kept)
+    assert "5 more" in kept[-1]
+
+
+def test_a_warning_in_wide_characters_is_cut_by_bytes():
+    (kept,) = reviews.shorten(["模" * 400])
+    assert len(kept.encode()) <= reviews.MAX_WARNING

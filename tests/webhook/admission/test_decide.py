@@ -1,0 +1,468 @@
+import base64
+import copy
+import json
+import random
+
+import jsonpatch
+import msgspec
+import pytest
+
+from dra import wire
+from dra.deviceclass import DeviceClass
+from dra.node import Node
+from dra.resourceslice import ResourceSlice
+from dra.stock import Stock
+from webhook.admission import admission_review as reviews
+from webhook.admission import decide as admission
+from webhook.claims import template
+from webhook.state.configuration import DEFAULT, Configuration
+from webhook.state.inventory import Fleet
+from webhook.state.state import State
+
+KEY = b"k" * 32
+GPU = "gpu.nvidia.com"
+
+
+def device(index):
+    attributes = {"type": {"string": "gpu"}, "uuid": {"string": f"GPU-{index}"}, "productName": {"string": "A100"}}
+    return {"name": f"gpu-{index}", "attributes": attributes, "capacity": {"memory": {"value": "80Gi"}}}
+
+
+SLICE = wire.convert(
+    {
+        "metadata": {"name": "s"},
+        "spec": {
+            "driver": GPU,
+            "nodeName": "n",
+            "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+            "devices": [device(i) for i in range(4)],
+        },
+    },
+    ResourceSlice,
+)
+CLASS = wire.convert(
+    {"metadata": {"name": GPU}, "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{GPU}'"}}]}},
+    DeviceClass,
+)
+NODE = wire.convert({"metadata": {"name": "n"}}, Node)
+STOCK = Stock.of(slices=[SLICE], classes=[CLASS], nodes=[NODE])
+
+
+def state(*, mode="enforce", canary=100, stock=STOCK, **changes):
+    configuration = Configuration(msgspec.structs.replace(DEFAULT, mode=mode, canary=canary))
+    return State(
+        configuration=configuration, fleet=Fleet.of([CLASS], [SLICE], [NODE]), keys=(KEY,), stock=stock, **changes
+    )
+
+
+ENFORCE = state()
+
+
+def pod(*, limits=None, name="p", **metadata):
+    resources = {"limits": {"nvidia.com/gpu": "1"} if limits is None else limits}
+    container = {"name": "main", "image": "x", "resources": resources, "fromTheFuture": {"kept": [1]}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **metadata},
+        "spec": {"containers": [container], "schedulerName": "default-scheduler"},
+    }
+
+
+def review(obj, *, operation="CREATE", old=None, resource="pods", group="", namespace="ns", sub="", **more):
+    request = {
+        "uid": "u",
+        "operation": operation,
+        "kind": {"group": group, "version": "v1", "kind": obj.get("kind", "") if isinstance(obj, dict) else ""},
+        "resource": {"group": group, "version": "v1", "resource": resource},
+        "subResource": sub,
+        "namespace": namespace,
+        "object": obj,
+        "oldObject": old,
+    }
+    return json.dumps(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request | more}
+    ).encode()
+
+
+def answer(outcome):
+    return json.loads(outcome.body)["response"]
+
+
+def applied(obj, outcome):
+    """The object with the answer's patch applied by somebody else's code."""
+    response = answer(outcome)
+    if "patch" not in response:
+        return obj
+    return jsonpatch.apply_patch(obj, json.loads(base64.b64decode(response["patch"])))
+
+
+def mutated(obj, world=ENFORCE, **kwargs):
+    outcome = admission.mutate(review(obj, **kwargs), world)
+    return applied(obj, outcome), outcome
+
+
+def untouched(outcome):
+    return answer(outcome) == {"uid": "u", "allowed": True}
+
+
+# Mutation
+
+
+def test_a_legacy_pod_becomes_a_pod_with_a_sealed_claim():
+    after, outcome = mutated(pod())
+    (entry,) = after["spec"]["resourceClaims"]
+    sealed = after["metadata"]["annotations"]["drawbridge.dev/templates"]
+    assert list(template.unseal(sealed, KEY)) == [entry["resourceClaimTemplateName"]] == list(outcome.record.templates)
+    assert "nvidia.com/gpu" not in after["spec"]["containers"][0]["resources"].get("limits", {})
+    assert outcome.record.outcome == "translated"
+
+
+def test_fields_that_we_do_not_know_survive():
+    after, _ = mutated(pod())
+    assert after["spec"]["containers"][0]["fromTheFuture"] == {"kept": [1]}
+
+
+def test_a_second_invocation_changes_nothing():
+    after, _ = mutated(pod())
+    again, outcome = mutated(after)
+    assert again == after
+    assert "patch" not in answer(outcome)
+
+
+def test_a_key_that_another_webhook_put_back_is_taken_away_again():
+    after, _ = mutated(pod())
+    back = copy.deepcopy(after)
+    back["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
+    again, _ = mutated(back)
+    assert again["spec"]["resourceClaims"] == after["spec"]["resourceClaims"]
+    assert not again["spec"]["containers"][0]["resources"].get("limits")
+
+
+def test_dry_run_makes_no_difference():
+    assert admission.mutate(review(pod(), dryRun=True), ENFORCE).body == admission.mutate(review(pod()), ENFORCE).body
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pod(labels={"drawbridge.dev/skip": "true"}),
+        pod(annotations={"kubernetes.io/config.mirror": "x"}),
+        pod() | {"spec": pod()["spec"] | {"nodeName": "n"}},
+        pod(limits={"cpu": "1"}),
+        pod(limits={}),
+        {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}},
+        {"kind": "Pod", "metadata": {"name": "p"}},
+        {},
+    ],
+    ids=["skip", "mirror", "bound", "no accelerator", "no limits", "no resources", "no spec", "nothing at all"],
+)
+def test_pods_that_are_none_of_our_business_are_untouched(changed):
+    _, outcome = mutated(changed)
+    assert untouched(outcome)
+    assert not outcome.record.worth_telling
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"sub": "ephemeralcontainers", "operation": "UPDATE"},
+        {"sub": "status", "operation": "UPDATE"},
+        {"sub": "resize", "operation": "UPDATE"},
+        {"resource": "deployments", "group": "apps"},
+        {"operation": "DELETE"},
+        {"operation": "CONNECT"},
+    ],
+)
+def test_requests_that_are_none_of_our_business_are_untouched(asked):
+    _, outcome = mutated(pod(), **asked)
+    assert untouched(outcome)
+
+
+def test_a_refusal_names_container_key_and_remedy():
+    _, outcome = mutated(pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"}))
+    response = answer(outcome)
+    assert (response["allowed"], response["status"]["code"]) == (False, 403)
+    for part in ("container main", "nvidia.com/gpumem", "1500m", "round it"):
+        assert part in response["status"]["message"]
+
+
+# Modes
+
+
+def test_observe_says_and_changes_nothing_but_records_everything():
+    for limits in ({"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"}):
+        _, outcome = mutated(pod(limits=limits), state(mode="observe"))
+        response = answer(outcome)
+        assert response["allowed"]
+        assert "patch" not in response
+        assert "warnings" not in response
+        assert outcome.record.outcome in ("would translate", "would refuse")
+        assert outcome.record.decisions
+
+
+def test_warn_tells_and_changes_nothing():
+    for limits in ({"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"}):
+        _, outcome = mutated(pod(limits=limits), state(mode="warn"))
+        response = answer(outcome)
+        assert response["allowed"]
+        assert "patch" not in response
+        assert "would" in response["warnings"][0]
+
+
+def test_warn_also_tells_what_the_claims_would_meet():
+    _, outcome = mutated(pod(limits={"nvidia.com/gpu": "16"}), state(mode="warn"))
+    assert any("even if idle" in text for text in answer(outcome)["warnings"])
+
+
+def test_off_does_not_even_look():
+    _, outcome = mutated(pod(), state(mode="off"))
+    assert untouched(outcome)
+    assert not outcome.record.decisions
+
+
+def test_every_mode_decides_the_same():
+    decisions = [mutated(pod(), state(mode=mode))[1].record.decisions for mode in ("observe", "warn", "enforce")]
+    assert decisions[0] == decisions[1] == decisions[2]
+
+
+def test_a_namespace_decides_for_itself():
+    world = state(mode="observe", namespaces={"ns": {"drawbridge.dev/mode": "enforce"}})
+    assert mutated(pod(), world)[1].record.mode == "enforce"
+    assert mutated(pod(), world, namespace="other")[1].record.mode == "observe"
+
+
+def test_the_canary_covers_whole_workloads_and_warns_the_rest():
+    world = state(canary=50)
+    modes = set()
+    for index in range(40):
+        owner = {"kind": "ReplicaSet", "name": f"web-{index}-abc", "controller": True}
+        several = [
+            mutated(
+                pod(
+                    name="",
+                    generateName=f"web-{index}-abc-",
+                    ownerReferences=[owner],
+                    labels={"pod-template-hash": "abc"},
+                ),
+                world,
+            )[1].record.mode
+            for _ in range(3)
+        ]
+        assert len(set(several)) == 1
+        modes |= set(several)
+    assert modes == {"warn", "enforce"}
+
+
+# Replay
+
+
+def test_the_same_manifest_applied_again_ends_where_it_began():
+    stored, _ = mutated(pod())
+    again = copy.deepcopy(stored)
+    again["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
+    after, outcome = mutated(again, operation="UPDATE", old=stored)
+    assert after["spec"]["containers"][0]["resources"].get("limits") in (None, {})
+    assert outcome.record.outcome == "replayed"
+
+
+def test_an_update_replays_whatever_the_mode_is_now():
+    stored, _ = mutated(pod())
+    again = copy.deepcopy(stored)
+    again["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
+    for mode in ("off", "observe", "warn"):
+        assert mutated(again, state(mode=mode), operation="UPDATE", old=stored)[1].record.outcome == "replayed"
+
+
+def test_an_update_translates_nothing():
+    plain = pod(limits={})
+    _, outcome = mutated(pod(), operation="UPDATE", old=plain)
+    assert untouched(outcome)
+
+
+def test_another_number_is_left_for_the_api_server_to_refuse():
+    stored, _ = mutated(pod())
+    again = copy.deepcopy(stored)
+    again["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "2"}
+    assert untouched(mutated(again, operation="UPDATE", old=stored)[1])
+
+
+# Validation
+
+
+def validated(obj, world=ENFORCE, **kwargs):
+    return admission.validate(review(obj, **kwargs), world)
+
+
+def claim(class_=GPU, count=1, **more):
+    request = {"name": "r", "exactly": {"deviceClassName": class_, "allocationMode": "ExactCount", "count": count}}
+    return {"kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}} | more
+
+
+def of_claims(**kwargs):
+    return {"resource": "resourceclaims", "group": "resource.k8s.io"} | kwargs
+
+
+def test_a_claim_that_fits_passes_in_silence():
+    assert untouched(validated(claim(), **of_claims()))
+
+
+def test_a_class_that_does_not_exist_is_refused_with_those_that_do():
+    response = answer(validated(claim("gpu.example.com"), **of_claims()))
+    assert not response["allowed"]
+    assert "no DeviceClass gpu.example.com" in response["status"]["message"]
+    assert GPU in response["status"]["message"]
+
+
+def test_a_stock_that_is_not_known_never_denies():
+    assert untouched(validated(claim("gpu.example.com"), state(stock=None), **of_claims()))
+
+
+def test_a_translated_pod_passes():
+    after, _ = mutated(pod())
+    assert untouched(validated(after))
+
+
+def test_a_forged_template_is_turned_back():
+    after, _ = mutated(pod())
+    notes = after["metadata"]["annotations"]
+    notes["drawbridge.dev/templates"] = notes["drawbridge.dev/templates"].replace('"count":1', '"count":4')
+    response = answer(validated(after))
+    assert not response["allowed"]
+    assert "not written by this installation" in response["status"]["message"]
+
+
+def test_a_pod_whose_keys_somebody_put_back_last_is_turned_back():
+    after, _ = mutated(pod())
+    after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
+    response = answer(validated(after))
+    assert not response["allowed"]
+    assert "ask twice" in response["status"]["message"]
+
+
+def test_a_record_without_a_claim_proves_nothing():
+    forged = pod(annotations={"drawbridge.dev/original": '{"containers":{"main":{"nvidia.com/gpu":"1"}}}'})
+    assert answer(validated(forged))["allowed"]
+
+
+def test_what_a_pod_waits_for_is_said():
+    waiting = pod(limits={})
+    waiting["spec"]["resourceClaims"] = [{"name": "a", "resourceClaimName": "later"}]
+    response = answer(validated(waiting))
+    assert response["allowed"]
+    assert "ResourceClaim later does not exist yet" in response["warnings"][0]
+
+
+def workload(kind="Deployment", **limits):
+    template_ = {"metadata": {}, "spec": pod(limits=limits)["spec"]}
+    spec = {"template": template_} if kind != "CronJob" else {"jobTemplate": {"spec": {"template": template_}}}
+    version = "batch/v1" if kind == "CronJob" else "apps/v1"
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": "w"}, "spec": spec}
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "CronJob"])
+def test_a_workload_is_warned_and_never_refused(kind):
+    group, plural = ("batch", "cronjobs") if kind == "CronJob" else ("apps", "deployments")
+    bad = workload(kind, **{"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"})
+    response = answer(validated(bad, resource=plural, group=group))
+    assert response["allowed"]
+    assert "its pods will be refused" in response["warnings"][0]
+    good = workload(kind, **{"nvidia.com/gpu": "1"})
+    assert untouched(validated(good, resource=plural, group=group))
+
+
+# Hostile input
+
+
+@pytest.mark.parametrize("obj", [None, [], "x", 7, True])
+@pytest.mark.parametrize("decide", [admission.mutate, admission.validate])
+def test_an_object_that_is_none_is_refused_in_words(decide, obj):
+    response = answer(decide(review(obj), ENFORCE))
+    assert response["allowed"] is False
+    assert response["status"]["code"] == 400
+
+
+def broken(value, rng):
+    """A copy of a JSON value with one part replaced by something of another kind."""
+    value = copy.deepcopy(value)
+    junk = rng.choice([None, 0, -1, 1e300, True, "", "\u0000", "x" * 300, [], {}, [None], {"": None}, [[[]]]])
+    where = value
+    while isinstance(where, dict | list) and where:
+        key = rng.choice(list(where)) if isinstance(where, dict) else rng.randrange(len(where))
+        if rng.random() < 0.3 or not isinstance(where[key], dict | list):
+            where[key] = junk
+            return value
+        where = where[key]
+    return value
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_whatever_an_object_looks_like_there_is_an_answer(seed):
+    rng = random.Random(seed)
+    start = mutated(pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "koordinator.sh/gpu": "50"}))[0]
+    obj = rng.choice([pod(), start, workload(**{"nvidia.com/gpu": "1"}), claim()])
+    for _ in range(rng.randint(1, 4)):
+        obj = broken(obj, rng)
+    for decide in (admission.mutate, admission.validate):
+        for asked in (
+            {},
+            {"operation": "UPDATE", "old": start},
+            of_claims(),
+            {"resource": "deployments", "group": "apps"},
+        ):
+            try:
+                response = answer(decide(review(obj, **asked), ENFORCE))
+            except reviews.ReviewError as error:
+                assert error.status == 400  # noqa: PT017  either is an answer
+            else:
+                assert response["uid"] == "u"
+
+
+def test_an_object_that_only_we_cannot_read_is_nobodys_fault_but_ours():
+    strange = claim()
+    strange["spec"]["devices"]["requests"][0]["exactly"]["count"] = "from the future"
+    response = answer(validated(strange, **of_claims()))
+    assert response["allowed"]
+    assert "does not judge it" in response["warnings"][0]
+
+
+def test_deep_nesting_is_the_callers_fault():
+    deep = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"CREATE","object":{"spec":' + b"[" * 50_000  # fmt: skip
+    with pytest.raises(reviews.ReviewError):
+        admission.mutate(deep + b"]" * 50_000 + b"}}}", ENFORCE)
+
+
+# Slices, classes, and our own kinds
+
+
+def compatibility(**spec):
+    return {
+        "apiVersion": "drawbridge.dev/v1alpha1",
+        "kind": "DeviceCompatibility",
+        "metadata": {"name": "c"},
+        "spec": spec,
+    }
+
+
+def test_a_rule_of_ours_that_makes_sense_passes():
+    good = compatibility(driver=GPU, compatibleOnlyWith="device.driver == 'x'")
+    assert untouched(validated(good, resource="devicecompatibilities", group="drawbridge.dev", namespace=""))
+
+
+def test_a_rule_of_ours_whose_expression_does_not_compile_is_refused_where_it_stands():
+    bad = compatibility(driver=GPU, compatibleOnlyWith="device.driver = 'x'")
+    response = answer(validated(bad, resource="devicecompatibilities", group="drawbridge.dev", namespace=""))
+    assert not response["allowed"]
+    assert "/spec/compatibleOnlyWith" in response["status"]["message"]
+
+
+def test_a_driver_is_told_and_never_stopped():
+    slice_ = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "s"},
+        "spec": {"driver": "UPPER"},
+    }
+    response = answer(validated(slice_, resource="resourceslices", group="resource.k8s.io", namespace=""))
+    assert response["allowed"]
+    assert response["warnings"]

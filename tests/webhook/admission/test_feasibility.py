@@ -1,0 +1,147 @@
+import pytest
+
+from dra import wire
+from dra.claim import ResourceClaim
+from dra.deviceclass import DeviceClass
+from dra.node import Node
+from dra.resourceslice import ResourceSlice
+from dra.stock import Stock
+from dra.taint import DeviceTaintRule
+from webhook.admission.feasibility import Verdict, judge
+
+DRIVER = "gpu.nvidia.com"
+
+
+def node(name):
+    return wire.convert({"metadata": {"name": name}}, Node)
+
+
+def slice_(node, count, *, memory="80Gi", slices=1, **device):
+    devices = [{"name": f"gpu-{i}", "capacity": {"memory": {"value": memory}}} | device for i in range(count)]
+    pool = {"name": node, "generation": 1, "resourceSliceCount": slices}
+    return wire.convert(
+        {
+            "metadata": {"name": f"{node}-s"},
+            "spec": {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices},
+        },
+        ResourceSlice,
+    )
+
+
+def class_(name=DRIVER, expression=f"device.driver == '{DRIVER}'"):
+    return wire.convert(
+        {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}, DeviceClass
+    )
+
+
+def claim(count=1, *, name="c", cel=None, held=(), class_=DRIVER, **constraint):
+    exactly = {"deviceClassName": class_, "allocationMode": "ExactCount", "count": count}
+    if cel:
+        exactly["selectors"] = [{"cel": {"expression": cel}}]
+    value = {
+        "metadata": {"name": name, "namespace": "ns"},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}},
+    }
+    if constraint:
+        value["spec"]["devices"]["constraints"] = [constraint]
+    if held:
+        results = [{"request": "r", "driver": DRIVER, "pool": "n0", "device": device} for device in held]
+        value["status"] = {"allocation": {"devices": {"results": results}}}
+    return wire.convert(value, ResourceClaim)
+
+
+def stock(*more, nodes=("n0", "n1"), count=4, **slices):
+    objects = [*more]
+    return Stock.of(
+        nodes=[node(name) for name in nodes],
+        slices=[slice_(name, count, **slices) for name in nodes],
+        classes=[class_(), *[o for o in objects if isinstance(o, DeviceClass)]],
+        claims=[o for o in objects if isinstance(o, ResourceClaim)],
+        rules=[o for o in objects if isinstance(o, DeviceTaintRule)],
+    )
+
+
+def test_what_fits_now_fits():
+    assert judge(stock(), [claim(4)]).verdict is Verdict.FITS
+
+
+def test_more_than_any_node_has_is_never_and_says_what_would_fit():
+    told = judge(stock(), [claim(5)])
+    assert told.verdict is Verdict.NEVER
+    assert "none of 2 nodes" in told.text
+    assert "4 of 5 devices" in told.text
+
+
+def test_what_somebody_holds_is_busy_and_says_where():
+    holders = [claim(4, name="holder", held=[f"gpu-{i}" for i in range(4)])]
+    told = judge(stock(*holders, nodes=("n0",)), [claim(1)])
+    assert told.verdict is Verdict.BUSY
+    assert "n0" in told.text
+    assert "in use" in told.text
+
+
+def test_a_selector_that_no_device_satisfies_is_never():
+    told = judge(stock(), [claim(1, cel="device.driver == 'other'")])
+    assert told.verdict is Verdict.NEVER
+
+
+def test_an_unknown_class_is_never_and_names_the_known_ones():
+    told = judge(stock(class_("b"), class_("a")), [claim(1, class_="nope")])
+    assert told.verdict is Verdict.NEVER
+    assert f"there is a, b, {DRIVER}" in told.text
+
+
+def test_claims_of_one_pod_are_judged_together():
+    assert judge(stock(), [claim(3, name="a")]).verdict is Verdict.FITS
+    assert judge(stock(), [claim(3, name="a"), claim(3, name="b")]).verdict is Verdict.NEVER
+
+
+def test_a_constraint_that_loses_every_device_is_never():
+    told = judge(stock(), [claim(1, requests=["r"], matchAttribute="resource.kubernetes.io/pcieRoot")])
+    assert told.verdict is Verdict.NEVER
+
+
+@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
+def test_a_taint_is_no_reason_to_say_never(effect):
+    rule = wire.convert(
+        {
+            "metadata": {"name": "drain"},
+            "spec": {"deviceSelector": {"driver": DRIVER}, "taint": {"key": "maintenance", "effect": effect}},
+        },
+        DeviceTaintRule,
+    )
+    assert judge(stock(rule), [claim(1)]).verdict is Verdict.BUSY
+
+
+def test_a_pool_that_is_not_complete_is_no_reason_to_say_never():
+    assert judge(stock(slices=2), [claim(9)]).verdict is Verdict.BUSY
+
+
+def test_a_selector_that_fails_to_run_is_told_and_not_denied():
+    told = judge(stock(), [claim(1, cel=f"device.attributes['{DRIVER}'].missing == 'x'")])
+    assert told.verdict is Verdict.BUSY
+    assert "error" in told.text
+
+
+def test_a_cluster_without_any_slice_promises_nothing():
+    empty = Stock.of(nodes=[node("n0")], classes=[class_()])
+    assert judge(empty, [claim(1)]).verdict is Verdict.UNKNOWN
+
+
+def test_an_alternative_that_exists_makes_an_unknown_class_harmless():
+    sub = [{"name": n, "deviceClassName": c, "allocationMode": "ExactCount", "count": 1} for n, c in (("a", "nope"), ("b", DRIVER))]  # fmt: skip
+    value = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": "r", "firstAvailable": sub}]}}}
+    told = judge(stock(), [wire.convert(value, ResourceClaim)])
+    assert told.verdict is not Verdict.NEVER
+
+
+def test_a_search_that_runs_out_of_budget_promises_nothing(monkeypatch):
+    monkeypatch.setattr("webhook.admission.feasibility.STEPS", 0)
+    assert judge(stock(), [claim(4)]).verdict is Verdict.UNKNOWN
+
+
+def test_who_cannot_wait_is_told_no_but_not_what_would_fit_instead():
+    assert "Nearest fit" in judge(stock(), [claim(5)], impatient=lambda: False).text
+    hurried = judge(stock(), [claim(5)], impatient=lambda: True)
+    assert hurried.verdict is Verdict.NEVER
+    assert "Nearest fit" not in hurried.text

@@ -1,0 +1,117 @@
+"""Nothing that can be written as JSON makes the translator or the configuration reader fail."""
+
+import copy
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.webhook.pods import KEY, KOORD, SIZES, WHOLE, configured, container, example_fleet, patched, pod
+from webhook.state.configuration import read
+from webhook.state.features import Features
+from webhook.translate.pod_template import translate_object
+from webhook.translate.record import DECISION, DEVICES, ORIGINAL, TEMPLATES
+from webhook.translate.translate import replay, translate
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+    max_leaves=5,
+)
+
+SEEDS = [
+    pod(
+        {"nvidia.com/gpu": 2, "nvidia.com/gpumem": 3000},
+        {"nvidia.com/gpu": 1},
+        annotations={"nvidia.com/use-gputype": "A100"},
+    ),
+    pod(
+        {KOORD + "gpu": 200, KOORD + "rdma": 200},
+        init=(container("i", {KOORD + "gpu": 100}),),
+        annotations={
+            "scheduling.koordinator.sh/device-joint-allocate": '{"deviceTypes":["gpu","rdma"],"requiredScope":"SamePCIe"}',
+            "scheduling.koordinator.sh/device-allocate-hint": '{"rdma":{"allocateStrategy":"ApplyForAll"}}',
+            ORIGINAL: '{"containers":{"c0":{"cpu":1}}}',
+            DECISION: "{}",
+            DEVICES: "[]",
+            TEMPLATES: "v1 0 {}",
+        },
+        nodeSelector={"nvidia.com/gpu.product": "X-SHARED"},
+        resourceClaims=[{"name": "drawbridge-c0", "resourceClaimTemplateName": "x"}],
+        affinity={
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": []}]}
+            }
+        },
+    ),
+]
+
+
+def places(value, path=()):
+    """Every place in a JSON value."""
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from places(inner, (*path, key))
+
+
+@st.composite
+def spoiled(draw, seeds):
+    """A good value with some of its parts replaced by anything."""
+    value = copy.deepcopy(draw(st.sampled_from(seeds)))
+    for _ in range(draw(st.integers(1, 3))):
+        path = draw(st.sampled_from(list(places(value))))
+        replacement = draw(values)
+        if not path:
+            value = replacement
+            continue
+        inner = value
+        for key in path[:-1]:
+            inner = inner[key]
+        inner[path[-1]] = replacement
+    return value
+
+
+many = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+CONFIGURATION = configured(**WHOLE, **SIZES)
+
+
+@many
+@given(spoiled(SEEDS))
+def test_a_spoiled_pod_is_translated_or_not_but_never_an_error(value):
+    if not isinstance(value, dict):
+        return
+    done = translate(value, namespace="n", config=CONFIGURATION, fleet=example_fleet(), key=KEY)
+    if done.changed:
+        after = patched(value, done)
+        assert not translate(after, namespace="n", config=CONFIGURATION, fleet=example_fleet(), key=KEY).templates
+        patched(value, replay(value, after))
+
+
+@many
+@given(spoiled([{"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": SEEDS[0]}}]), st.booleans())
+def test_a_spoiled_workload_is_no_error_either(value, unknown):
+    if isinstance(value, dict):
+        translate_object(value, config=CONFIGURATION, fleet=example_fleet(), features=Features(), unknown=unknown)
+
+
+GOOD = {
+    "apiVersion": "drawbridge.dev/v1alpha1",
+    "kind": "DrawbridgeConfiguration",
+    "metadata": {"name": "x"},
+    **WHOLE,
+    **SIZES,
+    "keys": {"hami": {"nvidia.com/gpumem": "a/b"}},
+    "dialects": [{"name": "x", "title": "x", "keys": [{"name": "a/<p>", "meaning": "m", "role": "count", "most": 3}]}],
+    "joint": [{"primary": "nvidia.com/gpu", "secondary": "a/c"}],
+    "schedulers": {"s": {"likeCluster": True}},
+    "bridge": {"schedulerName": "s", "drivers": ["d"]},
+    "hami": {"memoryFactor": 2},
+}
+
+
+@many
+@given(spoiled([GOOD]))
+def test_a_spoiled_configuration_is_either_good_or_told_what_is_wrong(value):
+    configuration, findings = read(value)
+    assert (configuration is None) == bool(findings)

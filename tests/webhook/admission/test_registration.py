@@ -1,0 +1,82 @@
+import msgspec
+import pytest
+
+from webhook.admission.registration import Options, configurations, mutating, on_mutate, validating
+from webhook.dialects.table import Dialect, Place, Row
+from webhook.state.configuration import DEFAULT, Configuration
+
+DIALECTS = Configuration().dialects
+
+
+def webhooks(options=Options()):  # noqa: B008  a value
+    return [webhook for made in configurations(DIALECTS, options) for webhook in made["webhooks"]]
+
+
+def test_every_webhook_is_harmless_by_construction():
+    for webhook in webhooks(Options(devices=True)):
+        assert webhook["sideEffects"] == "None"
+        assert webhook["timeoutSeconds"] == 3
+        assert webhook["admissionReviewVersions"] == ["v1"]
+
+
+def test_our_own_namespace_is_always_out():
+    for webhook in webhooks(Options(namespace="gate", exclude=())):
+        (names, _) = webhook["namespaceSelector"]["matchExpressions"]
+        assert names == {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["gate"]}
+
+
+def test_only_pods_follow_the_admins_failure_policy():
+    for webhook in webhooks(Options(failure_policy="Fail", devices=True)):
+        assert (webhook["failurePolicy"] == "Fail") == webhook["name"].startswith("pods.")
+
+
+def test_by_opt_in_only_labelled_namespaces_are_looked_at():
+    for webhook in webhooks(Options(opt_in=True)):
+        assert {"key": "drawbridge.dev/mode", "operator": "In", "values": ["observe", "warn", "enforce"]} in webhook["namespaceSelector"]["matchExpressions"]  # fmt: skip
+
+
+def test_mutation_covers_pods_but_none_of_their_subresources():
+    (webhook,) = mutating(DIALECTS, Options())["webhooks"]
+    assert [rule["resources"] for rule in webhook["rules"]] == [["pods"]]
+    assert webhook["reinvocationPolicy"] == "IfNeeded"
+
+
+def test_what_is_not_wanted_is_not_registered():
+    names = [w["name"] for w in validating(DIALECTS, Options(workloads=False, claims=False))["webhooks"]]
+    assert names == ["pods.validate.drawbridge.dev"]
+
+
+def test_a_process_outside_the_cluster_is_called_by_url():
+    for webhook in webhooks(Options(url="https://127.0.0.1:9443/", ca_bundle="Ym9v")):
+        config = webhook["clientConfig"]
+        assert config["url"] in ("https://127.0.0.1:9443/mutate", "https://127.0.0.1:9443/validate")
+        assert config["caBundle"] == "Ym9v"
+
+
+def test_the_keys_of_an_admins_own_dialect_reach_us():
+    own = Dialect(
+        name="own",
+        title="Own",
+        keys=(
+            Row(name="gpu.example.org/card", meaning="a card"),
+            Row(name="bare-gpu", meaning="a card"),
+            Row(name="it's/quoted", place=Place.ANNOTATION, role="count", meaning="odd"),
+            Row(name="example.org/part-<name>", place=Place.ANNOTATION, role="count", meaning="a family"),
+        ),
+    )
+    file = msgspec.structs.replace(DEFAULT, dialects=(own,))
+    expression = on_mutate(Configuration(file).dialects)
+    assert "'gpu.example.org'" in expression
+    assert "k in ['bare-gpu']" in expression
+    assert r"it\'s/quoted" in expression
+    assert "k.startsWith('example.org/part-')" in expression
+
+
+def test_a_key_whose_domain_varies_lets_every_extended_resource_through():
+    own = Dialect(name="own", title="Own", keys=(Row(name="<vendor>.example.org/card", meaning="a card"),))
+    assert "k.contains('/')" in on_mutate([own])
+
+
+@pytest.mark.parametrize("options", [Options(), Options(devices=True, opt_in=True, url="https://x")])
+def test_equal_options_make_equal_configurations(options):
+    assert configurations(DIALECTS, options) == configurations(DIALECTS, options)

@@ -1,0 +1,172 @@
+"""Who sees which claim: init containers reuse what later containers hold, as Kubernetes counts a pod's request."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.webhook.pods import WHOLE, became, container, patched, pod
+from webhook.claims.sharing import covers
+from webhook.dialects.demand import Demand
+
+GPU = "nvidia.com/gpu"
+
+
+def sized(name: str, count: int, **more) -> dict:
+    return container(name, {GPU: count} if count else {}, **more)
+
+
+def seen(value: dict) -> tuple[dict[str, set[tuple[str, str, int]]], int]:
+    """The single devices that each container sees, and how many there are."""
+    done = became(value, **WHOLE)
+    assert not done.refusals
+    spec = patched(value, done)["spec"] if done.changed else value["spec"]
+    parts = {}
+    for entry in spec.get("resourceClaims", []):
+        requests = done.templates[entry["resourceClaimTemplateName"]]["spec"]["devices"]["requests"]
+        parts[entry["name"]] = {request["name"]: request["exactly"]["count"] for request in requests}
+    views = {}
+    for one in (*spec.get("initContainers", []), *spec["containers"]):
+        views[one["name"]] = {
+            (claim["name"], name, i)
+            for claim in one["resources"].get("claims", [])
+            for name, count in parts[claim["name"]].items()
+            if claim.get("request", name) == name
+            for i in range(count)
+        }
+    return views, sum(count for each in parts.values() for count in each.values())
+
+
+def effective(value: dict) -> int:
+    """Kubernetes' effective request of a pod (k8s.io/component-helpers/resource, PodRequests)."""
+    lasting, most = 0, 0
+    for one in value["spec"].get("initContainers", []):
+        count = one["resources"]["limits"].get(GPU, 0)
+        if one.get("restartPolicy") == "Always":
+            lasting += count
+            most = max(most, lasting)
+        else:
+            most = max(most, lasting + count)
+    return max(most, lasting + sum(one["resources"]["limits"].get(GPU, 0) for one in value["spec"]["containers"]))
+
+
+@st.composite
+def pods(draw, most: int = 5) -> dict:
+    inits = [
+        sized(f"i{i}", draw(st.integers(0, most)), **({"restartPolicy": "Always"} if draw(st.booleans()) else {}))
+        for i in range(draw(st.integers(0, 4)))
+    ]
+    value = pod(*({GPU: draw(st.integers(0, most))} for _ in range(draw(st.integers(1, 3)))))
+    value["spec"]["initContainers"] = inits
+    return value
+
+
+@settings(max_examples=150, deadline=None)
+@given(pods())
+def test_a_pod_takes_as_many_devices_as_kubernetes_counts_and_each_container_sees_its_number(value):
+    views, total = seen(value)
+    assert total == effective(value)
+    for one in (*value["spec"]["initContainers"], *value["spec"]["containers"]):
+        assert len(views[one["name"]]) == one["resources"]["limits"].get(GPU, 0)
+
+
+@settings(max_examples=150, deadline=None)
+@given(pods())
+def test_containers_that_run_at_the_same_time_never_share_a_device(value):
+    views, _ = seen(value)
+    running: set = set()
+    for one in value["spec"]["initContainers"]:
+        mine = views[one["name"]]
+        assert not mine & running
+        if one.get("restartPolicy") == "Always":
+            running |= mine
+    for one in value["spec"]["containers"]:
+        mine = views[one["name"]]
+        assert not mine & running
+        running |= mine
+
+
+def test_spans_are_cut_also_where_a_claim_is_full():
+    value = pod({GPU: 40}, init=(sized("i", 35),))
+    views, total = seen(value)
+    assert (len(views["i"]), len(views["c0"]), total) == (35, 40, 40)
+    assert views["i"] < views["c0"]
+
+
+def test_what_an_init_container_reuses_is_not_counted_twice():
+    value = pod({GPU: 100}, init=(sized("i", 100),))
+    assert seen(value)[1] == 100
+
+
+def test_an_init_container_that_needs_more_gets_the_rest_to_itself():
+    value = pod({GPU: 1}, init=(sized("i", 3),))
+    views, total = seen(value)
+    assert (len(views["i"]), total) == (3, 3)
+    assert views["c0"] < views["i"]
+
+
+def shares(*limits: dict, init: dict) -> tuple[dict, tuple[str, ...]]:
+    value = pod(*limits, init=(container("i", init),))
+    done = became(value)
+    after = patched(value, done)["spec"]
+    names = {
+        one["name"]: [claim["name"] for claim in one["resources"]["claims"]]
+        for one in (*after["initContainers"], *after["containers"])
+    }
+    return names, done.warnings
+
+
+MEM = "nvidia.com/gpumem"
+
+
+def test_equal_shares_are_one_claim():
+    names, _ = shares({MEM: 3000}, init={MEM: 3000})
+    assert names == {"i": ["drawbridge-c0-gpu"], "c0": ["drawbridge-c0-gpu"]}
+
+
+def test_a_smaller_share_joins_the_larger_and_it_is_said():
+    names, warnings = shares({MEM: 3000}, init={MEM: 1000})
+    assert names["i"] == names["c0"]
+    assert any("larger claim of container c0" in warning for warning in warnings)
+
+
+def test_a_larger_share_gets_a_claim_of_its_own_and_it_is_said():
+    names, warnings = shares({MEM: 1000}, init={MEM: 3000})
+    assert names == {"i": ["drawbridge-i-gpu"], "c0": ["drawbridge-c0-gpu"]}
+    assert any("as long as the pod lives" in warning for warning in warnings)
+
+
+def test_two_init_containers_share_what_both_need():
+    value = pod({}, init=(container("a", {MEM: 1000}), container("b", {MEM: 1000})))
+    after = patched(value, became(value))["spec"]
+    assert len(after["resourceClaims"]) == 1
+
+
+def test_a_sidecar_started_before_keeps_its_share_to_itself():
+    value = pod({}, init=(container("s", {MEM: 1000}, restartPolicy="Always"), container("i", {MEM: 1000})))
+    after = patched(value, became(value))["spec"]
+    assert len(after["resourceClaims"]) == 2
+
+
+SHARE = Demand(target="vgpu", memory=10, cores=10)
+
+
+@pytest.mark.parametrize(
+    ("large", "small", "yes"),
+    [
+        (SHARE, SHARE, True),
+        (SHARE, Demand(target="vgpu", memory=5, cores=10), True),
+        (SHARE, Demand(target="vgpu", memory=11, cores=10), False),
+        (SHARE, Demand(target="vgpu", memory=5, cores=11), False),
+        (SHARE, Demand(target="vgpu"), False),
+        (Demand(target="vgpu"), SHARE, True),
+        (Demand(target="vgpu", cores=10), SHARE, True),
+        (SHARE, Demand(target="vgpu", cores=10), False),
+        (SHARE, Demand(target="gpu", memory=5, cores=10), False),
+        (SHARE, Demand(target="vgpu", memory=5, cores=10, models=("x",)), False),
+        (SHARE.times(2), SHARE, True),
+        (SHARE, SHARE.times(2), False),
+        (Demand(target="vgpu", memory_percent=50, cores=0), Demand(target="vgpu", memory_percent=40, cores=0), False),
+    ],
+)
+def test_what_covers_what(large, small, yes):
+    assert covers(large, small) is yes

@@ -1,0 +1,77 @@
+import pytest
+
+from webhook.service.configuration_file import ConfigurationError, Source
+
+GOOD = """\
+apiVersion: drawbridge.dev/v1alpha1
+kind: DrawbridgeConfiguration
+mode: {mode}
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "drawbridge.yaml"
+    path.write_text(GOOD.format(mode="warn"))
+    return path
+
+
+def test_without_a_file_the_defaults_are_in_force():
+    assert Source().current.file.mode == "enforce"
+
+
+def test_a_file_that_does_not_change_changes_nothing(file):
+    source = Source(str(file))
+    before = source.current
+    assert not source.look()
+    assert source.current is before
+
+
+def test_a_new_content_is_in_force_at_the_next_look(file):
+    source = Source(str(file))
+    file.write_text(GOOD.format(mode="observe"))
+    assert source.look()
+    assert source.current.file.mode == "observe"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (GOOD.format(mode="loud"), "/mode"),
+        (GOOD.format(mode="warn") + "typo: 1\n", "typo"),
+        ("mode: [", "drawbridge.yaml"),
+        ("", "found 0"),
+        (GOOD.format(mode="warn") + "---\n" + GOOD.format(mode="warn"), "found 2"),
+        (None, "drawbridge.yaml"),
+    ],
+)
+def test_a_bad_content_is_named_and_the_last_good_one_stays(file, content, says):
+    source = Source(str(file))
+    file.unlink() if content is None else file.write_text(content)
+    assert not source.look()
+    assert source.current.file.mode == "warn"
+    assert says in source.problem
+    file.write_text(GOOD.format(mode="off"))
+    assert source.look()
+    assert (source.current.file.mode, source.problem) == ("off", "")
+
+
+def test_a_bad_file_at_the_start_is_an_error_with_every_reason(file):
+    file.write_text(GOOD.format(mode="loud") + "canary: many\n")
+    with pytest.raises(ConfigurationError) as caught:
+        Source(str(file))
+    assert "/mode" in str(caught.value)
+    assert "/canary" in str(caught.value)
+
+
+def test_a_mounted_config_map_changes_by_its_symlink(tmp_path):
+    for name, mode in (("v1", "warn"), ("v2", "observe")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "drawbridge.yaml").write_text(GOOD.format(mode=mode))
+    (tmp_path / "..data").symlink_to("v1")
+    (tmp_path / "drawbridge.yaml").symlink_to("..data/drawbridge.yaml")
+    source = Source(str(tmp_path / "drawbridge.yaml"))
+    (tmp_path / "new").symlink_to("v2")
+    (tmp_path / "new").rename(tmp_path / "..data")
+    assert source.look()
+    assert source.current.file.mode == "observe"

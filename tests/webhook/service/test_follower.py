@@ -1,0 +1,95 @@
+import asyncio
+
+import pytest
+
+from cluster.embedded import Embedded
+from cluster.errors import Forbidden, NotFound
+from cluster.server import Features, Server
+from webhook.service import follower as module
+from webhook.service.follower import Follower, features
+from webhook.state.builder import World
+from webhook.state.configuration import Configuration
+
+
+def test_what_a_server_could_not_tell_follows_from_its_version():
+    told = features(Server(version="v1.35.0", minor=35, served=frozenset()))
+    assert not told.on("DRAConsumableCapacity")
+    assert told.on("DRAPrioritizedList")
+
+
+def test_a_gate_that_was_found_closed_is_closed_whatever_the_version():
+    found = Features(consumable_capacity=False, extended_resources=True)
+    told = features(Server(version="v1.37.1", minor=37, served=frozenset(), features=found))
+    assert not told.on("DRAConsumableCapacity")
+    assert told.on("DRAExtendedResource")
+
+
+async def following(cluster, check):
+    follower = Follower(cluster, World(Configuration()))
+    task = asyncio.create_task(follower.run())
+    try:
+        await check(follower)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_kind_that_the_server_lacks_is_not_waited_for_for_ever(monkeypatch):
+    monkeypatch.setattr(module, "EXTRA_SECONDS", 0.05)
+
+    class Lacking(Embedded):
+        def watch(self, resource, *args, **kwargs):
+            if resource.plural == "devicetaintrules":
+                raise NotFound("the server could not find the requested resource")
+            return super().watch(resource, *args, **kwargs)
+
+    async def check(follower):
+        async with asyncio.timeout(5):
+            await follower.settled()
+        assert follower.unsettled() == ""
+        assert follower.fresh()
+
+    await following(Lacking(), check)
+
+
+async def test_a_right_that_is_missing_is_named():
+    class Forbidding(Embedded):
+        def watch(self, resource, *args, **kwargs):
+            if resource.plural == "resourcequotas":
+                raise Forbidden("resourcequotas is forbidden: User cannot watch")
+            return super().watch(resource, *args, **kwargs)
+
+    async def check(follower):
+        async with asyncio.timeout(5):
+            while "forbidden" not in follower.unsettled():  # noqa: ASYNC110  what is waited for happens in another task
+                await asyncio.sleep(0.01)
+        assert "resourcequotas" in follower.unsettled()
+        assert not follower.fresh()
+
+    await following(Forbidding(), check)
+
+
+@pytest.mark.parametrize("broken", [True, False])
+async def test_what_was_read_grows_old_while_the_server_is_away(monkeypatch, broken):
+    class Leaving(Embedded):
+        away = False
+
+        def watch(self, *args, **kwargs):
+            if self.away:
+                raise NotFound("gone")
+            return super().watch(*args, **kwargs | {"timeout": 0.05})
+
+    cluster = Leaving()
+
+    async def check(follower):
+        async with asyncio.timeout(5):
+            await follower.settled()
+            cluster.away = broken
+            if broken:
+                while follower.age() < 0.6:  # noqa: ASYNC110  time has to pass
+                    await asyncio.sleep(0.05)
+            else:
+                await asyncio.sleep(0.6)
+                assert follower.age() < 0.6
+
+    await following(cluster, check)

@@ -1,0 +1,292 @@
+import asyncio
+import base64
+import datetime as dt
+import json
+import ssl
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+import aiohttp
+import pytest
+
+from certs.rotation import Policy
+from cluster import resources
+from cluster.election import Terms
+from cluster.embedded import Embedded
+from cluster.errors import Unavailable
+from cluster.patch import Merge, operated
+from dra.wire import builtins
+from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod, review
+from webhook.service import follower as follower_module
+from webhook.service.configuration_file import Source
+from webhook.service.service import Address, Service, Settings
+
+NAMESPACE = "drawbridge-system"
+
+
+def plain(kind, api_version, obj):
+    return {"apiVersion": api_version, "kind": kind} | builtins(obj)
+
+
+@pytest.fixture
+def cluster():
+    made = Embedded()
+    fill(made)
+    return made
+
+
+def fill(made):
+    made.load([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
+    made.load([plain("DeviceClass", "resource.k8s.io/v1", CLASS), plain("ResourceSlice", "resource.k8s.io/v1", SLICE)])
+    made.load([plain("Node", "v1", NODE)])
+
+
+@asynccontextmanager
+async def running(cluster, source=None, **settings):
+    chosen = Settings(identity="a", names=("127.0.0.1",), notice=0.0, sweep_every=0.05, terms=Terms(0.5, 0.3, 0.02))
+    service = Service(cluster, source or Source(), chosen._replace(**settings))
+    stop, heard = asyncio.Event(), asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(service.run(stop, lambda *where: heard.set_result(where)))
+    try:
+        done, _ = await asyncio.wait({task, heard}, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+        assert heard in done, task
+        address, metrics = heard.result()
+        yield SimpleNamespace(service=service, address=address, metrics=metrics, task=task)
+    finally:
+        stop.set()
+        await asyncio.wait_for(task, 10)
+
+
+async def trust(cluster):
+    secret = await cluster.get(resources.SECRETS, "drawbridge", NAMESPACE)
+    return ssl.create_default_context(cadata=base64.b64decode(secret.data["ca.crt"]).decode())
+
+
+async def post(cluster, address, obj, path="mutate"):
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trust(cluster))) as session:
+        headers = {"Content-Type": "application/json"}
+        async with session.post(f"https://{address}/{path}", data=review(obj), headers=headers) as response:
+            return json.loads(await response.text())["response"]
+
+
+async def text(url, context=None):
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context or True)) as session,
+        session.get(url) as response,
+    ):
+        return response.status, await response.text()
+
+
+async def until(check):
+    async with asyncio.timeout(10):
+        while not await check():  # noqa: ASYNC110  what is waited for happens in another task
+            await asyncio.sleep(0.01)
+
+
+async def test_a_process_that_says_it_listens_decides_with_full_knowledge(cluster):
+    async with running(cluster) as here:
+        answer = await post(cluster, here.address, pod())
+        assert answer["patchType"] == "JSONPatch"
+        status, body = await text(f"https://{here.address}/readyz", await trust(cluster))
+        assert (status, body) == (200, "[+]cluster ok\n[+]certificate ok\n")
+
+
+async def test_the_whole_way_from_a_review_to_a_template(cluster):
+    async with running(cluster) as here:
+        answer = await post(cluster, here.address, pod())
+        stored = operated(pod() | {"metadata": {"name": "p", "namespace": "default"}}, tuple(json.loads(base64.b64decode(answer["patch"]))))  # fmt: skip
+        await cluster.create(resources.PODS.raw, stored, "default")
+        name = stored["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
+
+        async def made():
+            page = await cluster.list(resources.RESOURCE_CLAIM_TEMPLATES)
+            return [one.metadata.name for one in page.items] == [name]
+
+        await until(made)
+
+
+async def test_metrics_show_decisions_stock_and_certificate(cluster):
+    async with running(cluster) as here:
+        await post(cluster, here.address, pod())
+        _, shown = await text(f"http://{here.metrics}/metrics")
+        for line in (
+            'drawbridge_decisions_total{action="translated",dialect="nvidia",mode="enforce"} 1.0',
+            'drawbridge_reviews_total{mode="enforce",outcome="translated",path="/mutate"} 1.0',
+            "drawbridge_configuration_good 1.0",
+            "drawbridge_stock_age_seconds",
+        ):
+            assert line in shown
+        days = next(
+            float(line.split()[1]) for line in shown.splitlines() if line.startswith("drawbridge_certificate_days")
+        )
+        assert 89 < days < 91
+
+
+async def test_a_gate_without_controllers_waits_for_the_secret_and_writes_nothing(cluster):
+    class ReadOnly:
+        def __init__(self, inner):
+            self._inner = inner
+
+        def __getattr__(self, name):
+            assert name in ("get", "list", "watch", "server"), f"a gate must not {name}"
+            return getattr(self._inner, name)
+
+    async with asyncio.TaskGroup() as group:
+        started = asyncio.Event()
+
+        async def gate():
+            async with running(ReadOnly(cluster), controllers=False) as here:
+                started.set()
+                assert (await post(cluster, here.address, pod()))["patchType"] == "JSONPatch"
+
+        waiting = group.create_task(gate())
+        await asyncio.sleep(0.2)
+        assert not started.is_set()
+        async with running(cluster, gate=False):
+            await waiting
+
+
+async def test_replicas_share_certificate_and_seal(cluster):
+    async with running(cluster) as one, running(cluster, identity="b") as two:
+        first, second = await post(cluster, one.address, pod()), await post(cluster, two.address, pod())
+        assert first == second
+        assert sorted([one.service.election.leading, two.service.election.leading]) == [False, True]
+
+
+async def test_a_new_configuration_is_in_force_without_a_restart(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr("webhook.service.configuration_file.EVERY", 0.01)
+    file = tmp_path / "drawbridge.yaml"
+    good = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: {}\n"
+    file.write_text(good.format("enforce"))
+    async with running(cluster, Source(str(file))) as here:
+        assert "patch" in await post(cluster, here.address, pod())
+        file.write_text(good.format("warn"))
+
+        async def warned():
+            answer = await post(cluster, here.address, pod())
+            return "patch" not in answer and "warnings" in answer
+
+        await until(warned)
+
+
+async def test_a_rotation_under_load_refuses_nobody(cluster, monkeypatch):
+    """Authority and leaf change many times over while reviews go on, each over a new connection that trusts the bundle of its moment."""
+    monkeypatch.setattr("webhook.service.certificate.EVERY", 0.02)
+    second = dt.timedelta(seconds=1)  # what a certificate can tell apart
+    # Early renewals, so that a machine that stalls for seconds does not outlive a certificate.
+    monkeypatch.setattr("certs.rotation.RENEW_AT", 1 / 12)
+    policy = Policy(authority_life=36 * second, leaf_life=12 * second, pause=0.2 * second)
+    leaves, bundles = set(), set()
+    async with running(cluster, policy=policy) as here:
+        end = asyncio.get_running_loop().time() + 5
+        while asyncio.get_running_loop().time() < end:
+            assert (await post(cluster, here.address, pod()))["allowed"]
+            leaves.add(here.service.certificate._pair.certificate)
+            bundles.add((await cluster.get(resources.SECRETS, "drawbridge", NAMESPACE)).data["ca.crt"])
+    assert len(leaves) >= 3
+    assert len(bundles) >= 4, "one authority, both, both the other way round, the new one"
+
+
+async def test_an_api_server_that_is_away_at_the_start_is_waited_for(cluster, monkeypatch):
+    monkeypatch.setattr(follower_module, "RETRY_SECONDS", 0.01)
+
+    class Away(Embedded):
+        tries = 3
+
+        async def server(self):
+            if self.tries:
+                self.tries -= 1
+                raise Unavailable("nobody there")
+            return await super().server()
+
+    away = Away()
+    fill(away)
+    async with running(away) as here:
+        assert (await post(away, here.address, pod()))["allowed"]
+
+
+async def test_a_stock_that_is_old_translates_and_never_denies(cluster, monkeypatch):
+    async with running(cluster) as here:
+        impossible = pod(limits={"nvidia.com/gpu": "64"})
+
+        async def verdict():
+            answer = await post(cluster, here.address, impossible)
+            changed = operated(impossible, tuple(json.loads(base64.b64decode(answer["patch"]))))
+            return (await post(cluster, here.address, changed, "validate"))["allowed"]
+
+        assert not await verdict()
+        monkeypatch.setattr(follower_module, "FRESH_SECONDS", -1.0)
+        assert await verdict()
+
+
+async def test_a_secret_deleted_by_hand_is_made_again_and_told_to_the_webhooks(cluster, monkeypatch):
+    monkeypatch.setattr("webhook.service.certificate.EVERY", 0.02)
+    client = {"service": {"namespace": NAMESPACE, "name": "drawbridge"}}
+    hook = {
+        "name": "a.drawbridge.dev",
+        "clientConfig": client,
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    kind = "MutatingWebhookConfiguration"
+    await cluster.create(
+        resources.MUTATING_WEBHOOKS.raw,
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": kind,
+            "metadata": {"name": "drawbridge"},
+            "webhooks": [hook],
+        },
+    )
+    async with running(cluster) as here:
+        await cluster.delete(resources.SECRETS, "drawbridge", NAMESPACE)
+
+        async def told():
+            secrets = [
+                one for one in (await cluster.list(resources.SECRETS)).items if one.metadata.name == "drawbridge"
+            ]
+            found = await cluster.get(resources.MUTATING_WEBHOOKS, "drawbridge")
+            return bool(secrets) and found.webhooks[0].client_config.ca_bundle == secrets[0].data["ca.crt"]
+
+        await until(told)
+        async with asyncio.timeout(5):
+            while True:
+                try:
+                    assert (await post(cluster, here.address, pod()))["allowed"]
+                    break
+                except aiohttp.ClientConnectorError:
+                    await asyncio.sleep(0.01)  # the new leaf is loaded at the next look
+
+
+async def test_a_quota_on_the_key_leaves_the_pod_as_it_is(cluster):
+    async with running(cluster) as here:
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"requests.nvidia.com/gpu": "4"}}}  # fmt: skip
+        await cluster.create(
+            resources.NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}}
+        )
+        await cluster.create(resources.RESOURCE_QUOTAS, quota, "ns")
+
+        async def left():
+            return "patch" not in await post(cluster, here.address, pod())
+
+        await until(left)
+        await cluster.patch(
+            resources.RESOURCE_QUOTAS, "q", Merge({"spec": {"hard": {"requests.nvidia.com/gpu": None}}}), "ns"
+        )
+
+        async def translated():
+            return "patch" in await post(cluster, here.address, pod())
+
+        await until(translated)
+
+
+async def test_stopping_ends_every_task(cluster):
+    async with running(cluster) as here:
+        pass
+    assert here.task.done()
+    assert {task for task in asyncio.all_tasks() if task is not asyncio.current_task()} == set()
+
+
+def test_addresses_print_as_urls_want_them():
+    assert str(Address("127.0.0.1", 80)) == "127.0.0.1:80"
+    assert str(Address("::1", 80)) == "[::1]:80"

@@ -1,0 +1,269 @@
+import asyncio
+from contextlib import asynccontextmanager
+from functools import partial
+
+import msgspec
+import pytest
+
+from cluster import resources
+from cluster.embedded import Embedded
+from cluster.errors import NotFound, Unavailable
+from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod
+from webhook.claims import template
+from webhook.service.metrics import Metrics
+from webhook.service.template_controller import Templates
+from webhook.state.configuration import DEFAULT, Configuration
+from webhook.state.inventory import Fleet
+from webhook.state.state import State
+
+KEY = b"k" * 32
+STATE = State(fleet=Fleet.of([CLASS], [SLICE], [NODE]), keys=(KEY,))
+
+
+def spec(count=1):
+    request = {
+        "name": "gpu",
+        "exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": count},
+    }
+    return {"spec": {"devices": {"requests": [request]}}}
+
+
+def translated(name="p", count=1, key=KEY, namespace="default"):
+    """A pod as the gate leaves it."""
+    wanted = spec(count)
+    made = template.name_of(wanted)
+    value = pod(limits={}, name=name, namespace=namespace)
+    value["metadata"]["annotations"] = {"drawbridge.dev/templates": template.seal({made: wanted}, key)}
+    value["spec"]["resourceClaims"] = [{"name": "drawbridge-gpu", "resourceClaimTemplateName": made}]
+    return value
+
+
+class Recorder(Embedded):
+    """Counts writes of templates, and dies at one of them if told to."""
+
+    def __init__(self):
+        super().__init__()
+        self.writes = []
+        self.dies_at, self.after = 0, False
+
+    async def _write(self, what, name, go):
+        self.writes.append((what, name))
+        dies = len(self.writes) == self.dies_at
+        if dies and not self.after:
+            raise Killed
+        result = await go()
+        if dies:
+            raise Killed
+        return result
+
+    async def create(self, resource, obj, namespace=None, **kwargs):
+        go = partial(super().create, resource, obj, namespace, **kwargs)
+        if resource.id != resources.RESOURCE_CLAIM_TEMPLATES.id or "managed-by" not in str(obj):
+            return await go()
+        return await self._write("create", obj["metadata"]["name"], go)
+
+    async def delete(self, resource, name, *args, **kwargs):
+        go = partial(super().delete, resource, name, *args, **kwargs)
+        return await (self._write("delete", name, go) if kwargs.get("uid") else go())
+
+
+class Killed(BaseException):
+    """Stands for kill -9: nothing catches it."""
+
+
+@asynccontextmanager
+async def running(cluster, state=STATE, **settings):
+    settings = {"grace": 3600.0, "sweep_every": 0.02} | settings
+    controller = Templates(cluster, lambda: state, Metrics(), **settings)
+    task = asyncio.create_task(controller.run())
+    yield controller
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def templates(cluster):
+    page = await cluster.list(resources.RESOURCE_CLAIM_TEMPLATES)
+    return {one.metadata.name: one.spec.spec.devices.requests[0].exactly.count for one in page.items}
+
+
+async def until(check):
+    async with asyncio.timeout(5):
+        while not await check():  # noqa: ASYNC110  what is waited for happens in a store
+            await asyncio.sleep(0.005)
+
+
+async def has(cluster, *wanted):
+    await until(lambda: _has(cluster, wanted))
+
+
+async def _has(cluster, wanted):
+    return sorted((await templates(cluster)).values()) == sorted(wanted)
+
+
+async def put(cluster, *pods):
+    for one in pods:
+        await cluster.create(resources.PODS.raw, one, one["metadata"].get("namespace", "default"))
+
+
+async def test_a_template_is_there_soon_after_its_pod_and_only_once():
+    cluster = Recorder()
+    async with running(cluster):
+        await put(cluster, *(translated(f"p{i}") for i in range(20)))
+        await has(cluster, 1)
+    assert [what for what, _ in cluster.writes] == ["create"]
+
+
+async def test_pods_that_were_there_before_the_start_get_theirs():
+    cluster = Recorder()
+    await put(cluster, translated("a"), translated("b", 2))
+    async with running(cluster):
+        await has(cluster, 1, 2)
+
+
+async def test_a_deleted_template_comes_back_while_it_is_needed():
+    cluster = Recorder()
+    async with running(cluster):
+        await put(cluster, translated())
+        await has(cluster, 1)
+        await cluster.delete(resources.RESOURCE_CLAIM_TEMPLATES, template.name_of(spec()), "default")
+        await until(lambda: _count(cluster, 2))
+        await has(cluster, 1)
+
+
+async def _count(cluster, number):
+    return len(cluster.writes) >= number
+
+
+async def test_other_content_under_our_name_is_replaced():
+    cluster = Recorder()
+    squat = template.object_of(template.name_of(spec()), spec(8), "default")
+    squat["metadata"]["labels"] = {}
+    await cluster.create(resources.RESOURCE_CLAIM_TEMPLATES.raw, squat, "default")
+    async with running(cluster):
+        await put(cluster, translated())
+        await has(cluster, 1)
+
+
+async def test_equal_content_that_somebody_else_made_is_used():
+    cluster = Recorder()
+    own = template.object_of(template.name_of(spec()), spec(), "default")
+    own["metadata"]["labels"] = {}
+    await cluster.create(resources.RESOURCE_CLAIM_TEMPLATES.raw, own, "default")
+    async with running(cluster):
+        await put(cluster, translated(), translated("b", 2))
+        await has(cluster, 1, 2)
+    assert len(cluster.writes) == 1
+
+
+@pytest.mark.parametrize("key", [b"x" * 32])
+async def test_what_is_not_proven_is_not_made(key):
+    cluster = Recorder()
+    async with running(cluster):
+        await put(cluster, translated("forged", 8, key), translated("good", 1))
+        await has(cluster, 1)
+    assert [what for what, _ in cluster.writes] == ["create"]
+
+
+async def test_what_nobody_needs_is_swept_after_the_grace_period_and_not_before():
+    cluster = Recorder()
+    async with running(cluster, grace=0.15):
+        await put(cluster, translated())
+        await has(cluster, 1)
+        await asyncio.sleep(0.3)
+        assert await _has(cluster, [1]), "a pod that lives keeps its template"
+        await cluster.delete(resources.PODS, "p", "default", grace=0)
+        await has(cluster)
+
+
+async def test_what_is_not_ours_is_never_swept():
+    cluster = Recorder()
+    own = template.object_of("somebodys", spec(3), "default")
+    await cluster.create(resources.RESOURCE_CLAIM_TEMPLATES.raw, own, "default")
+    async with running(cluster, grace=0.01):
+        await asyncio.sleep(0.2)
+        assert await _has(cluster, [3])
+
+
+def deployment(**limits):
+    template_ = {"metadata": {"labels": {"a": "b"}}, "spec": pod(limits=limits)["spec"]}
+    spec_ = {"selector": {"matchLabels": {"a": "b"}}, "template": template_}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d", "namespace": "default"},
+        "spec": spec_,
+    }
+
+
+async def test_what_a_workload_will_need_is_made_before_its_first_pod():
+    cluster = Recorder()
+    async with running(cluster, grace=0.05):
+        await cluster.create(resources.DEPLOYMENTS, deployment(**{"nvidia.com/gpu": "2"}), "default")
+        await has(cluster, 2)
+        await asyncio.sleep(0.2)
+        assert await _has(cluster, [2])
+        await cluster.delete(resources.DEPLOYMENTS, "d", "default")
+        await has(cluster)
+
+
+async def test_for_a_workload_that_will_not_be_translated_nothing_is_made():
+    cluster = Recorder()
+    observing = msgspec.structs.replace(
+        STATE, configuration=Configuration(msgspec.structs.replace(DEFAULT, mode="observe"))
+    )
+    async with running(cluster, observing):
+        await cluster.create(resources.DEPLOYMENTS, deployment(**{"nvidia.com/gpu": "2"}), "default")
+        await put(cluster, translated())
+        await has(cluster, 1)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("write", range(1, 5))
+async def test_a_kill_at_any_write_is_mended_by_the_next_start(write, after):
+    """Four writes are due: two creations, and a deletion and a creation for a squatted name."""
+    cluster = Recorder()
+    squat = template.object_of(template.name_of(spec(3)), spec(9), "default")
+    squat["metadata"]["labels"] = {}
+    await cluster.create(resources.RESOURCE_CLAIM_TEMPLATES.raw, squat, "default")
+    await put(cluster, *(translated(f"p{n}", n) for n in (1, 2, 3)))
+    cluster.dies_at, cluster.after = write, after
+    controller = Templates(cluster, lambda: STATE, Metrics(), sweep_every=0.02)
+    with pytest.raises(BaseException) as caught:  # noqa: PT011  the kill arrives inside a group
+        await controller.run()
+    assert caught.group_contains(Killed) or caught.errisinstance(Killed)
+    cluster.dies_at = 0
+    async with running(cluster):
+        await has(cluster, 1, 2, 3)
+
+
+async def test_an_api_server_that_fails_for_a_while_is_waited_for():
+    class Failing(Recorder):
+        failures = 3
+
+        async def create(self, resource, *args, **kwargs):
+            if resource.id == resources.RESOURCE_CLAIM_TEMPLATES.id and self.failures:
+                self.failures -= 1
+                raise Unavailable("not now")
+            return await super().create(resource, *args, **kwargs)
+
+    cluster = Failing()
+    async with running(cluster):
+        await put(cluster, translated())
+        await has(cluster, 1)
+
+
+async def test_a_namespace_that_is_gone_is_given_up():
+    class Gone(Recorder):
+        tries = 0
+
+        async def create(self, resource, obj, *args, **kwargs):
+            if resource.id == resources.RESOURCE_CLAIM_TEMPLATES.id:
+                self.tries += 1
+                raise NotFound("namespaces not found")
+            return await super().create(resource, obj, *args, **kwargs)
+
+    cluster = Gone()
+    async with running(cluster):
+        await put(cluster, translated())
+        await asyncio.sleep(0.3)
+    assert cluster.tries == 1

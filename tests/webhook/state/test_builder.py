@@ -1,0 +1,138 @@
+import msgspec
+import pytest
+
+from cluster.objects import Namespace, ResourceQuota
+from dra import wire
+from dra.claim import ResourceClaim, ResourceClaimTemplate
+from dra.node import Node
+from dra.stock import Stock
+from tests.webhook.admission.test_decide import CLASS, NODE, SLICE
+from webhook.state.builder import World
+from webhook.state.configuration import DEFAULT, Configuration
+from webhook.state.features import Features
+
+
+def world(*objects):
+    made = World(Configuration())
+    for obj in objects:
+        made.put(obj)
+    return made
+
+
+def settled(*objects):
+    made = world(*objects)
+    made.settle()
+    return made
+
+
+def claim(name="c", device="gpu-0", namespace="ns"):
+    results = [{"request": "r", "driver": "gpu.nvidia.com", "pool": "n", "device": device}]
+    value = {
+        "metadata": {"name": name, "namespace": namespace},
+        "status": {"allocation": {"devices": {"results": results}}},
+    }
+    return wire.convert(value, ResourceClaim)
+
+
+def quota(name, *keys, namespace="ns"):
+    value = {"metadata": {"name": name, "namespace": namespace}, "spec": {"hard": dict.fromkeys(keys, "1")}}
+    return wire.convert(value, ResourceQuota)
+
+
+def namespace(name, **labels):
+    return wire.convert({"metadata": {"name": name, "labels": labels}}, Namespace)
+
+
+def test_before_everything_was_read_there_is_no_stock_and_no_fleet():
+    state = world(CLASS, SLICE, NODE).state(fresh=True)
+    assert state.stock is None
+    assert not state.fleet.known
+
+
+def test_what_was_read_before_is_in_the_first_stock():
+    state = settled(CLASS, SLICE, NODE, claim()).state(fresh=True)
+    assert list(state.stock.claims) == ["ns/c"]
+    assert state.fleet.classes["gpu.nvidia.com"].devices == 4
+
+
+def test_an_object_that_went_before_everything_was_read_is_not_in_it():
+    made = world(CLASS, SLICE, NODE, claim())
+    made.drop(claim())
+    made.settle()
+    assert not made.state(fresh=True).stock.claims
+
+
+def test_changes_afterwards_move_the_stock_as_a_whole_reading_would():
+    made = settled(CLASS, NODE)
+    made.put(SLICE)
+    made.put(claim("a"))
+    made.put(claim("b", "gpu-1"))
+    made.drop(claim("a"))
+    moved = made.state(fresh=True).stock
+    whole = Stock.of(classes=[CLASS], slices=[SLICE], nodes=[NODE], claims=[claim("b", "gpu-1")])
+    for field in ("classes", "slices", "nodes", "claims", "held", "uses"):
+        assert getattr(moved, field) == getattr(whole, field), field
+
+
+def test_the_fleet_is_looked_at_again_when_there_is_time():
+    made = settled(CLASS, NODE)
+    made.put(SLICE)
+    assert made.state(fresh=True).fleet.classes["gpu.nvidia.com"].devices == 0
+    made.refresh()
+    assert made.state(fresh=True).fleet.classes["gpu.nvidia.com"].devices == 4
+
+
+def test_a_heartbeat_of_a_node_changes_nothing():
+    made = settled(CLASS, SLICE, NODE)
+    before = made.state(fresh=True)
+    made.put(msgspec.structs.replace(NODE, metadata=msgspec.structs.replace(NODE.metadata, resource_version="2")))
+    made.refresh()
+    assert made.state(fresh=True) is before
+
+
+def test_a_node_that_begins_to_give_a_legacy_name_is_noticed():
+    made = settled(CLASS, SLICE, NODE)
+    made.put(wire.convert({"metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}, Node))
+    made.refresh()
+    assert made.state(fresh=True).fleet.allocatable == {"nvidia.com/gpu": "n"}
+
+
+def test_what_is_not_fresh_has_no_stock_but_all_the_rest():
+    state = settled(CLASS, SLICE, NODE, namespace("ns", a="b")).state(fresh=False)
+    assert state.stock is None
+    assert state.fleet.known
+    assert state.namespaces["ns"] == {"a": "b"}
+
+
+def test_namespaces_come_change_and_go():
+    made = settled(namespace("a", x="1"))
+    made.put(namespace("a", x="2"))
+    assert made.state(fresh=True).namespaces == {"a": {"x": "2"}}
+    made.drop(namespace("a"))
+    assert made.state(fresh=True).namespaces == {}
+
+
+def test_quotas_of_a_namespace_add_up():
+    made = settled(quota("a", "requests.nvidia.com/gpu"), quota("b", "cpu"), quota("c", "pods", namespace="other"))
+    assert made.state(fresh=True).quotas["ns"] == {"requests.nvidia.com/gpu", "cpu"}
+    made.drop(quota("a"))
+    assert made.state(fresh=True).quotas["ns"] == {"cpu"}
+    made.drop(quota("b"))
+    assert "ns" not in made.state(fresh=True).quotas
+
+
+def test_templates_are_known_by_name():
+    value = {"metadata": {"name": "t", "namespace": "ns"}, "spec": {"spec": {"devices": {"requests": [{"name": "r"}]}}}}
+    made = settled(template := wire.convert(value, ResourceClaimTemplate))
+    assert made.state(fresh=True).templates["ns", "t"].devices.requests[0].name == "r"
+    made.drop(template)
+    assert made.state(fresh=True).templates == {}
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_configuration_features_and_keys_are_taken_over(fresh):
+    made = settled()
+    made.configure(Configuration(msgspec.structs.replace(DEFAULT, mode="warn")))
+    made.learn(features=Features(minor=34), keys=(b"k",))
+    state = made.state(fresh=fresh)
+    assert (state.configuration.file.mode, state.features.minor, state.keys) == ("warn", 34, (b"k",))

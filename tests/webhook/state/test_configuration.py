@@ -1,0 +1,152 @@
+"""A configuration is read strictly, whole, and with every mistake named."""
+
+import pytest
+
+from cluster import manifests
+from tests.webhook.pods import EXAMPLES, HAMI, became, configured, container, exactly, patched, pod, untouched
+from webhook.state.configuration import Configuration, read
+
+HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration"}
+
+
+def mistakes(**fields) -> dict[str, str]:
+    """Message by pointer."""
+    configuration, findings = read({**HEAD, **fields})
+    assert configuration is None
+    assert all(finding.hint for finding in findings)
+    return {finding.path: finding.message for finding in findings}
+
+
+def test_the_example_is_good():
+    (document,) = manifests.read([EXAMPLES / "configuration.yaml"])
+    configuration, findings = read(document.object)
+    assert findings == []
+    assert configuration is not None
+
+
+def test_an_empty_one_is_the_default():
+    assert configured().file == Configuration().file
+
+
+@pytest.mark.parametrize("value", [None, [], "text", 3, {}])
+def test_what_is_no_configuration_is_said_to_be_none(value):
+    configuration, findings = read(value)
+    assert configuration is None
+    assert findings
+
+
+def test_every_mistake_is_named_at_once():
+    found = mistakes(
+        mode="enforcing",
+        canary=101,
+        aproximations="warn",
+        meanings={"nvidia.com/gpu": 3},
+        models=[{"product": "x"}, {"product": "x", "memory": "1Gi", "size": 1}],
+        koordinator={"webhook": "yes"},
+    )
+    assert set(found) == {
+        "/mode",
+        "/aproximations",
+        "/meanings/nvidia.com~1gpu",
+        "/models/0",
+        "/models/1/size",
+        "/koordinator/webhook",
+    }
+
+
+def test_a_misspelt_field_gets_a_suggestion():
+    _, findings = read({**HEAD, "aproximations": "warn"})
+    assert "approximations" in findings[0].hint
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"canary": 101}, "/canary"),
+        ({"meanings": {"nvidia.com/gpu": "entire"}}, "/meanings/nvidia.com~1gpu"),
+        ({"meanings": {"nvidia.com/gpu": "mig:huge"}}, "/meanings/nvidia.com~1gpu"),
+        ({"classes": {"gpus": "x"}}, "/classes/gpus"),
+        ({"keys": {"hamy": {}}}, "/keys/hamy"),
+        ({"keys": {"hami": {"nvidia.com/mem": "x"}}}, "/keys/hami/nvidia.com~1mem"),
+        ({"disabled": ["volcano"]}, "/disabled/0"),
+        ({"models": [{"product": "x", "memory": "much"}]}, "/models/0/memory"),
+        ({"quotas": {"nvidia.com/gpu": ""}}, "/quotas/nvidia.com~1gpu"),
+        ({"dialects": [{"name": "hami", "title": "t", "keys": []}]}, "/dialects/0/name"),
+        ({"dialects": [{"name": "x", "title": "t", "keys": [], "rule": "hami"}]}, "/dialects/0/rule"),
+        ({"dialects": [{"name": "x", "title": "t", "keys": [], "target": "y"}]}, "/dialects/0/target"),
+        (
+            {"dialects": [{"name": "x", "title": "t", "keys": [{"name": "a/b", "meaning": "m", "unit": "stones"}]}]},
+            "/dialects/0/keys/0/unit",
+        ),
+        (
+            {"dialects": [{"name": "x", "title": "t", "keys": [{"name": "a/b", "meaning": "m", "target": "y"}]}]},
+            "/dialects/0/keys/0/target",
+        ),
+        ({"joint": [{"primary": "nvidia.com/gpu", "secondary": "nobody/knows"}]}, "/joint/0/secondary"),
+        ({"hami": {"memoryFactor": 0}}, "/hami/memoryFactor"),
+    ],
+)
+def test_what_makes_no_sense_is_found(fields, path):
+    assert list(mistakes(**fields)) == [path]
+
+
+def test_keys_can_have_this_clusters_names():
+    renamed = {"keys": {"hami": {"nvidia.com/gpumem": "our.org/vmem"}}}
+    assert exactly(became(pod({"our.org/vmem": 100}), **renamed))[0]["class"] == HAMI
+    assert untouched(became(pod({"nvidia.com/gpumem": 100}), **renamed))
+
+
+def test_a_key_or_a_dialect_can_be_switched_off():
+    value = pod({"nvidia.com/gpumem": 100})
+    assert untouched(became(value, keys={"hami": {"nvidia.com/gpumem": ""}}))
+    assert untouched(became(value, disabled=["hami"]))
+
+
+def test_an_administrators_table_is_a_dialect_like_ours():
+    table = {
+        "name": "ours",
+        "title": "Ours",
+        "target": "vgpu",
+        "keys": [
+            {"name": "our.org/slices", "meaning": "GPUs", "role": "count"},
+            {"name": "our.org/gib", "meaning": "memory of each", "unit": "GiB", "role": "memory", "most": 80},
+            {"name": "our.org/percent", "meaning": "compute of each", "unit": "percent", "role": "cores", "most": 100},
+            {"name": "our.org/old", "meaning": "nobody knows", "action": "left", "because": "unclear"},
+        ],
+    }
+    value = pod({"our.org/slices": 2, "our.org/gib": 4, "our.org/percent": 20})
+    done = became(value, dialects=[table])
+    assert exactly(done) == [{"class": HAMI, "count": 1, "capacity": {"memory": "4Gi", "cores": "20"}}] * 2
+    assert untouched(became(pod({"our.org/slices": 1, "our.org/old": 1}), dialects=[table]))
+    assert became(pod({"our.org/gib": 81}), dialects=[table]).refusals
+
+
+def test_virtual_functions_are_asked_for_by_their_pool():
+    table = {
+        "name": "pools",
+        "title": "pools",
+        "target": "vf",
+        "keys": [{"name": "openshift.io/mlxnics", "meaning": "virtual functions", "role": "nic"}],
+    }
+    (request,) = exactly(became(pod({"openshift.io/mlxnics": 2}), dialects=[table]))
+    assert request == {
+        "class": "sriovnetwork.k8snetworkplumbingwg.io",
+        "count": 2,
+        "cel": ['device.attributes["k8s.cni.cncf.io"].?resourceName.orValue("") == "openshift.io/mlxnics"'],
+    }
+
+
+def test_a_table_of_pod_scope_adds_up_and_is_seen_by_who_asks():
+    table = {
+        "name": "sums",
+        "title": "sums",
+        "scope": "pod",
+        "target": "vgpu",
+        "keys": [{"name": "our.org/gib", "meaning": "memory of one GPU", "unit": "GiB", "role": "memory"}],
+    }
+    value = pod({"our.org/gib": 3}, {"our.org/gib": 3}, {}, init=(container("i", {"our.org/gib": 5}),))
+    done = became(value, dialects=[table])
+    assert exactly(done) == [{"class": HAMI, "count": 1, "capacity": {"memory": "6Gi"}}]
+    after = patched(value, done)["spec"]
+    every = [*after["initContainers"], *after["containers"]]
+    assert [bool(one["resources"].get("claims")) for one in every] == [True, True, True, False]

@@ -1,0 +1,282 @@
+"""What a cluster shows, and when that is not enough."""
+
+import msgspec
+import pytest
+
+from cli.stocked import typed
+from cluster import manifests
+from dra import wire
+from dra.deviceclass import DeviceClass
+from dra.node import Node
+from dra.resourceslice import ResourceSlice
+from tests.webhook.pods import EXAMPLES, HAMI, actions, became, exactly, example_fleet, pod, untouched
+from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT, TARGETS
+from webhook.state.inventory import Fleet, Served
+
+GPU = pod({"nvidia.com/gpu": 1})
+
+
+def given():
+    return typed(manifests.read([EXAMPLES / "fleet"]))
+
+
+def fleet(*, classes=None, slices=None, nodes=()) -> Fleet:
+    """The example fleet with parts replaced and nodes added."""
+    example = given()
+    return Fleet.of(
+        example.of(DeviceClass) if classes is None else classes,
+        example.of(ResourceSlice) if slices is None else slices,
+        [*example.of(Node), *nodes],
+    )
+
+
+def node(*, labels=None, allocatable=None) -> Node:
+    value = {"metadata": {"name": "old", "labels": labels or {}}, "status": {"allocatable": allocatable or {}}}
+    return wire.convert(value, Node)
+
+
+def device_class(name: str, *expressions: str, created: str = "", extended: str = "") -> DeviceClass:
+    selectors = [{"cel": {"expression": text}} for text in expressions]
+    spec = {"selectors": selectors, "extendedResourceName": extended or None}
+    return wire.convert({"metadata": {"name": name, "creationTimestamp": created}, "spec": spec}, DeviceClass)
+
+
+def test_the_example_fleet_is_described_as_it_is():
+    facts = example_fleet()
+    gpus, shares = facts.classes["gpu.nvidia.com"], facts.classes[HAMI]
+    assert (gpus.devices, gpus.driver, gpus.shared) == (10, "gpu.nvidia.com", 0)
+    assert {product.name: product.count for product in gpus.products} == {
+        "NVIDIA A100-SXM4-40GB": 2,
+        "NVIDIA H100 80GB HBM3": 8,
+    }
+    assert gpus.publishes(PCIE_ROOT)
+    assert gpus.publishes(NUMA_NODE)
+    assert (shares.devices, shares.shared, shares.capacities) == (4, 4, frozenset({"cores", "memory"}))
+    assert not shares.publishes(NUMA_NODE)
+    assert facts.classes["mig-1g.5gb"].devices == 14
+    assert facts.extended == {"nvidia.com/mig-1g.5gb": "mig-1g.5gb"}
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        node(allocatable={"nvidia.com/gpu": "8"}),
+        node(labels={"nvidia.com/gpu.sharing-strategy": "time-slicing"}),
+        node(labels={"nvidia.com/gpu.replicas": "4"}),
+        node(labels={"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-SHARED"}),
+        node(labels={"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"}),
+        node(labels={"cloud.google.com/gke-gpu-sharing-strategy": "mps"}),
+    ],
+)
+def test_one_old_node_is_enough_to_leave_a_bare_count(old):
+    done = became(GPU, fleet=fleet(nodes=[old]))
+    assert untouched(done)
+    assert "old" in done.warnings[0]
+    assert became(GPU, fleet=fleet(nodes=[old]), meanings={"nvidia.com/gpu": "whole"}).changed
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        node(allocatable={"nvidia.com/gpu": "0", "nvidia.com/hostdev": "4"}),
+        node(labels={"nvidia.com/gpu.sharing-strategy": "none", "nvidia.com/gpu.replicas": "1"}),
+        node(labels={"nvidia.com/gpu.replicas": "many"}),
+    ],
+)
+def test_what_shows_nothing_keeps_nobody(harmless):
+    assert became(GPU, fleet=fleet(nodes=[harmless])).changed
+
+
+def test_without_the_class_a_count_is_left():
+    assert untouched(became(GPU, fleet=fleet(classes=[])))
+    assert untouched(became(pod({"nvidia.com/gpumem": 1}), fleet=fleet(classes=[])))
+
+
+def test_an_incomplete_pool_is_no_evidence():
+    incomplete = [s for s in given().of(ResourceSlice) if s.metadata.name == "slice-1-gpu-devices"]
+    assert untouched(became(GPU, fleet=fleet(slices=incomplete)))
+
+
+def test_only_the_newest_generation_counts():
+    slices = [s for s in given().of(ResourceSlice) if s.spec.driver == "dra.net"]
+    newer = [
+        msgspec.structs.replace(
+            s,
+            spec=msgspec.structs.replace(
+                s.spec, devices=s.spec.devices[:1], pool=msgspec.structs.replace(s.spec.pool, generation=2)
+            ),
+        )
+        for s in slices
+    ]
+    assert fleet(slices=slices).classes["dranet"].devices == 8
+    assert fleet(slices=[*slices, *newer]).classes["dranet"].devices == 2
+
+
+def test_a_network_class_is_found_by_what_it_picks():
+    classes = [device_class("our-nics", "device.driver == 'dra.net' && device.attributes['dra.net'].rdma")]
+    done = became(pod({"koordinator.sh/rdma": 100}), fleet=fleet(classes=classes))
+    (request,) = exactly(done)
+    assert request["class"] == "our-nics"
+    assert request["cel"] == ['device.attributes["dra.net"].?rdma.orValue(false)']
+
+
+def test_two_network_classes_need_a_declaration():
+    classes = [device_class(name, "device.driver == 'dra.net'") for name in ("a", "b")]
+    value = pod({"koordinator.sh/rdma": 100})
+    assert untouched(became(value, fleet=fleet(classes=classes)))
+    assert exactly(became(value, fleet=fleet(classes=classes), classes={"nic": "b"}))[0]["class"] == "b"
+
+
+def test_a_declared_class_that_is_not_there_is_left():
+    done = became(pod({"nvidia.com/gpumem": 1}), fleet=example_fleet(), classes={"vgpu": "missing"})
+    assert untouched(done)
+    assert "missing" in done.warnings[0]
+
+
+@pytest.mark.parametrize("broken", ["device.nope", "device.driver ==", "device.attributes['dra.net'].missing == 'x'"])
+def test_a_class_with_a_broken_selector_picks_nothing(broken):
+    assert fleet(classes=[device_class("c", broken)]).classes["c"].devices == 0
+
+
+def test_a_class_may_look_at_everything():
+    picky = device_class("c", "device.attributes['dra.net'].ifName == 'eth1'")
+    assert fleet(classes=[picky]).classes["c"].devices == 2
+    whole = device_class("c", "device.attributes['dra.net'].exists(name, name == 'rdma')")
+    assert fleet(classes=[whole]).classes["c"].devices == 8
+
+
+def test_of_two_classes_with_one_name_the_newest_serves_it_then_the_first_by_name():
+    old, new = (
+        device_class("a", created="2026-01-01T00:00:00Z", extended="x/y"),
+        device_class("b", created="2026-02-01T00:00:00Z", extended="x/y"),
+    )
+    same = device_class("aa", created="2026-02-01T00:00:00Z", extended="x/y")
+    assert fleet(classes=[new, old]).extended == {"x/y": "b"}
+    assert fleet(classes=[new, same, old]).extended == {"x/y": "aa"}
+
+
+def test_capacities_are_spelled_as_published():
+    assert Served(name="c", driver="d", capacities=frozenset({"d/memory"})).spelling("memory") == "d/memory"
+    assert Served(name="c", driver="d", capacities=frozenset({"d/memory", "memory"})).spelling("memory") == "memory"
+    assert Served(name="c", driver="d").spelling("memory") == "memory"
+
+
+def test_a_class_whose_devices_are_not_shared_gets_no_shares():
+    classes = [device_class(HAMI, "device.driver == 'gpu.nvidia.com'")]
+    assert untouched(became(pod({"nvidia.com/gpumem": 1}), fleet=fleet(classes=classes)))
+
+
+def stripped(driver: str, *names: str) -> list[ResourceSlice]:
+    """The example slices, with these attributes gone from one driver's devices."""
+
+    def bare(one: ResourceSlice) -> ResourceSlice:
+        devices = tuple(
+            msgspec.structs.replace(d, attributes={k: v for k, v in d.attributes.items() if k not in names})
+            for d in one.spec.devices
+        )
+        return msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, devices=devices))
+
+    return [bare(one) if one.spec.driver == driver else one for one in given().of(ResourceSlice)]
+
+
+JOINT = {
+    "dialects": [
+        {
+            "name": "n",
+            "title": "n",
+            "target": "nic",
+            "keys": [{"name": "example.com/nic", "meaning": "a NIC", "role": "nic"}],
+        }
+    ],
+    "joint": [{"primary": "nvidia.com/gpu", "secondary": "example.com/nic"}],
+}
+
+
+def test_the_numa_node_is_taken_where_no_root_is_published_and_it_is_said():
+    value = pod({"nvidia.com/gpu": 1, "example.com/nic": 1})
+    done = became(value, fleet=fleet(slices=stripped("dra.net", PCIE_ROOT)), **JOINT)
+    (spec,) = done.templates.values()
+    assert spec["spec"]["devices"]["constraints"][0]["matchAttribute"] == NUMA_NODE
+    assert any("pcieRoot" in warning and "dranet" in warning for warning in done.warnings)
+
+
+def test_without_any_common_attribute_joint_requests_are_left():
+    value = pod({"nvidia.com/gpu": 1, "example.com/nic": 1})
+    done = became(value, fleet=fleet(slices=stripped("dra.net", PCIE_ROOT, NUMA_NODE)), **JOINT)
+    assert untouched(done)
+    assert actions(done) == {"nvidia.com/gpu": "left", "example.com/nic": "left"}
+
+
+def test_an_empty_root_is_told_apart():
+    slices = given().of(ResourceSlice)
+    text = wire.encode(next(s for s in slices if s.metadata.name == "train-1-dra"))
+    blank = wire.decode(text.replace(b'"pci0000:15"', b'""'), ResourceSlice)
+    facts = fleet(slices=[*(s for s in slices if s.metadata.name != "train-1-dra"), blank])
+    assert facts.classes["dranet"].rootless == 1
+    done = became(pod({"nvidia.com/gpu": 1, "example.com/nic": 1}), fleet=facts, **JOINT)
+    assert exactly(done)[1]["cel"] == ['device.attributes["resource.kubernetes.io"].?pcieRoot.orValue("") != ""']
+
+
+def test_targets_without_an_inventory_are_the_vendors_own():
+    assert Fleet().find(TARGETS["gpu"]) is None
+    assert exactly(became(pod({"nvidia.com/gpumem": 1})))[0]["class"] == HAMI
+
+
+def test_koordinators_pairs_fall_back_to_the_numa_node_too():
+    same = '{"deviceTypes":["gpu","rdma"],"requiredScope":"SamePCIe"}'
+    value = pod(
+        {"koordinator.sh/gpu": 200, "koordinator.sh/rdma": 200},
+        annotations={"scheduling.koordinator.sh/device-joint-allocate": same},
+    )
+    done = became(value, fleet=fleet(slices=stripped("dra.net", PCIE_ROOT)))
+    (spec,) = done.templates.values()
+    assert {one["matchAttribute"] for one in spec["spec"]["devices"]["constraints"]} == {NUMA_NODE}
+    assert any("numaNode is taken" in warning for warning in done.warnings)
+
+
+def test_a_partition_that_is_published_ties_the_gpus():
+    slices = given().of(ResourceSlice)
+    partitioned = []
+    for one in slices:
+        text = wire.encode(one)
+        if one.spec.driver == "gpu.nvidia.com":
+            text = text.replace(b'"brand":', b'"partition2":{"int":1},"brand":')
+        partitioned.append(wire.decode(text, ResourceSlice))
+    value = pod({"koordinator.sh/gpu": 200}, annotations={"scheduling.koordinator.sh/gpu-partition-spec": "{}"})
+    done = became(value, fleet=fleet(slices=partitioned))
+    (spec,) = done.templates.values()
+    ties = [{"requests": ["gpu"], "matchAttribute": "gpu.nvidia.com/partition2"}]
+    assert spec["spec"]["devices"]["constraints"] == ties
+    assert became(value, fleet=example_fleet()).refusals
+
+
+def test_the_next_look_at_a_fleet_is_the_same_as_a_first_one():
+    example = given()
+    classes, nodes, slices = example.of(DeviceClass), example.of(Node), example.of(ResourceSlice)
+    first = Fleet.of(classes, slices, nodes)
+    for changed in (slices[1:], [*slices[2:], slices[0]], stripped("dra.net", PCIE_ROOT), []):
+        for more in (classes, [*classes, device_class("c", "device.attributes['dra.net'].ifName == 'eth1'")]):
+            again, fresh = Fleet.of(more, changed, nodes, first), Fleet.of(more, changed, nodes)
+            assert again.classes == fresh.classes
+
+
+def test_a_driver_may_write_its_own_domain():
+    example = given()
+    slices = [
+        wire.decode(wire.encode(one).replace(b'"type":', b'"gpu.nvidia.com/type":'), ResourceSlice)
+        for one in example.of(ResourceSlice)
+        if one.spec.driver == "gpu.nvidia.com"
+    ]
+    assert fleet(slices=slices).classes["gpu.nvidia.com"].devices == 10
+    assert fleet(slices=slices).classes["mig.nvidia.com"].devices == 24
+
+
+def test_a_product_of_several_sizes_is_taken_at_its_smallest_and_it_is_said():
+    slices = given().of(ResourceSlice)
+    text = wire.encode(next(one for one in slices if one.metadata.name == "share-1-hami"))
+    smaller = wire.decode(text.replace(b'"40Gi"', b'"38Gi"', 1).replace(b"share-1", b"share-9"), ResourceSlice)
+    done = became(pod({"nvidia.com/gpumem-percentage": 50}), fleet=fleet(slices=[*slices, smaller]))
+    (spec,) = done.templates.values()
+    (request,) = spec["spec"]["devices"]["requests"]
+    assert [one["capacity"]["requests"]["memory"] for one in request["firstAvailable"]] == ["19Gi", "23034Mi"]
+    assert any("several sizes" in warning for warning in done.warnings)

@@ -1,0 +1,33 @@
+import msgspec
+import pytest
+
+from webhook.state.canary import Workload
+from webhook.state.configuration import DEFAULT, Configuration
+from webhook.state.mode import LABEL, Mode, mode_of
+
+TRAIN = Workload("ns", "Job", "train")
+
+
+def configuration(**changes):
+    return Configuration(msgspec.structs.replace(DEFAULT, **changes))
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_namespace_decides_for_itself(mode):
+    assert mode_of(configuration(mode="observe"), {LABEL: mode.value}, TRAIN) is mode
+
+
+@pytest.mark.parametrize("labels", [{}, {LABEL: ""}, {LABEL: "ENFORCE"}, {LABEL: "on"}])
+def test_a_label_that_says_nothing_leaves_it_to_the_configuration(labels):
+    assert mode_of(configuration(mode="warn"), labels, TRAIN) is Mode.WARN
+
+
+def test_outside_the_canary_enforcing_namespaces_only_warn():
+    assert mode_of(configuration(canary=0), {}, TRAIN) is Mode.WARN
+    assert mode_of(configuration(canary=0), {LABEL: "enforce"}, TRAIN) is Mode.WARN
+    assert mode_of(configuration(canary=100), {}, TRAIN) is Mode.ENFORCE
+
+
+@pytest.mark.parametrize("mode", [Mode.OFF, Mode.OBSERVE, Mode.WARN])
+def test_the_canary_never_raises_a_mode(mode):
+    assert mode_of(configuration(canary=0), {LABEL: mode.value}, TRAIN) is mode

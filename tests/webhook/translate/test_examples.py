@@ -1,0 +1,103 @@
+"""The example pods on the example fleet: what becomes of each, and that the claims get the devices they are meant to get."""
+
+import pytest
+
+import allocator
+from cli.stocked import typed
+from cluster import manifests
+from cluster.patch import operated
+from dra import defaults, validation, wire
+from dra.claim import ResourceClaim
+from dra.deviceclass import DeviceClass
+from dra.node import Node
+from dra.resourceslice import ResourceSlice
+from dra.stock import Stock
+from tests.webhook.pods import EXAMPLES, example_fleet
+from webhook.state.configuration import read
+from webhook.state.features import Features
+from webhook.translate.pod_template import at, paths, translate_object
+
+
+def example(name: str) -> dict:
+    return manifests.read([EXAMPLES / "pods" / f"{name}.yaml"])[-1].object
+
+
+def translated(name: str):
+    configuration, _ = read(manifests.read([EXAMPLES / "configuration.yaml"])[0].object)
+    return translate_object(example(name), config=configuration, fleet=example_fleet(), features=Features())
+
+
+def stock() -> Stock:
+    given = typed(manifests.read([EXAMPLES / "fleet"]))
+    return Stock.of(slices=given.of(ResourceSlice), classes=given.of(DeviceClass), nodes=given.of(Node))
+
+
+def claims_of(name: str) -> list[ResourceClaim]:
+    """The claims that kube-controller-manager would make for a pod of the translated object."""
+    obj, done = example(name), translated(name)
+    (path,) = paths(obj)
+    spec = at(operated(obj, done.operations), path)["spec"]
+    made = []
+    for entry in spec["resourceClaims"]:
+        template = done.templates.get(entry["resourceClaimTemplateName"])
+        if template is not None:
+            value = {"metadata": {"name": entry["name"], "namespace": "n"}, "spec": template["spec"]}
+            made.append(defaults.claim(wire.convert(value, ResourceClaim)))
+    return made
+
+
+def given_on(name: str) -> dict[str, list[str]]:
+    """The devices that a pod would get, by node."""
+    inventory, claims = stock(), claims_of(name)
+    assert claims
+    found = {}
+    for node in inventory.nodes:
+        answer = allocator.allocate(inventory, node, claims)
+        assert answer.error in (None, ""), answer.error
+        if answer.verdict == "feasible":
+            found[node] = [r.device for one in answer.allocations for r in one.allocation.devices.results]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "devices"),
+    [
+        ("nvidia-training", {"train-1", "train-2", "slice-1"}, 2),
+        ("nvidia-warmup", {"train-1", "train-2"}, 3),
+        ("nvidia-mig", {"slice-1"}, 1),
+        ("hami-shares", {"share-1", "share-2"}, 2),
+        ("hami-percentage", {"share-1", "share-2"}, 1),
+        ("hami-exclusive", {"share-1", "share-2"}, 1),
+        ("koordinator-halves", {"share-1", "share-2"}, 2),
+        ("koordinator-joint", {"train-1", "train-2"}, 4),
+        ("own-claim", {"train-1", "train-2", "slice-1"}, 1),
+    ],
+)
+def test_an_example_gets_its_devices_on_the_nodes_that_have_them(name, nodes, devices):
+    found = given_on(name)
+    assert set(found) == nodes
+    assert {len(set(each)) for each in found.values()} == {devices}
+
+
+def test_joint_devices_share_their_pcie_root():
+    for pair in given_on("koordinator-joint").values():
+        assert [pair[0][-1], pair[2][-1]] == [pair[1][-1], pair[3][-1]]  # gpu-0 with eth0, gpu-1 with eth1
+
+
+@pytest.mark.parametrize("name", ["hami-wrong-unit", "koordinator-indivisible"])
+def test_an_example_that_legacy_would_not_have_served_is_refused(name):
+    assert translated(name).refusals
+
+
+@pytest.mark.parametrize("name", ["nvidia-replica", "nvidia-mig-served-by-core"])
+def test_an_example_is_left(name):
+    done = translated(name)
+    assert not done.refusals
+    assert not done.changed
+    assert {str(decision.action) for decision in done.decisions} == {"left"}
+
+
+def test_the_example_fleet_is_one_that_an_api_server_takes():
+    for document in manifests.read([EXAMPLES / "fleet"]):
+        if document.object["kind"] != "Node":
+            assert validation.errors(document.object) == []

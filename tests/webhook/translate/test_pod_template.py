@@ -1,0 +1,120 @@
+"""Pod templates inside workloads."""
+
+import pytest
+
+from cluster.patch import operated
+from tests.webhook.pods import UNKNOWN, configured, container, pod
+from webhook.state.features import Features
+from webhook.translate.pod_template import at, name_of, paths, translate_object
+
+KINDS = [
+    ("v1", "Pod", ""),
+    ("v1", "ReplicationController", "/spec/template"),
+    ("apps/v1", "Deployment", "/spec/template"),
+    ("apps/v1", "StatefulSet", "/spec/template"),
+    ("apps/v1", "DaemonSet", "/spec/template"),
+    ("apps/v1", "ReplicaSet", "/spec/template"),
+    ("batch/v1", "Job", "/spec/template"),
+    ("batch/v1", "CronJob", "/spec/jobTemplate/spec/template"),
+]
+RAY = {
+    "apiVersion": "ray.io/v1",
+    "kind": "RayCluster",
+    "metadata": {"name": "r", "namespace": "n"},
+    "spec": {
+        "headGroupSpec": {"template": {"spec": {"containers": [container("head", {"cpu": 1})]}}},
+        "workerGroupSpecs": [
+            {"template": {"spec": {"containers": [container("worker", {"nvidia.com/gpumem": 1000})]}}},
+            {"template": {"spec": {"containers": [container("worker", {"nvidia.com/gpumem": 1000})]}}},
+        ],
+    },
+}
+
+
+def workload(api_version: str, kind: str, path: str, template: dict) -> dict:
+    obj = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "w", "namespace": "n"}}
+    if not path:
+        return {**template, **obj}
+    inner = obj
+    *parents, last = path.strip("/").split("/")
+    for part in parents:
+        inner = inner.setdefault(part, {})
+    inner[last] = template
+    return obj
+
+
+def run(obj: dict, *, unknown: bool = False):
+    return translate_object(obj, config=configured(), fleet=UNKNOWN, features=Features(), unknown=unknown)
+
+
+@pytest.mark.parametrize(("api_version", "kind", "path"), KINDS)
+def test_every_kind_with_a_pod_template_is_rewritten_there(api_version, kind, path):
+    obj = workload(api_version, kind, path, pod({"nvidia.com/gpumem": 1000}))
+    done = run(obj)
+    after = operated(obj, done.operations)
+    assert at(after, f"{path}/spec")["resourceClaims"][0]["name"] == "drawbridge-c0-gpu"
+    assert all(operation["path"].startswith(path or "/") for operation in done.operations)
+    assert {decision.object for decision in done.decisions} == {f"{kind}/n/w"}
+    assert not run(after).changed
+
+
+@pytest.mark.parametrize(("api_version", "kind", "path"), KINDS)
+def test_templates_get_the_tolerations_that_their_pods_would_have_got(api_version, kind, path):
+    obj = workload(api_version, kind, path, pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000}))
+    found = at(operated(obj, run(obj).operations), f"{path}/spec").get("tolerations")
+    wanted = [
+        {"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in ("nvidia.com/gpu", "nvidia.com/gpumem")
+    ]
+    assert found == (wanted if path else None)  # a pod got its own before any webhook saw it
+
+
+def test_a_toleration_that_is_there_is_not_added_again():
+    have = {"key": "nvidia.com/gpumem", "operator": "Exists", "effect": "NoSchedule"}
+    obj = workload("apps/v1", "Deployment", "/spec/template", pod({"nvidia.com/gpumem": 1}, tolerations=[have]))
+    assert operated(obj, run(obj).operations)["spec"]["template"]["spec"]["tolerations"] == [have]
+
+
+def test_unknown_kinds_are_rewritten_only_when_asked():
+    assert paths(RAY) == []
+    done = run(RAY, unknown=True)
+    assert list(paths(RAY, unknown=True)) == [
+        "/spec/headGroupSpec/template",
+        "/spec/workerGroupSpecs/0/template",
+        "/spec/workerGroupSpecs/1/template",
+    ]
+    after = operated(RAY, done.operations)
+    assert len(done.templates) == 1
+    assert all("resourceClaims" in group["template"]["spec"] for group in after["spec"]["workerGroupSpecs"])
+    assert after["spec"]["headGroupSpec"] == RAY["spec"]["headGroupSpec"]
+
+
+def test_an_object_is_refused_as_a_whole():
+    broken = {
+        **RAY,
+        "spec": {
+            **RAY["spec"],
+            "headGroupSpec": {"template": {"spec": {"containers": [container("h", {"nvidia.com/gpumem": 1.5})]}}},
+        },
+    }
+    done = run(broken, unknown=True)
+    assert done.refusals
+    assert not done.changed
+    assert not done.templates
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        {},
+        {"kind": "Deployment", "apiVersion": "apps/v1"},
+        {"kind": "Pod", "apiVersion": "v1", "spec": {"containers": 3}},
+        {"kind": "Pod", "apiVersion": "other/v1"},
+        {"kind": "List", "apiVersion": "v1", "spec": {"items": [1]}},
+    ],
+)
+def test_what_has_no_pod_template_passes_through(obj):
+    assert not run(obj, unknown=True).changed
+
+
+def test_names_say_kind_namespace_and_name():
+    assert name_of({"kind": "Job", "metadata": {"generateName": "j-"}}) == "Job/default/j-*"

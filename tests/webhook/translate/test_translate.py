@@ -1,0 +1,436 @@
+"""What decides whether a pod is translated at all, and what keeps it the same afterwards."""
+
+import copy
+import json
+
+import pytest
+
+from dra import wire
+from dra.deviceclass import DeviceClass
+from tests.webhook.pods import (
+    HAMI,
+    KEY,
+    KOORD,
+    SIZES,
+    WHOLE,
+    actions,
+    became,
+    configured,
+    container,
+    devices,
+    exactly,
+    example_fleet,
+    patched,
+    pod,
+    refused,
+    untouched,
+)
+from webhook.claims import template
+from webhook.state.features import Features
+from webhook.state.inventory import Fleet
+from webhook.translate.record import DECISION, DEVICES, ORIGINAL, TEMPLATES, VERSION
+from webhook.translate.translate import replay, translate
+
+GPU = {"nvidia.com/gpu": 1}
+
+
+def annotations(value: dict) -> dict:
+    return value["metadata"]["annotations"]
+
+
+def serving(name: str, **more) -> Fleet:
+    """A fleet whose only class carries an extended resource name."""
+    metadata = {"name": "gpu.nvidia.com", **more}
+    return Fleet.of([wire.convert({"metadata": metadata, "spec": {"extendedResourceName": name}}, DeviceClass)], [], [])
+
+
+# Scope
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {"nodeName": "here"}},
+        {"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}},
+        {"metadata": {"labels": {"drawbridge.dev/skip": "true"}}},
+    ],
+    ids=["bound", "mirror", "skipped"],
+)
+def test_pods_out_of_scope_are_untouched_and_unreported(change):
+    value = pod(GPU)
+    for part, fields in change.items():
+        value[part].update(fields)
+    done = became(value, **WHOLE)
+    assert untouched(done)
+    assert done.decisions == ()
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {},
+        {"spec": None},
+        {"spec": []},
+        {"spec": {"containers": None}},
+        {"spec": {"containers": [None, 1, {"name": 3, "resources": [], "x": 1}]}},
+        {"metadata": [], "spec": {"containers": [{"resources": {"limits": ["nvidia.com/gpu"]}}]}},
+    ],
+)
+def test_what_is_no_pod_is_passed_over(broken):
+    assert untouched(became(broken, **WHOLE))
+
+
+@pytest.mark.parametrize("amount", [None, [], {}, True, "", "one", "1 ", "0x1", 1e400])
+def test_amounts_that_are_none_are_refused_with_their_text(amount):
+    value = pod({})
+    value["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpumem": amount}}
+    done = became(value)
+    assert refused(done)
+    assert "nvidia.com/gpumem" in done.refusals[0]
+
+
+# The record
+
+
+def test_the_record_holds_what_was_taken_and_what_was_done():
+    value = pod({"nvidia.com/gpumem": 3000, "cpu": 1}, scheduler="hami-scheduler")
+    after = patched(value, became(value))
+    assert json.loads(annotations(after)[ORIGINAL]) == {
+        "containers": {"c0": {"nvidia.com/gpumem": 3000}},
+        "schedulerName": "hami-scheduler",
+        "scheduledBy": "default-scheduler",
+    }
+    decision = json.loads(annotations(after)[DECISION])
+    assert decision["version"] == VERSION
+    assert {one["key"] for one in decision["decisions"]} == {"nvidia.com/gpumem"}
+    assert json.loads(annotations(after)[DEVICES]) == {"c0": [{"class": HAMI, "count": 1, "key": "nvidia.com/gpumem"}]}
+    assert after["spec"]["containers"][0]["resources"]["limits"] == {"cpu": 1}
+
+
+def test_a_key_that_another_webhook_puts_back_is_removed_again():
+    value = pod({"nvidia.com/gpu": "2"})
+    after = patched(value, became(value, **WHOLE))
+    once = copy.deepcopy(after)
+    after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 2}
+    again = became(after, **WHOLE)
+    assert patched(after, again) == once
+    assert again.templates == {}
+
+
+def test_a_key_put_back_with_another_number_is_a_double_request():
+    value = pod({"nvidia.com/gpu": 2})
+    after = patched(value, became(value, **WHOLE))
+    after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 3}
+    done = became(after, **WHOLE)
+    assert refused(done)
+    assert "another webhook" in done.refusals[0]
+
+
+def test_a_key_of_another_dialect_that_came_later_is_translated_beside():
+    value = pod({"nvidia.com/gpumem": 3000})
+    after = patched(value, became(value))
+    after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/mig-1g.5gb": 1}
+    done = became(after)
+    last = patched(after, done)
+    names = [claim["name"] for claim in last["spec"]["containers"][0]["resources"]["claims"]]
+    assert names == ["drawbridge-c0-gpu", "drawbridge-c0-mig"]
+    assert json.loads(annotations(last)[ORIGINAL])["containers"]["c0"] == {
+        "nvidia.com/gpumem": 3000,
+        "nvidia.com/mig-1g.5gb": 1,
+    }
+    assert len(template.unseal(annotations(last)[TEMPLATES], KEY)) == 2
+    assert not became(last).changed
+
+
+def test_a_late_key_of_the_same_dialect_is_left():
+    value = pod({"nvidia.com/gpu": 1, "nvidia.com/gpucores": 100})
+    after = patched(value, became(value))
+    after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpumem": 1000}
+    assert untouched(became(after))
+
+
+def test_a_record_without_claims_of_ours_is_not_believed():
+    value = pod(GPU, annotations={ORIGINAL: '{"containers":{"c0":{"nvidia.com/gpu":1}}}'})
+    done = became(value, **WHOLE)
+    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
+
+
+@pytest.mark.parametrize("damaged", ["{", "[]", '{"containers":3}', ""])
+def test_a_damaged_record_counts_as_none(damaged):
+    assert became(pod(GPU, annotations={ORIGINAL: damaged}), **WHOLE).changed
+
+
+def test_templates_that_somebody_else_wrote_are_replaced():
+    forged = template.seal({"drawbridge-0123456789abcdef": {}}, b"another key")
+    value = pod(GPU, annotations={TEMPLATES: forged})
+    done = became(value, **WHOLE)
+    assert template.unseal(annotations(patched(value, done))[TEMPLATES], KEY) == dict(done.templates)
+
+
+# Updates
+
+
+def test_a_second_apply_is_undone_and_the_scheduler_too():
+    value = pod({KOORD + "gpu": 100}, scheduler="koord-scheduler")
+    stored = patched(value, became(value))
+    asked = copy.deepcopy(stored)
+    asked["spec"]["schedulerName"] = "koord-scheduler"
+    asked["spec"]["containers"][0]["resources"]["limits"] = {KOORD + "gpu": "100"}
+    assert patched(asked, replay(asked, stored)) == stored
+
+
+def test_a_changed_number_is_no_replay():
+    value = pod({"nvidia.com/gpu": 1})
+    stored = patched(value, became(value, **WHOLE))
+    asked = copy.deepcopy(stored)
+    asked["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 2}
+    assert replay(asked, stored).operations == ()
+
+
+def test_an_update_of_a_pod_we_never_touched_is_untouched():
+    assert replay(pod(GPU), pod(GPU)).operations == ()
+
+
+# Evidence for whole GPUs
+
+
+def test_a_fleet_of_whole_gpus_is_evidence():
+    assert exactly(became(pod(GPU), fleet=example_fleet())) == [{"class": "gpu.nvidia.com", "count": 1}]
+
+
+def test_without_a_fleet_a_bare_count_is_left():
+    done = became(pod(GPU))
+    assert untouched(done)
+    assert "meanings" in done.warnings[0]
+
+
+# Stepping aside
+
+
+def test_what_a_class_serves_by_itself_is_left_in_silence():
+    done = became(pod(GPU, scheduler="hami-scheduler"), fleet=serving("nvidia.com/gpu"), **WHOLE)
+    assert untouched(done)
+    assert done.warnings == ()
+    assert actions(done) == {"nvidia.com/gpu": "left"}
+
+
+def test_more_than_a_count_is_not_served_by_core():
+    fleet = serving("nvidia.com/gpu")
+    assert became(pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1}), fleet=fleet).decisions[0].detail != "served"
+    narrowed = pod(GPU, nodeSelector={"cloud.google.com/gke-gpu-partition-size": "1g.5gb"})
+    assert "extendedResourceName" not in became(narrowed, fleet=fleet).decisions[0].detail
+
+
+def test_core_serves_nothing_where_the_gate_is_off():
+    done = became(pod(GPU), fleet=serving("nvidia.com/gpu"), features=Features(minor=35), **WHOLE)
+    assert done.changed
+    gated = Features(minor=37, gates={"DRAExtendedResource": False})
+    assert became(pod(GPU), fleet=serving("nvidia.com/gpu"), features=gated, **WHOLE).changed
+
+
+# Features and schedulers
+
+
+def test_shares_need_a_server_that_keeps_them():
+    value = pod({"nvidia.com/gpumem": 3000})
+    done = became(value, features=Features(minor=35))
+    assert untouched(done)
+    assert "DRAConsumableCapacity" in done.warnings[0]
+    assert became(value, features=Features(minor=35, gates={"DRAConsumableCapacity": True})).changed
+
+
+def test_whole_cards_need_no_shares():
+    assert became(pod({"nvidia.com/gpumem-percentage": 100}), features=Features(minor=34)).changed
+
+
+def test_percentages_need_alternatives():
+    done = became(
+        pod({"nvidia.com/gpumem-percentage": 50}), features=Features(gates={"DRAPrioritizedList": False}), **SIZES
+    )
+    assert untouched(done)
+
+
+def test_below_dra_nothing_is_translated():
+    assert untouched(became(pod(GPU), features=Features(minor=33), **WHOLE))
+
+
+def test_a_scheduler_nobody_declared_is_not_trusted():
+    value = pod(GPU, scheduler="mine")
+    assert untouched(became(value, **WHOLE))
+    done = became(value, **WHOLE, schedulers={"mine": {"likeCluster": True}})
+    assert patched(value, done)["spec"]["schedulerName"] == "mine"
+
+
+def test_the_dialects_own_scheduler_becomes_the_target_and_others_stay():
+    own = pod({"nvidia.com/gpumem": 1}, scheduler="hami-scheduler")
+    assert (
+        patched(own, became(own, targetScheduler="other", schedulers={"other": {"likeCluster": True}}))["spec"][
+            "schedulerName"
+        ]
+        == "other"
+    )
+    foreign = pod(GPU, scheduler="koord-scheduler")
+    assert patched(foreign, became(foreign, **WHOLE))["spec"]["schedulerName"] == "koord-scheduler"
+
+
+def test_a_pod_that_is_only_partly_translated_keeps_its_scheduler():
+    value = pod(
+        {"nvidia.com/gpumem": 1},
+        {"nvidia.com/gpumem": 1, "nvidia.com/mig-1g.5gb.shared": 1},
+        scheduler="hami-scheduler",
+    )
+    after = patched(value, became(value))["spec"]
+    assert after["schedulerName"] == "hami-scheduler"
+    assert after["containers"][1] == value["spec"]["containers"][1]
+
+
+def test_with_the_bridge_on_pods_for_managed_devices_get_its_scheduler():
+    bridge = {"schedulerName": "drawbridge-scheduler", "drivers": ["gpu.nvidia.com"]}
+    known = {"drawbridge-scheduler": {"likeCluster": True}}
+    value, other = pod(GPU), pod({"nvidia.com/gpumem": 1})
+    after = patched(value, became(value, **WHOLE, bridge=bridge, schedulers=known))
+    assert after["spec"]["schedulerName"] == "drawbridge-scheduler"
+    assert "schedulerName" not in patched(other, became(other, bridge=bridge, schedulers=known))["spec"]
+
+
+# Quotas and approximations
+
+
+def test_a_quota_that_would_lose_its_hold_keeps_the_key_until_it_is_mapped():
+    quota = frozenset({"requests.nvidia.com/gpu"})
+    done = became(pod(GPU), quota=quota, **WHOLE)
+    assert untouched(done)
+    assert "quotas" in done.warnings[0]
+    mapped = {"nvidia.com/gpu": "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"}
+    assert became(pod(GPU), quota=quota, **WHOLE, quotas=mapped).changed
+    assert became(pod(GPU), quota=frozenset({"requests.cpu"}), **WHOLE).changed
+
+
+def test_a_class_with_the_old_name_keeps_being_charged():
+    quota, off = frozenset({"requests.nvidia.com/gpu"}), Features(gates={"DRAExtendedResource": False})
+    value, fleet = (
+        pod(GPU, nodeSelector={"cloud.google.com/gke-gpu-partition-size": "1g.5gb"}),
+        serving("nvidia.com/gpu"),
+    )
+    classes = {"mig": "gpu.nvidia.com"}
+    assert became(value, quota=quota, fleet=fleet, classes=classes).changed
+    assert untouched(
+        became(value, quota=quota, fleet=fleet, classes=classes, features=off)
+    )  # the charge needs the gate
+
+
+@pytest.mark.parametrize(
+    ("policy", "changed", "warned"), [("allow", True, False), ("warn", True, True), ("leave", False, True)]
+)
+def test_approximations_are_allowed_warned_of_or_left(policy, changed, warned):
+    done = became(pod({"nvidia.com/gpumem": 3000}), approximations=policy)
+    assert (done.changed, bool(done.warnings)) == (changed, warned)
+
+
+def test_warnings_keep_to_what_clients_show():
+    value = pod({"nvidia.com/gpumem": 3000}, annotations={"nvidia.com/use-gputype": "ü" * 300})
+    value["spec"]["containers"][0]["name"] = "c" * 63
+    assert all(len(warning.encode()) <= 256 for warning in became(value, approximations="warn").warnings)
+
+
+# Size
+
+
+def test_more_than_a_claim_holds_is_split():
+    value = pod({"nvidia.com/gpu": 100})
+    done = became(value, **WHOLE)
+    entries = patched(value, done)["spec"]["resourceClaims"]
+    counts = {name: spec["spec"]["devices"]["requests"][0]["exactly"]["count"] for name, spec in done.templates.items()}
+    assert [counts[entry["resourceClaimTemplateName"]] for entry in entries] == [25] * 4
+    assert len({entry["name"] for entry in entries}) == 4
+
+
+@pytest.mark.parametrize(
+    "limits", [{"nvidia.com/gpu": 129}, {"nvidia.com/gpu": 33, "nvidia.com/gpumem": 1}, {"nvidia.com/gpu": 10**12}]
+)
+def test_more_than_a_pod_may_have_is_refused(limits):
+    assert refused(became(pod(limits), **WHOLE))
+
+
+def test_equal_requests_share_a_template():
+    value = pod(GPU, GPU, {"nvidia.com/gpu": 2})
+    done = became(value, **WHOLE)
+    assert len(done.templates) == 2
+    assert len(patched(value, done)["spec"]["resourceClaims"]) == 3
+
+
+# Claim entries
+
+
+def test_names_that_are_taken_or_too_long_are_avoided():
+    long = "a" * 63
+    value = pod({}, resourceClaims=[{"name": "drawbridge-c0-gpu", "resourceClaimName": "x"}])
+    value["spec"]["containers"] = [container("c0", GPU), container(long, GPU)]
+    after = patched(value, became(value, **WHOLE))["spec"]
+    names = [entry["name"] for entry in after["resourceClaims"]]
+    assert names[1] == "drawbridge-c0-gpu-2"
+    assert len(set(names)) == 3
+    assert max(map(len, names)) <= 63
+
+
+def test_null_parents_are_filled():
+    value = {"metadata": {"annotations": None}, "spec": {"resourceClaims": None, "containers": [container("c0", GPU)]}}
+    value["spec"]["containers"][0]["resources"]["claims"] = None
+    after = patched(value, became(value, **WHOLE))
+    assert after["spec"]["containers"][0]["resources"] == {"claims": [{"name": "drawbridge-c0-gpu"}]}
+
+
+# Joint requests that the administrator asks for
+
+NETWORK = {
+    "name": "network",
+    "title": "network",
+    "target": "nic",
+    "keys": [{"name": "example.com/nic", "meaning": "a NIC", "role": "nic"}],
+}
+TOGETHER = {"dialects": [NETWORK], "joint": [{"primary": "nvidia.com/gpu", "secondary": "example.com/nic"}]}
+
+
+def test_a_gpu_and_a_nic_become_one_claim_where_it_is_asked_for():
+    done = became(pod({"nvidia.com/gpu": 2, "example.com/nic": 2}), fleet=example_fleet(), **TOGETHER)
+    ties = [one["matchAttribute"] for one in devices(done)["constraints"]]
+    assert ties == ["resource.kubernetes.io/pcieRoot"] * 2
+    assert actions(done) == {"nvidia.com/gpu": "translated", "example.com/nic": "translated"}
+
+
+def test_without_it_they_are_two_claims():
+    done = became(pod({"nvidia.com/gpu": 2, "example.com/nic": 2}), fleet=example_fleet(), dialects=[NETWORK])
+    assert len(done.templates) == 2
+
+
+@pytest.mark.parametrize(("otherwise", "fate"), [("leave", untouched), ("refuse", refused)])
+def test_counts_that_do_not_pair_are_left_or_refused(otherwise, fate):
+    joint = [{"primary": "nvidia.com/gpu", "secondary": "example.com/nic", "otherwise": otherwise}]
+    value = pod({"nvidia.com/gpu": 2, "example.com/nic": 3})
+    assert fate(became(value, fleet=example_fleet(), dialects=[NETWORK], joint=joint))
+
+
+def test_the_user_can_name_the_attribute():
+    joint = [
+        {"primary": "nvidia.com/gpu", "secondary": "example.com/nic", "attribute": "resource.kubernetes.io/numaNode"}
+    ]
+    done = became(
+        pod({"nvidia.com/gpu": 1, "example.com/nic": 1}), fleet=example_fleet(), dialects=[NETWORK], joint=joint
+    )
+    assert devices(done)["constraints"][0]["matchAttribute"] == "resource.kubernetes.io/numaNode"
+
+
+def test_user_texts_never_leave_their_literal():
+    evil = '"] || true || device.attributes["x'
+    done = became(pod({"nvidia.com/gpumem": 1}, annotations={"nvidia.com/use-gpuuuid": evil}))
+    (request,) = exactly(done)
+    assert request["cel"] == [
+        f'device.attributes["{HAMI}"].?uuid.orValue("") in ["\\"] || true || device.attributes[\\"x"]'
+    ]
+
+
+def test_the_same_pod_gives_the_same_bytes():
+    value = pod({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 3000})
+    one = translate(value, namespace="n", config=configured(), fleet=Fleet(), key=KEY)
+    two = translate(copy.deepcopy(value), namespace="n", config=configured(), fleet=Fleet(), key=KEY)
+    assert json.dumps(one.operations) == json.dumps(two.operations)

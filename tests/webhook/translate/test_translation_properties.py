@@ -1,0 +1,239 @@
+"""What holds for every pod, whatever it says: the patch does what was meant, touches nothing else, and can be taken back."""
+
+import copy
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dra import validation
+from tests.webhook.pods import KEY, KOORD, SIZES, UNKNOWN, configured, container, example_fleet, patched
+from webhook.claims import template
+from webhook.translate.record import DECISION, DEVICES, ORIGINAL, TEMPLATES
+from webhook.translate.translate import replay, translate
+
+KNOWN = {
+    "nvidia.com/gpu": st.sampled_from([0, 1, 2, 3, 33]),
+    "nvidia.com/gpu.shared": st.just(1),
+    "nvidia.com/mig-1g.5gb": st.sampled_from([1, 2]),
+    "nvidia.com/mig-3g.20gb": st.sampled_from([1, 2]),
+    "nvidia.com/gpumem": st.sampled_from([0, 1000, 3000, "4k"]),
+    "nvidia.com/gpumem-percentage": st.sampled_from([0, 50, 100]),
+    "nvidia.com/gpucores": st.sampled_from([0, 30, 100, 150]),
+    "nvidia.com/priority": st.sampled_from([0, 1]),
+    KOORD + "gpu": st.sampled_from([30, 50, 100, 200]),
+    KOORD + "gpu-core": st.sampled_from([50, 100]),
+    KOORD + "gpu-memory": st.sampled_from(["4Gi", "8Gi"]),
+    KOORD + "gpu-memory-ratio": st.sampled_from([50, 100]),
+    KOORD + "gpu.shared": st.sampled_from([1, 2]),
+    KOORD + "rdma": st.sampled_from([1, 100, 200]),
+}
+OTHERS = {
+    "cpu": st.just("2"),
+    "rdma/hca": st.just(1),
+    "nvidia.com/hostdev": st.just(2),
+    "example.com/we~ird": st.just(1),
+}
+ANNOTATIONS = {
+    "nvidia.com/use-gputype": st.sampled_from(["A100", "h100, L40S", '"]) || true // "', ""]),
+    "nvidia.com/nouse-gpuuuid": st.sampled_from(["GPU-1", "GPU-\\ü\n"]),
+    "nvidia.com/numa-bind": st.sampled_from(["true", "maybe"]),
+    "scheduling.koordinator.sh/device-joint-allocate": st.sampled_from(
+        ['{"deviceTypes":["gpu","rdma"],"requiredScope":"SamePCIe"}', '{"deviceTypes":["gpu","rdma"]}']
+    ),
+    "team": st.just("a"),
+}
+
+
+@st.composite
+def limits(draw) -> dict:
+    system = draw(st.sampled_from(["nvidia.com/", KOORD]))
+    keys = draw(st.lists(st.sampled_from([key for key in KNOWN if key.startswith(system)]), max_size=3, unique=True))
+    more = draw(st.lists(st.sampled_from(sorted(OTHERS)), max_size=2, unique=True))
+    return {key: draw({**KNOWN, **OTHERS}[key]) for key in (*keys, *more)}
+
+
+@st.composite
+def containers(draw, prefix: str, most: int) -> list[dict]:
+    made = []
+    for i in range(draw(st.integers(0 if prefix == "i" else 1, most))):
+        one = container(f"{prefix}{i}", draw(st.none() | limits()))
+        if one["resources"] and draw(st.booleans()):
+            del one["resources"]["requests"]
+        if draw(st.booleans()):
+            one["resources"]["claims"] = [{"name": "mine"}]
+        if prefix == "i" and draw(st.booleans()):
+            one["restartPolicy"] = "Always"
+        if draw(st.booleans()):
+            one["fieldFromTheFuture"] = {"deep": [1, {"er": None}]}
+        made.append(one)
+    return made
+
+
+@st.composite
+def pods(draw) -> dict:
+    spec: dict = {"containers": draw(containers("c", 3)), "alsoNew": [{"x": 1.5}]}
+    if inits := draw(containers("i", 2)):
+        spec["initContainers"] = inits
+    if scheduler := draw(st.sampled_from(["", "default-scheduler", "hami-scheduler", "koord-scheduler", "elsewhere"])):
+        spec["schedulerName"] = scheduler
+    if any("claims" in one["resources"] for one in (*spec["containers"], *spec.get("initContainers", []))):
+        spec["resourceClaims"] = [
+            {"name": "mine", "resourceClaimName": "x"},
+            {"name": "drawbridge-c0-gpu", "resourceClaimName": "y"},
+        ]
+    pod: dict = {"apiVersion": "v1", "kind": "Pod", "spec": spec}
+    names = draw(st.lists(st.sampled_from(sorted(ANNOTATIONS)), max_size=3, unique=True))
+    metadata = draw(st.sampled_from([None, {"name": "p"}, {"generateName": "p-"}]))
+    if metadata is not None:
+        pod["metadata"] = dict(metadata)
+        if names:
+            pod["metadata"]["annotations"] = {name: draw(ANNOTATIONS[name]) for name in names}
+    return pod
+
+
+CONFIGURATIONS = [
+    configured(),
+    configured(**SIZES, meanings={"nvidia.com/gpu": "whole"}, unresolved="leave"),
+    configured(**SIZES, meanings={"nvidia.com/gpu": "hami"}, approximations="allow", numaBind="drop"),
+    configured(**SIZES, meanings={"nvidia.com/gpu": "koordinator"}, koordinator={"wholeNICForShare": True}),
+]
+worlds = st.tuples(st.sampled_from(CONFIGURATIONS), st.sampled_from([UNKNOWN, example_fleet()]))
+every = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def run(pod, world, key=KEY):
+    configuration, fleet = world
+    return translate(pod, namespace="n", config=configuration, fleet=fleet, key=key)
+
+
+def undone(pod: dict) -> dict:
+    """Take back what the record says was done, knowing only the record and our prefix."""
+    before = copy.deepcopy(pod)
+    annotations = before["metadata"]["annotations"]
+    record = json.loads(annotations[ORIGINAL])
+    for name in (ORIGINAL, DECISION, DEVICES, TEMPLATES):
+        del annotations[name]
+    spec = before["spec"]
+    ours = {
+        entry["name"]
+        for entry in spec["resourceClaims"]
+        if entry.get("resourceClaimTemplateName", "").startswith("drawbridge-")
+    }
+    spec["resourceClaims"] = [entry for entry in spec["resourceClaims"] if entry["name"] not in ours]
+    if "scheduledBy" in record:
+        spec["schedulerName"] = record.get("schedulerName")
+    for one in (*spec["containers"], *spec.get("initContainers", [])):
+        resources = one.get("resources", {})
+        resources["claims"] = [claim for claim in resources.get("claims", []) if claim["name"] not in ours]
+        resources["limits"] = {**resources.get("limits", {}), **record["containers"].get(one["name"], {})}
+    return before
+
+
+def plain(pod: dict) -> dict:
+    """A pod as its meaning goes: empty maps and lists are as good as none, requests equal to limits are implied."""
+    value = copy.deepcopy(pod)
+    for one in (*value["spec"]["containers"], *value["spec"].get("initContainers", [])):
+        one.get("resources", {}).pop("requests", None)
+    return pruned(value)
+
+
+def pruned(value):
+    if isinstance(value, dict):
+        return {key: inner for key, member in value.items() if (inner := pruned(member)) not in ({}, [], None)}
+    return [pruned(item) for item in value] if isinstance(value, list) else value
+
+
+@every
+@given(pods(), worlds)
+def test_what_was_done_can_be_taken_back_and_nothing_else_was_touched(pod, world):
+    kept = copy.deepcopy(pod)
+    done = run(pod, world)
+    assert pod == kept
+    if done.changed:
+        assert plain(undone(patched(pod, done))) == plain(pod)
+
+
+@every
+@given(pods(), worlds)
+def test_doing_it_again_changes_nothing(pod, world):
+    done = run(pod, world)
+    assert done == run(copy.deepcopy(pod), world)
+    if done.changed:
+        again = run(patched(pod, done), world)
+        assert (again.operations, again.refusals, again.templates) == ((), (), {})
+
+
+@every
+@given(pods(), worlds)
+def test_a_container_keeps_all_of_its_keys_or_none(pod, world):
+    done = run(pod, world)
+    if not done.changed:
+        return
+    after = patched(pod, done)
+    configuration, _ = world
+    for part in ("containers", "initContainers"):
+        for old, new in zip(pod["spec"].get(part, []), after["spec"].get(part, []), strict=True):
+            before = {key for key in old["resources"].get("limits", {}) if configuration.resource(key)}
+            gone = before - set(new.get("resources", {}).get("limits", {}))
+            assert not gone or all(old["resources"]["limits"][key] == 0 for key in before - gone)
+            assert not gone & set(new.get("resources", {}).get("requests", {}))
+
+
+@every
+@given(pods(), worlds)
+def test_applying_the_manifest_again_is_undone_by_the_replay(pod, world):
+    done = run(pod, world)
+    if not done.changed:
+        return
+    stored = patched(pod, done)
+    asked = copy.deepcopy(
+        stored
+    )  # as kubectl's three-way merge makes it: the manifest's fields on top of what is stored
+    if "schedulerName" in pod["spec"]:
+        asked["spec"]["schedulerName"] = pod["spec"]["schedulerName"]
+    for part in ("containers", "initContainers"):
+        for old, new in zip(pod["spec"].get(part, []), asked["spec"].get(part, []), strict=True):
+            for amounts in ("limits", "requests"):
+                if amounts in old["resources"]:
+                    new["resources"][amounts] = copy.deepcopy(old["resources"][amounts])
+    assert pruned(patched(asked, replay(asked, stored))) == pruned(stored)
+    assert replay(stored, stored).operations == ()
+
+
+@every
+@given(pods(), worlds)
+def test_every_template_is_valid_named_by_its_content_and_used(pod, world):
+    done = run(pod, world)
+    for name, spec in done.templates.items():
+        made = template.object_of(name, spec, "n")
+        assert validation.errors(made) == []
+        assert template.name_of(spec) == name
+    if done.changed:
+        after = patched(pod, done)
+        named = {entry.get("resourceClaimTemplateName") for entry in after["spec"]["resourceClaims"]} - {None}
+        assert named == set(done.templates)
+        assert template.unseal(after["metadata"]["annotations"][TEMPLATES], KEY) == dict(done.templates)
+        entries = [entry["name"] for entry in after["spec"]["resourceClaims"]]
+        assert len(entries) == len(set(entries))
+        for one in (*after["spec"]["containers"], *after["spec"].get("initContainers", [])):
+            assert {claim["name"] for claim in one.get("resources", {}).get("claims", [])} <= set(entries)
+
+
+@every
+@given(pods(), worlds)
+def test_without_a_key_only_the_sealed_templates_are_missing(pod, world):
+    sealed, open_ = run(pod, world), run(pod, world, key=None)
+    assert open_.decisions == sealed.decisions
+    if sealed.changed:
+        with_seal, without = patched(pod, sealed), patched(pod, open_)
+        del with_seal["metadata"]["annotations"][TEMPLATES]
+        assert with_seal == without
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted(name for name in globals() if name.startswith("test_")))
+def test_over_and_over(name):
+    inner = globals()[name].hypothesis.inner_test
+    settings(every, max_examples=5000)(given(pods(), worlds)(inner))()

@@ -1,0 +1,247 @@
+"""The webhook configurations, generated: which requests reach us, and what happens to them while we are away.
+
+`matchConditions` keep every pod that names no accelerator, no claim and no annotation of ours inside the API server, so that
+our outage cannot touch it. Each is one *total* expression: an evaluation error would refuse the pod under
+failurePolicy Fail, so every step is `.?` with `orValue`. It tests the domain of a resource name, which is cheap enough for
+800 containers under the API server's cost limit, and lets through a few names more than the dialects know; those cost a
+review and nothing else. The names come from the dialects' tables, the admin's own included.
+
+Mirrors k8s.io/api/admissionregistration/v1 and apiserver/pkg/admission/plugin/webhook/matchconditions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from webhook.dialects.table import Place, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from dra.wire import Json
+    from webhook.dialects.table import Dialect
+
+NAME = "drawbridge"
+TIMEOUT_SECONDS = 3
+MODE_LABEL = "drawbridge.dev/mode"
+SKIP_LABEL = "drawbridge.dev/skip"
+ORIGINAL = "drawbridge.dev/original"
+# Roles that make a request by themselves; all others only shape one.
+_AMOUNTS = frozenset(
+    (Role.COUNT, Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES, Role.SHARES, Role.PROFILE, Role.COMBINED, Role.NIC)
+)
+WORKLOADS = (
+    ("apps", "v1", ("deployments", "statefulsets", "daemonsets", "replicasets")),
+    ("batch", "v1", ("jobs", "cronjobs")),
+)
+
+
+class Options(NamedTuple):
+    """What an admin chooses."""
+
+    namespace: str = "drawbridge-system"
+    service: str = "drawbridge"
+    # Where to call instead of the Service: a process outside the cluster, as in tests.
+    url: str = ""
+    ca_bundle: str = ""
+    # For pods that name an accelerator. Ignore: they enter as they are while we are away, and what the device plugin no
+    # longer serves stays pending. Fail: they are turned back, and their controllers try again.
+    failure_policy: str = "Ignore"
+    # Namespaces are out unless labelled with a mode.
+    opt_in: bool = False
+    exclude: tuple[str, ...] = ("kube-system", "kube-node-lease")
+    workloads: bool = True
+    claims: bool = True
+    devices: bool = False  # slices, classes and our own kinds
+
+
+def configurations(dialects: Sequence[Dialect], options: Options) -> list[Json]:
+    """Generate both webhook configurations."""
+    return [mutating(dialects, options), validating(dialects, options)]
+
+
+def mutating(dialects: Sequence[Dialect], options: Options) -> Json:
+    """Generate the MutatingWebhookConfiguration: pods only."""
+    webhook = _webhook("pods.mutate.drawbridge.dev", "/mutate", options) | {
+        "failurePolicy": options.failure_policy,
+        "reinvocationPolicy": "IfNeeded",
+        "rules": [_rule("", "v1", ("pods",), "CREATE", "UPDATE")],
+        "objectSelector": _not_skipped(),
+        "matchConditions": [{"name": "names-an-accelerator", "expression": on_mutate(dialects)}],
+    }
+    return _configuration("MutatingWebhookConfiguration", [webhook])
+
+
+def validating(dialects: Sequence[Dialect], options: Options) -> Json:
+    """Generate the ValidatingWebhookConfiguration. Only pods ever follow the admin's failurePolicy."""
+    pods = _webhook("pods.validate.drawbridge.dev", "/validate", options) | {
+        "failurePolicy": options.failure_policy,
+        "rules": [_rule("", "v1", ("pods",), "CREATE")],
+        "objectSelector": _not_skipped(),
+        "matchConditions": [{"name": "names-an-accelerator", "expression": _pod("object", dialects)}],
+    }
+    webhooks = [pods]
+    if options.workloads:
+        webhooks.append(_workloads(dialects, options))
+    if options.claims:
+        webhooks.append(_claims(options))
+    if options.devices:
+        webhooks.append(_devices(options))
+    return _configuration("ValidatingWebhookConfiguration", webhooks)
+
+
+def _workloads(dialects: Sequence[Dialect], options: Options) -> Json:
+    plain = _pod("object.?spec.?template.orValue({})", dialects)
+    cron = _pod("object.?spec.?jobTemplate.?spec.?template.orValue({})", dialects)
+    expression = f"request.resource.resource == 'cronjobs' ? ({cron}) : ({plain})"
+    return _webhook("workloads.validate.drawbridge.dev", "/validate", options) | {
+        "failurePolicy": "Ignore",
+        "rules": [_rule(group, version, plurals, "CREATE", "UPDATE") for group, version, plurals in WORKLOADS],
+        "matchConditions": [
+            {"name": "made-by-a-person", "expression": "object.?metadata.?ownerReferences.orValue([]).size() == 0"},
+            {"name": "names-an-accelerator", "expression": expression},
+        ],
+    }
+
+
+def _claims(options: Options) -> Json:
+    # What a template makes was judged with its pod; to refuse it here would only leave that pod pending.
+    generated = "'resource.kubernetes.io/pod-claim-name' in object.?metadata.?annotations.orValue({})"
+    return _webhook("claims.validate.drawbridge.dev", "/validate", options) | {
+        "failurePolicy": "Ignore",
+        "rules": [_rule("resource.k8s.io", "v1", ("resourceclaims", "resourceclaimtemplates"), "CREATE")],
+        "matchConditions": [{"name": "made-by-a-person", "expression": f"!({generated})"}],
+    }
+
+
+def _devices(options: Options) -> Json:
+    webhook = _webhook("devices.validate.drawbridge.dev", "/validate", options) | {
+        "failurePolicy": "Ignore",
+        "rules": [
+            _rule("resource.k8s.io", "v1", ("resourceslices", "deviceclasses"), "CREATE", "UPDATE"),
+            _rule("drawbridge.dev", "v1alpha1", ("devicecompatibilities", "devicequotas"), "CREATE", "UPDATE"),
+        ],
+    }
+    del webhook["namespaceSelector"]  # these are cluster objects, most of them
+    return webhook
+
+
+def on_mutate(dialects: Sequence[Dialect]) -> str:
+    """The condition for mutation: creations that name something of ours, updates of what we translated."""
+    replay = f"object.?metadata.?annotations.orValue({{}}).exists(k, k == '{ORIGINAL}')"
+    return f"request.operation == 'CREATE' ? ({_pod('object', dialects)}) : ({replay})"
+
+
+def _pod(root: str, dialects: Sequence[Dialect]) -> str:
+    """Say in CEL whether a pod, or a pod template, names something that concerns us."""
+    # After orValue the value is not optional any more, so the next step is spelled anew.
+    resource = _resource_names(dialects)
+    parts = [
+        f"{root}.?spec.?resourceClaims.orValue([]).size() > 0",
+        *(
+            f"{root}.?spec.?{containers}.orValue([]).exists(c, "
+            f"c.?resources.?limits.orValue({{}}).exists(k, {resource}) || "
+            f"c.?resources.?requests.orValue({{}}).exists(k, {resource}))"
+            for containers in ("containers", "initContainers")
+        ),
+    ]
+    for place, field in ((Place.ANNOTATION, "annotations"), (Place.LABEL, "labels")):
+        test = _keys(dialects, place)
+        if place is Place.ANNOTATION:
+            test = f"k.startsWith('drawbridge.dev/') || {test}" if test else "k.startsWith('drawbridge.dev/')"
+        if test:
+            parts.append(f"{root}.?metadata.?{field}.orValue({{}}).exists(k, {test})")
+    return " || ".join(parts)
+
+
+def _resource_names(dialects: Sequence[Dialect]) -> str:
+    names = _names(dialects, Place.RESOURCE)
+    if any("<" in name.partition("/")[0] for name in names):
+        return "k.contains('/')"
+    domains = sorted({name.partition("/")[0] for name in names if "/" in name})
+    bare = sorted(name for name in names if "/" not in name)
+    test = f"k.contains('/') && k.split('/')[0] in {_list(domains)}"
+    return f"({test} || k in {_list(bare)})" if bare else f"({test})"
+
+
+def _keys(dialects: Sequence[Dialect], place: Place) -> str:
+    names = _names(dialects, place)
+    exact = sorted(name for name in names if "<" not in name)
+    prefixes = sorted({name.partition("<")[0] for name in names if "<" in name})
+    tests = [f"k in {_list(exact)}"] if exact else []
+    tests += [f"k.startsWith({_text(prefix)})" for prefix in prefixes if prefix]
+    return " || ".join(tests)
+
+
+def _names(dialects: Iterable[Dialect], place: Place) -> set[str]:
+    """The keys of a place that can ask for devices: every resource name, and elsewhere those that carry an amount."""
+    return {
+        row.name
+        for dialect in dialects
+        for row in dialect.keys
+        if row.place is place and (place is Place.RESOURCE or row.role in _AMOUNTS)
+    }
+
+
+def _list(names: Iterable[str]) -> str:
+    return "[" + ", ".join(map(_text, names)) + "]"
+
+
+def _text(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _webhook(name: str, path: str, options: Options) -> dict[str, Json]:
+    return {
+        "name": name,
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": _client(path, options),
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": _namespaces(options),
+        "sideEffects": "None",
+        "timeoutSeconds": TIMEOUT_SECONDS,
+    }
+
+
+def _client(path: str, options: Options) -> Json:
+    bundle = {"caBundle": options.ca_bundle} if options.ca_bundle else {}
+    if options.url:
+        return {"url": options.url.rstrip("/") + path} | bundle
+    service = {"namespace": options.namespace, "name": options.service, "path": path, "port": 443}
+    return {"service": service} | bundle
+
+
+def _namespaces(options: Options) -> Json:
+    # Our own namespace is always out: we must be able to start while we are away.
+    out = [options.namespace, *(name for name in options.exclude if name != options.namespace)]
+    mode = ("In", ["observe", "warn", "enforce"]) if options.opt_in else ("NotIn", ["off"])
+    return {
+        "matchExpressions": [
+            {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": out},
+            {"key": MODE_LABEL, "operator": mode[0], "values": mode[1]},
+        ]
+    }
+
+
+def _not_skipped() -> Json:
+    return {"matchExpressions": [{"key": SKIP_LABEL, "operator": "NotIn", "values": ["true"]}]}
+
+
+def _rule(group: str, version: str, plurals: Sequence[str], *operations: str) -> Json:
+    return {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "resources": list(plurals),
+        "operations": list(operations),
+        "scope": "*",
+    }
+
+
+def _configuration(kind: str, webhooks: Sequence[Json]) -> Json:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": NAME, "labels": {"app.kubernetes.io/name": NAME}},
+        "webhooks": list(webhooks),
+    }

@@ -1,0 +1,163 @@
+"""What can never work is refused at the gate; what is only busy now is a warning. Pure.
+
+The question is put to the allocator over an *empty* fleet: nothing in use, so a "no" there cannot be cured by waiting. Only
+then does a second look at the fleet as it is decide whether to warn. Without a stock that is complete and fresh nothing
+is ever refused here (`State.stock` is None then): a pod must not be turned away because we were not told of a slice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dra import validation, wire
+from dra.claim import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
+from dra.defaults import claim_spec
+from dra.finding import Severity
+from dra.meta import ObjectMeta
+from dra.pod import Pod
+from webhook.admission.feasibility import Verdict, judge
+from webhook.claims import template
+from webhook.translate.pod_template import at, paths
+from webhook.translate.record import CLAIM_PREFIX, TEMPLATES
+from webhook.translate.translate import replay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from dra.wire import Json
+    from webhook.admission.admission_review import Request
+    from webhook.state.state import State
+
+    # Asked now and then whether the review can still wait.
+    Impatient = Callable[[], bool] | None
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What to refuse an object for, and what to say about it."""
+
+    denials: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+NOTHING = Found()
+
+
+def inspect(request: Request, obj: dict[str, Json], state: State, impatient: Impatient = None) -> Found:
+    """Look at one object of a validating review."""
+    match request.resource.group, request.resource.resource:
+        case "", "pods":
+            pod = wire.convert(obj, Pod)
+            return _twice(pod, obj) or _pod(pod, request.namespace, state, impatient)
+        case "resource.k8s.io", "resourceclaims":
+            claim = wire.convert(obj, ResourceClaim)
+            return _fits([_named(claim.spec, request.namespace, _name(claim.metadata))], state, impatient)
+        case "resource.k8s.io", "resourceclaimtemplates":
+            made = wire.convert(obj, ResourceClaimTemplate)
+            return _fits([_named(made.spec.spec, request.namespace, _name(made.metadata))], state, impatient)
+        case (("apps" | "batch"), _):
+            return _workload(obj, request.namespace, state, impatient)
+        case (("resource.k8s.io" | "drawbridge.dev"), _):
+            return _object(obj)
+    return NOTHING
+
+
+def _twice(pod: Pod, obj: dict[str, Json]) -> Found | None:
+    """Turn back a pod that would ask twice: what we took away is there again, put back by a webhook that came last."""
+    if not any(entry.name.startswith(CLAIM_PREFIX) for entry in pod.spec.resource_claims):
+        return None
+    back = [operation["path"] for operation in replay(obj, obj).operations if operation["op"] == "remove"]
+    if not back:
+        return None
+    text = f"{', '.join(back)}: another webhook put back what had become a claim, so the pod would ask twice for its devices"
+    return Found(denials=(f"{text}; switch that injection off, or label the pod drawbridge.dev/skip=true",))
+
+
+def _pod(pod: Pod, namespace: str, state: State, impatient: Impatient) -> Found:
+    """Judge all claims of a pod together, as a scheduler would have to serve them."""
+    sealed = pod.metadata.annotations.get(TEMPLATES)
+    try:
+        proven = template.unseal(sealed, *state.keys) if sealed and state.keys else {}
+    except template.TemplatesError as error:
+        return Found(
+            denials=(
+                f"{error}: drop the drawbridge.dev/ annotations and drawbridge- claims, and apply the original pod",
+            )
+        )
+    claims, warnings = [], []
+    for entry in pod.spec.resource_claims:
+        name = entry.resource_claim_template_name or ""
+        spec = _template_spec(proven.get(name)) or state.templates.get((namespace, name))
+        if spec is not None:
+            claims.append(_named(spec, "", entry.name))  # equal pods of all namespaces are one question
+        elif state.stock is None:
+            continue
+        elif existing := state.stock.claims.get(f"{namespace}/{entry.resource_claim_name}"):
+            if existing.status.allocation is None:
+                claims.append(existing)
+        else:
+            kind = "ResourceClaimTemplate" if name else "ResourceClaim"
+            warnings.append(
+                f"{kind} {name or entry.resource_claim_name} does not exist yet: the pod waits until it does"
+            )
+    found = _fits(claims, state, impatient)
+    return Found(found.denials, (*found.warnings, *warnings))
+
+
+def _workload(obj: dict[str, Json], namespace: str, state: State, impatient: Impatient) -> Found:
+    """Tell who applies a workload what its pods will meet. A workload itself is never refused."""
+    path = next(iter(paths(obj)), None)
+    if path is None:
+        return NOTHING
+    done = state.translate(at(obj, path), namespace, path=path)
+    refusals = tuple(f"its pods will be refused: {text}" for text in done.refusals)
+    return Found(warnings=(*refusals, *foresee(done.templates, state, impatient), *done.warnings))
+
+
+def foresee(templates: Mapping[str, Json], state: State, impatient: Impatient = None) -> tuple[str, ...]:
+    """Say what claims made of these templates would meet, were they asked for now."""
+    specs = ((name, _template_spec(spec)) for name, spec in templates.items())
+    found = _fits([_named(spec, "", name) for name, spec in specs if spec is not None], state, impatient)
+    return (*(f"such a pod will be refused: {text}" for text in found.denials), *found.warnings)
+
+
+def _object(obj: dict[str, Json]) -> Found:
+    """Judge a slice, a class, or an object of our own by the rules of `drawbridge check`.
+
+    A driver is only ever told: what is wrong with a slice the API server refuses by itself, and the rest must not stop it.
+    Our own kinds have nobody else to judge them.
+    """
+    denials: list[str] = []
+    warnings: list[str] = []
+    for finding in validation.findings(validation.problems(obj), str(obj.get("kind", ""))):
+        text = f"{finding.code} {finding.path}: {finding.message}" + (f" ({finding.hint})" if finding.hint else "")
+        ours = str(obj.get("apiVersion", "")).startswith("drawbridge.dev/")
+        (denials if ours and finding.severity == Severity.ERROR else warnings).append(text)
+    return Found(tuple(denials), tuple(warnings))
+
+
+def _fits(claims: Iterable[ResourceClaim], state: State, impatient: Impatient) -> Found:
+    claims = tuple(claims)
+    if state.stock is None or not claims:
+        return NOTHING
+    answer = judge(state.stock, claims, impatient=impatient)
+    match answer.verdict:
+        case Verdict.NEVER:
+            return Found(denials=(answer.text,))
+        case Verdict.BUSY:
+            return Found(warnings=(answer.text,))
+        case Verdict.FITS | Verdict.UNKNOWN:
+            return NOTHING
+
+
+def _template_spec(spec: Json) -> ResourceClaimSpec | None:
+    return wire.convert(spec.get("spec") or {}, ResourceClaimSpec) if isinstance(spec, dict) else None
+
+
+def _named(spec: ResourceClaimSpec, namespace: str, name: str) -> ResourceClaim:
+    return ResourceClaim(metadata=ObjectMeta(namespace=namespace, name=name), spec=claim_spec(spec))
+
+
+def _name(metadata: ObjectMeta) -> str:
+    return metadata.name or metadata.generate_name

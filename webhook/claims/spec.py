@@ -1,0 +1,376 @@
+"""Claims from demands: the shapes of vocabularies.md 3.0, and what each relies on.
+
+A demand becomes one ResourceClaim spec, or several where it is too big for one and nothing ties its devices together
+(a claim holds 32 requests, 32 constraints and 32 results). Defaults of the API server are written out, so that what is
+stored later equals what was hashed here. What a request asks of a device in CEL is in `webhook.claims.device_selectors`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dra.claim import (
+    CapacityRequirements,
+    CELDeviceSelector,
+    DeviceClaim,
+    DeviceConstraint,
+    DeviceRequest,
+    DeviceSelector,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaimSpec,
+)
+from dra.quantity import Quantity
+from webhook.claims.device_selectors import product_is, rooted, selectors
+from webhook.dialects.demand import AUTO, MIB, Demand, Pairs
+from webhook.dialects.targets import DRANET_NUMA_NODE, NUMA_NODE, PCIE_ROOT
+from webhook.state.features import ALTERNATIVES, CLAIMS, SHARES, Need
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from webhook.state.inventory import Place
+
+
+LIMIT = 32  # requests, constraints and results of one claim
+POD_LIMIT = 128  # devices of one pod
+_ALTERNATIVES = 8
+
+
+class Claims(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Claim specs, what they rely on, and what has to be said about them."""
+
+    specs: tuple[ResourceClaimSpec, ...]
+    needs: tuple[Need, ...]
+    base: str  # how its requests are called: gpu, mig, nic
+    remarks: tuple[str, ...] = ()  # approximations taken
+    models: tuple[str, ...] = ()
+
+
+class Impossible(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """No claim says this. `refuse`: nor would the legacy system have served it, or splitting would change it."""
+
+    reason: str
+    refuse: bool = False
+    unresolved: bool = False  # only for want of device sizes
+    tie: str = ""  # only for want of an attribute that all devices should share
+
+
+_TOO_LONG = Impossible(reason="the list of models or UUIDs is longer than a CEL expression may be", refuse=True)
+
+
+def build(demand: Demand, place: Place, sizes: Mapping[str, int]) -> Claims | Impossible:
+    """Make the claims for one demand. `sizes` is the memory of each product, for percentages."""
+    if demand.count > POD_LIMIT:  # before anything is made for each of them
+        return Impossible(reason=f"{demand.count} devices for one pod, {POD_LIMIT} is the most", refuse=True)
+    if demand.same and not place.served.publishes(demand.same):
+        reason = f"not every device of class {place.served.name} publishes {demand.same}"
+        return Impossible(reason=reason, refuse=demand.same not in (PCIE_ROOT, NUMA_NODE), tie=demand.same)
+    if demand.profile_memory is not None:
+        return _smallest_profile(demand, place)
+    if not demand.partial:
+        return _whole(demand, place)
+    names = _names(place.target.request, demand.count)
+    devices = _devices(demand, place, names, sizes)
+    if isinstance(devices, Impossible):
+        return devices
+    constraints = devices.constraints
+    if demand.same and len(names) > 1:
+        constraints = (*constraints, DeviceConstraint(requests=names, match_attribute=demand.same))
+    return Claims(
+        specs=(_spec(devices.requests, constraints),),
+        needs=devices.needs,
+        base=place.target.request,
+        remarks=devices.remarks,
+        models=devices.models,
+    )
+
+
+def _whole(demand: Demand, place: Place) -> Claims | Impossible:
+    """Block W: one request for a number of devices; block A where it is all of them."""
+    texts = selectors(demand, place)
+    if texts is None:
+        return _TOO_LONG
+    name = place.target.request
+    if demand.count > LIMIT and demand.same:
+        reason = f"{demand.count} devices that share {demand.same} do not fit one claim ({LIMIT})"
+        return Impossible(reason=reason, refuse=True)
+    constraints = (DeviceConstraint(requests=(name,), match_attribute=demand.same),) if demand.same else ()
+    if demand.everything:
+        every = ExactDeviceRequest(device_class_name=place.served.name, selectors=_cel(texts), allocation_mode="All")
+        requests: tuple[DeviceRequest, ...] = (DeviceRequest(name=name, exactly=every),)
+        return Claims(specs=(_spec(requests, constraints),), needs=(CLAIMS,), base=name)
+    parts = even(demand.count, LIMIT)
+    return Claims(
+        specs=tuple(_spec((_request(name, place, texts, count=part),), constraints) for part in parts),
+        needs=(CLAIMS,),
+        base=name,
+        models=demand.models,
+    )
+
+
+def even(count: int, most: int) -> list[int]:
+    """Cut a number into as few parts as `most` allows, all as equal as can be: equal parts share a template."""
+    parts = -(-count // most)
+    return [count // parts + (i < count % parts) for i in range(parts)]
+
+
+def _smallest_profile(demand: Demand, place: Place) -> Claims | Impossible:
+    """Block F over MIG profiles: the smallest that is published and holds enough, then the next ones."""
+    wanted = demand.profile_memory or 0
+    enough = sorted((size, name) for name, size in place.served.profiles.items() if size >= wanted)[:_ALTERNATIVES]
+    if not enough:
+        reason = f"no MIG profile of class {place.served.name} is published that holds {wanted // MIB} MiB"
+        return Impossible(reason=reason)
+    alternatives = []
+    for i, (_, name) in enumerate(enough):
+        texts = selectors(msgspec.structs.replace(demand, profile=name), place)
+        if texts is None:
+            return _TOO_LONG
+        alternatives.append(_alternative(f"profile-{i}", place, texts, None))
+    names = _names(place.target.request, demand.count)
+    if len(names) > LIMIT:
+        return Impossible(reason=f"{len(names)} MIG devices by size do not fit one claim ({LIMIT})", refuse=True)
+    requests = tuple(DeviceRequest(name=name, first_available=tuple(alternatives)) for name in names)
+    told = ", ".join(name for _, name in enough)
+    return Claims(
+        specs=(_spec(requests, ()),),
+        needs=(CLAIMS, ALTERNATIVES),
+        base=place.target.request,
+        remarks=(f"a MIG device of the first profile to be had of {told}",),
+    )
+
+
+class _Devices(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Requests for single devices, and what keeps them apart."""
+
+    requests: tuple[DeviceRequest, ...]
+    constraints: tuple[DeviceConstraint, ...] = ()
+    needs: tuple[Need, ...] = (CLAIMS,)
+    remarks: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+
+
+def _devices(demand: Demand, place: Place, names: tuple[str, ...], sizes: Mapping[str, int]) -> _Devices | Impossible:
+    """One request for each name: whole, in shares (block S), or by size (block F)."""
+    texts = selectors(demand, place)
+    if texts is None:
+        return _TOO_LONG
+    if demand.partial and (problem := _unshareable(demand, place, len(names))):
+        return problem
+    if demand.memory_percent is not None:
+        return _by_size(demand, place, names, texts, sizes)
+    capacity = _capacity(demand, place, demand.memory)
+    return _Devices(
+        requests=tuple(_request(name, place, texts, capacity=capacity) for name in names),
+        constraints=_apart(names, place) if demand.partial else (),
+        needs=(CLAIMS, SHARES) if demand.partial else (CLAIMS,),
+        models=demand.models,
+    )
+
+
+def _by_size(
+    demand: Demand, place: Place, names: tuple[str, ...], texts: tuple[str, ...], sizes: Mapping[str, int]
+) -> _Devices | Impossible:
+    """Block F: for each device a list of alternatives, one for each amount that the percentage comes to."""
+    percent = demand.memory_percent or 0
+    amounts = _amounts(percent, {name: size for name, size in sizes.items() if _wanted(name, demand)})
+    if not amounts:
+        return Impossible(
+            reason=f"{percent} % of a device's memory can't be told without device sizes: none are published for class "
+            f"{place.served.name}, and no `models` are declared",
+            unresolved=True,
+        )
+    kept = dict(sorted(amounts.items())[:_ALTERNATIVES])
+    alternatives = tuple(
+        _alternative(f"size-{i}", place, (*texts, product_is(place, products)), _capacity(demand, place, amount))
+        for i, (amount, products) in enumerate(kept.items())
+    )
+    # Equal amounts on every card: HAMi's driver numbers its limits in no particular order.
+    alike = (DeviceConstraint(requests=names, match_attribute=place.target.product),) if len(names) > 1 else ()
+    told = [f"{percent} % is {amount // MIB} MiB on {', '.join(products)}" for amount, products in kept.items()]
+    told += [
+        f"{one.name} comes in several sizes: the smallest counts"
+        for one in place.served.products
+        if one.smallest != one.largest and any(one.name in products for products in kept.values())
+    ]
+    if len(amounts) > len(kept):
+        told.append(f"{len(amounts) - len(kept)} larger sizes left out: firstAvailable holds {_ALTERNATIVES}")
+    return _Devices(
+        requests=tuple(DeviceRequest(name=name, first_available=alternatives) for name in names),
+        constraints=_apart(names, place) + alike,
+        needs=(CLAIMS, ALTERNATIVES, SHARES),
+        remarks=tuple(told),
+        models=tuple(name for products in kept.values() for name in products),
+    )
+
+
+def _amounts(percent: int, sizes: Mapping[str, int]) -> dict[int, list[str]]:
+    """Products by what the percentage of their memory comes to, rounded down to MiB like HAMi does."""
+    amounts: dict[int, list[str]] = {}
+    for name, size in sorted(sizes.items()):
+        if size:
+            amounts.setdefault(size // MIB * percent // 100 * MIB, []).append(name)
+    return amounts
+
+
+def _wanted(product: str, demand: Demand) -> bool:
+    """Leave out sizes that the demand's own filters exclude; the selectors say so too, this only spares alternatives."""
+    name = product.lower()
+    wanted = not demand.models or any(word.lower() in _card(product) for word in demand.models)
+    return wanted and not any(word.lower() in name for word in demand.not_models)
+
+
+def _card(product: str) -> str:
+    name = product.lower()
+    return name if name.startswith("nvidia") else f"nvidia-{name}"
+
+
+def _unshareable(demand: Demand, place: Place, count: int) -> Impossible | None:
+    served = place.served
+    if count > LIMIT:
+        reason = f"{count} shares must lie on different devices, which one claim of {LIMIT} can't say"
+        return Impossible(reason=reason, refuse=True)
+    if served.devices and not served.shared:
+        return Impossible(reason=f"class {served.name} publishes no devices that can be shared")
+    wanted = {"memory": demand.memory, "cores": demand.cores, "shares": demand.shares}
+    for name, value in wanted.items():
+        if value is not None and served.capacities and served.spelling(name) not in served.capacities:
+            return Impossible(reason=f"class {served.name} publishes no capacity {name!r}")
+    return None
+
+
+def _capacity(demand: Demand, place: Place, memory: int | None) -> CapacityRequirements | None:
+    requests: dict[str, Quantity] = {}
+    if memory is not None:
+        requests[place.served.spelling(place.target.memory)] = amount(memory)
+    if demand.cores is not None:
+        requests[place.served.spelling(place.target.cores)] = Quantity.from_int(demand.cores)
+    if demand.shares is not None:
+        requests[place.served.spelling("shares")] = Quantity.from_int(demand.shares)
+    return CapacityRequirements(requests=requests) if requests else None
+
+
+def amount(memory: int) -> Quantity:
+    """Write an amount of memory in whole MiB where it is one, in bytes otherwise."""
+    return Quantity.parse(f"{memory // MIB}Mi" if memory % MIB == 0 else str(memory))
+
+
+def _apart(names: tuple[str, ...], place: Place) -> tuple[DeviceConstraint, ...]:
+    """Keep several shares on different devices."""
+    if len(names) < 2:
+        return ()
+    return (DeviceConstraint(requests=names, distinct_attribute=place.target.unique),)
+
+
+def pairs(joint: Pairs, first: Place, second: Place, sizes: Mapping[str, int]) -> Claims | Impossible:
+    """Blocks P and G: devices of two kinds with the same value of an attribute, pair by pair or all together."""
+    if joint.primary.count + joint.secondary.count > POD_LIMIT:
+        reason = f"{joint.primary.count} and {joint.secondary.count} devices for one pod, {POD_LIMIT} is the most"
+        return Impossible(reason=reason, refuse=True)
+    attribute, remark = _common(joint.attribute, first, second)
+    if not attribute:
+        return Impossible(reason=remark)
+    each = joint.each
+    per_claim = min(LIMIT // 2, LIMIT // (1 + each)) if each else joint.primary.count
+    count = joint.primary.count
+    if not per_claim or (not each and count + joint.secondary.count > LIMIT):
+        return Impossible(reason=f"devices that must share {attribute} do not fit one claim ({LIMIT})", refuse=True)
+    if joint.primary.partial and count > per_claim:
+        return Impossible(reason=f"{count} shares on different devices do not fit one claim ({LIMIT})", refuse=True)
+    built = [_tied(joint, first, second, sizes, attribute=attribute, count=part) for part in even(count, per_claim)]
+    specs, devices = [], []
+    for one in built:
+        if isinstance(one, Impossible):
+            return one
+        specs.append(_spec(one.requests, one.constraints))
+        devices.append(one)
+    return Claims(
+        specs=tuple(specs),
+        needs=devices[0].needs,
+        base=f"{first.target.request}-{second.target.request}",
+        remarks=(*((remark,) if remark else ()), *devices[0].remarks),
+        models=devices[0].models,
+    )
+
+
+def _tied(
+    joint: Pairs, first: Place, second: Place, sizes: Mapping[str, int], *, attribute: str, count: int
+) -> _Devices | Impossible:
+    """One claim: `count` primaries, each with its secondaries; or, without `each`, everything under one value."""
+    a, b = first.target.request, second.target.request
+    names = tuple(f"{a}-{i}" for i in range(count))
+    left = _devices(joint.primary, first, names, sizes)
+    right = selectors(joint.secondary, second)
+    if isinstance(left, Impossible):
+        return left
+    if right is None:
+        return _TOO_LONG
+    if attribute == PCIE_ROOT:
+        right = rooted(right, second)
+    if not joint.each:
+        other = _request(b, second, right, count=joint.secondary.count)
+        tie = DeviceConstraint(requests=(*names, b), match_attribute=attribute)
+        return msgspec.structs.replace(left, requests=(*left.requests, other), constraints=(*left.constraints, tie))
+    partners = tuple(_request(f"{b}-{i}", second, right, count=joint.each) for i in range(count))
+    ties = tuple(DeviceConstraint(requests=(f"{a}-{i}", f"{b}-{i}"), match_attribute=attribute) for i in range(count))
+    both = tuple(request for pair in zip(left.requests, partners, strict=True) for request in pair)
+    return msgspec.structs.replace(left, requests=both, constraints=(*left.constraints, *ties))
+
+
+def results(spec: ResourceClaimSpec) -> int:
+    """Count the devices that a claim is given; all of a node's count as one, since nobody knows how many there are."""
+    return sum((request.exactly.count if request.exactly else 0) or 1 for request in spec.devices.requests)
+
+
+def _common(wanted: str, first: Place, second: Place) -> tuple[str, str]:
+    """Choose the attribute that both sides publish: the PCIe root, else a NUMA node; say what was taken and why."""
+    candidates = (PCIE_ROOT, NUMA_NODE, DRANET_NUMA_NODE) if wanted == AUTO else (wanted,)
+    lacking: list[str] = []
+    for candidate in candidates:
+        absent = [place.served.name for place in (first, second) if not place.served.publishes(candidate)]
+        if not absent:
+            remark = f"{candidate} is taken, since {'; '.join(lacking)}" if lacking else ""
+            return candidate, remark
+        lacking.append(f"not every device of {' and '.join(absent)} publishes {candidate}")
+    return "", "; ".join(lacking)
+
+
+def _names(base: str, count: int) -> tuple[str, ...]:
+    return (base,) if count == 1 else tuple(f"{base}-{i}" for i in range(count))
+
+
+def _cel(texts: tuple[str, ...]) -> tuple[DeviceSelector, ...]:
+    return tuple(DeviceSelector(cel=CELDeviceSelector(expression=text)) for text in texts)
+
+
+def _request(
+    name: str, place: Place, texts: tuple[str, ...], *, count: int = 1, capacity: CapacityRequirements | None = None
+) -> DeviceRequest:
+    exactly = ExactDeviceRequest(
+        device_class_name=place.served.name,
+        selectors=_cel(texts),
+        allocation_mode="ExactCount",
+        count=count,
+        capacity=capacity,
+    )
+    return DeviceRequest(name=name, exactly=exactly)
+
+
+def _alternative(
+    name: str, place: Place, texts: tuple[str, ...], capacity: CapacityRequirements | None
+) -> DeviceSubRequest:
+    return DeviceSubRequest(
+        name=name,
+        device_class_name=place.served.name,
+        selectors=_cel(texts),
+        allocation_mode="ExactCount",
+        count=1,
+        capacity=capacity,
+    )
+
+
+def _spec(requests: tuple[DeviceRequest, ...], constraints: tuple[DeviceConstraint, ...]) -> ResourceClaimSpec:
+    return ResourceClaimSpec(devices=DeviceClaim(requests=requests, constraints=constraints))

@@ -1,0 +1,143 @@
+"""What a dialect is: a table of keys, each with its unit, its meaning and what becomes of it.
+
+The tables are data. The ones in this package are written as Python values so that types and readers see them; an
+administrator's own table is the same structure as YAML in `DrawbridgeConfiguration` (`dialects:`), and `drawbridge
+dialects` prints both alike. A dialect that is only a table is read by the plain rule (`webhook.dialects.plain`); the
+few whose numbers mean more than that name a rule of their own (`webhook.dialects`).
+
+Not here: what a target driver publishes (`webhook.state.inventory`) and how a claim looks (`webhook.claims.spec`).
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Action(StrEnum):
+    """What becomes of a key. The order is the order of how much a reader has to care."""
+
+    TRANSLATED = "translated"
+    APPROXIMATED = "approximated"
+    IGNORED = "ignored"
+    LEFT = "left"
+    REFUSED = "refused"
+
+
+class Place(StrEnum):
+    """Where on a pod a key stands."""
+
+    RESOURCE = "resource"  # limits and requests of a container
+    ANNOTATION = "annotation"
+    LABEL = "label"
+    ENV = "env"
+    NODE_SELECTOR = "nodeSelector"
+
+
+class Unit(StrEnum):
+    """What one of the number is, or how the text is read."""
+
+    COUNT = "count"
+    PERCENT = "percent"
+    BYTES = "bytes"
+    MIB = "MiB"
+    GIB = "GiB"
+    TEXT = "text"
+    LIST = "list"  # separated by commas
+    BOOL = "bool"
+    JSON = "json"
+
+
+class Role(StrEnum):
+    """Which part of a demand a key feeds (`webhook.dialects.demand`). Keys without a role are known, but say nothing to us."""
+
+    NONE = ""
+    COUNT = "count"
+    MEMORY = "memory"
+    MEMORY_PERCENT = "memoryPercent"
+    CORES = "cores"
+    SHARES = "shares"
+    PROFILE = "profile"
+    COMBINED = "combined"  # Koordinator: compute and memory percentage in one number
+    NIC = "nic"
+    PRIORITY = "priority"
+    MODELS = "models"
+    NOT_MODELS = "notModels"
+    UUIDS = "uuids"
+    NOT_UUIDS = "notUuids"
+    NUMA_BIND = "numaBind"
+    MODE = "mode"
+    POLICY = "policy"
+    JOINT = "joint"
+    HINT = "hint"
+    PARTITION = "partition"
+    OPT_OUT = "optOut"
+    CLAIMED = "claimed"  # written by another translator: claims exist already
+    PLACED = "placed"  # written by the legacy scheduler: its presence means the pod has been placed already
+
+
+class Scope(StrEnum):
+    """What the numbers of a dialect speak about."""
+
+    CONTAINER = "container"  # each container on its own
+    POD = "pod"  # all containers together
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """One key. `<…>` in a name stands for a part that varies and is handed to the rule."""
+
+    name: str
+    meaning: str
+    unit: Unit = Unit.COUNT
+    place: Place = Place.RESOURCE
+    role: Role = Role.NONE
+    action: Action = Action.TRANSLATED
+    # What an approximation loses, or why a key is ignored, left or refused.
+    because: str = ""
+    # Other systems use the name too, so the key alone is no evidence that the pod speaks this dialect.
+    common: bool = False
+    # Whole numbers only, within these; what lies outside is refused unless the rule says otherwise.
+    least: int = 0
+    most: int | None = None
+    # For plain tables: the target the key asks for (`webhook.dialects.targets`), where the dialect names none.
+    target: str = ""
+
+
+class Dialect(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
+):
+    """A vocabulary: whose it is, how far its numbers reach, and its keys."""
+
+    name: str
+    title: str
+    keys: tuple[Row, ...]
+    scope: Scope = Scope.CONTAINER
+    # For pod scope: every container sees the devices, not only those that ask.
+    seen_by_all: bool = False
+    # What the keys ask for, unless a row or the rule says otherwise (`webhook.dialects.targets`).
+    target: str = "gpu"
+    # It comes with a scheduler of its own that accounts for every device of a pod: two such in one pod contradict.
+    system: bool = False
+    # Schedulers of its own: a fully translated pod that names one is handed to `targetScheduler`.
+    schedulers: tuple[str, ...] = ()
+    # Naming one of its schedulers is evidence enough to read common keys in this dialect.
+    scheduler_is_evidence: bool = False
+    # The legacy system admits no pod of its own with a privileged container in it.
+    refuses_privileged: bool = False
+    # Which code reads it; "plain" needs none.
+    rule: str = "plain"
+
+
+@lru_cache(maxsize=256)
+def pattern(name: str) -> Callable[[str], re.Match[str] | None]:
+    """Compile a name with `<…>` parts; each part matches what may stand in a resource name."""
+    parts = re.split(r"<([A-Za-z]+)>", name)
+    text = "".join(f"(?P<{part}>[A-Za-z0-9_.+-]+)" if i % 2 else re.escape(part) for i, part in enumerate(parts))
+    return re.compile(text).fullmatch

@@ -1,0 +1,1 @@
+"""The rim: HTTPS, informers, controllers, files and clocks. It decides nothing."""

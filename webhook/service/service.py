@@ -1,0 +1,176 @@
+"""One process of drawbridge, put together: gate and controllers, each of which may be left out, until told to stop.
+
+In a cluster the two run apart, so that the gate needs no right to write anything; on a laptop (`drawbridge standalone`)
+they run together over the embedded store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from aiohttp import web
+
+from certs.store import Store
+from cluster.election import Election, Terms
+from webhook.admission import registration
+from webhook.service.app import App, Limits
+from webhook.service.certificate import SEAL_KEY, Certificate, Files, Shared
+from webhook.service.follower import Follower
+from webhook.service.gate import Gate
+from webhook.service.metrics import Metrics
+from webhook.service.template_controller import Templates
+from webhook.state.builder import World
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from certs.rotation import Policy
+    from cluster.protocol import Cluster
+    from webhook.service.configuration_file import Source
+    from webhook.service.log import Decisions
+
+logger = logging.getLogger("drawbridge.service")
+
+
+class Address(NamedTuple):
+    """Where to listen; port 0 is any free one."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Settings(NamedTuple):
+    """What a process does and where."""
+
+    identity: str
+    namespace: str = "drawbridge-system"
+    secret: str = registration.NAME
+    # What the certificate is for: the Service's names, and an address in tests and on a laptop.
+    names: tuple[str, ...] = ()
+    gate: bool = True
+    controllers: bool = True
+    listen: Address = Address()
+    metrics: Address | None = Address()
+    # A certificate that somebody else keeps: paths of certificate and key.
+    files: tuple[str, str] | None = None
+    # After the order to stop: how long to serve on while endpoints change, and how long what is in flight may take.
+    notice: float = 5.0
+    grace: float = 10.0
+    sweep_after: float = 3600.0
+    sweep_every: float = 30.0
+    limits: Limits = Limits()
+    terms: Terms = Terms()
+    policy: Policy | None = None
+
+
+class Service:
+    """One process's worth."""
+
+    def __init__(
+        self, cluster: Cluster, source: Source, settings: Settings, decisions: Decisions | None = None
+    ) -> None:
+        self._cluster = cluster
+        self._source = source
+        self._settings = settings
+        self.metrics = Metrics()
+        self.world = World(source.current)
+        self.follower = Follower(cluster, self.world)
+        shared = Shared(self._store(), keep=settings.controllers)
+        origin = Files(*settings.files, shared) if settings.files else shared
+        self.certificate = Certificate(origin, lambda keys: self.world.learn(keys=keys))
+        self.app = App(
+            Gate(self.world, self.follower, self.certificate.unready), self.metrics, settings.limits, decisions
+        )
+        self.election = Election(
+            cluster,
+            namespace=settings.namespace,
+            name=registration.NAME,
+            identity=settings.identity,
+            terms=settings.terms,
+        )
+        self._gauges()
+
+    async def run(self, stop: asyncio.Event, listening: Callable[[Address, Address | None], None]) -> None:
+        """Serve until told to stop. `listening` learns the ports as soon as reviews are answered with full knowledge."""
+        async with self._metrics_port() as metrics, asyncio.TaskGroup() as group:
+            work = [self.follower.run(), self._source.follow(self.world.configure), self.certificate.run()]
+            if self._settings.controllers:
+                work.append(self._lead())
+            work.append(self._tell(metrics, listening))
+            tasks = [group.create_task(one) for one in work]
+            try:
+                await stop.wait()
+                logger.info("stopping")
+                await self.app.drain(notice=self._settings.notice, grace=self._settings.grace)
+            finally:
+                self.app.close()
+            for task in tasks:
+                task.cancel()
+
+    async def _tell(self, metrics: Address | None, listening: Callable[[Address, Address | None], None]) -> None:
+        """Open the door; say so only when everything was read, as readiness does."""
+        listen = self._settings.listen
+        if self._settings.gate:
+            port = await self.app.start(listen.host, listen.port, self.certificate.context)
+            listen = listen._replace(port=port)
+        await self.follower.settled()
+        await self.certificate.first()
+        listening(listen, metrics)
+
+    async def _lead(self) -> None:
+        await self.follower.settled()
+        await self.certificate.first()  # with it come the keys that templates are sealed with
+        await self.election.run(self._templates)
+
+    async def _templates(self) -> None:
+        await Templates(
+            self._cluster,
+            lambda: self.world.state(fresh=True),
+            self.metrics,
+            grace=self._settings.sweep_after,
+            sweep_every=self._settings.sweep_every,
+        ).run()
+
+    @asynccontextmanager
+    async def _metrics_port(self) -> AsyncIterator[Address | None]:
+        where = self._settings.metrics
+        if where is None:
+            yield None
+            return
+        handler = web.Server(self.metrics.serve, access_log=None)
+        server = await asyncio.get_running_loop().create_server(handler, where.host, where.port)
+        try:
+            yield where._replace(port=server.sockets[0].getsockname()[1])
+        finally:
+            server.close()
+            await handler.shutdown(1.0)
+
+    def _store(self) -> Store:
+        settings = self._settings
+        return Store(
+            self._cluster,
+            namespace=settings.namespace,
+            name=settings.secret,
+            names=settings.names,
+            webhooks=[registration.NAME],
+            policy=settings.policy,
+            once={SEAL_KEY: lambda: secrets.token_bytes(32)},
+        )
+
+    def _gauges(self) -> None:
+        gauge = self.metrics.gauge
+        gauge("drawbridge_stock_age_seconds", "Since what we know of the cluster was last current.", self.follower.age)
+        gauge("drawbridge_certificate_days", "Until the serving certificate expires.", self.certificate.days)
+        gauge("drawbridge_leader", "1 on the replica that keeps the templates.", lambda: float(self.election.leading))
+        gauge(
+            "drawbridge_configuration_good",
+            "0 while the newest configuration is refused and an older one is in force.",
+            lambda: float(not self._source.problem),
+        )

@@ -1,0 +1,230 @@
+"""The templates controller: makes the ResourceClaimTemplates that admitted pods name, and sweeps those nobody needs.
+
+An ordinary controller, never part of a review: it follows pods, workloads and templates, and does what `webhook.claims.upkeep`
+says. Nothing is remembered between starts but the clock of the sweep, so a kill costs a grace period and nothing else.
+What workloads will need is made before their first pod asks, which saves that pod the wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from cluster import resources
+from cluster.errors import AlreadyExists, ApiError, Forbidden, NotFound
+from cluster.informer import Informer
+from cluster.workqueue import WorkQueue
+from webhook.claims import template, upkeep
+from webhook.claims.upkeep import Due
+from webhook.state.canary import workload as workload_of
+from webhook.state.mode import Mode, mode_of
+from webhook.translate.pod_template import at, paths
+from webhook.translate.pod_view import mapping
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cluster.cache import Delta
+    from cluster.informer import Batch
+    from cluster.protocol import Cluster
+    from cluster.resources import Raw, Resource
+    from dra.claim import ResourceClaimTemplate
+    from dra.pod import Pod
+    from dra.wire import Json
+    from webhook.claims.upkeep import Key
+    from webhook.service.metrics import Metrics
+    from webhook.state.state import State
+
+logger = logging.getLogger("drawbridge.templates")
+WORKERS = 4
+WORKLOADS: tuple[Resource[Raw], ...] = (
+    resources.DEPLOYMENTS,
+    resources.STATEFUL_SETS,
+    resources.DAEMON_SETS,
+    resources.REPLICA_SETS,
+    resources.JOBS,
+    resources.CRON_JOBS,
+)
+
+
+class Templates:
+    """One controller; run it on the leader only."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        state: Callable[[], State],
+        metrics: Metrics,
+        *,
+        grace: float = 3600.0,
+        sweep_every: float = 30.0,
+        follow_workloads: bool = True,
+    ) -> None:
+        self._cluster = cluster
+        self._state = state
+        self._metrics = metrics
+        self._grace = grace
+        self._sweep_every = sweep_every
+        self._demand = upkeep.Demand()
+        self._queue: WorkQueue[Key] = WorkQueue("templates")
+        self._unused: dict[Key, float] = {}
+        self._translated_with: tuple[object, object] = (None, None)
+        self._pods = Informer(cluster, resources.PODS)
+        self._templates = Informer(cluster, resources.RESOURCE_CLAIM_TEMPLATES)
+        self._workloads = [Informer(cluster, kind.raw) for kind in WORKLOADS] if follow_workloads else []
+
+    async def run(self) -> None:
+        """Follow, make and sweep until cancelled."""
+        self._pods.listen(self._on_pods)
+        self._templates.listen(self._on_templates)
+        for informer in self._workloads:
+            informer.listen(partial(self._on_workloads, informer.resource))
+        async with asyncio.TaskGroup() as group:
+            for run in (self._pods.run, self._templates.run, *(informer.run for informer in self._workloads)):
+                group.create_task(run())
+            await self._templates.synced(float("inf"))  # before that, everything would look missing
+            for _ in range(WORKERS):
+                group.create_task(self._queue.run(self._keep))
+            await self._pods.synced(float("inf"))  # before that, everything would look unused
+            for informer in self._workloads:
+                await informer.synced(float("inf"))
+            await self._tend()
+
+    async def _tend(self) -> None:
+        """What is done by the clock: sweep, and look at workloads again when translation has changed."""
+        while True:
+            await asyncio.sleep(self._sweep_every)
+            self._translate_again()
+            await self._sweep()
+
+    def _on_pods(self, batch: Batch[Pod]) -> None:
+        for delta in batch.deltas:
+            self._ask(("Pod", delta.key), *self._of_pod(delta))
+
+    def _of_pod(self, delta: Delta[Pod]) -> tuple[Mapping[Key, Json], frozenset[Key]]:
+        if delta.new is None:
+            return {}, frozenset()
+        try:
+            return upkeep.proven(delta.new, self._state().keys), upkeep.used(delta.new)
+        except template.TemplatesError as error:
+            if delta.old is None or delta.old.metadata.annotations != delta.new.metadata.annotations:
+                self._metrics.template("forged")
+                logger.warning(
+                    "a pod's templates are not believed", extra={"pod": "/".join(delta.key), "problem": str(error)}
+                )
+            return {}, upkeep.used(delta.new)
+
+    def _on_templates(self, batch: Batch[ResourceClaimTemplate]) -> None:
+        for delta in batch.deltas:
+            if self._demand.spec(delta.key) is not None:
+                self._queue.add(delta.key)
+
+    def _on_workloads(self, kind: Resource[Raw], batch: Batch[Raw]) -> None:
+        for delta in batch.deltas:
+            self._ask((kind.kind, delta.key), {} if delta.new is None else self._of_workload(kind.plain(delta.new)))
+
+    def _of_workload(self, obj: Raw) -> dict[Key, Json]:
+        """What the pods of a workload will name, if they will be translated at all."""
+        metadata = mapping(obj.get("metadata"))
+        if any(owner.get("controller") for owner in metadata.get("ownerReferences") or ()):
+            return {}
+        namespace, state = str(metadata.get("namespace", "")), self._state()
+        who = workload_of(namespace, {"ownerReferences": [{"controller": True, "kind": _pods_owner(obj), "name": metadata.get("name", "")}]})  # fmt: skip
+        if mode_of(state.configuration, state.namespaces.get(namespace, {}), who) is not Mode.ENFORCE:
+            return {}
+        wanted: dict[Key, Json] = {}
+        for path in paths(obj):
+            done = state.translate(at(obj, path), namespace)
+            wanted |= {(namespace, name): spec for name, spec in done.templates.items()}
+        return wanted
+
+    def _translate_again(self) -> None:
+        state = self._state()
+        using = (state.configuration, state.fleet)
+        if using == self._translated_with:
+            return
+        self._translated_with = using
+        for informer in self._workloads:
+            for key, obj in informer.objects.items():
+                self._ask((informer.resource.kind, key), self._of_workload(informer.resource.plain(obj)))
+
+    def _ask(self, source: object, wanted: Mapping[Key, Json], uses: frozenset[Key] = frozenset()) -> None:
+        for key in self._demand.put(source, wanted, uses):
+            if self._demand.spec(key) is not None:
+                self._queue.add(key)
+
+    async def _keep(self, key: Key) -> None:
+        """Bring one template to what is wanted of it."""
+        wanted = self._demand.spec(key)
+        if wanted is None:
+            return
+        namespace, name = key
+        stored = self._templates.objects.get(key)
+        match upkeep.due(wanted, stored):
+            case Due.NOTHING:
+                return
+            case Due.CREATE:
+                await self._create(namespace, name, wanted)
+            case Due.REPLACE if stored is not None:
+                logger.warning(
+                    "a template under our name held something else", extra={"template": f"{namespace}/{name}"}
+                )
+                await self._delete(stored, "replaced")
+                await self._create(namespace, name, wanted)
+
+    async def _create(self, namespace: str, name: str, spec: Json) -> None:
+        made = template.object_of(name, spec, namespace)
+        try:
+            await self._cluster.create(resources.RESOURCE_CLAIM_TEMPLATES, made, namespace)
+        except AlreadyExists:
+            await self._look(namespace, name, spec)
+            return
+        except NotFound:
+            return  # the namespace is gone, and the pod with it
+        except Forbidden as error:
+            if "being terminated" in error.message:
+                return
+            raise
+        self._metrics.template("created")
+        logger.info("template created", extra={"template": f"{namespace}/{name}"})
+
+    async def _look(self, namespace: str, name: str, spec: Json) -> None:
+        """Somebody was first, and our copy does not show it yet."""
+        with suppress(NotFound):
+            stored = await self._cluster.get(resources.RESOURCE_CLAIM_TEMPLATES, name, namespace)
+            if upkeep.due(spec, stored) is Due.REPLACE:
+                await self._delete(stored, "replaced")
+                self._queue.add((namespace, name))
+
+    async def _delete(self, stored: ResourceClaimTemplate, why: str) -> None:
+        meta = stored.metadata
+        with suppress(NotFound):
+            await self._cluster.delete(
+                resources.RESOURCE_CLAIM_TEMPLATES,
+                meta.name,
+                meta.namespace,
+                uid=meta.uid,
+                resource_version=meta.resource_version,
+            )
+            self._metrics.template(why)
+
+    async def _sweep(self) -> None:
+        now = asyncio.get_running_loop().time()
+        stored = self._templates.objects.values()
+        self._unused, over = upkeep.swept(self._unused, stored, self._demand.in_use(), now=now, grace=self._grace)
+        for one in over:
+            try:
+                await self._delete(one, "swept")
+                logger.info("template swept", extra={"template": f"{one.metadata.namespace}/{one.metadata.name}"})
+            except ApiError as error:
+                logger.warning(
+                    "a template could not be swept", extra={"template": one.metadata.name, "problem": str(error)}
+                )
+
+
+def _pods_owner(obj: Raw) -> str:
+    """The kind that a workload's pods will name as their controller."""
+    return {"Deployment": "ReplicaSet", "CronJob": "Job"}.get(str(obj.get("kind")), str(obj.get("kind")))

@@ -1,0 +1,184 @@
+"""Gathers what is read from a cluster into the `State` that decisions are made on. Pure: the rim calls it, it calls nobody.
+
+Two things are kept apart by their price. A changed claim or node moves the stock by one step, at once. The fleet (what
+devices there are at all) is looked at as a whole, so a change only marks it, and `refresh` is called when the rim has time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from cluster.objects import Namespace, ResourceQuota
+from dra.claim import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
+from dra.compatibility import DeviceCompatibility
+from dra.deviceclass import DeviceClass
+from dra.node import Node
+from dra.resourceslice import ResourceSlice
+from dra.stock import Stock
+from dra.taint import DeviceTaintRule
+from webhook.state.inventory import Fleet
+from webhook.state.state import State
+
+if TYPE_CHECKING:
+    from webhook.state.configuration import Configuration
+    from webhook.state.features import Features
+
+Stocked = Node | ResourceSlice | DeviceClass | DeviceTaintRule | DeviceCompatibility | ResourceClaim
+Seen = Stocked | Namespace | ResourceQuota | ResourceClaimTemplate
+
+
+class World:
+    """Everything that was read, and the state made of it."""
+
+    def __init__(self, configuration: Configuration, *, keys: tuple[bytes, ...] = ()) -> None:
+        self._namespaces: dict[str, dict[str, str]] = {}
+        self._quotas: dict[str, dict[str, frozenset[str]]] = {}
+        self._templates: dict[tuple[str, str], ResourceClaimSpec] = {}
+        # Until everything has been read once, objects are only collected: a stock is cheaper to make than to move.
+        self._collected: dict[tuple[str, str, str], Stocked] = {}
+        self._stock: Stock | None = None
+        self._fleet_is_old = False
+        self._state = State(
+            configuration=configuration, keys=keys, namespaces=self._namespaces, templates=self._templates
+        )
+
+    def state(self, *, fresh: bool) -> State:
+        """The state to decide on now. What is not fresh must not refuse anything."""
+        return self._state if fresh or self._state.stock is None else msgspec.structs.replace(self._state, stock=None)
+
+    def configure(self, configuration: Configuration) -> None:
+        """Put another configuration in force."""
+        self._set(configuration=configuration)
+
+    def learn(self, *, features: Features | None = None, keys: tuple[bytes, ...] | None = None) -> None:
+        """Take in what the server can do, or new seal keys."""
+        if features is not None:
+            self._set(features=features)
+        if keys is not None:
+            self._set(keys=keys)
+
+    def put(self, obj: Seen) -> None:
+        """Take in an object that is there, new or changed."""
+        meta = obj.metadata
+        match obj:
+            case Namespace():
+                self._namespaces[meta.name] = meta.labels
+            case ResourceQuota():
+                self._quotas.setdefault(meta.namespace, {})[meta.name] = frozenset(obj.spec.hard)
+                self._limit(meta.namespace)
+            case ResourceClaimTemplate():
+                self._templates[meta.namespace, meta.name] = obj.spec.spec
+            case _:
+                self._stocked(obj)
+
+    def drop(self, obj: Seen) -> None:
+        """Take in that an object is gone."""
+        meta = obj.metadata
+        match obj:
+            case Namespace():
+                self._namespaces.pop(meta.name, None)
+            case ResourceQuota():
+                self._quotas.get(meta.namespace, {}).pop(meta.name, None)
+                self._limit(meta.namespace)
+            case ResourceClaimTemplate():
+                self._templates.pop((meta.namespace, meta.name), None)
+            case _:
+                self._gone(obj)
+
+    def settle(self) -> None:
+        """Everything has been read once: from here on there is a stock."""
+        if self._stock is not None:
+            return
+        seen = self._collected.values()
+        self._stock = Stock.of(
+            slices=[o for o in seen if isinstance(o, ResourceSlice)],
+            classes=[o for o in seen if isinstance(o, DeviceClass)],
+            nodes=[o for o in seen if isinstance(o, Node)],
+            rules=[o for o in seen if isinstance(o, DeviceTaintRule)],
+            compatibilities=[o for o in seen if isinstance(o, DeviceCompatibility)],
+            claims=[o for o in seen if isinstance(o, ResourceClaim)],
+        )
+        self._collected = {}
+        self._fleet_is_old = True
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look at the fleet again if its devices may have changed."""
+        if survey := self.survey():
+            survey.look()
+            self.take(survey)
+
+    def survey(self) -> Survey | None:
+        """Hand out the look at the fleet, for who would rather do it elsewhere: it takes a while on a large one."""
+        if self._stock is None or not self._fleet_is_old:
+            return None
+        self._fleet_is_old = False
+        return Survey(self._stock, self._state.fleet)
+
+    def take(self, survey: Survey) -> None:
+        """Take in what a look has shown."""
+        self._set(fleet=survey.fleet, stock=self._stock)
+
+    def _stocked(self, obj: Stocked) -> None:
+        key = _key(obj)
+        if self._stock is None:
+            self._collected[key] = obj
+            return
+        if isinstance(obj, Node) and not _tells_more(obj, self._stock.nodes.get(obj.metadata.name)):
+            return
+        self._move(self._stock.with_(obj), obj)
+
+    def _gone(self, obj: Stocked) -> None:
+        kind, namespace, name = _key(obj)
+        if self._stock is None:
+            self._collected.pop((kind, namespace, name), None)
+            return
+        self._move(self._stock.without(kind, f"{namespace}/{name}" if namespace else name), obj)
+
+    def _move(self, stock: Stock, obj: Stocked) -> None:
+        self._stock = stock
+        self._set(stock=stock)
+        if isinstance(obj, ResourceSlice | DeviceClass | Node):
+            self._fleet_is_old = True
+
+    def _limit(self, namespace: str) -> None:
+        limited = frozenset().union(*self._quotas.get(namespace, {}).values())
+        quotas = {**self._state.quotas}
+        if limited:
+            quotas[namespace] = limited
+        else:
+            quotas.pop(namespace, None)
+        self._set(quotas=quotas)
+
+    def _set(self, **changes: object) -> None:
+        self._state = msgspec.structs.replace(self._state, **changes)
+
+
+class Survey:
+    """One look at the fleet of one moment. It touches nothing but itself, so a thread may do it."""
+
+    def __init__(self, stock: Stock, earlier: Fleet) -> None:
+        self._stock = stock
+        self.fleet = earlier
+
+    def look(self) -> None:
+        """Look."""
+        stock = self._stock
+        self.fleet = Fleet.of(stock.classes.values(), stock.slices.values(), stock.nodes.values(), self.fleet)
+
+
+def _key(obj: Stocked) -> tuple[str, str, str]:
+    namespace = (obj.metadata.namespace or "default") if isinstance(obj, ResourceClaim) else ""
+    return type(obj).__name__, namespace, obj.metadata.name
+
+
+def _tells_more(node: Node, known: Node | None) -> bool:
+    """Kubelets write their node's status every few minutes; only what decides about devices counts."""
+    return known is None or (
+        node.metadata.labels != known.metadata.labels
+        or node.spec != known.spec
+        or node.status.allocatable != known.status.allocatable
+        or node.status.declared_features != known.status.declared_features
+    )

@@ -1,0 +1,121 @@
+"""DrawbridgeConfiguration: what an administrator declares, read strictly and as a whole.
+
+`read` gives either a configuration or findings that name every mistake by its JSON pointer, never both and never a
+configuration with parts left out. Watching the file, and keeping the last good one, is the rim's business.
+
+`Configuration` is the compiled form: the dialects with this cluster's key names in place, and an index over them. It
+is compared by identity, so that what was made for one configuration can be kept beside it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dra.finding import Finding, Severity
+from webhook.dialects import BUILT_IN
+from webhook.dialects.table import Dialect, Place, Row, pattern
+from webhook.dialects.words import Options
+from webhook.state.schema import DEFAULT, File, bytes_of, contradictions
+from webhook.state.shape import mistakes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dra.wire import Json
+
+KIND = "DrawbridgeConfiguration"
+
+
+class Known(msgspec.Struct, frozen=True, gc=False):
+    """A row of a dialect that a key on a pod fits, and what stood for its `<…>`."""
+
+    dialect: Dialect
+    row: Row
+    part: str = ""
+
+
+class Configuration:
+    """A file that was found good, compiled."""
+
+    __slots__ = ("_exact", "_patterns", "_places", "dialects", "file", "options", "sizes")
+
+    def __init__(self, file: File = DEFAULT) -> None:
+        self.file = file
+        every = (*BUILT_IN, *file.dialects)
+        self.dialects = tuple(_renamed(d, file.keys.get(d.name, {})) for d in every if d.name not in file.disabled)
+        self.sizes: Mapping[str, int] = {m.product: bytes_of(m.memory) for m in file.models}
+        self.options = Options(
+            nvidia=file.nvidia,
+            hami=file.hami,
+            koordinator=file.koordinator,
+        )
+        self._exact, self._patterns, self._places = _indexed(self.dialects)
+
+    def resource(self, name: str) -> tuple[Known, ...]:
+        """Find the rows that a resource name fits."""
+        found = self._exact.get(name)
+        if found is not None:
+            return found
+        for prefix, dialect, row in self._patterns:
+            if name.startswith(prefix) and (match := pattern(row.name)(name)):
+                return (Known(dialect, row, next(iter(match.groupdict().values()), "")),)
+        return ()
+
+    def rows(self, place: Place) -> Mapping[str, tuple[Known, ...]]:
+        """The rows that stand elsewhere than on resources, by key; those with a `<…>` part say nothing to us."""
+        return self._places.get(place, {})
+
+    def serves(self, target: str) -> str:
+        """The class declared for a target, "" if none is."""
+        return self.file.classes.get(target, "")
+
+
+def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
+    """Read a configuration object: a good one, or everything that is wrong with it."""
+    name = f"{KIND}/{value['metadata']['name']}" if _named(value) else KIND
+    if isinstance(value, dict) and value.get("mode") is False:
+        value = value | {"mode": "off"}  # YAML reads a bare `off` as false
+    found = [(path, text, hint) for path, text, hint in mistakes(value, File)]
+    if not found:
+        file = msgspec.convert(value, File)
+        found = list(contradictions(file))
+        if not found:
+            return Configuration(file), []
+    return None, [
+        Finding(code="C001", severity=Severity.ERROR, object=name, path=path, message=text, hint=hint)
+        for path, text, hint in found
+    ]
+
+
+def _named(value: Json) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("metadata"), dict) and bool(value["metadata"].get("name"))
+
+
+def _renamed(dialect: Dialect, names: Mapping[str, str]) -> Dialect:
+    if not names:
+        return dialect
+    rows = (msgspec.structs.replace(row, name=names.get(row.name, row.name)) for row in dialect.keys)
+    return msgspec.structs.replace(dialect, keys=tuple(row for row in rows if row.name))
+
+
+def _indexed(
+    dialects: Iterable[Dialect],
+) -> tuple[dict[str, tuple[Known, ...]], list[tuple[str, Dialect, Row]], dict[Place, dict[str, tuple[Known, ...]]]]:
+    places: dict[Place, dict[str, tuple[Known, ...]]] = {}
+    patterns: list[tuple[str, Dialect, Row]] = []
+    for dialect in dialects:
+        for row in dialect.keys:
+            if "<" in row.name:
+                if row.place is Place.RESOURCE:
+                    patterns.append((row.name.partition("<")[0], dialect, row))
+                continue
+            at = places.setdefault(row.place, {})
+            at[row.name] = (*at.get(row.name, ()), Known(dialect, row))
+    # The longer pattern is the more specific one: mig-<profile>.shared before mig-<profile>.
+    patterns.sort(key=lambda entry: -len(entry[2].name))
+    return places.pop(Place.RESOURCE, {}), patterns, places
+
+
+__all__ = ["DEFAULT", "KIND", "Configuration", "Known", "read"]

@@ -1,0 +1,144 @@
+"""The census: how many devices there are of each look, counted in complete pools.
+
+A look is everything about a device that facts are drawn from (`webhook.state.inventory`) or that a DeviceClass reads; two devices
+of one look are the same to both. What a slice holds is counted once and kept with the slice, since slices never change
+but are replaced: the next census of a fleet looks only at what is new.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dra.device import Device
+from dra.resourceslice import ResourceSlice
+from webhook.dialects.targets import PCIE_ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dra import cel
+
+_Look = tuple[object, ...]
+
+
+class Group(msgspec.Struct, frozen=True, eq=False):
+    """Devices of one look, by a sample."""
+
+    sample: Device
+    driver: str
+    product: str
+    profile: str
+    memory: int
+    rootless: bool  # its pcieRoot is the empty text, which equals every other empty one
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """Which attributes tell devices apart beside what we look at ourselves: (domain, name), or all of them."""
+
+    names: tuple[tuple[str, str], ...] = ()
+    everything: bool = False
+
+    @classmethod
+    def of(cls, reads: Iterable[cel.Reads]) -> Reading:
+        """Join what several expressions read; capacities are part of every look."""
+        reads = tuple(reads)
+        names = {(domain, name) for one in reads for kind, domain, name in one.names if kind == "attributes"}
+        return cls(tuple(sorted(names)), any(one.everything for one in reads))
+
+
+class Census(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Devices by look, and what was counted in each slice, by its name."""
+
+    reading: Reading = Reading()
+    groups: Mapping[Group, int] = {}
+    looks: Mapping[_Look, Group] = {}
+    counted: Mapping[str, tuple[ResourceSlice, Mapping[Group, int]]] = {}
+
+    @classmethod
+    def of(cls, slices: Iterable[ResourceSlice], reading: Reading, earlier: Census | None = None) -> Census:
+        """Count; slices that an earlier census of the same reading has seen are not looked at again."""
+        known = earlier if earlier is not None and earlier.reading == reading else cls(reading=reading)
+        looks = dict(known.looks)
+        counted: dict[str, tuple[ResourceSlice, Mapping[Group, int]]] = {}
+        groups: Counter[Group] = Counter()
+        for slice_ in _complete(slices):
+            name = slice_.metadata.name
+            before = known.counted.get(name)
+            counts = before[1] if before is not None and before[0] is slice_ else _count(slice_, reading, looks)
+            counted[name] = (slice_, counts)
+            for group, count in counts.items():
+                groups[group] += count
+        alive = {look: group for look, group in looks.items() if group in groups}
+        return cls(reading=reading, groups=groups, looks=alive, counted=counted)
+
+
+def _count(slice_: ResourceSlice, reading: Reading, looks: dict[_Look, Group]) -> Mapping[Group, int]:
+    driver = slice_.spec.driver
+    counts: Counter[Group] = Counter()
+    for device in slice_.spec.devices:
+        look = _look(driver, device, reading)
+        group = looks.get(look)
+        if group is None:
+            group = looks[look] = _group(driver, device)
+        counts[group] += 1
+    return counts
+
+
+def _look(driver: str, device: Device, reading: Reading) -> _Look:
+    attributes = device.attributes
+    root = attributes.get(PCIE_ROOT)
+    return (
+        driver,
+        _own(device, driver, "productName"),
+        _own(device, driver, "profile"),
+        tuple(attributes),
+        tuple((name, capacity.value.nano) for name, capacity in device.capacity.items()),
+        device.allow_multiple_allocations,
+        root is not None and root.string == "",
+        *(
+            _own(device, driver, name) if domain == driver else attributes.get(f"{domain}/{name}")
+            for domain, name in reading.names
+        ),
+        *(attributes.values() if reading.everything else ()),
+    )
+
+
+def _group(driver: str, device: Device) -> Group:
+    root = device.attributes.get(PCIE_ROOT)
+    capacity = device.capacity.get("memory") or device.capacity.get(f"{driver}/memory")
+    return Group(
+        sample=device,
+        driver=driver,
+        product=_text(device, driver, "productName"),
+        profile=_text(device, driver, "profile"),
+        memory=capacity.value.value() if capacity else 0,
+        rootless=root is not None and root.string == "",
+    )
+
+
+def _own(device: Device, driver: str, name: str) -> object:
+    """An attribute of the driver's own domain, which it may write or leave out."""
+    return device.attributes.get(name) or device.attributes.get(f"{driver}/{name}")
+
+
+def _text(device: Device, driver: str, name: str) -> str:
+    attribute = device.attributes.get(name) or device.attributes.get(f"{driver}/{name}")
+    return (attribute.string or "") if attribute else ""
+
+
+def _complete(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
+    """Keep the newest generation of each pool, where all of its slices are there."""
+    pools: dict[tuple[str, str], list[ResourceSlice]] = {}
+    for slice_ in slices:
+        pools.setdefault((slice_.spec.driver, slice_.spec.pool.name), []).append(slice_)
+    kept: list[ResourceSlice] = []
+    for pages in pools.values():
+        newest = max(page.spec.pool.generation for page in pages)
+        current = [page for page in pages if page.spec.pool.generation == newest]
+        if len(current) == current[0].spec.pool.resource_slice_count:
+            kept += current
+    return kept

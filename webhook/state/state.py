@@ -1,0 +1,54 @@
+"""Everything a decision may know of the world, as one value that the rim replaces when something changes.
+
+Admission reads it and nothing else, so a decision can be repeated from a state and a review. What was not read yet is
+`unsynced`; a decision on such a state never denies for want of devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dra.claim import ResourceClaimSpec
+from dra.stock import Stock
+from webhook.state.configuration import Configuration
+from webhook.state.features import Features
+from webhook.state.inventory import Fleet
+from webhook.translate.translate import Translation, translate
+
+if TYPE_CHECKING:
+    from dra.wire import Json
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """The world, as one review sees it."""
+
+    configuration: Configuration = msgspec.field(default_factory=Configuration)
+    fleet: Fleet = Fleet()
+    features: Features = Features()
+    # Labels by namespace, and the quota keys that limit something there.
+    namespaces: Mapping[str, Mapping[str, str]] = {}
+    quotas: Mapping[str, frozenset[str]] = {}
+    # Seal keys, the first one seals.
+    keys: tuple[bytes, ...] = ()
+    # Devices and who holds them; None until all of it was read once, and again when it is too old to refuse anything.
+    stock: Stock | None = None
+    # What pods refer to by name: (namespace, name).
+    templates: Mapping[tuple[str, str], ResourceClaimSpec] = {}
+
+    def translate(
+        self, pod: dict[str, Json], namespace: str, *, path: str = "", key: bytes | None = None
+    ) -> Translation:
+        """Translate a pod, or the pod template at `path`, as the world is: the same words for whoever asks."""
+        return translate(
+            pod,
+            namespace=namespace,
+            config=self.configuration,
+            fleet=self.fleet,
+            features=self.features,
+            quota=self.quotas.get(namespace, frozenset()),
+            key=key,
+            path=path,
+        )

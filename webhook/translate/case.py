@@ -1,0 +1,164 @@
+"""One case: what one dialect says on one container, or on the whole pod, and how far it came.
+
+A case is made from the words on the pod, answered by the dialect's rule, and then served with claims; at every step it
+may be refused or left. Cases are the translator's working values: nothing of them leaves `webhook.translate.translate`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from webhook.dialects import RULES, nvidia
+from webhook.dialects.demand import Demand, Left, Note, Pairs, Refusal
+from webhook.dialects.table import Action, Dialect, Role, Scope
+from webhook.dialects.words import Amount, Answer, Hint, Options, Said
+from webhook.translate.owner import meaning
+from webhook.translate.pod_view import Slot, Word, number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from webhook.state.configuration import Configuration
+    from webhook.state.inventory import Fleet
+    from webhook.translate.owner import Owners
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One dialect's words on some containers, and the answer to them."""
+
+    dialect: Dialect
+    words: tuple[tuple[Slot, tuple[Word, ...]], ...]
+    demands: tuple[tuple[str, Demand | Pairs], ...] = ()
+    notes: tuple[Note, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    left: Left | None = None
+    # Whether somebody should be told that it was left; core serving it is no news.
+    quiet: bool = False
+    # Its demands are part of another case of the same container (`joint`).
+    joined: bool = False
+
+    @property
+    def container(self) -> str:
+        """The container it is about, "" if it is about the pod."""
+        return self.words[0][0].name if self.dialect.scope is Scope.CONTAINER else ""
+
+    @property
+    def containers(self) -> tuple[str, ...]:
+        return tuple(slot.name for slot, _ in self.words)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(word.key for _, words in self.words for word in words))
+
+    def role(self, key: str) -> Role:
+        """What a key says in this dialect."""
+        rows = (known for _, words in self.words for word in words if word.key == key for known in word.known)
+        return next((known.row.role for known in rows if known.dialect is self.dialect), Role.NONE)
+
+    @property
+    def open(self) -> bool:
+        """Whether it is still on its way to be translated."""
+        return bool(self.demands or self.joined) and self.left is None and not self.refusals
+
+    def leave(self, key: str, reason: str, *, quiet: bool = False) -> Case:
+        """Give it up; the containers stay as they are."""
+        return msgspec.structs.replace(self, left=Left(key, reason), quiet=quiet)
+
+    def refuse(self, key: str, reason: str, remedy: str = "") -> Case:
+        return msgspec.structs.replace(self, refusals=(*self.refusals, Refusal(key, reason, remedy)))
+
+    def note(self, *notes: Note) -> Case:
+        return msgspec.structs.replace(self, notes=(*self.notes, *notes))
+
+    def asking(self, *demands: tuple[str, Demand | Pairs]) -> Case:
+        return msgspec.structs.replace(self, demands=demands)
+
+
+def cases(
+    spoken: Mapping[int, tuple[Slot, tuple[Word, ...]]], whose: Owners, configuration: Configuration, fleet: Fleet
+) -> list[Case]:
+    """Group the words by dialect and container, and let each dialect's rule answer."""
+    grouped: dict[tuple[str, int], tuple[Dialect, list[tuple[Slot, tuple[Word, ...]]]]] = {}
+    answered = []
+    for order, (slot, words) in spoken.items():
+        by_dialect: dict[str, tuple[Dialect, list[Word]]] = {}
+        for word in words:
+            dialect = whose.of(word, slot, configuration).dialect
+            by_dialect.setdefault(dialect.name, (dialect, []))[1].append(word)
+        for dialect, said in by_dialect.values():
+            place = (dialect.name, order if dialect.scope is Scope.CONTAINER else 0)
+            grouped.setdefault(place, (dialect, []))[1].append((slot, tuple(said)))
+    for dialect, entries in grouped.values():
+        answered.append(_answer(Case(dialect=dialect, words=tuple(entries)), whose, configuration, fleet))
+    return answered
+
+
+def _answer(case: Case, whose: Owners, configuration: Configuration, fleet: Fleet) -> Case:
+    hints = whose.hints.get(case.dialect.name, {})
+    if Role.PLACED in hints:
+        return case.leave(hints[Role.PLACED].key, hints[Role.PLACED].row.because)
+    if Role.OPT_OUT in hints and hints[Role.OPT_OUT].text == "ignore":
+        return case.leave(hints[Role.OPT_OUT].key, "the pod asks not to be touched")
+    if Role.CLAIMED in hints and hints[Role.CLAIMED].text == "true":
+        claimed = hints[Role.CLAIMED]
+        return case.refuse(case.keys[0], f"is asked for beside label {claimed.key}: {claimed.row.because}", "drop one")
+    if case.dialect.refuses_privileged and whose.privileged:
+        reason = f"{case.dialect.title} takes no pod with a privileged container ({whose.privileged})"
+        return case.refuse(case.keys[0], reason, "shares are not enforced on it")
+    options = configuration.options
+    if case.dialect.name == nvidia.DIALECT.name:
+        options, left = _unit(case, hints, configuration, fleet)
+        if left:
+            return msgspec.structs.replace(case, left=left, quiet=configuration.file.meanings.get(left.key) == "leave")
+    said = []
+    for slot, words in case.words:
+        amounts = []
+        for word in words:
+            amount = _amount(word, slot, whose, configuration)
+            if isinstance(amount, Refusal):
+                case = msgspec.structs.replace(case, refusals=(*case.refusals, amount))
+            else:
+                amounts.append(amount)
+        said.append(Said(slot.name, tuple(amounts), slot.init, slot.list == "initContainers"))
+    if case.refusals:
+        return case
+    if all(amount.row.role is Role.COUNT and not amount.value for one in said for amount in one.amounts):
+        return case.note(*(Note(key, Action.IGNORED, "asks for nothing") for key in case.keys))
+    return _ruled(case, tuple(said), hints, options)
+
+
+def _ruled(case: Case, said: tuple[Said, ...], hints: Mapping[Role, Hint], options: Options) -> Case:
+    answer: Answer = RULES[case.dialect.rule](said, hints, options, case.dialect)
+    return msgspec.structs.replace(
+        case, demands=answer.demands, notes=answer.notes, refusals=answer.refusals, left=answer.left
+    )
+
+
+def _unit(
+    case: Case, hints: Mapping[Role, Hint], configuration: Configuration, fleet: Fleet
+) -> tuple[Options, Left | None]:
+    """Settle what a bare count is before the rule reads it as whole GPUs."""
+    options = configuration.options
+    bare = [
+        word.key for _, words in case.words for word in words if number(word) and any(k.row.common for k in word.known)
+    ]
+    if not bare:
+        return options, None
+    unit = meaning(bare[0], configuration, fleet, hints)
+    if unit.shared:
+        return msgspec.structs.replace(options, replicas=True), None
+    return msgspec.structs.replace(options, profile=unit.profile), unit.left
+
+
+def _amount(word: Word, slot: Slot, whose: Owners, configuration: Configuration) -> Amount | Refusal:
+    known = whose.of(word, slot, configuration)
+    value = number(word)
+    if isinstance(value, Refusal):
+        return value
+    low, high = known.row.least, known.row.most
+    if value < low or (high is not None and value > high):
+        bounds = f"{low} to {high}" if high is not None else f"from {low} up"
+        return Refusal(word.key, f"{word.raw} is out of range", f"write a whole number of {known.row.unit}, {bounds}")
+    return Amount(word.key, known.row, value, known.part)

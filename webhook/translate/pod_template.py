@@ -1,0 +1,111 @@
+"""Workloads: where the pod template is in each kind, and a whole object translated with what it then needs beside it.
+
+Only for files. In a cluster the webhook sees pods, and warns about workloads; rewriting them there would fight with
+whoever owns them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from webhook.translate.json_patch import token
+from webhook.translate.pod_view import mapping
+from webhook.translate.translate import NOTHING, Translation, translate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dra.wire import Json
+    from webhook.state.configuration import Configuration
+    from webhook.state.features import Features
+    from webhook.state.inventory import Fleet
+
+_SPEC_TEMPLATE = "/spec/template"
+# (API group, kind): where its pod template is; a Pod is its own.
+TEMPLATES: Mapping[tuple[str, str], str] = {
+    ("", "Pod"): "",
+    ("", "ReplicationController"): _SPEC_TEMPLATE,
+    ("apps", "Deployment"): _SPEC_TEMPLATE,
+    ("apps", "StatefulSet"): _SPEC_TEMPLATE,
+    ("apps", "DaemonSet"): _SPEC_TEMPLATE,
+    ("apps", "ReplicaSet"): _SPEC_TEMPLATE,
+    ("batch", "Job"): _SPEC_TEMPLATE,
+    ("batch", "CronJob"): "/spec/jobTemplate/spec/template",
+}
+
+
+def name_of(obj: Mapping[str, Json]) -> str:
+    """Name an object as reports do: Kind/namespace/name."""
+    metadata = mapping(obj.get("metadata"))
+    name = metadata.get("name") or f"{metadata.get('generateName', '')}*"
+    return f"{obj.get('kind', '')}/{metadata.get('namespace') or 'default'}/{name}"
+
+
+def paths(obj: Mapping[str, Json], *, unknown: bool = False) -> list[str]:
+    """Find the pod templates of an object; in kinds we do not know only if `unknown`."""
+    group = str(obj.get("apiVersion", "")).rpartition("/")[0]
+    path = TEMPLATES.get((group, str(obj.get("kind", ""))))
+    if path is not None:
+        return [path] if _is_pod(at(obj, path)) else []
+    return list(_search(obj.get("spec"), "/spec")) if unknown else []
+
+
+def at(obj: Json, path: str) -> Json:
+    """Follow a JSON pointer through maps and lists; None where it leads nowhere."""
+    for part in path.split("/")[1:]:
+        if isinstance(obj, list):
+            obj = obj[int(part)] if part.isdecimal() and int(part) < len(obj) else None
+        else:
+            obj = mapping(obj).get(part.replace("~1", "/").replace("~0", "~"))
+    return obj
+
+
+def _is_pod(value: Json) -> bool:
+    return isinstance(mapping(mapping(value).get("spec")).get("containers"), list)
+
+
+def _search(value: Json, path: str) -> list[str]:
+    """Anything with `spec.containers` is taken for a pod template (RayCluster, Volcano Job, JobSet, ...)."""
+    if _is_pod(value):
+        return [path]
+    if isinstance(value, list):
+        return [found for i, item in enumerate(value) for found in _search(item, f"{path}/{i}")]
+    parts = ((f"{path}/{token(name)}", member) for name, member in mapping(value).items())
+    return [found for inner, member in parts for found in _search(member, inner)]
+
+
+def translate_object(
+    obj: dict[str, Json],
+    *,
+    config: Configuration,
+    fleet: Fleet,
+    features: Features,
+    quota: frozenset[str] = frozenset(),
+    unknown: bool = False,
+) -> Translation:
+    """Translate a pod, or every pod template of a workload; refused as a whole if one of them is."""
+    namespace = str(mapping(obj.get("metadata")).get("namespace") or "default")
+    done = [
+        translate(
+            at(obj, path),
+            namespace=namespace,
+            config=config,
+            fleet=fleet,
+            features=features,
+            quota=quota,
+            object_name=name_of(obj),
+            path=path,
+            tolerate=bool(path),
+        )
+        for path in paths(obj, unknown=unknown)
+    ]
+    if len(done) < 2:
+        return done[0] if done else NOTHING
+    refusals = tuple(text for one in done for text in one.refusals)
+    return Translation(
+        decisions=tuple(decision for one in done for decision in one.decisions),
+        operations=() if refusals else tuple(operation for one in done for operation in one.operations),
+        templates={} if refusals else {name: spec for one in done for name, spec in one.templates.items()},
+        refusals=refusals,
+        warnings=tuple(dict.fromkeys(text for one in done for text in one.warnings)),
+    )
