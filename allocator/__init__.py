@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from allocator.all_nodes import FleetAnswer, fleet
 from allocator.answer import Answer, Granted, Reason, Stage, Verdict
-from allocator.fleet import FleetAnswer, fleet
-from allocator.search import DEFAULTS, Options, decide, explained
+from allocator.one_node import DEFAULTS, Options, decide, explained
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ def allocate(
     if strategy == "first-fit":
         found = decide(stock, node_name, claims, options)
     else:
-        from allocator.choose import serve
+        from allocator.strategies.choose import serve
 
         found = serve(stock, node_name, claims, strategy=strategy, options=options).answer
     refused = found.verdict is Verdict.INFEASIBLE

@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from allocator.answer import Fatal, Granted
-from allocator.shape import claim_key
+from allocator.problem.question import claim_key
 from dra.capacity import charges
 from dra.claim import (
     AllocationResult,
@@ -21,8 +21,8 @@ from dra.node import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from allocator.offer import Place
-    from allocator.shape import Leaf, Shape
+    from allocator.problem.candidates import Place
+    from allocator.problem.question import Leaf, Shape
     from dra.claim import DeviceClaimConfiguration, ResourceClaim
     from dra.deviceclass import DeviceClassConfiguration
     from dra.quantity import Quantity

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator import Options, allocate, chart, ever, fleet
+from allocator import Options, allocate, ever, fleet
+from allocator.simulation import chart
 from bench.row import Row, median_seconds
 from dra.claim import ResourceClaim
 from dra.deviceclass import DeviceClass

@@ -1,6 +1,6 @@
 """Packing: how much more a fleet serves than with first-fit, and how much room it keeps for pods that want whole devices.
 
-Generated workloads (allocator/workload.py) come to 16 GPUs, the same pods in the same order for every strategy:
+Generated workloads (allocator/simulation/generate.py) come to 16 GPUs, the same pods in the same order for every strategy:
   calm    asked for 60% of the fleet: nearly everybody is served, so the fleets carry the same pods; what differs is how many
           GPUs are wholly idle on average, and that is how many more of the largest pods would fit at any moment
   crowded asked for 130%: whoever finds no place goes away; what differs is how much hardware is put to use
@@ -21,24 +21,24 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from allocator import chart
-from allocator.chart import Bars
-from allocator.choose import serve
-from allocator.load import scale_of
-from allocator.replay import replay
-from allocator.report import stacked
-from allocator.strategy import STRATEGIES
-from allocator.view import Kept
-from allocator.workload import KINDS
+from allocator.simulation import chart
+from allocator.simulation.chart import Bars
+from allocator.simulation.generate import KINDS
+from allocator.simulation.plot import stacked
+from allocator.simulation.replay import replay
+from allocator.strategies.choose import serve
+from allocator.strategies.hardware import scale_of
+from allocator.strategies.node_view import Kept
+from allocator.strategies.strategy import STRATEGIES
 from bench.row import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from allocator.choose import Chosen
-    from allocator.placing import Ask
-    from allocator.replay import Replay
-    from allocator.workload import Workload
+    from allocator.simulation.generate import Workload
+    from allocator.simulation.placement import Ask
+    from allocator.simulation.replay import Replay
+    from allocator.strategies.choose import Chosen
     from dra.claim import ResourceClaim
     from dra.stock import Stock
 

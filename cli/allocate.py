@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from allocator.answer import Answer
-    from allocator.nearest import Hint
-    from allocator.search import Options
+    from allocator.one_node import Options
+    from allocator.reasons.nearest import Hint
     from dra.claim import DeviceRequestAllocationResult, ResourceClaim
     from dra.stock import Stock
 
@@ -62,8 +62,8 @@ def command(
     Reads Node, DeviceClass, ResourceSlice, DeviceTaintRule, DeviceCompatibility and ResourceClaim objects. Claims that
     have an allocation are in use; the others are to be allocated, together, in input order.
     """
-    import allocator.choose  # noqa: F401  loaded here, so that no import is timed as search
-    from allocator.strategy import STRATEGIES
+    import allocator.strategies.choose  # noqa: F401  loaded here, so that no import is timed as search
+    from allocator.strategies.strategy import STRATEGIES
     from cli.stocked import named, typed
     from dra.claim import ResourceClaim
 
@@ -124,10 +124,10 @@ class _Question:
     def ask_all(self) -> _Everywhere:
         """Put the claims to all nodes: at once to those that look alike, and to those that fit once more by strategy."""
         from allocator import fleet
-        from allocator.choose import serve
-        from allocator.load import scale_of
-        from allocator.strategy import DEFAULT
-        from allocator.view import Kept
+        from allocator.strategies.choose import serve
+        from allocator.strategies.hardware import scale_of
+        from allocator.strategies.node_view import Kept
+        from allocator.strategies.strategy import DEFAULT
 
         if self.budget_ms is not None:
             asked = {node: self.explained(node, self.ask(node)) for node in self.stock.nodes}
@@ -147,7 +147,7 @@ class _Question:
 
     def explained(self, node: str, answer: Answer) -> Answer:
         """Add to a refusal where the devices went."""
-        from allocator.search import explained
+        from allocator.one_node import explained
 
         if answer.verdict != "infeasible":
             return answer
@@ -161,8 +161,8 @@ class _Question:
 
     def hints(self, node: str, elsewhere: tuple[str, ...] = ()) -> list[Hint]:
         """Look for what would fit instead; a look that takes too long ends with what it found."""
-        from allocator.choose import serve
-        from allocator.nearest import nearest
+        from allocator.reasons.nearest import nearest
+        from allocator.strategies.choose import serve
 
         options = self._options()
 
@@ -195,7 +195,7 @@ class _Question:
         }
 
     def _options(self) -> Options:
-        from allocator.search import Options
+        from allocator.one_node import Options
 
         if self.budget_ms is None:
             return Options()
@@ -240,7 +240,7 @@ def _rank(code: Exit) -> int:
 def _text(
     node: str, question: _Question, answer: Answer, hints: Sequence[Hint], elapsed: float | None = None
 ) -> Iterator[str]:
-    from allocator import explain
+    from allocator.reasons import explain
 
     timing = "" if elapsed is None else f"  ({question.strategy}, {answer.steps} steps, {elapsed * 1000:.1f} ms)"
     yield f"{node}: {answer.verdict}{timing}"
@@ -259,7 +259,7 @@ def _text(
 
 def _fleet_text(question: _Question, found: _Everywhere, answers: Mapping[str, Answer]) -> Iterator[str]:
     """Tell of the nodes that fit, the best first, then of the others, those that were nearest first."""
-    from allocator import explain
+    from allocator.reasons import explain
 
     yield explain.summary(answers)
     fitting = sorted(

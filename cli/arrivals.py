@@ -15,7 +15,7 @@ from dra.wire import Wire, WireError, convert
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from allocator.replay import Arrival
+    from allocator.simulation.replay import Arrival
     from cluster.manifests import Document
     from dra.claim import ResourceClaimTemplate
 
@@ -71,7 +71,7 @@ def name_of(documents: Iterable[Document]) -> str:
 
 
 def _copies(one: PodArrival, templates: Mapping[str, ResourceClaimSpec]) -> list[Arrival]:
-    from allocator.replay import Arrival
+    from allocator.simulation.replay import Arrival
 
     specs = one.claims
     if one.template:

@@ -12,7 +12,7 @@ from cli.inputs import Broken, Exit
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from allocator.matrix import Matrix, Row
+    from allocator.reasons.matrix import Matrix, Row
     from dra.pool import Pool
 
 _MOST_ROWS = 60
@@ -32,7 +32,7 @@ def command(
     Reads ResourceSlice, Node and DeviceCompatibility objects. What is in use now does not matter; the matrix is about
     devices two by two.
     """
-    from allocator.matrix import matrix
+    from allocator.reasons.matrix import matrix
     from cli.stocked import typed
     from dra.compat import Rules
     from dra.wire import builtins

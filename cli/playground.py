@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import msgspec
 
-from allocator.service import Scheduler
+from allocator.service.scheduler import Scheduler
 from cluster import resources
 from cluster.claimcontroller import ClaimController
 from cluster.embedded import Embedded

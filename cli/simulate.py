@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from allocator.answer import Answer
-    from allocator.choose import Chosen
-    from allocator.placing import Ask
-    from allocator.replay import Replay
-    from allocator.simulate import Place, Simulation, Snapshot
-    from allocator.workload import Workload
+    from allocator.simulation.generate import Workload
+    from allocator.simulation.placement import Ask
+    from allocator.simulation.replay import Replay
+    from allocator.simulation.snapshot import Place, Simulation, Snapshot
+    from allocator.strategies.choose import Chosen
     from dra.claim import ResourceClaim
     from dra.stock import Stock
 
@@ -59,7 +59,7 @@ def command(
     A snapshot is any set of Node, Pod, ResourceClaim, ResourceClaimTemplate, ResourceSlice, DeviceClass, DeviceTaintRule and
     DeviceCompatibility objects. Pods are taken by priority, creation and name, and what one takes, the next cannot have.
     """
-    from allocator.workload import KINDS
+    from allocator.simulation.generate import KINDS
 
     if bool(generate) == bool(files):
         raise Broken(
@@ -83,7 +83,7 @@ def command(
 
 
 def _strategies(named: Sequence[str]) -> list[str]:
-    from allocator.strategy import DEFAULT, STRATEGIES
+    from allocator.strategies.strategy import DEFAULT, STRATEGIES
 
     if "all" in named:
         return list(STRATEGIES)
@@ -94,7 +94,7 @@ def _strategies(named: Sequence[str]) -> list[str]:
 
 
 def _read(files: Sequence[str]) -> tuple[Workload | None, Snapshot | None]:
-    from allocator.simulate import Snapshot
+    from allocator.simulation.snapshot import Snapshot
     from cli.arrivals import arrivals, name_of
     from cli.stocked import typed
     from dra.claim import ResourceClaim, ResourceClaimTemplate
@@ -106,7 +106,7 @@ def _read(files: Sequence[str]) -> tuple[Workload | None, Snapshot | None]:
     templates = tuple(given.of(ResourceClaimTemplate))
     found = arrivals(documents, templates)
     if found is not None:
-        from allocator.workload import Workload
+        from allocator.simulation.generate import Workload
 
         return Workload(name_of(documents), stock, found), None
     return None, Snapshot(stock, tuple(given.of(Pod)), tuple(given.of(ResourceClaim)), templates)
@@ -114,10 +114,10 @@ def _read(files: Sequence[str]) -> tuple[Workload | None, Snapshot | None]:
 
 def _ask(strategy: str, budget_ms: int | None, stock: Stock) -> Ask:
     """Put claims to the allocator under a strategy, each node with a budget of its own."""
-    from allocator.choose import serve
-    from allocator.load import scale_of
-    from allocator.search import Options
-    from allocator.view import Kept
+    from allocator.one_node import Options
+    from allocator.strategies.choose import serve
+    from allocator.strategies.hardware import scale_of
+    from allocator.strategies.node_view import Kept
 
     kept = Kept(scale_of(stock.pages.values()))
 
@@ -146,8 +146,8 @@ def _progress(label: str) -> Callable[[int, int], None] | None:
 
 
 def _schedule(snapshot: Snapshot, strategy: str, budget_ms: int | None, output: str) -> Exit:
-    from allocator.search import Options, explained
-    from allocator.simulate import simulate
+    from allocator.one_node import Options, explained
+    from allocator.simulation.snapshot import simulate
     from dra.wire import builtins
 
     ask = _ask(strategy, budget_ms, snapshot.stock)
@@ -187,7 +187,7 @@ def _schedule_text(found: Simulation, strategy: str) -> Iterator[str]:
 
 
 def _why(place: Place) -> Iterator[str]:
-    from allocator import explain
+    from allocator.reasons import explain
 
     for reason in place.reasons[:6]:
         if reason.claim:
@@ -198,7 +198,7 @@ def _why(place: Place) -> Iterator[str]:
 def _replay(
     workload: Workload, strategies: Sequence[str], budget_ms: int | None, patience: float | None, output: str
 ) -> Exit:
-    from allocator.replay import replay
+    from allocator.simulation.replay import replay
 
     found = [
         replay(
@@ -214,7 +214,7 @@ def _replay(
     if output == "json":
         inputs.write_json({"workload": workload.name, "strategies": {one.strategy: _plain(one) for one in found}})
     elif output == "svg":
-        from allocator.report import drawing
+        from allocator.simulation.plot import drawing
 
         click.echo(drawing(workload.name, found), nl=False)
     else:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from allocator import Answer, Options, allocate
-from allocator.search import DEFAULTS
+from allocator.one_node import DEFAULTS
 from dra.claim import ResourceClaim
 from dra.compatibility import DeviceCompatibility
 from dra.deviceclass import DeviceClass

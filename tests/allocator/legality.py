@@ -5,7 +5,7 @@ Knows nothing of the search. It looks at the devices an answer names and at noth
 
 from collections import Counter
 
-from allocator.offer import values_of
+from allocator.problem.candidates import values_of
 from dra import cel
 from dra.capacity import charges
 from dra.compat import Rules, admits, group_states, joined, own_state

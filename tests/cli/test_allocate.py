@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from allocator.strategy import STRATEGIES
+from allocator.strategies.strategy import STRATEGIES
 from tests.allocator.fleets import DRIVER, exactly, gpu, shared
 from tests.cli.running import manifest, modes, run, run_json
 

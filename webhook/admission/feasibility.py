@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator import Options, Stage, allocate, explain, fleet
+from allocator import Options, Stage, allocate, fleet
 from allocator import Verdict as Found
-from allocator.brief import losses
-from allocator.nearest import Kind, nearest
+from allocator.reasons import explain
+from allocator.reasons.brief import losses
+from allocator.reasons.nearest import Kind, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,0 +1,287 @@
+"""All nodes at once: nodes that look alike to the claims are answered once, and after a change only what changed is looked at.
+
+A node looks the way its pools do: per page what the claims read of its devices (columns), everything else about them
+(bodies), and what is in use, by position. Two nodes with equal looks get the same positions; names are filled in when
+somebody asks for the answer of one node. Pools that reach beyond one node are compared by identity instead.
+
+What was found is kept in the stock's lineage, so the next stock of the line starts from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator.answer import Answer, Fatal, Verdict
+from allocator.one_node import DEFAULTS, Found, Options, composed, decide, explained, find
+from allocator.problem.candidates import OPTIONAL_OPERATIONS, places
+from allocator.problem.compiler import Compiler
+from allocator.problem.question import shape_of
+from dra.compat import Rules
+from dra.errors import NodeSelectorError
+from dra.pool import reaches, targets
+from dra.usage import FREE
+from dra.wire import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from dra.claim import ResourceClaim
+    from dra.node import Node
+    from dra.pool import Page
+    from dra.stock import Stock
+    from dra.usage import PoolId, PoolUse
+
+_KEPT = 64  # questions a lineage remembers
+_LOOKS = 4096  # looks a question remembers, or twice as many as there are nodes
+_SIZE = 1 << 18  # entries of a compiler's tables before it is made anew
+
+
+class FleetAnswer(Mapping[str, Answer]):
+    """The answers of all nodes, composed when asked for."""
+
+    def __init__(self, query: _Query, stock: Stock, claims: Sequence[ResourceClaim], options: Options) -> None:
+        self._query = query
+        self._stock = stock
+        self._claims = tuple(claims)
+        self._options = options
+        self._found = dict(query.found)
+        self._answers: dict[str, Answer] = {}
+
+    def __getitem__(self, node: str) -> Answer:
+        if node not in self._answers:
+            found = self._found[node]
+            self._answers[node] = self._query.answer(self._stock, node, found, self._claims, self._options)
+        return self._answers[node]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def verdict(self, node: str) -> Verdict:
+        """Say the verdict of a node without composing its answer."""
+        return self._found[node].verdict
+
+    @property
+    def feasible(self) -> list[str]:
+        """Name the nodes that can serve the claims."""
+        return [node for node, found in self._found.items() if found.verdict is Verdict.FEASIBLE]
+
+    def one_of_each(self) -> list[Answer]:
+        """Compose one answer for each kind of node that there is."""
+        return list(self.samples().values())
+
+    def samples(self) -> dict[str, Answer]:
+        """Compose one answer for each kind of node that there is, by the name of the first such node."""
+        first = {id(found): node for node, found in reversed(self._found.items())}
+        return {node: self[node] for node in first.values()}
+
+    def alike(self) -> list[list[str]]:
+        """Gather the nodes that look alike: what is refused on one of them is refused on all, for the same reasons."""
+        groups: dict[int, list[str]] = {}
+        for node, found in self._found.items():
+            groups.setdefault(id(found), []).append(node)
+        return list(groups.values())
+
+    @property
+    def looks(self) -> int:
+        """Say how many different nodes there were."""
+        return len({id(found) for found in self._found.values()})
+
+
+def fleet(
+    stock: Stock, claims: Sequence[ResourceClaim], *, options: Options = DEFAULTS, idle: bool = False
+) -> FleetAnswer:
+    """Answer for every node; `idle` asks what would be if nothing were in use."""
+    memo = stock.lineage.memo
+    key = (
+        encode([claim.spec for claim in claims]),  # whatever they are called
+        tuple(id(class_) for class_ in stock.classes.values()),
+        tuple(id(rule) for rule in stock.compatibilities.values()),
+        idle,
+        options.steps,
+        options.cuts,
+    )
+    found = memo.get(key)
+    if isinstance(found, _Query) and found.compiler.size < _SIZE:
+        query = found
+    else:
+        query = _Query(stock, claims, idle=idle)
+    query.look(stock, options)
+    memo.pop(key, None)
+    memo[key] = query
+    if len(memo) > _KEPT:
+        del memo[next(iter(memo))]
+    return FleetAnswer(query, stock, claims, options)
+
+
+class _Query:
+    """One question to a lineage of stocks: what was found, by look and by node."""
+
+    def __init__(self, stock: Stock, claims: Sequence[ResourceClaim], *, idle: bool) -> None:
+        self.idle = idle
+        self.compatibilities = tuple(stock.compatibilities.values())  # held, since keys go by their identity
+        self.fault: Found | None = None
+        self.found: dict[str, Found] = {}
+        self.by_look: dict[object, Found] = {}
+        self.pinned: dict[int, object] = {}  # what looks know by identity
+        self.seen: Stock | None = None
+        try:
+            shape = shape_of(claims, stock.classes)
+        except Fatal as error:
+            self.fault = Found(Verdict.ERROR, error=str(error))
+            shape = shape_of((), stock.classes)
+        self.compiler = Compiler(shape, Rules(self.compatibilities))
+
+    def look(self, stock: Stock, options: Options) -> None:
+        """Bring what was found up to date."""
+        if len(self.by_look) > max(_LOOKS, 2 * len(stock.nodes)):
+            self.by_look.clear()
+            self.pinned.clear()
+        changed = None if self.seen is None else stock.changed_since(self.seen)
+        complete = True
+        for name in stock.nodes if changed is None else changed:
+            node = stock.nodes.get(name)
+            if node is None:
+                self.found.pop(name, None)
+            else:
+                complete &= self._look_at(stock, name, node, options)
+        if changed is None and len(self.found) > len(stock.nodes):
+            self.found = {name: self.found[name] for name in stock.nodes}
+        self.seen = stock if complete else None
+
+    def _look_at(self, stock: Stock, name: str, node: Node, options: Options) -> bool:
+        """Answer for one node; False if the caller did not wait for it."""
+        if self.fault is not None:
+            self.found[name] = self.fault
+            return True
+        look = self._look(stock, name, node)
+        found = self.by_look.get(look)
+        if found is None:
+            found = self.find(stock, node, options)
+            if found.verdict is Verdict.UNDECIDED and options.cancelled is not None and options.cancelled():
+                self.found[name] = found
+                return False
+            self.by_look[look] = found
+        self.found[name] = found
+        return True
+
+    def find(self, stock: Stock, node: Node, options: Options) -> Found:
+        """Search one node."""
+        try:
+            pools = stock.pools(node.metadata.name)
+        except NodeSelectorError as error:
+            return Found(Verdict.ERROR, error=str(error))
+        return find(self.compiler, node, pools, self._use(stock), options)
+
+    def answer(
+        self, stock: Stock, name: str, found: Found, claims: tuple[ResourceClaim, ...], options: Options
+    ) -> Answer:
+        """Compose the answer of one node, with the names of its own devices and of these claims."""
+        asked = stock.idle() if self.idle else stock
+        if found.verdict is Verdict.ERROR:
+            return decide(asked, name, claims, options)
+        if found.verdict is Verdict.INFEASIBLE:
+            return explained(Answer(found.verdict, steps=found.steps), asked, name, claims, options)
+        shape = shape_of(claims, stock.classes)
+        here = places(stock.pools(name))
+        chosen = tuple(
+            (shape.leaves[leaf.index], here[at]) for (leaf, _), at in zip(found.chosen, found.at, strict=True)
+        )
+        selected = tuple(shape.leaves[leaf.index] for leaf in found.selected)
+        named = msgspec.structs.replace(found, chosen=chosen, selected=selected)
+        return composed(shape, stock.nodes[name], named, options)
+
+    def _use(self, stock: Stock) -> Callable[[PoolId], PoolUse]:
+        return (lambda _: FREE) if self.idle else stock.use
+
+    # ---- looks
+
+    def _look(self, stock: Stock, name: str, node: Node) -> object:
+        """Say how a node looks to the question; equal looks get equal answers, by position."""
+        own, shared = stock.pages_on.get(name, ()), stock.pages_on.get("", ())
+        if not shared and len(own) == 1 and len(stock.pages_of[own[0].pool]) == 1:
+            return self._near(stock, own, node)
+        try:
+            reached = [page for page in shared if _targets(page, node)]
+        except NodeSelectorError:
+            return name
+        pools: dict[PoolId, list[Page]] = {}
+        for page in (*own, *reached):
+            pools.setdefault(page.pool, []).append(page)
+        return tuple(
+            [
+                self._near(stock, pages, node)
+                if all(page.node_name for page in pages) and len(pages) == len(stock.pages_of[pool])
+                else self._far(stock, pool, pages, node)
+                for pool, pages in sorted(pools.items(), key=_in_bytes)
+            ]
+        )
+
+    def _near(self, stock: Stock, pages: Sequence[Page], node: Node) -> object:
+        """A pool that is all on this node: by content."""
+        use = FREE if self.idle else stock.use(pages[0].pool)
+        held = _held(pages, use) if use is not FREE else None
+        if len(pages) == 1:
+            return (*self._page(pages[0], node), held)
+        order = sorted(range(len(pages)), key=lambda at: pages[at].name.encode())
+        names = tuple(device.name for page in pages for device in page.devices)
+        return tuple(order), len(set(names)) == len(names), *[self._page(page, node) for page in pages], held
+
+    def _far(self, stock: Stock, pool: PoolId, pages: list[Page], node: Node) -> object:
+        """A pool that others have a part in: by identity."""
+        use = FREE if self.idle else stock.use(pool)
+        known = (*pages, stock.pages_of[pool], use)
+        self.pinned.update((id(one), one) for one in known)
+        return tuple(id(one) for one in known), tuple(_reach(page, node) for page in pages)
+
+    def _page(self, page: Page, node: Node) -> tuple[object, ...]:
+        spec = page.slice.spec
+        look: object = page.content
+        if spec.skip_node_operations or spec.per_device_node_selection:
+            look = look, OPTIONAL_OPERATIONS in node.status.declared_features, _reach(page, node)
+        return look, *self.compiler.reads.columns(page)
+
+
+def _held(pages: Sequence[Page], use: PoolUse) -> object:
+    """Say what is in use, by position."""
+    return tuple(
+        (
+            number,
+            at,
+            device.name in use.dedicated,
+            device.name in use.shared,
+            tuple(sorted(use.used.get(device.name, {}).items())),
+        )
+        for number, page in enumerate(pages)
+        for at, device in enumerate(page.devices)
+        if use.holds(device.name)
+    )
+
+
+def _targets(page: Page, node: Node) -> bool:
+    if page.slice.spec.all_nodes:
+        return True
+    kept: dict[str, tuple[Node, bool]] = page.__dict__.setdefault("targets", {})
+    known = kept.get(node.metadata.name)
+    if known is None or known[0] is not node:
+        known = kept[node.metadata.name] = node, targets(page, node)
+    return known[1]
+
+
+def _reach(page: Page, node: Node) -> object:
+    if not page.slice.spec.per_device_node_selection:
+        return None
+    try:
+        return tuple(reaches(device, node) for device in page.devices)
+    except NodeSelectorError:
+        return node.metadata.name
+
+
+def _in_bytes(entry: tuple[PoolId, list[Page]]) -> tuple[bytes, bytes]:
+    (driver, pool), _ = entry
+    return driver.encode(), pool.encode()

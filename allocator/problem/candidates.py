@@ -1,0 +1,205 @@
+"""What a device is to a request, before anybody else is considered: refused at a stage, at fault, or on offer.
+
+The order of the checks is the in-tree allocator's, since it decides which faults are met: class selectors, request
+selectors, node selection of the device, capacity, and only then taints and attributes. Answers are kept per kind of device: its body and the attributes that
+the question reads, so that a thousand equal GPUs are judged once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator.answer import Stage
+from dra import cel
+from dra.capacity import charges
+from dra.device import Device, DeviceAttribute
+from dra.errors import CapacityError, NodeSelectorError, SelectorError
+from dra.kind import Body
+from dra.pool import Page, Pool, reaches
+from dra.semver import Version
+from dra.taint import blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from allocator.problem.question import Leaf, Shape
+    from dra.node import Node
+
+Values = frozenset[tuple[str, object]]
+OPTIONAL_OPERATIONS = "DRAOptionalNodeOperations"  # the node feature that skipNodeOperations needs
+
+
+class Place(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """One device where it stands: the candidates of a node are a list of these, in in-tree order."""
+
+    pool: Pool
+    page: Page
+    at: int
+    device: Device
+    body: Body
+    multi: bool
+
+    @property
+    def name(self) -> str:
+        return self.device.name
+
+    @property
+    def id(self) -> tuple[str, str, str]:
+        return (*self.pool.id, self.device.name)
+
+    def __str__(self) -> str:
+        return "/".join(self.id)
+
+
+def places(pools: Iterable[Pool]) -> list[Place]:
+    """List the devices that a node can reach, in the order in which they are tried."""
+    return [
+        Place(pool, page, at, device, page.bodies[at], bool(device.allow_multiple_allocations))
+        for pool in pools
+        for page in pool.here
+        for at, device in enumerate(page.devices)
+    ]
+
+
+class Refused(msgspec.Struct, frozen=True):
+    stage: Stage
+    text: str = ""
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """The in-tree allocator returns an error when it looks at this device for this leaf."""
+
+    where: str
+    what: str
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """The device may serve the leaf as far as the two alone are concerned."""
+
+    amounts: tuple[tuple[str, int, int], ...]  # capacity, taken, declared; in nano-units
+    barred: Refused | None = None  # in-tree says no after checking what is in use, which matters to All only
+    values: tuple[Values, ...] = ()  # per covering constraint, as far as they go
+    # Covering constraint at which the attribute is missing, or at which deriving it fails; -1 if none.
+    missing: int = -1
+    failing: int = -1
+    failure: Fault | None = None
+
+
+Judgement = Refused | Fault | Offer
+
+
+class Judge:
+    """Judges places for the leaves of one shape on one node."""
+
+    def __init__(self, shape: Shape, node: Node) -> None:
+        self.shape = shape
+        self.node = node
+        self.operations = OPTIONAL_OPERATIONS in node.status.declared_features
+        self._place: Place | None = None
+        self._view: cel.DeviceView | None = None
+        self._selected: dict[str, bool] = {}
+
+    def ask(self, leaf: Leaf, place: Place) -> Judgement:
+        """Judge one place for one leaf."""
+        device = place.device
+        for check in leaf.ask.checks:
+            try:
+                selected = self._selects(check.expression, place)
+            except SelectorError as error:
+                return Fault(leaf.blame(check), f"on device {place}: {error}")
+            if not selected:
+                stage = Stage.CLASS if check.of_class else Stage.SELECTOR
+                return Refused(stage, f"{leaf.blame(check)}: {check.expression}")
+        try:
+            if place.page.slice.spec.per_device_node_selection and not reaches(device, self.node):
+                return Refused(Stage.NODE)
+            amounts = charges(leaf.ask.capacity, device.capacity)
+        except (CapacityError, NodeSelectorError) as error:
+            return Fault(leaf.where, f"on device {place}: {error}")
+        if amounts is None:
+            return Refused(Stage.CAPACITY, "does not offer what is asked for")
+        taken = tuple((name, amount.nano, device.capacity[name].value.nano) for name, amount in amounts.items())
+        if any(amount > declared for _, amount, declared in taken):
+            return Refused(Stage.CAPACITY, "is too small")
+        return self._constrained(leaf, place, taken)
+
+    def _selects(self, expression: str, place: Place) -> bool:
+        """Evaluate a selector, once for all leaves that are asked about one place in a row."""
+        view = self._seen(place)
+        known = self._selected.get(expression)
+        if known is None:
+            known = self._selected[expression] = cel.compile(expression).matches(view)
+        return known
+
+    def _seen(self, place: Place) -> cel.DeviceView:
+        """See a device as expressions do."""
+        if self._place is not place or self._view is None:
+            self._place, self._selected = place, {}
+            self._view = cel.view_of(place.pool.id[0], place.device)
+        return self._view
+
+    def _constrained(self, leaf: Leaf, place: Place, taken: tuple[tuple[str, int, int], ...]) -> Offer:
+        barred = self._barred(leaf, place)
+        values: list[Values] = []
+        for number, at in enumerate(leaf.constraints):
+            name = self.shape.constraints[at].attribute
+            try:
+                found = self._values(leaf, place, name)
+            except SelectorError as error:
+                fault = Fault(f"{leaf.where}, derived attribute {name}", f"on device {place}: {error}")
+                return Offer(taken, barred, tuple(values), failing=number, failure=fault)
+            if not found:
+                return Offer(taken, barred, tuple(values), missing=number)
+            values.append(found)
+        return Offer(taken, barred, tuple(values))
+
+    def _barred(self, leaf: Leaf, place: Place) -> Refused | None:
+        if place.page.slice.spec.skip_node_operations and not self.operations:
+            return Refused(Stage.NODE, f"needs the node feature {OPTIONAL_OPERATIONS}")
+        for taint in place.device.taints:
+            if blocks(taint, leaf.tolerations):
+                return Refused(Stage.TAINT, f"{taint.key}={taint.value}:{taint.effect}")
+        return None
+
+    def _values(self, leaf: Leaf, place: Place, name: str) -> Values:
+        expression = leaf.derived.get(name)
+        if expression is None:
+            return attribute_values(place.device, place.pool.id[0], name)
+        derived = cel.compile(expression, derived=True).derive(self._seen(place))
+        return frozenset(_typed(value) for value in (derived if isinstance(derived, list) else [derived]))
+
+
+def _typed(value: bool | int | str | Version) -> tuple[str, object]:
+    if isinstance(value, Version):
+        return "version", str(value)
+    return ("bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "string"), value
+
+
+def attribute_values(device: Device, driver: str, name: str) -> Values:
+    """Look an attribute up as constraints do: the full name first, then the bare one if the domain is the driver's."""
+    found = device.attributes.get(name)
+    if found is None:
+        domain, slash, bare = name.partition("/")
+        found = device.attributes.get(bare) if slash and domain == driver else None
+    return values_of(found)
+
+
+def values_of(attribute: DeviceAttribute | None) -> Values:
+    """See a value as a set, a single one as a set of one; values of different types are never equal."""
+    if attribute is None:
+        return frozenset()
+    kinds = (
+        ("int", attribute.ints, attribute.int_),
+        ("bool", attribute.bools, attribute.bool_),
+        ("string", attribute.strings, attribute.string),
+        ("version", attribute.versions, attribute.version),
+    )
+    for kind, many, _ in kinds:
+        if many:
+            return frozenset((kind, value) for value in many)
+    for kind, _, one in kinds:
+        if one is not None:
+            return frozenset({(kind, one)})
+    return frozenset()

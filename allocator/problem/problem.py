@@ -1,0 +1,197 @@
+"""The problem: one shape on one node with what is in use there, as integers that a search can walk.
+
+Devices become positions (in-tree order), requests become bit sets of positions, and everything the search changes becomes
+two packed integers: `left` (tokens, counters, capacities, unused values of distinctAttribute) and `common` (groups, values
+of matchAttribute). What a leaf takes of a device is found when first asked for; a pool of a hundred thousand devices costs
+no more than the devices that are looked at.
+
+Counters that a device may *raise* (negative consumption, which the API server accepts) are kept apart: their fields may be
+below zero, only devices of their pool look at them, and nothing is pruned by symmetry or proof (`irregular`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator.problem.candidates import Judgement, Offer, Place
+from allocator.problem.question import Shape
+from allocator.problem.unit import Pair, Pattern
+
+if TYPE_CHECKING:
+    from allocator.problem.packing import Fields
+    from allocator.problem.question import Constraint
+
+
+_CACHED = 1 << 16  # pairs of a leaf that are kept, fewer where they are large
+Value = tuple[str, object]  # type and value of an attribute
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One of the devices that a leaf of mode All must get."""
+
+    place: int
+    soft: bool  # refused before constraints are looked at
+    fatal: bool  # refused, or at fault, by a constraint
+    over: bool  # refused after them, for want of capacity
+
+
+class Unit(msgspec.Struct, eq=False):
+    """A unit where it stands."""
+
+    number: int
+    pattern: Pattern
+    places: list[int]
+    base: int
+    common_base: int
+    full: int  # equal for units that are isomorphic in every respect
+    groups: tuple[tuple[tuple[int, int, int], ...], ...]  # interchangeable members: (member, own fields, shift)
+    left: int  # how it stands before anything is chosen
+    common: int
+
+
+class Taken(msgspec.Struct):
+    """One leaf against all places."""
+
+    candidates: int = 0
+    poison: int = 0
+    late: dict[int, int] = msgspec.field(
+        default_factory=dict
+    )  # place → number of covering constraints in front of a failing one
+    items: list[Item] = msgspec.field(default_factory=list)
+    count: int = 0
+    shape: int = 0  # equal for leaves that take the same of the same places
+
+
+class Shared(msgspec.Struct, eq=False):
+    """The fields that constraints share across units. They lie above the fields of all units."""
+
+    values: list[dict[Value, list[int]]]  # per constraint: value → places that have it
+    match: dict[int, tuple[int, int, dict[Value, int]]]  # constraint → start, width, value → position of its bit
+    distinct: dict[int, dict[Value, int]]  # constraint → value → bit of its token
+    match_guards: int = 0
+    distinct_guards: int = 0
+    # Places of irregular pools: what they take of the pool's counters, and the guards they look at besides all others'.
+    counters: dict[int, int] = msgspec.field(default_factory=dict)
+    counter_guards: dict[int, int] = msgspec.field(default_factory=dict)
+
+
+class Problem(msgspec.Struct, eq=False):
+    """Everything a search needs to know."""
+
+    shape: Shape
+    places: list[Place]
+    units: list[Unit]
+    home: list[tuple[int, int]]  # place → unit, member; (-1, -1) for places that nobody wants
+    leaves: list[Taken]
+    shared: Shared
+    kinds: list[int]
+    judged: list[tuple[Judgement, ...]]
+    left: int
+    common: int
+    guards: int
+    common_guards: int
+    open: int
+    capacity_guards: int
+    local_bits: int
+    local_common_bits: int
+    dedicated: int  # places whose device is not shareable
+    pairs: list[dict[int, Pair]]
+    globals: dict[tuple[int, int], tuple[int, int]]
+
+    @property
+    def weight(self) -> int:
+        """Say how much dearer a step is than on a node of ordinary size."""
+        return 1 + (self.guards.bit_length() + self.open.bit_length() >> 12)
+
+    @property
+    def irregular(self) -> bool:
+        return bool(self.shared.counters)
+
+    def pair(self, leaf: int, place: int) -> Pair:
+        """Say what a leaf takes of a place: flag, cost, join, cost once the flag is down, join likewise."""
+        found = self.pairs[leaf].get(place)
+        if found is None:
+            if len(self.pairs[leaf]) * self.weight > _CACHED:
+                self.pairs[leaf].clear()
+            found = self.pairs[leaf][place] = self._pair(leaf, place)
+        return found
+
+    def token(self, place: int) -> int:
+        """Find the bit that says that nobody has the device; -1 if it has none."""
+        number, member = self.home[place]
+        unit = self.units[number]
+        bit = unit.pattern.token[member]
+        return bit + unit.base if bit >= 0 else -1
+
+    def admin_token(self, claim: int, place: int) -> int:
+        """Find the bit that says that a claim does not have the device yet; -1 if it may have it several times."""
+        number, member = self.home[place]
+        unit = self.units[number]
+        bit = unit.pattern.admin[member].get(claim, -1)
+        return bit + unit.base if bit >= 0 else -1
+
+    def _pair(self, leaf: int, place: int) -> Pair:
+        number, member = self.home[place]
+        unit = self.units[number]
+        row = unit.pattern.rows[member][leaf]
+        assert row is not None
+        flag, once, join, again, join_again = row
+        cost, within = self._global(leaf, place)
+        outside = ~(unit.pattern.open << unit.common_base)
+        first = self.shared.counters.get(place, 0)
+        if not flag:
+            again_first = 0 if self.places[place].device.allow_multiple_allocations else first
+            pair_join = (join_again << unit.common_base | outside) & within
+            return 0, 0, 0, (again << unit.base) + cost + again_first, pair_join
+        # An admin request that comes second still charges the counters, a further share does not.
+        admin = self.shape.leaves[leaf].admin and not self.places[place].device.allow_multiple_allocations
+        return (
+            flag << unit.base,
+            (once << unit.base) + cost + first,
+            (join << unit.common_base | outside) & within,
+            (again << unit.base) + cost + (first if admin else 0),
+            (join_again << unit.common_base | outside) & within,
+        )
+
+    def _global(self, leaf: int, place: int) -> tuple[int, int]:
+        """What a leaf takes of the constraints' fields."""
+        key = leaf, self.kinds[place]
+        found = self.globals.get(key)
+        if found is None:
+            offer = self.judged[self.kinds[place]][leaf]
+            assert isinstance(offer, Offer)
+            cost, within = 0, self.open
+            for at, values in zip(self.shape.leaves[leaf].constraints, offer.values, strict=False):
+                if at in self.shared.match:
+                    start, width, bits = self.shared.match[at]
+                    within &= ~(((1 << width) - 1) << start) | sum(1 << bits[value] for value in values)
+                elif at in self.shared.distinct:
+                    cost += sum(1 << self.shared.distinct[at][value] for value in values)
+            found = self.globals[key] = cost, within
+        return found
+
+
+def share_fields(
+    constraints: tuple[Constraint, ...],
+    values: list[dict[Value, list[int]]],
+    left: Fields,
+    common: Fields,
+) -> tuple[Shared, int, int]:
+    """Lay out the fields of constraints; answers with them and the initial state of both kinds of fields."""
+    shared = Shared(values, {}, {})
+    ready = opened = 0
+    for at, constraint in enumerate(constraints):
+        if constraint.match and values[at]:
+            start = common.add(len(values[at]))
+            opened |= ((1 << len(values[at])) - 1) << start
+            shared.match_guards |= 1 << (common.width - 1)
+            shared.match[at] = start, len(values[at]), {value: start + n for n, value in enumerate(values[at])}
+        elif not constraint.match:
+            tokens = {value: left.add(1) for value in values[at]}
+            shared.distinct[at] = tokens
+            for start in tokens.values():
+                ready |= 1 << start
+                shared.distinct_guards |= 2 << start
+    return shared, ready, opened

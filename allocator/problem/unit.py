@@ -1,0 +1,231 @@
+"""Units: devices tied together by counter sets or by rules about each other, typically one physical device's partitions.
+
+A unit's fields are contiguous, so that isomorphic units have equal local integers and whatever is computed for one of them
+serves all. A `Pattern` is everything about a unit that does not depend on where it stands and who holds its devices.
+
+Local fields: per device a token (dedicated devices), tokens per claim with admin access, a first-share flag (shareable
+devices that consume counters), remaining capacities, and a stand-off field for rules; then the counters of the unit's
+sets; and, among the common fields, one for the groups of each set.
+
+A (leaf, device) pair is (flag, cost, join, cost2, join2): the first version is paid while `flag` is set in the state, the
+second afterwards. That one trick covers further shares (counters and groups are charged once) and admin access (the
+token is taken if it is still there).
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+import msgspec
+
+from allocator.problem.packing import Fields, spans
+from dra.kind import Consumption
+
+Pair = tuple[int, int, int, int, int]
+Amounts = tuple[tuple[str, int], ...]  # what a share takes of each capacity, zero amounts left out
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One device of a unit, in terms that equal devices of other units share. Hashable: units are found by it."""
+
+    multi: bool
+    # Per leaf what it would take of the device's capacities (nothing for dedicated devices), or None.
+    takes: tuple[Amounts | None, ...]
+    poison: tuple[bool, ...]
+    capacity: Amounts  # declared values of whatever is taken
+    consumption: Consumption  # counter sets renamed to "0", "1", … in order of appearance; groups as admitted names
+    apart: tuple[int, ...]  # positions of the members it must not be in use with
+
+
+class Leaves(msgspec.Struct, frozen=True):
+    """What the leaves of a question are like, as far as fields depend on it."""
+
+    claims: tuple[int, ...]
+    admin: tuple[bool, ...]
+
+
+class Pattern(msgspec.Struct, frozen=True, eq=False):
+    """The fields of a unit and what each leaf takes of each member, relative to the unit's base."""
+
+    id: int
+    size: int
+    guards: int
+    common: int
+    common_guards: int
+    open: int  # all ones between the common guards: "no restriction"
+    rows: tuple[tuple[Pair | None, ...], ...]  # per member, per leaf
+    own: tuple[int, ...]  # per member: its own fields, without guards
+    keep: tuple[tuple[int, int], ...]  # per member: what members after it still look at
+    token: tuple[int, ...]  # per member: the bit of its token, -1 if it has none
+    admin: tuple[dict[int, int], ...]  # per member: claim → bit
+    first: tuple[int, ...]  # per member: the bit that says nobody has a share yet, -1 if there is none
+    capacity: tuple[dict[str, tuple[int, int]], ...]  # per member: name → start, unit
+    counters: dict[tuple[str, str], tuple[int, int, int]]  # set, counter → start, unit, most that can be needed
+    groups: dict[str, tuple[int, tuple[str, ...]]]  # set → start, names
+    capacity_guards: int
+    ready: int  # the state with nothing in use; counters are filled in per unit
+
+
+def pattern(id_: int, members: tuple[Member, ...], leaves: Leaves) -> Pattern:
+    """Lay out the fields of a unit."""
+    return _Builder(members, leaves).build(id_)
+
+
+class _Builder:
+    def __init__(self, members: tuple[Member, ...], leaves: Leaves) -> None:
+        self.members = members
+        self.leaves = leaves
+        self.left = Fields()
+        self.common = Fields()
+        self.ready = 0
+        self.capacity_guards = 0
+        self.token: list[int] = []
+        self.admin: list[dict[int, int]] = []
+        self.first: list[int] = []
+        self.apart: list[int] = []
+        self.capacity: list[dict[str, tuple[int, int]]] = []
+        self.counters: dict[tuple[str, str], tuple[int, int, int]] = {}
+        self.groups: dict[str, tuple[int, tuple[str, ...]]] = {}
+
+    def build(self, id_: int) -> Pattern:
+        own = [self._own_fields(member) for member in self.members]
+        self._counter_fields()
+        self._group_fields()
+        guards = self.left.guards
+        opened = ((1 << self.common.width) - 1) & ~self.common.guards
+        rows = tuple(
+            tuple(self._pair(at, leaf, opened) for leaf in range(len(self.leaves.claims)))
+            for at in range(len(self.members))
+        )
+        return Pattern(
+            id_,
+            self.left.width,
+            guards,
+            self.common.width,
+            self.common.guards,
+            opened,
+            rows,
+            tuple(((1 << end) - (1 << start)) & ~guards for start, end in own),
+            _keeps(rows, guards, self.common.guards),
+            tuple(self.token),
+            tuple(self.admin),
+            tuple(self.first),
+            tuple(self.capacity),
+            self.counters,
+            self.groups,
+            self.capacity_guards,
+            self.ready | guards,
+        )
+
+    def _own_fields(self, member: Member) -> tuple[int, int]:
+        start = self.left.width
+        admins: dict[int, int] = {}
+        token = first = apart = -1
+        users = [leaf for leaf, taken in enumerate(member.takes) if taken is not None or member.poison[leaf]]
+        if not member.multi:
+            token = self._field(1, 1)
+            claims = {self.leaves.claims[leaf] for leaf in users if self.leaves.admin[leaf]}
+            admins = {claim: self._field(1, 1) for claim in sorted(claims)}
+        elif member.consumption or member.apart:
+            first = self._field(1, 1)
+        if member.apart:
+            apart = self._field(len(member.apart).bit_length(), len(member.apart))
+        capacities: dict[str, tuple[int, int]] = {}
+        for name, value in member.capacity:
+            unit = gcd(*(dict(taken).get(name, 0) for taken in member.takes if taken is not None))
+            capacities[name] = self._field((value // unit).bit_length(), value // unit), unit
+            self.capacity_guards |= 1 << (self.left.width - 1)
+        self.token.append(token)
+        self.admin.append(admins)
+        self.first.append(first)
+        self.apart.append(apart)
+        self.capacity.append(capacities)
+        return start, self.left.width
+
+    def _field(self, width: int, value: int) -> int:
+        start = self.left.add(width)
+        self.ready |= value << start
+        return start
+
+    def _counter_fields(self) -> None:
+        """One field a counter, as wide as all members together could need; admin access may charge a device again."""
+        again = 1 + sum(self.leaves.admin)
+        amounts: dict[tuple[str, str], list[int]] = {}
+        for member in self.members:
+            for counter_set, counters, _ in member.consumption:
+                for name, amount in counters:
+                    amounts.setdefault((counter_set, name), []).append(amount)
+        for key, all_amounts in amounts.items():
+            unit = gcd(*all_amounts)
+            if unit:
+                most = sum(all_amounts) // unit * again
+                self.counters[key] = self.left.add(most.bit_length()), unit, most
+
+    def _group_fields(self) -> None:
+        names: dict[str, dict[str, None]] = {}
+        for member in self.members:
+            for counter_set, _, groups in member.consumption:
+                names.setdefault(counter_set, {}).update(dict.fromkeys(groups))
+        for counter_set, found in names.items():
+            if list(found) not in ([], [""]):
+                self.groups[counter_set] = self.common.add(len(found)), tuple(found)
+
+    def _pair(self, at: int, leaf: int, opened: int) -> Pair | None:
+        member = self.members[at]
+        taken = member.takes[leaf]
+        if taken is None:
+            return None
+        share = sum(amount // self.capacity[at][name][1] << self.capacity[at][name][0] for name, amount in taken)
+        once, join = self._charged_once(member, opened)
+        stand_off = self._stand_off(at)
+        if member.multi:
+            first = self.first[at]
+            if first < 0:
+                return 0, 0, 0, share, opened
+            return 1 << first, share + once + stand_off + (1 << first), join, share, opened
+        token = 1 << self.token[at]
+        mine = self.admin[at].get(self.leaves.claims[leaf], -1)
+        mark = 1 << mine if mine >= 0 else 0
+        if self.leaves.admin[leaf]:
+            return token, share + once + stand_off + token + mark, join, share + once + mark, join
+        return 0, 0, 0, share + once + stand_off + token + mark, join
+
+    def _charged_once(self, member: Member, opened: int) -> tuple[int, int]:
+        cost, join = 0, opened
+        for counter_set, counters, groups in member.consumption:
+            for name, amount in counters:
+                if (counter_set, name) in self.counters:
+                    start, unit, _ = self.counters[counter_set, name]
+                    cost += amount // unit << start
+            if counter_set in self.groups and groups:
+                start, names = self.groups[counter_set]
+                mine = sum(1 << (start + n) for n, name in enumerate(names) if name in groups)
+                join &= ~(((1 << len(names)) - 1) << start) | mine
+        return cost, join
+
+    def _stand_off(self, at: int) -> int:
+        """Empty the own stand-off field and take one from that of each device this one must not be in use with."""
+        others = self.members[at].apart
+        if not others:
+            return 0
+        return (len(others) << self.apart[at]) + sum(1 << self.apart[other] for other in others)
+
+
+def _keeps(rows: tuple[tuple[Pair | None, ...], ...], guards: int, common_guards: int) -> tuple[tuple[int, int], ...]:
+    """Say per member what the members after it still look at; the rest of a partial state may be forgotten."""
+    left_fields = [(1 << end) - (1 << start) for start, end in spans(guards)]
+    common_fields = [(1 << end) - (1 << start) for start, end in spans(common_guards)]
+    keeps: list[tuple[int, int]] = []
+    left, common = guards, 0
+    for row in reversed(rows):
+        keeps.append((left, common))
+        for pair in row:
+            if pair is None:
+                continue
+            for field in left_fields:
+                if (pair[0] | pair[1] | pair[3]) & field:
+                    left |= field
+            for field in common_fields:
+                if (pair[2] & pair[4] & field) != field:
+                    common |= field
+    return tuple(reversed(keeps))

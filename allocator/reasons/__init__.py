@@ -1,0 +1,1 @@
+"""Why not, what would have fitted, and which devices can be in use together."""

@@ -1,0 +1,156 @@
+"""Refusals in words: what was lost where, for one node and for many, nearest first.
+
+Takes answers as they are and never asks the allocator anything; what would have worked is `allocator.reasons.nearest`'s business.
+Text is made here and not in the command, because the webhook's messages, the dashboard and the simulator need it too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator.answer import Answer, Reason, Stage, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+_ORDER = {stage: number for number, stage in enumerate(Stage)}
+_WORDS = {
+    Stage.NODE: "belong to other nodes",
+    Stage.POOL: "are in a pool that cannot be used",
+    Stage.CLASS: "are not of the class",
+    Stage.SELECTOR: "are not what the request selects",
+    Stage.TAINT: "are tainted, and the request does not tolerate it",
+    Stage.IN_USE: "are in use",
+    Stage.GROUPS: "share hardware with something of another compatibility group",
+    Stage.COMPATIBILITY: "are kept apart from what is in use by a compatibleOnlyWith rule",
+    Stage.COUNTERS: "are on hardware that other devices have used up",
+    Stage.CAPACITY: "have too little capacity, or too little left",
+    Stage.CONSTRAINT: "do not meet the claim's constraints",
+    Stage.SEARCH: "are free, but no combination of them serves every request at once",
+}
+
+_SHORT = {
+    Stage.NODE: "no devices there",
+    Stage.POOL: "pool cannot be used",
+    Stage.CLASS: "no device of the class",
+    Stage.SELECTOR: "no device that is selected",
+    Stage.TAINT: "devices tainted",
+    Stage.IN_USE: "devices in use",
+    Stage.GROUPS: "compatibility groups in the way",
+    Stage.COMPATIBILITY: "compatibleOnlyWith in the way",
+    Stage.COUNTERS: "hardware used up",
+    Stage.CAPACITY: "too little capacity",
+    Stage.CONSTRAINT: "constraints not met",
+    Stage.SEARCH: "not enough devices at once",
+}
+# What an error ends with, and what to do about it.
+_REMEDIES = (
+    ("no such key", "let the selector ask first whether the attribute is there, or read it as .?name.orValue(...)"),
+    ("does not exist", "add the object, or name another one"),
+    ("is invalid", "the driver must publish this pool again without the contradiction"),
+    ("currently being updated", "wait until the driver has published all slices of the pool"),
+    (
+        "asks for all devices, but pool",
+        "wait until the driver has published the pool whole, or ask for a number of devices",
+    ),
+    ("exceed the limit of", "ask for fewer devices in one claim, or split it into several"),
+)
+
+
+class Alike(msgspec.Struct, frozen=True):
+    """Nodes that refuse for the same reasons. `answer` is the first one's, its examples with it."""
+
+    nodes: tuple[str, ...]
+    answer: Answer
+
+
+def alike(answers: Mapping[str, Answer]) -> list[Alike]:
+    """Gather nodes that answer the same: feasible ones first, then refusals, those that were nearest to a fit first."""
+    groups: dict[object, list[str]] = {}
+    for node, answer in answers.items():
+        groups.setdefault(_sameness(answer), []).append(node)
+    found = [Alike(tuple(nodes), answers[nodes[0]]) for nodes in groups.values()]
+    return sorted(found, key=lambda one: (distance(one.answer), -len(one.nodes)))
+
+
+def distance(answer: Answer) -> tuple[int, int, int, int]:
+    """Order answers by how near they came: verdict, requests that failed, how early the last device went, how few went there."""
+    rank = (Verdict.FEASIBLE, Verdict.UNDECIDED, Verdict.INFEASIBLE, Verdict.ERROR).index(answer.verdict)
+    last = _last_losses(answer.reasons)
+    latest = min((_ORDER[reason.stage] for reason in last), default=0)
+    return rank, len(last), -latest, -sum(reason.lost for reason in last)
+
+
+def lines(answer: Answer) -> Iterator[str]:
+    """Write a refusal for people: request by request, how many devices were lost where, and to what."""
+    if answer.error:
+        yield f"error: {answer.error}"
+        yield from (f"  fix: {remedy}" for words, remedy in _REMEDIES if words in answer.error)
+    for (claim, request), reasons in _by_request(answer.reasons).items():
+        if claim:
+            yield f"claim {claim}" + (f", request {request}" if request else "") + ":"
+        for reason in reasons:
+            count = f"{reason.lost} of {reason.of}" if reason.of else ""
+            yield f"  {count:>9}  {reason.stage:<13}  {reason.text or _WORDS[reason.stage]}".rstrip()
+            yield from _examples(reason)
+
+
+def _examples(reason: Reason) -> Iterator[str]:
+    """Name devices in one line if the cause is the same for all of them, else each with its own."""
+    margin = " " * 28
+    if reason.examples and reason.text:
+        more = f" and {reason.lost - len(reason.examples)} more" if reason.lost > len(reason.examples) else ""
+        yield f"{margin}{', '.join(reason.examples)}{more}"
+    elif reason.examples:
+        yield from (f"{margin}{example}" for example in reason.examples)
+
+
+def loss(reason: Reason) -> str:
+    """Say one stage's loss in a sentence."""
+    count = f"{reason.lost} of {reason.of} devices " if reason.of else ""
+    return f"{count}{_WORDS[reason.stage]}" + (f": {reason.text}" if reason.text else "")
+
+
+def summary(answers: Mapping[str, Answer]) -> str:
+    """Say in one line what keeps a whole fleet from serving claims, as kube-scheduler does for pods."""
+    fits = sum(answer.feasible for answer in answers.values())
+    if fits:
+        return f"{fits} of {len(answers)} nodes can serve this"
+    return f"0 of {len(answers)} nodes can serve this: {tally(answers)}"
+
+
+def tally(answers: Mapping[str, Answer]) -> str:
+    """Count nodes by what keeps them from serving claims, the commonest first."""
+    counts: dict[str, int] = {}
+    for answer in answers.values():
+        counts[_brief(answer)] = counts.get(_brief(answer), 0) + 1
+    told = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{text} on {number}" for text, number in told)
+
+
+def _brief(answer: Answer) -> str:
+    if answer.verdict is Verdict.ERROR:
+        return f"error: {answer.error}"
+    if answer.verdict is Verdict.UNDECIDED:
+        return "undecided within the budget"
+    last = _last_losses(answer.reasons)
+    return _SHORT[last[-1].stage] if last else "no suitable devices"
+
+
+def _sameness(answer: Answer) -> object:
+    reasons = tuple((r.stage, r.claim, r.request, r.lost, r.of) for r in answer.reasons)
+    return answer.verdict, answer.error, reasons if not answer.feasible else None
+
+
+def _by_request(reasons: Iterable[Reason]) -> dict[tuple[str, str], list[Reason]]:
+    grouped: dict[tuple[str, str], list[Reason]] = {}
+    for reason in reasons:
+        grouped.setdefault((reason.claim, reason.request), []).append(reason)
+    return grouped
+
+
+def _last_losses(reasons: Sequence[Reason]) -> list[Reason]:
+    """Pick, for each request, the stage at which its last devices were lost."""
+    return [max(group, key=lambda reason: _ORDER[reason.stage]) for group in _by_request(reasons).values()]

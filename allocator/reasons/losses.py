@@ -1,0 +1,326 @@
+"""Where a refusal's devices went: for the first request that cannot be served, stage by stage, with who is in the way.
+
+Claims, and within a claim requests, are given their devices in order; the first that gets none is the one to talk about.
+That tells a story an admin can follow ("beside what default/a gets, ..."), at a price: another order might blame
+another request. Whether everything fits together is never decided here but by the search, which has said no already.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from allocator.answer import Answer, Reason, Stage, Verdict, allocated
+from allocator.problem.candidates import Fault, Judge, Judgement, Offer, Place, Refused, Values, places
+from allocator.problem.compiler import Compiler
+from allocator.problem.occupancy import PoolState, pool_state
+from allocator.problem.question import Leaf, Shape, claim_key, shape_of
+from dra.compat import Rules, admits, in_the_way, own_state
+from dra.pool import PoolStatus
+from dra.quantity import Quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from dra.claim import DeviceRequestAllocationResult, ResourceClaim
+    from dra.pool import Pool
+    from dra.stock import Stock
+
+    Serve = Callable[[Stock, Sequence[ResourceClaim]], Answer]
+
+EXAMPLES = 3
+
+
+class _Loss(msgspec.Struct, frozen=True):
+    """Why one device will not do."""
+
+    stage: Stage
+    cause: str
+
+
+def losses(stock: Stock, node: str, claims: Sequence[ResourceClaim], *, serve: Serve) -> tuple[Reason, ...]:
+    """Explain why claims do not fit on a node; `serve` asks the allocator about that node, first fit."""
+    now = stock.fork()
+    for claim in claims:
+        answer = serve(now, [claim])
+        if answer.verdict in (Verdict.ERROR, Verdict.UNDECIDED):
+            return (Reason(Stage.SEARCH, claim_key(claim), "", 0, 0, (), answer.error or str(answer.verdict)),)
+        if not answer.feasible:
+            return tuple(_of_claim(now, node, claim, {claim_key(one) for one in claims}, serve))
+        now = now.with_(allocated(claim, answer.allocations[0].allocation))
+    return (Reason(Stage.SEARCH, "", "", 0, 0, (), "each claim fits after the others, but not all of them at once"),)
+
+
+def _of_claim(stock: Stock, node: str, claim: ResourceClaim, asked: set[str], serve: Serve) -> Iterator[Reason]:
+    """Find the first request that its predecessors leave nothing for, halving what is in question."""
+    held: tuple[DeviceRequestAllocationResult, ...] = ()
+    now = stock
+    fitting, failing = 0, len(claim.spec.devices.requests)
+    refusal = Answer(Verdict.INFEASIBLE)
+    while failing - fitting > 1:
+        number = (fitting + failing) // 2
+        some = _first_requests(claim, number)
+        answer = serve(stock, [some])
+        if answer.feasible:
+            fitting = number
+            held = answer.allocations[0].allocation.devices.results
+            now = stock.with_(allocated(some, answer.allocations[0].allocation)).fork()
+        else:
+            failing, refusal = number, answer
+    if refusal.verdict is Verdict.INFEASIBLE:
+        yield from _Request(now, node, _first_requests(claim, failing), held, asked).reasons()
+    else:
+        yield Reason(Stage.SEARCH, claim_key(claim), "", 0, 0, (), refusal.error or str(refusal.verdict))
+
+
+def _first_requests(claim: ResourceClaim, number: int) -> ResourceClaim:
+    devices = claim.spec.devices
+    return replace(claim, spec=replace(claim.spec, devices=replace(devices, requests=devices.requests[:number])))
+
+
+class _Request:
+    """The last request of a claim, whose others hold their devices in the stock already."""
+
+    def __init__(
+        self,
+        stock: Stock,
+        node: str,
+        claim: ResourceClaim,
+        held: Sequence[DeviceRequestAllocationResult],
+        asked: set[str],
+    ) -> None:
+        self.stock, self.node, self.claim = stock, stock.nodes[node], claim
+        self.shape: Shape = shape_of([claim], stock.classes)
+        self.judge = Judge(self.shape, self.node)
+        self.pools = stock.pools(node)
+        self.places = places(self.pools)
+        self.rules = rules = Rules(stock.compatibilities.values())
+        self.compiler = Compiler(self.shape, rules)
+        self.states = {
+            pool.id: pool_state(pool, stock.use(pool.id), rules, [p for p in self.places if p.pool is pool])
+            for pool in self.pools
+        }
+        self.holders = _holders(stock, self.pools, claim_key(claim), asked)
+        self.agreed = self._agreed(held)
+
+    def reasons(self) -> Iterator[Reason]:
+        """Give the losses of every alternative of the request."""
+        for leaf in self.shape.requests[-1].leaves:
+            yield from self._of_leaf(leaf)
+
+    def _of_leaf(self, leaf: Leaf) -> Iterator[Reason]:
+        key = claim_key(self.claim)
+        yield from self._unusable(leaf, key)
+        found: dict[Stage, dict[str, list[str]]] = {}
+        left = 0
+        for place in self.places:
+            loss = self._loss(leaf, place)
+            if loss is None:
+                left += 1
+            else:
+                found.setdefault(loss.stage, {}).setdefault(loss.cause, []).append(place.name)
+        of = len(self.places)
+        for stage in Stage:
+            causes = found.get(stage, {})
+            lost = sum(map(len, causes.values()))
+            if lost:
+                yield Reason(stage, key, leaf.name, lost, of, *_told(causes))
+                of -= lost
+        if left:
+            yield Reason(Stage.SEARCH, key, leaf.name, left, left, (), _together(leaf, left))
+
+    def _unusable(self, leaf: Leaf, key: str) -> Iterator[Reason]:
+        """Tell of pools that count for nothing, and of a node without any devices."""
+        for pool in self.pools:
+            if pool.status is not PoolStatus.OK:
+                lost = sum(len(page.devices) for page in self.stock.pages_of[pool.id])
+                text = f"pool {'/'.join(pool.id)} is {pool.status.value}: {pool.reason}"
+                yield Reason(Stage.POOL, key, leaf.name, lost, lost, (), text)
+        if not self.pools:
+            elsewhere = sum(len(page.devices) for page in self.stock.pages.values())
+            text = "no ResourceSlice offers this node anything" if elsewhere else "there are no devices at all"
+            yield Reason(Stage.NODE, key, leaf.name, elsewhere, elsewhere, (), text)
+
+    # ---- one device
+
+    def _judged(self, leaf: Leaf, place: Place) -> Judgement:
+        """Judge a device for itself alone; equal devices are judged once."""
+        return self.compiler.judged[self.compiler.kind(self.judge, place)][leaf.index]
+
+    def _loss(self, leaf: Leaf, place: Place) -> _Loss | None:
+        judged = self._judged(leaf, place)
+        if isinstance(judged, Fault):
+            return _Loss(Stage.SELECTOR, f"{judged.where}: {judged.what}")
+        if isinstance(judged, Refused):
+            if judged.stage is Stage.CAPACITY:
+                return _Loss(Stage.CAPACITY, _too_small(leaf, place))
+            return _Loss(judged.stage, judged.text or f"not for node {self.node.metadata.name}")
+        return (
+            (judged.barred and _Loss(judged.barred.stage, judged.barred.text))
+            or self._in_use(leaf, place)
+            or self._hardware(leaf, place)
+            or self._capacity(place, judged)
+            or self._constraint(leaf, judged)
+        )
+
+    def _in_use(self, leaf: Leaf, place: Place) -> _Loss | None:
+        if leaf.admin or place.name not in self.states[place.pool.id].use.dedicated:
+            return None
+        return _Loss(Stage.IN_USE, self._held(place.pool, place.name))
+
+    def _hardware(self, leaf: Leaf, place: Place) -> _Loss | None:
+        """Look at what devices share with others: groups, rules about each other, counters."""
+        state = self.states[place.pool.id]
+        if state.shared(place):
+            return None
+        wild = state.wild(place)
+        for name, _, groups in place.body.consumption:
+            if not admits(state.groups.get(name), own_state(groups, wild=wild)):
+                own = f"is in {', '.join(groups)}" if groups else "names no group"
+                return _Loss(Stage.GROUPS, f"{own}; on counter set {name} is {self._on(state, name)}")
+        for other in in_the_way(place.name, state.conflicts, state.use):
+            rule = self._rule(place, other)
+            return _Loss(Stage.COMPATIBILITY, f"{rule} keeps it apart from {other} ({self._held(place.pool, other)})")
+        for name, counters, _ in place.body.consumption:
+            for counter, amount in counters:
+                have = state.left[name][counter]
+                if amount > have:
+                    text = f"needs {_amount(amount)} {counter} of {name}, {_amount(max(0, have))} left"
+                    return _Loss(Stage.COUNTERS, f"{text} beside {self._on(state, name)}")
+        if state.blocked and place.body.consumption:
+            return _Loss(Stage.COUNTERS, "a counter of the pool is below zero, which blocks all its partitions")
+        del leaf
+        return None
+
+    def _capacity(self, place: Place, offer: Offer) -> _Loss | None:
+        used = self.states[place.pool.id].use.used.get(place.name, {})
+        for name, amount, declared in offer.amounts:
+            if used.get(name, 0) + amount > declared:
+                written = place.device.capacity[name].value.format
+                have, want = (Quantity.from_nano(n, written) for n in (max(0, declared - used.get(name, 0)), amount))
+                whole = place.device.capacity[name].value
+                who = self._held(place.pool, place.name)
+                return _Loss(Stage.CAPACITY, f"{name}: {want} asked for, {have} of {whole} left ({who})")
+        return None
+
+    def _constraint(self, leaf: Leaf, offer: Offer) -> _Loss | None:
+        for number, at in enumerate(leaf.constraints):
+            constraint = self.shape.constraints[at]
+            kind = "matchAttribute" if constraint.match else "distinctAttribute"
+            if number == offer.missing:
+                return _Loss(Stage.CONSTRAINT, f"lacks attribute {constraint.attribute} ({kind})")
+            if number >= len(offer.values) or self.agreed.get(at) is None:
+                continue
+            agreed, mine = self.agreed[at], offer.values[number]
+            if constraint.match and not agreed & mine:
+                return _Loss(
+                    Stage.CONSTRAINT, f"{constraint.attribute} is {_values(mine)}, not {_values(agreed)} ({kind})"
+                )
+            if not constraint.match and agreed & mine:
+                return _Loss(Stage.CONSTRAINT, f"{constraint.attribute} {_values(agreed & mine)} is taken ({kind})")
+        return None
+
+    # ---- who is in the way
+
+    def _agreed(self, held: Sequence[DeviceRequestAllocationResult]) -> dict[int, Values]:
+        """Say per constraint what the devices chosen so far have in common, or have used up."""
+        by_id = {place.id: place for place in self.places}
+        leaves = {leaf.name: leaf for leaf in self.shape.leaves}
+        agreed: dict[int, Values] = {}
+        for result in held:
+            leaf, place = leaves[result.request], by_id[result.driver, result.pool, result.device]
+            offer = self._judged(leaf, place)
+            if isinstance(offer, Offer):
+                for at, values in zip(leaf.constraints, offer.values, strict=False):
+                    before = agreed.get(at)
+                    joined = values if before is None else before & values
+                    agreed[at] = joined if self.shape.constraints[at].match else values | (before or frozenset())
+        return agreed
+
+    def _held(self, pool: Pool, device: str) -> str:
+        return _few(self.holders.get((*pool.id, device), [])) or "in use"
+
+    def _on(self, state: PoolState, counter_set: str) -> str:
+        """Name what is in use on a counter set."""
+        found = [
+            f"{device.name} ({self._held(state.pool, device.name)}{_groups(device.consumes_counters, counter_set)})"
+            for page in state.pool.pages()
+            for device in page.devices
+            if state.use.holds(device.name)
+            and any(consumption.counter_set == counter_set for consumption in device.consumes_counters)
+        ]
+        return _few(found, 2)
+
+    def _rule(self, place: Place, other: str) -> str:
+        device = next(d for page in place.pool.pages() for d in page.devices if d.name == other)
+        driver = place.pool.id[0]
+        for rule in self.rules.by_driver.get(driver, ()):
+            for bearer, beside in ((device, place.device), (place.device, device)):
+                if rule.restricts and rule.carried_by(driver, bearer) and not rule.allows(beside):
+                    return f"DeviceCompatibility/{rule.name}"
+        return "a rule"
+
+
+def _together(leaf: Leaf, left: int) -> str:
+    """Say why devices that are free for themselves are not enough."""
+    are = f"{left} {'is' if left == 1 else 'are'} left"
+    if leaf.all:
+        return f"{are}, but all that match are asked for"
+    if left < leaf.count:
+        return f"{left} of the {leaf.count} devices asked for {'is' if left == 1 else 'are'} left"
+    if leaf.count > 1:
+        return f"{are}, but no {leaf.count} of them can be had together"
+    return f"{are}, but none that goes with what the claim's other requests get"
+
+
+def _groups(consumes: Sequence[msgspec.Struct], counter_set: str) -> str:
+    for consumption in consumes:
+        if getattr(consumption, "counter_set", "") == counter_set:
+            groups = getattr(consumption, "compatibility_groups", ())
+            return f", in {', '.join(groups)}" if groups else ""
+    return ""
+
+
+def _holders(stock: Stock, pools: Sequence[Pool], own: str, asked: set[str]) -> dict[tuple[str, str, str], list[str]]:
+    """Say who has which device: claims of the stock hold it, claims of the same question were given it just now."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for pool in pools:
+        for key, results in stock.held.get(pool.id, {}).items():
+            for result in results:
+                name = f"given to {key}" if key in asked else f"held by {key}"
+                if key == own:
+                    name = f"given to request {result.request} of the same claim"
+                found.setdefault((*pool.id, result.device), []).append(name)
+    return found
+
+
+def _too_small(leaf: Leaf, place: Place) -> str:
+    for name, wanted in leaf.ask.capacity.items():
+        capacity = place.device.capacity.get(name)
+        if capacity is None:
+            return f"has no capacity {name}"
+        if wanted > capacity.value:
+            return f"{name}: {wanted} asked for, the device has {capacity.value}"
+    return "its request policy does not allow the amount asked for"
+
+
+def _told(causes: Mapping[str, list[str]]) -> tuple[tuple[str, ...], str]:
+    """Choose examples, and say the cause once if it is the same for all."""
+    if len(causes) == 1:
+        ((cause, names),) = causes.items()
+        return tuple(names[:EXAMPLES]), cause
+    return tuple(f"{names[0]}: {cause}" for cause, names in list(causes.items())[:EXAMPLES]), ""
+
+
+def _few(names: Sequence[str], most: int = 3) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _values(values: Values) -> str:
+    return _few(sorted(str(value) for _, value in values))
+
+
+def _amount(nano: int) -> str:
+    return str(Quantity.from_nano(nano))

@@ -1,0 +1,287 @@
+"""The nearest fit: what would have worked, for claims that did not.
+
+Every hint was tried: the claims, changed in the one way the hint names, were put to the allocator and fitted. So a hint may be
+missing when the number of tries runs out, but none is a guess. Hints come in the order in which an admin would like them:
+wait for somebody, ask for less, tolerate, drop a condition, go elsewhere; or "never", when not even an idle node would do.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator.problem.question import claim_key
+from allocator.reasons import relax
+from dra.pool import PoolStatus
+from dra.quantity import Quantity
+from dra.taint import DeviceTaint, DeviceToleration, blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from allocator.reasons.relax import Claims, Spot
+    from dra.claim import ResourceClaim
+    from dra.stock import Stock
+
+    Fits = Callable[[Stock, Claims], bool]
+
+TRIES = 400
+HOLDERS = 64  # claims tried one by one for "would fit once this one ends"
+CLASSES = 12
+PIECES = range(2, 9)
+
+
+class Kind(StrEnum):
+    """In what way the claims would have to differ."""
+
+    RELEASE = "release"
+    CLAIM = "claim"
+    AMOUNT = "amount"
+    SPLIT = "split"
+    COUNT = "count"
+    TAINT = "taint"
+    CONSTRAINT = "constraint"
+    SELECTOR = "selector"
+    CLASS = "class"
+    NODE = "node"
+    NEVER = "never"
+
+
+class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One change that makes the claims fit. `claims` names those that would have to end; `value` what to ask for instead."""
+
+    kind: Kind
+    text: str
+    claim: str = ""
+    request: str = ""
+    value: str = ""
+    claims: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+
+
+class _Spent(Exception):  # noqa: N818  not an error: the search for hints ends here
+    """No tries are left."""
+
+
+def nearest(
+    stock: Stock,
+    node: str,
+    claims: Sequence[ResourceClaim],
+    *,
+    fits: Fits,
+    elsewhere: Sequence[str] = (),
+    tries: int = TRIES,
+    cancelled: Callable[[], bool] | None = None,
+) -> list[Hint]:
+    """Find changes after which claims that do not fit on a node would; `fits` asks the allocator about that node.
+
+    `elsewhere` names other nodes on which the claims fit as they stand.
+    """
+    left = tries
+
+    def counted(one: Stock, some: Claims) -> bool:
+        nonlocal left
+        if left <= 0 or (cancelled is not None and cancelled()):
+            raise _Spent
+        left -= 1
+        return fits(one, some)
+
+    hints = (
+        [Hint(Kind.NODE, f"fits as it stands on {_joined(elsewhere, 'and', 5)}", nodes=tuple(elsewhere))]
+        if elsewhere
+        else []
+    )
+    try:
+        hints.extend(_Finder(stock, node, tuple(claims), counted).hints())
+    except _Spent:
+        pass
+    return hints
+
+
+class _Finder:
+    def __init__(self, stock: Stock, node: str, claims: Claims, fits: Fits) -> None:
+        self.stock, self.node, self.claims, self.fits = stock.fork(), node, claims, fits
+        # Requests of a claim that ask the same way get the same hint; the first of them speaks for all.
+        alike = {
+            (spot.claim, msgspec.json.encode(spot.body, enc_hook=str)): spot for spot in [*relax.spots(claims)][::-1]
+        }
+        self.spots: list[Spot] = list(alike.values())[::-1]
+
+    def hints(self) -> Iterator[Hint]:
+        idle = self.stock.idle()
+        ever = self.fits(idle, self.claims)
+        if ever:
+            yield from self._releases()
+        else:
+            unknown = ["/".join(pool.id) for pool in self.stock.pools(self.node) if pool.status is not PoolStatus.OK]
+            text = f"never as it stands: not even an idle {self.node} could satisfy it"
+            yield Hint(Kind.NEVER, f"{text}, while {_all(unknown)} cannot be used" if unknown else text)
+        yield from self._without()
+        asked_less = list(self._less(self.stock))
+        yield from asked_less
+        yield from self._conditions(self.stock)
+        if not ever and not asked_less:
+            for hint in self._less(idle):
+                yield msgspec.structs.replace(hint, text=f"on an idle {self.node}: {hint.text}")
+
+    def _releases(self) -> Iterator[Hint]:
+        """Find who would have to end: each claim that alone is enough, else a smallest group of them."""
+        holders = self._holders()
+        alone = [
+            key for key in islice(holders, HOLDERS) if self.fits(self.stock.without("ResourceClaim", key), self.claims)
+        ]
+        if alone:
+            yield Hint(Kind.RELEASE, f"would fit once {_either(alone)} ends", claims=tuple(alone))
+            return
+        freed, stock = [], self.stock
+        for key in holders:
+            stock = stock.without("ResourceClaim", key)
+            freed.append(key)
+            if self.fits(stock, self.claims):
+                break
+        else:
+            return
+        for key in tuple(freed):
+            fewer = [other for other in freed if other != key]
+            trial = self.stock
+            for other in fewer:
+                trial = trial.without("ResourceClaim", other)
+            if self.fits(trial, self.claims):
+                freed = fewer
+        yield Hint(Kind.RELEASE, f"would fit once {_all(freed)} end", claims=tuple(freed))
+
+    def _without(self) -> Iterator[Hint]:
+        """Find claims without which the others fit: they are wanted together, but there is not enough for all."""
+        if len(self.claims) < 2:
+            return
+        names = [
+            claim_key(claim)
+            for at, claim in enumerate(self.claims)
+            if self.fits(self.stock, (*self.claims[:at], *self.claims[at + 1 :]))
+        ]
+        if names:
+            yield Hint(Kind.CLAIM, f"the other claims would fit without {_either(names)}", claims=tuple(names))
+
+    def _holders(self) -> list[str]:
+        """List the claims that hold something in a pool this node can reach, those that hold least first."""
+        held: dict[str, int] = {}
+        for pool in self.stock.pools(self.node):
+            for key, results in self.stock.held.get(pool.id, {}).items():
+                held[key] = held.get(key, 0) + len(results)
+        return sorted(held, key=lambda key: (held[key], key))
+
+    def _less(self, stock: Stock) -> Iterator[Hint]:
+        for spot in self.spots:
+            for name, amount in (spot.body.capacity.requests if spot.body.capacity else {}).items():
+                yield from self._amount(stock, spot, name, amount)
+            if spot.body.allocation_mode == "ExactCount" and spot.body.count > 1:
+                yield from self._count(stock, spot)
+
+    def _count(self, stock: Stock, spot: Spot) -> Iterator[Hint]:
+        asked = spot.body.count
+        most = self._largest(asked - 1, lambda n: self.fits(stock, relax.with_count(self.claims, spot, n)))
+        if most:
+            text = f"{most} of {asked} devices would fit now"
+            yield Hint(Kind.COUNT, text, spot.claim_name, spot.name, str(most))
+
+    def _amount(self, stock: Stock, spot: Spot, name: str, amount: Quantity) -> Iterator[Hint]:
+        step = relax.grain(amount)
+
+        def of(steps: int) -> Quantity:
+            return Quantity.from_nano(steps * step, amount.format)
+
+        most = self._largest(
+            (amount.nano - 1) // step, lambda n: self.fits(stock, relax.with_amount(self.claims, spot, name, of(n)))
+        )
+        if not most:
+            return
+        yield Hint(
+            Kind.AMOUNT,
+            f"the most {name} that fits now is {of(most)}, not {amount}",
+            spot.claim_name,
+            spot.name,
+            f"{name}={of(most)}",
+        )
+        if spot.body.allocation_mode != "ExactCount" or spot.body.count != 1:
+            return
+        for pieces in PIECES:
+            piece = of(-(-amount.nano // (pieces * step)))
+            if self.fits(stock, relax.with_split(self.claims, spot, name, piece, pieces)):
+                text = f"{pieces} devices with {piece} of {name} each fit now"
+                yield Hint(Kind.SPLIT, text, spot.claim_name, spot.name, f"{pieces} x {name}={piece}")
+                return
+
+    def _conditions(self, stock: Stock) -> Iterator[Hint]:
+        for spot in self.spots:
+            yield from self._taints(stock, spot)
+        for at, claim in enumerate(self.claims):
+            for number, constraint in enumerate(claim.spec.devices.constraints):
+                if self.fits(stock, relax.without_constraint(self.claims, at, number)):
+                    kind = "matchAttribute" if constraint.match_attribute else "distinctAttribute"
+                    named = constraint.match_attribute or constraint.distinct_attribute or ""
+                    text = f"would fit without the constraint {kind} {named}"
+                    yield Hint(Kind.CONSTRAINT, text, claim=claim_key(claim), value=named)
+        for spot in self.spots:
+            for number, selector in enumerate(spot.body.selectors):
+                if self.fits(stock, relax.without_selector(self.claims, spot, number)):
+                    expression = selector.cel.expression if selector.cel else ""
+                    text = f"would fit without the selector {expression}"
+                    yield Hint(Kind.SELECTOR, text, spot.claim_name, spot.name, expression)
+            others = (name for name in self.stock.classes if name != spot.body.device_class_name)
+            fitting = [n for n in islice(others, CLASSES) if self.fits(stock, relax.with_class(self.claims, spot, n))]
+            if fitting:
+                text = f"would fit with the class {_either(fitting)} instead of {spot.body.device_class_name}"
+                yield Hint(Kind.CLASS, text, spot.claim_name, spot.name, fitting[0])
+
+    def _taints(self, stock: Stock, spot: Spot) -> Iterator[Hint]:
+        met: dict[tuple[str, str, str], DeviceTaint] = {}
+        for pool in stock.pools(self.node):
+            for page in pool.here:
+                for device in page.devices:
+                    for taint in device.taints:
+                        if blocks(taint, spot.body.tolerations):
+                            met.setdefault((taint.key, taint.value, taint.effect), taint)
+        needed = [[taint] for taint in met.values()]
+        for taints in needed if len(needed) < 2 else [*needed, list(met.values())]:
+            if self.fits(stock, relax.with_tolerations(self.claims, spot, tuple(map(_toleration, taints)))):
+                words = _all([_taint(taint) for taint in taints])
+                yield Hint(Kind.TAINT, f"would fit if it tolerated {words}", spot.claim_name, spot.name, words)
+                return
+
+    @staticmethod
+    def _largest(top: int, fits: Callable[[int], bool]) -> int:
+        """Find the largest number from 1 to top that fits, if the smallest does; 0 if not even that one."""
+        if top < 1 or not fits(1):
+            return 0
+        low, high = 1, top + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            if fits(middle):
+                low = middle
+            else:
+                high = middle
+        return low
+
+
+def _toleration(taint: DeviceTaint) -> DeviceToleration:
+    return DeviceToleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
+
+
+def _taint(taint: DeviceTaint) -> str:
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+def _either(names: Sequence[str], most: int = 3) -> str:
+    return _joined(names, "or", most)
+
+
+def _all(names: Sequence[str], most: int = 8) -> str:
+    return _joined(names, "and", most)
+
+
+def _joined(names: Sequence[str], word: str, most: int) -> str:
+    shown = [*names[:most], f"{len(names) - most} more"] if len(names) > most else list(names)
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} {word} {shown[-1]}"

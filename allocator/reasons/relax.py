@@ -1,0 +1,113 @@
+"""Claims made a little easier: each function answers with the same claims, changed in one spot.
+
+What the nearest fit is found with. A spot is an exact request or one alternative of a firstAvailable request. Nothing here
+knows whether a change helps; that is tried with the allocator.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from allocator.problem.question import claim_key
+from dra.claim import CapacityRequirements, DeviceRequest, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
+from dra.quantity import NANO, Quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from dra.taint import DeviceToleration
+
+Body = ExactDeviceRequest | DeviceSubRequest
+Claims = tuple[ResourceClaim, ...]
+
+_GRAINS = ((1 << 30, 1 << 20), (1 << 20, 1 << 10))
+
+
+class Spot(msgspec.Struct, frozen=True):
+    """Where in a list of claims one body of a request stands. `alternative` is None for an exact request."""
+
+    claim: int
+    request: int
+    alternative: int | None
+    body: Body
+    claim_name: str
+    name: str
+
+
+def spots(claims: Sequence[ResourceClaim]) -> Iterator[Spot]:
+    """List every body of every request."""
+    for at, claim in enumerate(claims):
+        for number, request in enumerate(claim.spec.devices.requests):
+            if request.exactly is not None:
+                yield Spot(at, number, None, request.exactly, claim_key(claim), request.name)
+            for which, sub in enumerate(request.first_available):
+                yield Spot(at, number, which, sub, claim_key(claim), f"{request.name}/{sub.name}")
+
+
+def with_amount(claims: Claims, spot: Spot, name: str, amount: Quantity) -> Claims:
+    """Ask for another amount of one capacity."""
+    wanted = spot.body.capacity.requests if spot.body.capacity else {}
+    return _with(
+        claims, spot, lambda body: replace(body, capacity=CapacityRequirements(requests={**wanted, name: amount}))
+    )
+
+
+def with_split(claims: Claims, spot: Spot, name: str, amount: Quantity, pieces: int) -> Claims:
+    """Ask for several devices with part of the amount each."""
+    return _with(with_amount(claims, spot, name, amount), spot, lambda body: replace(body, count=pieces))
+
+
+def with_count(claims: Claims, spot: Spot, count: int) -> Claims:
+    """Ask for another number of devices."""
+    return _with(claims, spot, lambda body: replace(body, count=count))
+
+
+def with_class(claims: Claims, spot: Spot, name: str) -> Claims:
+    """Ask for another class."""
+    return _with(claims, spot, lambda body: replace(body, device_class_name=name))
+
+
+def with_tolerations(claims: Claims, spot: Spot, more: tuple[DeviceToleration, ...]) -> Claims:
+    """Tolerate more."""
+    return _with(claims, spot, lambda body: replace(body, tolerations=(*body.tolerations, *more)))
+
+
+def without_selector(claims: Claims, spot: Spot, number: int) -> Claims:
+    """Leave out one of the request's own selectors."""
+    kept = tuple(selector for at, selector in enumerate(spot.body.selectors) if at != number)
+    return _with(claims, spot, lambda body: replace(body, selectors=kept))
+
+
+def without_constraint(claims: Claims, claim: int, number: int) -> Claims:
+    """Leave out one constraint of a claim, and the derived attributes that only it reads."""
+    old = claims[claim].spec.devices
+    kept = tuple(constraint for at, constraint in enumerate(old.constraints) if at != number)
+    spec = replace(claims[claim].spec, devices=replace(old, constraints=kept))
+    return (*claims[:claim], replace(claims[claim], spec=spec), *claims[claim + 1 :])
+
+
+def grain(amount: Quantity) -> int:
+    """Choose the step, in nano-units, in which amounts of this size are worth talking about."""
+    for size, step in _GRAINS:
+        if amount.nano >= size * NANO and amount.nano % (step * NANO) == 0:
+            return step * NANO
+    return NANO if amount.nano % NANO == 0 else NANO // 1000
+
+
+def _with(claims: Claims, spot: Spot, change: Callable[[Body], Body]) -> Claims:
+    claim = claims[spot.claim]
+    requests = list(claim.spec.devices.requests)
+    requests[spot.request] = _request(requests[spot.request], spot.alternative, change)
+    spec = replace(claim.spec, devices=replace(claim.spec.devices, requests=tuple(requests)))
+    return (*claims[: spot.claim], replace(claim, spec=spec), *claims[spot.claim + 1 :])
+
+
+def _request(request: DeviceRequest, alternative: int | None, change: Callable[[Body], Body]) -> DeviceRequest:
+    if alternative is None:
+        assert request.exactly is not None
+        return replace(request, exactly=change(request.exactly))
+    subs = tuple(change(sub) if at == alternative else sub for at, sub in enumerate(request.first_available))
+    return replace(request, first_available=subs)

@@ -1,0 +1,397 @@
+"""The proof: a relaxation of what is left to do, decided exactly enough to say "impossible" in most hopeless states.
+
+Per unit: which count vectors (how many devices for each type of request) can it give in its present state? That is
+`allocator.search.supply`. Sum: can one vector per unit reach the demand (`allocator.search.vectors.covers`)? Here is the demand: which
+alternatives, out of which places, tied together by which constraints.
+
+Constraints group units by the values of the constrained attribute. distinctAttribute: a group gives no more covered devices
+than it has unused values. matchAttribute not yet fixed: all requests it ties form a bundle that one group must give whole,
+which decides all such constraints on the attribute at once. One pass per attribute.
+
+Everything here may only err towards "possible": requests are merged, dropped or relaxed where that makes more possible,
+and limits end in "possible". Requests with admin access come last within a unit, the order that allows the most.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations_with_replacement, product
+from math import comb
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator.problem.packing import bitset, members, union
+from allocator.problem.problem import Unit
+from allocator.problem.question import MAX_RESULTS
+from allocator.search.supply import Caps, Limits, Outer, Spends, Supply, Type
+from allocator.search.vectors import WIDTH, covers, guard_bits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from allocator.problem.problem import Problem, Value
+    from allocator.problem.question import Leaf
+
+MOST = 2000  # devices in one demand; more would not fit a vector's fields when summed
+
+
+class Demand(msgspec.Struct, frozen=True, gc=False):
+    """So many devices for a leaf, out of these places."""
+
+    leaf: int
+    count: int
+    bits: int
+
+
+class _Grouping(msgspec.Struct, frozen=True):
+    """Units grouped so that devices of different groups have no value of an attribute in common."""
+
+    attribute: str | None
+    groups: tuple[tuple[tuple[Unit, ...], int], ...]  # units, bits of their places
+    separates: bool
+
+
+class _Open:
+    """The values of a constraint that may still be had, by the places that have them."""
+
+    __slots__ = ("_counts", "places", "values")
+
+    def __init__(self, values: list[int]) -> None:
+        self.values = values
+        self.places = union(values)
+        self._counts: dict[int, int] = {}
+
+    def within(self, places: int) -> int:
+        """Count the values that some of these places have."""
+        known = self._counts.get(places)
+        if known is None:
+            known = self._counts[places] = sum(1 for value in self.values if value & places)
+        return known
+
+
+class Proof:
+    """Proofs about one problem, and what they have in common."""
+
+    def __init__(self, problem: Problem, limits: Limits, budget: Spends, horizon: int, *, limited: bool) -> None:
+        self.problem = problem
+        self.limits = limits
+        self.budget = budget
+        self.horizon = horizon
+        self.supply = Supply(problem, limits, budget)
+        self.sums: dict[object, bool] = {}
+        self.signs: dict[object, int] = {}
+        self.spans: dict[int, tuple[int, int]] = {}
+        self.open: dict[tuple[int, int], _Open] = {}
+        self.groupings: list[_Grouping] = []
+        self.value_bits: list[dict[Value, int]] = []
+        self.viable = [tuple(leaf for leaf in one.leaves if self._may_serve(leaf)) for one in problem.shape.requests]
+        self.limited = limited
+        # Beyond this a proof costs more than it can save: bits for every value of every constraint.
+        self.too_large = len(problem.places) * sum(map(len, problem.shared.values)) > limits.bits
+
+    def possible(  # noqa: PLR0917 - the hot path passes its state as plain integers
+        self, request: int, leaf: int | None, wanted: int, start: int, left: int, common: int, taken: int, held: int
+    ) -> bool:
+        """False only if what is left cannot be completed: `wanted` more for the leaf from `start` on, then all later requests.
+
+        Without a leaf the request itself is still to be opened. `held` are the devices that its claim has so far.
+        """
+        if self.too_large:
+            return True
+        if not self.groupings:
+            self._prepare()
+        problem = self.problem
+        ahead = self.viable[request + (leaf is not None) : self.horizon]
+        first: list[Demand] = []
+        if leaf is not None and wanted and request < self.horizon:
+            first = [Demand(leaf, wanted, problem.leaves[leaf].candidates >> start << start)]
+        for picked in self._picks(ahead):
+            self.budget.spend(1)
+            if self.limited and self._exceeds(picked, request, held + wanted):
+                continue
+            demand = first + [Demand(one, problem.leaves[one].count, problem.leaves[one].candidates) for one in picked]
+            demand = [one for one in demand if one.count > 0]
+            demand.sort(key=lambda one: problem.shape.leaves[one.leaf].admin)
+            if self._fits(demand, left, common, taken):
+                return True
+        return False
+
+    def _exceeds(self, picked: list[int], request: int, held: int) -> bool:
+        """Say whether some claim would get more devices than it may hold."""
+        problem = self.problem
+        total = {problem.shape.requests[request].claim: held} if problem.shape.requests else {}
+        for one in picked:
+            claim = problem.shape.leaves[one].claim
+            total[claim] = total.get(claim, 0) + problem.leaves[one].count
+        return any(count > MAX_RESULTS for count in total.values())
+
+    def _may_serve(self, leaf: Leaf) -> bool:
+        taken = self.problem.leaves[leaf.index]
+        return taken.candidates.bit_count() >= taken.count and (not leaf.all or bool(taken.items))
+
+    def _picks(self, ahead: list[tuple[Leaf, ...]]) -> Iterator[list[int]]:
+        """Choose alternatives; requests with equal alternatives choose a multiset."""
+        if not all(ahead):
+            return
+        single = [leaves[0].index for leaves in ahead if len(leaves) == 1]
+        several: dict[object, list[tuple[Leaf, ...]]] = {}
+        for leaves in ahead:
+            if len(leaves) > 1:
+                several.setdefault(tuple(self._alike(leaf) for leaf in leaves), []).append(leaves)
+        combinations = 1
+        for requests in several.values():
+            combinations *= comb(len(requests) + len(requests[0]) - 1, len(requests))
+        if combinations > self.limits.picks:
+            several = {}  # too many: drop them from the demand
+        choices = [
+            list(combinations_with_replacement(range(len(requests[0])), len(requests))) for requests in several.values()
+        ]
+        for choice in product(*choices):
+            yield single + [
+                requests[at][alternative].index
+                for requests, alternatives in zip(several.values(), choice, strict=True)
+                for at, alternative in enumerate(alternatives)
+            ]
+
+    def _alike(self, leaf: Leaf) -> object:
+        taken = self.problem.leaves[leaf.index]
+        claim = leaf.claim if leaf.constraints or self.limited else -1
+        return taken.shape, taken.count, leaf.all, claim, leaf.constraints
+
+    # ---- constraints
+
+    def _prepare(self) -> None:
+        problem = self.problem
+        size = len(problem.places)
+        self.budget.spend(len(problem.units) + size * sum(map(len, problem.shared.values)) >> 10)
+        shared = problem.shared
+        self.spans = {at: (start, width) for at, (start, width, _) in shared.match.items()}
+        for at, tokens in shared.distinct.items():
+            self.spans[at] = min(tokens.values(), default=0), 2 * len(tokens)
+        self.value_bits = [
+            {value: bitset(places, size) for value, places in values.items()} for values in problem.shared.values
+        ]
+        self.groupings = list(self._group_units())
+
+    def _group_units(self) -> Iterator[_Grouping]:
+        """Units alone, and units merged by the values of each constrained attribute."""
+        problem = self.problem
+        size = len(problem.places)
+        bits = [bitset(unit.places, size) for unit in problem.units]
+        alone = tuple(((unit,), own) for unit, own in zip(problem.units, bits, strict=True))
+        yield _Grouping(None, alone, not problem.shape.constraints)
+        for name in dict.fromkeys(constraint.attribute for constraint in problem.shape.constraints):
+            root = list(range(len(problem.units)))
+
+            def find(at: int, root: list[int] = root) -> int:
+                while root[at] != at:
+                    root[at] = root[root[at]]
+                    at = root[at]
+                return at
+
+            having: dict[Value, set[int]] = {}
+            for constraint, values in zip(problem.shape.constraints, problem.shared.values, strict=True):
+                if constraint.attribute == name:
+                    for value, places in values.items():
+                        having.setdefault(value, set()).update(problem.home[place][0] for place in places)
+            for units in having.values():
+                ordered = sorted(units)
+                for unit in ordered[1:]:
+                    root[find(unit)] = find(ordered[0])
+            groups: dict[int, list[Unit]] = {}
+            for unit_ in problem.units:
+                groups.setdefault(find(unit_.number), []).append(unit_)
+            merged = tuple((tuple(units_), union(bits[one.number] for one in units_)) for units_ in groups.values())
+            yield _Grouping(name, merged, len(merged) > 1)
+
+    def _fits(self, demand: list[Demand], left: int, common: int, taken: int) -> bool:
+        """Check a demand under every grouping of the units."""
+        problem = self.problem
+        if not demand or sum(one.count for one in demand) > MOST:
+            return True
+        narrowed, loose = self._narrow(demand, left, common, taken)
+        if narrowed is None or not self._enough_values(narrowed, left):
+            return False
+        for grouping in self.groupings:
+            if (grouping.separates or grouping.attribute is None) and not self._pack(
+                grouping, narrowed, loose, left, common
+            ):
+                return False
+        covered = {grouping.attribute for grouping in self.groupings if grouping.separates}
+        for constraint, tied in loose.items():
+            if problem.shape.constraints[constraint].attribute in covered:
+                continue
+            # No grouping covers it: one of its values must do for all it ties.
+            for bits in self.value_bits[constraint].values():
+                one = [Demand(d.leaf, d.count, d.bits & bits) if at in tied else d for at, d in enumerate(narrowed)]
+                if all(d.bits.bit_count() >= d.count for d in one) and self._pack(
+                    self.groupings[0], one, {}, left, common
+                ):
+                    break
+            else:
+                return False
+        return True
+
+    def _narrow(
+        self, demand: list[Demand], left: int, common: int, taken: int
+    ) -> tuple[list[Demand] | None, dict[int, list[int]]]:
+        """Drop the places that constraints rule out by now; also find the matchAttributes that are still open."""
+        problem = self.problem
+        narrowed: list[Demand] = []
+        loose: dict[int, list[int]] = {}
+        for one in demand:
+            leaf, bits = problem.shape.leaves[one.leaf], one.bits
+            for constraint in leaf.constraints:
+                if constraint in problem.shared.match:
+                    start, width, _ = problem.shared.match[constraint]
+                    everything = (1 << width) - 1
+                    if common >> start & everything == everything:
+                        loose.setdefault(constraint, []).append(len(narrowed))
+                    else:
+                        bits &= self._open(constraint, left, common).places
+                elif constraint in problem.shared.distinct:
+                    bits &= self._open(constraint, left, common).places
+            if (bits if leaf.admin else bits & ~taken).bit_count() < one.count:
+                return None, {}
+            narrowed.append(Demand(one.leaf, one.count, bits))
+        return narrowed, loose
+
+    def _enough_values(self, demand: list[Demand], left: int) -> bool:
+        """Count unused values of each distinctAttribute: no more devices than pigeonholes."""
+        problem = self.problem
+        for constraint in problem.shared.distinct:
+            reach = needed = 0
+            for one in demand:
+                if constraint in problem.shape.leaves[one.leaf].constraints:
+                    needed += one.count
+                    reach |= one.bits
+            if needed > 1 and self._open(constraint, left, 0).within(reach) < needed:
+                return False
+        return True
+
+    def _open(self, constraint: int, left: int, common: int) -> _Open:
+        """Find the values of a constraint that may still be had in a state."""
+        start, width = self.spans[constraint]
+        match = constraint in self.problem.shared.match
+        state = (common if match else left) >> start & (1 << width) - 1
+        known = self.open.get((constraint, state))
+        if known is None:
+            bits = self.problem.shared.match[constraint][2] if match else self.problem.shared.distinct[constraint]
+            values = self.value_bits[constraint]
+            known = _Open([places for value, places in values.items() if state >> bits[value] - start & 1])
+            self.open[constraint, state] = known
+        return known
+
+    # ---- packing
+
+    def _pack(
+        self, grouping: _Grouping, demand: list[Demand], loose: dict[int, list[int]], left: int, common: int
+    ) -> bool:
+        """Say whether the groups together can give the demand."""
+        types, inner = self._types(grouping, demand)
+        bundles, free = self._bundles(grouping, demand, inner, loose)
+        outer = Outer(free, bundles)
+        guards = guard_bits(len(types))
+        clip = sum(one.count << at * WIDTH for at, one in enumerate(types))
+        self.budget.spend(len(grouping.groups) * (2 + len(types)) // 8)
+        split = list(zip(*[self.supply.split(one.bits) for one in types], strict=True))
+        asked = clip, tuple([(self.problem.leaves[one.leaf].shape, one.requests) for one in types])
+        sign = self.signs.setdefault(asked, len(self.signs))
+        bags: list[int] = []
+        reach = union(one.bits for one in types)
+        for units, bits in grouping.groups:
+            if not bits & reach:
+                continue
+            ids = tuple(
+                sorted(
+                    [
+                        self.supply.of_unit(unit, types, left, common, clip, guards, sign, split[unit.number])
+                        for unit in (units if len(units) == 1 else self._reached(bits & reach))
+                    ]
+                )
+            )
+            caps = self._caps(types, bits, left) if grouping.attribute is not None else ()
+            bags.append(self.supply.of_group(ids, clip, guards, outer, caps))
+        bags = sorted(bag for bag in bags if self.supply.vectors[bag] != (0,))
+        key = tuple(bags), outer.demand, outer.key
+        known = self.sums.get(key)
+        if known is None:
+            known = self.sums[key] = covers(
+                [self.supply.vectors[bag] for bag in bags],
+                outer.demand,
+                outer.guards,
+                outer.weights([self.supply.weight(one) for one in types]),
+                work=self.limits.cover,
+                spend=self.budget.spend,
+            )
+        return known
+
+    def _reached(self, bits: int) -> list[Unit]:
+        """List the units that have some of these places."""
+        numbers = {self.problem.home[place][0] for place in members(bits)}
+        return [self.problem.units[number] for number in numbers]
+
+    def _types(self, grouping: _Grouping, demand: list[Demand]) -> tuple[list[Type], list[int]]:
+        """Merge requests that ask for the same devices, as far as that loses nothing."""
+        problem = self.problem
+        types: list[Type] = []
+        index: dict[object, int] = {}
+        inner: list[int] = []
+        for one in demand:
+            leaf = problem.shape.leaves[one.leaf]
+            covered = tuple(
+                c
+                for c in leaf.constraints
+                if c in problem.shared.distinct and problem.shape.constraints[c].attribute == grouping.attribute
+            )
+            # A request never gets the same device twice, so several devices of shareable ones stay apart.
+            apart = len(inner) if one.count > 1 and one.bits & ~problem.dedicated else -1
+            key = problem.leaves[one.leaf].shape, one.bits, covered, apart
+            if key not in index:
+                index[key] = len(types)
+                types.append(Type(one.leaf, one.bits, covered))
+            at = index[key]
+            types[at].count += one.count
+            types[at].requests += 1
+            inner.append(at)
+        return types, inner
+
+    def _bundles(
+        self, grouping: _Grouping, demand: list[Demand], inner: list[int], loose: dict[int, list[int]]
+    ) -> tuple[dict[tuple[tuple[int, int], ...], int], dict[int, int]]:
+        """Find what a value ties together, which one group must give whole, and what is free of such ties."""
+        tied: dict[int, set[int]] = {}
+        for constraint, positions in loose.items():
+            if self.problem.shape.constraints[constraint].attribute == grouping.attribute:
+                for at in positions:
+                    tied.setdefault(at, set()).update(positions)
+        bundles: dict[tuple[tuple[int, int], ...], int] = {}
+        free: dict[int, int] = {}
+        done: set[int] = set()
+        for at, one in enumerate(demand):
+            if at in done:
+                continue
+            if at not in tied:
+                free[inner[at]] = free.get(inner[at], 0) + one.count
+                continue
+            todo, together = [at], set()
+            while todo:
+                next_ = todo.pop()
+                if next_ not in together:
+                    together.add(next_)
+                    todo += tied[next_]
+            done |= together
+            need: dict[int, int] = {}
+            for other in together:
+                need[inner[other]] = need.get(inner[other], 0) + demand[other].count
+            bundle = tuple(sorted(need.items()))
+            bundles[bundle] = bundles.get(bundle, 0) + 1
+        return bundles, free
+
+    def _caps(self, types: list[Type], bits: int, left: int) -> Caps:
+        """How many devices of a group may serve each distinctAttribute on the group's attribute."""
+        caps: list[tuple[tuple[int, ...], int]] = []
+        for constraint in dict.fromkeys(c for one in types for c in one.covered):
+            unused = self._open(constraint, left, 0).within(bits)
+            caps.append((tuple(at for at, one in enumerate(types) if constraint in one.covered), unused))
+        return tuple(caps)

@@ -1,0 +1,262 @@
+"""The supply side of a proof: how many devices of which types a unit, or a group of units, can give in its present state.
+
+Answers are sets of count vectors (`allocator.search.vectors`), only the best of them, kept by state and numbered, so that equal
+units and equal groups share them. Errs towards too much only: limits end in "everything that is asked for".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from allocator.problem.packing import spans, union
+from allocator.search.vectors import WIDTH, best, clipped, field, guard_bits, limited
+
+if TYPE_CHECKING:
+    from allocator.problem.problem import Problem, Unit
+
+_COMBINED = 16  # so many times a group's limit may be combined from two sides
+Caps = tuple[tuple[tuple[int, ...], int], ...]  # dimensions, and how many devices they may have together
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Where a proof gives up and says "possible"."""
+
+    unit: int = 5000  # states of one unit
+    group: int = 1000  # vectors of one group
+    cover: int = 60000  # operations of one sum
+    picks: int = 64  # combinations of alternatives
+    bits: int = 1 << 24  # places times values of constraints
+
+
+class Spends(Protocol):
+    def spend(self, steps: int) -> None: ...
+
+
+class Type(msgspec.Struct, gc=False):
+    """Requests that ask for the same devices, as one dimension."""
+
+    leaf: int
+    bits: int
+    covered: tuple[int, ...]  # distinctAttribute constraints on the attribute that groups are made by
+    count: int = 0
+    requests: int = 0
+
+
+class Supply:
+    """What the units of one problem can give."""
+
+    def __init__(self, problem: Problem, limits: Limits, budget: Spends) -> None:
+        self.problem = problem
+        self.limits = limits
+        self.budget = budget
+        self.vectors: list[tuple[int, ...]] = []  # sets of vectors by number
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self._rich: set[object] = set()  # kinds of units with too many states
+        self._options: dict[object, int] = {}  # what a unit or group can give, by its state
+        self._splits: dict[int, list[int]] = {}
+
+    def of_unit(  # noqa: PLR0917 - the hot path passes its state as plain integers
+        self,
+        unit: Unit,
+        types: list[Type],
+        left: int,
+        common: int,
+        clip: int,
+        guards: int,
+        sign: int,
+        split: tuple[int, ...],
+    ) -> int:
+        """Number the best count vectors that a unit can give in its present state."""
+        pattern = unit.pattern
+        own = left >> unit.base & (1 << pattern.size) - 1
+        agreed = common >> unit.common_base & (1 << pattern.common) - 1
+        key = pattern.id, own, agreed, split, sign
+        known = self._options.get(key)
+        if known is None:
+            rich = pattern.id, sign
+            vectors = None if rich in self._rich else self._enumerate(unit, types, own, agreed, clip, split)
+            if vectors is None:
+                self._rich.add(rich)
+                vectors = {self._estimate(unit, types, own, split)}
+            known = self._options[key] = self._store(best(vectors, guards, self.budget.spend))
+        return known
+
+    def _enumerate(  # noqa: PLR0917 - the hot path passes its state as plain integers
+        self, unit: Unit, types: list[Type], own: int, agreed: int, clip: int, split: tuple[int, ...]
+    ) -> set[int] | None:
+        """Walk the devices of a unit, keeping every state that can be reached; None if there are too many."""
+        pattern = unit.pattern
+        guards, common_guards, opened = pattern.guards, pattern.common_guards, pattern.open
+        admin = self.problem.shape.leaves
+        states = {(own, agreed, 0)}
+        for at, row in enumerate(pattern.rows):
+            multi = pattern.token[at] < 0
+            for n, one in enumerate(types):
+                pair = row[one.leaf]
+                if pair is None or not split[n] >> at & 1:
+                    continue
+                flag, cost, join, again, join_again = pair
+                step, top = 1 << n * WIDTH, field(clip, n)
+                for _ in range(one.requests if multi or admin[one.leaf].admin else 1):
+                    new = set()
+                    for x, y, vector in states:
+                        if field(vector, n) == top:
+                            continue
+                        after, together = (x - cost, y & join) if x & flag else (x - again, y & join_again)
+                        if after & guards == guards and (together + opened) & common_guards == common_guards:
+                            new.add((after, together, vector + step))
+                    if new <= states:
+                        break
+                    states |= new
+                    if len(states) > 4 * self.limits.unit:
+                        self.budget.spend(len(states) // 4)
+                        return None
+            # Forget what no later device looks at: own tokens, finished counters.
+            keep, keep_common = pattern.keep[at]
+            fill = opened & ~keep_common
+            states = {(x & keep, y & keep_common | fill, vector) for x, y, vector in states}
+            self.budget.spend(len(states) // 16)
+            if len(states) > self.limits.unit:
+                self.budget.spend(len(states) // 4)
+                return None
+        self.budget.spend(len(states) // 4)
+        return {vector for _, _, vector in states}
+
+    def _estimate(self, unit: Unit, types: list[Type], own: int, split: tuple[int, ...]) -> int:
+        """For units with too many states: per type, how many of the cheapest devices the summed fields can pay."""
+        pattern = unit.pattern
+        devices = union(pattern.own)
+        total = _sum(own & ~devices & ~pattern.guards, pattern.guards)
+        shareable = any(token < 0 for token in pattern.token)
+        vector = 0
+        for n, one in enumerate(types):
+            repeats = one.requests if self.problem.shape.leaves[one.leaf].admin else 1
+            costs: list[int] = []
+            for at, row in enumerate(pattern.rows):
+                pair = row[one.leaf]
+                if pair is not None and split[n] >> at & 1:
+                    costs += [_sum(pair[3] & ~devices, pattern.guards)] * repeats
+            paid, rest = 0, total
+            for cost in sorted(costs):
+                rest -= cost
+                if rest < 0 or paid == one.count:
+                    break
+                paid += 1
+            vector |= (one.count if shareable else min(paid, one.count)) << n * WIDTH
+        return vector
+
+    def of_group(self, ids: tuple[int, ...], clip: int, guards: int, outer: Outer, caps: Caps) -> int:
+        """Number the best vectors that a group of units can give, in terms of the outer dimensions."""
+        key = ids, clip, outer.key, caps
+        known = self._options.get(key)
+        if known is not None:
+            return known
+        sums: tuple[int, ...] = (0,)
+        for one in ids:
+            options = self.vectors[one]
+            combined = len(sums) * len(options)
+            if combined <= _COMBINED * self.limits.group:
+                self.budget.spend(combined >> 4)
+                sums = best(
+                    {clipped(left + right, clip, guards) for left in sums for right in options},
+                    guards,
+                    self.budget.spend,
+                )
+            if combined > _COMBINED * self.limits.group or len(sums) > self.limits.group:
+                known = self._options[key] = self._store((outer.everything(clip),))
+                return known
+        for dimensions, top in caps:
+            capped: set[int] = set()
+            for vector in sums:
+                counts = [field(vector, at) for at in dimensions]
+                base = vector - sum(count << at * WIDTH for count, at in zip(counts, dimensions, strict=True))
+                for pick in limited(counts, top):
+                    capped.add(base + sum(count << at * WIDTH for count, at in zip(pick, dimensions, strict=True)))
+            self.budget.spend(len(capped) >> 4)
+            sums = best(capped, guards, self.budget.spend)
+        known = self._options[key] = self._store(best(outer.translate(sums, guards), outer.guards, self.budget.spend))
+        return known
+
+    def weight(self, one: Type) -> int:
+        """Size of a request: what its first candidate takes of counters and capacities. Any number would be sound."""
+        if not one.bits:
+            return 1
+        place = (one.bits & -one.bits).bit_length() - 1
+        number, member = self.problem.home[place]
+        pattern = self.problem.units[number].pattern
+        pair = pattern.rows[member][one.leaf]
+        if pair is None:
+            return 1
+        return _sum(pair[3] & (~pattern.own[member] if pattern.token[member] >= 0 else -1), pattern.guards) or 1
+
+    def split(self, bits: int) -> list[int]:
+        """See a set of places in each unit's own numbering."""
+        known = self._splits.get(bits)
+        if known is None:
+            known = []
+            for unit in self.problem.units:
+                places = unit.places
+                if len(places) == 1:
+                    known.append(bits >> places[0] & 1)
+                else:
+                    known.append(sum(1 << at for at, place in enumerate(places) if bits >> place & 1))
+            self._splits[bits] = known
+        return known
+
+    def _store(self, vectors: tuple[int, ...]) -> int:
+        known = self._numbers.get(vectors)
+        if known is None:
+            known = self._numbers[vectors] = len(self.vectors)
+            self.vectors.append(vectors)
+        return known
+
+
+class Outer:
+    """The dimensions in which groups are summed: types that are free of ties, then bundles."""
+
+    def __init__(self, free: dict[int, int], bundles: dict[tuple[tuple[int, int], ...], int]) -> None:
+        self.free = tuple(free)
+        self.bundles = tuple(bundles.items())
+        self.guards = guard_bits(len(free) + len(bundles))
+        counts = [*free.values(), *bundles.values()]
+        self.demand = sum(count << at * WIDTH for at, count in enumerate(counts))
+        self.key = self.free, self.bundles
+
+    def everything(self, clip: int) -> int:
+        """The vector of a group that may give all there is to give."""
+        counts = [field(clip, at) for at in self.free] + [count for _, count in self.bundles]
+        return sum(count << at * WIDTH for at, count in enumerate(counts))
+
+    def weights(self, sizes: list[int]) -> tuple[tuple[int, ...], ...]:
+        """Up to two weightings for the bound: all equal, and by size."""
+        by_size = [sizes[at] for at in self.free]
+        by_size += [sum(sizes[at] * count for at, count in bundle) for bundle, _ in self.bundles]
+        equal = (1,) * len(by_size)
+        return (equal,) if len(set(by_size)) == 1 else (equal, tuple(by_size))
+
+    def translate(self, vectors: tuple[int, ...], guards: int) -> set[int]:
+        """Give bundles in all possible numbers, the rest as free types."""
+        out: set[int] = set()
+        for vector in vectors:
+            todo = [(vector, 0, 0)]
+            while todo:
+                rest, at, given = todo.pop()
+                if at == len(self.bundles):
+                    out.add(given + sum(field(rest, one) << n * WIDTH for n, one in enumerate(self.free)))
+                    continue
+                bundle, wanted = self.bundles[at]
+                need = sum(count << one * WIDTH for one, count in bundle)
+                start = (len(self.free) + at) * WIDTH
+                for count in range(wanted + 1):
+                    todo.append((rest, at + 1, given + (count << start)))
+                    if (rest | guards) - need & guards != guards:
+                        break
+                    rest -= need
+        return out
+
+
+def _sum(packed: int, guards: int) -> int:
+    """Add up all fields of a packed integer."""
+    return sum(packed >> start & (1 << guard - start) - 1 for start, guard in spans(guards)) if packed else 0

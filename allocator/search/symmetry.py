@@ -1,0 +1,76 @@
+"""Twins: requests, and whole claims, that can be swapped without anybody noticing.
+
+Swapped are requests together with everything their own constraints tie to them. The first solution gives twins rising
+positions, for otherwise the swapped solution would come earlier; so a search may start the later one where the earlier
+one was placed. "Sixteen requests for one device" thereby costs what one request for sixteen does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from allocator.problem.problem import Problem
+
+
+def twins(problem: Problem) -> list[int]:
+    """Find for each request the earlier one it may be swapped with, or -1."""
+    found = [-1] * len(problem.shape.requests)
+    whole: dict[object, int] = {}
+    for claim in range(len(problem.shape.claims)):
+        requests = [at for at, one in enumerate(problem.shape.requests) if one.claim == claim]
+        if requests:
+            _Claim(problem, claim, requests).find(found, whole)
+    return found
+
+
+class _Claim:
+    def __init__(self, problem: Problem, claim: int, requests: list[int]) -> None:
+        self.problem = problem
+        self.requests = requests
+        self.constraints = [at for at, one in enumerate(problem.shape.constraints) if one.claim == claim]
+        self.common = {c for c in self.constraints if all(all(self._cover(c, at)) for at in requests)}
+
+    def find(self, found: list[int], whole: dict[object, int]) -> None:
+        last: dict[object, int] = {}
+        for tied in self._tied():
+            sign = self._sign(tied, [c for c in self.constraints if c not in self.common])
+            found[tied[0]] = last.get(sign, -1)
+            last[sign] = tied[0]
+        first = self.requests[0]
+        sign = self._sign(self.requests, self.constraints)
+        found[first] = whole.get(sign, -1)
+        whole[sign] = first
+
+    def _tied(self) -> list[list[int]]:
+        """Group requests tied by constraints that do not cover the whole claim, by their first."""
+        group = {at: {at} for at in self.requests}
+        for constraint in self.constraints:
+            if constraint not in self.common:
+                merged: set[int] = set()
+                for at in self.requests:
+                    if any(self._cover(constraint, at)):
+                        merged |= group[at]
+                for at in merged:
+                    group[at] = merged
+        return [sorted(group[at]) for at in self.requests if min(group[at]) == at]
+
+    def _sign(self, tied: list[int], constraints: list[int]) -> object:
+        bodies = tuple(self._body(at) for at in tied)
+        covers: list[tuple[bool, str, tuple[tuple[bool, ...], ...]]] = []
+        for constraint in constraints:
+            cover = tuple(self._cover(constraint, at) for at in tied)
+            if any(any(one) for one in cover):
+                kind = self.problem.shape.constraints[constraint]
+                covers.append((kind.match, kind.attribute, cover))
+        return bodies, tuple(sorted(covers))
+
+    def _body(self, at: int) -> object:
+        taken = self.problem.leaves
+        return tuple(
+            (taken[leaf.index].shape, taken[leaf.index].count, leaf.all)
+            for leaf in self.problem.shape.requests[at].leaves
+        )
+
+    def _cover(self, constraint: int, at: int) -> tuple[bool, ...]:
+        return tuple(constraint in leaf.constraints for leaf in self.problem.shape.requests[at].leaves)

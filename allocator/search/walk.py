@@ -1,0 +1,506 @@
+"""The search: in the order of the in-tree allocator, without its dead ends.
+
+The in-tree depth-first search answers with the first *event* it meets: a solution, or a fatal error. Cutting a subtree that
+holds neither keeps that answer, so nothing here reorders anything; it only leaves out:
+
+  siblings   a refused candidate refuses every later one that is interchangeable with it
+  memo       a state that is the same as one that failed, interchangeable devices and identical units exchanged, fails too
+  twins      requests that can be swapped take rising positions
+  counts     a request needs as many free candidates as its count
+  values     and as many that agree on an attribute it must match (done when the problem is compiled)
+  proof      a relaxation, decided by `allocator.search.proof`; asked once when the search starts to backtrack, and, when it
+             answers "maybe", before every step from then on
+
+Requests behind the first one that may end in a fatal error (the *horizon*) take no part in cuts.
+
+One peculiarity is kept: when no alternative of what follows fits under the limit of 32 devices a claim, the in-tree
+search gives up the current request without looking at further candidates (and their faults). `Step.EXCEEDED` is that signal.
+
+The stack is explicit; its depth is the number of devices, which may be in the thousands.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator.answer import Fatal, Undecided
+from allocator.problem.question import MAX_RESULTS
+from allocator.search.proof import Proof
+from allocator.search.supply import Limits
+from allocator.search.symmetry import twins
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from allocator.problem.problem import Item, Problem, Unit
+    from allocator.problem.question import Leaf
+
+
+class Solution(msgspec.Struct, frozen=True):
+    """Leaf and place of every device, and the alternative that every request got."""
+
+    chosen: tuple[tuple[int, int], ...]
+    alternatives: tuple[int, ...]
+
+
+class Cuts(msgspec.Struct, frozen=True):
+    """Which cuts are made. No setting changes an answer; tests run them all."""
+
+    siblings: bool = True
+    memo: bool = True
+    twins: bool = True
+    counts: bool = True
+    values: bool = True
+    proof: bool = True
+    patience: int = 24  # refusals before a proof is asked for
+    limits: Limits = Limits()
+
+
+class Step(Enum):
+    DOWN = 0
+    FAILED = 1
+    EXCEEDED = 2
+
+
+class _Impatient(Exception):  # noqa: N818 - a signal
+    """Enough candidates were refused to ask for a proof."""
+
+
+class _Fork(msgspec.Struct, gc=False):
+    """An open request: which alternative is being tried."""
+
+    request: int
+    next: int
+    exceeded: bool  # all alternatives so far ended in EXCEEDED
+    left: int
+    common: int
+    taken: int
+    held: int  # devices the claim has so far
+    floor: int = 0  # first position for the first alternative, if a twin came before
+
+
+class _Slot(msgspec.Struct, gc=False):
+    """One device to be found: what is left to try, and the state it started from."""
+
+    request: int
+    leaf: int
+    wanted: int  # devices still needed, this one included
+    start: int
+    bits: int  # positions still to be tried
+    left: int
+    common: int
+    taken: int
+    held: int
+    at: int = -1  # the position being tried
+    exact: bool = False  # fewer bits than wanted means failure
+    key: object = None
+    seen: set[object] | None = None
+
+
+class Budget:
+    """Counts steps, in the search and in proofs; ends the search when they, or the caller's patience, run out."""
+
+    __slots__ = ("_asked", "cancelled", "left", "total")
+
+    def __init__(self, steps: int, cancelled: Callable[[], bool] | None = None) -> None:
+        self.total = self.left = steps
+        self.cancelled = cancelled
+        self._asked = steps
+
+    @property
+    def spent(self) -> int:
+        return self.total - self.left
+
+    def spend(self, steps: int) -> None:
+        """Charge work; raise Undecided if it is too much."""
+        self.left -= steps
+        if self.left < 0:
+            raise Undecided("the step budget is spent")
+        if self.cancelled is not None and self._asked - self.left >= 64:
+            self._asked = self.left
+            if self.cancelled():
+                raise Undecided("the caller has stopped waiting")
+
+
+class Walk:
+    """One search over one problem."""
+
+    def __init__(self, problem: Problem, cuts: Cuts, budget: Budget, fault: Callable[[Leaf, int], Fatal]) -> None:
+        self.problem = problem
+        self.cuts = cuts
+        self.budget = budget
+        self.fault = fault
+        requests = problem.shape.requests
+        self.horizon = next((at for at, one in enumerate(requests) if self._may_end(one.leaves)), len(requests))
+        self.siblings = cuts.siblings and not problem.irregular
+        self.twins = (
+            twins(problem)
+            if cuts.twins and self.horizon == len(requests) and not problem.irregular
+            else [-1] * len(requests)
+        )
+        most: dict[int, int] = {}
+        for one in requests:
+            most[one.claim] = most.get(one.claim, 0) + max(problem.leaves[leaf.index].count for leaf in one.leaves)
+        self.weight = problem.weight
+        self.limited = any(count > MAX_RESULTS for count in most.values())
+        self.alternative = [0] * len(requests)
+        self.first = [0] * len(requests)
+        self.failed: dict[object, Step] = {}
+        self.canonical: dict[object, int] = {}
+        self.refusals = self.caught = self.turn = self.asked = self.recalled = 0
+        self.guided = False
+        self.proof = Proof(problem, cuts.limits, budget, self.horizon, limited=self.limited)
+        self.stack: list[_Fork | _Slot] = []
+
+    def solve(self) -> Solution | None:
+        """Find the first solution; None if there is none. Raises Fatal and Undecided."""
+        if self.cuts.counts and self._short():
+            return None
+        provable = self.cuts.proof and not self.problem.irregular
+        self.guided = False
+        try:
+            return self._run(patience=self.cuts.patience if provable else -1)
+        except _Impatient:
+            pass
+        if not self.proof.possible(0, None, 0, 0, self.problem.left, self.problem.common, 0, 0):
+            return None
+        self.guided = True
+        return self._run(patience=-1)
+
+    def _may_end(self, leaves: tuple[Leaf, ...]) -> bool:
+        taken = self.problem.leaves
+        return any(
+            taken[leaf.index].poison or taken[leaf.index].late or (leaf.all and leaf.constraints) for leaf in leaves
+        )
+
+    def _short(self) -> bool:
+        requests = self.problem.shape.requests[: self.horizon]
+        taken = self.problem.leaves
+        return any(
+            all(taken[leaf.index].count > taken[leaf.index].candidates.bit_count() for leaf in one.leaves)
+            for one in requests
+        )
+
+    # ---- the loop
+
+    def _run(self, patience: int) -> Solution | None:
+        self.stack = []
+        self.refusals = 0
+        self.patience = patience
+        step = self._open(0, self.problem.left, self.problem.common, 0, 0)
+        while self.stack:
+            frame = self.stack[-1]
+            if type(frame) is _Fork:
+                step = self._fork(frame, step)
+            elif self.problem.shape.leaves[frame.leaf].all:  # type: ignore[union-attr]  # a frame is a fork or a slot
+                step = self._all(frame, step)  # type: ignore[arg-type]  # likewise
+            else:
+                step = self._slot(frame, step)  # type: ignore[arg-type]  # likewise
+            if step is None:
+                return self._solution()
+        if step is None:
+            return self._solution()
+        if step is Step.EXCEEDED:
+            raise Fatal("ResourceClaim", f"needs more than {MAX_RESULTS} devices whatever is chosen")
+        return None
+
+    def _solution(self) -> Solution:
+        """Read the stack: every fork has an alternative that works, every slot a device."""
+        slots = tuple((one.leaf, one.at) for one in self.stack if type(one) is _Slot)
+        forks = tuple(one.next - 1 for one in self.stack if type(one) is _Fork)
+        return Solution(slots, forks)
+
+    def _open(self, request: int, left: int, common: int, taken: int, held: int) -> Step | None:
+        """Go on with a request; None if there is none left, which makes what is on the stack a solution."""
+        requests = self.problem.shape.requests
+        if request == len(requests):
+            return None
+        if request and requests[request].claim != requests[request - 1].claim:
+            held = 0
+        fork = _Fork(request, 0, True, left, common, taken, held)
+        twin = self.twins[request]
+        if twin >= 0:
+            fork.next, fork.floor = self.alternative[twin], self.first[twin]
+        self.stack.append(fork)
+        return Step.DOWN
+
+    def _fork(self, fork: _Fork, step: Step | None) -> Step | None:
+        """Try the next alternative of a request."""
+        at = fork.request
+        request = self.problem.shape.requests[at]
+        first = step is Step.DOWN
+        while True:
+            if not first:
+                fork.exceeded = fork.exceeded and step is Step.EXCEEDED
+            if fork.next == len(request.leaves):
+                self.stack.pop()
+                begins = at == 0 or self.problem.shape.requests[at - 1].claim != request.claim
+                # The limit is a claim's own: an earlier claim may be varied.
+                passes_on = fork.exceeded and not (begins and request.claim > 0)
+                return Step.EXCEEDED if passes_on else Step.FAILED
+            leaf = request.leaves[fork.next]
+            taken = self.problem.leaves[leaf.index]
+            floor = fork.floor if first else 0
+            self.alternative[at] = fork.next
+            fork.next += 1
+            first = False
+            if leaf.all and not taken.items:
+                step = Step.FAILED
+            elif taken.count <= 0:
+                step = self._open(at + 1, fork.left, fork.common, fork.taken, fork.held)
+            else:
+                step = self._fill(
+                    at, leaf.index, taken.count, floor, fork.left, fork.common, fork.taken, fork.held, fresh=True
+                )
+            if step is Step.DOWN or step is None:
+                return step
+
+    def _fill(  # noqa: PLR0917 - the hot path passes its state as plain integers
+        self,
+        request: int,
+        leaf: int,
+        wanted: int,
+        start: int,
+        left: int,
+        common: int,
+        taken: int,
+        held: int,
+        *,
+        fresh: bool,
+    ) -> Step:
+        """Begin to look for one device."""
+        if wanted > MAX_RESULTS - held:
+            return Step.EXCEEDED
+        self.budget.spend(self.weight)
+        slot = _Slot(request, leaf, wanted, start, 0, left, common, taken, held)
+        mine = self.problem.leaves[leaf]
+        if not self.problem.shape.leaves[leaf].all:
+            free = mine.candidates if self.problem.shape.leaves[leaf].admin else mine.candidates & ~taken
+            slot.bits = (free | mine.poison) >> start << start
+            slot.exact = self.cuts.counts and not mine.poison and not mine.late
+            if slot.exact and slot.bits.bit_count() < wanted:
+                return Step.FAILED
+            if self.failed and self._worth_remembering(fresh=fresh):
+                slot.key = self._key(slot, fresh=fresh)
+                known = self.failed.get(slot.key)
+                self.asked += not fresh
+                if known is not None:
+                    self.recalled += not fresh
+                    return known
+        self.stack.append(slot)
+        return Step.DOWN
+
+    def _slot(self, slot: _Slot, step: Step | None) -> Step | None:
+        """Try the next candidate for one device."""
+        while True:
+            if step is Step.EXCEEDED:
+                return self._give_up(slot, Step.EXCEEDED)
+            if step is Step.FAILED:
+                self._refused(slot)
+            found = self._next(slot)
+            if found is None:
+                return self._give_up(slot, Step.FAILED)
+            slot.at, after, agreed = found
+            if slot.wanted == self.problem.leaves[slot.leaf].count:
+                self.first[slot.request] = slot.at
+            step = self._descend(slot, after, agreed)
+            if step is Step.DOWN or step is None:
+                return step
+
+    def _next(self, slot: _Slot) -> tuple[int, int, int] | None:
+        """Find the next candidate that fits the state, and the state with it; trips over faults on the way."""
+        problem, leaf = self.problem, self.problem.shape.leaves[slot.leaf]
+        mine, pairs = problem.leaves[slot.leaf], problem.pairs[slot.leaf]
+        guards, common_guards, opened = problem.guards, problem.common_guards, problem.open
+        left, common = slot.left, slot.common
+        bits, wanted = slot.bits, slot.wanted
+        looked = 0
+        while bits:
+            looked += 1
+            if looked & 127 == 0:
+                self.budget.spend(16 * self.weight)
+            if slot.exact and bits.bit_count() < wanted:
+                break
+            low = bits & -bits
+            at = low.bit_length() - 1
+            bits ^= low
+            if low & mine.poison:
+                if self._in_use(leaf, at, left):
+                    continue
+                raise self.fault(leaf, at)
+            flag, cost, join, again, join_again = pairs.get(at) or problem.pair(slot.leaf, at)
+            if not left & flag:
+                cost, join = again, join_again
+            after, agreed = left - cost, common & join
+            if after & guards != guards or (agreed + opened) & common_guards != common_guards:
+                continue
+            if problem.shared.counters and self._below_zero(at, left & flag, after):
+                continue
+            if at in mine.late:
+                raise self.fault(leaf, at)
+            if slot.seen is not None and self._sibling(at, slot) in slot.seen:
+                continue
+            slot.bits = bits
+            return at, after, agreed
+        slot.bits = 0
+        return None
+
+    def _descend(self, slot: _Slot, after: int, agreed: int) -> Step | None:
+        """Go on with a candidate taken."""
+        taken = slot.taken | ((1 << slot.at) & self.problem.dedicated)
+        if self._hopeless(slot, after, agreed, taken):
+            self.caught += 1
+            return Step.FAILED
+        if slot.wanted == 1:
+            return self._open(slot.request + 1, after, agreed, taken, slot.held + 1)
+        return self._fill(
+            slot.request, slot.leaf, slot.wanted - 1, slot.at + 1, after, agreed, taken, slot.held + 1, fresh=False
+        )
+
+    def _hopeless(self, slot: _Slot, after: int, agreed: int, taken: int) -> bool:
+        """Ask for a proof; more rarely once most refusals come from the search although the proof saw nothing."""
+        if not self.guided:
+            return False
+        self.turn += 1
+        if self.refusals > 32 + 5 * self.caught and self.turn % 16:
+            return False
+        return not self.proof.possible(
+            slot.request, slot.leaf, slot.wanted - 1, slot.at + 1, after, agreed, taken, slot.held + 1
+        )
+
+    def _refused(self, slot: _Slot) -> None:
+        """Remember that a candidate led nowhere, and lose patience in the end."""
+        self.refusals += 1
+        if 0 <= self.patience < self.refusals:
+            raise _Impatient
+        if self.siblings:
+            if slot.seen is None:
+                slot.seen = set()
+            slot.seen.add(self._sibling(slot.at, slot))
+
+    def _give_up(self, slot: _Slot, step: Step) -> Step:
+        self.stack.pop()
+        fresh = slot.wanted == self.problem.leaves[slot.leaf].count
+        if self._worth_remembering(fresh=fresh):
+            self.failed[slot.key or self._key(slot, fresh=fresh)] = step
+        return step
+
+    def _worth_remembering(self, *, fresh: bool) -> bool:
+        """Say whether failed states are remembered: always where a request begins, within one only if that pays."""
+        return self.cuts.memo and (fresh or self.asked < 256 or self.recalled * 16 > self.asked)
+
+    def _all(self, slot: _Slot, step: Step | None) -> Step | None:
+        """Take the next of the devices that a leaf of mode All must get; there is no other way."""
+        problem = self.problem
+        if step is not Step.DOWN:
+            self.stack.pop()
+            return step
+        mine = problem.leaves[slot.leaf]
+        item = mine.items[mine.count - slot.wanted]
+        outcome = self._fits_all(slot, item)
+        if outcome is None:
+            self.stack.pop()
+            return Step.FAILED
+        slot.at = item.place
+        after, agreed = outcome
+        taken = slot.taken | ((1 << slot.at) & problem.dedicated)
+        if slot.wanted == 1:
+            below = self._open(slot.request + 1, after, agreed, taken, slot.held + 1)
+        else:
+            below = self._fill(
+                slot.request, slot.leaf, slot.wanted - 1, 0, after, agreed, taken, slot.held + 1, fresh=False
+            )
+        if below is Step.DOWN or below is None:
+            return below
+        self.stack.pop()
+        return below
+
+    def _fits_all(self, slot: _Slot, item: Item) -> tuple[int, int] | None:
+        problem = self.problem
+        if item.soft:
+            return None
+        flag, cost, join, again, join_again = problem.pair(slot.leaf, item.place)
+        if not slot.left & flag:
+            cost, join = again, join_again
+        after, agreed = slot.left - cost, slot.common & join
+        missing = ~after & problem.guards
+        divided = ~(agreed + problem.open) & problem.common_guards
+        of_constraints = missing & problem.shared.distinct_guards
+        if missing & ~of_constraints & ~problem.capacity_guards or divided & ~problem.shared.match_guards:
+            return None
+        if problem.shared.counters and self._below_zero(item.place, slot.left & flag, after):
+            return None
+        if item.fatal or of_constraints or divided:
+            raise self.fault(problem.shape.leaves[slot.leaf], item.place)
+        return None if item.over or missing else (after, agreed)
+
+    # ---- what a state says
+
+    def _in_use(self, leaf: Leaf, place: int, left: int) -> bool:
+        """Say whether a device is out of the question before its selectors are looked at."""
+        bit = self.problem.admin_token(leaf.claim, place) if leaf.admin else self.problem.token(place)
+        return bit >= 0 and not left >> bit & 1
+
+    def _below_zero(self, place: int, first: int, after: int) -> bool:
+        """Say whether an irregular counter of the pool is below zero; further shares do not look."""
+        guards = self.problem.shared.counter_guards.get(place, 0)
+        return after & guards != guards and (bool(first) or not self.problem.places[place].multi)
+
+    def _unit_state(self, unit: Unit, start: int, left: int, common: int) -> int:
+        """Number the state of one unit, positions and interchangeable devices forgotten."""
+        pattern, places = unit.pattern, unit.places
+        own_left = left >> unit.base & (1 << pattern.size) - 1
+        own_common = common >> unit.common_base & (1 << pattern.common) - 1
+        if start <= places[0]:
+            below = 0
+        elif start > places[-1]:
+            below = len(places)
+        else:
+            below = bisect_left(places, start)
+        key = unit.full, own_left, own_common, below
+        known = self.canonical.get(key)
+        if known is None:
+            parts: list[object] = []
+            rest = own_left
+            for group in unit.groups:
+                if len(group) > 1:
+                    parts.append(tuple(sorted(((own_left & own) >> shift, at < below) for at, own, shift in group)))
+                    for _, own, _ in group:
+                        rest &= ~own
+                elif group[0][0] < below:
+                    parts.append(group[0][0])
+            whole = unit.full, rest, own_common, tuple(parts)
+            known = self.canonical[key] = self.canonical.setdefault(whole, len(self.canonical))
+        return known
+
+    def _key(self, slot: _Slot, *, fresh: bool) -> object:
+        """Find a key that is equal for states that are the same up to an exchange of interchangeable things."""
+        problem = self.problem
+        start = 0 if fresh else slot.start
+        if problem.irregular:
+            return slot.request, slot.leaf, slot.wanted, start, slot.left, slot.common, slot.held
+        self.budget.spend(len(problem.units) * self.weight >> 2)
+        return (
+            slot.request,
+            slot.leaf,
+            slot.wanted,
+            slot.left >> problem.local_bits,
+            slot.common >> problem.local_common_bits,
+            slot.held if self.limited else 0,
+            tuple(sorted([self._unit_state(unit, start, slot.left, slot.common) for unit in problem.units])),
+        )
+
+    def _sibling(self, place: int, slot: _Slot) -> object:
+        """Find a key that is equal for candidates which are interchangeable in the state of a slot."""
+        number, member = self.problem.home[place]
+        unit = self.problem.units[number]
+        for at, group in enumerate(unit.groups):
+            for one, own, shift in group:
+                if one == member:
+                    state = self._unit_state(unit, slot.start, slot.left, slot.common)
+                    return state, at, (slot.left >> unit.base & own) >> shift
+        raise AssertionError("a device is a member of its unit")

@@ -1,0 +1,1 @@
+"""The rim: what places pods on a cluster."""

@@ -1,0 +1,212 @@
+"""A small scheduler for a cluster that has none (`drawbridge standalone`): one pod at a time, devices first.
+
+It waits for a pod's claims, asks `allocate` node by node in the order of their names, writes what was granted, and binds.
+Each claim is written in two patches with the version that was read: the finalizer, then allocation, reservation and
+timestamp together (a foreign allocation without a timestamp could never be bound by kube-scheduler). A kill between any
+two writes leaves an allocation that the next start finds and uses. It is no match for kube-scheduler and no part of the
+in-cluster deployment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, defaultdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from allocator import allocate
+from allocator import pods as podfit
+from allocator.answer import Answer, Verdict
+from allocator.reasons import explain
+from allocator.reasons.brief import losses
+from cluster import resources
+from cluster.errors import ApiError, Conflict, NotFound
+from cluster.informer import Informer
+from cluster.patch import Merge
+from dra.claim import ResourceClaim
+from dra.node import matches
+from dra.stock import Stock
+from dra.wire import builtins
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cluster.informer import Batch
+    from cluster.protocol import Cluster
+    from dra.node import Node
+    from dra.pod import Pod
+
+logger = logging.getLogger("drawbridge.allocator")
+FINALIZER = "resource.kubernetes.io/delete-protection"
+STOCKED = (
+    resources.NODES,
+    resources.RESOURCE_SLICES,
+    resources.DEVICE_CLASSES,
+    resources.DEVICE_TAINT_RULES,
+    resources.DEVICE_COMPATIBILITIES,
+    resources.RESOURCE_CLAIMS,
+)
+AGAIN_SECONDS = 1.0
+
+
+class _Waiting(Exception):  # noqa: N818  not an error: the pod has to wait
+    """What a pod waits for, in words for its condition."""
+
+
+class Scheduler:
+    """Places the pending pods of a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._stock = Stock.of()
+        self._pods = Informer(cluster, resources.PODS)
+        self._informers: list[Informer[Any]] = [Informer(cluster, kind) for kind in STOCKED]
+        self._changed = asyncio.Event()
+        self._told: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Place pods until cancelled."""
+        for informer in self._informers:
+            informer.listen(self._take)
+        self._pods.listen(lambda batch: self._changed.set() if batch.deltas else None)
+        async with asyncio.TaskGroup() as group:
+            for run in (self._pods.run, *(informer.run for informer in self._informers)):
+                group.create_task(run())
+            for informer in self._informers:
+                await informer.synced(float("inf"))
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                for pod in self._pending():
+                    await self._place(pod)
+
+    def _take(self, batch: Batch[Any]) -> None:
+        for delta in batch.deltas:
+            if delta.new is not None:
+                self._stock = self._stock.with_(delta.new)
+            elif delta.old is not None:
+                self._stock = self._stock.without(type(delta.old).__name__, _stock_key(delta.old))
+            self._changed.set()
+
+    def _pending(self) -> list[Pod]:
+        waiting = [
+            pod
+            for pod in self._pods.objects.values()
+            if not pod.spec.node_name
+            and pod.status.phase in ("", "Pending")
+            and not pod.metadata.deletion_timestamp
+            and not pod.spec.scheduling_gates
+        ]
+        return sorted(waiting, key=lambda p: (-(p.spec.priority or 0), p.metadata.creation_timestamp, p.metadata.name))
+
+    async def _place(self, pod: Pod) -> None:
+        try:
+            await self._try(pod)
+        except _Waiting as reason:
+            await self._tell(pod, str(reason))
+        except (Conflict, NotFound):
+            self._changed.set()  # somebody was faster: look again
+        except ApiError as error:
+            logger.warning("a pod could not be placed", extra={"pod": pod.metadata.name, "problem": str(error)})
+            asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._changed.set)
+
+    async def _try(self, pod: Pod) -> None:
+        claims = self._claims(pod)
+        wanted = [claim for claim in claims if claim.status.allocation is None]
+        node, answer = self._choose(pod, claims, wanted)
+        for claim, granted in zip(wanted, answer.allocations, strict=True):
+            await self._write(claim, builtins(granted.allocation), pod)
+        for claim in claims:
+            if claim not in wanted and not _reserved(claim, pod):
+                await self._write(claim, None, pod)
+        await self._cluster.bind(pod.metadata.name, pod.metadata.namespace, node.metadata.name, uid=pod.metadata.uid)
+        logger.info("pod placed", extra={"pod": pod.metadata.name, "node": node.metadata.name})
+
+    def _claims(self, pod: Pod) -> list[ResourceClaim]:
+        """The claims of a pod; raise _Waiting while one of them does not exist."""
+        made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
+        found = []
+        for entry in pod.spec.resource_claims:
+            name = entry.resource_claim_name or made.get(entry.name)
+            claim = self._stock.claims.get(f"{pod.metadata.namespace}/{name}")
+            if claim is None or claim.metadata.deletion_timestamp:
+                raise _Waiting(f"waiting for claim {entry.name} to be made")
+            found.append(claim)
+        return found
+
+    def _choose(self, pod: Pod, claims: list[ResourceClaim], wanted: list[ResourceClaim]) -> tuple[Node, Answer]:
+        used: defaultdict[str, dict[str, int]] = defaultdict(dict, podfit.total(self._pods.objects.values()))
+        refusals: dict[str, str] = {}
+        answers: dict[str, Answer] = {}
+        for name, node in sorted(self._stock.nodes.items()):
+            refusal = podfit.refusal(pod, node, used[name]) or _elsewhere(claims, node)
+            if refusal:
+                refusals[name] = refusal
+                continue
+            answer = allocate(self._stock, name, wanted, reasons=True) if wanted else Answer(Verdict.FEASIBLE)
+            if answer.feasible:
+                return node, answer
+            answers[name] = answer
+        raise _Waiting(_why(refusals, answers))
+
+    async def _write(self, claim: ResourceClaim, allocation: dict[str, Any] | None, pod: Pod) -> None:
+        meta = claim.metadata
+        if allocation is not None and FINALIZER not in meta.finalizers:
+            body = {"metadata": {"resourceVersion": meta.resource_version, "finalizers": [*meta.finalizers, FINALIZER]}}
+            meta = (
+                await self._cluster.patch(resources.RESOURCE_CLAIMS, meta.name, Merge(body), meta.namespace)
+            ).metadata
+        consumer = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
+        status: dict[str, Any] = {"reservedFor": [*builtins(claim.status.reserved_for), consumer]}
+        if allocation is not None:
+            status["allocation"] = allocation | {
+                "allocationTimestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            }
+        patch = Merge({"metadata": {"resourceVersion": meta.resource_version}, "status": status})
+        written = await self._cluster.patch(
+            resources.RESOURCE_CLAIMS, meta.name, patch, meta.namespace, subresource="status"
+        )
+        self._stock = self._stock.with_(written)  # the next pod must not be given the same device before we are told
+
+    async def _tell(self, pod: Pod, message: str) -> None:
+        """Say on the pod why it waits, once per reason."""
+        if self._told.get(pod.metadata.uid) == message:
+            return
+        self._told[pod.metadata.uid] = message
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        body = Merge({"status": {"conditions": [condition]}})
+        try:
+            await self._cluster.patch(
+                resources.PODS, pod.metadata.name, body, pod.metadata.namespace, subresource="status"
+            )
+        except NotFound:
+            return
+
+
+def _why(refusals: dict[str, str], answers: dict[str, Answer]) -> str:
+    """One message: what the nearest node lacks, then how many nodes have what against the pod."""
+    counts = Counter(refusals.values())
+    others = [f"{number} {text}" for text, number in counts.most_common()]
+    if not answers:
+        return f"0 of {len(refusals)} nodes: {', '.join(others)}" if refusals else "there are no nodes"
+    node, answer = min(answers.items(), key=lambda item: (not item[1].reasons, explain.distance(item[1])))
+    total = len(refusals) + len(answers)
+    return f"nearest of {total} nodes is {node}: {losses(answer)}" + (f"; {', '.join(others)}" if others else "")
+
+
+def _elsewhere(claims: Iterable[ResourceClaim], node: Node) -> str:
+    for claim in claims:
+        allocation = claim.status.allocation
+        if allocation and allocation.node_selector and not matches(allocation.node_selector, node):
+            return f"claim {claim.metadata.name} is allocated on another node"
+    return ""
+
+
+def _reserved(claim: ResourceClaim, pod: Pod) -> bool:
+    return any(one.uid == pod.metadata.uid for one in claim.status.reserved_for)
+
+
+def _stock_key(obj: Any) -> str:
+    meta = obj.metadata
+    return f"{meta.namespace or 'default'}/{meta.name}" if isinstance(obj, ResourceClaim) else meta.name

@@ -1,0 +1,1 @@
+"""Snapshots and workloads, scheduled without a cluster."""

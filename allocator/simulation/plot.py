@@ -1,0 +1,44 @@
+"""A replay as a picture: hardware in use, what is broken up, and who waits, one line a strategy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from allocator.simulation import chart
+from allocator.simulation.chart import HEIGHT, WIDTH, Line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from allocator.simulation.replay import Replay, Sample
+
+_POINTS = 400  # a line of more points than pixels says no more
+
+
+def drawing(name: str, found: Sequence[Replay]) -> str:
+    """Draw three charts over the same time, one below the other."""
+
+    def each(value: Callable[[Sample], float]) -> list[Line]:
+        return [Line(one.strategy, tuple((s.at, value(s)) for s in thinned(one.samples)), steps=True) for one in found]
+
+    charts = [
+        chart.lines(f"{name}: hardware in use, %", each(lambda s: 100 * s.utilisation), x="time", y="%", top=100),
+        chart.lines(f"{name}: free, but broken up, %", each(lambda s: 100 * s.fragmentation), x="time", y="%", top=100),
+        chart.lines(f"{name}: pods waiting", each(lambda s: float(s.pending)), x="time", y="pods"),
+    ]
+    return stacked(charts)
+
+
+def stacked(charts: Sequence[str]) -> str:
+    """Put charts below each other into one picture."""
+    inner = "".join(
+        one.replace("<svg ", f'<svg x="0" y="{at * HEIGHT}" width="{WIDTH}" height="{HEIGHT}" ', 1)
+        for at, one in enumerate(charts)
+    )
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT * len(charts)}">\n{inner}</svg>\n'
+
+
+def thinned(samples: Sequence[Sample]) -> list[Sample]:
+    """Keep at most so many samples, evenly by number, the last one always."""
+    step = max(1, len(samples) // _POINTS)
+    return [*samples[:-1:step], *samples[-1:]]

@@ -1,0 +1,276 @@
+"""Scheduling the pending pods of a snapshot, without a cluster: who would go where, and why the others would not.
+
+Pods are taken by priority, then creation, then name, one after another; each takes what it is given from those that follow.
+A pod's claims are those it names, those that were generated for it, or, where the controller has not come to it yet, those
+that its templates would become; and one for the extended resources that a DeviceClass offers and the node does not.
+Nothing is preempted, and nodes are judged by devices alone, not by kube-scheduler's other scores.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator import pods as podfit
+from allocator.answer import Answer, Reason, Stage, Verdict
+from allocator.problem.question import claim_key
+from allocator.reasons import explain
+from allocator.simulation.placement import Fleet
+from allocator.strategies.choose import Chosen, best
+from allocator.strategies.hardware import fragmentation, utilisation
+from dra.claim import (
+    DeviceClaim,
+    DeviceRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceClaimTemplate,
+)
+from dra.errors import NodeSelectorError
+from dra.meta import ObjectMeta
+from dra.node import Node, matches
+from dra.pod import Pod
+from dra.stock import Stock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from allocator.simulation.placement import Ask
+
+    Why = Callable[[Stock, str, Sequence[ResourceClaim], Answer], Answer]
+
+
+EXPLAINED = 24  # nodes that are looked into for a pod that fits none; the others are only counted
+
+
+class Place(msgspec.Struct, frozen=True):
+    """What became of one pod."""
+
+    pod: str
+    node: str | None
+    devices: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    victims: tuple[str, ...] = ()
+    summary: str = ""
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """The fleet afterwards."""
+
+    pods: int
+    placed: int
+    unschedulable: int
+    undecided: int
+    devices: int
+    utilisation: float
+    fragmentation: float
+
+
+class Simulation(msgspec.Struct, frozen=True):
+    pods: tuple[Place, ...]
+    totals: Totals
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """What a simulation begins with; `claims` are all there are, allocated or not."""
+
+    stock: Stock
+    pods: tuple[Pod, ...]
+    claims: tuple[ResourceClaim, ...] = ()
+    templates: tuple[ResourceClaimTemplate, ...] = ()
+
+
+class _Missing(Exception):  # noqa: N818  not an error of ours: the pod waits for something
+    """A pod names a claim or template that is not there."""
+
+
+def pending(pods: Iterable[Pod]) -> list[Pod]:
+    """Pick the pods that wait for a node, in the order in which they are tried."""
+    waiting = [
+        pod
+        for pod in pods
+        if not pod.spec.node_name
+        and pod.status.phase in ("", "Pending")
+        and not pod.metadata.deletion_timestamp
+        and not pod.spec.scheduling_gates
+    ]
+    return sorted(waiting, key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp, pod_key(pod)))
+
+
+def pod_key(pod: Pod) -> str:
+    """Name a pod as namespace/name."""
+    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+
+
+def simulate(
+    snapshot: Snapshot, *, ask: Ask, why: Why | None = None, progress: Callable[[int, int], None] | None = None
+) -> Simulation:
+    """Schedule the pending pods of a snapshot; `ask` puts claims to the allocator, `why` explains what it refused."""
+    run = _Run(snapshot, ask, why)
+    waiting = pending(snapshot.pods)
+    places: list[Place] = []
+    for number, pod in enumerate(waiting):
+        places.append(run.schedule(pod))
+        if progress:
+            progress(number + 1, len(waiting))
+    rooms = list(run.fleet.rooms())
+    placed = sum(place.node is not None for place in places)
+    return Simulation(
+        tuple(places),
+        Totals(
+            len(places),
+            placed,
+            len(places) - placed - run.undecided,
+            run.undecided,
+            sum(len(place.devices) for place in places),
+            round(utilisation(rooms), 4),
+            round(fragmentation(rooms), 4),
+        ),
+    )
+
+
+class _Run:
+    def __init__(self, snapshot: Snapshot, ask: Ask, why: Why | None) -> None:
+        self.fleet = Fleet(snapshot.stock, ask)
+        self.why = why
+        self.claims = {claim_key(claim): claim for claim in snapshot.claims}
+        self.templates = {_template_key(template): template for template in snapshot.templates}
+        self.used = podfit.total(snapshot.pods)
+        self.offered = {
+            resource: name
+            for name, class_ in snapshot.stock.classes.items()
+            for resource in (class_.spec.extended_resource_name, f"deviceclass.resource.kubernetes.io/{name}")
+            if resource
+        }
+        self.undecided = 0
+
+    def schedule(self, pod: Pod) -> Place:
+        """Find a place for one pod, and take it."""
+        name = pod_key(pod)
+        try:
+            wanted = list(self._claims(pod))
+        except _Missing as missing:
+            return Place(
+                name, None, summary=str(missing), reasons=(Reason(Stage.CLASS, "", "", 0, 0, (), str(missing)),)
+            )
+        held = [claim for claim in wanted if claim.status.allocation is not None]
+        free = [claim for claim in wanted if claim.status.allocation is None]
+        extended = self._extended(pod)
+        unfit: dict[str, str] = {}
+        asked: dict[str, Sequence[ResourceClaim]] = {}
+        for here, node in self.fleet.stock.nodes.items():
+            lacking = [name for name in extended if name not in node.status.allocatable]
+            why = podfit.refusal(pod, node, self.used.get(here, {}), lacking) or _elsewhere(held, node)
+            if why:
+                unfit[here] = why
+            else:
+                asked[here] = [*free, self._extended_claim(pod, lacking)] if lacking else free
+        choices: dict[str, Chosen] = {}
+        for claims in {id(claims): claims for claims in asked.values()}.values():
+            choices |= self.fleet.answers(claims, [node for node, one in asked.items() if one is claims])
+        chosen = best(choices)
+        if chosen is None:
+            return self._refused(name, unfit, choices, asked)
+        answer = choices[chosen].answer
+        self._take(pod, chosen, asked[chosen], answer)
+        results = [result for granted in answer.allocations for result in granted.allocation.devices.results]
+        return Place(name, chosen, tuple(f"{r.driver}/{r.pool}/{r.device}" for r in results))
+
+    def _take(self, pod: Pod, node: str, claims: Sequence[ResourceClaim], answer: Answer) -> None:
+        self.fleet.hold(claims, answer)
+        for claim in claims:
+            self.claims[claim_key(claim)] = self.fleet.stock.claims[claim_key(claim)]
+        here = self.used.setdefault(node, {})
+        for resource, amount in podfit.requests(pod).items():
+            here[resource] = here.get(resource, 0) + amount
+
+    def _refused(
+        self,
+        name: str,
+        unfit: Mapping[str, str],
+        choices: Mapping[str, Chosen],
+        asked: Mapping[str, Sequence[ResourceClaim]],
+    ) -> Place:
+        answers = {node: chosen.answer for node, chosen in choices.items()}
+        if self.why:
+            for node, answer in list(islice(answers.items(), EXPLAINED)):
+                answers[node] = self.why(self.fleet.stock, node, asked[node], answer)
+        self.undecided += any(answer.verdict is Verdict.UNDECIDED for answer in answers.values())
+        reasons: list[Reason] = []
+        for group in explain.alike(answers):
+            reasons += group.answer.reasons or (
+                Reason(Stage.SEARCH, "", "", 0, 0, group.nodes[:3], group.answer.error or str(group.answer.verdict)),
+            )
+        counted: dict[str, list[str]] = {}
+        for node, why in unfit.items():
+            counted.setdefault(why, []).append(node)
+        every = len(unfit) + len(answers)
+        reasons += [
+            Reason(Stage.NODE, "", "", len(nodes), every, tuple(nodes[:3]), why) for why, nodes in counted.items()
+        ]
+        told = [f"{why} on {len(nodes)}" for why, nodes in counted.items()]
+        if answers:
+            told.insert(0, explain.tally(answers))
+        return Place(name, None, reasons=tuple(reasons), summary=f"0/{every} nodes: " + "; ".join(told))
+
+    # ---- whose claims
+
+    def _claims(self, pod: Pod) -> Iterator[ResourceClaim]:
+        namespace = pod.metadata.namespace or "default"
+        made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
+        for entry in pod.spec.resource_claims:
+            name = entry.resource_claim_name or made.get(entry.name)
+            if name is None and entry.name in made:
+                continue  # the controller says that none is needed
+            if name is not None and (found := self.claims.get(f"{namespace}/{name}")) is not None:
+                yield found
+            elif entry.resource_claim_template_name is not None:
+                yield self._generated(pod, entry.name, f"{namespace}/{entry.resource_claim_template_name}")
+            else:
+                raise _Missing(f"ResourceClaim {namespace}/{name} does not exist")
+
+    def _generated(self, pod: Pod, entry: str, template: str) -> ResourceClaim:
+        found = self.templates.get(template)
+        if found is None:
+            raise _Missing(f"ResourceClaimTemplate {template} does not exist")
+        meta = ObjectMeta(name=f"{pod.metadata.name}-{entry}", namespace=pod.metadata.namespace or "default")
+        return ResourceClaim(metadata=meta, spec=found.spec.spec)
+
+    def _extended(self, pod: Pod) -> list[str]:
+        """Name the extended resources a pod asks for that a class offers."""
+        containers = (*pod.spec.init_containers, *pod.spec.containers)
+        return sorted({name for one in containers for name in podfit.asked(one)} & self.offered.keys())
+
+    def _extended_claim(self, pod: Pod, names: Sequence[str]) -> ResourceClaim:
+        """Make the claim for extended resources that the node has no device plugin for."""
+        requests = tuple(
+            _exactly(f"container-{at}-request-{number}", self.offered[name], amount.value())
+            for at, container in enumerate((*pod.spec.init_containers, *pod.spec.containers))
+            for number, (name, amount) in enumerate(sorted(podfit.asked(container).items()))
+            if name in names and amount
+        )
+        meta = ObjectMeta(name=f"{pod.metadata.name}-extended-resources", namespace=pod.metadata.namespace or "default")
+        return ResourceClaim(metadata=meta, spec=ResourceClaimSpec(devices=DeviceClaim(requests=requests)))
+
+
+def _exactly(name: str, class_: str, count: int) -> DeviceRequest:
+    exactly = ExactDeviceRequest(device_class_name=class_, allocation_mode="ExactCount", count=count)
+    return DeviceRequest(name=name, exactly=exactly)
+
+
+def _elsewhere(held: Iterable[ResourceClaim], node: Node) -> str:
+    """Say which claim, allocated already, keeps its pod from a node."""
+    for claim in held:
+        selector = claim.status.allocation.node_selector if claim.status.allocation else None
+        try:
+            if selector is not None and not matches(selector, node):
+                return f"claim {claim_key(claim)} is allocated on another node"
+        except NodeSelectorError as error:
+            return f"claim {claim_key(claim)}: {error}"
+    return ""
+
+
+def _template_key(template: ResourceClaimTemplate) -> str:
+    return f"{template.metadata.namespace or 'default'}/{template.metadata.name}"

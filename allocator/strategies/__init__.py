@@ -1,0 +1,1 @@
+"""Which of the devices that would do, and which node."""

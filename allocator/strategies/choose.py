@@ -1,0 +1,155 @@
+"""Choosing by strategy: among the ways to serve claims on a node, and among the nodes that can serve them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from allocator.answer import Answer, Fatal, Granted, Verdict, allocated
+from allocator.one_node import Options, answer, find
+from allocator.problem.compiler import Compiler
+from allocator.problem.question import shape_of
+from allocator.strategies.node_view import Kept, View
+from allocator.strategies.strategy import DEFAULT, STRATEGIES, Plan, Strategy
+from dra.compat import Rules
+from dra.errors import NodeSelectorError
+from dra.wire import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from allocator.problem.candidates import Place
+    from dra.claim import DeviceRequest, DeviceRequestAllocationResult, ResourceClaim
+    from dra.stock import Stock
+
+    Arrange = Callable[[list[Place]], list[Place]]
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """What a strategy makes of a node: the answer, and how good the node is for it, from 0 to 100."""
+
+    answer: Answer
+    score: float = 0.0
+
+
+def serve(
+    stock: Stock,
+    node: str,
+    claims: Sequence[ResourceClaim],
+    *,
+    strategy: str = DEFAULT,
+    options: Options | None = None,
+    kept: Kept | None = None,
+) -> Chosen:
+    """Serve claims on one node as a strategy likes it best; whoever asks often keeps a `Kept` for it."""
+    ask = _Node(stock, node, options or Options(), kept or Kept())
+    first = ask.solve(claims)
+    if not first.feasible or strategy == DEFAULT:
+        return Chosen(first, _preference(claims, first) if first.feasible else 0.0)
+    chosen, view = STRATEGIES[strategy], View(stock, node, ask.kept)
+    narrowed = _narrowed(claims, first)
+    found = [first, *(ask.solve(narrowed, arrange) for arrange in _arrangements(view, chosen))]
+    if len(claims) > 1 and not any(result.admin_access for result in _results(first)):
+        found.append(ask.one_by_one(narrowed, strategy))
+    plans = [_plan(view, one) for one in found if one.feasible]
+    best = min(plans, key=lambda plan: chosen.cost(view, plan))
+    steps = sum(one.steps for one in found)
+    return Chosen(replace(best.answer, steps=steps), _score(chosen, view, best, claims))
+
+
+class _Node:
+    """One node to which questions are put."""
+
+    def __init__(self, stock: Stock, node: str, options: Options, kept: Kept) -> None:
+        self.stock, self.node, self.options, self.kept = stock, node, options, kept
+
+    def solve(self, claims: Sequence[ResourceClaim], arrange: Arrange | None = None) -> Answer:
+        """Search under an order of devices; every order is searched exactly."""
+        try:
+            pools, compiler = self.stock.pools(self.node), self._compiler(claims)
+        except (Fatal, NodeSelectorError) as error:
+            return Answer(Verdict.ERROR, error=str(error))
+        target, options = self.stock.nodes[self.node], replace(self.options, arrange=arrange)
+        return answer(compiler, target, find(compiler, target, pools, self.stock.use, options), options)
+
+    def one_by_one(self, claims: Sequence[ResourceClaim], strategy: str) -> Answer:
+        """Let the strategy choose for one claim after the other, each seeing what those before it took."""
+        stock, steps = self.stock.fork(), 0
+        granted: list[Granted] = []
+        for claim in claims:
+            found = serve(stock, self.node, [claim], strategy=strategy, options=self.options, kept=self.kept).answer
+            if not found.feasible:
+                return found
+            granted += found.allocations
+            steps += found.steps
+            stock = stock.with_(allocated(claim, found.allocations[0].allocation))
+        return Answer(Verdict.FEASIBLE, tuple(granted), steps=steps)
+
+    def _compiler(self, claims: Sequence[ResourceClaim]) -> Compiler:
+        key = encode([(claim.metadata.namespace, claim.metadata.name, claim.spec) for claim in claims])
+        found = self.kept.compilers.get(key)
+        if found is None:
+            rules = Rules(self.stock.compatibilities.values())
+            found = self.kept.compilers[key] = Compiler(shape_of(claims, self.stock.classes), rules)
+        return found
+
+
+def best(choices: Mapping[str, Chosen]) -> str | None:
+    """Name the node that a strategy likes best, the first of equals; None if no node can serve the claims."""
+    fitting = [node for node, chosen in choices.items() if chosen.answer.verdict is Verdict.FEASIBLE]
+    return max(fitting, key=lambda node: choices[node].score, default=None)
+
+
+def _score(chosen: Strategy, view: View, plan: Plan, claims: Sequence[ResourceClaim]) -> float:
+    """Let alternatives that the claim likes better weigh more than the strategy's own liking."""
+    own = min(100.0, max(0.0, chosen.score(view, plan)))
+    if not any(request.first_available for claim in claims for request in claim.spec.devices.requests):
+        return own
+    return 0.75 * _preference(claims, plan.answer) + 0.25 * own
+
+
+def _preference(claims: Sequence[ResourceClaim], answer: Answer) -> float:
+    """Say how well a fit meets the order of alternatives: 100 if every request got its first."""
+    ranks: list[float] = []
+    for claim, granted in zip(claims, answer.allocations, strict=True):
+        got = {result.request for result in granted.allocation.devices.results}
+        for request in claim.spec.devices.requests:
+            subs = [f"{request.name}/{sub.name}" for sub in request.first_available]
+            ranks += [at / len(subs) for at, sub in enumerate(subs) if sub in got]
+    return 100 * (1 - sum(ranks) / len(ranks)) if ranks else 0.0
+
+
+def _arrangements(view: View, strategy: Strategy) -> Iterator[Arrange]:
+    def arrange_by(key: Callable[[tuple[str, str, str]], tuple[float, ...]]) -> Arrange:
+        return lambda places: sorted(places, key=lambda place: key(place.id))
+
+    return (arrange_by(key) for key in strategy.orders(view))
+
+
+def _plan(view: View, answer: Answer) -> Plan:
+    results = tuple(_results(answer))
+    return Plan(answer, results, view.after(results))
+
+
+def _results(answer: Answer) -> Iterable[DeviceRequestAllocationResult]:
+    for granted in answer.allocations:
+        yield from granted.allocation.devices.results
+
+
+def _narrowed(claims: Sequence[ResourceClaim], answer: Answer) -> list[ResourceClaim]:
+    """Leave of each firstAvailable request only the alternative that first-fit chose: a strategy chooses devices."""
+    narrowed: list[ResourceClaim] = []
+    for claim, granted in zip(claims, answer.allocations, strict=True):
+        got = {result.request for result in granted.allocation.devices.results}
+        devices = claim.spec.devices
+        requests = tuple(_chosen_only(request, got) for request in devices.requests)
+        narrowed.append(replace(claim, spec=replace(claim.spec, devices=replace(devices, requests=requests))))
+    return narrowed
+
+
+def _chosen_only(request: DeviceRequest, got: set[str]) -> DeviceRequest:
+    kept = tuple(sub for sub in request.first_available if f"{request.name}/{sub.name}" in got)
+    # An alternative of no devices leaves no trace; the search finds it again.
+    return replace(request, first_available=kept or request.first_available)

@@ -1,0 +1,172 @@
+"""Refusals in words, nearest first."""
+
+import pytest
+
+from allocator import allocate
+from allocator.answer import Answer, Reason, Stage, Verdict
+from allocator.reasons import explain
+from dra.taint import DeviceTaintRule
+from dra.wire import convert
+from tests.allocator.fleets import claim, exactly, fleet, gpu, partitions, shared, taken
+
+ROOT = "resource.kubernetes.io/pcieRoot"
+
+
+def refused(stage, lost=1, of=1, request="r"):
+    return Answer(Verdict.INFEASIBLE, reasons=(Reason(stage, "default/a", request, lost, of),))
+
+
+def reasons(stock, *claims, node="n0"):
+    """Ask, and give the reasons by stage; the last one a stage has counts."""
+    answer = allocate(stock, node, claims, reasons=True)
+    assert answer.verdict == "infeasible"
+    return {reason.stage: reason for reason in answer.reasons}
+
+
+def test_stages_add_up_to_all_devices():
+    stock = fleet({"n0": (gpu("a"), gpu("b"), gpu("c", profile="1g"))}, taken("n0", "a"), taken("n0", "b"))
+    found = reasons(stock, claim("x", exactly("gpu")))
+    assert [(one.stage, one.lost, one.of) for one in found.values()] == [(Stage.CLASS, 1, 3), (Stage.IN_USE, 2, 2)]
+
+
+def test_a_holder_is_named():
+    stock = fleet({"n0": (gpu("a"),)}, taken("n0", "a", name="somebody"))
+    assert "held by default/somebody" in reasons(stock, claim("x", exactly("gpu")))[Stage.IN_USE].text
+
+
+def test_a_device_that_an_earlier_claim_of_the_question_gets_is_told_apart_from_one_that_is_held():
+    stock = fleet({"n0": (gpu("a"),)})
+    found = reasons(stock, claim("x", exactly("gpu")), claim("y", exactly("gpu")))
+    assert (found[Stage.IN_USE].claim, found[Stage.IN_USE].text) == ("default/y", "given to default/x")
+
+
+def test_a_device_that_an_earlier_request_of_the_claim_gets_is_named_so():
+    stock = fleet({"n0": (gpu("a"),)})
+    found = reasons(stock, claim("x", exactly("gpu", name="one"), exactly("gpu", name="two")))
+    assert (found[Stage.IN_USE].request, found[Stage.IN_USE].text) == ("two", "given to request one of the same claim")
+
+
+def test_a_selector_that_nothing_matches_is_quoted():
+    stock = fleet({"n0": (gpu("a"),)})
+    assert (
+        "== 'other'"
+        in reasons(stock, claim("x", exactly("gpu", selector="device.driver == 'other'")))[Stage.SELECTOR].text
+    )
+
+
+def test_a_taint_is_named():
+    rule = {
+        "metadata": {"name": "r"},
+        "spec": {"deviceSelector": {"device": "a"}, "taint": {"key": "repair", "value": "fan", "effect": "NoSchedule"}},
+    }
+    stock = fleet({"n0": (gpu("a"),)}, rules=[convert(rule, DeviceTaintRule)])
+    assert "repair=fan:NoSchedule" in reasons(stock, claim("x", exactly("gpu")))[Stage.TAINT].text
+
+
+def test_counters_say_what_is_left_and_beside_whom():
+    stock = fleet({"n0": partitions("gpu-0")}, taken("n0", "gpu-0-1g-0", name="somebody"))
+    found = reasons(stock, claim("x", exactly("8g")))[Stage.COUNTERS]
+    assert found.lost == 1
+    assert "needs 1 slot-0 of gpu-0, 0 left" in found.text
+    assert "gpu-0-1g-0 (held by default/somebody)" in found.text
+
+
+def test_groups_name_the_counter_set_and_who_is_on_it():
+    slot = [{"counterSet": "gpu-0", "counters": {"slot-7": {"value": "1"}}}]
+    devices = (*partitions("gpu-0", groups=["mig"])[:2], gpu("odd", profile="8g", consumesCounters=slot))
+    stock = fleet({"n0": devices}, taken("n0", "gpu-0-1g-0", name="somebody"))
+    text = reasons(stock, claim("x", exactly("8g")))[Stage.GROUPS].text
+    assert text == "names no group; on counter set gpu-0 is gpu-0-1g-0 (held by default/somebody, in mig)"
+
+
+def test_capacity_says_how_much_is_left_of_how_much():
+    stock = fleet({"n0": (shared("a", "80Gi"),)}, taken("n0", "a", memory="30Gi", name="somebody"))
+    text = reasons(stock, claim("x", exactly("gpu", memory="60Gi")))[Stage.CAPACITY].text
+    assert text == "memory: 60Gi asked for, 50Gi of 80Gi left (held by default/somebody)"
+
+
+def test_capacity_that_no_device_has_says_how_much_it_has():
+    stock = fleet({"n0": (shared("a", "80Gi"),)})
+    text = reasons(stock, claim("x", exactly("gpu", memory="90Gi")))[Stage.CAPACITY].text
+    assert text == "memory: 90Gi asked for, the device has 80Gi"
+
+
+def test_a_constraint_says_which_value_was_needed():
+    stock = fleet({"n0": (gpu("a", root="r0"), gpu("b", root="r1", profile="1g"))})
+    wanted = claim("x", exactly("gpu", name="one"), exactly("1g", name="two"), constraints=[{"matchAttribute": ROOT}])
+    found = reasons(stock, wanted)[Stage.CONSTRAINT]
+    assert (found.request, found.text) == ("two", f"{ROOT} is r1, not r0 (matchAttribute)")
+
+
+def test_a_missing_attribute_is_named():
+    wanted = claim("x", exactly("gpu"), constraints=[{"matchAttribute": ROOT}])
+    assert (
+        reasons(fleet({"n0": (gpu("a"),)}), wanted)[Stage.CONSTRAINT].text == f"lacks attribute {ROOT} (matchAttribute)"
+    )
+
+
+def test_too_few_devices_are_counted():
+    stock = fleet({"n0": (gpu("a"), gpu("b"))})
+    assert (
+        reasons(stock, claim("x", exactly("gpu", count=3)))[Stage.SEARCH].text
+        == "2 of the 3 devices asked for are left"
+    )
+
+
+def test_devices_that_cannot_be_had_together_are_said_to_be_free():
+    stock = fleet({"n0": (gpu("a", root="r0"), gpu("b", root="r1"))})
+    found = reasons(stock, claim("x", exactly("gpu", count=2), constraints=[{"matchAttribute": ROOT}]))
+    assert found[Stage.SEARCH].text == "2 are left, but no 2 of them can be had together"
+
+
+def test_a_node_that_no_slice_offers_anything_says_so():
+    stock = fleet({"n0": (gpu("a"),), "n1": ()})
+    stock = stock.without("ResourceSlice", "n1-devices")
+    found = reasons(stock, claim("x", exactly("gpu")), node="n1")
+    assert found[Stage.NODE].text == "no ResourceSlice offers this node anything"
+
+
+def test_nodes_are_sorted_by_how_near_they_came():
+    answers = {
+        "far": refused(Stage.CLASS),
+        "near": refused(Stage.CAPACITY),
+        "broken": Answer(Verdict.ERROR, error="bad CEL"),
+        "fits": Answer(Verdict.FEASIBLE),
+        "nearer": refused(Stage.CAPACITY, lost=2, of=2),
+    }
+    assert [group.nodes for group in explain.alike(answers)] == [
+        ("fits",),
+        ("nearer",),
+        ("near",),
+        ("far",),
+        ("broken",),
+    ]
+
+
+def test_nodes_that_lost_the_same_at_the_same_stages_are_one_group():
+    answers = {"a": refused(Stage.CLASS), "b": refused(Stage.IN_USE), "c": refused(Stage.CLASS)}
+    assert [group.nodes for group in explain.alike(answers)] == [("b",), ("a", "c")]
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ({"a": Answer(Verdict.FEASIBLE), "b": refused(Stage.CLASS)}, "1 of 2 nodes can serve this"),
+        (
+            {"a": refused(Stage.CLASS), "b": refused(Stage.CLASS), "c": refused(Stage.IN_USE)},
+            "0 of 3 nodes can serve this: no device of the class on 2, devices in use on 1",
+        ),
+        ({"a": Answer(Verdict.UNDECIDED)}, "0 of 1 nodes can serve this: undecided within the budget on 1"),
+    ],
+)
+def test_a_fleet_is_summed_up_in_a_line(answers, told):
+    assert explain.summary(answers) == told
+
+
+def test_the_text_has_a_line_for_every_stage_and_its_examples():
+    reason = Reason(Stage.IN_USE, "default/a", "r", 5, 8, ("gpu-0", "gpu-1"), "held by default/b")
+    assert list(explain.lines(Answer(Verdict.INFEASIBLE, reasons=(reason,)))) == [
+        "claim default/a, request r:",
+        "     5 of 8  in use         held by default/b",
+        "                            gpu-0, gpu-1 and 3 more",
+    ]

@@ -1,0 +1,127 @@
+"""The nearest fit names only what was tried and fitted, and names the largest of its kind."""
+
+import pytest
+
+from allocator.reasons.nearest import Kind, nearest
+from allocator.strategies.choose import serve
+from dra.taint import DeviceTaintRule
+from dra.wire import convert
+from tests.allocator.fleets import claim, exactly, fleet, gpu, partitions, shared, taken
+
+
+def hints(stock, *claims, tries=400):
+    def fits(now, some):
+        return serve(now, "n0", some).answer.feasible
+
+    assert not fits(stock, claims), "these claims fit, so there is nothing to relax"
+    return {hint.kind: hint for hint in nearest(stock, "n0", claims, fits=fits, tries=tries)}
+
+
+SHARES = fleet(
+    {"n0": (shared("gpu-0", "80Gi"), shared("gpu-1", "80Gi"))},
+    taken("n0", "gpu-0", memory="18Gi", name="x"),
+    taken("n0", "gpu-1", memory="40Gi", name="y"),
+)
+
+
+def test_the_largest_amount_is_what_the_emptiest_device_has_left():
+    found = hints(SHARES, claim("a", exactly("gpu", memory="80Gi")))
+    assert found[Kind.AMOUNT].value == "memory=62Gi"
+    assert "62Gi" in found[Kind.AMOUNT].text
+
+
+def test_the_smallest_split_that_fits_is_told():
+    assert hints(SHARES, claim("a", exactly("gpu", memory="80Gi")))[Kind.SPLIT].value == "2 x memory=40Gi"
+    assert hints(SHARES, claim("a", exactly("gpu", memory="150Gi"))).get(Kind.SPLIT) is None
+
+
+def test_every_claim_whose_end_would_be_enough_is_named():
+    assert hints(SHARES, claim("a", exactly("gpu", memory="80Gi")))[Kind.RELEASE].claims == ("default/x", "default/y")
+
+
+def test_a_smallest_group_is_named_when_no_single_end_is_enough():
+    stock = fleet(
+        {"n0": (gpu("gpu-0"), gpu("gpu-1"), gpu("gpu-2"))},
+        *(taken("n0", f"gpu-{at}", name=f"c{at}") for at in range(3)),
+    )
+    assert len(hints(stock, claim("a", exactly("gpu", count=2)))[Kind.RELEASE].claims) == 2
+
+
+def test_what_no_idle_node_could_serve_is_never():
+    found = hints(SHARES, claim("a", exactly("gpu", memory="100Gi")))
+    assert Kind.NEVER in found
+    assert Kind.RELEASE not in found
+    assert found[Kind.AMOUNT].value == "memory=62Gi"
+
+
+def test_what_would_fit_on_an_idle_node_is_told_when_nothing_fits_now():
+    stock = fleet({"n0": (gpu("gpu-0"), gpu("gpu-1"))}, taken("n0", "gpu-0"), taken("n0", "gpu-1"))
+    found = hints(stock, claim("a", exactly("gpu", count=3)))
+    assert found[Kind.COUNT].value == "2"
+    assert found[Kind.COUNT].text.startswith("on an idle n0: ")
+
+
+def test_a_smaller_count_that_fits_now_is_told():
+    stock = fleet({"n0": (gpu("gpu-0"), gpu("gpu-1"), gpu("gpu-2"))}, taken("n0", "gpu-0"))
+    assert hints(stock, claim("a", exactly("gpu", count=3)))[Kind.COUNT].value == "2"
+
+
+def test_a_taint_that_would_have_to_be_tolerated_is_told():
+    rule = {
+        "metadata": {"name": "r"},
+        "spec": {
+            "deviceSelector": {"device": "gpu-0"},
+            "taint": {"key": "repair", "value": "fan", "effect": "NoSchedule"},
+        },
+    }
+    stock = fleet({"n0": (gpu("gpu-0"),)}, rules=[convert(rule, DeviceTaintRule)])
+    assert hints(stock, claim("a", exactly("gpu")))[Kind.TAINT].value == "repair=fan:NoSchedule"
+
+
+def test_a_constraint_that_stands_in_the_way_is_told():
+    stock = fleet({"n0": (gpu("gpu-0", root="r0"), gpu("gpu-1", root="r1"))})
+    root = "resource.kubernetes.io/pcieRoot"
+    wanted = claim("a", exactly("gpu", count=2), constraints=[{"matchAttribute": root}])
+    assert hints(stock, wanted)[Kind.CONSTRAINT].value == root
+
+
+def test_a_selector_that_stands_in_the_way_is_told():
+    wanted = claim("a", exactly("gpu", selector="device.driver == 'other'"))
+    assert hints(fleet({"n0": (gpu("gpu-0"),)}), wanted)[Kind.SELECTOR].value == "device.driver == 'other'"
+
+
+def test_another_class_that_would_do_is_told():
+    stock = fleet({"n0": partitions("gpu-0")}, taken("n0", "gpu-0-1g-0"))
+    assert hints(stock, claim("a", exactly("8g")))[Kind.CLASS].value == "1g"
+
+
+def test_a_claim_without_which_the_others_would_fit_is_told():
+    stock = fleet({"n0": (gpu("gpu-0"),)})
+    assert hints(stock, claim("a", exactly("gpu")), claim("b", exactly("gpu")))[Kind.CLAIM].claims == (
+        "default/a",
+        "default/b",
+    )
+
+
+@pytest.mark.parametrize("tries", [0, 1, 5, 20])
+def test_a_search_for_hints_ends_when_its_tries_do(tries):
+    asked = 0
+
+    def fits(now, some):
+        nonlocal asked
+        asked += 1
+        return serve(now, "n0", some).answer.feasible
+
+    nearest(SHARES, "n0", [claim("a", exactly("gpu", memory="80Gi"))], fits=fits, tries=tries)
+    assert asked == tries
+
+
+def test_an_alternative_of_first_available_is_relaxed_by_its_own_name():
+    wanted = claim(
+        "a",
+        {
+            "name": "r",
+            "firstAvailable": [{**exactly("gpu", memory="100Gi")["exactly"], "name": "large"}],
+        },
+    )
+    assert hints(SHARES, wanted)[Kind.AMOUNT].request == "r/large"

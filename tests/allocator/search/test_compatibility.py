@@ -1,0 +1,198 @@
+"""What upstream does not have: compatibleOnlyWith, and the proposal's reading of groups. A brute force is the referee."""
+
+import random
+
+import pytest
+
+from allocator import Options, Verdict, allocate
+from allocator.search.supply import Limits
+from allocator.search.walk import Cuts
+from dra.claim import ResourceClaim
+from dra.deviceclass import DeviceClass
+from dra.stock import Stock
+from dra.wire import convert
+from tests.allocator.brute import Brute
+from tests.dra.objects import DRIVER, compatibility, holding, node, slice_
+
+ATTRIBUTES = f'device.attributes["{DRIVER}"]'
+EXPRESSIONS = [
+    "",
+    f'{ATTRIBUTES}.mode == "mig"',
+    f'{ATTRIBUTES}.mode != "full"',
+    f'{ATTRIBUTES}.gpu != "0"',
+    f'{ATTRIBUTES}.gpu == "0" || {ATTRIBUTES}.mode == "mps"',
+    f'{ATTRIBUTES}.missing == "x"',
+    "false",
+]
+CLASSES = [
+    convert(
+        {
+            "metadata": {"name": mode},
+            "spec": {"selectors": [{"cel": {"expression": f'{ATTRIBUTES}.mode == "{mode}"'}}]},
+        },
+        DeviceClass,
+    )
+    for mode in ("full", "mig", "mps")
+] + [convert({"metadata": {"name": "any"}, "spec": {}}, DeviceClass)]
+
+
+def fleet(rng):
+    gpus = rng.choice((1, 2))
+    devices = []
+    for gpu in range(gpus):
+        for mode, count, amount in (("full", 1, "4"), ("mig", 2, "2"), ("mps", 2, "1")):
+            for number in range(rng.randrange(count + 1)):
+                groups = (
+                    {"compatibilityGroups": rng.sample(["a", "b"], rng.choice((1, 2)))} if rng.random() < 0.4 else {}
+                )
+                consumes = [{"counterSet": f"set{gpu}", "counters": {"m": {"value": amount}}, **groups}]
+                device = {
+                    "name": f"{mode}-{gpu}-{number}",
+                    "attributes": {"mode": {"string": mode}, "gpu": {"string": str(gpu)}},
+                }
+                devices.append({**device, **({"consumesCounters": consumes} if rng.random() < 0.8 else {})})
+    rng.shuffle(devices)
+    slices = [
+        slice_("a", *devices, count=2),
+        slice_("c", count=2, counters={f"set{gpu}": {"m": rng.choice(("4", "6"))} for gpu in range(gpus)}),
+    ]
+    rules = [
+        compatibility(
+            f"r{number}",
+            rng.choice(EXPRESSIONS),
+            rng.choice(["", f'{ATTRIBUTES}.mode == "{rng.choice(["full", "mig", "mps"])}"']),
+            scope=rng.choice(("pool", "counterSet")),
+            groups=rng.choice(("upstream", "proposal")),
+        )
+        for number in range(rng.choice((0, 1, 1, 2)))
+    ]
+    held = [holding("held", rng.choice(devices)["name"])] if devices and rng.random() < 0.4 else []
+    return Stock.of(slices=slices, nodes=[node()], classes=CLASSES, compatibilities=rules, claims=held)
+
+
+def question(rng):
+    return [
+        convert(
+            {
+                "metadata": {"name": f"c{number}", "uid": f"c{number}"},
+                "spec": {
+                    "devices": {
+                        "requests": [
+                            {
+                                "name": f"r{n}",
+                                "exactly": {
+                                    "deviceClassName": rng.choice(("full", "mig", "mps", "any", "any")),
+                                    "allocationMode": "ExactCount",
+                                    "count": rng.choice((1, 1, 2)),
+                                },
+                            }
+                            for n in range(rng.choice((1, 2)))
+                        ]
+                    }
+                },
+            },
+            ResourceClaim,
+        )
+        for number in range(rng.choice((1, 1, 2)))
+    ]
+
+
+def devices_of(answer):
+    if not answer.feasible:
+        return None
+    return [result.device for one in answer.allocations for result in one.allocation.devices.results]
+
+
+def test_the_same_devices_as_a_brute_force_finds():
+    served = 0
+    for seed in range(250):
+        rng = random.Random(seed)
+        stock, claims = fleet(rng), question(rng)
+        expected = Brute(stock, "n0", claims).first()
+        for cuts in (Cuts(), Cuts(patience=0, limits=rng.choice((Limits(), Limits(3, 3, 10, 2))))):
+            answer = allocate(stock, "n0", claims, options=Options(cuts=cuts))
+            assert answer.verdict in (Verdict.FEASIBLE, Verdict.INFEASIBLE)
+            assert devices_of(answer) == expected, seed
+        served += expected is not None
+    assert served > 60
+
+
+def modes(*rules, held=()):
+    """The four-mode GPU of the proposal: one counter set of 152 multiprocessors, four ways to have it."""
+    amounts = {"exclusive": "152", "fraction-0": "76", "fraction-1": "76", "mps-0": "38", "mps-1": "38", "mig-0": "57"}
+    groups = {"exclusive": [], "fraction": ["shared"], "mps": ["shared"], "mig": ["mig"]}
+    devices = [
+        {
+            "name": name,
+            "attributes": {"mode": {"string": name.split("-")[0]}, "gpu": {"string": "0"}},
+            "consumesCounters": [
+                {
+                    "counterSet": "multiprocessors",
+                    "counters": {"sm": {"value": amount}},
+                    "compatibilityGroups": groups[name.split("-")[0]],
+                }
+            ],
+        }
+        for name, amount in amounts.items()
+    ]
+    slices = [slice_("a", *devices, count=2), slice_("c", count=2, counters={"multiprocessors": {"sm": "152"}})]
+    return Stock.of(slices=slices, nodes=[node()], classes=CLASSES, compatibilities=rules, claims=held)
+
+
+def serves(stock, name):
+    body = {
+        "deviceClassName": "any",
+        "allocationMode": "ExactCount",
+        "count": 1,
+        "selectors": [{"cel": {"expression": f'{ATTRIBUTES}.mode == "{name}"'}}],
+    }
+    spec = {"devices": {"requests": [{"name": "r", "exactly": body}]}}
+    return allocate(
+        stock, "n0", [convert({"metadata": {"name": "c", "uid": "c"}, "spec": spec}, ResourceClaim)]
+    ).feasible
+
+
+@pytest.mark.parametrize(
+    ("in_use", "mode", "together"),
+    [
+        ("fraction-0", "fraction", True),
+        ("fraction-0", "mps", True),
+        ("mps-0", "mps", True),
+        ("mps-0", "mig", False),
+        ("mig-0", "mps", False),
+        ("mig-0", "exclusive", False),
+        ("exclusive", "mps", False),
+    ],
+)
+def test_the_four_modes_of_the_proposal_refuse_each_other_as_its_comments_say(in_use, mode, together):
+    assert serves(modes(held=[holding("h", in_use)]), mode) is together
+
+
+def test_a_device_without_groups_is_alone_upstream_and_welcome_in_the_proposal():
+    loner = {
+        "name": "loner",
+        "attributes": {"mode": {"string": "loner"}},
+        "consumesCounters": [{"counterSet": "s", "counters": {"m": {"value": "1"}}}],
+    }
+    other = {
+        "name": "other",
+        "attributes": {"mode": {"string": "other"}},
+        "consumesCounters": [{"counterSet": "s", "counters": {"m": {"value": "1"}}, "compatibilityGroups": ["g"]}],
+    }
+    slices = [slice_("a", loner, other, count=2), slice_("c", count=2, counters={"s": {"m": "4"}})]
+    for groups, together in (("upstream", False), ("proposal", True)):
+        stock = Stock.of(
+            slices=slices,
+            nodes=[node()],
+            classes=CLASSES,
+            compatibilities=[compatibility(groups=groups)],
+            claims=[holding("h", "other")],
+        )
+        assert serves(stock, "loner") is together
+
+
+def test_a_rule_of_one_device_keeps_others_away_in_both_directions():
+    rule = compatibility("alone", "false", f'{ATTRIBUTES}.mode == "mig"')
+    assert not serves(modes(rule, held=[holding("h", "mig-0")]), "mps")
+    assert not serves(modes(rule, held=[holding("h", "mps-0")]), "mig")
+    assert serves(modes(rule, held=[holding("h", "mps-0")]), "mps")

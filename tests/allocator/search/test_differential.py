@@ -1,0 +1,86 @@
+"""Our answers beside the in-tree allocator's, on random fleets and claims that use every feature in combination."""
+
+import os
+from collections import Counter
+
+import pytest
+
+from allocator import Options
+from allocator.one_node import DEFAULTS
+from allocator.search.walk import Cuts
+from dra.claim import ResourceClaim
+from dra.wire import convert
+from tests.allocator.differ import difference, disagreement, ours, relatives, stock_of
+from tests.allocator.generate import FAMILIES, case_of, features
+from tests.allocator.legality import violations
+
+CASES = 175  # a family, in the default form: 2,100 in all
+EAGER = Options(cuts=Cuts(patience=0))  # asks for proofs at the first refusal
+LONG = int(os.environ.get("DRAWBRIDGE_CASES", "50000"))
+FIRST = int(os.environ.get("DRAWBRIDGE_FIRST_CASE", "0"))
+EXPECTED = {
+    "firstAvailable", "All", "adminAccess", "matchAttribute", "distinctAttribute", "strings", "ints", "tolerations",
+    "taints", "sharedCounters", "compatibilityGroups", "allowMultipleAllocations", "validValues", "validRange", "step",
+    "default", "shareID", "bindingConditions", "bindsToNode", "derivedAttributes", "perDeviceNodeSelection",
+    "skipNodeOperations", "allNodes", "nodeSelector", "config", "deviceTaintRules", "consumedCapacity", "matchFields",
+    "nodeAllocatableResources", "version", "bool", "verdict feasible", "verdict infeasible", "verdict error",
+}  # fmt: skip
+
+
+def compare(oracle, family, first, count):
+    """Compare a stretch of cases; answers with what was covered, and fails with the smallest case that disagrees."""
+    covered = Counter()
+    cases = [case_of(family, seed) for seed in range(first, first + count)]
+    for seed, case, theirs in zip(range(first, first + count), cases, oracle.ask_all(cases), strict=True):
+        answer = ours(case, EAGER if seed % 2 else DEFAULTS)
+        covered += features(case, theirs)
+        covered["compared"] += theirs["verdict"] != "timeout"
+        if theirs["verdict"] == "timeout":
+            undisputed(oracle, case, answer)
+        elif answer.verdict == "undecided":
+            covered["undecided where the oracle was not"] += 1
+        elif difference(answer, theirs):
+            pytest.fail(f"{family} {seed}:\n{disagreement(oracle, case, answer, theirs)}")
+    return covered
+
+
+def undisputed(oracle, case, answer):
+    """The oracle ran out of time: then the answer must be legal, and smaller relatives must agree."""
+    claims = [convert(one, ResourceClaim) for one in case["claims"]]
+    if answer.feasible:
+        assert violations(stock_of(case), case["node"]["metadata"]["name"], claims, answer) == []
+    for relative in relatives(case):
+        theirs = oracle.ask(**relative)
+        if theirs["verdict"] != "timeout":
+            assert difference(ours(relative), theirs) is None, relative
+            return
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_same_verdict_and_the_same_devices_as_in_tree(allocate_oracle, family):
+    covered = compare(allocate_oracle, family, 0, CASES)
+    assert covered["compared"] >= CASES * 0.75
+    assert covered["undecided where the oracle was not"] <= 1
+
+
+@pytest.mark.oracle
+def test_the_generator_covers_every_feature_and_every_verdict(allocate_oracle):
+    covered = Counter()
+    for family in FAMILIES:
+        cases = [case_of(family, seed) for seed in range(30)]
+        for case, theirs in zip(cases, allocate_oracle.ask_all(cases), strict=True):
+            covered += features(case, theirs)
+    assert {name for name in EXPECTED if covered[name] < 5} == set()
+
+
+@pytest.mark.long
+@pytest.mark.oracle
+def test_the_same_answers_for_as_long_as_it_takes(allocate_oracle):
+    covered = Counter()
+    each, step = LONG // len(FAMILIES) + 1, 100
+    for first in range(FIRST, FIRST + each, step):
+        for family in FAMILIES:
+            covered += compare(allocate_oracle, family, 1_000_000 + first, min(step, FIRST + each - first))
+        print(f"after {first + step - FIRST} cases a family: {dict(covered)}", flush=True)
+    assert covered["compared"] >= LONG * 0.9

@@ -1,0 +1,162 @@
+"""The search where it is hard, where it is deep, and where it has to stop."""
+
+import pytest
+
+from allocator import Options, Verdict, allocate
+from allocator.search.walk import Cuts
+from dra.claim import ResourceClaim
+from dra.wire import convert
+from tests.allocator import hard
+from tests.allocator.differ import difference, ours, stock_of
+from tests.allocator.hard import HARD
+from tests.allocator.legality import violations
+
+FEW = 6000  # steps: what a hard question may take; an exhaustive search would need billions
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_hard_questions_are_answered_in_few_steps(name):
+    made, fits = HARD[name]
+    answer = ours(made(), Options(steps=FEW))
+    assert answer.verdict is (Verdict.FEASIBLE if fits else Verdict.INFEASIBLE)
+
+
+@pytest.mark.parametrize("name", [name for name, (_, fits) in HARD.items() if fits])
+def test_what_fits_is_legal_and_the_same_with_and_without_proofs(name):
+    case = HARD[name][0]()
+    answer = ours(case)
+    claims = [convert(one, ResourceClaim) for one in case["claims"]]
+    assert violations(stock_of(case), "n0", claims, answer) == []
+    for cuts in (Cuts(patience=0), Cuts(siblings=False, memo=False), Cuts(twins=False)):
+        other = ours(case, Options(cuts=cuts))
+        assert other.verdict is Verdict.UNDECIDED or other.allocations == answer.allocations
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", HARD)
+def test_where_in_tree_finds_an_answer_to_a_hard_question_it_is_ours(allocate_oracle, name):
+    case = HARD[name][0]()
+    theirs = allocate_oracle.ask(**case)
+    assert difference(ours(case), theirs) is None
+
+
+def test_many_hundred_devices_in_one_question_need_no_deep_recursion():
+    case = hard.identical(1200, [32] * 37)
+    case["slices"] = [
+        hard.slice_("g", case["slices"][0]["spec"]["devices"][at : at + 128], f"s{at:05}", total=10)
+        for at in range(0, 1200, 128)
+    ]
+    answer = ours(case)
+    assert answer.feasible
+    assert sum(len(one.allocation.devices.results) for one in answer.allocations) == 1184
+    assert answer.allocations[-1].allocation.devices.results[-1].device == "gpu-1183"
+
+
+def bins():
+    """Bin packing with many different sizes: hard for everybody."""
+    sizes = [(7 * n * n + 13 * n) % 61 + 20 for n in range(32)]
+    return hard.shares(8, sum(sizes) // 8 + 1, sizes)
+
+
+def test_what_takes_too_long_is_undecided():
+    answer = ours(bins(), Options(steps=5000))
+    assert answer.verdict is Verdict.UNDECIDED
+    assert "budget" in answer.error
+    assert answer.steps <= 5000 * 2
+
+
+def test_a_caller_who_stops_waiting_is_obeyed_at_once():
+    asked = []
+
+    def cancelled():
+        asked.append(True)
+        return len(asked) == 3
+
+    answer = ours(bins(), Options(cancelled=cancelled))
+    assert answer.verdict is Verdict.UNDECIDED
+    assert "stopped waiting" in answer.error
+    assert len(asked) == 3
+
+
+def question(requests, constraints=(), devices=()):
+    """One claim on one node."""
+    return hard.case([hard.slice_("g", list(devices), "a")], [hard.claim("c", requests, constraints)])
+
+
+TWO = [hard.device("a", {"x": {"int": 1}}), hard.device("b", {})]
+ALL = {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}
+
+
+@pytest.mark.parametrize(
+    ("made", "error"),
+    [
+        (lambda: question([hard.request("r", "nobody")], devices=TWO), "DeviceClass/nobody does not exist"),
+        (lambda: question([hard.request("r", "gpu", 33)], devices=TWO), "limit of 32"),
+        (
+            lambda: question([hard.request("r", "gpu", 1, 'device.attributes["g"].y == 1')], devices=TWO),
+            "ResourceClaim/d/c, request r, selector #0: on device g/p/a",
+        ),
+        (lambda: question([hard.request("r", "gpu", 1, "device.")], devices=TWO), "selector #0"),
+        (
+            lambda: question([ALL], [{"matchAttribute": "g/x"}], TWO),
+            "request r: asks for all devices, but a constraint does not let it have g/p/b",
+        ),
+        (lambda: question([ALL], [{}], TWO), "constraint #0"),
+        (lambda: question([{"name": "r"}], devices=TWO), "neither exactly nor firstAvailable"),
+    ],
+)
+def test_faults_name_the_object_and_the_field(made, error):
+    answer = ours(made())
+    assert answer.verdict is Verdict.ERROR
+    assert error in answer.error
+
+
+def test_a_broken_selector_is_no_matter_where_no_device_is_looked_at():
+    assert ours(question([hard.request("r", "gpu", 1, "device.")])).verdict is Verdict.INFEASIBLE
+
+
+def test_all_with_an_incomplete_pool_is_an_error_even_if_nothing_of_it_could_match():
+    case = question([ALL], devices=TWO)
+    case["slices"].append(hard.slice_("other", [hard.device("z", {})], "z", total=2))
+    assert "resourceSliceCount says 2" in ours(case).error
+
+
+def test_an_invalid_pool_rules_out_the_node_only_if_nothing_else_fits():
+    case = question([hard.request("r", "gpu")], devices=TWO)
+    twice = hard.device("z", {})
+    case["slices"].append(hard.slice_("g", [twice, twice], "z", pool="q"))
+    assert ours(case).feasible
+    case["claims"] = [hard.claim("c", [hard.request("r", "gpu", 3)])]
+    answer = ours(case)
+    assert answer.verdict is Verdict.ERROR
+    assert answer.node_only
+    assert "g/q" in answer.error
+
+
+def test_a_node_that_is_not_there_is_named():
+    assert allocate(stock_of(question([])), "n9", []).error == "Node/n9 does not exist"
+
+
+def test_a_claim_without_requests_and_no_claims_at_all_are_served():
+    empty = ours(question([]))
+    assert empty.feasible
+    assert empty.allocations[0].allocation.devices.results == ()
+    assert ours({**question([]), "claims": []}).allocations == ()
+
+
+def test_share_ids_are_the_callers_to_make_and_otherwise_repeatable():
+    case = hard.shares(1, 24, [4, 4])
+    first, second = ours(case), ours(case)
+    ids = [result.share_id for result in first.allocations[0].allocation.devices.results]
+    assert len(set(ids)) == 2
+    assert first.allocations == second.allocations
+    made = iter(("one", "two"))
+    mine = ours(case, Options(new_share_id=lambda *_: next(made)))
+    assert [result.share_id for result in mine.allocations[0].allocation.devices.results] == ["one", "two"]
+
+
+def test_refusals_come_with_reasons_if_asked_for():
+    case = question([hard.request("r", "gpu", 3)], devices=TWO)
+    claims = [convert(one, ResourceClaim) for one in case["claims"]]
+    assert allocate(stock_of(case), "n0", claims).reasons == ()
+    assert allocate(stock_of(case), "n0", claims, reasons=True).reasons

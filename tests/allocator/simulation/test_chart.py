@@ -1,0 +1,61 @@
+"""Charts are well-formed SVG that says what it was given."""
+
+from xml.etree import ElementTree as ET
+
+from allocator.simulation.chart import Bars, Line, bars, lines
+from allocator.simulation.plot import stacked, thinned
+from allocator.simulation.replay import Sample
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_a_line_chart_has_a_path_for_every_line_and_names_it():
+    picture = lines("a < b", [Line("one", ((0, 0), (1, 2))), Line("two", ((0, 1), (1, 1)))], x="time", y="%")
+    root = ET.fromstring(picture)
+    assert [path.find(f"{SVG}title").text for path in root.iter(f"{SVG}path")] == ["one", "two"]
+    assert root.get("aria-label") == "a < b"
+
+
+def test_steps_hold_a_value_until_the_next_point():
+    picture = lines("t", [Line("s", ((0, 0), (10, 5)), steps=True)], x="", y="")
+    (path,) = ET.fromstring(picture).iter(f"{SVG}path")
+    assert "H" in path.get("d")
+    assert "L" not in path.get("d")
+
+
+def test_logarithmic_axes_leave_out_what_is_not_above_zero():
+    picture = lines("t", [Line("s", ((0, 1), (10, 100), (1000, 1)))], x="", y="", log=True)
+    (path,) = ET.fromstring(picture).iter(f"{SVG}path")
+    assert path.get("d").count("L") == 1
+
+
+def test_a_bar_is_as_high_as_its_value():
+    picture = bars("t", ["a", "b"], [Bars("g", (10.0, 5.0))], y="pods")
+    high, low = (
+        float(rect.get("height"))
+        for rect in ET.fromstring(picture).iter(f"{SVG}rect")
+        if rect.find(f"{SVG}title") is not None
+    )
+    assert high == 2 * low
+
+
+def test_one_value_or_none_at_all_still_makes_a_chart():
+    for points in ((), ((3, 3),), ((0, 0), (1, 0))):
+        ET.fromstring(lines("t", [Line("s", points)], x="", y=""))
+
+
+def test_equal_data_give_equal_files():
+    series = [Line("s", ((0, 1 / 3), (1, 2 / 3)))]
+    assert lines("t", series, x="", y="") == lines("t", series, x="", y="")
+
+
+def test_stacked_charts_are_one_picture():
+    one = lines("t", [Line("s", ((0, 1),))], x="", y="")
+    assert len(list(ET.fromstring(stacked([one, one])).iter(f"{SVG}svg"))) == 3
+
+
+def test_long_lines_are_thinned_but_keep_their_end():
+    samples = [Sample(float(at), 0, 0, 0.0, 0.0) for at in range(5000)]
+    kept = thinned(samples)
+    assert len(kept) < 500
+    assert kept[-1] is samples[-1]

@@ -1,0 +1,207 @@
+"""Scheduling the pending pods of a snapshot."""
+
+import pytest
+
+from allocator import allocate
+from allocator import pods as podfit
+from allocator.answer import Stage
+from allocator.simulation.snapshot import Snapshot, pending, simulate
+from allocator.strategies.choose import serve
+from dra.claim import ResourceClaimTemplate
+from dra.deviceclass import DeviceClass
+from dra.node import Node
+from dra.pod import Pod
+from dra.wire import convert
+from tests.allocator.fleets import DRIVER, claim, exactly, fleet, gpu, taken
+
+
+def pod(name, *claims, templates=(), node=None, priority=None, created="", phase="Pending", **spec):
+    entries = [{"name": one, "resourceClaimName": one} for one in claims]
+    entries += [{"name": one, "resourceClaimTemplateName": one} for one in templates]
+    spec = {"containers": [{"name": "main"}], "resourceClaims": entries, **spec}
+    if node:
+        spec["nodeName"] = node
+    if priority is not None:
+        spec["priority"] = priority
+    meta = {"name": name, "namespace": "default", "creationTimestamp": created}
+    return convert({"metadata": meta, "spec": spec, "status": {"phase": phase}}, Pod)
+
+
+def template(name, *requests):
+    return convert(
+        {
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"spec": {"devices": {"requests": list(requests)}}},
+        },
+        ResourceClaimTemplate,
+    )
+
+
+def asking(name, amounts, **spec):
+    return pod(name, containers=[{"name": "main", "resources": {"requests": amounts}}], **spec)
+
+
+def run(stock, *pods, claims=(), templates=(), strategy="first-fit"):
+    snapshot = Snapshot(stock, pods, tuple(claims), tuple(templates))
+
+    def ask(now, node, some):
+        return serve(now, node, some, strategy=strategy)
+
+    def why(now, node, some, answer):
+        return allocate(now, node, some, reasons=True) if answer.verdict == "infeasible" else answer
+
+    return simulate(snapshot, ask=ask, why=why)
+
+
+def places(found):
+    return {
+        place.pod.removeprefix("default/"): (place.node, [d.split("/")[2] for d in place.devices])
+        for place in found.pods
+    }
+
+
+ONE = fleet({"n0": (gpu("gpu-0"),)})
+TWO = fleet({"n0": (gpu("gpu-0"),), "n1": (gpu("gpu-0"), gpu("gpu-1"))})
+SINGLE, DOUBLE = template("single", exactly("gpu")), template("double", exactly("gpu", count=2))
+
+
+def test_pods_are_tried_by_priority_then_age_then_name():
+    pods = [
+        pod("c", created="2026-01-02T00:00:00Z"),
+        pod("b", created="2026-01-01T00:00:00Z"),
+        pod("a", created="2026-01-02T00:00:00Z"),
+        pod("urgent", created="2026-01-09T00:00:00Z", priority=5),
+    ]
+    assert [one.metadata.name for one in pending(pods)] == ["urgent", "b", "a", "c"]
+
+
+def test_pods_that_run_or_are_done_or_are_gated_are_not_tried():
+    pods = [pod("runs", node="n0"), pod("done", phase="Succeeded"), pod("gated", schedulingGates=[{"name": "x"}])]
+    assert pending(pods) == []
+
+
+def test_what_one_pod_takes_the_next_cannot_have():
+    found = run(
+        TWO,
+        pod("a", templates=["double"]),
+        pod("b", templates=["single"]),
+        pod("c", templates=["single"]),
+        templates=[SINGLE, DOUBLE],
+    )
+    assert places(found) == {"a": ("n1", ["gpu-0", "gpu-1"]), "b": ("n0", ["gpu-0"]), "c": (None, [])}
+    assert (found.totals.pods, found.totals.placed, found.totals.unschedulable, found.totals.devices) == (3, 2, 1, 3)
+    assert found.totals.utilisation == 1.0
+
+
+def test_a_refused_pod_says_why_node_by_node():
+    found = run(TWO, pod("a", templates=["double"]), pod("b", templates=["double"]), templates=[DOUBLE])
+    refused = found.pods[1]
+    assert refused.summary.startswith("0/2 nodes: ")
+    assert {reason.stage for reason in refused.reasons} >= {Stage.IN_USE}
+    assert any("held by default/a-double" in f"{reason.text} {reason.examples}" for reason in refused.reasons)
+
+
+def test_pods_that_share_a_claim_get_its_devices_once():
+    shared = claim("both", exactly("gpu"))
+    found = run(TWO, pod("a", "both"), pod("b", "both"), claims=[shared])
+    assert places(found) == {"a": ("n0", ["gpu-0"]), "b": ("n0", [])}
+
+
+def test_a_claim_that_is_allocated_keeps_its_pod_on_its_node():
+    held = taken("n1", "gpu-1", name="mine")
+    on_n1 = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}
+    held = convert(
+        {
+            "metadata": {"name": "mine", "namespace": "default"},
+            "status": {"allocation": {"devices": {"results": []}, "nodeSelector": on_n1}},
+        },
+        type(held),
+    )
+    found = run(TWO, pod("a", "mine"), claims=[held])
+    assert places(found) == {"a": ("n1", [])}
+
+
+@pytest.mark.parametrize(
+    ("missing", "told"),
+    [
+        (pod("a", "none"), "ResourceClaim default/none does not exist"),
+        (pod("a", templates=["none"]), "ResourceClaimTemplate default/none does not exist"),
+    ],
+)
+def test_a_pod_whose_claim_or_template_is_missing_waits_for_it(missing, told):
+    (place,) = run(TWO, missing).pods
+    assert (place.node, place.summary) == (None, told)
+
+
+def test_a_strategy_chooses_the_node():
+    stock = fleet({"n0": (gpu("gpu-0"), gpu("gpu-1")), "n1": (gpu("gpu-0"), gpu("gpu-1"))}, taken("n1", "gpu-0"))
+    found = {
+        s: places(run(stock, pod("a", templates=["single"]), templates=[SINGLE], strategy=s))["a"][0]
+        for s in ("first-fit", "CompactFirst", "LowLoadFirst")
+    }
+    assert found == {"first-fit": "n0", "CompactFirst": "n1", "LowLoadFirst": "n0"}
+
+
+def test_extended_resources_that_a_class_offers_are_devices():
+    spec = {
+        "extendedResourceName": "example.com/gpu",
+        "selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}],
+    }
+    stock = TWO.with_(convert({"metadata": {"name": "whole"}, "spec": spec}, DeviceClass))
+    found = run(stock, asking("a", {"example.com/gpu": "2"}), asking("b", {"example.com/gpu": "2"}))
+    assert places(found) == {"a": ("n1", ["gpu-0", "gpu-1"]), "b": (None, [])}
+
+
+# ---- what besides devices decides
+
+
+def node(**more):
+    return convert({"metadata": {"name": "n0", "labels": {"zone": "a"}}, **more}, Node)
+
+
+FULL = {"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "2"}}}
+
+
+@pytest.mark.parametrize(
+    ("one", "here", "told"),
+    [
+        (pod("a"), node(), ""),
+        (pod("a"), node(spec={"unschedulable": True}), "node is unschedulable"),
+        (pod("a"), node(spec={"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}), "untolerated taint k=v:NoSchedule"),
+        (pod("a"), node(spec={"taints": [{"key": "k", "effect": "PreferNoSchedule"}]}), ""),
+        (pod("a", tolerations=[{"key": "k", "operator": "Exists"}]), node(spec={"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}), ""),
+        (pod("a", nodeSelector={"zone": "b"}), node(), "nodeSelector zone=b does not match"),
+        (pod("a", nodeSelector={"zone": "a"}), node(), ""),
+        (asking("a", {"cpu": "5"}), node(**FULL), "insufficient cpu"),
+        (asking("a", {"cpu": "4"}), node(**FULL), ""),
+        (asking("a", {"vendor.com/gpu": "1"}), node(**FULL), "insufficient vendor.com/gpu"),
+        (asking("a", {"vendor.com/gpu": "1"}), node(), ""),
+    ],
+)  # fmt: skip
+def test_a_node_takes_a_pod_or_says_in_a_few_words_why_not(one, here, told):
+    assert podfit.refusal(one, here, {}) == told
+
+
+def test_required_node_affinity_counts():
+    term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}
+    required = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    assert podfit.refusal(pod("a", affinity=required), node(), {}) == "node affinity does not match"
+
+
+def test_what_running_pods_ask_for_is_not_to_be_had():
+    running = asking("r", {"cpu": "3"}, node="n0")
+    used = podfit.total([running, asking("done", {"cpu": "3"}, node="n0", phase="Succeeded")])
+    assert podfit.refusal(asking("a", {"cpu": "2"}), node(**FULL), used["n0"]) == "insufficient cpu"
+    assert podfit.refusal(asking("a", {"cpu": "1"}), node(**FULL), used["n0"]) == ""
+
+
+def test_init_containers_count_where_they_ask_for_more_and_sidecars_count_on():
+    def container(cpu, **more):
+        return {"name": "c", "resources": {"requests": {"cpu": cpu}}, **more}
+
+    one = pod(
+        "a",
+        containers=[container("1")],
+        initContainers=[container("1", restartPolicy="Always"), container("3")],
+    )
+    assert podfit.requests(one)["cpu"] == 4 * 10**9

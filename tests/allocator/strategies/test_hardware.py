@@ -1,0 +1,95 @@
+"""How full hardware is."""
+
+from allocator.strategies.hardware import Room, fragmentation, room, scale_of, units, utilisation
+from dra.device import Counter, CounterSet, Device, DeviceCapacity, DeviceCounterConsumption
+from dra.meta import ObjectMeta
+from dra.node import Node
+from dra.quantity import parse
+from dra.resourceslice import ResourcePool, ResourceSlice, ResourceSliceSpec
+from dra.stock import Stock
+from dra.usage import FREE, PoolUse
+
+
+def part(name, slots, counter_set="gpu-0", **more):
+    counters = {f"slot-{slot}": Counter(value=parse("1")) for slot in slots}
+    return Device(
+        name=name, consumes_counters=(DeviceCounterConsumption(counter_set=counter_set, counters=counters),), **more
+    )
+
+
+def pool(*devices, sets=()):
+    def page(name, **spec):
+        where = ResourcePool(name="p", generation=1, resource_slice_count=2 if sets else 1)
+        return ResourceSlice(
+            metadata=ObjectMeta(name=name), spec=ResourceSliceSpec(driver="d", pool=where, node_name="n", **spec)
+        )
+
+    slices = [page("devices", devices=devices)] + ([page("sets", shared_counters=sets)] if sets else [])
+    (found,) = Stock.of(slices=slices, nodes=[Node(metadata=ObjectMeta(name="n"))]).pools("n")
+    return found
+
+
+def counter_set(name, size=4):
+    return CounterSet(name=name, counters={f"slot-{at}": Counter(value=parse("1")) for at in range(size)})
+
+
+QUARTERS = pool(
+    part("q0", [0]), part("q1", [1]), part("half", [2, 3]), part("whole", [0, 1, 2, 3]), sets=(counter_set("gpu-0"),)
+)
+
+
+def test_devices_on_one_counter_set_are_one_unit_and_others_are_units_of_their_own():
+    found = units(pool(part("a", [0]), part("b", [1]), Device(name="alone"), sets=(counter_set("gpu-0"),)))
+    assert [(unit.name, [one.device.name for one in unit.parts]) for unit in found] == [
+        ("gpu-0", ["a", "b"]),
+        ("alone", ["alone"]),
+    ]
+
+
+def test_a_partition_is_as_large_as_what_it_draws_of_the_set():
+    (unit,) = units(QUARTERS)
+    assert [one.size for one in unit.parts] == [0.25, 0.25, 0.5, 1.0]
+
+
+def test_a_unit_that_nobody_holds_has_all_its_room():
+    (unit,) = units(QUARTERS)
+    assert room(unit, FREE) == Room(1.0, 1.0, busy=False)
+
+
+def test_a_partition_in_use_takes_the_options_that_need_its_counters():
+    (unit,) = units(QUARTERS)
+    left = room(unit, PoolUse(frozenset({"q0"})))
+    assert left.free == 0.75
+    # q1 and half are still to be had, whole is not.
+    assert left.options == (0.25**2 + 0.5**2) / (0.25**2 * 2 + 0.5**2 + 1)
+
+
+def test_a_shared_device_has_left_what_its_shares_leave():
+    gpu = Device(name="gpu", allow_multiple_allocations=True, capacity={"memory": DeviceCapacity(value=parse("80Gi"))})
+    (unit,) = units(pool(gpu))
+    use = PoolUse(frozenset(), frozenset({"gpu"}), {"gpu": {"memory": parse("60Gi").nano}})
+    assert room(unit, use) == Room(0.25, 0.0625, busy=True)
+
+
+def test_a_dedicated_device_in_use_has_nothing_left():
+    (unit,) = units(pool(Device(name="gpu")))
+    assert room(unit, PoolUse(frozenset({"gpu"}))) == Room(0.0, 0.0, busy=True)
+
+
+def test_units_weigh_what_they_are_of_the_largest():
+    def gpu(name, memory):
+        return Device(name=name, capacity={"memory": DeviceCapacity(value=parse(memory))})
+
+    found = pool(gpu("small", "40Gi"), gpu("large", "80Gi"))
+    assert [unit.weight for unit in units(found, scale_of(found.pages()))] == [0.5, 1.0]
+
+
+def test_what_is_free_on_hardware_in_use_is_broken_up():
+    one, other = units(pool(Device(name="a"), Device(name="b")))
+    rooms = [(one, Room(0.5, 0.1, busy=True)), (other, Room(1.0, 1.0, busy=False))]
+    assert fragmentation(rooms) == 0.5 / 1.5
+    assert utilisation(rooms) == 0.25
+
+
+def test_a_fleet_without_devices_is_neither_used_nor_broken():
+    assert (utilisation([]), fragmentation([])) == (0.0, 0.0)

@@ -1,0 +1,236 @@
+"""Strategies choose among what fits, and nothing else."""
+
+import pytest
+
+from allocator import Options
+from allocator.strategies.choose import best, serve
+from allocator.strategies.strategy import STRATEGIES
+from dra.claim import ResourceClaim
+from dra.wire import convert
+from tests.allocator.differ import stock_of
+from tests.allocator.fleets import allocated, claim, exactly, fleet, gpu, partitions, shared, taken
+from tests.allocator.generate import FAMILIES, case_of
+from tests.allocator.legality import violations
+
+
+def disagreements(family, seeds, enough):
+    """Ask first-fit and every strategy the same until so many questions could be served; list what is wrong."""
+    served, wrong = 0, []
+    for seed in seeds:
+        case = case_of(family, seed)
+        stock, claims = stock_of(case), [convert(one, ResourceClaim) for one in case["claims"]]
+        first = serve(stock, "n0", claims).answer
+        served += first.feasible
+        for strategy in STRATEGIES if first.feasible else ("topology",):
+            other = serve(stock, "n0", claims, strategy=strategy)
+            found = []
+            if (other.answer.verdict, other.answer.error) != (first.verdict, first.error):
+                found.append(f"{other.answer.verdict} {other.answer.error}, first-fit {first.verdict} {first.error}")
+            if not 0 <= other.score <= 100:
+                found.append(f"score {other.score}")
+            if first.feasible:
+                found += violations(stock, "n0", claims, other.answer)
+                if list(map(alternatives, other.answer.allocations)) != list(map(alternatives, first.allocations)):
+                    found.append("other alternatives")
+            wrong += [f"{family} {seed} {strategy}: {one}" for one in found]
+        if served == enough:
+            break
+    assert served, "no question could be served, so nothing was compared"
+    return wrong
+
+
+def alternatives(granted):
+    return sorted({result.request for result in granted.allocation.devices.results})
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_strategy_serves_what_first_fit_serves_and_legally(family):
+    assert disagreements(family, range(60), enough=5) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_strategy_serves_what_first_fit_serves_over_very_many_questions(family):
+    assert disagreements(family, range(1000, 9000), enough=400) == []
+
+
+def devices(chosen):
+    return [r.device for one in chosen.answer.allocations for r in one.allocation.devices.results]
+
+
+def ask(stock, *claims, strategy, node="n0"):
+    return serve(stock, node, claims, strategy=strategy)
+
+
+# ---- devices within a node
+
+MIG = partitions("gpu-0") + partitions("gpu-1")
+
+
+def test_first_fit_takes_the_first_device_whatever_that_spoils():
+    stock = fleet({"n0": MIG})
+    assert devices(ask(stock, claim("a", exactly("1g")), strategy="first-fit")) == ["gpu-0-1g-0"]
+
+
+def test_compact_first_fills_the_gpu_that_is_in_use():
+    stock = fleet({"n0": MIG}, taken("n0", "gpu-1-1g-0"))
+    assert devices(ask(stock, claim("a", exactly("1g")), strategy="CompactFirst")) == ["gpu-1-1g-1"]
+
+
+def test_low_load_first_takes_the_gpu_that_is_not_in_use():
+    stock = fleet({"n0": MIG}, taken("n0", "gpu-0-1g-0"))
+    assert devices(ask(stock, claim("a", exactly("1g")), strategy="LowLoadFirst")) == ["gpu-1-1g-0"]
+
+
+def test_low_load_first_spreads_one_request_over_gpus():
+    found = devices(ask(fleet({"n0": MIG}), claim("a", exactly("1g", count=2)), strategy="LowLoadFirst"))
+    assert {name[:5] for name in found} == {"gpu-0", "gpu-1"}
+
+
+def test_low_load_first_spreads_the_claims_of_one_pod_over_shareable_gpus():
+    stock = fleet({"n0": (shared("gpu-0", "80Gi"), shared("gpu-1", "80Gi"))})
+    pair = [claim(name, exactly("gpu", memory="10Gi")) for name in ("a", "b")]
+    assert devices(ask(stock, *pair, strategy="CompactFirst")) == ["gpu-0", "gpu-0"]
+    assert sorted(devices(ask(stock, *pair, strategy="LowLoadFirst"))) == ["gpu-0", "gpu-1"]
+
+
+def test_compact_first_keeps_one_request_on_one_gpu():
+    found = devices(ask(fleet({"n0": MIG}), claim("a", exactly("1g", count=2)), strategy="CompactFirst"))
+    assert {name[:5] for name in found} == {"gpu-0"}
+
+
+def test_least_fragmentation_leaves_room_for_the_largest_partition():
+    # Slot 0 and 4 are where halves begin: whoever takes slot 0 or 1 spoils the same half, so the half in use is filled up.
+    stock = fleet({"n0": partitions("gpu-0")}, taken("n0", "gpu-0-1g-4"))
+    (found,) = devices(ask(stock, claim("a", exactly("1g")), strategy="least-fragmentation"))
+    assert found in ("gpu-0-1g-5", "gpu-0-1g-6", "gpu-0-1g-7")
+
+
+def test_least_fragmentation_fits_shares_where_least_is_left_over():
+    stock = fleet(
+        {"n0": (shared("gpu-0", "80Gi"), shared("gpu-1", "80Gi"), shared("gpu-2", "80Gi"))},
+        taken("n0", "gpu-1", memory="60Gi"),
+        taken("n0", "gpu-2", memory="40Gi"),
+    )
+    found = {
+        size: devices(ask(stock, claim("a", exactly("gpu", memory=size)), strategy="least-fragmentation"))
+        for size in ("16Gi", "30Gi", "50Gi")
+    }
+    assert found == {"16Gi": ["gpu-1"], "30Gi": ["gpu-2"], "50Gi": ["gpu-0"]}
+
+
+def test_least_fragmentation_gives_a_small_request_the_small_gpu():
+    stock = fleet({"n0": (gpu("large", memory="80Gi"), gpu("small", memory="40Gi"))})
+    assert devices(ask(stock, claim("a", exactly("gpu")), strategy="least-fragmentation")) == ["small"]
+
+
+def test_least_fragmentation_takes_a_lone_gpu_from_the_neighbourhood_that_is_broken_already():
+    roots = tuple(gpu(f"gpu-{at}", root=f"r{at // 2}") for at in range(4))
+    stock = fleet({"n0": roots}, taken("n0", "gpu-3"))
+    assert devices(ask(stock, claim("a", exactly("gpu")), strategy="least-fragmentation")) == ["gpu-2"]
+
+
+def test_topology_takes_neighbours():
+    roots = tuple(gpu(f"gpu-{at}", root=f"r{at % 2}") for at in range(4))
+    assert devices(ask(fleet({"n0": roots}), claim("a", exactly("gpu", count=2)), strategy="first-fit")) == [
+        "gpu-0",
+        "gpu-1",
+    ]
+    assert devices(ask(fleet({"n0": roots}), claim("a", exactly("gpu", count=2)), strategy="topology")) == [
+        "gpu-0",
+        "gpu-2",
+    ]
+
+
+def test_topology_is_no_condition():
+    roots = tuple(gpu(f"gpu-{at}", root=f"r{at}") for at in range(2))
+    assert len(devices(ask(fleet({"n0": roots}), claim("a", exactly("gpu", count=2)), strategy="topology"))) == 2
+
+
+def test_topology_prefers_nvlink_over_numa():
+    links = (gpu("a", numa=0, nvlink="x"), gpu("b", numa=0, nvlink="y"), gpu("c", numa=1, nvlink="x"))
+    assert devices(ask(fleet({"n0": links}), claim("c", exactly("gpu", count=2)), strategy="topology")) == ["a", "c"]
+
+
+def test_a_strategy_takes_the_alternative_that_first_fit_takes():
+    # Packing would like the partition better, but the claim likes the whole GPU better.
+    stock = fleet({"n0": MIG}, taken("n0", "gpu-0-1g-0"))
+    wanted = claim(
+        "a",
+        {
+            "name": "r",
+            "firstAvailable": [
+                {**exactly("8g")["exactly"], "name": "whole"},
+                {**exactly("1g")["exactly"], "name": "part"},
+            ],
+        },
+    )
+    for strategy in STRATEGIES:
+        assert devices(ask(stock, wanted, strategy=strategy)) == ["gpu-1-8g-0"]
+
+
+# ---- nodes
+
+
+def choice(stock, wanted, strategy):
+    return best({node: serve(stock, node, [wanted], strategy=strategy) for node in stock.nodes})
+
+
+TWO = {"n0": MIG, "n1": MIG}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "node"),
+    [("CompactFirst", "n1"), ("NodeCompactGPULowLoad", "n1"), ("LowLoadFirst", "n0"), ("least-fragmentation", "n1")],
+)
+def test_packing_strategies_prefer_the_node_in_use_and_spreading_ones_the_other(strategy, node):
+    stock = fleet(TWO, taken("n1", "gpu-0-1g-0"))
+    assert choice(stock, claim("a", exactly("1g")), strategy) == node
+
+
+def test_node_compact_gpu_low_load_takes_the_empty_gpu_of_the_fuller_node():
+    stock = fleet(TWO, taken("n1", "gpu-0-1g-0"))
+    assert devices(ask(stock, claim("a", exactly("1g")), strategy="NodeCompactGPULowLoad", node="n1")) == ["gpu-1-1g-0"]
+
+
+def test_topology_prefers_the_node_where_neighbours_are_free():
+    pair = (gpu("gpu-0", root="r0"), gpu("gpu-1", root="r0"))
+    loose = (gpu("gpu-0", root="r0"), gpu("gpu-1", root="r1"))
+    assert choice(fleet({"n0": loose, "n1": pair}), claim("a", exactly("gpu", count=2)), "topology") == "n1"
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_node_that_offers_a_better_alternative_is_preferred_by_every_strategy(strategy):
+    stock = fleet(TWO, taken("n0", "gpu-0-1g-0"), taken("n0", "gpu-1-1g-0"))
+    wanted = claim(
+        "a",
+        {
+            "name": "r",
+            "firstAvailable": [
+                {**exactly("8g")["exactly"], "name": "whole"},
+                {**exactly("4g")["exactly"], "name": "half"},
+            ],
+        },
+    )
+    assert choice(stock, wanted, strategy) == "n1"
+
+
+def test_no_node_is_best_when_none_can_serve():
+    assert choice(fleet({"n0": ()}), claim("a", exactly("gpu")), "CompactFirst") is None
+
+
+def test_a_strategy_stops_when_the_caller_loses_patience():
+    stock = fleet({"n0": MIG * 1})
+    chosen = serve(stock, "n0", [claim("a", exactly("1g"))], strategy="least-fragmentation", options=Options(steps=0))
+    assert chosen.answer.verdict == "undecided"
+
+
+def test_what_a_strategy_gave_is_charged_to_the_next():
+    stock = fleet({"n0": (shared("gpu-0", "80Gi"), shared("gpu-1", "80Gi"))})
+    got = []
+    for at in range(4):
+        wanted = claim(f"c{at}", exactly("gpu", memory="40Gi"))
+        chosen = ask(stock, wanted, strategy="LowLoadFirst")
+        got += devices(chosen)
+        stock = stock.with_(allocated(wanted, chosen.answer))
+    assert got == ["gpu-0", "gpu-1", "gpu-0", "gpu-1"]
