@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from bench.row import Row, median_seconds, side_by_side
 from cluster import resources
-from cluster.embedded import Embedded
-from cluster.informer import Informer
+from cluster.embedded.embedded import Embedded
+from cluster.informers.informer import Informer
+from cluster.kubernetes.stream import Stream
 from cluster.patch import Merge
-from cluster.stream import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -130,7 +130,7 @@ def following() -> Iterator[Row]:
 
 async def follow(config: str) -> tuple[float, float]:
     """Seconds and CPU seconds that an informer needs for all events."""
-    from cluster.kubernetes import Kubernetes
+    from cluster.kubernetes.client import Kubernetes
 
     cluster = Kubernetes.connect(kubeconfig=config)
     informer = Informer(cluster, resources.PODS, stream=False)

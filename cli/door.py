@@ -12,8 +12,9 @@ from aiohttp import web
 
 from cli import fates
 from cli.fate import end_of, pod_of, seen
-from cluster import manifests, resources
+from cluster import resources
 from cluster.errors import ApiError
+from cluster import manifests
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable

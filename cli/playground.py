@@ -19,8 +19,8 @@ import msgspec
 
 from allocator.service.scheduler import Scheduler
 from cluster import resources
-from cluster.claimcontroller import ClaimController
-from cluster.embedded import Embedded
+from cluster.controllers.claim_controller import ClaimController
+from cluster.embedded.embedded import Embedded
 from cluster.errors import ApiError, NotFound
 from cluster.patch import operated
 from webhook.service.service import Service, Settings

@@ -125,7 +125,7 @@ def _run(config: str, settings: Settings, kubeconfig: str, context: str, decisio
 
 
 async def _serve(source: Source, settings: Settings, kubeconfig: str, context: str, decisions: Decisions) -> None:
-    from cluster.kubernetes import Kubernetes
+    from cluster.kubernetes.client import Kubernetes
     from webhook.service.service import Service
 
     cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)

@@ -2,7 +2,7 @@
 server-side apply.
 
 Real clusters apply them themselves; the functions serve the embedded store. Documents are never changed in place: the
-result shares what did not change. Server-side apply lives in `cluster.apply`, because it knows about owners of fields.
+result shares what did not change. Server-side apply lives in `cluster.embedded.apply`, because it knows about owners of fields.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The port to a cluster: what every room above may ask of one, whichever kind it is.
 
-Two things speak it: `cluster.kubernetes.Kubernetes` (a real API server) and `cluster.embedded.Embedded` (memory). One
+Two things speak it: `cluster.kubernetes.client.Kubernetes` (a real API server) and `cluster.embedded.embedded.Embedded` (memory). One
 conformance suite holds both to the same behaviour. It is small on purpose; in particular there is no PUT, because an
 object that was read here has lost the fields we do not know (docs/architecture.md, "Patches, not objects").
 """

@@ -22,7 +22,7 @@ from allocator.reasons import explain
 from allocator.reasons.brief import losses
 from cluster import resources
 from cluster.errors import ApiError, Conflict, NotFound
-from cluster.informer import Informer
+from cluster.informers.informer import Informer
 from cluster.patch import Merge
 from dra.claim import ResourceClaim
 from dra.node import matches
@@ -32,7 +32,7 @@ from dra.wire import builtins
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cluster.informer import Batch
+    from cluster.informers.informer import Batch
     from cluster.protocol import Cluster
     from dra.node import Node
     from dra.pod import Pod

@@ -8,7 +8,7 @@ from certs import authority
 from certs.rotation import Phase, Policy
 from certs.store import Store
 from cluster import resources
-from cluster.embedded import Embedded
+from cluster.embedded.embedded import Embedded
 from cluster.errors import Unavailable
 from cluster.patch import Merge
 

@@ -16,7 +16,8 @@ from cli.door import Door
 from cli.fate import end_of, pod_of
 from cli.fates import End, Fate
 from cli.playground import playground
-from cluster import manifests, resources
+from cluster import resources
+from cluster import manifests
 from webhook.service.configuration_file import Source
 
 DRAWBRIDGE = str(Path(sys.executable).with_name("drawbridge"))

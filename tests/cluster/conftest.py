@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from cluster.embedded import Embedded
+from cluster.embedded.embedded import Embedded
 from cluster.errors import ApiError, NotFound
 from cluster.protocol import Cluster
 from cluster.resources import NAMESPACES
@@ -24,7 +24,7 @@ async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     if request.param == "embedded":
         made = Embedded()
     else:
-        from cluster.kubernetes import Kubernetes
+        from cluster.kubernetes.client import Kubernetes
 
         made = Kubernetes.connect(kubeconfig=str(request.getfixturevalue("control_plane").kubeconfig))
     yield made

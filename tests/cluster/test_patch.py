@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.apply import applied
+from cluster.embedded.apply import applied
 from cluster.errors import ApiError, BadRequest, Conflict, Invalid
 from cluster.patch import Apply, merged, operated, same
 

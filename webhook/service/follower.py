@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from cluster import resources
 from cluster.errors import ApiError
-from cluster.informer import Informer
+from cluster.informers.informer import Informer
 from webhook.state.features import Features
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cluster.informer import Batch
+    from cluster.informers.informer import Batch
     from cluster.protocol import Cluster
     from cluster.resources import Resource
     from cluster.server import Server

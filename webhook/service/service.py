@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from aiohttp import web
 
 from certs.store import Store
-from cluster.election import Election, Terms
+from cluster.controllers.election import Election, Terms
 from webhook.admission import registration
 from webhook.service.app import App, Limits
 from webhook.service.certificate import SEAL_KEY, Certificate, Files, Shared

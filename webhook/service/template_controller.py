@@ -14,9 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cluster import resources
+from cluster.controllers.workqueue import WorkQueue
 from cluster.errors import AlreadyExists, ApiError, Forbidden, NotFound
-from cluster.informer import Informer
-from cluster.workqueue import WorkQueue
+from cluster.informers.informer import Informer
 from webhook.claims import template, upkeep
 from webhook.claims.upkeep import Due
 from webhook.state.canary import workload as workload_of
@@ -27,8 +27,8 @@ from webhook.translate.pod_view import mapping
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cluster.cache import Delta
-    from cluster.informer import Batch
+    from cluster.informers.cache import Delta
+    from cluster.informers.informer import Batch
     from cluster.protocol import Cluster
     from cluster.resources import Raw, Resource
     from dra.claim import ResourceClaimTemplate

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from cluster.embedded import Embedded
+from cluster.embedded.embedded import Embedded
 from cluster.errors import Forbidden, NotFound
 from cluster.server import Features, Server
 from webhook.service import follower as module

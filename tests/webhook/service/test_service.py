@@ -11,8 +11,8 @@ import pytest
 
 from certs.rotation import Policy
 from cluster import resources
-from cluster.election import Terms
-from cluster.embedded import Embedded
+from cluster.controllers.election import Terms
+from cluster.embedded.embedded import Embedded
 from cluster.errors import Unavailable
 from cluster.patch import Merge, operated
 from dra.wire import builtins

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from cluster import resources
-from cluster.embedded import Embedded
+from cluster.embedded.embedded import Embedded
 from cluster.errors import NotFound, Unavailable
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod
 from webhook.claims import template

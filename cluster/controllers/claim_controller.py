@@ -1,0 +1,148 @@
+"""The claim controller at work: informers in front, the decisions of `cluster.controllers.claim_decisions` in the middle, writes behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import TYPE_CHECKING, assert_never
+
+from cluster.controllers.claim_decisions import (
+    Create,
+    Delete,
+    Record,
+    Write,
+    for_claim,
+    for_pod,
+    generated_for,
+    made_from,
+    templates_of,
+)
+from cluster.controllers.workqueue import WorkQueue
+from cluster.errors import NotFound
+from cluster.informers.informer import Informer
+from cluster.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+
+if TYPE_CHECKING:
+    from cluster.controllers.claim_decisions import Action
+    from cluster.informers.informer import Batch
+    from cluster.protocol import Cluster
+    from cluster.resources import Key
+    from dra.claim import ResourceClaim, ResourceClaimTemplate
+    from dra.pod import Pod
+
+_POD, _CLAIM = "pod", "claim"
+Work = tuple[str, str, str]  # what, namespace, name
+
+
+class ClaimController:
+    """Makes, reserves, releases and deletes claims for pods, on a cluster that has no such controller."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._pods = Informer(cluster, PODS)
+        self._claims = Informer(cluster, RESOURCE_CLAIMS)
+        self._templates = Informer(cluster, RESOURCE_CLAIM_TEMPLATES)
+        self._queue: WorkQueue[Work] = WorkQueue("claim controller")
+        self._by_namespace: defaultdict[str, dict[str, ResourceClaim]] = defaultdict(dict)
+        # Claims made and not yet seen by the informer, or a second one would be made meanwhile.
+        self._made: dict[Key, ResourceClaim] = {}
+        self._pods.listen(self._on_pods)
+        self._claims.listen(self._on_claims)
+        self._templates.listen(self._on_templates)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for informer in (self._pods, self._claims, self._templates):
+                tasks.create_task(informer.run())
+            # Nothing is judged before pods and claims are known: an unknown pod would look like one that is gone.
+            while not (await self._pods.synced(60.0) and await self._claims.synced(60.0)):
+                continue
+            tasks.create_task(self._queue.run(self._work))
+
+    def _on_pods(self, batch: Batch[Pod]) -> None:
+        for delta in batch.deltas:
+            self._queue.add((_POD, *delta.key))
+            for pod in (delta.old, delta.new):
+                for namespace, name in self._claims_of(pod) if pod else ():
+                    self._queue.add((_CLAIM, namespace, name))
+
+    def _on_claims(self, batch: Batch[ResourceClaim]) -> None:
+        if batch.complete:
+            self._made.clear()
+        for delta in batch.deltas:
+            self._made.pop(delta.key, None)
+            namespace, name = delta.key
+            if delta.new is not None:
+                self._by_namespace[namespace][name] = delta.new
+            else:
+                self._by_namespace[namespace].pop(name, None)
+            self._queue.add((_CLAIM, *delta.key))
+            claim = delta.new or delta.old
+            for owner in claim.metadata.owner_references if claim else ():
+                self._queue.add((_POD, namespace, owner.name))
+
+    def _on_templates(self, batch: Batch[ResourceClaimTemplate]) -> None:
+        added = {delta.key for delta in batch.deltas if delta.old is None}
+        for where, pod in self._pods.objects.items():
+            if not added.isdisjoint(templates_of(pod)):
+                self._queue.add((_POD, *where))
+
+    def _claims_of(self, pod: Pod) -> list[Key]:
+        named = {entry.resource_claim_name for entry in pod.spec.resource_claims}
+        named |= {entry.resource_claim_name for entry in pod.status.resource_claim_statuses}
+        if extended := pod.status.extended_resource_claim_status:
+            named.add(extended.resource_claim_name)
+        return [(pod.metadata.namespace, name) for name in sorted(filter(None, named))]
+
+    def _claims_in(self, namespace: str) -> dict[str, ResourceClaim]:
+        made = {name: claim for (where, name), claim in self._made.items() if where == namespace}
+        return made | self._by_namespace[namespace]
+
+    async def _work(self, work: Work) -> None:
+        what, namespace, name = work
+        if what == _POD:
+            pod = self._pods.objects.get((namespace, name))
+            if pod is not None:
+                for action in for_pod(pod, self._claims_in(namespace).values()):
+                    await self._act(action, namespace, pod)
+            return
+        claim = self._claims_in(namespace).get(name)
+        if claim is not None:
+            for action in for_claim(claim, lambda pod: self._pods.objects.get((namespace, pod))):
+                await self._act(action, namespace, None)
+
+    async def _act(self, action: Action, namespace: str, pod: Pod | None) -> None:
+        match action:
+            case Create():
+                assert pod is not None
+                await self._create(action, namespace, pod)
+            case Record():
+                assert pod is not None
+                await self._cluster.patch(PODS, pod.metadata.name, action.patch, namespace, subresource="status")
+            case Write():
+                await self._cluster.patch(
+                    RESOURCE_CLAIMS, action.claim, action.patch, namespace, subresource=action.subresource
+                )
+            case Delete():
+                await self._delete(action, namespace)
+            case _:
+                assert_never(action)
+
+    async def _create(self, action: Create, namespace: str, pod: Pod) -> None:
+        """Make the claim, unless its template is still to come: then its coming brings the pod back here."""
+        try:
+            template = await self._cluster.get(RESOURCE_CLAIM_TEMPLATES.raw, action.template, namespace)
+        except NotFound:
+            return
+        if any(generated_for(one, pod, action.entry) for one in self._claims_in(namespace).values()):
+            return
+        claim = await self._cluster.create(RESOURCE_CLAIMS, made_from(template, pod, action.entry), namespace)
+        self._made[namespace, claim.metadata.name] = claim
+        self._queue.add((_POD, namespace, pod.metadata.name))
+
+    async def _delete(self, action: Delete, namespace: str) -> None:
+        try:
+            await self._cluster.delete(RESOURCE_CLAIMS, action.claim, namespace, uid=action.uid)
+        except NotFound:
+            return

@@ -1,0 +1,234 @@
+"""What the resourceclaim controller of kube-controller-manager decides, as values (pkg/controller/resourceclaim).
+
+Template plus pod become a claim; a pod that somebody bound is entered in its claims' reservedFor; entries of pods that
+are gone or finished are taken out, the last one's departure takes the allocation back; claims made for a finished pod
+are deleted. Never decides about devices. `cluster.controllers.claim_controller` carries the decisions out on an embedded store; a real
+cluster has its own controller.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cluster.patch import Apply, Merge, Operations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from cluster.resources import Key, Raw
+    from dra.claim import ResourceClaim, ResourceClaimConsumerReference
+    from dra.pod import Pod, PodResourceClaim
+
+POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+FINALIZER = "resource.kubernetes.io/delete-protection"
+MANAGER = "ResourceClaimController"
+# Leaves room for a hyphen and five random characters in a name of 63.
+_LONGEST_BASE = 57
+_DONE = ("Succeeded", "Failed")
+
+
+class Create(msgspec.Struct, frozen=True):
+    """Make a claim from a template, for an entry of a pod."""
+
+    entry: str
+    template: str
+
+
+class Record(msgspec.Struct, frozen=True):
+    """Write the names of a pod's generated claims into its status."""
+
+    patch: Apply
+
+
+class Write(msgspec.Struct, frozen=True):
+    """Patch a claim, or its status; what follows is decided from the result."""
+
+    claim: str
+    patch: Merge | Operations
+    subresource: str = ""
+
+
+class Delete(msgspec.Struct, frozen=True):
+    """Delete a claim that nobody will use any more."""
+
+    claim: str
+    uid: str
+
+
+Action = Create | Record | Write | Delete
+
+
+def is_done(pod: Pod) -> bool:
+    """Say whether a pod will not use its claims any more: finished, or deleted before it was bound."""
+    never_ran = bool(pod.metadata.deletion_timestamp) and not pod.spec.node_name
+    return pod.status.phase in _DONE or never_ran
+
+
+def generated_for(claim: ResourceClaim, pod: Pod, entry: str) -> bool:
+    """Say whether a claim was made for this entry of this pod."""
+    return claim.metadata.annotations.get(POD_CLAIM_NAME) == entry and owner_uid(claim) == pod.metadata.uid
+
+
+def owner_uid(claim: ResourceClaim) -> str:
+    """The uid of the pod a claim was made for, empty if for none."""
+    for owner in claim.metadata.owner_references:
+        if owner.controller and (owner.api_version, owner.kind) == ("v1", "Pod"):
+            return owner.uid
+    return ""
+
+
+def claim_name(pod: Pod, entry: PodResourceClaim) -> str | None:
+    """The claim behind an entry of a pod: its name, "" while it has not been made, None if the pod needs none."""
+    if entry.resource_claim_name:
+        return entry.resource_claim_name
+    for status in pod.status.resource_claim_statuses:
+        if status.name == entry.name:
+            return status.resource_claim_name or None
+    return ""
+
+
+def for_pod(pod: Pod, claims: Iterable[ResourceClaim]) -> list[Action]:
+    """What a pod wants done, given the claims of its namespace."""
+    if is_done(pod) or pod.metadata.deletion_timestamp:
+        return []
+    present = {claim.metadata.name: claim for claim in claims}
+    creates: list[Action] = []
+    names: dict[str, str | None] = {}
+    for entry in pod.spec.resource_claims:
+        if not entry.resource_claim_template_name:
+            continue
+        name = _generated(pod, entry, present)
+        if name == "":
+            creates.append(Create(entry.name, entry.resource_claim_template_name))
+        else:
+            names[entry.name] = name
+    if creates:
+        return creates
+    known = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
+    records: list[Action] = [Record(_statuses(pod, names))] if names and names != known else []
+    return records or _reservations(pod, present, names)
+
+
+def _generated(pod: Pod, entry: PodResourceClaim, present: dict[str, ResourceClaim]) -> str | None:
+    """The claim made for an entry, found by its name in the status or else by its owner; "" if it has to be made."""
+    name = claim_name(pod, entry)
+    if name is None or name in present:
+        return name
+    found = (one.metadata.name for one in present.values() if generated_for(one, pod, entry.name))
+    return next(found, "")
+
+
+def _statuses(pod: Pod, names: dict[str, str | None]) -> Apply:
+    entries = [{"name": entry} | ({"resourceClaimName": name} if name else {}) for entry, name in names.items()]
+    meta = {"name": pod.metadata.name, "namespace": pod.metadata.namespace, "uid": pod.metadata.uid}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "status": {"resourceClaimStatuses": entries}}
+    return Apply(body, MANAGER, force=True)
+
+
+def _reservations(pod: Pod, present: dict[str, ResourceClaim], names: dict[str, str | None]) -> list[Action]:
+    """A pod that was bound by whoever is entered in its claims, where they are allocated."""
+    if not pod.spec.node_name:
+        return []
+    wanted = [entry.resource_claim_name or names.get(entry.name) for entry in pod.spec.resource_claims]
+    found = [present[name] for name in wanted if name in present]
+    return [_reserve(claim, pod) for claim in found if claim.status.allocation and not _reserved(claim, pod)]
+
+
+def _reserved(claim: ResourceClaim, pod: Pod) -> bool:
+    return any(one.uid == pod.metadata.uid for one in claim.status.reserved_for)
+
+
+def _reserve(claim: ResourceClaim, pod: Pod) -> Write:
+    entry = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
+    entries = [*(_plain(one) for one in claim.status.reserved_for), entry]
+    body = {"metadata": _same(claim), "status": {"reservedFor": entries}}
+    return Write(claim.metadata.name, Merge(body), "status")
+
+
+def for_claim(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> list[Action]:
+    """What a claim wants done next, given the pods of its namespace by name."""
+    had = claim.status.reserved_for
+    valid = [one for one in had if _in_use(one, pod_of)]
+    ours = FINALIZER in claim.metadata.finalizers
+    leaving = not valid and ours and (bool(had) or bool(claim.metadata.deletion_timestamp))
+    if len(valid) < len(had) or (leaving and claim.status.allocation):
+        status: Raw = {"reservedFor": [_plain(one) for one in valid] or None}
+        if leaving:
+            # Devices' statuses belong to the allocation and go with it.
+            status |= {"allocation": None, "devices": None}
+        return [Write(claim.metadata.name, Merge({"metadata": _same(claim), "status": status}), "status")]
+    if ours and not had and not claim.status.allocation:
+        left = [one for one in claim.metadata.finalizers if one != FINALIZER]
+        return [Write(claim.metadata.name, Merge({"metadata": _same(claim) | {"finalizers": left or None}}))]
+    if not had and not claim.metadata.deletion_timestamp and _owner_done(claim, pod_of):
+        return [Delete(claim.metadata.name, claim.metadata.uid)]
+    return []
+
+
+def _in_use(consumer: ResourceClaimConsumerReference, pod_of: Callable[[str], Pod | None]) -> bool:
+    if (consumer.api_group, consumer.resource) != ("", "pods"):
+        return True  # not ours to judge
+    pod = pod_of(consumer.name)
+    return pod is not None and pod.metadata.uid == consumer.uid and not is_done(pod)
+
+
+def _owner_done(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> bool:
+    """Say whether the pod a claim was made for has finished. One that is gone takes its claims along by ownership."""
+    for owner in claim.metadata.owner_references:
+        if owner.controller and (owner.api_version, owner.kind) == ("v1", "Pod"):
+            pod = pod_of(owner.name)
+            return pod is not None and pod.metadata.uid == owner.uid and is_done(pod)
+    return False
+
+
+def _same(claim: ResourceClaim) -> Raw:
+    """Only if it is still as we saw it."""
+    return {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
+
+
+def _plain(one: ResourceClaimConsumerReference) -> Raw:
+    group = {"apiGroup": one.api_group} if one.api_group else {}
+    return group | {"resource": one.resource, "name": one.name, "uid": one.uid}
+
+
+def made_from(template: Raw, pod: Pod, entry: str) -> Raw:
+    """The claim for an entry of a pod. The template is read plain, so nothing of its spec is lost."""
+    outer: Raw = template.get("spec") or {}
+    meta: Raw = outer.get("metadata") or {}
+    owner: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": pod.metadata.name,
+        "uid": pod.metadata.uid,
+        "controller": True,
+    }
+    metadata = {
+        "generateName": generate_name(pod.metadata.name, entry),
+        "namespace": pod.metadata.namespace,
+        "annotations": {**(meta.get("annotations") or {}), POD_CLAIM_NAME: entry},
+        "ownerReferences": [owner],
+    }
+    if meta.get("labels"):
+        metadata["labels"] = meta["labels"]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": metadata,
+        "spec": outer.get("spec") or {},
+    }
+
+
+def generate_name(pod: str, entry: str) -> str:
+    """`<pod>-<entry>-`, both shortened in proportion where that is too long."""
+    base = f"{pod}-{entry}"
+    if len(base) > _LONGEST_BASE:
+        base = f"{pod[: len(pod) * _LONGEST_BASE // len(base)]}-{entry[: len(entry) * _LONGEST_BASE // len(base)]}"
+    return f"{base}-"
+
+
+def templates_of(pod: Pod) -> set[Key]:
+    """The templates a pod names, so that it is looked at when they come."""
+    named = (entry.resource_claim_template_name for entry in pod.spec.resource_claims)
+    return {(pod.metadata.namespace, name) for name in named if name}

@@ -1,0 +1,251 @@
+"""The verbs of an API server over a store, one whole write at a time.
+
+Synchronous and without I/O; `cluster.embedded.embedded` puts time, ids, waiting and the journal around it. What may be written is
+decided by `cluster.embedded.registry` and `cluster.embedded.rest_strategies`, what a deletion takes along by `cluster.embedded.deletion`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cluster import resources
+from cluster.embedded import registry
+from cluster.embedded import rest_strategies as strategies
+from cluster.embedded.apply import applied
+from cluster.embedded.defaulting import defaulted
+from cluster.embedded.deletion import Endings
+from cluster.errors import AlreadyExists, BadRequest, Cause, Conflict, Invalid, NotFound, map_exceptions
+from cluster.patch import Apply, Merge, Operations, merged, operated, same
+from cluster.resources import NAMESPACES, PODS, Raw, Resource
+from dra.meta import ObjectMeta
+from dra.wire import WireError, convert
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cluster.embedded.registry import Identity, Validator
+    from cluster.embedded.store import Record
+    from cluster.embedded.writes import Writes
+    from cluster.patch import Patch
+    from cluster.protocol import Propagation
+    from cluster.resources import Key
+
+
+class ApiServer:
+    """Reads and writes one store by the API's rules."""
+
+    def __init__(self, writes: Writes, identity: Identity, validators: Mapping[str, Validator]) -> None:
+        self.store = writes.store
+        self._writes = writes
+        self._identity = identity
+        self._validators = validators
+        self._endings = Endings(writes, identity.now)
+
+    def check(self, resource: Resource[Any]) -> None:
+        """Refuse a resource that is not served."""
+        known = resources.BY_ID.get(resource.id)
+        if known is None or known.version != resource.version:
+            raise NotFound("the server could not find the requested resource")
+
+    def get(self, resource: Resource[Any], name: str, namespace: str | None) -> Record:
+        """The present record of an object, or NotFound."""
+        self.check(resource)
+        record = self.store.get(resource.id, _key(resource, name, namespace))
+        if record is None:
+            raise _not_found(resource, name)
+        return record
+
+    def create(self, resource: Resource[Any], obj: Raw, namespace: str | None, *, dry_run: bool) -> bytes:
+        """Store a new object; the answer is how it was (or, in a dry run, would be) stored."""
+        self.check(resource)
+        new = registry.created(resource, obj, namespace, self._identity)
+        new = strategies.prepared(resource.id, new, None, self._identity.now())
+        key = resources.key(new)
+        if resource.namespaced:
+            self._check_namespace(resource, *key)
+        if self.store.get(resource.id, key) is not None:
+            raise AlreadyExists(f'{resource.id} "{key[1]}" already exists')
+        self._validate(resource, new, None, "")
+        return self._answer(resource, key, new, dry_run=dry_run)
+
+    def patch(
+        self,
+        resource: Resource[Any],
+        name: str,
+        patch: Patch,
+        namespace: str | None,
+        subresource: str,
+        *,
+        dry_run: bool,
+    ) -> bytes:
+        """Change an object; a patch that changes nothing writes nothing."""
+        self.check(resource)
+        if subresource and (subresource != "status" or not resource.status):
+            raise NotFound(f"the server could not find the requested resource ({resource.id}/{subresource})")
+        key = _key(resource, name, namespace)
+        record = self.store.get(resource.id, key)
+        if record is None:
+            if isinstance(patch, Apply) and not subresource:
+                return self._apply_new(resource, name, patch, namespace, dry_run=dry_run)
+            raise _not_found(resource, name)
+        old = record.plain()
+        asked = self._patched(old, patch, subresource)
+        if not isinstance(asked, dict):
+            raise Invalid(f"the patch leaves no object of {resource.id}, but {asked!r}")
+        new = registry.updated(resource, old, asked, subresource)
+        new = strategies.prepared(resource.id, new, old, self._identity.now())
+        if same(old, new):
+            return record.data
+        self._validate(resource, new, old, subresource)
+        if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):
+            return self._answer_last(resource, key, new, dry_run=dry_run)
+        return self._answer(resource, key, new, dry_run=dry_run)
+
+    def delete(
+        self,
+        resource: Resource[Any],
+        name: str,
+        namespace: str | None,
+        *,
+        uid: str,
+        resource_version: str,
+        propagation: Propagation,
+        dry_run: bool,
+    ) -> None:
+        """Delete an object and what it owns, or mark it where finalizers hold it."""
+        key = _key(resource, name, namespace)
+        record = self.get(resource, name, namespace)
+        _check_preconditions(resource, record, uid, resource_version)
+        if dry_run:
+            return
+        if resource.id == NAMESPACES.id:
+            self._endings.delete_namespace(key)
+        elif propagation == "Foreground":
+            self._endings.delete_foreground(resource, key)
+        else:
+            if propagation == "Orphan":
+                self._endings.orphan(record.meta.uid)
+            self._endings.delete(resource, key)
+
+    def bind(self, name: str, namespace: str, node: str, *, uid: str, dry_run: bool) -> None:
+        """Assign a pod to a node (pkg/registry/core/pod/storage, assignPod)."""
+        key = (namespace, name)
+        record = self.get(PODS, name, namespace)
+        _check_preconditions(PODS, record, uid, "")
+        pod = record.plain()
+        refusal = f'Operation cannot be fulfilled on pods/binding "{name}": pod {name} '
+        if pod["metadata"].get("deletionTimestamp"):
+            raise Conflict(f"{refusal}is being deleted, cannot be assigned to a host")
+        if pod["spec"].get("nodeName"):
+            raise Conflict(f'{refusal}is already assigned to node "{pod["spec"]["nodeName"]}"')
+        if pod["spec"].get("schedulingGates"):
+            raise registry.invalid(PODS, name, [Cause("spec.schedulingGates", "Forbidden: the pod is gated")])
+        status = pod.get("status") or {}
+        others = [one for one in status.get("conditions") or () if one.get("type") != "PodScheduled"]
+        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": self._identity.now()}
+        pod["spec"] = {**pod["spec"], "nodeName": node}
+        pod["status"] = {**status, "conditions": [*others, scheduled]}
+        self._answer(PODS, key, pod, dry_run=dry_run)
+
+    def load(self, obj: Raw) -> None:
+        """Put an object in as it is, status and all: this is a snapshot being read, not a user creating something."""
+        resource = resources.of(obj)
+        if resource is None:
+            raise BadRequest(f"no such resource: {obj.get('apiVersion')} {obj.get('kind')}")
+        meta = dict(obj.get("metadata") or {})
+        meta.setdefault("uid", self._identity.uid())
+        meta.setdefault("creationTimestamp", self._identity.now())
+        if resource.namespaced:
+            meta["namespace"] = meta.get("namespace") or "default"
+            self._ensure_namespace(meta["namespace"])
+        if not meta.get("name"):
+            meta["name"] = f"{meta.get('generateName') or ''}{self._identity.suffix()}"
+        name = meta["name"]
+        with map_exceptions({WireError: lambda error: BadRequest(f"{resource.kind} {name!r}, metadata: {error}")}):
+            convert(meta, ObjectMeta)
+        typed = {**obj, "apiVersion": resource.api_version, "metadata": meta}
+        fresh = defaulted(resource.id, typed, created=True) if _is_readable(resource, typed) else typed
+        loaded = {**fresh, **({"status": obj["status"]} if obj.get("status") else {})}
+        self._writes.put(resource, resources.key(loaded), loaded)
+
+    def _ensure_namespace(self, name: str) -> None:
+        if self.store.get(NAMESPACES.id, ("", name)) is None:
+            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            self.create(NAMESPACES, body, None, dry_run=False)
+
+    def _check_namespace(self, resource: Resource[Any], namespace: str, name: str) -> None:
+        record = self.store.get(NAMESPACES.id, ("", namespace))
+        if record is None:
+            raise NotFound(f'namespaces "{namespace}" not found')
+        registry.check_new_namespace(record.plain(), resource, name)
+
+    def _validate(self, resource: Resource[Any], new: Raw, old: Raw | None, subresource: str) -> None:
+        namespace = self.store.get(NAMESPACES.id, ("", resources.key(new)[0]))
+        labels = namespace.meta.labels if namespace else {}
+        registry.require(resource, new, strategies.check(resource.id, new, old, labels))
+        if validator := self._validators.get(resource.id):
+            registry.require(resource, new, validator(new, old, subresource))
+
+    def _patched(self, old: Raw, patch: Patch, subresource: str) -> Any:
+        match patch:
+            case Merge():
+                return merged(old, patch.body)
+            case Operations():
+                return operated(old, patch.operations)
+            case Apply():
+                return applied(old, patch, subresource, now=self._identity.now())
+
+    def _apply_new(
+        self, resource: Resource[Any], name: str, patch: Apply, namespace: str | None, *, dry_run: bool
+    ) -> bytes:
+        body = resource.plain(patch.body) | {"metadata": {"name": name} | (patch.body.get("metadata") or {})}
+        if body["metadata"].get("uid"):
+            raise _not_found(resource, name)
+        fresh = applied({}, Apply(body, patch.manager), "", now=self._identity.now())
+        return self.create(resource, fresh, namespace, dry_run=dry_run)
+
+    def _answer(self, resource: Resource[Any], key: Key, new: Raw, *, dry_run: bool) -> bytes:
+        if dry_run:
+            return msgspec.json.encode(new)
+        return self._writes.put(resource, key, new).data
+
+    def _answer_last(self, resource: Resource[Any], key: Key, new: Raw, *, dry_run: bool) -> bytes:
+        """An update took the last finalizer away: it is answered, never stored, and the object goes as it was before."""
+        if not dry_run:
+            self._endings.drop(resource, key)
+        return msgspec.json.encode(new)
+
+
+def _is_readable(resource: Resource[Any], obj: Raw) -> bool:
+    try:
+        convert(obj, resource.type)
+    except WireError:
+        return False
+    return True
+
+
+def _key(resource: Resource[Any], name: str, namespace: str | None) -> Key:
+    if not resource.namespaced:
+        return "", name
+    if not namespace:
+        raise BadRequest(f"a {resource.kind} is addressed with its namespace")
+    return namespace, name
+
+
+def _not_found(resource: Resource[Any], name: str) -> NotFound:
+    return NotFound(f'{resource.id} "{name}" not found')
+
+
+def _check_preconditions(resource: Resource[Any], record: Record, uid: str, resource_version: str) -> None:
+    name = record.meta.name
+    for what, wanted, have in (
+        ("UID", uid, record.meta.uid),
+        ("ResourceVersion", resource_version, str(record.version)),
+    ):
+        if wanted and wanted != have:
+            raise Conflict(
+                f'Operation cannot be fulfilled on {resource.id} "{name}": Precondition failed: '
+                f"{what} in precondition: {wanted}, {what} in object meta: {have}"
+            )

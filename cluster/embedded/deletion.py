@@ -1,0 +1,168 @@
+"""How objects end: finalizers that hold them, owners that take along what they own, namespaces that empty themselves
+(k8s.io/apiserver pkg/registry/generic, kubernetes pkg/controller/garbagecollector and .../namespace).
+
+In a real cluster the garbage collector and the namespace controller come by later; here they are part of the write, so
+nobody ever waits for them. Unlike the real collector this one acts only when an owner is seen to go, so objects loaded
+from a snapshot may name owners that were left out of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cluster import resources
+from cluster.resources import NAMESPACES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.embedded.store import Record
+    from cluster.embedded.writes import Writes
+    from cluster.resources import Key, Raw, Resource
+    from dra.meta import OwnerReference
+
+FOREGROUND = "foregroundDeletion"
+Place = tuple["Resource[Any]", "Key"]
+
+
+class Endings:
+    """Takes objects out of a store, and whatever has to go with them."""
+
+    def __init__(self, writes: Writes, now: Callable[[], str]) -> None:
+        self._writes = writes
+        self._store = writes.store
+        self._now = now
+        # What is still to be looked at because of what went: a list instead of recursion, however long owners chain.
+        self._gone: list[Record] = []
+
+    def delete(self, resource: Resource[Any], key: Key) -> None:
+        """Delete an object in the background: it goes, and then what it owned."""
+        self._delete(resource, key)
+        self._follow_up()
+
+    def delete_foreground(self, resource: Resource[Any], key: Key) -> None:
+        """Delete what an object owns first; it stays, marked, until the last of that is gone."""
+        record = self._store.get(resource.id, key)
+        if record is None:
+            return
+        self._mark(resource, key, record, FOREGROUND)
+        for place in self._owned(record.meta.uid):
+            self._delete(*place)
+        self._release_owner(resource, key)
+        self._follow_up()
+
+    def orphan(self, uid: str) -> None:
+        """Take an owner's name off all that it owns."""
+        for resource, key in self._owned(uid):
+            self._disown(resource, key, uid)
+
+    def delete_namespace(self, key: Key) -> None:
+        """Delete all that is in a namespace; it goes with the last of that."""
+        record = self._store.get(NAMESPACES.id, key)
+        if record is None:
+            return
+        if not record.meta.deletion_timestamp:
+            obj = record.plain()
+            obj["metadata"]["deletionTimestamp"] = self._now()
+            obj["status"] = {"phase": "Terminating"}
+            self._writes.put(NAMESPACES, key, obj)
+        for place in self._content(key[1]):
+            self._delete(*place)
+        self._release_namespace(key[1])
+        self._follow_up()
+
+    def drop(self, resource: Resource[Any], key: Key) -> None:
+        """Take an object out that nothing holds any more, and then what it owned."""
+        self._drop(resource, key)
+        self._follow_up()
+
+    def _delete(self, resource: Resource[Any], key: Key) -> None:
+        record = self._store.get(resource.id, key)
+        if record is None:
+            return
+        if record.meta.finalizers:
+            self._mark(resource, key, record)
+        else:
+            self._drop(resource, key)
+
+    def _drop(self, resource: Resource[Any], key: Key) -> None:
+        record = self._store.get(resource.id, key)
+        if record is not None:
+            self._writes.remove(resource, key, record)
+            self._gone.append(record)
+
+    def _follow_up(self) -> None:
+        try:
+            while self._gone:
+                record = self._gone.pop()
+                self._collect(record.meta.uid)
+                for owner in record.meta.owner_references:
+                    if place := self._owner(owner, record.meta.namespace):
+                        self._release_owner(*place)
+                self._release_namespace(record.meta.namespace)
+        finally:
+            self._gone.clear()
+
+    def _collect(self, uid: str) -> None:
+        """Delete what a vanished owner owned; what has another owner only loses the reference."""
+        for resource, key in self._owned(uid):
+            record = self._store.get(resource.id, key)
+            if record is not None and all(owner.uid == uid for owner in record.meta.owner_references):
+                self._delete(resource, key)
+            else:
+                self._disown(resource, key, uid)
+
+    def _owned(self, uid: str) -> list[Place]:
+        return [(resources.BY_ID[resource], key) for resource, key in self._store.owned(uid)]
+
+    def _owner(self, owner: OwnerReference, namespace: str) -> Place | None:
+        resource = resources.BY_KIND.get((owner.api_version.rpartition("/")[0], owner.kind))
+        if resource is None:
+            return None
+        return resource, (namespace if resource.namespaced else "", owner.name)
+
+    def _mark(self, resource: Resource[Any], key: Key, record: Record, finalizer: str = "") -> None:
+        obj = record.plain()
+        meta: Raw = obj["metadata"]
+        if meta.get("deletionTimestamp") and finalizer in ("", *meta.get("finalizers", ())):
+            return
+        meta.setdefault("deletionTimestamp", self._now())
+        meta.setdefault("deletionGracePeriodSeconds", 0)
+        if finalizer:
+            meta["finalizers"] = [*meta.get("finalizers", ()), finalizer]
+        self._writes.put(resource, key, obj)
+
+    def _disown(self, resource: Resource[Any], key: Key, uid: str) -> None:
+        record = self._store.get(resource.id, key)
+        if record is None:
+            return
+        obj = record.plain()
+        owners = [owner for owner in obj["metadata"].pop("ownerReferences", ()) if owner.get("uid") != uid]
+        obj["metadata"] |= {"ownerReferences": owners} if owners else {}
+        self._writes.put(resource, key, obj)
+
+    def _release_owner(self, resource: Resource[Any], key: Key) -> None:
+        """Let an owner go that waited for what it owned, once nothing of that is left."""
+        record = self._store.get(resource.id, key)
+        if record is None or FOREGROUND not in record.meta.finalizers or self._store.owned(record.meta.uid):
+            return
+        others = [one for one in record.meta.finalizers if one != FOREGROUND]
+        if not others:
+            self._drop(resource, key)
+            return
+        obj = record.plain()
+        obj["metadata"]["finalizers"] = others
+        self._writes.put(resource, key, obj)
+
+    def _release_namespace(self, name: str) -> None:
+        record = self._store.get(NAMESPACES.id, ("", name))
+        if record is not None and record.meta.deletion_timestamp and not self._content(name):
+            self._drop(NAMESPACES, ("", name))
+
+    def _content(self, namespace: str) -> list[Place]:
+        return [
+            (resources.BY_ID[resource], (record.meta.namespace, record.meta.name))
+            for resource in self._store.resources()
+            if resources.BY_ID[resource].namespaced
+            for record in self._store.records(resource, namespace)
+        ]

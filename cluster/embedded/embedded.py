@@ -1,0 +1,341 @@
+"""A cluster in this process: the `Cluster` protocol over an in-memory store, for the offline commands, `standalone`, the
+demo and the tests.
+
+It behaves like an API server (`cluster.embedded.apiserver`) and keeps a window of history, so watches can resume. What it has
+not: authorization, admission webhooks, and controllers other than the garbage collector, the namespace controller and,
+on request, the claim controller (`cluster.controllers.claim_controller`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from cluster import resources
+from cluster.embedded.apiserver import ApiServer
+from cluster.embedded.journal import REMOVED, Commit, Journal, Written
+from cluster.embedded.label_selectors import selector
+from cluster.embedded.registry import Identity
+from cluster.embedded.store import WINDOW, Store
+from cluster.embedded.validators import VALIDATORS
+from cluster.embedded.view import View
+from cluster.embedded.writes import Writes
+from cluster.errors import BadRequest, Gone, Unavailable, map_exceptions
+from cluster.protocol import DELETED, Bookmark, Page, Unreadable
+from cluster.server import Features, Server
+from dra.wire import WireError, decode
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+    from os import PathLike
+
+    from cluster.embedded.registry import Validator
+    from cluster.embedded.store import Entry, Record
+    from cluster.patch import Patch
+    from cluster.protocol import Change, Propagation
+    from cluster.resources import Key, Raw, Resource
+
+T = TypeVar("T")
+# What the embedded store speaks: the newest Kubernetes this code base knows, every gate open.
+VERSION, MINOR = "v1.37.1", 37
+_BATCH = 500
+_NAMESPACES = ("default", "kube-system")
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+
+
+class _Continue(msgspec.Struct, frozen=True):
+    """Where a list goes on: behind which key, and the version of its first page."""
+
+    version: int
+    after: tuple[str, str]
+
+
+def _identity() -> Identity:
+    """Real time, real uids, random suffixes as the API server makes them."""
+    return Identity(
+        now=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        uid=lambda: str(uuid.uuid4()),
+        suffix=lambda: "".join(random.choices(_SUFFIX_LETTERS, k=5)),  # noqa: S311  a name, not a secret
+    )
+
+
+class Embedded:
+    """An API server's behaviour in memory. One event loop, no threads.
+
+    What is written is validated as a server does it; other `validators` may be given, or none (`{}`). What is loaded is
+    taken as it is.
+    """
+
+    def __init__(
+        self,
+        *,
+        validators: Mapping[str, Validator] | None = None,
+        identity: Identity | None = None,
+        window: int = WINDOW,
+        journal: Journal | None = None,
+    ) -> None:
+        self._store = Store(window=window)
+        rules = VALIDATORS if validators is None else validators
+        self._writes = Writes(self._store, self._committed)
+        self._api = ApiServer(self._writes, identity or _identity(), rules)
+        self._changed = asyncio.Event()
+        self._journal = journal
+        if journal is not None:
+            self._replay(journal.commits)
+        if not self._store.resources():
+            self.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in _NAMESPACES)
+
+    @classmethod
+    def of(cls, objects: Iterable[Raw], *, validators: Mapping[str, Validator] | None = None) -> Embedded:
+        """A store that holds these objects as they are, status included."""
+        cluster = cls(validators=validators)
+        cluster.load(objects)
+        return cluster
+
+    @classmethod
+    def open(
+        cls, path: str | PathLike[str], *, validators: Mapping[str, Validator] | None = None, durable: bool = False
+    ) -> Embedded:
+        """A store that lives in a file and is as it was left, however its process ended."""
+        journal = Journal(path, durable=durable)
+        try:
+            return cls(validators=validators, journal=journal)
+        except BaseException:
+            journal.close()
+            raise
+
+    def load(self, objects: Iterable[Raw]) -> None:
+        """Put objects in as a snapshot has them. A missing namespace becomes `default`, and is made where needed."""
+        for obj in objects:
+            with self._writes.together():
+                self._api.load(obj)
+
+    async def list(
+        self,
+        resource: Resource[T],
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 500,
+        more: str = "",
+        resource_version: str = "",
+    ) -> Page[T]:
+        """Read one page. Pages are cut from the present state; one that is asked for too late is Gone."""
+        del resource_version  # the present state is at least as new as any version that was ever handed out
+        self._api.check(resource)
+        view = View(resource, namespace, selector(resource.id, labels, fields))
+        start = self._continue(resource, more) if more else _Continue(self._store.version, ("", ""))
+        behind = (
+            one for one in self._store.records(resource.id, namespace, start.after if more else None) if view.has(one)
+        )
+        found = [*islice(behind, limit or None)]
+        rest = next(behind, None) is not None
+        token = msgspec.json.encode(_Continue(start.version, _key(found[-1]))).hex() if rest else ""
+        read = [view.read(record) for record in found]
+        return Page(
+            items=tuple(one for one in read if not isinstance(one, Unreadable)),
+            resource_version=str(start.version),
+            more=token,
+            unreadable=tuple(one for one in read if isinstance(one, Unreadable)),
+        )
+
+    @asynccontextmanager
+    async def watch(
+        self,
+        resource: Resource[T],
+        namespace: str | None = None,
+        *,
+        resource_version: str = "",
+        labels: str = "",
+        fields: str = "",
+        initial: bool = False,
+        timeout: float = 300.0,  # noqa: ASYNC109  the server's own end of a watch, not a deadline on a call
+    ) -> AsyncIterator[AsyncIterator[Change[T] | Bookmark | Unreadable]]:
+        """Follow a collection. A reader that falls behind the window is told so by Gone, and nothing is kept for it."""
+        self._api.check(resource)
+        view = View(resource, namespace, selector(resource.id, labels, fields))
+        version = _version(resource_version)
+        present: Sequence[Record] = []
+        if initial or version == 0:
+            present = [one for one in self._store.records(resource.id, namespace) if view.has(one)]
+            version = self._store.version
+        elif version > self._store.version:
+            raise Gone(f"too new resource version: {version} ({self._store.version})")
+        else:
+            self._store.since(resource.id, version, 1)
+        events = self._events(view, version, present, initial=initial, seconds=timeout)
+        try:
+            yield events
+        finally:
+            await events.aclose()
+
+    async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
+        """Read one object."""
+        record = self._api.get(resource, name, namespace)
+        with map_exceptions({WireError: lambda error: Unavailable(f"what is stored is no {resource.kind}: {error}")}):
+            return record.read(resource.type)
+
+    async def create(
+        self, resource: Resource[T], obj: T | Raw, namespace: str | None = None, *, dry_run: bool = False
+    ) -> T:
+        """Create an object and return it as stored."""
+        with self._writes.together():
+            data = self._api.create(resource, _plain(resource, obj), namespace, dry_run=dry_run)
+        return decode(data, resource.type)
+
+    async def patch(
+        self,
+        resource: Resource[T],
+        name: str,
+        patch: Patch,
+        namespace: str | None = None,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> T:
+        """Change an object and return it as stored."""
+        with self._writes.together():
+            data = self._api.patch(resource, name, patch, namespace, subresource, dry_run=dry_run)
+        return decode(data, resource.type)
+
+    async def delete(
+        self,
+        resource: Resource[T],
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        propagation: Propagation = "",
+        grace: int | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """Delete an object. No kubelet is here to stop containers, so a pod is gone at once whatever the grace."""
+        del grace
+        with self._writes.together():
+            self._api.delete(
+                resource,
+                name,
+                namespace,
+                uid=uid,
+                resource_version=resource_version,
+                propagation=propagation,
+                dry_run=dry_run,
+            )
+
+    async def bind(self, name: str, namespace: str, node: str, *, uid: str = "", dry_run: bool = False) -> None:
+        """Assign a pod to a node."""
+        with self._writes.together():
+            self._api.bind(name, namespace, node, uid=uid, dry_run=dry_run)
+
+    async def server(self) -> Server:
+        """Say what this store speaks."""
+        served = frozenset(resource.api_version for resource in resources.ALL)
+        every = Features(**dict.fromkeys(Features.__struct_fields__, True))
+        return Server(VERSION, MINOR, served, every)
+
+    async def close(self) -> None:
+        """Close the file, if there is one."""
+        if self._journal is not None:
+            self._journal.close()
+
+    def _committed(self, entries: Sequence[tuple[str, Entry]]) -> None:
+        """Write a write down, then wake the watchers; they run when it is done, since nothing here awaits."""
+        if self._journal is not None:
+            self._journal.append(_commit(entries))
+            self._journal.tidy(self._content)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _content(self) -> Iterator[Commit]:
+        """The living objects, each as the write that made it what it is; then the version that all of them had."""
+        for resource in self._store.resources():
+            for record in self._store.records(resource):
+                yield Commit(record.version, (_written(resource, _key(record), record.data),))
+        yield Commit(self._store.version, ())
+
+    def _replay(self, commits: Iterable[Commit]) -> None:
+        for commit in commits:
+            for one in commit.changes:
+                data = None if bytes(one.object) == REMOVED else bytes(one.object)
+                self._store.restore(one.resource, (one.namespace, one.name), data, commit.version)
+            self._store.version = max(self._store.version, commit.version)
+        self._store.forget()
+
+    def _continue(self, resource: Resource[T], more: str) -> _Continue:
+        try:
+            start = msgspec.json.decode(bytes.fromhex(more), type=_Continue)
+        except ValueError as error:
+            raise BadRequest("continue key is not valid: it is not one that was handed out here") from error
+        self._store.since(resource.id, start.version, 1)
+        return start
+
+    async def _events(
+        self, view: View[T], version: int, present: Sequence[Record], *, initial: bool, seconds: float
+    ) -> AsyncGenerator[Change[T] | Bookmark | Unreadable, None]:
+        for record in present:
+            yield view.present(record)
+        if initial:
+            yield Bookmark(str(version), initial_end=True)
+        end = asyncio.get_running_loop().time() + seconds
+        while True:
+            # Taken before looking, so that a write between the look and the wait is not slept through.
+            changed = self._changed
+            for entry in self._store.since(view.resource.id, version, _BATCH):
+                version = entry.version
+                change = view.change(entry)
+                if change is not None:
+                    yield change
+            await asyncio.sleep(0)  # a long backlog must not keep others from their turn
+            if not self._store.since(view.resource.id, version, 1):
+                version = max(version, self._store.version)
+                if not await _fired(changed, end - asyncio.get_running_loop().time()):
+                    yield Bookmark(str(version))
+                    return
+
+
+async def _fired(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event; say whether it came in time."""
+    try:
+        async with asyncio.timeout(max(seconds, 0.0)):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _commit(entries: Sequence[tuple[str, Entry]]) -> Commit:
+    changes = (_written(of, one.key, None if one.type == DELETED else one.record.data) for of, one in entries)
+    return Commit(entries[-1][1].version, tuple(changes))
+
+
+def _written(resource: str, key: Key, data: bytes | None) -> Written:
+    return Written(resource, *key, msgspec.Raw(REMOVED if data is None else data))
+
+
+def _plain(resource: Resource[T], obj: T | Raw) -> Raw:
+    """A copy of the caller's object, as JSON makes one: what is not JSON is found here, not in storage."""
+    try:
+        plain: Raw = msgspec.json.decode(msgspec.json.encode(resource.plain(obj)))
+    except (TypeError, ValueError) as error:
+        raise BadRequest(f"the object cannot be written as JSON: {error}") from error
+    return plain
+
+
+def _key(record: Record) -> Key:
+    return record.meta.namespace, record.meta.name
+
+
+def _version(text: str) -> int:
+    """Read a resourceVersion that was given back to us; none means from now on, with what is there first."""
+    if not (text or "0").isdigit():
+        raise BadRequest(f"invalid resource version {text!r}")
+    return int(text or "0")

@@ -1,0 +1,231 @@
+"""What an API server does to any object on its way into storage (k8s.io/apiserver pkg/registry/rest): names, uids,
+generations, what belongs to the server and what to the status.
+
+Pure: documents in, documents out, refusals as `ApiError`. What single resources add is in `cluster.embedded.rest_strategies`, defaults
+are in `cluster.embedded.defaulting`, field validation is `dra.validation`'s.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cluster.embedded.defaulting import defaulted
+from cluster.errors import BadRequest, Cause, Conflict, Forbidden, Invalid
+from cluster.patch import same
+from cluster.resources import BY_ID
+from dra.meta import ObjectMeta
+from dra.wire import WireError, convert
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cluster.resources import Raw, Resource
+
+    # (new, old or None on create, subresource) -> what is wrong
+    Validator = Callable[[Raw, Raw | None, str], Iterable[Cause]]
+
+Json = Any
+GENERATED_NAME_BASE = 58
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
+# Set by the server; what a client says here is ignored.
+_SERVER_FIELDS = (
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+)
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Where times, uids and random names come from."""
+
+    now: Callable[[], str]
+    uid: Callable[[], str]
+    suffix: Callable[[], str]
+
+
+def created(resource: Resource[Any], obj: Raw, namespace: str | None, identity: Identity) -> Raw:
+    """The document that a create stores."""
+    obj = _typed(resource, without_nulls(obj))
+    meta = dict(obj.get("metadata") or {})
+    if meta.get("resourceVersion"):
+        raise BadRequest("resourceVersion should not be set on objects to be created")
+    for name in _SERVER_FIELDS:
+        meta.pop(name, None)
+    _settle_namespace(resource, meta, namespace)
+    _settle_name(resource, meta, identity)
+    meta |= {"uid": identity.uid(), "creationTimestamp": identity.now()}
+    if resource.generation:
+        meta["generation"] = 1
+    # Nodes may be created with their status; everything else starts without.
+    keep_status = not resource.status or resource.id == "nodes"
+    body = {name: value for name, value in obj.items() if name != "status" or keep_status}
+    return defaulted(resource.id, {**body, "metadata": _full(meta)}, created=True)
+
+
+def updated(resource: Resource[Any], old: Raw, new: Raw, subresource: str) -> Raw:
+    """The document that an update of `old` to `new` stores, once it is found to be allowed."""
+    try:
+        new = _typed(resource, without_nulls(new))
+    except BadRequest as error:
+        raise invalid(resource, old["metadata"]["name"], [Cause("patch", f"Invalid value: {error}")]) from error
+    _check_identity(resource, old, new)
+    if subresource == "status":
+        status = {"status": new["status"]} if "status" in new else {}
+        managed = {name: value for name, value in new["metadata"].items() if name == "managedFields"}
+        rest = {name: value for name, value in old.items() if name != "status"}
+        new = {**rest, **status, "metadata": old["metadata"] | managed}
+    else:
+        meta = dict(new["metadata"])
+        for name in _SERVER_FIELDS:
+            meta.pop(name, None)
+        meta |= {name: old["metadata"][name] for name in _SERVER_FIELDS if name in old["metadata"]}
+        meta = _full(meta)
+        new = {**new, "metadata": meta}
+        if resource.status:
+            new = {name: value for name, value in new.items() if name != "status"}
+            new |= {"status": old["status"]} if "status" in old else {}
+        _check_finalizers(resource, old, new)
+        new = defaulted(resource.id, new, created=False)
+        if resource.generation and not same(_content(old), _content(new)):
+            new["metadata"]["generation"] = int(meta.get("generation") or 0) + 1
+    return new
+
+
+def require(resource: Resource[Any], obj: Raw, causes: Iterable[Cause]) -> None:
+    """Raise Invalid if there are causes to."""
+    causes = tuple(causes)
+    if causes:
+        raise invalid(resource, obj["metadata"].get("name", ""), causes)
+
+
+def invalid(resource: Resource[Any], name: str, causes: Iterable[Cause]) -> Invalid:
+    """An Invalid in the API server's words."""
+    causes = tuple(causes)
+    texts = [f"{cause.field}: {cause.message}" for cause in causes]
+    what = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+    text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    return Invalid(f'{what} "{name}" is invalid: {text}', causes=causes)
+
+
+def without_nulls(value: Json) -> Json:
+    """Drop members that are null, except inside opaque parameters, which are somebody else's JSON."""
+    # Encoding is far cheaper than walking, and nulls are rare.
+    return _without_nulls(value) if b"null" in msgspec.json.encode(value) else value
+
+
+def _without_nulls(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {
+            name: member if name == "parameters" else _without_nulls(member)
+            for name, member in value.items()
+            if member is not None
+        }
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _full(meta: Raw) -> Raw:
+    """Metadata without members that are empty: no server keeps those."""
+    return {name: value for name, value in meta.items() if value not in ("", {}, [])}
+
+
+def _typed(resource: Resource[Any], obj: Raw) -> Raw:
+    if (obj.get("apiVersion"), obj.get("kind")) != (resource.api_version, resource.kind):
+        said = f"{obj.get('apiVersion')} {obj.get('kind')}"
+        raise BadRequest(f"expected an object of {resource.api_version} {resource.kind}, got {said}")
+    try:
+        convert(obj.get("metadata") or {}, ObjectMeta)
+        convert(obj, BY_ID[resource.id].type)
+    except WireError as error:
+        raise BadRequest(f"{resource.kind} in version {resource.api_version!r} cannot be handled: {error}") from error
+    return obj
+
+
+def _settle_namespace(resource: Resource[Any], meta: Raw, namespace: str | None) -> None:
+    said = meta.get("namespace") or ""
+    if not resource.namespaced:
+        meta.pop("namespace", None)
+        return
+    wanted = namespace or said
+    if not wanted:
+        raise BadRequest(f"a {resource.kind} needs a namespace")
+    if said and said != wanted:
+        raise BadRequest(
+            f"the namespace of the provided object does not match the namespace sent on the request ({said!r}, {wanted!r})"
+        )
+    meta["namespace"] = wanted
+
+
+def _settle_name(resource: Resource[Any], meta: Raw, identity: Identity) -> None:
+    if meta.get("name"):
+        _check_name(resource, meta["name"])
+        return
+    base = meta.get("generateName")
+    if not base:
+        raise invalid(resource, "", [Cause("metadata.name", "Required value: name or generateName is required")])
+    meta["name"] = base[:GENERATED_NAME_BASE] + identity.suffix()
+    _check_name(resource, meta["name"])
+
+
+def _check_name(resource: Resource[Any], name: Json) -> None:
+    """A DNS subdomain, as nearly all kinds have it; a namespace is a single label."""
+    longest = 63 if resource.id == "namespaces" else 253
+    shape = _LABEL if resource.id == "namespaces" else _SUBDOMAIN
+    if not isinstance(name, str) or len(name) > longest or not shape.fullmatch(name):
+        message = (
+            f"Invalid value: {name!r}: a lowercase RFC 1123 name has at most {longest} lower case letters, digits, "
+            "'-' or '.', and starts and ends with a letter or digit"
+        )
+        raise invalid(resource, str(name), [Cause("metadata.name", message)])
+
+
+def _check_identity(resource: Resource[Any], old: Raw, new: Raw) -> None:
+    was, now = old["metadata"], new.get("metadata") or {}
+    name = was["name"]
+    if now.get("name") != name or (resource.namespaced and now.get("namespace") != was.get("namespace")):
+        raise BadRequest("the name and namespace of an object cannot change")
+    if now.get("uid") not in (None, was["uid"]):
+        message = f"Invalid value: {now.get('uid')!r}: field is immutable"
+        raise invalid(resource, name, [Cause("metadata.uid", message)])
+    if now.get("resourceVersion") not in (None, "", was["resourceVersion"]):
+        raise stale(resource, name)
+
+
+def stale(resource: Resource[Any], name: str) -> Conflict:
+    """The Conflict of a write that was made from an old reading."""
+    return Conflict(
+        f'Operation cannot be fulfilled on {resource.id} "{name}": the object has been modified; '
+        "please apply your changes to the latest version and try again"
+    )
+
+
+def _check_finalizers(resource: Resource[Any], old: Raw, new: Raw) -> None:
+    if not old["metadata"].get("deletionTimestamp"):
+        return
+    added = set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
+    if added:
+        message = (
+            f"Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers {added}"
+        )
+        raise invalid(resource, old["metadata"]["name"], [Cause("metadata.finalizers", message)])
+
+
+def check_new_namespace(namespace: Raw, resource: Resource[Any], name: str) -> None:
+    """Refuse new objects in a namespace on its way out."""
+    if namespace["metadata"].get("deletionTimestamp"):
+        where = namespace["metadata"]["name"]
+        raise Forbidden(
+            f'{resource.id} "{name}" is forbidden: unable to create new content in namespace {where} '
+            "because it is being terminated"
+        )
+
+
+def _content(obj: Raw) -> Raw:
+    return {name: value for name, value in obj.items() if name not in ("metadata", "status", "apiVersion", "kind")}

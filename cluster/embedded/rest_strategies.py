@@ -1,0 +1,155 @@
+"""What single resources have of their own on the way into storage (kubernetes pkg/registry/<group>/<resource>/strategy.go
+and the update half of pkg/apis/<group>/validation): what the server fills in, what never changes, what needs a right.
+
+Pure, on plain JSON. What holds for every resource is in `cluster.embedded.registry`, field validation in `dra.validation`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cluster.errors import Cause
+from cluster.patch import same
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from cluster.resources import Raw
+
+Json = Any
+CLAIMS = "resourceclaims.resource.k8s.io"
+TEMPLATES = "resourceclaimtemplates.resource.k8s.io"
+SLICES = "resourceslices.resource.k8s.io"
+TAINT_RULES = "devicetaintrules.resource.k8s.io"
+ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
+# Parts of a spec that never change. An empty path is the whole spec.
+_IMMUTABLE: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    CLAIMS: ((),),
+    TEMPLATES: ((),),
+    SLICES: (("driver",), ("nodeName",), ("pool", "name")),
+}
+_RESULTS = ("status", "allocation", "devices", "results")
+_POD_MUTABLE = ("activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates")
+_POD_FROZEN = (
+    "Forbidden: pod updates may not change fields other than `spec.containers[*].image`, "
+    "`spec.initContainers[*].image`, `spec.activeDeadlineSeconds`, `spec.tolerations` (only additions to existing "
+    "tolerations), `spec.terminationGracePeriodSeconds`"
+)
+_NO_ADMIN = f"Forbidden: admin access to devices requires the `{ADMIN_ACCESS}: true` label on the containing namespace"
+
+
+def prepared(resource: str, new: Raw, old: Raw | None, now: str) -> Raw:
+    """The object with what the server fills in or drops by itself."""
+    prepare = _PREPARE.get(resource)
+    return prepare(new, old, now) if prepare else new
+
+
+def check(resource: str, new: Raw, old: Raw | None, namespace_labels: Mapping[str, str]) -> Iterator[Cause]:
+    """Find what a write may not do."""
+    if old is not None:
+        yield from _immutable(resource, new, old)
+    if resource == CLAIMS:
+        yield from _claim_status(new, old)
+    if resource in (CLAIMS, TEMPLATES) and namespace_labels.get(ADMIN_ACCESS) != "true":
+        yield from _admin_access(resource, new, old)
+
+
+def _slice(new: Raw, old: Raw | None, now: str) -> Raw:
+    del old
+    spec = new.get("spec") or {}
+    if not isinstance(spec.get("devices"), list):
+        return new
+    return {**new, "spec": {**spec, "devices": [_with_times(device, now) for device in spec["devices"]]}}
+
+
+def _with_times(device: Json, now: str) -> Json:
+    if not isinstance(device, dict) or not isinstance(device.get("taints"), list):
+        return device
+    return {
+        **device,
+        "taints": [{"timeAdded": now, **one} if isinstance(one, dict) else one for one in device["taints"]],
+    }
+
+
+def _rule(new: Raw, old: Raw | None, now: str) -> Raw:
+    """A taint's time is when its effect began, unless somebody says another."""
+    taint = _at(new, ("spec", "taint"))
+    if not isinstance(taint, dict):
+        return new
+    before = _at(old, ("spec", "taint")) or {}
+    changed = old is not None and taint.get("effect") != before.get("effect")
+    if changed and taint.get("timeAdded") == before.get("timeAdded"):
+        taint = {**taint, "timeAdded": now}
+    return {**new, "spec": {**new["spec"], "taint": {"timeAdded": now, **taint}}}
+
+
+def _claim(new: Raw, old: Raw | None, now: str) -> Raw:
+    """Statuses of devices that are no longer allocated go; one that never was is left for validation to find."""
+    del now
+    status = new.get("status") or {}
+    gone = _ids(_at(old, _RESULTS)) - _ids(_at(new, _RESULTS))
+    kept = [one for one in status.get("devices") or () if not _ids([one]) & gone]
+    # What is empty is not kept: reserving for nobody is not a change.
+    full = {name: value for name, value in (status | {"devices": kept}).items() if value not in (None, [], {})}
+    return {**new, "status": full} if full or "status" in new else new
+
+
+def _ids(devices: Json) -> set[tuple[str, ...]]:
+    names = ("driver", "pool", "device", "shareID")
+    return {tuple(one.get(name) or "" for name in names) for one in devices or ()}
+
+
+_PREPARE: Mapping[str, Callable[[Raw, Raw | None, str], Raw]] = {CLAIMS: _claim, SLICES: _slice, TAINT_RULES: _rule}
+
+
+def _immutable(resource: str, new: Raw, old: Raw) -> Iterator[Cause]:
+    for path in _IMMUTABLE.get(resource, ()):
+        if not same(_at(old.get("spec"), path), _at(new.get("spec"), path)):
+            yield Cause(".".join(("spec", *path)), "Invalid value: field is immutable")
+    # A pod is bound by its binding only; the API server's own write of the node's name does not come by here.
+    if resource == "pods" and not same(_frozen_pod(old), _frozen_pod(new)):
+        yield Cause("spec", _POD_FROZEN)
+    if resource == "secrets" and old.get("immutable") and not same(old.get("data"), new.get("data")):
+        yield Cause("data", "Forbidden: field is immutable when `immutable` is set")
+
+
+def _frozen_pod(pod: Raw) -> Raw:
+    spec = {name: value for name, value in (pod.get("spec") or {}).items() if name not in _POD_MUTABLE}
+    for kind in ("containers", "initContainers"):
+        if isinstance(spec.get(kind), list):
+            spec[kind] = [{**one, "image": ""} if isinstance(one, dict) else one for one in spec[kind]]
+    return spec
+
+
+def _claim_status(new: Raw, old: Raw | None) -> Iterator[Cause]:
+    """An allocation is written once; only an allocated claim is reserved, and none that is on its way out."""
+    was, now = ((document or {}).get("status") or {} for document in (old, new))
+    if was.get("allocation") and now.get("allocation") and not same(was["allocation"], now["allocation"]):
+        yield Cause("status.allocation", "Invalid value: field cannot be modified once set")
+    if now.get("reservedFor") and not now.get("allocation"):
+        yield Cause("status.reservedFor", "Forbidden: may not be specified when `allocated` is not set")
+    if new["metadata"].get("deletionTimestamp"):
+        had = {one.get("uid") for one in was.get("reservedFor") or ()}
+        if any(one.get("uid") not in had for one in now.get("reservedFor") or ()):
+            message = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
+            yield Cause("status.reservedFor", f"Forbidden: {message}")
+
+
+def _admin_access(resource: str, new: Raw, old: Raw | None) -> Iterator[Cause]:
+    """Administrative access is for namespaces that were marked for it: when it is asked for, and when it is given."""
+    if old is None:
+        path = ("spec", "spec", "devices") if resource == TEMPLATES else ("spec", "devices")
+        for index, request in enumerate(_at(new, (*path, "requests")) or ()):
+            if _at(request, ("exactly", "adminAccess")):
+                yield Cause(f"{'.'.join(path)}.requests[{index}].adminAccess", _NO_ADMIN)
+    if same(_at(old, _RESULTS), _at(new, _RESULTS)):
+        return
+    for index, result in enumerate(_at(new, _RESULTS) or ()):
+        if _at(result, ("adminAccess",)):
+            yield Cause(f"{'.'.join(_RESULTS)}[{index}].adminAccess", _NO_ADMIN)
+
+
+def _at(value: Json, path: tuple[str, ...]) -> Json:
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value

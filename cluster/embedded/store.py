@@ -1,0 +1,232 @@
+"""Objects in memory with versions and a window of history: what etcd and the watch cache are to an API server.
+
+Knows nothing of the API's rules (`cluster.embedded.registry`) and does no I/O. An object is kept as its JSON bytes, so nobody who
+was handed one can change it here; typed readings are made once and shared.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from cluster.errors import Gone
+from cluster.protocol import ADDED, DELETED, MODIFIED
+from cluster.resources import is_plain
+from dra.meta import ObjectMeta
+from dra.wire import Wire, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cluster.resources import Key, Raw
+
+T = TypeVar("T")
+WINDOW = 10_000
+WINDOW_BYTES = 64 * 1024 * 1024
+
+
+class _Head(Wire, frozen=True, kw_only=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class Record:
+    """One stored object at one version."""
+
+    __slots__ = ("_read", "data", "meta", "version")
+
+    def __init__(self, version: int, data: bytes) -> None:
+        self.version = version
+        self.data = data
+        self.meta = decode(data, _Head).metadata
+        self._read: dict[type, Any] = {}
+
+    def plain(self) -> Raw:
+        """The object as plain JSON, a new one each time."""
+        plain: Raw = msgspec.json.decode(self.data)
+        return plain
+
+    def settle(self) -> None:
+        """Let go of readings: another record took this one's place, and few will look at it again."""
+        self._read.clear()
+
+    def read(self, type_: type[T]) -> T:
+        """The object as a type; typed values are frozen and shared, plain ones are the caller's own."""
+        if is_plain(type_):
+            return decode(self.data, type_)
+        if type_ not in self._read:
+            self._read[type_] = decode(self.data, type_)
+        value: T = self._read[type_]
+        return value
+
+
+class Entry:
+    """One change in the history of a resource."""
+
+    __slots__ = ("key", "previous", "record", "type", "version")
+
+    def __init__(self, version: int, type_: str, key: Key, record: Record, previous: Record | None) -> None:
+        self.version = version
+        self.type = type_
+        self.key = key
+        self.record = record
+        self.previous = previous
+
+
+class _Table:
+    """The objects of one resource in key order, and its latest changes."""
+
+    __slots__ = ("floor", "history", "keys", "records", "size", "versions")
+
+    def __init__(self) -> None:
+        self.records: dict[Key, Record] = {}
+        self.keys: list[Key] = []
+        self.history: list[Entry] = []
+        self.versions: list[int] = []
+        self.size = 0
+        self.floor = 0
+
+    def remember(self, entry: Entry, window: int, window_bytes: int) -> None:
+        self.history.append(entry)
+        self.versions.append(entry.version)
+        self.size += len(entry.record.data)
+        # Cut in batches, so that a change costs the same on average however long the window is.
+        if len(self.history) >= 2 * window or self.size >= 2 * window_bytes:
+            self._cut(window, window_bytes)
+
+    def _cut(self, window: int, window_bytes: int) -> None:
+        keep = len(self.history)
+        size = 0
+        while keep > 0 and len(self.history) - keep < window and size < window_bytes:
+            keep -= 1
+            size += len(self.history[keep].record.data)
+        if keep:
+            self.floor = self.versions[keep - 1]
+            del self.history[:keep], self.versions[:keep]
+        self.size = size
+
+
+class Store:
+    """All tables under one version counter."""
+
+    def __init__(self, *, window: int = WINDOW, window_bytes: int = WINDOW_BYTES) -> None:
+        self.version = 1
+        self._window = window
+        self._window_bytes = window_bytes
+        self._tables: dict[str, _Table] = {}
+        self._owned: dict[str, set[tuple[str, Key]]] = {}
+
+    def get(self, resource: str, key: Key) -> Record | None:
+        """The present record of an object."""
+        table = self._tables.get(resource)
+        return table.records.get(key) if table else None
+
+    def records(self, resource: str, namespace: str | None = None, after: Key | None = None) -> Iterator[Record]:
+        """The objects of a resource in key order, behind a key if one is given."""
+        table = self._tables.get(resource)
+        if table is None:
+            return
+        start = bisect_right(table.keys, after) if after is not None else 0
+        if namespace is not None:
+            start = max(start, bisect_left(table.keys, (namespace, "")))
+        for key in table.keys[start:]:
+            if namespace is not None and key[0] != namespace:
+                return
+            yield table.records[key]
+
+    def resources(self) -> list[str]:
+        """The resources that have ever held an object."""
+        return list(self._tables)
+
+    def owned(self, uid: str) -> list[tuple[str, Key]]:
+        """The objects that name an owner of this uid."""
+        return sorted(self._owned.get(uid, ()))
+
+    def since(self, resource: str, version: int, limit: int = 500) -> list[Entry]:
+        """The changes of a resource behind a version, oldest first; Gone if some of them were forgotten."""
+        table = self._tables.get(resource)
+        if table is None:
+            return []
+        if version < table.floor:
+            raise Gone(f"too old resource version: {version} ({table.floor})")
+        start = bisect_right(table.versions, version)
+        return table.history[start : start + limit]
+
+    def put(self, resource: str, key: Key, data: bytes, version: int) -> Entry:
+        """Store an object that was made for `version`, which must be the next one."""
+        table = self._table(resource)
+        previous = table.records.get(key)
+        record = Record(version, data)
+        if previous is None:
+            insort(table.keys, key)
+        else:
+            self._disown(resource, key, previous)
+            previous.settle()
+        table.records[key] = record
+        self._own(resource, key, record)
+        return self._remember(table, Entry(version, MODIFIED if previous else ADDED, key, record, previous))
+
+    def remove(self, resource: str, key: Key, data: bytes, version: int) -> Entry:
+        """Take an object out; `data` is how it looked in the end."""
+        table = self._table(resource)
+        previous = table.records.pop(key)
+        del table.keys[bisect_left(table.keys, key)]
+        self._disown(resource, key, previous)
+        previous.settle()
+        return self._remember(table, Entry(version, DELETED, key, Record(version, data), previous))
+
+    def undo(self, resource: str, entry: Entry) -> None:
+        """Take back the latest change, as if it had never been."""
+        table = self._table(resource)
+        assert table.history
+        assert table.history[-1] is entry
+        table.history.pop()
+        table.versions.pop()
+        table.size -= len(entry.record.data)
+        if entry.type != DELETED:
+            self._disown(resource, entry.key, table.records.pop(entry.key))
+            if entry.previous is None:
+                del table.keys[bisect_left(table.keys, entry.key)]
+        elif entry.previous is not None:
+            insort(table.keys, entry.key)
+        if entry.previous is not None:
+            table.records[entry.key] = entry.previous
+            self._own(resource, entry.key, entry.previous)
+        self.version = entry.version - 1
+
+    def restore(self, resource: str, key: Key, data: bytes | None, version: int) -> None:
+        """Put an object back, or take it out, as it was written down; history does not begin before."""
+        if data is not None:
+            self.put(resource, key, data, version)
+        elif self.get(resource, key) is not None:
+            self.remove(resource, key, b"{}", version)
+        self.version = max(self.version, version)
+
+    def forget(self) -> None:
+        """Forget all history, as a server does that was restarted."""
+        for table in self._tables.values():
+            table.history.clear()
+            table.versions.clear()
+            table.size = 0
+            table.floor = self.version
+
+    def _table(self, resource: str) -> _Table:
+        return self._tables.setdefault(resource, _Table())
+
+    def _remember(self, table: _Table, entry: Entry) -> Entry:
+        self.version = entry.version
+        table.remember(entry, self._window, self._window_bytes)
+        return entry
+
+    def _own(self, resource: str, key: Key, record: Record) -> None:
+        for owner in record.meta.owner_references:
+            self._owned.setdefault(owner.uid, set()).add((resource, key))
+
+    def _disown(self, resource: str, key: Key, record: Record) -> None:
+        for owner in record.meta.owner_references:
+            owned = self._owned.get(owner.uid)
+            if owned is not None:
+                owned.discard((resource, key))
+                if not owned:
+                    del self._owned[owner.uid]

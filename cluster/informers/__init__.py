@@ -1,0 +1,1 @@
+"""Copies of collections that follow a cluster."""

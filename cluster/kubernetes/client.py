@@ -1,0 +1,252 @@
+"""The `Cluster` protocol over a real API server: which path, which query, which content type, and what comes back.
+
+Connections and credentials are `cluster.kubernetes.connection`'s business, bytes to values `cluster.kubernetes.answers`'s and
+`cluster.kubernetes.stream`'s. Imported by name only: it brings the official client and aiohttp along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never
+from urllib.parse import quote
+
+import msgspec
+
+from cluster.errors import ApiError, BadRequest, Invalid
+from cluster.kubernetes import answers as reading
+from cluster.kubernetes.connection import Connection, Request, default
+from cluster.kubernetes.stream import Stream
+from cluster.patch import Apply, Merge, Operations
+from cluster.resources import BY_KIND, PODS
+from cluster.server import PROBES, Features, Probe, Server, features, survived
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+
+    from cluster.kubernetes.connection import Query
+    from cluster.patch import Patch
+    from cluster.protocol import Bookmark, Change, Page, Propagation, Unreadable
+    from cluster.resources import Raw, Resource
+
+T = TypeVar("T")
+# Bookmarks come about once a minute, so a watch that is silent for longer has lost its peer.
+IDLE_SECONDS = 150.0
+_DRA = "resource.k8s.io/v1"
+
+
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
+    git_version: str = ""
+    minor: str = ""
+
+
+class _GroupVersion(msgspec.Struct, frozen=True, rename="camel"):
+    group_version: str = ""
+
+
+class _Group(msgspec.Struct, frozen=True):
+    versions: tuple[_GroupVersion, ...] = ()
+
+
+class _Groups(msgspec.Struct, frozen=True):
+    groups: tuple[_Group, ...] = ()
+
+
+class Kubernetes:
+    """A real cluster. Connects on first use; one instance serves a whole process."""
+
+    def __init__(self, connection: Connection, *, idle: float = IDLE_SECONDS) -> None:
+        self._connection = connection
+        self._idle = idle
+
+    @classmethod
+    def connect(cls, *, kubeconfig: str = "", context: str = "") -> Kubernetes:
+        """The cluster that kubectl would talk to, or the one this pod runs in."""
+        return cls(Connection(default(kubeconfig, context)))
+
+    async def list(
+        self,
+        resource: Resource[T],
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 500,
+        more: str = "",
+        resource_version: str = "",
+    ) -> Page[T]:
+        """Read one page of a collection; without a namespace, of all namespaces."""
+        query = _query(
+            limit=str(limit) if limit else "",
+            labelSelector=labels,
+            fieldSelector=fields,
+            resourceVersion="" if more else resource_version,
+            **{"continue": more},
+        )
+        return reading.page(await self._call("GET", _path(resource, namespace), query), resource)
+
+    @asynccontextmanager
+    async def watch(
+        self,
+        resource: Resource[T],
+        namespace: str | None = None,
+        *,
+        resource_version: str = "",
+        labels: str = "",
+        fields: str = "",
+        initial: bool = False,
+        timeout: float = 300.0,  # noqa: ASYNC109  the server's own end of a watch, not a deadline on a call
+    ) -> AsyncIterator[AsyncIterator[Change[T] | Bookmark | Unreadable]]:
+        """Follow a collection from a version on; with `initial`, from its present content, streamed first."""
+        query = _query(
+            watch="1",
+            allowWatchBookmarks="true",
+            timeoutSeconds=str(max(1, round(timeout))),
+            resourceVersion=resource_version,
+            labelSelector=labels,
+            fieldSelector=fields,
+            sendInitialEvents="true" if initial else "",
+            resourceVersionMatch="NotOlderThan" if initial else "",
+        )
+        async with self._connection.stream(
+            Request("GET", _path(resource, namespace), query), idle=self._idle
+        ) as chunks:
+            events = _events(chunks, resource)
+            try:
+                yield events
+            finally:
+                await events.aclose()
+
+    async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
+        """Read one object."""
+        return reading.one(await self._call("GET", _path(resource, namespace, name)), resource)
+
+    async def create(
+        self, resource: Resource[T], obj: T | Raw, namespace: str | None = None, *, dry_run: bool = False
+    ) -> T:
+        """Create an object and return it as stored."""
+        body = resource.plain(obj)
+        where = (namespace or body.get("metadata", {}).get("namespace")) if resource.namespaced else None
+        data = await self._call("POST", _path(resource, where), _dry(dry_run), body)
+        return reading.one(data, resource)
+
+    async def patch(
+        self,
+        resource: Resource[T],
+        name: str,
+        patch: Patch,
+        namespace: str | None = None,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> T:
+        """Change an object and return it as stored."""
+        query = _dry(dry_run)
+        path = _path(resource, namespace, name, subresource)
+        match patch:
+            case Merge():
+                request = Request("PATCH", path, query, patch.body, "application/merge-patch+json")
+            case Operations():
+                request = Request("PATCH", path, query, [*patch.operations], "application/json-patch+json")
+            case Apply():
+                query += _query(fieldManager=patch.manager, force="true" if patch.force else "false")
+                body = _complete(resource, name, patch.body)
+                request = Request("PATCH", path, query, body, "application/apply-patch+yaml")
+            case _:
+                assert_never(patch)
+        data = await self._connection.call(request)
+        return reading.one(data, resource)
+
+    async def delete(
+        self,
+        resource: Resource[T],
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        propagation: Propagation = "",
+        grace: int | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """Delete an object, if it is still the one of that uid and version."""
+        body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        preconditions = {"uid": uid} if uid else {}
+        preconditions |= {"resourceVersion": resource_version} if resource_version else {}
+        body |= {"preconditions": preconditions} if preconditions else {}
+        body |= {"propagationPolicy": propagation} if propagation else {}
+        body |= {"gracePeriodSeconds": grace} if grace is not None else {}
+        body |= {"dryRun": ["All"]} if dry_run else {}
+        await self._call("DELETE", _path(resource, namespace, name), body=body)
+
+    async def bind(self, name: str, namespace: str, node: str, *, uid: str = "", dry_run: bool = False) -> None:
+        """Assign a pod to a node."""
+        metadata = {"name": name, "namespace": namespace} | ({"uid": uid} if uid else {})
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+        await self._call("POST", _path(PODS, namespace, name, "binding"), _dry(dry_run), body)
+
+    async def server(self) -> Server:
+        """Find out what the server is and what it can do. Creates nothing: the probes are dry runs."""
+        version = msgspec.json.decode(await self._call("GET", "/version"), type=_Version)
+        groups = msgspec.json.decode(await self._call("GET", "/apis"), type=_Groups)
+        served = frozenset({"v1", *(one.group_version for group in groups.groups for one in group.versions)})
+        found = Features()
+        if _DRA in served:
+            async with asyncio.TaskGroup() as tasks:
+                probing = {probe.feature: tasks.create_task(self._probe(probe)) for probe in PROBES}
+            found = features({feature: task.result() for feature, task in probing.items()})
+        minor = "".join(filter(str.isdigit, version.minor))
+        return Server(version.git_version, int(minor or 0), served, found)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._connection.close()
+
+    async def _call(self, method: str, path: str, query: Query | None = None, body: Any = None) -> bytes:
+        return await self._connection.call(Request(method, path, query or [], body))
+
+    async def _probe(self, probe: Probe) -> bool | None:
+        resource = BY_KIND[_DRA.partition("/")[0], probe.object["kind"]].raw
+        try:
+            return survived(probe, await self.create(resource, probe.object, dry_run=True))
+        except Invalid:
+            return False  # without the dropped field, what is left may be incomplete
+        except ApiError:
+            return None
+
+
+async def _events(
+    chunks: AsyncIterator[bytes], resource: Resource[T]
+) -> AsyncGenerator[Change[T] | Bookmark | Unreadable, None]:
+    stream = Stream(resource)
+    async for chunk in chunks:
+        for event in stream.feed(chunk):
+            yield event
+        if stream.failure is not None:
+            raise stream.failure
+    stream.end()
+    if stream.failure is not None:
+        raise stream.failure
+
+
+def _path(resource: Resource[T], namespace: str | None, name: str = "", subresource: str = "") -> str:
+    """A path with its names quoted. Dots alone would be resolved away on the way."""
+    for part in (namespace, name):
+        if part in (".", ".."):
+            raise BadRequest(f"{part!r} is no name")
+    where = quote(namespace, safe="") if namespace is not None else None
+    return resource.path(where, quote(name, safe=""), subresource)
+
+
+def _complete(resource: Resource[T], name: str, body: Raw) -> Raw:
+    """An applied object says what it is and its name, which the caller has said already."""
+    return resource.plain(body) | {"metadata": {"name": name} | (body.get("metadata") or {})}
+
+
+def _query(**parameters: str) -> Query:
+    return [(name, value) for name, value in parameters.items() if value]
+
+
+def _dry(dry_run: bool) -> Query:
+    return [("dryRun", "All")] if dry_run else []

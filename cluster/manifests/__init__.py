@@ -1,0 +1,5 @@
+"""Files become objects and objects become files: the only reader and writer of YAML."""
+
+from cluster.manifests.documents import Document, ManifestError, Problem, dump, parse, read
+
+__all__ = ["Document", "ManifestError", "Problem", "dump", "parse", "read"]

@@ -1,0 +1,321 @@
+"""Manifests: files and streams become lists of objects, and objects become YAML. The only reader and writer of YAML.
+
+A file means here what it means to `kubectl -f` (k8s.io/apimachinery/pkg/util/yaml, k8s.io/cli-runtime/pkg/resource): it is
+cut at lines that begin with `---`, a text that begins with `{` is tried as a stream of JSON objects first, Lists are
+flattened. What kubectl drops in silence is an error here, or is kept for whoever asks (`Document.duplicates`).
+
+Objects are not judged: one without a kind is handed on as it is. All broken documents are reported, not only the first.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cluster.manifests import json_reader as jsontext
+from cluster.manifests import yaml_reader as yamltext
+from cluster.manifests.yaml_reader import YamlError
+from cluster.manifests.yaml_writer import dump as _dump
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+ENDINGS: Final = (".yaml", ".yml", ".json")
+
+_SEPARATOR: Final = re.compile(rb"^---([^\n]*)(?:\n|\Z)", re.MULTILINE)
+# Keys in double quotes: whoever writes so means JSON, and wants to hear of JSON.
+_JSON_LIKE: Final = re.compile(rb"""\s*\{\s*(?:"|\})""")
+# What users meet most, and what to do about it. The first that is found in the parser's message counts.
+_REMEDIES: Final = (
+    ("cannot start any token", "indent with spaces, not tabs, and quote values that begin with @, ` or %"),
+    ("mapping values are not allowed", "check the indentation of this line, and quote values that hold `: `"),
+    ("could not find expected ':'", "check the indentation, and that every key has a colon with a space after it"),
+    ("did not find expected key", "check the indentation of this line and of the one before it"),
+    ("did not find expected '-' indicator", "check the indentation of this line: its list began in another column"),
+    ("did not find expected ',' or", "a bracket or brace is not closed before this line"),
+    ("unexpected end of stream", "a quote or bracket is never closed: is the file cut off?"),
+    ("control characters are not allowed", "remove the control character, or write it as an escape in double quotes"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why something cannot be read: where it is, what is wrong, what to do."""
+
+    file: str
+    message: str
+    remedy: str = ""
+    line: int = 0
+    column: int = 0
+    pointer: str = ""
+
+    def __str__(self) -> str:
+        where = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+        pointer = f" at {self.pointer}" if self.pointer else ""
+        remedy = f" ({self.remedy})" if self.remedy else ""
+        return f"{where}: {self.message}{pointer}{remedy}"
+
+
+class ManifestError(Exception):
+    """Something given to read is no manifest. Holds every problem of everything that was to be read."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+@dataclass(frozen=True)
+class _Text:
+    """The text of one document, kept so that lines can be found for the few objects that need them."""
+
+    data: bytes = field(repr=False)
+    first_line: int
+    duplicates: tuple[tuple[str, int], ...] | None
+
+    @cached_property
+    def positions(self) -> dict[str, tuple[int, int]]:
+        return yamltext.positions(self.data, self.first_line)
+
+    @cached_property
+    def repeated(self) -> tuple[tuple[str, int], ...]:
+        """The keys given twice; JSON, which is read by a quicker parser, is looked at only when somebody asks."""
+        if self.duplicates is not None:
+            return self.duplicates
+        return tuple((name, self.first_line) for name in jsontext.duplicates(self.data))
+
+
+@dataclass(frozen=True)
+class Document:
+    """One object as it was read, and where it stands. `index` counts all objects of one reading."""
+
+    object: dict[str, Any]
+    file: str
+    index: int
+    _text: _Text = field(repr=False, compare=False)
+    _inside: str = field(default="", repr=False)  # the pointer of this object in its text, for items of Lists
+
+    @property
+    def line(self) -> int:
+        """The line on which the object begins."""
+        return self.line_of("")
+
+    def line_of(self, pointer: str) -> int:
+        """Find the line of a JSON pointer into the object, or of the nearest parent that is written there."""
+        return self.position_of(pointer)[0]
+
+    def position_of(self, pointer: str) -> tuple[int, int]:
+        """Find line and column of a JSON pointer into the object, or of the nearest parent that is written there."""
+        positions = self._text.positions
+        wanted = self._inside + pointer
+        while wanted not in positions:
+            if not wanted:
+                return self._text.first_line, 1
+            wanted = wanted.rpartition("/")[0]
+        return positions[wanted]
+
+    @property
+    def duplicates(self) -> tuple[tuple[str, int], ...]:
+        """The keys that are given twice, with their lines. The later one won, as it does for kubectl."""
+        return () if self._inside not in ("", "/items/0") else self._text.repeated
+
+
+def read(paths: Iterable[str | Path]) -> list[Document]:
+    """Read files, directories and `-` (standard input) in order; raise ManifestError with all that is wrong."""
+    documents: list[Document] = []
+    problems: list[Problem] = []
+    for path in paths:
+        try:
+            for name, data in _contents(str(path)):
+                _collect(data, name, documents, problems)
+        except ManifestError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise ManifestError(problems)
+    return documents
+
+
+def parse(data: bytes | str, file: str = "-") -> list[Document]:
+    """Read one text as `read` reads a file of that name."""
+    documents: list[Document] = []
+    problems: list[Problem] = []
+    _collect(data.encode() if isinstance(data, str) else data, file, documents, problems)
+    if problems:
+        raise ManifestError(problems)
+    return documents
+
+
+def dump(objects: Iterable[dict[str, Any]]) -> str:
+    """Write objects as one YAML text that kubectl reads back as the same objects."""
+    return "---\n".join(map(_dump, objects))
+
+
+def _contents(path: str) -> Iterator[tuple[str, bytes]]:
+    if path == "-":
+        yield "-", sys.stdin.buffer.read()
+        return
+    try:
+        if not Path(path).is_dir():
+            yield path, Path(path).read_bytes()
+            return
+        names = _below(path)
+    except OSError as error:
+        raise ManifestError([_unreadable(path, error)]) from error
+    if not names:
+        raise ManifestError(
+            [Problem(path, "no manifests in this directory", f"it holds no {', '.join(f'*{e}' for e in ENDINGS)}")]
+        )
+    problems = []
+    for name in names:
+        try:
+            data = Path(name).read_bytes()
+        except OSError as error:
+            problems.append(_unreadable(name, error))
+        else:
+            yield name, data
+    if problems:
+        raise ManifestError(problems)
+
+
+def _below(directory: str) -> list[str]:
+    """List the manifests below a directory in bytewise order of their paths."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    found = []
+    for parent, folders, files in os.walk(directory, onerror=refuse):
+        # A mounted ConfigMap shows its files as links into a folder `..<time>`: that folder holds nothing new.
+        folders[:] = [name for name in folders if not name.startswith("..")]
+        for name in files:
+            path = Path(parent) / name
+            # Only files: reading a pipe that lies in a directory would wait forever.
+            if name.endswith(ENDINGS) and stat.S_ISREG(path.stat().st_mode):
+                found.append(str(path))
+    return sorted(found, key=os.fsencode)
+
+
+def _unreadable(path: str, error: OSError) -> Problem:
+    remedy = {
+        FileNotFoundError: "check the path",
+        PermissionError: "make it readable for this user",
+    }.get(type(error), "")
+    return Problem(error.filename or path, f"cannot be read: {error.strerror or error}", remedy)
+
+
+def _collect(data: bytes, file: str, documents: list[Document], problems: list[Problem]) -> None:
+    """Add the objects of one file to the documents, and what is wrong with it to the problems."""
+    try:
+        texts = list(_texts(data, file, problems))
+    except ManifestError as error:
+        problems.extend(error.problems)
+        return
+    for value, text in texts:
+        if value is None:
+            continue
+        if not isinstance(value, dict):
+            what = "a list" if isinstance(value, list) else f"the single value {str(value)[:40]!r}"
+            problems.append(
+                Problem(
+                    file,
+                    f"a manifest is an object with apiVersion and kind, this document is {what}",
+                    line=text.first_line,
+                )
+            )
+            continue
+        for inside, item in _flattened(value, file, text, problems):
+            documents.append(Document(item, file, len(documents), text, inside))
+
+
+def _texts(data: bytes, file: str, problems: list[Problem]) -> Iterator[tuple[Any, _Text]]:
+    data = _utf8(data, file)
+    if data.lstrip().startswith(b"{"):
+        objects = jsontext.stream(data)
+        if not isinstance(objects, jsontext.JsonError):
+            yield from ((value, _Text(text, line, None)) for value, text, line in objects)
+            return
+        if _JSON_LIKE.match(data) and not _is_yaml(data, file):
+            problems.append(Problem(file, objects.message, jsontext.REMEDY, objects.line, objects.column))
+            return
+    for chunk, first_line in _chunks(data, file, problems):
+        try:
+            value, duplicates = yamltext.load(chunk, first_line)
+        except YamlError as error:
+            problems.append(Problem(file, error.message, _remedy(chunk, error), error.line, error.column))
+        else:
+            yield value, _Text(chunk, first_line, duplicates)
+
+
+def _utf8(data: bytes, file: str) -> bytes:
+    """Take the byte order mark off, and make sure that the text is UTF-8."""
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise ManifestError([Problem(file, "this is UTF-16", "save it as UTF-8, as kubectl wants it", 1)])
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        raise ManifestError(
+            [Problem(file, f"byte 0x{data[error.start]:02x} is not UTF-8", "save the file as UTF-8", line, column)]
+        ) from error
+    return data
+
+
+def _is_yaml(data: bytes, file: str) -> bool:
+    """Say whether what is no JSON is at least YAML, of which JSON is nearly a part."""
+    problems: list[Problem] = []
+    try:
+        for chunk, first_line in _chunks(data, file, problems):
+            yamltext.load(chunk, first_line)
+    except YamlError as error:
+        return "deeper than" in error.message  # YAML's parser says where
+    return not problems
+
+
+def _chunks(data: bytes, file: str, problems: list[Problem]) -> Iterator[tuple[bytes, int]]:
+    """Cut a text at its separator lines, as kubectl does before any YAML is parsed."""
+    start, line = 0, 1
+    for match in _SEPARATOR.finditer(data):
+        rest = match.group(1).strip()
+        separator = line + data.count(b"\n", start, match.start())
+        if rest and not rest.startswith(b"#"):
+            remedy = "kubectl takes only a comment after `---`: begin the document on the next line"
+            problems.append(Problem(file, "something stands behind the document separator", remedy, separator, 4))
+        if match.start() > start:
+            yield data[start : match.start()], line
+        start, line = match.end(), separator + 1
+    if start < len(data):
+        # kubectl ends the last line if the file does not: a block scalar on it then keeps its line break.
+        yield data[start:] if data.endswith(b"\n") else data[start:] + b"\n", line
+
+
+def _remedy(chunk: bytes, error: YamlError) -> str:
+    if b"{{" in chunk:
+        return "this looks like a template: render it first (helm template, kustomize build)"
+    return next((remedy for problem, remedy in _REMEDIES if problem in error.message), "")
+
+
+def _flattened(
+    value: dict[str, Any], file: str, text: _Text, problems: list[Problem]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the object, or the items if it is a List of any kind; items take kind and version from a typed List."""
+    kind, items = value.get("kind"), value.get("items")
+    if not isinstance(kind, str) or not kind.endswith("List") or not isinstance(items, list):
+        yield "", value
+        return
+    for index, item in enumerate(items):
+        if not isinstance(item, dict):
+            problems.append(
+                Problem(file, f"an item of a {kind} must be an object", "", text.first_line, 0, f"/items/{index}")
+            )
+            continue
+        typed = kind == "List" or item.get("kind")
+        member = item if typed else {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List"), **item}
+        for inside, inner in _flattened(member, file, text, problems):
+            yield f"/items/{index}{inside}", inner

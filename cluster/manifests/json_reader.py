@@ -1,0 +1,97 @@
+"""JSON text becomes values: one object, or a stream of them, as `kubectl -f` takes them.
+
+Quick for the usual single object; the slow way is for streams, for errors with a place, and for keys given twice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+import msgspec
+
+from cluster.manifests.yaml_reader import MAX_DEPTH
+
+REMEDY: Final = "look for a missing or surplus comma, quote or bracket just before"
+_BLANKS: Final = re.compile(r"\s*")
+
+Value = tuple[Any, bytes, int]  # a value, its text, and the line at which that begins
+
+
+class JsonError(Exception):
+    """The text is no stream of JSON values. Line and column count from 1; 0 is nowhere in particular."""
+
+    def __init__(self, message: str, line: int = 0, column: int = 0) -> None:
+        super().__init__(message)
+        self.message = message
+        self.line = line
+        self.column = column
+
+
+def stream(data: bytes) -> list[Value] | JsonError:
+    """Read one value after the other; give the error if that is not what the text is, for it may be YAML's flow style."""
+    try:
+        value = msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        return _slowly(data.decode())
+    except RecursionError:
+        return JsonError("nested too deep")
+    return JsonError("nested too deep") if _is_deep(value) else [(value, data, 1)]
+
+
+def _slowly(text: str) -> list[Value] | JsonError:
+    decoder = json.JSONDecoder(parse_constant=_no_constant)
+    found: list[Value] = []
+    at, line = 0, 1
+    try:
+        while at < len(text):
+            blanks = _BLANKS.match(text, at)
+            start = blanks.end() if blanks is not None else at
+            line += text.count("\n", at, start)
+            if start == len(text):
+                break
+            value, at = decoder.raw_decode(text, start)
+            if _is_deep(value):
+                return JsonError("nested too deep")
+            found.append((value, text[start:at].encode(), line))
+            line += text.count("\n", start, at)
+    except json.JSONDecodeError as error:
+        return JsonError(f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}", error.lineno, error.colno)
+    except (ValueError, RecursionError) as error:
+        return JsonError(f"not JSON: {error}")
+    return found
+
+
+def duplicates(data: bytes) -> list[str]:
+    """Find the keys that some object of the text gives twice; the later one counts."""
+    names: list[str] = []
+
+    def note(pairs: list[tuple[str, Any]]) -> None:
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                names.append(name)
+            seen.add(name)
+
+    json.loads(data, object_pairs_hook=note)
+    return names
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _is_deep(value: Any) -> bool:
+    """Say whether a value is nested deeper than any manifest, level by level and so at little cost."""
+    level = [value] if type(value) in (dict, list) else []
+    for _ in range(MAX_DEPTH):
+        level = [
+            member
+            for outer in level
+            for member in (outer.values() if type(outer) is dict else outer)
+            if type(member) in (dict, list)
+        ]
+        if not level:
+            return False
+    return True

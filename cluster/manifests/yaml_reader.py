@@ -1,0 +1,396 @@
+"""YAML text becomes values, with exactly the meaning that kubectl gives it.
+
+libyaml parses; the events are ours, because the scalars must be resolved as go.yaml.in/yaml/v2 does for sigs.k8s.io/yaml
+(resolve.go, decode.go): YAML 1.1 booleans, octal and binary integers, no sexagesimals, dates as strings; a later merge
+overrides an earlier key, a later key an earlier one. One document at a time; `cluster.manifests.documents` cuts the files.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from base64 import b64decode
+from decimal import Decimal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from yaml._yaml import CParser
+from yaml.error import MarkedYAMLError, YAMLError
+from yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+)
+from yaml.reader import ReaderError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MAX_DEPTH: Final = 256
+
+_TAG: Final = "tag:yaml.org,2002:"
+_RESOLVED: Final = frozenset(_TAG + kind for kind in ("str", "bool", "int", "float", "null", "timestamp"))
+
+_WORDS: Final[dict[str, bool | float | None]] = {
+    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
+    **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), float("inf")),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
+}
+_NUMERIC: Final = frozenset("0123456789+-.")
+_INTEGER: Final = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
+_FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_LONGEST: Final = 70  # no number of 64 bits has more digits in any base, and Python refuses thousands of them
+_FRACTION: Final = re.compile(r"\.[0-9](?:_?[0-9])*(?:[eE][-+]?[0-9](?:_?[0-9])*)?")
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}.*)?")
+
+# goyaml refuses a document when aliases make up more of it than this share: all of a small one, little of a huge one.
+_ALIASING_LOW, _ALIASING_HIGH = 400_000, 4_000_000
+
+
+class YamlError(Exception):
+    """The text is not YAML, or means something no manifest can mean. Line and column count from 1."""
+
+    def __init__(self, message: str, line: int, column: int = 1) -> None:
+        super().__init__(message)
+        self.message = message
+        self.line = line
+        self.column = column
+
+
+def load(text: bytes, first_line: int = 1) -> tuple[Any, tuple[tuple[str, int], ...]]:
+    """Read one document: its value, and the keys that are given twice with their lines (the later one wins).
+
+    An empty document is None. `first_line` is the line of the file at which the text begins.
+    """
+    builder = _Builder(text, first_line)
+    return builder.document(), tuple(builder.duplicates)
+
+
+def positions(text: bytes, first_line: int = 1) -> dict[str, tuple[int, int]]:
+    """Find the line and column of every JSON pointer of a document that `load` accepts; members stand at their key."""
+    found: dict[str, tuple[int, int]] = {}
+    try:
+        for pointer, line, column in _walk(CParser(text)):
+            found[pointer] = (line + first_line, column + 1)
+    except YAMLError:
+        pass  # JSON that is not YAML, such as escaped surrogates: what was found up to there is good
+    return found
+
+
+@lru_cache(maxsize=8192)
+def resolve(text: str) -> Any:
+    """Give a plain scalar its value."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if text[0] not in _NUMERIC:
+        return text
+    number = _number(text)
+    return text if number is None else number
+
+
+def _number(text: str) -> int | float | None:
+    if text[0] == ".":
+        # Here underscores must stand between digits, elsewhere they may stand anywhere.
+        return _float(text.replace("_", "")) if _FRACTION.fullmatch(text) else None
+    plain = text.replace("_", "")
+    if match := _INTEGER.fullmatch(plain):
+        sign, hexadecimal, binary, octal, decimal = match.groups()
+        digits, base = next(
+            (d, b) for d, b in ((hexadecimal, 16), (binary, 2), (octal, 8), (decimal, 10)) if d is not None
+        )
+        if len(digits) > _LONGEST:
+            return _float(plain)
+        value = -int(digits, base) if sign == "-" else int(digits, base)
+        if -(2**63) <= value < 2**63 or (not sign and value < 2**64):
+            return value
+    return _float(plain)
+
+
+def _float(text: str) -> float | None:
+    if not _FLOAT.fullmatch(text):
+        return None
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        return None  # strconv.ParseFloat: out of range, so it stays a string
+    return value
+
+
+def _as_json(value: Any) -> Any:
+    """Say what a number becomes in JSON: Go prints whole floats below 1e21 without a point."""
+    if type(value) is float and value.is_integer() and abs(value) < 1e21:
+        return int(Decimal(repr(value)))  # the shortest digits that mean the float, filled up with zeros
+    return value
+
+
+def _key(value: Any) -> str | None:
+    """Say which text a mapping key becomes; None if it can be no key."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value) if value < 2**63 else None
+    if isinstance(value, float):
+        return _float32(value)
+    return None
+
+
+def _float32(value: float) -> str:
+    """Print as strconv.FormatFloat(value, 'g', -1, 32): the shortest digits that a float32 needs."""
+    if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124  only NaN differs from itself
+        return ".nan" if value != value else ".inf" if value > 0 else "-.inf"  # noqa: PLR0124
+    try:
+        (target,) = struct.unpack("f", struct.pack("f", value))
+    except OverflowError:
+        return ".inf" if value > 0 else "-.inf"
+    shown = (f"{target:.{decimals}e}" for decimals in range(9))
+    text = next(text for text in shown if struct.unpack("f", struct.pack("f", float(text)))[0] == target)
+    mantissa, _, exponent = text.partition("e")
+    power = int(exponent)
+    if -4 <= power < 6:
+        decimals = len(mantissa.strip("-").replace(".", "")) - 1 - power
+        return f"{float(text):.{max(0, decimals)}f}"
+    return f"{mantissa}e{'-' if power < 0 else '+'}{abs(power):02}"
+
+
+class _Builder:
+    """Turns the events of one document into a value, and counts what goyaml counts."""
+
+    def __init__(self, text: bytes, first_line: int) -> None:
+        self.duplicates: list[tuple[str, int]] = []
+        # The stubs know events only in general, and every line below knows which kind it holds.
+        self._next: Callable[[], Any] = CParser(text).get_event
+        self._text = text
+        self._first_line = first_line
+        # Anchored values with the number of decode steps they cost; None while the value is still open.
+        self._anchors: dict[str, tuple[Any, int] | None] = {}
+        self._decoded = 0
+        self._aliased = 0
+
+    def document(self) -> Any:
+        try:
+            self._next()  # the stream starts
+            if type(self._next()) is not DocumentStartEvent:
+                return None
+            value = self._value(self._next(), 0)
+            self._next()  # the document ends
+            event = self._next()
+        except MarkedYAMLError as error:
+            raise self._translated(error) from error
+        except ReaderError as error:
+            raise self._unreadable(error) from error
+        except YAMLError as error:
+            raise YamlError(str(error), self._first_line) from error
+        if type(event) is not StreamEndEvent:
+            raise self._error(
+                event, "kubectl ignores what follows a line of `...`: begin the next document with a line of `---`"
+            )
+        return value
+
+    def _value(self, event: Any, depth: int) -> Any:
+        kind = type(event)
+        self._decoded += 1
+        if kind is ScalarEvent:
+            value = self._scalar(event)
+            if event.anchor is not None:
+                self._anchors[event.anchor] = (value, 1)
+            return value
+        if kind is AliasEvent:
+            return self._alias(event)
+        if depth > MAX_DEPTH:
+            raise self._error(event, f"nested deeper than {MAX_DEPTH} levels: no object of Kubernetes is")
+        if event.anchor is None:
+            return self._mapping(depth + 1) if kind is MappingStartEvent else self._sequence(depth + 1)
+        self._anchors[event.anchor] = None
+        before = self._decoded
+        value = self._mapping(depth + 1) if kind is MappingStartEvent else self._sequence(depth + 1)
+        self._anchors[event.anchor] = (value, 1 + self._decoded - before)
+        return value
+
+    def _sequence(self, depth: int) -> list[Any]:
+        items = []
+        while type(event := self._next()) is not SequenceEndEvent:
+            items.append(self._value(event, depth))
+        return items
+
+    def _mapping(self, depth: int) -> dict[str, Any]:
+        members: dict[str, Any] = {}
+        merged: set[str] = set()
+        following, value = self._next, self._value
+        while type(event := following()) is not MappingEndEvent:
+            if type(event) is ScalarEvent:
+                text = event.value
+                if text == "<<" and (event.implicit[0] or event.tag == _TAG + "merge"):
+                    merged.update(self._merge(members, depth))
+                    continue
+                if event.tag is None:
+                    plain = resolve(text) if event.implicit[0] else text
+                    name = plain if type(plain) is str else _key(plain)
+                else:
+                    name = _key(self._scalar(event, key=True))
+                self._decoded += 1
+                if event.anchor is not None:
+                    self._anchors[event.anchor] = (self._scalar(event), 1)
+            else:
+                name = _key(value(event, depth))
+            if name is None:
+                raise self._error(event, "the key of a mapping must be a text, a number or a boolean: quote it")
+            if name in members:
+                if name not in merged:
+                    self.duplicates.append((name, event.start_mark.line + self._first_line))
+                merged.discard(name)
+            members[name] = value(following(), depth)
+        return members
+
+    def _merge(self, members: dict[str, Any], depth: int) -> set[str]:
+        """Merge what `<<` names into the members, over those that are already there, as goyaml does."""
+        event = self._next()
+        value = self._value(event, depth)
+        parts = value if type(event) is SequenceStartEvent else [value]
+        if not all(isinstance(part, dict) for part in parts):
+            raise self._error(event, "`<<` merges a mapping or a list of mappings, nothing else")
+        names: set[str] = set()
+        for part in reversed(parts):
+            members.update(part)
+            names.update(part)
+        return names
+
+    def _scalar(self, event: Any, *, key: bool = False) -> Any:
+        tag = event.tag
+        if tag is None:
+            value = resolve(event.value) if event.implicit[0] else event.value
+        elif tag == _TAG + "binary":
+            value = self._binary(event)
+        elif tag not in _RESOLVED:
+            return event.value
+        else:
+            value = self._tagged(event)
+        if type(value) is not float or key:
+            return value
+        if value - value != 0:  # infinity or not a number
+            raise self._error(event, f"{event.value} cannot be said in JSON: quote it if it is meant as a text")
+        return _as_json(value)
+
+    def _tagged(self, event: Any) -> Any:
+        """Resolve a scalar with one of YAML's own tags, which must fit."""
+        text, kind = event.value, event.tag.removeprefix(_TAG)
+        if kind == "str" or (kind == "timestamp" and _DATE.fullmatch(text)):
+            return text
+        value = resolve(text)
+        found = {bool: "bool", int: "int", float: "float", type(None): "null"}.get(type(value), "str")
+        if kind == "float" and found == "int" and value < 2**63:
+            return float(value)
+        if kind != found:
+            raise self._error(event, f"cannot decode !!{found} `{text}` as a !!{kind}: quote it or leave the tag out")
+        return value
+
+    def _binary(self, event: Any) -> str:
+        try:
+            return b64decode(event.value.replace("\n", "").replace("\r", ""), validate=True).decode(errors="replace")
+        except ValueError as error:
+            raise self._error(event, "!!binary value contains invalid base64 data: leave the tag out") from error
+
+    def _alias(self, event: Any) -> Any:
+        name = event.anchor
+        if name not in self._anchors:
+            raise self._error(
+                event, f"unknown anchor '{name}' referenced: define it with &{name} before, or quote the value"
+            )
+        anchored = self._anchors[name]
+        if anchored is None:
+            raise self._error(event, f"anchor '{name}' value contains itself")
+        value, steps = anchored
+        self._decoded += steps
+        self._aliased += steps
+        if self._aliased > 100 and self._decoded > 1000 and self._aliased > self._decoded * _aliasing(self._decoded):
+            raise self._error(event, "document contains excessive aliasing: write the repeated parts out")
+        return _copied(value)
+
+    def _error(self, event: Any, message: str) -> YamlError:
+        return YamlError(message, event.start_mark.line + self._first_line, event.start_mark.column + 1)
+
+    def _unreadable(self, error: ReaderError) -> YamlError:
+        """Find the line of a character that may not be in YAML; the parser gives its offset."""
+        before = self._text[: error.position]
+        line = before.count(b"\n")
+        return YamlError(
+            f"{error.reason} (U+{error.character:04X})", self._first_line + line, len(before) - before.rfind(b"\n")
+        )
+
+    def _translated(self, error: MarkedYAMLError) -> YamlError:
+        mark = error.problem_mark or error.context_mark
+        problem = error.problem or "cannot be parsed"
+        message = f"{problem} {error.context}" if error.context else problem
+        if mark is None:
+            return YamlError(message, self._first_line)
+        return YamlError(message, mark.line + self._first_line, mark.column + 1)
+
+
+def _aliasing(decoded: int) -> float:
+    if decoded <= _ALIASING_LOW:
+        return 0.99
+    if decoded >= _ALIASING_HIGH:
+        return 0.10
+    return 0.99 - 0.89 * ((decoded - _ALIASING_LOW) / (_ALIASING_HIGH - _ALIASING_LOW))
+
+
+def _copied(value: Any) -> Any:
+    """Copy, so that no two places of a document are one object."""
+    if isinstance(value, dict):
+        return {key: _copied(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_copied(item) for item in value]
+    return value
+
+
+def _walk(parser: CParser) -> Iterator[tuple[str, int, int]]:
+    """Yield the pointer and position of each value of the first document, parents before children."""
+    # One entry for each open collection: its pointer, and the next index of a list or None for a mapping.
+    opened: list[tuple[str, int | None]] = []
+    key: Any = None
+    following: Callable[[], Any] = parser.get_event
+    while type(event := following()) is not StreamEndEvent:
+        kind = type(event)
+        if kind is MappingEndEvent or kind is SequenceEndEvent:
+            if not opened:
+                return
+            opened.pop()
+            key = None
+            continue
+        if kind not in (ScalarEvent, AliasEvent, MappingStartEvent, SequenceStartEvent):
+            continue
+        mark = event.start_mark
+        if not opened:
+            pointer = ""
+        else:
+            parent, index = opened[-1]
+            if index is not None:
+                opened[-1] = (parent, index + 1)
+                pointer = f"{parent}/{index}"
+            elif key is None:
+                key = event
+                if kind is not ScalarEvent:
+                    return  # a collection or an alias as a key: no use going on
+                continue
+            else:
+                mark = key.start_mark
+                pointer = f"{parent}/{escaped(key.value)}"
+                key = None
+        yield pointer, mark.line, mark.column
+        if kind is MappingStartEvent:
+            opened.append((pointer, None))
+        elif kind is SequenceStartEvent:
+            opened.append((pointer, 0))
+
+
+def escaped(token: str) -> str:
+    """Write one member name as a part of a JSON pointer."""
+    return token.replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,166 @@
+"""How objects end: preconditions, finalizers, owners, namespaces. Both clusters alike."""
+
+import pytest
+
+from cluster import Merge
+from cluster.embedded.embedded import Embedded
+from cluster.errors import Conflict, Forbidden, Invalid, NotFound
+from cluster.resources import CONFIG_MAPS, NAMESPACES, PODS, RESOURCE_CLAIMS
+from tests.cluster.conftest import eventually
+from tests.cluster.objects import claim, config_map, owned_by, pod
+
+
+async def gone(cluster, resource, name, home):
+    """Wait until an object is not there any more."""
+
+    async def look():
+        try:
+            await cluster.get(resource, name, home)
+        except NotFound:
+            return True
+        return False
+
+    return await eventually(look)
+
+
+async def finalize(cluster, name, home, finalizers):
+    return await cluster.patch(CONFIG_MAPS, name, Merge({"metadata": {"finalizers": finalizers}}), home)
+
+
+async def test_a_deleted_object_is_gone(cluster, home):
+    await cluster.create(CONFIG_MAPS, config_map("one"), home)
+    await cluster.delete(CONFIG_MAPS, "one", home)
+    with pytest.raises(NotFound):
+        await cluster.delete(CONFIG_MAPS, "one", home)
+
+
+@pytest.mark.parametrize("precondition", [{"uid": "another"}, {"resource_version": "1"}])
+async def test_a_delete_means_the_object_that_was_seen(cluster, home, precondition):
+    made = await cluster.create(CONFIG_MAPS, config_map("one"), home)
+    with pytest.raises(Conflict):
+        await cluster.delete(CONFIG_MAPS, "one", home, **precondition)
+    await cluster.delete(
+        CONFIG_MAPS, "one", home, uid=made.metadata.uid, resource_version=made.metadata.resource_version
+    )
+
+
+async def test_a_finalizer_holds_an_object_until_it_is_taken_off(cluster, home):
+    await cluster.create(CONFIG_MAPS, config_map("one", metadata={"finalizers": ["example.com/a"]}), home)
+    await cluster.delete(CONFIG_MAPS, "one", home)
+    held = await cluster.get(CONFIG_MAPS, "one", home)
+    assert held.metadata.deletion_timestamp
+    await finalize(cluster, "one", home, None)
+    assert await gone(cluster, CONFIG_MAPS, "one", home)
+
+
+async def test_no_finalizer_is_added_to_what_is_being_deleted(cluster, home):
+    await cluster.create(CONFIG_MAPS, config_map("one", metadata={"finalizers": ["example.com/a"]}), home)
+    await cluster.delete(CONFIG_MAPS, "one", home)
+    with pytest.raises(Invalid, match="finalizers"):
+        await finalize(cluster, "one", home, ["example.com/a", "example.com/b"])
+    await finalize(cluster, "one", home, None)
+
+
+async def test_a_delete_can_be_asked_for_twice_while_a_finalizer_holds(cluster, home):
+    await cluster.create(CONFIG_MAPS, config_map("one", metadata={"finalizers": ["example.com/a"]}), home)
+    await cluster.delete(CONFIG_MAPS, "one", home)
+    first = await cluster.get(CONFIG_MAPS, "one", home)
+    await cluster.delete(CONFIG_MAPS, "one", home)
+    assert await cluster.get(CONFIG_MAPS, "one", home) == first
+    await finalize(cluster, "one", home, None)
+
+
+async def test_what_an_object_owns_goes_with_it(cluster, home):
+    owner = await cluster.create(CONFIG_MAPS, config_map("owner"), home)
+    await cluster.create(RESOURCE_CLAIMS, claim("owned", metadata=owned_by(owner)), home)
+    await cluster.delete(CONFIG_MAPS, "owner", home)
+    assert await gone(cluster, RESOURCE_CLAIMS, "owned", home)
+
+
+async def test_what_has_another_owner_stays_with_that(cluster, home):
+    owners = [await cluster.create(CONFIG_MAPS, config_map(name), home) for name in ("one", "two")]
+    references = [owned_by(owner)["ownerReferences"][0] for owner in owners]
+    await cluster.create(RESOURCE_CLAIMS, claim("owned", metadata={"ownerReferences": references}), home)
+    await cluster.delete(CONFIG_MAPS, "one", home)
+
+    async def left():
+        found = await cluster.get(RESOURCE_CLAIMS, "owned", home)
+        return [one.name for one in found.metadata.owner_references] == ["two"]
+
+    assert await eventually(left)
+
+
+async def test_orphans_stay(cluster, home):
+    owner = await cluster.create(CONFIG_MAPS, config_map("owner"), home)
+    await cluster.create(RESOURCE_CLAIMS, claim("owned", metadata=owned_by(owner)), home)
+    await cluster.delete(CONFIG_MAPS, "owner", home, propagation="Orphan")
+    assert await gone(cluster, CONFIG_MAPS, "owner", home)
+    assert (await cluster.get(RESOURCE_CLAIMS, "owned", home)).metadata.owner_references == ()
+
+
+async def test_in_the_foreground_the_owner_goes_last(cluster, home):
+    owner = await cluster.create(CONFIG_MAPS, config_map("owner"), home)
+    meta = owned_by(owner, blockOwnerDeletion=True) | {"finalizers": ["example.com/a"]}
+    await cluster.create(CONFIG_MAPS, config_map("owned", metadata=meta), home)
+    await cluster.delete(CONFIG_MAPS, "owner", home, propagation="Foreground")
+
+    async def marked():
+        return (await cluster.get(CONFIG_MAPS, "owned", home)).metadata.deletion_timestamp
+
+    assert await eventually(marked)
+    assert (await cluster.get(CONFIG_MAPS, "owner", home)).metadata.deletion_timestamp
+    await finalize(cluster, "owned", home, None)
+    assert await gone(cluster, CONFIG_MAPS, "owner", home)
+
+
+async def test_a_pod_that_never_ran_is_gone_at_once(cluster, home):
+    await eventually(lambda: cluster.create(PODS, pod("one"), home))
+    await cluster.delete(PODS, "one", home)
+    assert await gone(cluster, PODS, "one", home)
+
+
+async def test_a_namespace_takes_its_content_along(cluster, home):
+    await cluster.create(CONFIG_MAPS, config_map("one", metadata={"finalizers": ["example.com/a"]}), home)
+    await cluster.delete(NAMESPACES, home)
+
+    async def terminating():
+        found = await cluster.get(NAMESPACES, home)
+        return found.status.phase == "Terminating" and found.metadata.deletion_timestamp
+
+    assert await eventually(terminating)
+    with pytest.raises(Forbidden, match="terminated"):
+        await cluster.create(CONFIG_MAPS, config_map("two"), home)
+
+    async def release():
+        await finalize(cluster, "one", home, None)
+        return True
+
+    await eventually(release)
+    assert await gone(cluster, CONFIG_MAPS, "one", home)
+
+
+async def test_a_long_chain_of_owners_goes_to_its_end():
+    cluster = Embedded()
+    owner = await cluster.create(CONFIG_MAPS, config_map("c-0"), "default")
+    for number in range(1, 1500):
+        owner = await cluster.create(CONFIG_MAPS, config_map(f"c-{number}", metadata=owned_by(owner)), "default")
+    await cluster.delete(CONFIG_MAPS, "c-0", "default")
+    assert (await cluster.list(CONFIG_MAPS)).items == ()
+
+
+async def test_owners_that_own_each_other_go_together():
+    cluster = Embedded()
+    one = await cluster.create(CONFIG_MAPS, config_map("one"), "default")
+    two = await cluster.create(CONFIG_MAPS, config_map("two", metadata=owned_by(one)), "default")
+    await cluster.patch(CONFIG_MAPS, "one", Merge({"metadata": owned_by(two)}), "default")
+    await cluster.delete(CONFIG_MAPS, "two", "default")
+    assert (await cluster.list(CONFIG_MAPS)).items == ()
+
+
+async def test_owners_that_a_snapshot_left_out_are_not_missed():
+    cluster = Embedded()
+    reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "gone", "controller": True}
+    cluster.load([pod("one", metadata={"ownerReferences": [reference]})])
+    await cluster.create(PODS, pod("two", metadata={"ownerReferences": [reference]}), "default")
+    await cluster.delete(PODS, "two", "default")
+    assert [one.metadata.name for one in (await cluster.list(PODS)).items] == ["one"]

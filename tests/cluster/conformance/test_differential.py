@@ -1,0 +1,201 @@
+"""Random histories, written to the embedded store and to a real API server: every answer is the same.
+
+What each makes for itself (uids, versions, times, generated names) is left out of the comparison, and owners of fields
+too: the real server also gives them to plain updates, so one object is either patched or applied, never both.
+"""
+
+import asyncio
+import itertools
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from cluster import Apply, Change, Merge, Operations
+from cluster.embedded.embedded import Embedded
+from cluster.errors import ApiError
+from cluster.kubernetes.client import Kubernetes
+from cluster.resources import CONFIG_MAPS, NAMESPACES, RESOURCE_CLAIMS
+from tests.cluster.objects import allocation, claim, config_map
+
+pytestmark = pytest.mark.real
+_numbers = itertools.count(1)
+
+names = st.sampled_from("ab")
+words = st.sampled_from(["x", "y"])
+data = st.dictionaries(st.sampled_from("klm"), words | st.none(), max_size=3)
+finalizers = st.lists(st.sampled_from(["example.com/a", "example.com/b"]), max_size=2, unique=True)
+labels = st.dictionaries(st.sampled_from(["p", "q"]), words, max_size=2)
+paths = st.sampled_from(["/data/k", "/data/l", "/data", "/metadata/labels/p", "/data/k/z", "/metadata/name", ""])
+# The server takes a replacement or a copy of nothing for an addition. RFC 6902 does not, and neither do we.
+operations = st.lists(
+    st.builds(
+        lambda op, path, source, value: {"op": op, "path": path, "from": source, "value": value},
+        st.sampled_from(["add", "remove", "test", "move"]),
+        paths,
+        paths,
+        words,
+    ),
+    min_size=1,
+    max_size=3,
+)
+CREATE = st.tuples(st.just("create"), names, labels, finalizers, labels)
+MERGE = st.tuples(st.just("merge"), names, data, st.none() | finalizers, labels)
+JSON = st.tuples(st.just("json"), names, operations)
+DELETE = st.tuples(st.just("delete"), names, st.sampled_from(["", "Background"]))
+APPLY = st.tuples(st.just("apply"), names, st.sampled_from(["me", "you"]), data, finalizers, st.booleans())
+devices = st.sampled_from(["", "node-a", "node-b"])
+users = st.lists(st.sampled_from("pq"), max_size=2, unique=True)
+# Consumers that no controller judges, so that only the history's own steps change a claim.
+ROBOT = {"apiGroup": "example.com", "resource": "robots"}
+CLAIM = st.tuples(st.just("claim"), names)
+STATUS = st.tuples(st.just("status"), names, st.none() | devices, st.none() | users)
+SPEC = st.tuples(st.just("spec"), names, words)
+UNCLAIM = st.tuples(st.just("unclaim"), names)
+
+
+async def act(cluster, home, step):
+    """Do one step of a history."""
+    match step:
+        case ("create", name, data, finalizers, labels):
+            return await cluster.create(
+                CONFIG_MAPS.raw,
+                config_map(name, data=data, metadata={"finalizers": finalizers, "labels": labels}),
+                home,
+            )
+        case ("merge", name, data, finalizers, labels):
+            body = {"data": data, "metadata": {"finalizers": finalizers, "labels": labels}}
+            return await cluster.patch(CONFIG_MAPS.raw, name, Merge(body), home)
+        case ("json", name, operations):
+            return await cluster.patch(CONFIG_MAPS.raw, name, Operations(tuple(operations)), home)
+        case ("apply", name, manager, data, finalizers, force):
+            wanted = {key: value for key, value in data.items() if value is not None}
+            body = {"data": wanted} | ({"metadata": {"finalizers": finalizers}} if finalizers else {})
+            return await cluster.patch(CONFIG_MAPS.raw, name, Apply(body, manager, force), home)
+        case ("delete", name, propagation):
+            return await cluster.delete(CONFIG_MAPS, name, home, propagation=propagation)
+        case ("claim", name):
+            return await cluster.create(RESOURCE_CLAIMS.raw, claim(name), home)
+        case ("status", name, node, users):
+            entries = None if users is None else [ROBOT | {"name": one, "uid": f"uid-{one}"} for one in users]
+            status = {"allocation": None if node is None else allocation(node), "reservedFor": entries}
+            return await cluster.patch(RESOURCE_CLAIMS.raw, name, Merge({"status": status}), home, subresource="status")
+        case ("spec", name, word):
+            request = {"op": "replace", "path": "/spec/devices/requests/0/name", "value": word}
+            return await cluster.patch(RESOURCE_CLAIMS.raw, name, Operations((request,)), home)
+        case ("unclaim", name):
+            return await cluster.delete(RESOURCE_CLAIMS, name, home)
+    raise AssertionError(step)
+
+
+def comparable(value):
+    """An answer without what each server makes for itself, and without what is empty: typed kinds leave that out."""
+    if isinstance(value, ApiError):
+        return type(value).__name__
+    if value is None:
+        return None
+    own = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "deletionGracePeriodSeconds", "namespace")
+    meta = {name: one for name, one in value["metadata"].items() if name not in own}
+    if "deletionTimestamp" in meta:
+        meta["deletionTimestamp"] = "set"
+    return full({**value, "metadata": meta})
+
+
+def full(value):
+    if isinstance(value, dict):
+        return {name: kept for name, one in value.items() if (kept := full(one)) not in (None, {}, [])}
+    return [full(one) for one in value] if isinstance(value, list) else value
+
+
+async def answers(cluster, home, steps):
+    """What a cluster answers to each step, and what its watchers were told of it."""
+    await cluster.create(NAMESPACES, {"metadata": {"name": home}})
+    starts = [
+        (kind, (await cluster.list(kind, home)).resource_version) for kind in (CONFIG_MAPS.raw, RESOURCE_CLAIMS.raw)
+    ]
+    said = []
+    for step in steps:
+        try:
+            said.append((step, comparable(await act(cluster, home, step))))
+        except ApiError as error:
+            said.append((step, comparable(error)))
+    told = [await events(cluster, kind, home, version) for kind, version in starts]
+    # Whatever is left may be held by finalizers; the namespace takes it along once they are off.
+    for one in (await cluster.list(CONFIG_MAPS.raw, home)).items:
+        if one["metadata"].get("finalizers"):
+            await cluster.patch(CONFIG_MAPS, one["metadata"]["name"], Merge({"metadata": {"finalizers": None}}), home)
+    await cluster.delete(NAMESPACES, home)
+    return said, told
+
+
+async def events(cluster, kind, home, version):
+    """What a watcher from a version on is told, up to an object made to mark the end."""
+    await cluster.create(kind, config_map("the-end") if kind.kind == "ConfigMap" else claim("the-end"), home)
+    seen = []
+    async with cluster.watch(kind, home, resource_version=version) as changes:
+        async for one in changes:
+            if not isinstance(one, Change):
+                continue
+            match one.object["metadata"]["name"]:
+                case "the-end":
+                    return seen
+                case "kube-root-ca.crt":  # put into every namespace by a controller of real clusters
+                    continue
+            seen.append((one.type, comparable(one.object)))
+    raise AssertionError("the watch ended before the end")
+
+
+def compare(control_plane, steps):
+    home = f"history-{next(_numbers)}"
+
+    async def both():
+        real = Kubernetes.connect(kubeconfig=str(control_plane.kubeconfig))
+        try:
+            async with asyncio.timeout(60):
+                return await answers(Embedded(), home, steps), await answers(real, home, steps)
+        finally:
+            await real.close()
+
+    ours, theirs = asyncio.run(both())
+    assert ours == theirs
+
+
+def histories(examples):
+    """How many histories; a failing one is printed as it came, because shrinking it on a real cluster takes minutes."""
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
+
+
+KINDS = {
+    "created, patched and deleted": st.lists(st.one_of(CREATE, MERGE, JSON, DELETE), min_size=4, max_size=20),
+    "applied by several managers": st.lists(st.one_of(APPLY, APPLY, DELETE), min_size=4, max_size=20),
+    "claims, allocated, reserved and freed": st.lists(
+        st.one_of(CLAIM, STATUS, STATUS, SPEC, UNCLAIM), min_size=4, max_size=20
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_answer_alike_to_random_histories(control_plane, kind):
+    @histories(12)
+    @given(steps=KINDS[kind])
+    def each(steps):
+        compare(control_plane, steps)
+
+    each()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_answer_alike_to_many_random_histories(control_plane, kind):
+    @histories(400)
+    @given(steps=KINDS[kind])
+    def each(steps):
+        compare(control_plane, steps)
+
+    each()

@@ -1,0 +1,115 @@
+import asyncio
+
+import pytest
+
+from cluster import resources
+from cluster.controllers.election import Election, Terms
+from cluster.embedded.embedded import Embedded
+from cluster.errors import Unavailable
+from cluster.patch import Merge
+
+QUICK = Terms(duration=0.2, renew_deadline=0.15, retry=0.01)
+
+
+class Candidate:
+    """A candidate that notes when it leads."""
+
+    def __init__(self, cluster, identity, leading, terms=QUICK):
+        self.identity, self.leading = identity, leading
+        self.election = Election(cluster, namespace="default", name="lock", identity=identity, terms=terms)
+        self.task = asyncio.create_task(self.election.run(self.lead))
+
+    async def lead(self):
+        assert not self.leading, "two lead at once"
+        self.leading.add(self.identity)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.leading.discard(self.identity)
+
+    async def leave(self):
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+async def until(true):
+    async with asyncio.timeout(5):
+        while not true():  # noqa: ASYNC110  the product has no event for it, and needs none
+            await asyncio.sleep(0.005)
+
+
+async def holder(cluster):
+    return (await cluster.get(resources.LEASES, "lock", "default")).spec.holder_identity
+
+
+async def test_one_of_several_leads():
+    cluster, leading = Embedded(), set()
+    candidates = [Candidate(cluster, f"c{i}", leading) for i in range(4)]
+    await until(lambda: leading)
+    for _ in range(50):
+        await asyncio.sleep(0.005)
+        assert len(leading) == 1
+    assert await holder(cluster) in leading
+    for candidate in candidates:
+        await candidate.leave()
+
+
+async def test_a_leader_that_leaves_hands_over_without_waiting_for_its_term():
+    cluster, leading = Embedded(), set()
+    slow = Terms(duration=3600, renew_deadline=1800, retry=0.01)
+    first = Candidate(cluster, "first", leading, slow)
+    await until(lambda: leading == {"first"})
+    second = Candidate(cluster, "second", leading, slow)
+    await first.leave()
+    await until(lambda: leading == {"second"})
+    await second.leave()
+
+
+async def test_a_leader_that_was_killed_is_followed_when_its_term_is_over():
+    cluster, leading = Embedded(), set()
+    spec = {"holderIdentity": "killed", "leaseDurationSeconds": 1, "renewTime": "2026-01-01T00:00:00.000000Z"}
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "lock"}, "spec": spec}
+    await cluster.create(resources.LEASES, lease, "default")
+    candidate = Candidate(cluster, "next", leading)
+    await asyncio.sleep(0.3)
+    assert not leading, "the record was young when we first saw it, whatever its clock says"
+    await until(lambda: leading == {"next"})
+    assert (await cluster.get(resources.LEASES, "lock", "default")).spec.lease_transitions == 1
+    await candidate.leave()
+
+
+async def test_a_leader_that_cannot_renew_stops_before_its_term_is_over():
+    class Cut(Embedded):
+        cut = False
+
+        async def get(self, *args, **kwargs):
+            if self.cut:
+                raise Unavailable("the network is gone")
+            return await super().get(*args, **kwargs)
+
+    cluster, leading = Cut(), set()
+    candidate = Candidate(cluster, "c", leading)
+    await until(lambda: leading)
+    cluster.cut = True
+    await until(lambda: not leading)
+    cluster.cut = False
+    await until(lambda: leading)
+    await candidate.leave()
+
+
+async def test_a_lease_taken_away_by_hand_is_given_up():
+    cluster, leading = Embedded(), set()
+    candidate = Candidate(cluster, "c", leading)
+    await until(lambda: leading)
+    await cluster.patch(resources.LEASES, "lock", Merge({"spec": {"holderIdentity": "admin", "leaseDurationSeconds": 3600}}), "default")  # fmt: skip
+    await until(lambda: not leading)
+    await candidate.leave()
+
+
+async def test_an_error_of_the_work_is_not_swallowed():
+    async def broken():
+        raise RuntimeError("a bug")
+
+    election = Election(Embedded(), namespace="default", name="lock", identity="c", terms=QUICK)
+    with pytest.raises(RuntimeError, match="a bug"):
+        await election.run(broken)

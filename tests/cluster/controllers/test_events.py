@@ -1,0 +1,129 @@
+"""Events about objects: written once, counted after that, and never in the way."""
+
+import itertools
+
+import pytest
+
+from cluster.controllers.events import REMEMBERED, Recorder
+from cluster.embedded.embedded import Embedded
+from cluster.errors import Unavailable
+from cluster.informers.listing import everything
+from cluster.resources import CONFIG_MAPS, EVENTS, NODES, RESOURCE_CLAIMS
+from tests.cluster.objects import claim, config_map
+
+
+class Time:
+    seconds = 0.0
+
+
+def recorder(cluster, time):
+    return Recorder(
+        cluster,
+        "drawbridge",
+        instance="pod-1",
+        now=lambda: f"2026-01-01T00:00:{int(time.seconds) % 60:02}Z",
+        clock=lambda: time.seconds,
+        suffix=map("{:x}".format, itertools.count(1)).__next__,
+    )
+
+
+async def events(cluster, namespace):
+    found = (await cluster.list(EVENTS, namespace)).items
+    return sorted(
+        (one.reason, one.message, one.type, one.count) for one in found if one.source.component == "drawbridge"
+    )
+
+
+async def test_what_is_said_again_is_counted(cluster, home):
+    time = Time()
+    told = recorder(cluster, time)
+    made = await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
+    for second in (0, 1, 2, 7, 8):
+        time.seconds = second
+        await told.record(made, "Busy", "all GPUs are in use", warning=True)
+    await told.record(made, "Reserved", "gpu-0")
+    assert await events(cluster, home) == [
+        ("Busy", "all GPUs are in use", "Warning", 4),
+        ("Reserved", "gpu-0", "Normal", 1),
+    ]
+    time.seconds = 20
+    await told.record(made, "Busy", "all GPUs are in use", warning=True)
+    assert (await events(cluster, home))[0][3] == 6
+    (busy, _) = sorted((await cluster.list(EVENTS, home)).items, key=lambda one: one.reason)
+    assert (busy.first_timestamp, busy.last_timestamp) == ("2026-01-01T00:00:00Z", "2026-01-01T00:00:20Z")
+    assert busy.involved_object.uid == made.metadata.uid
+    assert busy.involved_object.kind == "ResourceClaim"
+
+
+async def test_an_event_that_was_forgotten_is_written_anew(cluster, home):
+    time = Time()
+    told = recorder(cluster, time)
+    made = await cluster.create(RESOURCE_CLAIMS.raw, claim("one"), home)
+    await told.record(made, "Busy", "m")
+    (first,) = (await cluster.list(EVENTS, home)).items
+    await cluster.delete(EVENTS, first.metadata.name, home)
+    time.seconds = 10
+    await told.record(made, "Busy", "m")
+    assert await events(cluster, home) == [("Busy", "m", "Normal", 1)]
+
+
+async def test_what_happens_again_much_later_is_another_event():
+    cluster, time = Embedded(), Time()
+    told = recorder(cluster, time)
+    made = await cluster.create(RESOURCE_CLAIMS, claim("one"), "default")
+    for second in (0, 3600):
+        time.seconds = second
+        await told.record(made, "Busy", "m")
+    assert await events(cluster, "default") == [("Busy", "m", "Normal", 1)] * 2
+
+
+async def test_events_of_cluster_objects_live_in_default():
+    cluster = Embedded()
+    node = await cluster.create(NODES, {"metadata": {"name": "node-a"}})
+    await recorder(cluster, Time()).record(node, "Drift", "m" * 5000)
+    ((_, message, _, _),) = await events(cluster, "default")
+    assert len(message) == 1024
+
+
+async def test_an_event_that_cannot_be_written_is_in_nobodys_way(caplog):
+    class Broken(Embedded):
+        async def create(self, *_args, **_options):
+            raise Unavailable("nobody answers")
+
+    await recorder(Broken(), Time()).record(claim("one"), "Busy", "m")
+    assert "event Busy about ResourceClaim one was not written: nobody answers" in caplog.text
+
+
+async def test_what_is_remembered_is_bounded():
+    cluster = Embedded()
+    told = recorder(cluster, Time())
+    body = claim("one", metadata={"namespace": "default"})
+    for number in range(REMEMBERED + 10):
+        await told.record(body, "Busy", str(number))
+    assert len(told._known) == REMEMBERED
+
+
+@pytest.mark.parametrize("limit", [1, 2, 500])
+async def test_a_whole_collection_is_read_in_pages(cluster, home, limit):
+    for name in ("a", "b", "c"):
+        await cluster.create(RESOURCE_CLAIMS, claim(name), home)
+    found = await everything(cluster, RESOURCE_CLAIMS, home, limit=limit)
+    assert [one.metadata.name for one in found.items] == ["a", "b", "c"]
+    assert found.more == ""
+
+
+async def test_a_collection_that_runs_away_is_read_in_one_piece():
+    cluster = Embedded(window=1)
+    for number in range(4):
+        await cluster.create(CONFIG_MAPS, config_map(f"c-{number}"), "default")
+
+    class Busy(Embedded):
+        async def list(self, resource, *args, **options):
+            if options.get("more"):
+                for _ in range(3):
+                    made = await cluster.create(resource, config_map(), "default")
+                    await cluster.delete(resource, made.metadata.name, "default")
+            return await cluster.list(resource, *args, **options)
+
+    found = await everything(Busy(), CONFIG_MAPS, "default", limit=2)
+    assert len(found.items) == 4

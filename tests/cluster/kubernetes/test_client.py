@@ -1,0 +1,623 @@
+"""The way to a real API server, with peers that behave badly and credentials that run out."""
+
+import asyncio
+import stat
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cluster import Apply, Merge, Operations
+from cluster.errors import (
+    ApiError,
+    BadRequest,
+    ConfigError,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    Throttled,
+    Unauthorized,
+    Unavailable,
+)
+from cluster.informers.backoff import Backoff
+from cluster.informers.informer import Informer
+from cluster.kubernetes.client import Kubernetes
+from cluster.kubernetes.connection import Connection, Request, in_cluster
+from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS
+from tests.cluster.conftest import eventually
+from tests.cluster.objects import claim, config_map
+from tests.cluster.peer import kubeconfig, peer
+
+ROOT = Path(__file__).parents[3]
+
+
+@asynccontextmanager
+async def connected(answer, tmp_path, *, idle=5.0, **user):
+    """A cluster behind a peer that answers so."""
+    async with asyncio.timeout(20), peer(answer) as made:
+        path = tmp_path / "kubeconfig"
+        path.write_text(kubeconfig(made.url, **user))
+        reached = Kubernetes.connect(kubeconfig=str(path))
+        reached._idle = idle
+        try:
+            yield reached, made
+        finally:
+            await reached.close()
+
+
+def failure(code, reason, **more):
+    body = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "because"} | more
+    return msgspec.json.encode(body)
+
+
+def versioned(name, version):
+    return claim(name, metadata={"namespace": "ns", "resourceVersion": str(version)})
+
+
+def event(type_, obj):
+    return msgspec.json.encode({"type": type_, "object": obj}) + b"\n"
+
+
+async def watched(reached, **options):
+    """Follow a watch until it ends; give what was seen and the error that ended it."""
+    seen, error = [], None
+    try:
+        async with reached.watch(RESOURCE_CLAIMS, resource_version="1", **options) as events:
+            async for one in events:
+                seen.append(one.resource_version)  # noqa: PERF401  what came before the error is wanted
+    except ApiError as caught:
+        error = caught
+    return seen, error
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        ("400 Bad Request", failure(400, "BadRequest"), BadRequest),
+        ("401 Unauthorized", failure(401, "Unauthorized"), Unauthorized),
+        ("403 Forbidden", failure(403, "Forbidden"), Forbidden),
+        ("404 Not Found", failure(404, "NotFound"), NotFound),
+        ("404 Not Found", b"404 page not found\n", NotFound),
+        ("410 Gone", failure(410, "Expired"), Gone),
+        ("422 Unprocessable Entity", failure(422, "Invalid"), Invalid),
+        ("429 Too Many Requests", failure(429, "TooManyRequests"), Throttled),
+        ("500 Internal Server Error", failure(500, "InternalError"), ApiError),
+        ("502 Bad Gateway", b"<html>a proxy is sorry</html>", Unavailable),
+        ("503 Service Unavailable", b"", Unavailable),
+        ("504 Gateway Timeout", failure(504, "Timeout"), Unavailable),
+    ],
+)
+async def test_every_refusal_is_the_error_it_means(tmp_path, status, body, kind):
+    async with connected(lambda exchange: exchange.reply(status, body), tmp_path) as (reached, _):
+        with pytest.raises(ApiError) as caught:
+            await reached.get(CONFIG_MAPS, "a", "ns")
+    assert type(caught.value) is kind
+    assert caught.value.status == int(status[:3])
+
+
+async def test_an_invalid_object_names_its_fields(tmp_path):
+    causes = [{"field": "spec.x", "message": "no", "reason": "FieldValueInvalid"}]
+    body = failure(422, "Invalid", details={"causes": causes})
+    async with connected(lambda exchange: exchange.reply("422 Unprocessable Entity", body), tmp_path) as (reached, _):
+        with pytest.raises(Invalid) as caught:
+            await reached.create(CONFIG_MAPS, config_map("a"), "ns")
+    assert caught.value.causes[0].field == "spec.x"
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "seconds"),
+    [
+        ({"Retry_After": "7"}, failure(429, "TooManyRequests", details={"retryAfterSeconds": 3}), 7),
+        ({}, failure(429, "TooManyRequests", details={"retryAfterSeconds": 3}), 3),
+        ({}, b"", 1),
+        ({"Retry_After": "Fri, 31 Dec 2027 23:59:59 GMT"}, b"", 1),
+    ],
+)
+async def test_a_throttled_request_says_how_long_to_wait(tmp_path, headers, body, seconds):
+    async def answer(exchange):
+        await exchange.reply("429 Too Many Requests", body, **headers)
+
+    async with connected(answer, tmp_path) as (reached, _):
+        with pytest.raises(Throttled) as caught:
+            await reached.list(CONFIG_MAPS)
+    assert caught.value.retry_after == seconds
+
+
+async def test_a_watch_of_a_throttled_server_is_refused_before_it_begins(tmp_path):
+    async def answer(exchange):
+        await exchange.reply("429 Too Many Requests", b"", Retry_After="2")
+
+    async with connected(answer, tmp_path) as (reached, _):
+        seen, error = await watched(reached)
+    assert seen == []
+    assert isinstance(error, Throttled)
+
+
+async def test_a_server_that_hangs_up_is_unavailable(tmp_path):
+    async def answer(exchange):
+        exchange.hang_up()
+
+    async with connected(answer, tmp_path) as (reached, _):
+        with pytest.raises(Unavailable, match="connection to the API server failed"):
+            await reached.create(CONFIG_MAPS, config_map("a"), "ns")
+
+
+async def test_a_server_that_is_not_there_is_unavailable(tmp_path):
+    async with connected(lambda _: None, tmp_path) as (reached, made):
+        address = made.url
+    path = tmp_path / "kubeconfig"
+    path.write_text(kubeconfig(address))
+    reached = Kubernetes.connect(kubeconfig=str(path))
+    with pytest.raises(Unavailable, match="connection to the API server failed"):
+        await reached.get(CONFIG_MAPS, "a", "ns")
+    await reached.close()
+
+
+async def test_a_server_that_says_nothing_is_not_waited_for(tmp_path):
+    async def answer(_):
+        await asyncio.sleep(30)
+
+    async with connected(answer, tmp_path) as (reached, _):
+        with pytest.raises(Unavailable, match="did not answer in time"):
+            await reached._connection.call(Request("GET", "/version"), seconds=0.1)
+
+
+async def test_a_server_that_speaks_something_else_is_unavailable(tmp_path):
+    async with connected(lambda exchange: exchange.send(b"220 smtp ready\r\n\r\n"), tmp_path) as (reached, _):
+        with pytest.raises(Unavailable):
+            await reached.get(CONFIG_MAPS, "a", "ns")
+
+
+async def test_an_answer_cut_short_is_unavailable(tmp_path):
+    async def answer(exchange):
+        await exchange.send(b'HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{"metadata":')
+        exchange.writer.close()
+
+    async with connected(answer, tmp_path) as (reached, _):
+        with pytest.raises(Unavailable):
+            await reached.get(CONFIG_MAPS, "a", "ns")
+
+
+async def test_a_watch_survives_any_cutting_into_chunks(tmp_path):
+    data = event("ADDED", versioned("a", 1)) + event("MODIFIED", versioned("ü", 2))
+
+    async def answer(exchange):
+        await exchange.begin()
+        for start in range(0, len(data), 7):
+            await exchange.chunk(data[start : start + 7])
+        await exchange.end()
+
+    async with connected(answer, tmp_path) as (reached, _):
+        assert await watched(reached) == (["1", "2"], None)
+
+
+async def test_a_watch_that_is_truncated_gives_what_came_whole(tmp_path):
+    async def answer(exchange):
+        await exchange.begin()
+        await exchange.chunk(event("ADDED", versioned("a", 1)) + event("ADDED", versioned("b", 2))[:-10])
+        exchange.writer.close()
+
+    async with connected(answer, tmp_path) as (reached, _):
+        seen, error = await watched(reached)
+    assert seen == ["1"]
+    assert isinstance(error, Unavailable)
+
+
+async def test_an_expired_version_within_a_watch_is_gone(tmp_path):
+    async def answer(exchange):
+        await exchange.begin()
+        body = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version: 1 (99)"}
+        await exchange.chunk(event("ADDED", versioned("a", 1)) + event("ERROR", body))
+        await exchange.end()
+
+    async with connected(answer, tmp_path) as (reached, _):
+        seen, error = await watched(reached)
+    assert seen == ["1"]
+    assert isinstance(error, Gone)
+
+
+async def test_a_dead_peer_is_noticed(tmp_path):
+    async def answer(exchange):
+        await exchange.begin()
+        await exchange.chunk(event("ADDED", versioned("a", 1)))
+        await asyncio.sleep(30)
+
+    async with connected(answer, tmp_path, idle=0.2) as (reached, _):
+        seen, error = await watched(reached)
+    assert seen == ["1"]
+    assert isinstance(error, Unavailable)
+    assert "did not answer in time" in str(error)
+
+
+async def test_a_slow_peer_is_waited_for(tmp_path):
+    data = event("ADDED", versioned("a", 1))
+
+    async def answer(exchange):
+        await exchange.begin()
+        for byte in data:
+            await exchange.chunk(bytes([byte]))
+            await asyncio.sleep(0.002)
+        await exchange.end()
+
+    async with connected(answer, tmp_path, idle=0.5) as (reached, _):
+        assert await watched(reached) == (["1"], None)
+
+
+async def test_a_watch_that_is_not_read_holds_the_peer_back(tmp_path):
+    """What a reader does not take stays with the server: memory on our side is bounded."""
+    sent = 0
+
+    async def answer(exchange):
+        nonlocal sent
+        await exchange.begin()
+        data = event("ADDED", versioned("a", 1)) * 200
+        while True:
+            await exchange.chunk(data)
+            sent += len(data)
+
+    async with connected(answer, tmp_path) as (reached, _):
+        async with reached.watch(RESOURCE_CLAIMS, resource_version="1") as events:
+            await anext(events)
+            before = -1
+            while before != sent:
+                before = sent
+                await asyncio.sleep(0.1)
+        assert sent < 32 * 1024 * 1024
+
+
+async def test_a_watch_that_is_left_ends_at_the_peer_too(tmp_path):
+    left = asyncio.Event()
+
+    async def answer(exchange):
+        await exchange.begin()
+        try:
+            while True:
+                await exchange.chunk(event("ADDED", versioned("a", 1)))
+                await asyncio.sleep(0.01)
+        except ConnectionError:
+            left.set()
+            raise
+
+    async with connected(answer, tmp_path) as (reached, _):
+        async with reached.watch(RESOURCE_CLAIMS, resource_version="1") as events:
+            await anext(events)
+        await asyncio.wait_for(left.wait(), 5)
+
+
+async def test_a_request_can_be_cancelled(tmp_path):
+    async def answer(_):
+        await asyncio.sleep(30)
+
+    async with connected(answer, tmp_path) as (reached, made):
+        task = asyncio.ensure_future(reached.get(CONFIG_MAPS, "a", "ns"))
+        await eventually(lambda: asyncio.sleep(0, made.asked))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 5)
+
+
+async def test_an_error_of_the_reader_is_not_taken_for_one_of_the_connection(tmp_path):
+    async def answer(exchange):
+        await exchange.begin()
+        await exchange.chunk(event("ADDED", versioned("a", 1)))
+
+    async with connected(answer, tmp_path) as (reached, _):
+        with pytest.raises(TimeoutError, match="mine"):  # noqa: PT012  the watch is what raises must pass through
+            async with reached.watch(RESOURCE_CLAIMS, resource_version="1") as events:
+                await anext(events)
+                raise TimeoutError("mine")
+
+
+async def test_what_is_asked_is_spelled_right(tmp_path):
+    async with connected(lambda exchange: exchange.reply(body=msgspec.json.encode(config_map("a"))), tmp_path) as (
+        reached,
+        made,
+    ):
+        body = {"data": {"a": "b"}}
+        await reached.patch(CONFIG_MAPS, "a", Merge(body), "ns", dry_run=True)
+        await reached.patch(CONFIG_MAPS, "a", Operations(({"op": "remove", "path": "/data"},)), "ns")
+        await reached.patch(CONFIG_MAPS, "a", Apply(body, "me", force=True), "ns")
+        await reached.delete(CONFIG_MAPS, "a", "ns", uid="u", resource_version="7", propagation="Orphan", grace=0)
+        with pytest.raises(Unavailable):  # one object is no list
+            await reached.list(CONFIG_MAPS, labels="a in (b,c)", fields="metadata.name!=x", limit=5, more="t+/=")
+    path = "/api/v1/namespaces/ns/configmaps"
+    assert [exchange.request.rsplit(" ", 1)[0] for exchange in made.asked] == [
+        f"PATCH {path}/a?dryRun=All",
+        f"PATCH {path}/a",
+        f"PATCH {path}/a?fieldManager=me&force=true",
+        f"DELETE {path}/a",
+        f"GET {'/api/v1/configmaps'}?limit=5&labelSelector=a%20in%20(b,c)&fieldSelector=metadata.name!%3Dx&continue=t%2B/%3D",
+    ]
+    assert [exchange.headers["content-type"] for exchange in made.asked[:3]] == [
+        "application/merge-patch+json",
+        "application/json-patch+json",
+        "application/apply-patch+yaml",
+    ]
+    assert msgspec.json.decode(made.asked[1].body) == [{"op": "remove", "path": "/data"}]
+    assert msgspec.json.decode(made.asked[2].body) == {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "a"},
+        "data": {"a": "b"},
+    }
+    assert msgspec.json.decode(made.asked[3].body) == {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": "u", "resourceVersion": "7"},
+        "propagationPolicy": "Orphan",
+        "gracePeriodSeconds": 0,
+    }
+    assert {exchange.headers["authorization"] for exchange in made.asked} == {"Bearer secret"}
+    assert {exchange.headers["user-agent"] for exchange in made.asked} == {"drawbridge"}
+
+
+@pytest.mark.parametrize("name", [".", "..", "a/b", "a?b", "a%2Fb", "ü"])
+async def test_a_name_cannot_lead_elsewhere(tmp_path, name):
+    async with connected(lambda exchange: exchange.reply("404 Not Found"), tmp_path) as (reached, made):
+        with pytest.raises((BadRequest, NotFound)):
+            await reached.get(CONFIG_MAPS, name, "ns")
+    for exchange in made.asked:
+        path = exchange.request.split(" ")[1]
+        assert path.startswith("/api/v1/namespaces/ns/configmaps/")
+        assert path.count("/") == 6
+        assert "?" not in path
+
+
+async def test_a_token_file_that_was_rotated_is_read_again(tmp_path):
+    token = tmp_path / "token"
+    token.write_text("old")
+
+    async def answer(exchange):
+        if exchange.headers["authorization"] == "Bearer old":
+            token.write_text("new")
+            await exchange.reply("401 Unauthorized", failure(401, "Unauthorized"))
+        else:
+            await exchange.reply(body=msgspec.json.encode(config_map("a")))
+
+    async with connected(answer, tmp_path, tokenFile=str(token)) as (reached, made):
+        assert (await reached.get(CONFIG_MAPS, "a", "ns")).metadata.name == "a"
+    assert [exchange.headers["authorization"] for exchange in made.asked] == ["Bearer old", "Bearer new"]
+
+
+def credential_program(tmp_path, script):
+    path = tmp_path / "credentials.sh"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path), "interactiveMode": "Never"}}
+
+
+ISSUE = """
+n=$(( $(cat "$0.count" 2>/dev/null || echo 0) + 1 )); echo $n > "$0.count"
+echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"t-'$n'"}}'
+"""
+
+
+async def test_a_credential_program_is_asked_again_when_its_token_has_expired(tmp_path):
+    async def answer(exchange):
+        if exchange.headers["authorization"] == "Bearer t-1":
+            await exchange.reply("401 Unauthorized", failure(401, "Unauthorized"))
+        else:
+            await exchange.reply(body=msgspec.json.encode(config_map("a")))
+
+    async with connected(answer, tmp_path, **credential_program(tmp_path, ISSUE)) as (reached, made):
+        async with asyncio.TaskGroup() as tasks:  # all of them are refused, one asks again
+            for _ in range(5):
+                tasks.create_task(reached.get(CONFIG_MAPS, "a", "ns"))
+        await reached.get(CONFIG_MAPS, "a", "ns")
+    assert {exchange.headers["authorization"] for exchange in made.asked} == {"Bearer t-1", "Bearer t-2"}
+    assert (tmp_path / "credentials.sh.count").read_text().strip() == "2"
+
+
+async def test_credentials_that_stay_wrong_are_not_asked_for_again_and_again(tmp_path):
+    async def answer(exchange):
+        await exchange.reply("401 Unauthorized", failure(401, "Unauthorized"))
+
+    async with connected(answer, tmp_path, **credential_program(tmp_path, ISSUE)) as (reached, _):
+        for _ in range(10):
+            with pytest.raises(Unauthorized):
+                await reached.get(CONFIG_MAPS, "a", "ns")
+    assert (tmp_path / "credentials.sh.count").read_text().strip() == "2"
+
+
+async def test_a_credential_program_that_fails_is_named(tmp_path):
+    program = credential_program(tmp_path, "echo no luck >&2; exit 3")
+    async with connected(lambda exchange: exchange.reply(), tmp_path, **program) as (reached, made):
+        with pytest.raises(ConfigError, match=r"credentials\.sh.*gave no credentials"):
+            await reached.get(CONFIG_MAPS, "a", "ns")
+    assert made.asked == []
+
+
+async def test_an_informer_lives_through_a_server_that_fails_in_every_way(tmp_path):
+    watches = 0
+    items = [versioned("a", 1), versioned("b", 2)]
+
+    async def answer(exchange):
+        nonlocal watches
+        if "watch=1" not in exchange.request:
+            listing = {"metadata": {"resourceVersion": "5"}, "items": items}
+            await exchange.reply(body=msgspec.json.encode(listing))
+            return
+        watches += 1
+        match watches:
+            case 1:
+                await exchange.reply("422 Unprocessable Entity", failure(422, "Invalid"))
+            case 2:
+                await exchange.reply("503 Service Unavailable", b"")
+            case 3:
+                exchange.hang_up()
+            case 4:
+                await exchange.begin()
+                await exchange.chunk(event("MODIFIED", versioned("a", 6)) + b'{"type":"ADD')
+                exchange.writer.close()
+            case 5:
+                await exchange.reply("429 Too Many Requests", b"", Retry_After="0")
+            case 6:
+                await exchange.begin()
+                await exchange.chunk(event("ERROR", {"code": 410, "reason": "Expired", "message": "too old"}))
+                await exchange.end()
+            case _:
+                await exchange.begin()
+                await exchange.chunk(event("DELETED", versioned("b", 7)))
+                await asyncio.sleep(30)
+
+    async with connected(answer, tmp_path) as (reached, made):
+        informer = Informer(reached, RESOURCE_CLAIMS, backoff=Backoff(least=0.001, most=0.01))
+        task = asyncio.ensure_future(informer.run())
+        while watches < 7 or len(informer.objects) != 1:
+            assert not task.done()
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert informer.health.reads == 2
+    versions = [one.request.partition("resourceVersion=")[2].partition("&")[0].split(" ")[0] for one in made.asked]
+    assert versions[-1] == "5"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "kubeconfig"),
+        ("a: [", "kubeconfig"),
+        ("apiVersion: v1\nkind: Config\nclusters: []\ncontexts: []\nusers: []\n", "current-context"),
+        (
+            "current-context: x\nclusters: []\nusers: []\ncontexts: [{name: x, context: {cluster: none, user: u}}]\n",
+            "none",
+        ),
+    ],
+)
+async def test_a_broken_kubeconfig_is_named(tmp_path, text, message):
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    reached = Kubernetes.connect(kubeconfig=str(path))
+    with pytest.raises(ConfigError, match=message) as caught:
+        await reached.get(CONFIG_MAPS, "a", "ns")
+    assert str(path) in str(caught.value)
+
+
+async def test_a_missing_kubeconfig_or_context_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"no kubeconfig at .*nowhere.*KUBECONFIG"):
+        await Kubernetes.connect(kubeconfig=str(tmp_path / "nowhere")).get(CONFIG_MAPS, "a", "ns")
+    path = tmp_path / "kubeconfig"
+    path.write_text(kubeconfig("http://127.0.0.1:1"))
+    with pytest.raises(ConfigError, match="other"):
+        await Kubernetes.connect(kubeconfig=str(path), context="other").get(CONFIG_MAPS, "a", "ns")
+
+
+async def test_outside_a_cluster_its_service_account_is_missed_clearly(monkeypatch):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(ConfigError, match="not inside a cluster"):
+        await Connection(in_cluster()).call(Request("GET", "/version"))
+
+
+def test_nothing_but_its_own_module_brings_the_client_along():
+    lines = (
+        "import sys, cluster, cluster.embedded.embedded, cluster.informers.informer, cluster.controllers.claim_controller",
+        "print(sorted({'aiohttp', 'kubernetes', 'ssl'} & set(sys.modules)))",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() in ("[]", "['ssl']")
+
+
+async def test_a_proxy_named_in_the_kubeconfig_is_used(tmp_path):
+    async with (
+        asyncio.timeout(20),
+        peer(lambda exchange: exchange.reply(body=msgspec.json.encode(config_map("a")))) as made,
+    ):
+        path = tmp_path / "kubeconfig"
+        path.write_text(
+            kubeconfig("http://cluster.invalid:80").replace("server:", f"proxy-url: {made.url}\n    server:")
+        )
+        reached = Kubernetes.connect(kubeconfig=str(path))
+        await reached.get(CONFIG_MAPS, "a", "ns")
+        await reached.close()
+    assert made.asked[0].request.startswith("GET http://cluster.invalid")
+
+
+@pytest.mark.real
+async def test_inside_a_cluster_the_token_of_the_service_account_is_read_again(control_plane, tmp_path, monkeypatch):
+    token = tmp_path / "token"
+    token.write_text("expired")
+    host, port = control_plane.url.removeprefix("https://").split(":")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
+    monkeypatch.setattr("kubernetes.aio.config.incluster_config.SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr("kubernetes.aio.config.incluster_config.SERVICE_CERT_FILENAME", str(control_plane.ca))
+    way = Connection(in_cluster())
+    with pytest.raises(Unauthorized):
+        await way.call(Request("GET", "/api/v1/namespaces/default"))
+    way._renewed_at = -1000.0
+    token.write_text(control_plane.token)
+    assert b'"kind":"Namespace"' in await way.call(Request("GET", "/api/v1/namespaces/default"))
+    await way.close()
+
+
+@pytest.mark.real
+async def test_a_server_whose_certificate_is_not_trusted_is_refused_clearly(control_plane, tmp_path):
+    path = tmp_path / "kubeconfig"
+    path.write_text(kubeconfig(control_plane.url))
+    reached = Kubernetes.connect(kubeconfig=str(path))
+    with pytest.raises(Unavailable, match="certificate verify failed"):
+        await reached.server()
+    await reached.close()
+
+
+@pytest.mark.real
+async def test_closed_gates_show(tmp_path):
+    from e2e.controlplane import ControlPlane
+
+    with ControlPlane(name="gates", feature_gates={"DRAConsumableCapacity": False}) as running:
+        reached = Kubernetes.connect(kubeconfig=str(running.kubeconfig))
+        server = await reached.server()
+        created = await reached.list(RESOURCE_CLAIMS.raw)
+        await reached.close()
+    assert msgspec.structs.asdict(server.features) == {
+        "consumable_capacity": False,
+        "derived_attributes": False,
+        "binding_conditions": True,
+        "partitionable_devices": True,
+        "compatibility_groups": False,
+        "list_attributes": False,
+        "device_taints": True,
+        "extended_resources": True,
+        "node_allocatable": False,
+    }
+    assert created.items == ()
+
+
+@pytest.mark.real
+async def test_without_the_right_to_create_nothing_is_known_of_the_gates(control_plane, tmp_path):
+    path = tmp_path / "kubeconfig"
+    text = kubeconfig(control_plane.url, token=control_plane.token, **{"as": "nobody"})
+    path.write_text(text.replace("server:", f"certificate-authority: {control_plane.ca}\n    server:"))
+    way = Kubernetes.connect(kubeconfig=str(path))
+    server = await way.server()
+    with pytest.raises(Forbidden, match='"nobody"'):
+        await way.list(RESOURCE_CLAIMS)
+    await way.close()
+    assert server.serves("resource.k8s.io/v1")
+    assert set(msgspec.structs.asdict(server.features).values()) == {None}
+
+
+async def test_a_kubeconfig_that_wants_more_than_the_client_can_is_refused(tmp_path):
+    user = {"token": "t", "as": "me", "as-groups": ["a", "b"]}
+    async with connected(lambda exchange: exchange.reply(), tmp_path, **user) as (reached, made):
+        with pytest.raises(ConfigError, match="as-groups cannot be used here"):
+            await reached.get(CONFIG_MAPS, "a", "ns")
+    assert made.asked == []
+
+
+async def test_requests_share_a_connection(tmp_path):
+    body = msgspec.json.encode(config_map("a"))
+    async with connected(lambda exchange: exchange.reply(body=body), tmp_path) as (reached, made):
+        for _ in range(5):
+            await reached.get(CONFIG_MAPS, "a", "ns")
+            with pytest.raises(Unavailable):
+                await reached.list(RESOURCE_CLAIMS)  # no list comes back, which is no reason to hang up
+    assert len({id(exchange.writer) for exchange in made.asked}) == 1

@@ -1,0 +1,221 @@
+"""A watch's bytes, cut anywhere and broken in every way, and what becomes of them."""
+
+from itertools import pairwise
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster import Bookmark, Change, Unreadable
+from cluster.errors import ApiError, Gone, Throttled, Unavailable
+from cluster.kubernetes.answers import line, one, page
+from cluster.kubernetes.stream import Lines, Stream
+from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from tests.cluster.objects import claim
+
+
+def event(type_, obj):
+    return msgspec.json.encode({"type": type_, "object": obj}) + b"\n"
+
+
+def versioned(name, version, **more):
+    return claim(name, metadata={"namespace": "ns", "resourceVersion": str(version)}, **more)
+
+
+BOOKMARK = {
+    "kind": "ResourceClaim",
+    "apiVersion": "resource.k8s.io/v1",
+    "metadata": {"resourceVersion": "9"},
+    "spec": {},
+}
+EVENTS = (
+    event("ADDED", versioned("a", 1))
+    + event("MODIFIED", versioned("grüße-\u2028", 2))
+    + event("BOOKMARK", BOOKMARK)
+    + event("DELETED", versioned("a", 3))
+)
+
+
+def feed(chunks, resource=RESOURCE_CLAIMS, **options):
+    stream = Stream(resource, **options)
+    events = [one for chunk in chunks for one in stream.feed(chunk)]
+    stream.end()
+    return events, stream.failure
+
+
+def test_a_watch_in_one_piece():
+    events, failure = feed([EVENTS])
+    assert failure is None
+    assert [type(one).__name__ for one in events] == ["Change", "Change", "Bookmark", "Change"]
+    assert [one.resource_version for one in events] == ["1", "2", "9", "3"]
+    assert [one.type for one in events if isinstance(one, Change)] == ["ADDED", "MODIFIED", "DELETED"]
+
+
+@given(st.lists(st.integers(0, len(EVENTS)), max_size=12))
+def test_it_does_not_matter_where_a_watch_is_cut(cuts):
+    edges = [0, *sorted(cuts), len(EVENTS)]
+    chunks = [EVENTS[start:end] for start, end in pairwise(edges)]
+    assert feed(chunks) == feed([EVENTS])
+
+
+def test_bytes_may_come_one_by_one():
+    assert feed([bytes([byte]) for byte in EVENTS]) == feed([EVENTS])
+
+
+def test_a_line_may_be_longer_than_any_library_likes():
+    device = {"name": "d", "attributes": {f"a-{n}": {"string": "x" * 64} for n in range(32)}}
+    big = {"metadata": {"name": "s", "resourceVersion": "1"}, "spec": {"devices": [device] * 300}}
+    data = event("ADDED", big)
+    assert len(data) > 512 * 1024
+    events, failure = feed([data[i : i + 65536] for i in range(0, len(data), 65536)], RESOURCE_SLICES)
+    assert failure is None
+    assert len(events[0].object.spec.devices) == 300
+
+
+def test_a_line_without_end_is_not_collected_for_ever():
+    events, failure = feed([b"x" * 600] * 3, longest=1000)
+    assert events == []
+    assert isinstance(failure, Unavailable)
+    assert "exceeds 1000 bytes" in str(failure)
+
+
+def test_a_watch_that_breaks_within_a_line_gives_what_was_whole_and_says_so():
+    events, failure = feed([EVENTS[:-20]])
+    assert len(events) == 3
+    assert isinstance(failure, Unavailable)
+    assert "in the middle of a line" in str(failure)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"HTTP/1.1 502 Bad Gateway\n",
+        b"<html>\n",
+        b"null\n",
+        b"[]\n",
+        b'{"type":"ADDED"}\n',
+        b'{"object":{}}\n',
+        b'{"type":"RENAMED","object":{"metadata":{}}}\n',
+        b'{"type":"ADDED","object":[]}\n',
+        b'{"type":"ADDED","object":{}}\n',
+        b'{"type":"ADDED","object":{"metadata":7}}\n',
+        b'{"type":"ERROR","object":"oops"}\n',
+        b"\xff\xfe\x00\n",
+        b"[" * 100_000 + b"\n",
+        b'{"type":"ADDED","object":' + b'{"a":' * 100_000 + b"\n",
+        b'{"type":"ADDED","object":{"metadata":{"name":"\xff"}}}\n',
+    ],
+)
+def test_a_line_of_garbage_ends_the_watch_after_what_came_before(garbage):
+    events, failure = feed([event("ADDED", versioned("a", 1)) + garbage + event("ADDED", versioned("b", 2))])
+    assert [one.object.metadata.name for one in events] == ["a"]
+    assert isinstance(failure, Unavailable)
+    assert "makes no sense" in str(failure)
+
+
+def test_after_a_failure_a_stream_says_nothing_more():
+    stream = Stream(RESOURCE_CLAIMS)
+    assert stream.feed(b"nonsense\n") == []
+    first = stream.failure
+    assert stream.feed(EVENTS) == []
+    stream.end()
+    assert stream.failure is first
+
+
+def status(code, reason, **more):
+    return event("ERROR", {"kind": "Status", "code": code, "reason": reason, "message": "because"} | more)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (status(410, "Expired"), Gone),
+        (status(410, "Gone"), Gone),
+        (status(0, "Expired"), Gone),
+        (status(429, "TooManyRequests", details={"retryAfterSeconds": 7}), Throttled),
+        (status(500, "InternalError"), ApiError),
+        (status(504, "Timeout"), Unavailable),
+        (event("ERROR", {}), ApiError),
+    ],
+)
+def test_an_error_in_the_stream_is_the_error_it_tells(data, kind):
+    events, failure = feed([event("ADDED", versioned("a", 1)) + data])
+    assert len(events) == 1
+    assert type(failure) is kind
+    if kind is Throttled:
+        assert failure.retry_after == 7
+
+
+def test_an_object_of_another_shape_is_named_and_the_watch_goes_on():
+    bad = versioned("bad", 5, spec={"devices": {"requests": {"not": "a list"}}})
+    events, failure = feed([event("ADDED", bad) + event("DELETED", bad) + event("ADDED", versioned("good", 6))])
+    assert failure is None
+    first, second, third = events
+    assert isinstance(first, Unreadable)
+    assert (first.namespace, first.name, first.resource_version, first.deleted) == ("ns", "bad", "5", False)
+    assert "/object/spec/devices/requests" in first.problem
+    assert second.deleted
+    assert third.object.metadata.name == "good"
+
+
+def test_nulls_mean_that_nothing_is_said():
+    text = b'{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"1","creationTimestamp":null},"status":null}}'
+    assert line(text, RESOURCE_CLAIMS).object.metadata.name == "a"
+
+
+def test_the_end_of_a_streamed_list_is_marked():
+    meta = {"resourceVersion": "12", "annotations": {"k8s.io/initial-events-end": "true"}}
+    assert line(event("BOOKMARK", {"metadata": meta}), RESOURCE_CLAIMS) == Bookmark("12", initial_end=True)
+
+
+def test_plain_events_keep_everything():
+    found = line(event("ADDED", {"metadata": {"name": "a", "resourceVersion": "1"}, "odd": [None]}), CONFIG_MAPS.raw)
+    assert found == Change("ADDED", {"metadata": {"name": "a", "resourceVersion": "1"}, "odd": [None]}, "1")
+
+
+def test_empty_lines_are_nothing():
+    assert list(Lines().feed(b"\n\n  \n\r\na\n")) == [b"a"]
+
+
+@given(st.lists(st.binary(max_size=20), max_size=20))
+def test_lines_are_what_splitting_gives(chunks):
+    lines = Lines()
+    given_out = [one for chunk in chunks for one in lines.feed(chunk)]
+    *whole, rest = b"".join(chunks).split(b"\n")
+    assert given_out == [one for one in whole if one and not one.isspace()]
+    assert lines.unfinished == len(rest)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_at_all_make_a_stream_raise(data):
+    feed([data])
+
+
+def test_a_page_names_the_items_it_cannot_read():
+    items = [versioned("a", 1), versioned("bad", 2, spec=7), versioned("c", 3)]
+    body = msgspec.json.encode({"metadata": {"resourceVersion": "9", "continue": "next"}, "items": items})
+    found = page(body, RESOURCE_CLAIMS)
+    assert [one.metadata.name for one in found.items] == ["a", "c"]
+    assert [(broken.name, broken.resource_version) for broken in found.unreadable] == [("bad", "2")]
+    assert (found.resource_version, found.more) == ("9", "next")
+
+
+def test_a_page_without_items_is_an_empty_one():
+    assert page(b'{"metadata":{"resourceVersion":"9"},"items":null}', RESOURCE_CLAIMS).items == ()
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b"[]", b"{}", b'{"metadata":{},"items":7}', b'{"metadata":{}}', b'{"items":[]}']
+)
+def test_an_answer_that_is_no_list_is_a_server_that_does_not_work(body):
+    with pytest.raises(Unavailable, match="no list of resourceclaims"):
+        page(body, RESOURCE_CLAIMS)
+
+
+def test_an_answer_that_is_no_object_is_a_server_that_does_not_work():
+    for body in (b"OK", b"{}", b'{"status":"ok"}', b'{"metadata":{"name":""}}'):
+        with pytest.raises(Unavailable, match="no ResourceClaim"):
+            one(body, RESOURCE_CLAIMS)
+        with pytest.raises(Unavailable, match="no ResourceClaim"):
+            one(body, RESOURCE_CLAIMS.raw)
