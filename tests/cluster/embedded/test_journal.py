@@ -188,7 +188,7 @@ async def test_a_store_can_wait_for_the_disk(tmp_path):
 FULL = """
 import asyncio, resource, sys
 from cluster import Merge
-from cluster.embedded import Embedded
+from cluster.embedded.embedded import Embedded
 from cluster.errors import StoreError
 from cluster.resources import CONFIG_MAPS
 
@@ -231,7 +231,7 @@ async def test_a_full_disk_refuses_the_write_and_loses_nothing(tmp_path):
 WRITER = """
 import asyncio, os, sys
 from cluster import journal
-from cluster.embedded import Embedded
+from cluster.embedded.embedded import Embedded
 from cluster.resources import CONFIG_MAPS
 
 journal.LEAST_COMPACTION = 3000
