@@ -96,7 +96,7 @@ def large_world(nodes: int) -> tuple[Any, Callable[[int], Any]]:
     """The example fleet with many nodes that share GPUs, and a maker of claims that hold part of one."""
     import copy
 
-    from cli.demo import EXAMPLES
+    from cli.commands.demo import EXAMPLES
     from cluster import manifests
     from cluster.resources import of
     from dra import wire
@@ -312,8 +312,8 @@ def _certificate() -> ssl.SSLContext:
 
 def serve_gate() -> None:
     """The whole process as `drawbridge standalone` runs it, on the example fleet."""
-    from cli.demo import EXAMPLES
-    from cli.playground import playground
+    from cli.commands.demo import EXAMPLES
+    from cli.playground.playground import playground
     from cluster import manifests
     from webhook.service import log
     from webhook.service.configuration_file import Source

@@ -98,7 +98,7 @@ def large_fleet(nodes: int) -> Callable[[], Any]:
 
 def large_inventory(nodes: int) -> tuple[list[Any], list[Any], list[Any]]:
     """The example fleet over and over: classes, slices, nodes."""
-    from cli.stocked import typed
+    from cli.devices import typed
     from cluster import manifests
     from dra.deviceclass import DeviceClass
     from dra.node import Node

@@ -41,7 +41,7 @@ class WorkloadSpec(Wire, frozen=True, kw_only=True):
 
 def arrivals(documents: Sequence[Document], templates: Iterable[ResourceClaimTemplate]) -> tuple[Arrival, ...] | None:
     """Read the arrivals of all Workload documents; None if there is no such document."""
-    from cli import inputs
+    from cli import contract as inputs
     from cluster.manifests import ManifestError
 
     by_name = {f"{one.metadata.namespace or 'default'}/{one.metadata.name}": one.spec.spec for one in templates}

@@ -12,16 +12,16 @@ import click
 
 # name: (module, one line of help). The module's `command` is the click command.
 COMMANDS = {
-    "translate": ("cli.translate", "Rewrite pods that ask the old way into pods with ResourceClaims."),
-    "check": ("cli.check", "Find what the API server, the fleet or a driver would refuse."),
-    "allocate": ("cli.allocate", "Say which devices claims get on a node, or why not."),
-    "simulate": ("cli.simulate", "Schedule the pending pods of a snapshot, or replay a workload."),
-    "matrix": ("cli.matrix", "Say which devices of a pool can be in use together."),
-    "demo": ("cli.demo", "Push real-world legacy pods through the gate, on the embedded store."),
-    "standalone": ("cli.standalone", "Run webhook, controllers and allocator on loopback, without a cluster."),
-    "webhook": ("cli.webhook", "Run the admission webhook and its templates controller (in a cluster)."),
-    "dialects": ("cli.dialects", "List every legacy key that is understood, and what becomes of it."),
-    "manifests": ("cli.manifests", "Print what `kubectl apply` needs to install drawbridge."),
+    "translate": ("cli.commands.translate", "Rewrite pods that ask the old way into pods with ResourceClaims."),
+    "check": ("cli.commands.check", "Find what the API server, the fleet or a driver would refuse."),
+    "allocate": ("cli.commands.allocate", "Say which devices claims get on a node, or why not."),
+    "simulate": ("cli.commands.simulate", "Schedule the pending pods of a snapshot, or replay a workload."),
+    "matrix": ("cli.commands.matrix", "Say which devices of a pool can be in use together."),
+    "demo": ("cli.commands.demo", "Push real-world legacy pods through the gate, on the embedded store."),
+    "standalone": ("cli.commands.standalone", "Run webhook, controllers and allocator on loopback, without a cluster."),
+    "webhook": ("cli.commands.webhook", "Run the admission webhook and its templates controller (in a cluster)."),
+    "dialects": ("cli.commands.dialects", "List every legacy key that is understood, and what becomes of it."),
+    "manifests": ("cli.commands.manifests", "Print what `kubectl apply` needs to install drawbridge."),
 }
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cli.manifests import BASE, generated, rest
+from cli.commands.manifests import BASE, generated, rest
 from cluster import manifests
 from webhook.admission.registration import Options
 
@@ -70,7 +70,7 @@ def test_pods_run_with_as_little_as_possible(deployment):
 
 
 def test_the_arguments_in_the_manifests_are_ones_the_command_knows():
-    from cli.webhook import command
+    from cli.commands.webhook import command
 
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     for deployment in of("Deployment"):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import jsonpatch
 
-from cli.stocked import typed
+from cli.devices import typed
 from cluster import manifests
 from dra.deviceclass import DeviceClass
 from dra.node import Node

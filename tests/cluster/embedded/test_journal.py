@@ -230,7 +230,7 @@ async def test_a_full_disk_refuses_the_write_and_loses_nothing(tmp_path):
 
 WRITER = """
 import asyncio, os, sys
-from cluster import journal
+from cluster.embedded import journal
 from cluster.embedded.embedded import Embedded
 from cluster.resources import CONFIG_MAPS
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from cli.feasible import never
+from cli.check.feasible import never
 from dra.validation import gates
 from dra.validation.review import name, review
 from tests.dra.validation import corpus

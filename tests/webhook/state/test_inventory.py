@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from cli.stocked import typed
+from cli.devices import typed
 from cluster import manifests
 from dra import wire
 from dra.deviceclass import DeviceClass

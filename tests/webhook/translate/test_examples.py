@@ -3,7 +3,7 @@
 import pytest
 
 import allocator
-from cli.stocked import typed
+from cli.devices import typed
 from cluster import manifests
 from cluster.patch import operated
 from dra import defaults, validation, wire

@@ -9,8 +9,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from cli import inputs
-from cli.inputs import Broken, Exit, Failed
+from cli import contract as inputs
+from cli.contract import Broken, Exit, Failed
 from cli.main import main
 
 GOOD = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu}\nspec: {}\n"
@@ -141,7 +141,7 @@ def test_a_reader_that_leaves_early_is_no_defect():
 
 
 def test_the_command_starts_without_the_heavy_libraries():
-    code = "import sys; from cli.check import command; from cli.main import main; print(*sorted(sys.modules))"
+    code = "import sys; from cli.commands.check import command; from cli.main import main; print(*sorted(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=True
     )

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli import inputs, loop
-from cli.demo import EXAMPLES
-from cli.inputs import Exit
-from cli.webhook import AddressType, stopping
+from cli import contract as inputs
+from cli import loop
+from cli.commands.demo import EXAMPLES
+from cli.commands.webhook import AddressType, stopping
+from cli.contract import Exit
 
 if TYPE_CHECKING:
     from webhook.service.configuration_file import Source
@@ -54,7 +55,7 @@ def command(
     log_level: str,
 ) -> Exit:
     """Run webhook, controllers and allocator on loopback, without a cluster."""
-    from cli.sources import source_of
+    from cli.configuration import source_of
     from cluster.errors import StoreError
     from webhook.service import log
     from webhook.service.service import Settings
@@ -72,8 +73,8 @@ def command(
 async def _serve(  # noqa: PLR0917 - called once, above
     objects: list[dict[str, Any]], source: Source, settings: Settings, pods: Address, decisions: Decisions, data: str
 ) -> None:
-    from cli.door import Door
-    from cli.playground import playground
+    from cli.playground.playground import playground
+    from cli.playground.pods_port import Door
 
     stop = stopping()
     here_ = playground(objects, source, settings, decisions, data=data)

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli import inputs, loop
-from cli.inputs import Broken, Exit, Failed
+from cli import contract as inputs
+from cli import loop
+from cli.contract import Broken, Exit, Failed
 
 if TYPE_CHECKING:
     from webhook.service.configuration_file import Source
@@ -113,7 +114,7 @@ def command(
 
 
 def _run(config: str, settings: Settings, kubeconfig: str, context: str, decisions: Decisions) -> Exit:
-    from cli.sources import source_of
+    from cli.configuration import source_of
     from cluster.errors import ClusterError
 
     source = source_of(config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cli.inputs import Broken
+from cli.contract import Broken
 
 if TYPE_CHECKING:
     from webhook.service.configuration_file import Source

@@ -67,7 +67,7 @@ class Given:
 
 def typed(documents: Iterable[Document]) -> Given:
     """Read documents as wire types; raise ManifestError with everything that cannot be."""
-    from cli import inputs
+    from cli import contract as inputs
     from cluster.manifests import ManifestError
 
     objects: list[Any] = []
@@ -95,7 +95,7 @@ def named(
     claims: Sequence[ResourceClaim], wanted: Sequence[str], every: Iterable[ResourceClaim]
 ) -> list[ResourceClaim]:
     """Pick the claims that `--claim` names, in input order; a name without a namespace means `default`."""
-    from cli.inputs import Broken
+    from cli.contract import Broken
 
     names = [name if "/" in name else f"default/{name}" for name in wanted]
     there = {key(claim) for claim in claims}

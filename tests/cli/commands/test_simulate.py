@@ -6,8 +6,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.allocator.fleets import exactly, gpu
+from tests.cli.commands.test_allocate import class_, holding, node, slice_
 from tests.cli.running import MODES, manifest, run, run_json
-from tests.cli.test_allocate import class_, holding, node, slice_
 
 
 def template(name, *requests):

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli import inputs
-from cli.inputs import Broken, Exit
+from cli import contract as inputs
+from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cli.reports import Placed
+    from cli.check.reports import Placed
     from cluster.manifests import Document
     from dra.finding import Finding
     from dra.validation.gates import Gates
@@ -113,7 +113,7 @@ def _infeasible(
     """Ask the allocator, where there is a fleet to ask about."""
     if not any(value.get("kind") == "ResourceSlice" for value in (*objects, *known)):
         return []
-    from cli.feasible import never
+    from cli.check.feasible import never
 
     return never(objects, known, found)
 
@@ -135,7 +135,7 @@ def _gates(text: str) -> Gates:
 
 def _placed(documents: Sequence[Document], found: Sequence[tuple[int, Finding]]) -> list[Placed]:
     """Give findings their places, in the order of the input; keys given twice are findings of the reader."""
-    from cli.reports import Placed
+    from cli.check.reports import Placed
     from dra.validation import Problem, findings
     from dra.validation.review import name
 
@@ -157,7 +157,7 @@ def _position(place: Placed) -> tuple[int, int]:
 
 
 def _print(placed: Sequence[Placed], documents: Sequence[Document], output: str) -> None:
-    from cli import reports
+    from cli.check import reports
     from dra.validation.review import name
 
     match output:
@@ -194,7 +194,7 @@ def _explain(wanted: str, output: str) -> Exit:
     if output == "json":
         inputs.write_json({"codes": [{"code": name, **code._asdict()} for name, code in known.items()]})
     elif output == "markdown":
-        from cli.reports import page_of_codes
+        from cli.check.reports import page_of_codes
 
         click.echo(page_of_codes(known), nl=False)
     else:

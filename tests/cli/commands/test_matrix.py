@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
+from tests.cli.commands.test_allocate import KINDS, PROPOSALS
 from tests.cli.running import manifest, modes, run, run_json
-from tests.cli.test_allocate import KINDS, PROPOSALS
 
 
 def kind(row):

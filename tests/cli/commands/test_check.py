@@ -155,7 +155,7 @@ def test_a_table_for_pull_requests_keeps_its_columns():
 
 
 def test_the_page_of_codes_is_fresh():
-    page = Path(__file__).parents[2] / "docs" / "findings.md"
+    page = Path(__file__).parents[3] / "docs" / "findings.md"
     assert page.read_text() == run("--explain", "all", "-o", "markdown").stdout, "run the command that the page names"
 
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cli.fates import End, Fate, asked, given, wanted
+from cli.playground.story import End, Fate, asked, given, wanted
 from webhook.translate.pod_template import at, paths
 
 if TYPE_CHECKING:
-    from cli.playground import Playground
+    from cli.playground.playground import Playground
     from dra.pod import Pod
 
 ORIGINAL = "drawbridge.dev/original"

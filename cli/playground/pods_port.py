@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from cli import fates
-from cli.fate import end_of, pod_of, seen
-from cluster import resources
+from cli.playground import story as fates
+from cli.playground.way import end_of, pod_of, seen
+from cluster import manifests, resources
 from cluster.errors import ApiError
-from cluster import manifests
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from cli.fates import Fate
-    from cli.playground import Playground
+    from cli.playground.playground import Playground
+    from cli.playground.story import Fate
 
 SECONDS = 10.0
 WIDTH = 110

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli import inputs
-from cli.inputs import Exit
+from cli import contract as inputs
+from cli.contract import Exit
 
 if TYPE_CHECKING:
-    from cli.playground import Playground
+    from cli.playground.playground import Playground
     from cluster.manifests import Document
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "manifests" / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "manifests" / "examples"
 SECONDS = 10.0
 
 
@@ -46,12 +46,12 @@ def command(*, files: tuple[str, ...], fleet: tuple[str, ...], config: str, once
 
 
 async def _demo(documents: list[Document], objects: list[dict[str, Any]], config: str, *, stay: bool) -> None:
-    from cli import fates
-    from cli.door import Door
-    from cli.fate import end_of, pod_of
-    from cli.playground import playground
-    from cli.sources import source_of
-    from cli.webhook import stopping
+    from cli.commands.webhook import stopping
+    from cli.configuration import source_of
+    from cli.playground import story as fates
+    from cli.playground.playground import playground
+    from cli.playground.pods_port import Door
+    from cli.playground.way import end_of, pod_of
 
     started = time.monotonic()
     async with playground(objects, source_of(config)) as here:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli import inputs
-from cli.inputs import Broken, Exit
+from cli import contract as inputs
+from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
     from webhook.dialects.table import Dialect, Row
@@ -22,7 +22,7 @@ def command(name: str | None, config: str | None, output: str) -> Exit:
 
     As YAML this is the form in which a configuration takes tables of your own (`dialects:`).
     """
-    from cli.translate import configuration_of
+    from cli.commands.translate import configuration_of
 
     every = configuration_of(config).dialects
     chosen = [dialect for dialect in every if name in (None, dialect.name)]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli import inputs
-from cli.inputs import Broken, Exit
+from cli import contract as inputs
+from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -96,7 +96,7 @@ def _strategies(named: Sequence[str]) -> list[str]:
 def _read(files: Sequence[str]) -> tuple[Workload | None, Snapshot | None]:
     from allocator.simulation.snapshot import Snapshot
     from cli.arrivals import arrivals, name_of
-    from cli.stocked import typed
+    from cli.devices import typed
     from dra.claim import ResourceClaim, ResourceClaimTemplate
     from dra.pod import Pod
 

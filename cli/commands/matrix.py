@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli import inputs
-from cli.inputs import Broken, Exit
+from cli import contract as inputs
+from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ def command(
     devices two by two.
     """
     from allocator.reasons.matrix import matrix
-    from cli.stocked import typed
+    from cli.devices import typed
     from dra.compat import Rules
     from dra.wire import builtins
 

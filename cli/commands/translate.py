@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from cli import inputs
-from cli.inputs import Broken, Exit
+from cli import contract as inputs
+from cli.contract import Broken, Exit
 from cluster.manifests import Document
 from webhook.translate.translate import Translation
 
@@ -109,7 +109,7 @@ def _features(version: str) -> Features:
 
 
 def _fleet(documents: Iterable[Document]) -> Fleet:
-    from cli.stocked import typed
+    from cli.devices import typed
     from dra.deviceclass import DeviceClass
     from dra.node import Node
     from dra.resourceslice import ResourceSlice

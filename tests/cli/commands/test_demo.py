@@ -10,14 +10,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from cli import fates
-from cli.demo import EXAMPLES
-from cli.door import Door
-from cli.fate import end_of, pod_of
-from cli.fates import End, Fate
-from cli.playground import playground
-from cluster import resources
-from cluster import manifests
+from cli.commands.demo import EXAMPLES
+from cli.playground import story as fates
+from cli.playground.playground import playground
+from cli.playground.pods_port import Door
+from cli.playground.story import End, Fate
+from cli.playground.way import end_of, pod_of
+from cluster import manifests, resources
 from webhook.service.configuration_file import Source
 
 DRAWBRIDGE = str(Path(sys.executable).with_name("drawbridge"))

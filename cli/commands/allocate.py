@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli import inputs
-from cli.inputs import Broken, Exit
+from cli import contract as inputs
+from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -64,7 +64,7 @@ def command(
     """
     import allocator.strategies.choose  # noqa: F401  loaded here, so that no import is timed as search
     from allocator.strategies.strategy import STRATEGIES
-    from cli.stocked import named, typed
+    from cli.devices import named, typed
     from dra.claim import ResourceClaim
 
     if strategy == "help":

@@ -1,0 +1,1 @@
+"""What `drawbridge check` says, and how deep it looks."""

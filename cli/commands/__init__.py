@@ -1,0 +1,1 @@
+"""One file a command: what `drawbridge NAME` takes, does and prints."""
