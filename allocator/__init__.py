@@ -11,8 +11,8 @@ from allocator.one_node import DEFAULTS, Options, decide, explained
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dra.claim import ResourceClaim
-    from dra.stock import Stock
+    from dra.objects.claim import ResourceClaim
+    from dra.stock.stock import Stock
 
 __all__ = ["Answer", "FleetAnswer", "Granted", "Options", "Reason", "Stage", "Verdict", "allocate", "ever", "fleet"]
 

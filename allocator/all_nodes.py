@@ -19,20 +19,20 @@ from allocator.one_node import DEFAULTS, Found, Options, composed, decide, expla
 from allocator.problem.candidates import OPTIONAL_OPERATIONS, places
 from allocator.problem.compiler import Compiler
 from allocator.problem.question import shape_of
-from dra.compat import Rules
 from dra.errors import NodeSelectorError
-from dra.pool import reaches, targets
-from dra.usage import FREE
+from dra.policy.rules import Rules
+from dra.stock.pool import reaches, targets
+from dra.stock.usage import FREE
 from dra.wire import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from dra.claim import ResourceClaim
-    from dra.node import Node
-    from dra.pool import Page
-    from dra.stock import Stock
-    from dra.usage import PoolId, PoolUse
+    from dra.objects.claim import ResourceClaim
+    from dra.objects.node import Node
+    from dra.stock.pool import Page
+    from dra.stock.stock import Stock
+    from dra.stock.usage import PoolId, PoolUse
 
 _KEPT = 64  # questions a lineage remembers
 _LOOKS = 4096  # looks a question remembers, or twice as many as there are nodes

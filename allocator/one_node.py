@@ -14,19 +14,19 @@ from allocator.problem.question import Leaf, shape_of
 from allocator.reasons.losses import losses
 from allocator.result import granted, share_id
 from allocator.search.walk import Budget, Cuts, Walk
-from dra.claim import ResourceClaim
-from dra.compat import Rules
 from dra.errors import NodeSelectorError
-from dra.pool import PoolStatus
+from dra.objects.claim import ResourceClaim
+from dra.policy.rules import Rules
+from dra.stock.pool import PoolStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from allocator.problem.question import Shape
-    from dra.node import Node
-    from dra.pool import Pool
-    from dra.stock import Stock
-    from dra.usage import PoolId, PoolUse
+    from dra.objects.node import Node
+    from dra.stock.pool import Pool
+    from dra.stock.stock import Stock
+    from dra.stock.usage import PoolId, PoolUse
 
 STEPS = 120_000  # less than a second of search, proofs included
 

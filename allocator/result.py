@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING
 
 from allocator.answer import Fatal, Granted
 from allocator.problem.question import claim_key
-from dra.capacity import charges
-from dra.claim import (
+from dra.objects.claim import (
     AllocationResult,
     DeviceAllocationConfiguration,
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
 )
-from dra.node import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from dra.objects.node import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from dra.stock.capacity import charges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from allocator.problem.candidates import Place
     from allocator.problem.question import Leaf, Shape
-    from dra.claim import DeviceClaimConfiguration, ResourceClaim
-    from dra.deviceclass import DeviceClassConfiguration
+    from dra.objects.claim import DeviceClaimConfiguration, ResourceClaim
+    from dra.objects.deviceclass import DeviceClassConfiguration
     from dra.quantity import Quantity
 
 

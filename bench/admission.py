@@ -100,9 +100,9 @@ def large_world(nodes: int) -> tuple[Any, Callable[[int], Any]]:
     from cluster import manifests
     from cluster.resources import of
     from dra import wire
-    from dra.claim import ResourceClaim
-    from dra.node import Node
-    from dra.resourceslice import ResourceSlice
+    from dra.objects.claim import ResourceClaim
+    from dra.objects.node import Node
+    from dra.objects.resourceslice import ResourceSlice
     from webhook.state.builder import World
     from webhook.state.configuration import Configuration
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from allocator import Options, allocate, ever, fleet
 from allocator.simulation import chart
 from bench.row import Row, median_seconds
-from dra.claim import ResourceClaim
-from dra.deviceclass import DeviceClass
-from dra.node import Node
-from dra.resourceslice import ResourceSlice
-from dra.stock import Stock
+from dra.objects.claim import ResourceClaim
+from dra.objects.deviceclass import DeviceClass
+from dra.objects.node import Node
+from dra.objects.resourceslice import ResourceSlice
+from dra.stock.stock import Stock
 from dra.wire import convert
 from tests.allocator import hard
 from tests.allocator.differ import stock_of

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bench.row import Row, median_seconds, side_by_side
-from dra.resourceslice import ResourceSlice
-from dra.stock import Stock
+from dra.objects.resourceslice import ResourceSlice
+from dra.stock.stock import Stock
 from dra.wire import convert, decode
 
 if TYPE_CHECKING:

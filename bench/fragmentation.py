@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from allocator.simulation.placement import Ask
     from allocator.simulation.replay import Replay
     from allocator.strategies.choose import Chosen
-    from dra.claim import ResourceClaim
-    from dra.stock import Stock
+    from dra.objects.claim import ResourceClaim
+    from dra.stock.stock import Stock
 
 NODES, PODS, SEEDS, CALM, CROWDED = 4, 240, 4, 0.6, 1.3
 DEVICES = 16

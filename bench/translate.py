@@ -100,9 +100,9 @@ def large_inventory(nodes: int) -> tuple[list[Any], list[Any], list[Any]]:
     """The example fleet over and over: classes, slices, nodes."""
     from cli.devices import typed
     from cluster import manifests
-    from dra.deviceclass import DeviceClass
-    from dra.node import Node
-    from dra.resourceslice import ResourceSlice
+    from dra.objects.deviceclass import DeviceClass
+    from dra.objects.node import Node
+    from dra.objects.resourceslice import ResourceSlice
 
     given = typed(manifests.read([FLEET]))
     single = [one for one in given.of(ResourceSlice) if one.spec.pool.resource_slice_count == 1]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dra import defaults
-from dra.claim import ResourceClaim, ResourceClaimSpec
-from dra.meta import ObjectMeta
+from dra.objects import defaults
+from dra.objects.claim import ResourceClaim, ResourceClaimSpec
+from dra.objects.meta import ObjectMeta
 from dra.wire import Wire, WireError, convert
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from allocator.simulation.replay import Arrival
     from cluster.manifests import Document
-    from dra.claim import ResourceClaimTemplate
+    from dra.objects.claim import ResourceClaimTemplate
 
 KIND = ("drawbridge.dev/v1alpha1", "Workload")
 

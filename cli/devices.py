@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dra import defaults, versions
-from dra.claim import ResourceClaim, ResourceClaimTemplate
-from dra.compatibility import DeviceCompatibility
-from dra.deviceclass import DeviceClass
-from dra.node import Node
-from dra.pod import Pod
-from dra.resourceslice import ResourceSlice
-from dra.stock import Stock
-from dra.taint import DeviceTaintRule
+from dra.objects import defaults, versions
+from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
+from dra.objects.compatibility import DeviceCompatibility
+from dra.objects.deviceclass import DeviceClass
+from dra.objects.node import Node
+from dra.objects.pod import Pod
+from dra.objects.resourceslice import ResourceSlice
+from dra.objects.taint import DeviceTaintRule
+from dra.stock.stock import Stock
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:

@@ -20,14 +20,14 @@ from cluster.objects import (
     Secret,
     ValidatingWebhookConfiguration,
 )
-from dra.claim import ResourceClaim, ResourceClaimTemplate
-from dra.compatibility import DeviceCompatibility
-from dra.deviceclass import DeviceClass
-from dra.meta import ObjectMeta
-from dra.node import Node
-from dra.pod import Pod
-from dra.resourceslice import ResourceSlice
-from dra.taint import DeviceTaintRule
+from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
+from dra.objects.compatibility import DeviceCompatibility
+from dra.objects.deviceclass import DeviceClass
+from dra.objects.meta import ObjectMeta
+from dra.objects.node import Node
+from dra.objects.pod import Pod
+from dra.objects.resourceslice import ResourceSlice
+from dra.objects.taint import DeviceTaintRule
 from dra.wire import builtins, convert
 
 if TYPE_CHECKING:

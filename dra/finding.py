@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dra.wire import Wire
 
 if TYPE_CHECKING:
-    from dra.meta import ObjectMeta
+    from dra.objects.meta import ObjectMeta
 
 
 class Severity(StrEnum):

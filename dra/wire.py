@@ -2,7 +2,7 @@
 
 All wire types are frozen msgspec Structs. Fields we do not know are skipped on read; for that reason nothing that was
 read is ever written back: only patches and objects of our own leave the process (docs/architecture.md, "Patches, not
-objects"). The types keep what was said: defaults of the API server are applied by `dra.defaults`, not here.
+objects"). The types keep what was said: defaults of the API server are applied by `dra.objects.defaults`, not here.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
 import pytest
 
 import allocator
-from dra import defaults
-from dra.claim import ResourceClaim
-from dra.deviceclass import DeviceClass
-from dra.node import Node
-from dra.resourceslice import ResourceSlice
-from dra.stock import Stock
+from dra.objects import defaults
+from dra.objects.claim import ResourceClaim
+from dra.objects.deviceclass import DeviceClass
+from dra.objects.node import Node
+from dra.objects.resourceslice import ResourceSlice
+from dra.stock.stock import Stock
 from dra.wire import builtins, convert
 from e2e import fleet
 from e2e.workloads import claim, container, pod, request, using

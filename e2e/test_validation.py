@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from dra.validation import CODES, gates, problems
+from dra.validation import CODES, problems
+from dra.validation.fields import gates
 from e2e.client import ApiError
 from e2e.controlplane import ALPHA_GATES
 from tests.dra.validation import corpus

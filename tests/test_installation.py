@@ -100,7 +100,7 @@ def test_another_namespace_and_image_reach_every_object():
 
 
 def test_the_crds_admit_what_the_types_hold():
-    from dra.compatibility import DeviceCompatibilitySpec
+    from dra.objects.compatibility import DeviceCompatibilitySpec
 
     (crd,) = of("CustomResourceDefinition", "devicecompatibilities.drawbridge.dev")
     properties = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]

@@ -13,19 +13,19 @@ import msgspec
 
 from allocator.answer import Stage
 from dra import cel
-from dra.capacity import charges
-from dra.device import Device, DeviceAttribute
 from dra.errors import CapacityError, NodeSelectorError, SelectorError
-from dra.kind import Body
-from dra.pool import Page, Pool, reaches
+from dra.objects.device import Device, DeviceAttribute
+from dra.objects.taint import blocks
 from dra.semver import Version
-from dra.taint import blocks
+from dra.stock.capacity import charges
+from dra.stock.equivalence import Body
+from dra.stock.pool import Page, Pool, reaches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from allocator.problem.question import Leaf, Shape
-    from dra.node import Node
+    from dra.objects.node import Node
 
 Values = frozenset[tuple[str, object]]
 OPTIONAL_OPERATIONS = "DRAOptionalNodeOperations"  # the node feature that skipNodeOperations needs

@@ -9,17 +9,17 @@ import msgspec
 
 from allocator.problem.candidates import Place
 from allocator.problem.unit import Member
-from dra.compat import NO_GROUPS, State, admits, group_states, in_the_way, own_state
-from dra.counters import Counters, available, overdrawn
-from dra.pool import Pool
-from dra.usage import PoolUse
+from dra.policy.rules import NO_GROUPS, State, admits, group_states, in_the_way, own_state
+from dra.stock.counters import Counters, available, overdrawn
+from dra.stock.pool import Pool
+from dra.stock.usage import PoolUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from allocator.problem.unit import Pattern
-    from dra.compat import Rules
-    from dra.kind import Consumption
+    from dra.policy.rules import Rules
+    from dra.stock.equivalence import Consumption
 
 # Per leaf what is taken and whether there is a fault, and the declared values of what is taken.
 Local = tuple[tuple[tuple[tuple[str, int], ...] | None, ...], tuple[bool, ...], tuple[tuple[str, int], ...]]

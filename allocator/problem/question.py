@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.answer import Fatal
-from dra.claim import ResourceClaim
-from dra.deviceclass import DeviceClass
+from dra.objects.claim import ResourceClaim
+from dra.objects.deviceclass import DeviceClass
+from dra.objects.taint import DeviceToleration
 from dra.quantity import Quantity
-from dra.taint import DeviceToleration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dra.claim import DeviceConstraint, DeviceRequest, DeviceSubRequest, ExactDeviceRequest
+    from dra.objects.claim import DeviceConstraint, DeviceRequest, DeviceSubRequest, ExactDeviceRequest
 
 MAX_RESULTS = 32  # resourceapi.AllocationResultsMaxSize: devices a claim may hold
 

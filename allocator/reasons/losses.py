@@ -17,16 +17,16 @@ from allocator.problem.candidates import Fault, Judge, Judgement, Offer, Place, 
 from allocator.problem.compiler import Compiler
 from allocator.problem.occupancy import PoolState, pool_state
 from allocator.problem.question import Leaf, Shape, claim_key, shape_of
-from dra.compat import Rules, admits, in_the_way, own_state
-from dra.pool import PoolStatus
+from dra.policy.rules import Rules, admits, in_the_way, own_state
 from dra.quantity import Quantity
+from dra.stock.pool import PoolStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from dra.claim import DeviceRequestAllocationResult, ResourceClaim
-    from dra.pool import Pool
-    from dra.stock import Stock
+    from dra.objects.claim import DeviceRequestAllocationResult, ResourceClaim
+    from dra.stock.pool import Pool
+    from dra.stock.stock import Stock
 
     Serve = Callable[[Stock, Sequence[ResourceClaim]], Answer]
 

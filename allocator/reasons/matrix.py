@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.answer import Stage
-from dra.compat import admits, own_state
-from dra.kind import body
+from dra.policy.rules import admits, own_state
+from dra.stock.equivalence import body
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dra.compat import Rule, Rules
-    from dra.device import Device, DeviceCounterConsumption
-    from dra.pool import Pool
+    from dra.objects.device import Device, DeviceCounterConsumption
+    from dra.policy.rules import Rule, Rules
+    from dra.stock.pool import Pool
 
 
 class Cell(msgspec.Struct, frozen=True):

@@ -15,16 +15,16 @@ import msgspec
 
 from allocator.problem.question import claim_key
 from allocator.reasons import relax
-from dra.pool import PoolStatus
+from dra.objects.taint import DeviceTaint, DeviceToleration, blocks
 from dra.quantity import Quantity
-from dra.taint import DeviceTaint, DeviceToleration, blocks
+from dra.stock.pool import PoolStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from allocator.reasons.relax import Claims, Spot
-    from dra.claim import ResourceClaim
-    from dra.stock import Stock
+    from dra.objects.claim import ResourceClaim
+    from dra.stock.stock import Stock
 
     Fits = Callable[[Stock, Claims], bool]
 

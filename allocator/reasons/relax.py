@@ -12,13 +12,13 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.problem.question import claim_key
-from dra.claim import CapacityRequirements, DeviceRequest, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
+from dra.objects.claim import CapacityRequirements, DeviceRequest, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
 from dra.quantity import NANO, Quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from dra.taint import DeviceToleration
+    from dra.objects.taint import DeviceToleration
 
 Body = ExactDeviceRequest | DeviceSubRequest
 Claims = tuple[ResourceClaim, ...]

@@ -24,9 +24,9 @@ from cluster import resources
 from cluster.errors import ApiError, Conflict, NotFound
 from cluster.informers.informer import Informer
 from cluster.patch import Merge
-from dra.claim import ResourceClaim
-from dra.node import matches
-from dra.stock import Stock
+from dra.objects.claim import ResourceClaim
+from dra.objects.node import matches
+from dra.stock.stock import Stock
 from dra.wire import builtins
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from cluster.informers.informer import Batch
     from cluster.protocol import Cluster
-    from dra.node import Node
-    from dra.pod import Pod
+    from dra.objects.node import Node
+    from dra.objects.pod import Pod
 
 logger = logging.getLogger("drawbridge.allocator")
 FINALIZER = "resource.kubernetes.io/delete-protection"

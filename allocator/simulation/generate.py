@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.simulation.replay import Arrival
-from dra.claim import (
+from dra.objects.claim import (
     CapacityRequirements,
     CELDeviceSelector,
     DeviceClaim,
@@ -23,20 +23,13 @@ from dra.claim import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from dra.device import (
-    Counter,
-    CounterSet,
-    Device,
-    DeviceAttribute,
-    DeviceCapacity,
-    DeviceCounterConsumption,
-)
-from dra.deviceclass import DeviceClass, DeviceClassSpec
-from dra.meta import ObjectMeta
-from dra.node import Node
+from dra.objects.device import Counter, CounterSet, Device, DeviceAttribute, DeviceCapacity, DeviceCounterConsumption
+from dra.objects.deviceclass import DeviceClass, DeviceClassSpec
+from dra.objects.meta import ObjectMeta
+from dra.objects.node import Node
+from dra.objects.resourceslice import ResourcePool, ResourceSlice, ResourceSliceSpec
 from dra.quantity import parse
-from dra.resourceslice import ResourcePool, ResourceSlice, ResourceSliceSpec
-from dra.stock import Stock
+from dra.stock.stock import Stock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -18,9 +18,9 @@ from allocator.strategies.hardware import Room, Unit, room, scale_of, units
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from dra.claim import ResourceClaim
-    from dra.stock import Stock
-    from dra.usage import PoolId, PoolUse
+    from dra.objects.claim import ResourceClaim
+    from dra.stock.stock import Stock
+    from dra.stock.usage import PoolId, PoolUse
 
     Ask = Callable[[Stock, str, Sequence[ResourceClaim]], Chosen]
 

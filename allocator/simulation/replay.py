@@ -14,13 +14,13 @@ import msgspec
 
 from allocator.simulation.placement import Fleet, likeness
 from allocator.strategies.hardware import fragmentation, utilisation
-from dra.claim import ResourceClaim
+from dra.objects.claim import ResourceClaim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from allocator.simulation.placement import Ask
-    from dra.stock import Stock
+    from dra.stock.stock import Stock
 
 
 class Arrival(msgspec.Struct, frozen=True):

@@ -20,7 +20,8 @@ from allocator.reasons import explain
 from allocator.simulation.placement import Fleet
 from allocator.strategies.choose import Chosen, best
 from allocator.strategies.hardware import fragmentation, utilisation
-from dra.claim import (
+from dra.errors import NodeSelectorError
+from dra.objects.claim import (
     DeviceClaim,
     DeviceRequest,
     ExactDeviceRequest,
@@ -28,11 +29,10 @@ from dra.claim import (
     ResourceClaimSpec,
     ResourceClaimTemplate,
 )
-from dra.errors import NodeSelectorError
-from dra.meta import ObjectMeta
-from dra.node import Node, matches
-from dra.pod import Pod
-from dra.stock import Stock
+from dra.objects.meta import ObjectMeta
+from dra.objects.node import Node, matches
+from dra.objects.pod import Pod
+from dra.stock.stock import Stock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

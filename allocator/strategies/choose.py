@@ -13,16 +13,16 @@ from allocator.problem.compiler import Compiler
 from allocator.problem.question import shape_of
 from allocator.strategies.node_view import Kept, View
 from allocator.strategies.strategy import DEFAULT, STRATEGIES, Plan, Strategy
-from dra.compat import Rules
 from dra.errors import NodeSelectorError
+from dra.policy.rules import Rules
 from dra.wire import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from allocator.problem.candidates import Place
-    from dra.claim import DeviceRequest, DeviceRequestAllocationResult, ResourceClaim
-    from dra.stock import Stock
+    from dra.objects.claim import DeviceRequest, DeviceRequestAllocationResult, ResourceClaim
+    from dra.stock.stock import Stock
 
     Arrange = Callable[[list[Place]], list[Place]]
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dra.device import Device
-from dra.usage import PoolId
+from dra.objects.device import Device
+from dra.stock.usage import PoolId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from dra.pool import Page, Pool
-    from dra.usage import PoolUse
+    from dra.stock.pool import Page, Pool
+    from dra.stock.usage import PoolUse
 
 Scale = dict[tuple[str, str], int]  # (driver, name of a counter or capacity) → the largest unit's value
 

@@ -15,7 +15,7 @@ from allocator.problem.candidates import values_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dra.device import Device
+    from dra.objects.device import Device
 
 Site = tuple[frozenset[object], ...]  # values per level
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from dra import defaults
-from dra.claim import ResourceClaim, ResourceClaimTemplate
-from dra.compatibility import DeviceCompatibility
-from dra.deviceclass import DeviceClass
-from dra.meta import ObjectMeta
-from dra.node import Node
-from dra.resourceslice import ResourceSlice
-from dra.stock import Stock
-from dra.taint import DeviceTaintRule
+from dra.objects import defaults
+from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
+from dra.objects.compatibility import DeviceCompatibility
+from dra.objects.deviceclass import DeviceClass
+from dra.objects.meta import ObjectMeta
+from dra.objects.node import Node
+from dra.objects.resourceslice import ResourceSlice
+from dra.objects.taint import DeviceTaintRule
+from dra.stock.stock import Stock
 from dra.validation import Problem, findings
-from dra.validation.objects import read
+from dra.validation.objects.judge import read
 from dra.validation.review import name
 from dra.wire import WireError, convert
 

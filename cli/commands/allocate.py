@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from allocator.answer import Answer
     from allocator.one_node import Options
     from allocator.reasons.nearest import Hint
-    from dra.claim import DeviceRequestAllocationResult, ResourceClaim
-    from dra.stock import Stock
+    from dra.objects.claim import DeviceRequestAllocationResult, ResourceClaim
+    from dra.stock.stock import Stock
 
 EMPTY = {
     "node": "",
@@ -65,7 +65,7 @@ def command(
     import allocator.strategies.choose  # noqa: F401  loaded here, so that no import is timed as search
     from allocator.strategies.strategy import STRATEGIES
     from cli.devices import named, typed
-    from dra.claim import ResourceClaim
+    from dra.objects.claim import ResourceClaim
 
     if strategy == "help":
         for one in STRATEGIES.values():

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cli.check.reports import Placed
     from cluster.manifests import Document
     from dra.finding import Finding
-    from dra.validation.gates import Gates
+    from dra.validation.fields.gates import Gates
 
 _LEVELS = ("error", "warning", "info")
 
@@ -82,7 +82,7 @@ def _besides(known: Sequence[Document], documents: Sequence[Document]) -> list[D
 
 def _warn_of_unreadable(known: Sequence[Document]) -> None:
     """Say what the inventory does not tell because it cannot be read; it is not judged, so no finding would."""
-    from dra.validation.objects import TYPES, is_ours, read
+    from dra.validation.objects.judge import TYPES, is_ours, read
 
     for document in known:
         value = document.object
@@ -119,7 +119,7 @@ def _infeasible(
 
 
 def _gates(text: str) -> Gates:
-    from dra.validation import gates
+    from dra.validation.fields import gates
 
     enabled = set(gates.DEFAULT)
     for part in filter(None, (part.strip() for part in text.split(","))):

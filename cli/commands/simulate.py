@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from allocator.simulation.replay import Replay
     from allocator.simulation.snapshot import Place, Simulation, Snapshot
     from allocator.strategies.choose import Chosen
-    from dra.claim import ResourceClaim
-    from dra.stock import Stock
+    from dra.objects.claim import ResourceClaim
+    from dra.stock.stock import Stock
 
 EMPTY: dict[str, Any] = {"pods": [], "totals": {}}
 
@@ -97,8 +97,8 @@ def _read(files: Sequence[str]) -> tuple[Workload | None, Snapshot | None]:
     from allocator.simulation.snapshot import Snapshot
     from cli.arrivals import arrivals, name_of
     from cli.devices import typed
-    from dra.claim import ResourceClaim, ResourceClaimTemplate
-    from dra.pod import Pod
+    from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
+    from dra.objects.pod import Pod
 
     documents = inputs.read(files)
     given = typed(documents)

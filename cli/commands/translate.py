@@ -110,9 +110,9 @@ def _features(version: str) -> Features:
 
 def _fleet(documents: Iterable[Document]) -> Fleet:
     from cli.devices import typed
-    from dra.deviceclass import DeviceClass
-    from dra.node import Node
-    from dra.resourceslice import ResourceSlice
+    from dra.objects.deviceclass import DeviceClass
+    from dra.objects.node import Node
+    from dra.objects.resourceslice import ResourceSlice
     from webhook.state.inventory import Fleet
 
     kinds = ("DeviceClass", "ResourceSlice", "Node")

@@ -28,8 +28,8 @@ from webhook.service.service import Service, Settings
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from dra.claim import ResourceClaim
-    from dra.pod import Pod
+    from dra.objects.claim import ResourceClaim
+    from dra.objects.pod import Pod
     from webhook.service.configuration_file import Source
     from webhook.service.log import Decisions
     from webhook.service.service import Address

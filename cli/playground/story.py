@@ -14,7 +14,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from dra.claim import (
+    from dra.objects.claim import (
         DeviceRequest,
         DeviceRequestAllocationResult,
         DeviceSubRequest,

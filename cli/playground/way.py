@@ -11,7 +11,7 @@ from webhook.translate.pod_template import at, paths
 
 if TYPE_CHECKING:
     from cli.playground.playground import Playground
-    from dra.pod import Pod
+    from dra.objects.pod import Pod
 
 ORIGINAL = "drawbridge.dev/original"
 # The kind that a workload's pods name as their controller, where it is not the workload's own.

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from cluster.informers.informer import Batch
     from cluster.protocol import Cluster
     from cluster.resources import Key
-    from dra.claim import ResourceClaim, ResourceClaimTemplate
-    from dra.pod import Pod
+    from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
+    from dra.objects.pod import Pod
 
 _POD, _CLAIM = "pod", "claim"
 Work = tuple[str, str, str]  # what, namespace, name

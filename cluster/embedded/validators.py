@@ -17,7 +17,8 @@ from cluster.resources import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
-from dra.validation import errors, gates
+from dra.validation import errors
+from dra.validation.fields import gates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

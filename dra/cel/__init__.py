@@ -9,7 +9,7 @@ Types, functions, costs and errors are those of Kubernetes 1.37.1 (k8s.io/dynami
 from __future__ import annotations
 
 from dra.cel.cost import MAX_COST
-from dra.cel.device import DeviceView, view_of
+from dra.cel.device_view import DeviceView, view_of
 from dra.cel.environment import NEW, STORED, Env
 from dra.cel.reads import Reads
 from dra.cel.selector import Selector, compile  # noqa: A004 - `cel.compile` is what everybody looks for

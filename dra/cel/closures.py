@@ -13,12 +13,12 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from dra.cel import types as t
-from dra.cel.lib_lists import COMPARABLE
-from dra.cel.lib_named import Format
-from dra.cel.lib_net import Address, Network
-from dra.cel.lib_regex import PatternError, compiled
-from dra.cel.lib_standard import TYPE_NAMES, has, index, select_optional
-from dra.cel.lib_url import Url
+from dra.cel.library.lists import COMPARABLE
+from dra.cel.library.named_formats import Format
+from dra.cel.library.networks import Address, Network
+from dra.cel.library.regexes import PatternError, compiled
+from dra.cel.library.standard import TYPE_NAMES, has, index, select_optional
+from dra.cel.library.urls import Url
 from dra.cel.syntax import children
 from dra.cel.values import (
     MISSING,

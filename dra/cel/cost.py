@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dra.cel import types as t
-from dra.cel.lib_lists import COMPARABLE
+from dra.cel.library.lists import COMPARABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

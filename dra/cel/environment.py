@@ -10,7 +10,15 @@ from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple
 
-from dra.cel import lib_lists, lib_named, lib_net, lib_quantity, lib_regex, lib_standard, lib_strings, lib_time, lib_url
+from dra.cel.library import lists as lib_lists
+from dra.cel.library import named_formats as lib_named
+from dra.cel.library import networks as lib_net
+from dra.cel.library import quantities as lib_quantity
+from dra.cel.library import regexes as lib_regex
+from dra.cel.library import standard as lib_standard
+from dra.cel.library import strings as lib_strings
+from dra.cel.library import times as lib_time
+from dra.cel.library import urls as lib_url
 from dra.cel.signatures import Overload, merged
 from dra.cel.types import ANY, BOOL, DEVICE, DYN, QUANTITY, STRING, Type, map_of
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from dra.cel.closures import DEVICE, SPENT, UNSET, Compiler, iterated, listed, mapped, membership, truth
 from dra.cel.cost import MAX_COST, REGEX_FACTOR, STRING_FACTOR
-from dra.cel.lib_named import Format
-from dra.cel.lib_standard import find_at, index
-from dra.cel.lib_url import Url
+from dra.cel.library.named_formats import Format
+from dra.cel.library.standard import find_at, index
+from dra.cel.library.urls import Url
 from dra.cel.values import MISSING, NONE, Optional, Sized, Sum, Value, differ, equal, no_such_overload, size
 from dra.errors import CostExceeded, SelectorRunError
 from dra.quantity import Quantity

@@ -5,19 +5,19 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from dra.cel.check import check, check_output
 from dra.cel.closures import Compiler
 from dra.cel.cost import MAX_COST, worst_case
 from dra.cel.environment import STORED, Env, environment
 from dra.cel.metered import MeteredCompiler, within_budget
 from dra.cel.reads import Reads, reads_of
 from dra.cel.syntax import parse
+from dra.cel.typecheck import check, check_output
 from dra.cel.values import Fatal, Value, type_name
 from dra.errors import CostExceeded, SelectorError, SelectorRunError
 from dra.semver import Version
 
 if TYPE_CHECKING:
-    from dra.cel.device import DeviceView
+    from dra.cel.device_view import DeviceView
     from dra.cel.types import Type
 
 Derived = bool | int | str | Version | list[bool] | list[int] | list[str] | list[Version]

@@ -1,7 +1,7 @@
 """Rules about objects: what the API server refuses, and what will go wrong although it accepts it.
 
 `problems` judges one object by itself, `findings` names the object and adds severity and advice. What needs several objects
-at once (pods and their claims, claims and the fleet, the slices of a pool) is in `dra.validation.fleet` and its like.
+at once (pods and their claims, claims and the fleet, the slices of a pool) is in `dra.validation.fleet.requests` and its like.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dra.finding import Finding
-from dra.validation import gates
 from dra.validation.codes import CODES, Code
-from dra.validation.objects import is_ours, problems
+from dra.validation.fields import gates
+from dra.validation.objects.judge import is_ours, problems
 from dra.validation.problem import Problem
 
 if TYPE_CHECKING:

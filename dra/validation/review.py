@@ -7,28 +7,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dra.claim import ResourceClaim, ResourceClaimTemplate
-from dra.compatibility import DeviceCompatibility
-from dra.deviceclass import DeviceClass
-from dra.quota import DeviceQuota
-from dra.taint import DeviceTaintRule
+from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
+from dra.objects.compatibility import DeviceCompatibility
+from dra.objects.deviceclass import DeviceClass
+from dra.objects.quota import DeviceQuota
+from dra.objects.taint import DeviceTaintRule
 from dra.validation import findings
-from dra.validation import gates as feature_gates
-from dra.validation.fleet import claim_problems, class_problems, rule_problems
-from dra.validation.held import held_problems
-from dra.validation.objects import NAMESPACED, Judged, is_ours, judge, read, written
-from dra.validation.peers import peer_problems
-from dra.validation.pods import pod_problems, workload
-from dra.validation.pools import pool_problems
+from dra.validation.fields import gates as feature_gates
+from dra.validation.fleet.held import held_problems
+from dra.validation.fleet.peers import peer_problems
+from dra.validation.fleet.pods import pod_problems, workload
+from dra.validation.fleet.pools import pool_problems
+from dra.validation.fleet.requests import claim_problems, class_problems, rule_problems
+from dra.validation.fleet.world import World
+from dra.validation.objects.judge import NAMESPACED, Judged, is_ours, judge, read, written
+from dra.validation.objects.quotas import limited_classes
 from dra.validation.problem import Problem, Problems
-from dra.validation.quota import limited_classes
-from dra.validation.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dra.finding import Finding
-    from dra.validation.gates import Gates
+    from dra.validation.fields.gates import Gates
 
 _CLUSTER_KINDS: Final = frozenset(
     {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Namespace", "Node"}

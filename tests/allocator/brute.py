@@ -5,8 +5,8 @@ nothing is cut, so keep cases small.
 """
 
 from dra import cel
-from dra.compat import Rules, admits, group_states, joined, own_state
-from dra.counters import available
+from dra.policy.rules import Rules, admits, group_states, joined, own_state
+from dra.stock.counters import available
 
 
 class Brute:

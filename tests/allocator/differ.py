@@ -7,13 +7,13 @@ from typing import Any
 
 from allocator import Answer, Options, allocate
 from allocator.one_node import DEFAULTS
-from dra.claim import ResourceClaim
-from dra.compatibility import DeviceCompatibility
-from dra.deviceclass import DeviceClass
-from dra.node import Node
-from dra.resourceslice import ResourceSlice
-from dra.stock import Stock
-from dra.taint import DeviceTaintRule
+from dra.objects.claim import ResourceClaim
+from dra.objects.compatibility import DeviceCompatibility
+from dra.objects.deviceclass import DeviceClass
+from dra.objects.node import Node
+from dra.objects.resourceslice import ResourceSlice
+from dra.objects.taint import DeviceTaintRule
+from dra.stock.stock import Stock
 from dra.wire import convert, encode
 
 Case = dict[str, Any]

@@ -3,11 +3,11 @@
 import itertools
 
 from allocator.answer import allocated as _allocated
-from dra.claim import ResourceClaim
-from dra.deviceclass import DeviceClass
-from dra.node import Node
-from dra.resourceslice import ResourceSlice
-from dra.stock import Stock
+from dra.objects.claim import ResourceClaim
+from dra.objects.deviceclass import DeviceClass
+from dra.objects.node import Node
+from dra.objects.resourceslice import ResourceSlice
+from dra.stock.stock import Stock
 from dra.wire import convert
 
 DRIVER = "gpu.example.com"

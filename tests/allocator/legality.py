@@ -7,11 +7,11 @@ from collections import Counter
 
 from allocator.problem.candidates import values_of
 from dra import cel
-from dra.capacity import charges
-from dra.compat import Rules, admits, group_states, joined, own_state
-from dra.counters import available
-from dra.pool import PoolStatus, reaches
-from dra.taint import blocks
+from dra.objects.taint import blocks
+from dra.policy.rules import Rules, admits, group_states, joined, own_state
+from dra.stock.capacity import charges
+from dra.stock.counters import available
+from dra.stock.pool import PoolStatus, reaches
 
 
 def violations(stock, node, claims, answer):

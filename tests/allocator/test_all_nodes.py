@@ -4,16 +4,16 @@ import copy
 import random
 
 from allocator import Options, Verdict, allocate, ever, fleet
-from dra.claim import ResourceClaim
-from dra.compatibility import DeviceCompatibility
-from dra.deviceclass import DeviceClass
-from dra.node import Node
-from dra.resourceslice import ResourceSlice
-from dra.stock import Stock
+from dra.objects.claim import ResourceClaim
+from dra.objects.compatibility import DeviceCompatibility
+from dra.objects.deviceclass import DeviceClass
+from dra.objects.node import Node
+from dra.objects.resourceslice import ResourceSlice
+from dra.stock.stock import Stock
 from dra.wire import convert
 from tests.allocator import fleets
 from tests.allocator.generate import FAMILIES, case_of
-from tests.dra.objects import slice_
+from tests.dra.samples import slice_
 
 
 def moved(case, node):

@@ -7,9 +7,9 @@ import jsonpatch
 
 from cli.devices import typed
 from cluster import manifests
-from dra.deviceclass import DeviceClass
-from dra.node import Node
-from dra.resourceslice import ResourceSlice
+from dra.objects.deviceclass import DeviceClass
+from dra.objects.node import Node
+from dra.objects.resourceslice import ResourceSlice
 from webhook.state.configuration import Configuration, read
 from webhook.state.inventory import Fleet
 from webhook.translate.translate import Translation, translate

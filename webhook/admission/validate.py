@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra import validation, wire
-from dra.claim import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
-from dra.defaults import claim_spec
 from dra.finding import Severity
-from dra.meta import ObjectMeta
-from dra.pod import Pod
+from dra.objects.claim import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
+from dra.objects.defaults import claim_spec
+from dra.objects.meta import ObjectMeta
+from dra.objects.pod import Pod
 from webhook.admission.feasibility import Verdict, judge
 from webhook.claims import template
 from webhook.translate.pod_template import at, paths

@@ -20,7 +20,7 @@ from webhook.dialects.targets import TARGETS
 from webhook.state.inventory import Place, Served, unknown
 
 if TYPE_CHECKING:
-    from dra.claim import ResourceClaimSpec
+    from dra.objects.claim import ResourceClaimSpec
     from dra.wire import Json
     from webhook.state.configuration import Configuration
     from webhook.state.inventory import Fleet

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dra.claim import ResourceClaimSpec
+from dra.objects.claim import ResourceClaimSpec
 from webhook.claims.spec import LIMIT, Claims
 from webhook.dialects.demand import Demand, Pairs
 

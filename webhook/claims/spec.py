@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dra.claim import (
+from dra.objects.claim import (
     CapacityRequirements,
     CELDeviceSelector,
     DeviceClaim,

@@ -21,15 +21,15 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from dra import wire
-from dra.claim import ResourceClaimTemplateSpec
-from dra.defaults import claim_spec
+from dra.objects.claim import ResourceClaimTemplateSpec
+from dra.objects.defaults import claim_spec
 from webhook.claims import template
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from dra.claim import ResourceClaimTemplate
-    from dra.pod import Pod
+    from dra.objects.claim import ResourceClaimTemplate
+    from dra.objects.pod import Pod
     from dra.wire import Json
 
 Key = tuple[str, str]  # namespace and name

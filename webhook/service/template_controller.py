@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from cluster.informers.informer import Batch
     from cluster.protocol import Cluster
     from cluster.resources import Raw, Resource
-    from dra.claim import ResourceClaimTemplate
-    from dra.pod import Pod
+    from dra.objects.claim import ResourceClaimTemplate
+    from dra.objects.pod import Pod
     from dra.wire import Json
     from webhook.claims.upkeep import Key
     from webhook.service.metrics import Metrics

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from cluster.objects import Namespace, ResourceQuota
-from dra.claim import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
-from dra.compatibility import DeviceCompatibility
-from dra.deviceclass import DeviceClass
-from dra.node import Node
-from dra.resourceslice import ResourceSlice
-from dra.stock import Stock
-from dra.taint import DeviceTaintRule
+from dra.objects.claim import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
+from dra.objects.compatibility import DeviceCompatibility
+from dra.objects.deviceclass import DeviceClass
+from dra.objects.node import Node
+from dra.objects.resourceslice import ResourceSlice
+from dra.objects.taint import DeviceTaintRule
+from dra.stock.stock import Stock
 from webhook.state.inventory import Fleet
 from webhook.state.state import State
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dra.device import Device
-from dra.resourceslice import ResourceSlice
+from dra.objects.device import Device
+from dra.objects.resourceslice import ResourceSlice
 from webhook.dialects.targets import PCIE_ROOT
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ from webhook.state.device_groups import Census, Group, Reading
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dra.device import Device
-    from dra.deviceclass import DeviceClass
-    from dra.node import Node
-    from dra.resourceslice import ResourceSlice
+    from dra.objects.device import Device
+    from dra.objects.deviceclass import DeviceClass
+    from dra.objects.node import Node
+    from dra.objects.resourceslice import ResourceSlice
 
 # Node labels with which a device plugin or a cloud says that a GPU is handed out in replicas.
 _SHARING_LABELS = {

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dra.claim import ResourceClaimSpec
-from dra.stock import Stock
+from dra.objects.claim import ResourceClaimSpec
+from dra.stock.stock import Stock
 from webhook.state.configuration import Configuration
 from webhook.state.features import Features
 from webhook.state.inventory import Fleet

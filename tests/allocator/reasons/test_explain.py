@@ -5,7 +5,7 @@ import pytest
 from allocator import allocate
 from allocator.answer import Answer, Reason, Stage, Verdict
 from allocator.reasons import explain
-from dra.taint import DeviceTaintRule
+from dra.objects.taint import DeviceTaintRule
 from dra.wire import convert
 from tests.allocator.fleets import claim, exactly, fleet, gpu, partitions, shared, taken
 

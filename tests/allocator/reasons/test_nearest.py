@@ -4,7 +4,7 @@ import pytest
 
 from allocator.reasons.nearest import Kind, nearest
 from allocator.strategies.choose import serve
-from dra.taint import DeviceTaintRule
+from dra.objects.taint import DeviceTaintRule
 from dra.wire import convert
 from tests.allocator.fleets import claim, exactly, fleet, gpu, partitions, shared, taken
 

@@ -7,12 +7,12 @@ import pytest
 from allocator import Options, Verdict, allocate
 from allocator.search.supply import Limits
 from allocator.search.walk import Cuts
-from dra.claim import ResourceClaim
-from dra.deviceclass import DeviceClass
-from dra.stock import Stock
+from dra.objects.claim import ResourceClaim
+from dra.objects.deviceclass import DeviceClass
+from dra.stock.stock import Stock
 from dra.wire import convert
 from tests.allocator.brute import Brute
-from tests.dra.objects import DRIVER, compatibility, holding, node, slice_
+from tests.dra.samples import DRIVER, compatibility, holding, node, slice_
 
 ATTRIBUTES = f'device.attributes["{DRIVER}"]'
 EXPRESSIONS = [

@@ -8,7 +8,7 @@ import pytest
 from allocator import Options
 from allocator.one_node import DEFAULTS
 from allocator.search.walk import Cuts
-from dra.claim import ResourceClaim
+from dra.objects.claim import ResourceClaim
 from dra.wire import convert
 from tests.allocator.differ import difference, disagreement, ours, relatives, stock_of
 from tests.allocator.generate import FAMILIES, case_of, features

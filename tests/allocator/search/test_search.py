@@ -4,7 +4,7 @@ import pytest
 
 from allocator import Options, Verdict, allocate
 from allocator.search.walk import Cuts
-from dra.claim import ResourceClaim
+from dra.objects.claim import ResourceClaim
 from dra.wire import convert
 from tests.allocator import hard
 from tests.allocator.differ import difference, ours, stock_of

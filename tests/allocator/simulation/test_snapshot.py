@@ -7,10 +7,10 @@ from allocator import pods as podfit
 from allocator.answer import Stage
 from allocator.simulation.snapshot import Snapshot, pending, simulate
 from allocator.strategies.choose import serve
-from dra.claim import ResourceClaimTemplate
-from dra.deviceclass import DeviceClass
-from dra.node import Node
-from dra.pod import Pod
+from dra.objects.claim import ResourceClaimTemplate
+from dra.objects.deviceclass import DeviceClass
+from dra.objects.node import Node
+from dra.objects.pod import Pod
 from dra.wire import convert
 from tests.allocator.fleets import DRIVER, claim, exactly, fleet, gpu, taken
 

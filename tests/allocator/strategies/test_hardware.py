@@ -1,13 +1,13 @@
 """How full hardware is."""
 
 from allocator.strategies.hardware import Room, fragmentation, room, scale_of, units, utilisation
-from dra.device import Counter, CounterSet, Device, DeviceCapacity, DeviceCounterConsumption
-from dra.meta import ObjectMeta
-from dra.node import Node
+from dra.objects.device import Counter, CounterSet, Device, DeviceCapacity, DeviceCounterConsumption
+from dra.objects.meta import ObjectMeta
+from dra.objects.node import Node
+from dra.objects.resourceslice import ResourcePool, ResourceSlice, ResourceSliceSpec
 from dra.quantity import parse
-from dra.resourceslice import ResourcePool, ResourceSlice, ResourceSliceSpec
-from dra.stock import Stock
-from dra.usage import FREE, PoolUse
+from dra.stock.stock import Stock
+from dra.stock.usage import FREE, PoolUse
 
 
 def part(name, slots, counter_set="gpu-0", **more):

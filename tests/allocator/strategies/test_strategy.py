@@ -5,7 +5,7 @@ import pytest
 from allocator import Options
 from allocator.strategies.choose import best, serve
 from allocator.strategies.strategy import STRATEGIES
-from dra.claim import ResourceClaim
+from dra.objects.claim import ResourceClaim
 from dra.wire import convert
 from tests.allocator.differ import stock_of
 from tests.allocator.fleets import allocated, claim, exactly, fleet, gpu, partitions, shared, taken

@@ -19,7 +19,7 @@ from cluster.resources import (
     SECRETS,
     Resource,
 )
-from dra.claim import ResourceClaim
+from dra.objects.claim import ResourceClaim
 from tests.cluster.conftest import eventually
 from tests.cluster.objects import allocation, claim, config_map, pod, template
 

@@ -21,8 +21,8 @@ from cluster.controllers.claim_decisions import (
 from cluster.embedded.embedded import Embedded
 from cluster.errors import NotFound
 from cluster.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
-from dra.claim import ResourceClaim
-from dra.pod import Pod
+from dra.objects.claim import ResourceClaim
+from dra.objects.pod import Pod
 from dra.wire import convert
 from tests.cluster.conftest import eventually
 from tests.cluster.objects import allocation, claim, pod, template

@@ -113,7 +113,7 @@ def test_a_servers_word_is_the_least_wait():
 
 
 def typed(name, version):
-    from dra.claim import ResourceClaim
+    from dra.objects.claim import ResourceClaim
     from dra.wire import convert
 
     meta = {"namespace": "ns", "resourceVersion": str(version), "uid": f"{name}-{version}"}

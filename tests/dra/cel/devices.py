@@ -1,7 +1,7 @@
 """The devices that expressions are judged on, in the JSON form of the API and as we see them."""
 
 from dra import cel
-from dra.device import Device
+from dra.objects.device import Device
 from dra.wire import convert
 
 GPU = {

@@ -1,11 +1,11 @@
 """Ask both sides about an expression and put the answers in one form."""
 
 from dra import cel
-from dra.cel.check import check
 from dra.cel.closures import SPENT
 from dra.cel.environment import environment
 from dra.cel.metered import MeteredCompiler
 from dra.cel.syntax import parse
+from dra.cel.typecheck import check
 from dra.cel.values import Fatal
 from dra.errors import CostExceeded, SelectorError, SelectorRunError
 

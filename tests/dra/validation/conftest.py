@@ -2,7 +2,7 @@
 
 import pytest
 
-from dra.validation import gates
+from dra.validation.fields import gates
 from tests.oracles import Oracle
 
 

@@ -1,7 +1,7 @@
 """Short ways to write the objects of a case, and to read what a review says of them."""
 
 from cluster import manifests
-from dra.validation import gates
+from dra.validation.fields import gates
 from dra.validation.review import review
 
 API = "resource.k8s.io/v1"

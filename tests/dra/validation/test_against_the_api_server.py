@@ -9,11 +9,12 @@ import re
 
 import pytest
 
-from dra import versions
-from dra.validation import CODES, gates, problems
-from dra.validation.pods import pod_problems
-from dra.validation.updates import update_problems
-from dra.validation.world import World
+from dra.objects import versions
+from dra.validation import CODES, problems
+from dra.validation.fields import gates
+from dra.validation.fleet.pods import pod_problems
+from dra.validation.fleet.world import World
+from dra.validation.objects.updates import update_problems
 from tests.dra.cel.corpus import expressions
 from tests.dra.validation import corpus
 

@@ -5,16 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from dra import versions
 from dra.finding import Severity
-from dra.validation import CODES, gates
+from dra.objects import versions
+from dra.validation import CODES
+from dra.validation.fields import gates
 from tests.dra.validation.manifests import claim, class_, codes, found, messages, request, slice_
 
 SOURCES = Path(__file__).parents[3] / "dra" / "validation"
 
 
 def test_every_code_is_used_and_every_used_code_is_known():
-    text = "".join(path.read_text() for path in SOURCES.glob("*.py") if path.name != "codes.py")
+    text = "".join(path.read_text() for path in SOURCES.rglob("*.py") if path.name != "codes.py")
     used = set(re.findall(r'"(D\d{3})"', text))
     # Found by the reader of manifests, by the allocator, and by the reader of the configuration file.
     assert used | {"D005", "D315", "C001"} == set(CODES)

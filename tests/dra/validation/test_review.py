@@ -7,7 +7,7 @@ import time
 import pytest
 
 from cli.check.feasible import never
-from dra.validation import gates
+from dra.validation.fields import gates
 from dra.validation.review import name, review
 from tests.dra.validation import corpus
 from tests.dra.validation.manifests import claim, class_, join, request

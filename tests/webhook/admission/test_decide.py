@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from dra import wire
-from dra.deviceclass import DeviceClass
-from dra.node import Node
-from dra.resourceslice import ResourceSlice
-from dra.stock import Stock
+from dra.objects.deviceclass import DeviceClass
+from dra.objects.node import Node
+from dra.objects.resourceslice import ResourceSlice
+from dra.stock.stock import Stock
 from webhook.admission import admission_review as reviews
 from webhook.admission import decide as admission
 from webhook.claims import template

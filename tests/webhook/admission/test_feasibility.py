@@ -1,12 +1,12 @@
 import pytest
 
 from dra import wire
-from dra.claim import ResourceClaim
-from dra.deviceclass import DeviceClass
-from dra.node import Node
-from dra.resourceslice import ResourceSlice
-from dra.stock import Stock
-from dra.taint import DeviceTaintRule
+from dra.objects.claim import ResourceClaim
+from dra.objects.deviceclass import DeviceClass
+from dra.objects.node import Node
+from dra.objects.resourceslice import ResourceSlice
+from dra.objects.taint import DeviceTaintRule
+from dra.stock.stock import Stock
 from webhook.admission.feasibility import Verdict, judge
 
 DRIVER = "gpu.nvidia.com"

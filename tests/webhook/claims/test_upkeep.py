@@ -1,8 +1,8 @@
 import pytest
 
 from dra import wire
-from dra.claim import ResourceClaimTemplate
-from dra.pod import Pod
+from dra.objects.claim import ResourceClaimTemplate
+from dra.objects.pod import Pod
 from webhook.claims import template, upkeep
 from webhook.claims.upkeep import Due
 

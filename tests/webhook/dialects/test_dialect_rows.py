@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dra import cel, wire
-from dra.device import Device
+from dra.objects.device import Device
 from tests.webhook.pods import (
     HAMI,
     KOORD,

@@ -3,9 +3,9 @@ import pytest
 
 from cluster.objects import Namespace, ResourceQuota
 from dra import wire
-from dra.claim import ResourceClaim, ResourceClaimTemplate
-from dra.node import Node
-from dra.stock import Stock
+from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
+from dra.objects.node import Node
+from dra.stock.stock import Stock
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE
 from webhook.state.builder import World
 from webhook.state.configuration import DEFAULT, Configuration

@@ -6,9 +6,9 @@ import pytest
 from cli.devices import typed
 from cluster import manifests
 from dra import wire
-from dra.deviceclass import DeviceClass
-from dra.node import Node
-from dra.resourceslice import ResourceSlice
+from dra.objects.deviceclass import DeviceClass
+from dra.objects.node import Node
+from dra.objects.resourceslice import ResourceSlice
 from tests.webhook.pods import EXAMPLES, HAMI, actions, became, exactly, example_fleet, pod, untouched
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT, TARGETS
 from webhook.state.inventory import Fleet, Served

@@ -6,12 +6,13 @@ import allocator
 from cli.devices import typed
 from cluster import manifests
 from cluster.patch import operated
-from dra import defaults, validation, wire
-from dra.claim import ResourceClaim
-from dra.deviceclass import DeviceClass
-from dra.node import Node
-from dra.resourceslice import ResourceSlice
-from dra.stock import Stock
+from dra import validation, wire
+from dra.objects import defaults
+from dra.objects.claim import ResourceClaim
+from dra.objects.deviceclass import DeviceClass
+from dra.objects.node import Node
+from dra.objects.resourceslice import ResourceSlice
+from dra.stock.stock import Stock
 from tests.webhook.pods import EXAMPLES, example_fleet
 from webhook.state.configuration import read
 from webhook.state.features import Features

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from dra import wire
-from dra.deviceclass import DeviceClass
+from dra.objects.deviceclass import DeviceClass
 from tests.webhook.pods import (
     HAMI,
     KEY,

@@ -1,0 +1,98 @@
+"""A device as a selector sees it, prepared once so that evaluating costs next to nothing.
+
+Names without a domain belong to the driver's. Where a device has both the bare name and the same name in the driver's
+domain, Go lets chance decide; here the qualified one wins, as it does for constraints.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dra.cel.values import Domains, Value
+from dra.errors import SelectorRunError, SemverError
+from dra.semver import Version
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dra.objects.device import Device, DeviceAttribute
+    from dra.quantity import Quantity
+
+
+class DeviceView:
+    """What `device` stands for. `broken` says why no selector can be evaluated on it, if so."""
+
+    __slots__ = ("broken", "slots")
+
+    def __init__(
+        self,
+        driver: str,
+        attributes: Mapping[str, Mapping[str, Value]],
+        capacity: Mapping[str, Mapping[str, Quantity]],
+        allow_multiple: bool = False,
+        *,
+        broken: str | None = None,
+    ) -> None:
+        """Take attributes and capacities by domain and name."""
+        domains, amounts = Domains(attributes), Domains(capacity)  # type: ignore[arg-type]  # inner maps are only read
+        whole = {
+            "driver": driver,
+            "allowMultipleAllocations": allow_multiple,
+            "attributes": domains,
+            "capacity": amounts,
+        }
+        # The frame that evaluation starts from; see dra.cel.closures.
+        self.slots = (driver, allow_multiple, domains, amounts, whole)
+        self.broken = broken
+
+    @property
+    def driver(self) -> str:
+        driver: str = self.slots[0]
+        return driver
+
+
+def view_of(driver: str, device: Device) -> DeviceView:
+    """Prepare the view of one published device."""
+    broken = None
+    attributes: dict[str, dict[str, Value]] = {}
+    for name, attribute in device.attributes.items():
+        domain, slash, id_ = name.partition("/")
+        try:
+            value = _value(attribute)
+        except SelectorRunError as error:
+            broken = broken or f"attribute {name}: {error}"
+            continue
+        if slash:
+            attributes.setdefault(domain, {})[id_] = value
+        else:
+            attributes.setdefault(driver, {}).setdefault(name, value)
+    capacity: dict[str, dict[str, Quantity]] = {}
+    for name, amount in device.capacity.items():
+        domain, slash, id_ = name.partition("/")
+        if slash:
+            capacity.setdefault(domain, {})[id_] = amount.value
+        else:
+            capacity.setdefault(driver, {}).setdefault(name, amount.value)
+    return DeviceView(driver, attributes, capacity, bool(device.allow_multiple_allocations), broken=broken)
+
+
+def _value(attribute: DeviceAttribute) -> Value:
+    # In Go's order: lists first, then scalars; the first field that is set counts.
+    for values in (attribute.ints, attribute.bools, attribute.strings):
+        if values is not None:
+            return list(values)
+    if attribute.versions is not None:
+        return [_version(text) for text in attribute.versions]
+    for value in (attribute.int_, attribute.bool_, attribute.string):
+        if value is not None:
+            return value
+    if attribute.version is not None:
+        return _version(attribute.version)
+    raise SelectorRunError("unsupported attribute value")
+
+
+def _version(text: str) -> Version:
+    try:
+        return Version.parse(text)
+    except SemverError as error:
+        raise SelectorRunError(f"parse semantic version: {error}") from None

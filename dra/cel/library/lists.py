@@ -1,0 +1,226 @@
+"""Lists and sets: cel-go's extensions (ext/lists.go version 3, ext/sets.go) and Kubernetes' own (library/lists.go)."""
+
+from __future__ import annotations
+
+from functools import cmp_to_key
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from dra.cel.library.standard import add
+from dra.cel.signatures import Function, function, method, over
+from dra.cel.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    A,
+    Type,
+    list_of,
+    optional_of,
+)
+from dra.cel.values import (
+    LARGEST_LIST,
+    NONE,
+    ORDERED,
+    Duration,
+    Optional,
+    Uint,
+    Value,
+    compare,
+    contains,
+    equal_or_false,
+    no_such_overload,
+    require_room,
+)
+from dra.errors import SelectorRunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+COMPARABLE = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
+
+
+def _slice(values: list[Value], start: int, end: int) -> list[Value]:
+    shown = f"cannot slice({start}, {end})"
+    if start < 0 or end < 0:
+        raise SelectorRunError(f"{shown}, negative indexes not supported")
+    if start > end:
+        raise SelectorRunError(f"{shown}, start index must be less than or equal to end index")
+    if len(values) < end:
+        raise SelectorRunError(f"{shown}, list is length {len(values)}")
+    return values[start:end]
+
+
+def _flatten(values: list[Value], depth: int = 1) -> list[Value]:
+    if type(values) is not list or type(depth) is not int:
+        raise no_such_overload("flatten")
+    if depth < 0:
+        raise SelectorRunError("level must be non-negative")
+    flat: list[Value] = []
+    for value in values:
+        if type(value) is list and depth > 0:
+            flat += _flatten(value, depth - 1)
+            require_room(len(flat), LARGEST_LIST)
+        else:
+            flat.append(value)
+    return flat
+
+
+def _sort(values: list[Value]) -> list[Value]:
+    return _sort_by_keys(values, values)
+
+
+def _sort_by_keys(values: list[Value], keys: list[Value]) -> list[Value]:
+    if len(values) != len(keys):
+        raise SelectorRunError(
+            f"@sortByAssociatedKeys() expected a list of the same size as the associated keys list, but got {len(values)} and {len(keys)} elements respectively"
+        )
+    if not keys:
+        return values
+    kind = type(keys[0])
+    if kind not in ORDERED:
+        raise SelectorRunError("list elements must be comparable")
+    if len(keys) > 1 and any(type(key) is not kind for key in keys):
+        raise SelectorRunError("list elements must have the same type")
+    by_key = cmp_to_key(_order_or_same)
+    return [values[i] for i in sorted(range(len(values)), key=lambda i: by_key(keys[i]))]
+
+
+def _order_or_same(left: Value, right: Value) -> int:
+    try:
+        return compare(left, right)
+    except SelectorRunError:
+        return 0
+
+
+def _range(count: int) -> list[Value]:
+    if count < 0:
+        raise SelectorRunError(f"lists.range: size must be non-negative, got {count}")
+    if count > LARGEST_LIST:
+        raise SelectorRunError(f"lists.range: size {count} exceeds maximum allowed ({LARGEST_LIST})")
+    return list(range(count))
+
+
+def _distinct(values: list[Value]) -> list[Value]:
+    unique: list[Value] = []
+    for value in values:
+        if not contains(unique, value):
+            unique.append(value)
+    return unique
+
+
+def _intersects(left: list[Value], right: list[Value]) -> bool:
+    return any(contains(right, value) for value in left)
+
+
+def _contains_all(values: list[Value], wanted: list[Value]) -> bool:
+    return all(contains(values, value) for value in wanted)
+
+
+def _equivalent(left: list[Value], right: list[Value]) -> bool:
+    return _contains_all(left, right) and _contains_all(right, left)
+
+
+def _is_sorted(values: list[Value]) -> bool:
+    if any(type(value) not in ORDERED for value in values):
+        raise no_such_overload("isSorted")
+    # Values that have no order among each other count as sorted.
+    return all(_order_or_same(left, right) <= 0 for left, right in pairwise(values))
+
+
+def _sum(zero: Value) -> Callable[[list[Value]], Value]:
+    def total(values: list[Value]) -> Value:
+        result = zero
+        for value in values:
+            result = add(result, value)
+        return result
+
+    return total
+
+
+def _extreme(name: str, sign: int) -> Callable[[list[Value]], Value]:
+    def extreme(values: list[Value]) -> Value:
+        if not values:
+            raise SelectorRunError(f"{name} called on empty list")
+        if any(type(value) not in ORDERED for value in values):
+            raise no_such_overload(name)
+        best = values[0]
+        for value in values[1:]:
+            if _order_or_same(best, value) == sign:
+                best = value
+        return best
+
+    return extreme
+
+
+def _position(values: Iterable[tuple[int, Value]], wanted: Value) -> int:
+    return next((i for i, value in values if equal_or_false(value, wanted)), -1)
+
+
+def _index_of(values: list[Value], wanted: Value) -> int:
+    return _position(enumerate(values), wanted)
+
+
+def _last_index_of(values: list[Value], wanted: Value) -> int:
+    return _position(reversed(list(enumerate(values))), wanted)
+
+
+def _includes(target: Value, wanted: Value) -> bool:
+    if type(target) is list:
+        return any(equal_or_false(value, wanted) for value in target)
+    return equal_or_false(target, wanted)
+
+
+_LIST, _ANY_LIST = list_of(A), list_of(DYN)
+_ZEROS: tuple[tuple[Type, Value], ...] = ((INT, 0), (UINT, Uint(0)), (DOUBLE, 0.0), (DURATION, Duration(0)))
+
+
+def _short(t: Type) -> str:
+    return t.name.rpartition(".")[2].lower()
+
+
+FUNCTIONS: tuple[Function, ...] = (
+    function("slice", method("list_slice", (_LIST, INT, INT), _LIST, _slice)),
+    function(
+        "flatten",
+        method("list_flatten", (list_of(_LIST),), _LIST, _flatten, total=True),
+        method("list_flatten_int", (_ANY_LIST, INT), _ANY_LIST, _flatten, total=True),
+    ),
+    function("sort", *(method(f"list_{t.name}_sort", (list_of(t),), list_of(t), _sort) for t in COMPARABLE)),
+    function(
+        "@sortByAssociatedKeys",
+        *(method(f"list_{t.name}_sortByAssociatedKeys", (_LIST, list_of(t)), _LIST, _sort_by_keys) for t in COMPARABLE),
+    ),
+    function("lists.range", over("lists_range", (INT,), list_of(INT), _range)),
+    function("reverse", method("list_reverse", (_LIST,), _LIST, lambda values: values[::-1])),
+    function("distinct", method("list_distinct", (_LIST,), _LIST, _distinct)),
+    function(
+        "first", method("list_first", (_LIST,), optional_of(A), lambda values: Optional(values[0]) if values else NONE)
+    ),
+    function(
+        "last", method("list_last", (_LIST,), optional_of(A), lambda values: Optional(values[-1]) if values else NONE)
+    ),
+    function("sets.contains", over("list_sets_contains_list", (_LIST, _LIST), BOOL, _contains_all)),
+    function("sets.equivalent", over("list_sets_equivalent_list", (_LIST, _LIST), BOOL, _equivalent)),
+    function("sets.intersects", over("list_sets_intersects_list", (_LIST, _LIST), BOOL, _intersects)),
+    function(
+        "isSorted", *(method(f"list_{_short(t)}_is_sorted_bool", (list_of(t),), BOOL, _is_sorted) for t in COMPARABLE)
+    ),
+    function("sum", *(method(f"list_{_short(t)}_sum_{_short(t)}", (list_of(t),), t, _sum(zero)) for t, zero in _ZEROS)),
+    function(
+        "max", *(method(f"list_{_short(t)}_max_{_short(t)}", (list_of(t),), t, _extreme("max", -1)) for t in COMPARABLE)
+    ),
+    function(
+        "min", *(method(f"list_{_short(t)}_min_{_short(t)}", (list_of(t),), t, _extreme("min", 1)) for t in COMPARABLE)
+    ),
+    function("indexOf", method("list_a_index_of_int", (_LIST, A), INT, _index_of)),
+    function("lastIndexOf", method("list_a_last_index_of_int", (_LIST, A), INT, _last_index_of)),
+)
+
+# Only with list attributes: on by default in the environment of stored objects.
+INCLUDES: tuple[Function, ...] = (function("includes", method("list_includes_dyn_dyn", (DYN, DYN), BOOL, _includes)),)

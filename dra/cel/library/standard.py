@@ -1,0 +1,641 @@
+"""The standard library: operators, sizes, conversions and optionals (cel-go common/stdlib, cel/library.go)."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+from dra.cel.signatures import Function, function, method, over
+from dra.cel.types import (
+    BOOL,
+    BYTES,
+    CIDR,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    IP,
+    NULL,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    A,
+    B,
+    Type,
+    list_of,
+    map_of,
+    optional_of,
+    type_of,
+)
+from dra.cel.values import (
+    INT_MAX,
+    INT_MIN,
+    LARGEST_LIST,
+    MISSING,
+    NONE,
+    ORDERED,
+    UINT_MAX,
+    Duration,
+    Optional,
+    Sized,
+    Timestamp,
+    TypeValue,
+    Uint,
+    Value,
+    as_key,
+    compare,
+    contains,
+    find,
+    keys_of,
+    no_such_overload,
+    require_room,
+    type_name,
+)
+from dra.errors import SelectorRunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_OVERFLOW = "integer overflow"
+_FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300799
+
+
+def int_in_range(value: int) -> int:
+    """Return a signed result if 64 bits hold it."""
+    if INT_MIN <= value <= INT_MAX:
+        return value
+    raise SelectorRunError(_OVERFLOW)
+
+
+def _uint_in_range(value: int) -> Uint:
+    if 0 <= value <= UINT_MAX:
+        return Uint(value)
+    raise SelectorRunError("unsigned integer overflow")
+
+
+def _timestamp(nanos: int, offset: int) -> Timestamp:
+    if not _FIRST_SECOND <= nanos // 10**9 <= _LAST_SECOND:
+        raise SelectorRunError("timestamp overflow")
+    return Timestamp(nanos, offset)
+
+
+def add(left: Value, right: Value) -> Value:
+    """`+` on numbers, texts, bytes, lists and times."""
+    kind, other = type(left), type(right)
+    if kind is other:
+        if kind is int:
+            return int_in_range(left + right)
+        if kind is str or kind is float or kind is bytes:
+            return left + right
+        if kind is list:
+            require_room(len(left) + len(right), LARGEST_LIST)
+            return left + right
+        if kind is Uint:
+            return _uint_in_range(int(left) + int(right))
+        if kind is Duration:
+            return Duration(int_in_range(left.nanos + right.nanos))
+    if kind is Timestamp and other is Duration:
+        return _timestamp(left.nanos + right.nanos, left.offset)
+    if kind is Duration and other is Timestamp:
+        return _timestamp(left.nanos + right.nanos, right.offset)
+    raise no_such_overload("_+_")
+
+
+def subtract(left: Value, right: Value) -> Value:
+    """`-` on numbers and times."""
+    kind, other = type(left), type(right)
+    if kind is other:
+        if kind is int:
+            return int_in_range(left - right)
+        if kind is float:
+            return left - right
+        if kind is Uint:
+            return _uint_in_range(int(left) - int(right))
+        if kind is Duration:
+            return Duration(int_in_range(left.nanos - right.nanos))
+        if kind is Timestamp:
+            return Duration(int_in_range(left.nanos - right.nanos))
+    if kind is Timestamp and other is Duration:
+        return _timestamp(left.nanos - right.nanos, left.offset)
+    raise no_such_overload("_-_")
+
+
+def multiply(left: Value, right: Value) -> Value:
+    """`*` on numbers of one kind."""
+    kind = type(left)
+    if kind is type(right):
+        if kind is int:
+            return int_in_range(left * right)
+        if kind is float:
+            return left * right
+        if kind is Uint:
+            return _uint_in_range(int(left) * int(right))
+    raise no_such_overload("_*_")
+
+
+def divide(left: Value, right: Value) -> Value:
+    """`/`, towards zero for integers."""
+    kind = type(left)
+    if kind is type(right):
+        if kind is float:
+            return _divide_doubles(left, right)
+        if kind is int or kind is Uint:
+            if right == 0:
+                raise SelectorRunError("division by zero")
+            quotient = abs(left) // abs(right)
+            if kind is Uint:
+                return Uint(quotient)
+            return int_in_range(quotient if (left < 0) == (right < 0) else -quotient)
+    raise no_such_overload("_/_")
+
+
+def _divide_doubles(left: float, right: float) -> float:
+    if right != 0:
+        return left / right
+    if left == 0 or math.isnan(left):
+        return math.nan
+    return math.copysign(math.inf, left) * math.copysign(1.0, right)
+
+
+def modulo(left: Value, right: Value) -> Value:
+    """`%` with the sign of the left side."""
+    kind = type(left)
+    if kind is type(right) and (kind is int or kind is Uint):
+        if right == 0:
+            raise SelectorRunError("modulus by zero")
+        if left == INT_MIN and right == -1:
+            raise SelectorRunError(_OVERFLOW)
+        rest = abs(left) % abs(right)
+        return Uint(rest) if kind is Uint else -rest if left < 0 else rest
+    raise no_such_overload("_%_")
+
+
+def negate(value: Value) -> Value:
+    """Unary minus."""
+    kind = type(value)
+    if kind is int:
+        return int_in_range(-value)
+    if kind is float:
+        return -value
+    if kind is Duration:
+        return Duration(int_in_range(-value.nanos))
+    raise no_such_overload("-_")
+
+
+def logical_not(value: Value) -> bool:
+    """`!`."""
+    if value is True or value is False:
+        return not value
+    raise no_such_overload("!_")
+
+
+def _relation(name: str, holds: Callable[[int], bool]) -> Callable[[Value, Value], bool]:
+    def relation(left: Value, right: Value) -> bool:
+        if type(left) not in ORDERED:
+            raise no_such_overload(name)
+        return holds(compare(left, right))
+
+    return relation
+
+
+def index(container: Value, key: Value) -> Value:
+    """`a[b]` and `a.b`: an error if there is nothing."""
+    value = find_at(container, key)
+    if value is not MISSING:
+        return value
+    if type(container) is list:
+        raise SelectorRunError(f"index out of bounds: {key}")
+    raise SelectorRunError(f"no such key: {_shown(key)}")
+
+
+def _shown(key: Value) -> str:
+    return str(key).lower() if type(key) is bool else str(key)
+
+
+def find_at(container: Value, key: Value) -> Value:
+    """Return what is at a key or index, or MISSING; an error where the key makes no sense."""
+    if type(container) is list:
+        position = _position(key)
+        return container[position] if 0 <= position < len(container) else MISSING
+    if isinstance(container, dict):
+        return find(container, key)
+    return MISSING
+
+
+def _position(key: Value) -> int:
+    kind = type(key)
+    if kind is int or kind is Uint:
+        return int(key)
+    if kind is float and key.is_integer():
+        return int(key)
+    raise SelectorRunError(f"unsupported index type '{type_name(key)}' in list")
+
+
+def select_optional(operand: Value, key: Value) -> Optional:
+    """`a.?b` and `a[?b]`."""
+    if type(operand) is Optional:
+        if not operand.present:
+            return NONE
+        operand = operand.value
+    value = find_at(operand, key)
+    return NONE if value is MISSING else Optional(value)
+
+
+def has(operand: Value, field: str) -> bool:
+    """`has(a.b)`."""
+    if type(operand) is Optional:
+        if not operand.present:
+            return False
+        operand = operand.value
+    return find_at(operand, field) is not MISSING
+
+
+def sized(value: Value) -> int:
+    """`size()`."""
+    if type(value) in (str, list, dict, bytes) or isinstance(value, dict):
+        return len(value)
+    if isinstance(value, Sized) and value.type_name in ("net.IP", "net.CIDR"):
+        return value.size
+    raise no_such_overload("size")
+
+
+# ---- Conversions -------------------------------------------------------------------------------------------------
+
+
+def _fails(source: str, target: str) -> SelectorRunError:
+    return SelectorRunError(f"type conversion error from '{source}' to '{target}'")
+
+
+_INTEGER = "[+-]?[0-9]+"
+_UNSIGNED = "[0-9]+"
+_DOUBLE = r"(?i)[+-]?(?:(?:[0-9](?:_?[0-9])*)?\.?[0-9]*(?:[eE][+-]?[0-9]+)?|inf|infinity|nan|0x(?P<hex>[0-9a-f]*\.?[0-9a-f]*)p[+-]?[0-9]+)"
+
+
+def _string_to_int(text: str) -> int:
+    if re.fullmatch(_INTEGER, text) and len(text) < 4000 and INT_MIN <= int(text) <= INT_MAX:
+        return int(text)
+    raise _fails("string", "int")
+
+
+def _string_to_uint(text: str) -> Uint:
+    if re.fullmatch(_UNSIGNED, text) and len(text) < 4000 and int(text) <= UINT_MAX:
+        return Uint(text)
+    raise _fails("string", "uint")
+
+
+def string_to_double(text: str) -> float:
+    """Read a double as Go's ParseFloat does."""
+    match = re.fullmatch(_DOUBLE, text)
+    try:
+        if match is None or "_" in text:
+            raise _fails("string", "double")
+        value = float.fromhex(text) if match["hex"] is not None else float(text)
+    except (ValueError, OverflowError):
+        raise _fails("string", "double") from None
+    if math.isinf(value) and "inf" not in text.lower():
+        raise _fails("string", "double")
+    return value
+
+
+def _string_to_bool(text: str) -> bool:
+    if text in ("1", "t", "T", "TRUE", "true", "True"):
+        return True
+    if text in ("0", "f", "F", "FALSE", "false", "False"):
+        return False
+    raise _fails("string", "bool")
+
+
+def _double_to_int(value: float) -> int:
+    # Go refuses the ends of the range because doubles are coarse there.
+    if math.isnan(value) or not -9223372036854775808.0 < value < 9223372036854775807.0:
+        raise SelectorRunError(_OVERFLOW)
+    return int(value)
+
+
+def _double_to_uint(value: float) -> Uint:
+    if math.isnan(value) or not 0 <= value < 18446744073709551615.0:
+        raise SelectorRunError("unsigned integer overflow")
+    return Uint(value)
+
+
+def double_to_string(value: float) -> str:
+    """Print a double as Go's %g does: the shortest digits that read back, with an exponent from a million on."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    sign, digits, exponent = shortest_digits(value)
+    if -4 <= exponent < 6:
+        return sign + plain_decimal(digits, exponent)
+    return f"{sign}{digits[0]}{'.' + digits[1:] if len(digits) > 1 else ''}e{exponent:+03d}"
+
+
+def shortest_digits(value: float) -> tuple[str, str, int]:
+    """Split a finite double into sign, shortest digits and the power of ten of the first digit."""
+    text = next(
+        text for text in (f"{abs(value):.{precision}e}" for precision in range(17)) if float(text) == abs(value)
+    )
+    mantissa, _, exponent = text.partition("e")
+    return "-" if math.copysign(1.0, value) < 0 else "", mantissa.replace(".", ""), int(exponent)
+
+
+def plain_decimal(digits: str, exponent: int) -> str:
+    """Write `d.ddd × 10^exponent` without an exponent."""
+    if exponent < 0:
+        return "0." + "0" * (-exponent - 1) + digits
+    whole = digits[: exponent + 1].ljust(exponent + 1, "0")
+    fraction = digits[exponent + 1 :]
+    return f"{whole}.{fraction}" if fraction else whole
+
+
+def to_string(value: Value) -> str:
+    """`string()`."""
+    kind = type(value)
+    if kind is str:
+        return str(value)
+    if kind is bool:
+        return "true" if value else "false"
+    if kind is int or kind is Uint:
+        return str(int(value))
+    if kind is float:
+        return double_to_string(value)
+    if kind is bytes:
+        try:
+            return str(value, "utf-8")
+        except UnicodeDecodeError:
+            raise SelectorRunError("invalid UTF-8 in bytes, cannot convert to string") from None
+    if kind is Duration:
+        return duration_to_string(value)
+    if kind is Timestamp:
+        from dra.cel.library.times import timestamp_to_string
+
+        return timestamp_to_string(value)
+    if kind is TypeValue:
+        return str(value.name)
+    if isinstance(value, Sized) and value.type_name in ("net.IP", "net.CIDR"):
+        return str(value)
+    raise no_such_overload("string")
+
+
+def duration_to_string(value: Duration) -> str:
+    """Print a duration in seconds, as far as a double goes."""
+    whole, nanos = divmod(abs(value.nanos), 10**9)
+    sign, digits, exponent = shortest_digits(whole + nanos / 1e9)
+    return f"{'-' if value.nanos < 0 else sign}{plain_decimal(digits, exponent)}s"
+
+
+def _int_of_timestamp(value: Timestamp) -> int:
+    return value.nanos // 10**9
+
+
+def _int_to_timestamp(seconds: int) -> Timestamp:
+    return _timestamp(seconds * 10**9, 0)
+
+
+def _string_to_timestamp(text: str) -> Timestamp:
+    from dra.cel.library.times import parse_timestamp
+
+    return parse_timestamp(text)
+
+
+_DURATION_PART = r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)"
+_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+
+
+def string_to_duration(text: str) -> Duration:
+    """Read a duration as Go's ParseDuration does."""
+    rest = text[1:] if text[:1] in ("+", "-") else text
+    if rest == "0":
+        return Duration(0)
+    total, position = 0, 0
+    while position < len(rest):
+        part = re.compile(_DURATION_PART).match(rest, position)
+        if part is None or not (part[1] or part[2]) or len(part[1]) > 30:
+            raise _fails("string", "google.protobuf.Duration")
+        unit = _UNITS[part[3]]
+        fraction = (part[2] or "")[:18]
+        total += int(part[1] or 0) * unit + (int(fraction) * unit // 10 ** len(fraction) if fraction else 0)
+        position = part.end()
+    if not rest or total > INT_MAX + (text[0] == "-"):
+        raise _fails("string", "google.protobuf.Duration")
+    return Duration(-total if text[0] == "-" else total)
+
+
+def _same(value: Value) -> Value:
+    return value
+
+
+def convert_type(value: Value) -> TypeValue:
+    """`type()`."""
+    return TypeValue(type_name(value))
+
+
+# ---- Optionals ---------------------------------------------------------------------------------------------------
+
+
+def _value(optional: Optional) -> Value:
+    if not optional.present:
+        raise SelectorRunError("optional.none() dereference")
+    return optional.value
+
+
+def _non_zero(value: Value) -> Optional:
+    kind = type(value)
+    zero = (
+        value is None
+        or (kind in (str, bytes, list, dict) and not value)
+        or (isinstance(value, dict) and not value)
+        or (kind in (int, Uint, float, bool) and value == 0)
+        or (kind is Duration and value.nanos == 0)
+        or (kind is Timestamp and value.nanos == _FIRST_SECOND * 10**9)
+    )
+    return NONE if zero else Optional(value)
+
+
+def _unwrap(values: list[Value]) -> list[Value]:
+    for value in values:
+        if type(value) is not Optional:
+            raise SelectorRunError(f"value {value} is not optional")
+    return [value.value for value in values if value.present]
+
+
+def _map_insert(mapping: dict[Value, Value], *entry: Value) -> dict[Value, Value]:
+    entries = [entry] if len(entry) == 2 else list(zip(keys_of(entry[0]), entry[0].values(), strict=True))
+    # Only the accumulator of a macro comes here, which nobody else can see: it may be changed.
+    for key, value in entries:
+        if find(mapping, key) is not MISSING:
+            raise SelectorRunError(f"insert failed: key {_shown(key)} already exists")
+        mapping[as_key(key)] = value
+    return mapping
+
+
+# ---- Declarations ------------------------------------------------------------------------------------------------
+
+_LIST_A, _MAP_AB = list_of(A), map_of(A, B)
+_OPTIONAL_A, _OPTIONAL_B = optional_of(A), optional_of(B)
+_COMPARED = ((BOOL, "bool"), (INT, "int64"), (UINT, "uint64"), (DOUBLE, "double"), (STRING, "string"), (BYTES, "bytes"),
+             (TIMESTAMP, "timestamp"), (DURATION, "duration"))  # fmt: skip
+_CROSS = ((INT, DOUBLE), (INT, UINT), (UINT, DOUBLE), (UINT, INT), (DOUBLE, INT), (DOUBLE, UINT))
+
+
+def _relations(symbol: str, word: str, holds: Callable[[int], bool]) -> Function:
+    work = _relation(symbol, holds)
+    same = [over(f"{word}_{name}", (t, t), BOOL, work, total=True) for t, name in _COMPARED]
+    cross = [over(f"{word}_{left.name}_{right.name}", (left, right), BOOL, work, total=True) for left, right in _CROSS]
+    return function(symbol, *same, *cross)
+
+
+def _arithmetic(symbol: str, word: str, work: Callable[[Value, Value], Value], *types: Type) -> Function:
+    return function(symbol, *(over(f"{word}_{t.name}", (t, t), t, work, total=True) for t in types))
+
+
+FUNCTIONS: tuple[Function, ...] = (
+    function("_?_:_", over("conditional", (BOOL, A, A), A)),
+    function("_&&_", over("logical_and", (BOOL, BOOL), BOOL)),
+    function("_||_", over("logical_or", (BOOL, BOOL), BOOL)),
+    function("!_", over("logical_not", (BOOL,), BOOL, logical_not, total=True)),
+    function("@not_strictly_false", over("not_strictly_false", (BOOL,), BOOL)),
+    function("_==_", over("equals", (A, A), BOOL)),
+    function("_!=_", over("not_equals", (A, A), BOOL)),
+    function(
+        "_+_",
+        over("add_bytes", (BYTES, BYTES), BYTES, add, total=True),
+        over("add_double", (DOUBLE, DOUBLE), DOUBLE, add, total=True),
+        over("add_duration_duration", (DURATION, DURATION), DURATION, add, total=True),
+        over("add_duration_timestamp", (DURATION, TIMESTAMP), TIMESTAMP, add, total=True),
+        over("add_timestamp_duration", (TIMESTAMP, DURATION), TIMESTAMP, add, total=True),
+        over("add_int64", (INT, INT), INT, add, total=True),
+        over("add_list", (_LIST_A, _LIST_A), _LIST_A, add, total=True),
+        over("add_string", (STRING, STRING), STRING, add, total=True),
+        over("add_uint64", (UINT, UINT), UINT, add, total=True),
+    ),
+    function(
+        "_-_",
+        over("subtract_double", (DOUBLE, DOUBLE), DOUBLE, subtract, total=True),
+        over("subtract_duration_duration", (DURATION, DURATION), DURATION, subtract, total=True),
+        over("subtract_int64", (INT, INT), INT, subtract, total=True),
+        over("subtract_timestamp_duration", (TIMESTAMP, DURATION), TIMESTAMP, subtract, total=True),
+        over("subtract_timestamp_timestamp", (TIMESTAMP, TIMESTAMP), DURATION, subtract, total=True),
+        over("subtract_uint64", (UINT, UINT), UINT, subtract, total=True),
+    ),
+    _arithmetic("_*_", "multiply", multiply, DOUBLE, INT, UINT),
+    _arithmetic("_/_", "divide", divide, DOUBLE, INT, UINT),
+    _arithmetic("_%_", "modulo", modulo, INT, UINT),
+    function(
+        "-_",
+        over("negate_double", (DOUBLE,), DOUBLE, negate, total=True),
+        over("negate_int64", (INT,), INT, negate, total=True),
+    ),
+    _relations("_<_", "less", lambda order: order < 0),
+    _relations("_<=_", "less_equals", lambda order: order <= 0),
+    _relations("_>_", "greater", lambda order: order > 0),
+    _relations("_>=_", "greater_equals", lambda order: order >= 0),
+    function(
+        "_[_]",
+        over("index_list", (_LIST_A, INT), A, index, total=True),
+        over("index_map", (_MAP_AB, A), B, index, total=True),
+        over("optional_list_index_int", (optional_of(_LIST_A), INT), _OPTIONAL_A, index, total=True),
+        over("optional_map_index_value", (optional_of(_MAP_AB), A), _OPTIONAL_B, index, total=True),
+    ),
+    function("_?._", over("select_optional_field", (DYN, STRING), _OPTIONAL_A)),
+    function(
+        "_[?_]",
+        over("list_optindex_optional_int", (_LIST_A, INT), _OPTIONAL_A),
+        over("optional_list_optindex_optional_int", (optional_of(_LIST_A), INT), _OPTIONAL_A),
+        over("map_optindex_optional_value", (_MAP_AB, A), _OPTIONAL_B),
+        over("optional_map_optindex_optional_value", (optional_of(_MAP_AB), A), _OPTIONAL_B),
+    ),
+    function(
+        "@in",
+        over("in_list", (A, _LIST_A), BOOL, lambda item, container: contains(container, item), total=True),
+        over("in_map", (A, _MAP_AB), BOOL, lambda item, container: contains(container, item), total=True),
+    ),
+    function(
+        "size",
+        over("size_bytes", (BYTES,), INT, sized, total=True),
+        method("bytes_size", (BYTES,), INT, sized, total=True),
+        over("size_list", (_LIST_A,), INT, sized, total=True),
+        method("list_size", (_LIST_A,), INT, sized, total=True),
+        over("size_map", (_MAP_AB,), INT, sized, total=True),
+        method("map_size", (_MAP_AB,), INT, sized, total=True),
+        over("size_string", (STRING,), INT, sized, total=True),
+        method("string_size", (STRING,), INT, sized, total=True),
+    ),
+    function("type", over("type", (A,), type_of(A), convert_type, total=True)),
+    function(
+        "bool", over("bool_to_bool", (BOOL,), BOOL, _same), over("string_to_bool", (STRING,), BOOL, _string_to_bool)
+    ),
+    function(
+        "bytes", over("bytes_to_bytes", (BYTES,), BYTES, _same), over("string_to_bytes", (STRING,), BYTES, str.encode)
+    ),
+    function(
+        "double",
+        over("double_to_double", (DOUBLE,), DOUBLE, _same),
+        over("int64_to_double", (INT,), DOUBLE, float),
+        over("string_to_double", (STRING,), DOUBLE, string_to_double),
+        over("uint64_to_double", (UINT,), DOUBLE, float),
+    ),
+    function("dyn", over("to_dyn", (A,), DYN, _same, total=True)),
+    function(
+        "int",
+        over("int64_to_int64", (INT,), INT, _same),
+        over("double_to_int64", (DOUBLE,), INT, _double_to_int),
+        over("duration_to_int64", (DURATION,), INT, lambda value: value.nanos),
+        over("string_to_int64", (STRING,), INT, _string_to_int),
+        over("timestamp_to_int64", (TIMESTAMP,), INT, _int_of_timestamp),
+        over("uint64_to_int64", (UINT,), INT, lambda value: int_in_range(int(value))),
+    ),
+    function(
+        "string",
+        over("string_to_string", (STRING,), STRING, _same),
+        over("bool_to_string", (BOOL,), STRING, to_string),
+        over("bytes_to_string", (BYTES,), STRING, to_string),
+        over("double_to_string", (DOUBLE,), STRING, to_string),
+        over("duration_to_string", (DURATION,), STRING, to_string),
+        over("int64_to_string", (INT,), STRING, to_string),
+        over("timestamp_to_string", (TIMESTAMP,), STRING, to_string),
+        over("uint64_to_string", (UINT,), STRING, to_string),
+        over("ip_to_string", (IP,), STRING, to_string),
+        over("cidr_to_string", (CIDR,), STRING, to_string),
+    ),
+    function(
+        "timestamp",
+        over("timestamp_to_timestamp", (TIMESTAMP,), TIMESTAMP, _same),
+        over("int64_to_timestamp", (INT,), TIMESTAMP, _int_to_timestamp),
+        over("string_to_timestamp", (STRING,), TIMESTAMP, _string_to_timestamp),
+    ),
+    function(
+        "duration",
+        over("duration_to_duration", (DURATION,), DURATION, _same),
+        over("string_to_duration", (STRING,), DURATION, string_to_duration),
+    ),
+    function(
+        "uint",
+        over("uint64_to_uint64", (UINT,), UINT, _same),
+        over("double_to_uint64", (DOUBLE,), UINT, _double_to_uint),
+        over("int64_to_uint64", (INT,), UINT, _uint_in_range),
+        over("string_to_uint64", (STRING,), UINT, _string_to_uint),
+    ),
+    function("optional.of", over("optional_of", (A,), _OPTIONAL_A, Optional)),
+    function("optional.ofNonZeroValue", over("optional_ofNonZeroValue", (A,), _OPTIONAL_A, _non_zero)),
+    function("optional.none", over("optional_none", (), _OPTIONAL_A, lambda: NONE)),
+    function("value", method("optional_value", (_OPTIONAL_A,), A, _value)),
+    function("hasValue", method("optional_hasValue", (_OPTIONAL_A,), BOOL, lambda optional: optional.present)),
+    function("or", method("optional_or_optional", (_OPTIONAL_A, _OPTIONAL_A), _OPTIONAL_A)),
+    function("orValue", method("optional_orValue_value", (_OPTIONAL_A, A), A)),
+    function("optional.unwrap", over("optional_unwrap", (list_of(_OPTIONAL_A),), _LIST_A, _unwrap)),
+    function("unwrapOpt", method("optional_unwrapOpt", (list_of(_OPTIONAL_A),), _LIST_A, _unwrap)),
+    function(
+        "cel.@mapInsert",
+        over("@mapInsert_map_key_value", (_MAP_AB, A, B), _MAP_AB, _map_insert),
+        over("@mapInsert_map_map", (_MAP_AB, _MAP_AB), _MAP_AB, _map_insert),
+    ),
+)
+
+# Names of types that can be used as values.
+TYPE_NAMES: dict[str, Type] = {
+    t.name: t for t in (BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, IP, CIDR, NULL)
+} | {
+    "list": list_of(DYN), "map": map_of(DYN, DYN), "type": Type("type", "type"), "optional_type": optional_of(DYN),
+}  # fmt: skip

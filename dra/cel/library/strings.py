@@ -1,0 +1,153 @@
+"""Texts: the standard functions and the strings extension, version 2 (cel-go common/types/string.go, ext/strings.go)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dra.cel.signatures import Function, function, method, over
+from dra.cel.types import BOOL, DYN, INT, STRING, list_of
+from dra.cel.values import LARGEST_TEXT, require_room
+from dra.errors import SelectorRunError
+
+if TYPE_CHECKING:
+    from dra.cel.values import Value
+
+_UPPER = str.maketrans("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
+# What Go's unicode.IsSpace takes for a blank; Python strips a few more control characters.
+_BLANKS = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+# What stands between quotes is written so, here and in `lib_format`.
+ESCAPES = {
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+    "\\": "\\\\",
+    '"': '\\"',
+}
+_QUOTES = str.maketrans(ESCAPES)
+
+
+def _out_of_range(position: int) -> SelectorRunError:
+    return SelectorRunError(f"index out of range: {position}")
+
+
+def _char_at(text: str, position: int) -> str:
+    if not 0 <= position <= len(text):
+        raise _out_of_range(position)
+    return text[position : position + 1]
+
+
+def _index_of(text: str, part: str, start: int = 0) -> int:
+    if start < 0:
+        raise _out_of_range(start)
+    if not part:
+        return min(start, len(text))
+    return text.find(part, start)
+
+
+def _last_index_of(text: str, part: str) -> int:
+    return len(text) if not part else text.rfind(part)
+
+
+def _last_index_of_from(text: str, part: str, start: int) -> int:
+    if start < 0:
+        raise _out_of_range(start)
+    if not part:
+        return min(start, len(text))
+    if start >= len(text):
+        return -1
+    return text.rfind(part, 0, start + len(part))
+
+
+def _replace(text: str, old: str, new: str, count: int = -1) -> str:
+    found = text.count(old) if count < 0 else min(text.count(old), count)
+    require_room(len(text) + found * (len(new) - len(old)), LARGEST_TEXT)
+    return text.replace(old, new, max(count, -1))
+
+
+def _split(text: str, separator: str, count: int = -1) -> list[Value]:
+    if count == 0:
+        return []
+    if not separator:
+        if count < 0 or count > len(text):
+            return list(text)
+        return [*text[: count - 1], text[count - 1 :]] if text else []
+    return list(text.split(separator, count - 1 if count > 0 else -1))
+
+
+def _substring_from(text: str, start: int) -> str:
+    if not 0 <= start <= len(text):
+        raise _out_of_range(start)
+    return text[start:]
+
+
+def _substring(text: str, start: int, end: int) -> str:
+    if start > end:
+        raise SelectorRunError(f"invalid substring range. start: {start}, end: {end}")
+    for position in (start, end):
+        if not 0 <= position <= len(text):
+            raise _out_of_range(position)
+    return text[start:end]
+
+
+def _join(values: list[Value], separator: str = "") -> str:
+    for value in values:
+        if type(value) is not str:
+            raise SelectorRunError(f"join: invalid input: {value}")
+    require_room(sum(map(len, values)) + len(values) * len(separator), LARGEST_TEXT)
+    return separator.join(values)
+
+
+def _format(template: str, values: list[Value]) -> str:
+    from dra.cel.library.text_format import formatted
+
+    return formatted(template, values)
+
+
+_TEXTS = list_of(STRING)
+
+FUNCTIONS: tuple[Function, ...] = (
+    function("contains", method("contains_string", (STRING, STRING), BOOL, lambda text, part: part in text)),
+    function("endsWith", method("ends_with_string", (STRING, STRING), BOOL, str.endswith)),
+    function("startsWith", method("starts_with_string", (STRING, STRING), BOOL, str.startswith)),
+    function("charAt", method("string_char_at_int", (STRING, INT), STRING, _char_at)),
+    function(
+        "indexOf",
+        method("string_index_of_string", (STRING, STRING), INT, _index_of),
+        method("string_index_of_string_int", (STRING, STRING, INT), INT, _index_of),
+    ),
+    function(
+        "lastIndexOf",
+        method("string_last_index_of_string", (STRING, STRING), INT, _last_index_of),
+        method("string_last_index_of_string_int", (STRING, STRING, INT), INT, _last_index_of_from),
+    ),
+    function("lowerAscii", method("string_lower_ascii", (STRING,), STRING, lambda text: text.translate(_LOWER))),
+    function("upperAscii", method("string_upper_ascii", (STRING,), STRING, lambda text: text.translate(_UPPER))),
+    function(
+        "replace",
+        method("string_replace_string_string", (STRING, STRING, STRING), STRING, _replace),
+        method("string_replace_string_string_int", (STRING, STRING, STRING, INT), STRING, _replace),
+    ),
+    function(
+        "split",
+        method("string_split_string", (STRING, STRING), _TEXTS, _split),
+        method("string_split_string_int", (STRING, STRING, INT), _TEXTS, _split),
+    ),
+    function(
+        "substring",
+        method("string_substring_int", (STRING, INT), STRING, _substring_from),
+        method("string_substring_int_int", (STRING, INT, INT), STRING, _substring),
+    ),
+    function("trim", method("string_trim", (STRING,), STRING, lambda text: text.strip(_BLANKS))),
+    function("format", method("string_format", (STRING, list_of(DYN)), STRING, _format)),
+    function("strings.quote", over("strings_quote", (STRING,), STRING, lambda text: f'"{text.translate(_QUOTES)}"')),
+    function(
+        "join",
+        method("list_join", (_TEXTS,), STRING, _join),
+        method("list_join_string", (_TEXTS, STRING), STRING, _join),
+    ),
+)

@@ -1,0 +1,215 @@
+"""`"…".format([…])`: the clauses %s %d %f %e %b %x %X %o (cel-go ext/formatting.go)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from dra.cel.library.standard import to_string
+from dra.cel.library.strings import ESCAPES
+from dra.cel.values import LARGEST_TEXT, Duration, Timestamp, TypeValue, Uint, Value, require_room, type_name
+from dra.errors import SelectorRunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_LARGEST_PRECISION = 1000
+
+
+class Clause:
+    """One `%` clause: its letter and, for %f and %e, how many digits follow the point."""
+
+    __slots__ = ("letter", "precision")
+
+    def __init__(self, letter: str, precision: int) -> None:
+        self.letter = letter
+        self.precision = precision
+
+
+def clauses(template: str, arguments: int) -> Iterator[str | Clause]:
+    """Split a template into texts and clauses; there must be an argument for each clause."""
+    position, used = 0, 0
+    while position < len(template):
+        if template[position] != "%":
+            end = template.find("%", position)
+            end = len(template) if end < 0 else end
+            yield template[position:end]
+            position = end
+        elif template[position + 1 : position + 2] == "%":
+            yield "%"
+            position += 2
+        else:
+            if used >= arguments:
+                raise SelectorRunError(f"index {used} out of range")
+            used += 1
+            clause, position = _clause(template, position + 1)
+            yield clause
+
+
+def _clause(template: str, position: int) -> tuple[Clause, int]:
+    if position >= len(template):
+        raise SelectorRunError("unexpected end of string")
+    precision = 6
+    if template[position] == ".":
+        end = position + 1
+        while end < len(template) and template[end] in "0123456789":
+            end += 1
+        if end >= len(template):
+            raise SelectorRunError("could not parse formatting clause: could not find end of precision specifier")
+        digits = template[position + 1 : end]
+        if not digits or len(digits) > 18:
+            raise SelectorRunError("could not parse formatting clause: error while converting precision to integer")
+        precision, position = int(digits), end
+    letter = template[position]
+    if letter not in "sdfebxXo":
+        raise SelectorRunError(f'could not parse formatting clause: unrecognized formatting clause "{letter}"')
+    return Clause(letter, precision), position + 1
+
+
+def formatted(template: str, values: list[Value]) -> str:
+    """Fill a template in."""
+    remaining = iter(values)
+    parts = clauses(template, len(values))
+    texts: list[str] = []
+    length = 0
+    for part in parts:
+        texts.append(part if isinstance(part, str) else _CLAUSES[part.letter](next(remaining), part))
+        length += len(texts[-1])
+        require_room(length, LARGEST_TEXT)
+    return "".join(texts)
+
+
+def _fails(what: str, value: Value) -> SelectorRunError:
+    return SelectorRunError(f"error during formatting: {what}, was given {type_name(value)}")
+
+
+def _text(value: Value, _: Clause | None = None) -> str:
+    kind = type(value)
+    if kind is list:
+        return f"[{', '.join(map(_quoted, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}:{text}' for key, text in sorted(_entries(value)))}}}"
+    if value is None:
+        return "null"
+    if kind in (int, Uint, float, bool, str, Timestamp, bytes, Duration, TypeValue):
+        return to_string(value)
+    raise _fails(
+        "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps",
+        value,
+    )
+
+
+def _entries(mapping: dict[Value, Value]) -> list[tuple[str, str]]:
+    for key in mapping:
+        if type(key) not in (str, bool, int, Uint):
+            raise SelectorRunError(f"no formatting function for map key of type {type_name(key)}")
+    return [(_quoted(key), _quoted(value)) for key, value in mapping.items()]
+
+
+def _quoted(value: Value) -> str:
+    """Write a member of a list or map."""
+    kind = type(value)
+    if kind is str:
+        return _go_quoted(value)
+    if kind is bytes:
+        return "b" + _go_quoted(to_string(value))
+    if kind is float:
+        return f"{value:.6f}" if math.isfinite(value) else f'"{to_string(value)}"'
+    if kind is Timestamp:
+        return f'timestamp("{to_string(value)}")'
+    if kind is Duration:
+        return f'duration("{to_string(value)}")'
+    return _text(value)
+
+
+def _go_quoted(text: str) -> str:
+    """Go's %q."""
+    parts = []
+    for char in text:
+        if char in ESCAPES:
+            parts.append(ESCAPES[char])
+        elif char.isprintable():
+            parts.append(char)
+        else:
+            code = ord(char)
+            parts.append(f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
+    return f'"{"".join(parts)}"'
+
+
+def _decimal(value: Value, _: Clause) -> str:
+    if type(value) in (int, Uint):
+        return str(int(value))
+    raise _fails("decimal clause can only be used on integers", value)
+
+
+def _double(what: str, value: Value) -> float:
+    if type(value) is float:
+        return value
+    if type(value) is str and value in ("NaN", "Infinity", "-Infinity"):
+        return float(value)
+    raise _fails(f"{what} clause can only be used on doubles", value)
+
+
+def _special(value: float) -> str | None:
+    if math.isnan(value):
+        return "NaN"
+    return None if math.isfinite(value) else "∞" if value > 0 else "-∞"
+
+
+def _grouped(digits: str) -> str:
+    return f"{int(digits):,}" if len(digits) < 4000 else digits
+
+
+def _fixed(value: Value, clause: Clause) -> str:
+    number = _double("fixed-point", value)
+    special = _special(number)
+    if special is not None:
+        return special
+    text = f"{abs(number):.{min(clause.precision, _LARGEST_PRECISION)}f}"
+    whole, point, fraction = text.partition(".")
+    return ("-" if math.copysign(1.0, number) < 0 else "") + _grouped(whole) + point + fraction
+
+
+def _scientific(value: Value, clause: Clause) -> str:
+    number = _double("scientific", value)
+    special = _special(number)
+    if special is not None:
+        return special
+    mantissa, _, exponent = f"{number:.{min(clause.precision, _LARGEST_PRECISION)}e}".partition("e")
+    return f"{mantissa}\u202f×\u202f10{_superscript(int(exponent))}"
+
+
+_SUPERSCRIPTS = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺")
+
+
+def _superscript(exponent: int) -> str:
+    return f"{exponent:03d}".translate(_SUPERSCRIPTS) if exponent < 0 else f"{exponent:02d}".translate(_SUPERSCRIPTS)
+
+
+def _binary(value: Value, _: Clause) -> str:
+    if type(value) is bool:
+        return "1" if value else "0"
+    if type(value) in (int, Uint):
+        return f"{int(value):b}"
+    raise _fails("only integers and bools can be formatted as binary", value)
+
+
+def _hexadecimal(value: Value, clause: Clause) -> str:
+    if type(value) in (str, bytes):
+        text = (value if type(value) is bytes else value.encode()).hex()
+    elif type(value) in (int, Uint):
+        text = f"{int(value):x}"
+    else:
+        raise _fails("only integers, byte buffers, and strings can be formatted as hex", value)
+    return text.upper() if clause.letter == "X" else text
+
+
+def _octal(value: Value, _: Clause) -> str:
+    if type(value) in (int, Uint):
+        return f"{int(value):o}"
+    raise _fails("octal clause can only be used on integers", value)
+
+
+_CLAUSES: dict[str, Callable[[Value, Clause], str]] = {
+    "s": _text, "d": _decimal, "f": _fixed, "e": _scientific, "b": _binary, "x": _hexadecimal, "X": _hexadecimal, "o": _octal,
+}  # fmt: skip

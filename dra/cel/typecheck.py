@@ -1,0 +1,376 @@
+"""The type checker: gives every node its type and the overloads that fit (cel-go checker/checker.go).
+
+Then come the checks on literals that Kubernetes adds (cel/validator.go, ext/formatting.go).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dra.cel import types as t
+from dra.cel.environment import VARIABLES
+from dra.cel.library.regexes import PatternError, compiled
+from dra.cel.library.standard import TYPE_NAMES
+from dra.cel.library.text_format import Clause, clauses
+from dra.cel.syntax import children
+from dra.cel.values import Uint
+from dra.errors import SelectorRunError, SelectorTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dra.cel.environment import Environment
+    from dra.cel.signatures import Overload
+    from dra.cel.syntax import Node
+    from dra.cel.types import Type
+
+_LITERALS: dict[type, Type] = {
+    bool: t.BOOL, int: t.INT, Uint: t.UINT, float: t.DOUBLE, str: t.STRING, bytes: t.BYTES, type(None): t.NULL,
+}  # fmt: skip
+
+
+def check(root: Node, environment: Environment) -> Type:
+    """Type a tree in place and return the type of the whole."""
+    checker = _Checker(environment)
+    checker.node(root)
+    for node in _walk(root):
+        node.type = checker.bindings.substitute(node.type, finish=True)
+    _check_literals(root)
+    return root.type
+
+
+def check_output(result: Type, environment: Environment, *, derived: bool) -> None:
+    """Refuse results that a selector, or a derived attribute, cannot have."""
+    if not derived:
+        if result not in (t.BOOL, environment.attribute):
+            raise SelectorTypeError(f"must evaluate to bool or the unknown type, not {result}")
+        return
+    scalars = (t.BOOL, t.INT, t.STRING, t.ANY, t.DYN, t.SEMVER)
+    element = result.params[0] if environment.lists and result.kind == "list" else result
+    if element not in scalars:
+        lists = " or a list of these scalars" if environment.lists else ""
+        raise SelectorTypeError(
+            f"must evaluate to a primitive scalar (string, integer, boolean, semver){lists}, not {result}"
+        )
+
+
+def _walk(root: Node) -> Iterator[Node]:
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending += children(node)
+
+
+class _Checker:
+    def __init__(self, environment: Environment) -> None:
+        self._env = environment
+        self._scopes: list[dict[str, Type]] = []
+        self.bindings = t.Bindings()
+
+    def node(self, node: Node) -> Type:
+        node.overloads = ()
+        node.type = getattr(self, f"_{node.kind}")(node)
+        return node.type
+
+    def _literal(self, node: Node) -> Type:
+        return _LITERALS[type(node.value)]
+
+    def _local(self, name: str) -> Type | None:
+        return next((scope[name] for scope in reversed(self._scopes) if name in scope), None)
+
+    def _global(self, name: str) -> Type | None:
+        name = name.removeprefix(".")
+        if name in VARIABLES:
+            return VARIABLES[name]
+        return t.type_of(TYPE_NAMES[name]) if name in TYPE_NAMES else None
+
+    def _ident(self, node: Node) -> Type:
+        found = self._local(node.name)
+        if found is None:
+            found = self._global(node.name)
+            if found is None:
+                raise SelectorTypeError(f"undeclared reference to '{node.name}' (in container '')", node.position)
+            node.name = "." + node.name.removeprefix(".")
+        return found
+
+    def _qualified(self, node: Node) -> str | None:
+        """Return `a.b.c` if the node is nothing but names."""
+        names: list[str] = []
+        while node.kind == "select":
+            names.append(node.name)
+            node = node.args[0]
+        if node.kind != "ident":
+            return None
+        return ".".join([node.name, *reversed(names)])
+
+    def _select(self, node: Node) -> Type:
+        qualified = self._qualified(node)
+        if qualified is not None and self._local(qualified.partition(".")[0]) is None:
+            found = self._global(qualified)
+            if found is not None:
+                node.kind, node.name, node.args = "ident", "." + qualified.removeprefix("."), ()
+                return found
+        return self.bindings.substitute(self._field(node, node.args[0], node.name, optional=False))
+
+    def _has(self, node: Node) -> Type:
+        self._field(node, node.args[0], node.name, optional=False)
+        return t.BOOL
+
+    def _field(self, node: Node, operand: Node, field: str, *, optional: bool) -> Type:
+        target, was_optional = t.unwrapped(self.bindings.substitute(self.node(operand)))
+        if target.kind == "map":
+            result = target.params[1]
+        elif target == t.DEVICE:
+            if field not in self._env.fields:
+                raise SelectorTypeError(f"undefined field '{field}'", node.position)
+            result = self._env.fields[field]
+        elif target.kind == "struct":
+            raise SelectorTypeError(f"unexpected failed resolution of '{target}': it has no fields", node.position)
+        else:
+            if target.kind == "param":
+                self.bindings.assign(t.DYN, target)
+            elif not t.is_dyn_or_error(target):
+                raise SelectorTypeError(f"type '{target}' does not support field selection", node.position)
+            result = t.DYN
+        return t.optional_of(result) if was_optional or optional else result
+
+    def _call(self, node: Node) -> Type:
+        if node.name == "_?._":
+            node.overloads = ("select_optional_field",)
+            self.node(node.args[1])
+            field = node.args[1].value
+            assert isinstance(field, str)
+            return self.bindings.substitute(self._field(node, node.args[0], field, optional=True))
+        for arg in node.args[node.member :]:
+            self.node(arg)
+        if node.member:
+            self._resolve_namespace(node)
+        if node.member:
+            self.node(node.args[0])
+        overloads = self._env.functions.get(node.name.removeprefix("."))
+        if overloads is None:
+            raise SelectorTypeError(f"undeclared reference to '{node.name}' (in container '')", node.position)
+        node.name = node.name.removeprefix(".")
+        return self._overload(node, overloads)
+
+    def _resolve_namespace(self, node: Node) -> None:
+        """`sets.contains(…)` is a function with a dot in its name, not a method of something called sets."""
+        prefix = self._qualified(node.args[0])
+        if prefix is not None:
+            name = f"{prefix.removeprefix('.')}.{node.name}"
+            if name in self._env.functions:
+                node.name, node.args, node.member = name, node.args[1:], False
+
+    def _overload(self, node: Node, overloads: tuple[Overload, ...]) -> Type:
+        given = tuple(arg.type for arg in node.args)
+        if node.name in ("_&&_", "_||_"):
+            for arg in node.args:
+                if not self.bindings.assign(arg.type, t.BOOL):
+                    raise self._mismatch(arg, t.BOOL, arg.type)
+            node.overloads = (overloads[0].id,)
+            return t.BOOL
+        result: Type | None = None
+        fitting: list[str] = []
+        for overload in overloads:
+            if overload.method != node.member:
+                continue
+            args, candidate = self._instance(overload)
+            if not self.bindings.assign_all(given, args):
+                continue
+            fitting.append(overload.id)
+            candidate = self.bindings.substitute(candidate)
+            if result is None:
+                result = candidate
+            elif not t.is_dyn(result) and candidate != result:
+                result = t.DYN
+        if result is None:
+            shown = [str(self.bindings.substitute(arg, finish=True)) for arg in given]
+            applied = f"{shown[0]}.({', '.join(shown[1:])})" if node.member else f"({', '.join(shown)})"
+            raise SelectorTypeError(
+                f"found no matching overload for '{node.name}' applied to '{applied}'", node.position
+            )
+        node.overloads = tuple(fitting)
+        return result
+
+    def _instance(self, overload: Overload) -> tuple[tuple[Type, ...], Type]:
+        if not overload.params:
+            return overload.args, overload.result
+        fresh = {param: self.bindings.fresh() for param in overload.params}
+        return tuple(_replaced(arg, fresh) for arg in overload.args), _replaced(overload.result, fresh)
+
+    def _mismatch(self, node: Node, expected: Type, actual: Type) -> SelectorTypeError:
+        expected, actual = (self.bindings.substitute(each, finish=True) for each in (expected, actual))
+        return SelectorTypeError(f"expected type '{expected}' but found '{actual}'", node.position)
+
+    def _joined(self, previous: Type | None, current: Type) -> Type:
+        if previous is None:
+            return current
+        if not self.bindings.assign(previous, current):
+            return t.DYN  # refused later, unless it is for format()
+        return previous if t.less_specific(previous, current) else current
+
+    def _element(self, node: Node, *, optional: bool) -> Type:
+        found = self.node(node)
+        if not optional:
+            return found
+        inner, is_optional = t.unwrapped(found)
+        if not is_optional and not t.is_dyn(inner):
+            raise self._mismatch(node, t.optional_of(inner), inner)
+        return inner
+
+    def _list(self, node: Node) -> Type:
+        element: Type | None = None
+        for i, arg in enumerate(node.args):
+            element = self._joined(element, self._element(arg, optional=i in node.optional))
+        return t.list_of(element or self.bindings.fresh())
+
+    def _map(self, node: Node) -> Type:
+        key: Type | None = None
+        value: Type | None = None
+        for i in range(0, len(node.args), 2):
+            key = self._joined(key, self.node(node.args[i]))
+            value_node = node.args[i + 1]
+            value = self._joined(value, self._element(value_node, optional=i in node.optional))
+        return t.map_of(key or self.bindings.fresh(), value or self.bindings.fresh())
+
+    def _fold(self, node: Node) -> Type:
+        fold = node.fold
+        assert fold is not None
+        range_type = self.node(fold.range)
+        accu = self.node(fold.init)
+        range_type = self.bindings.substitute(range_type)
+        first, second = self._iterated(fold.range, range_type, two=bool(fold.var2))
+        self._scopes.append({fold.accu: accu})
+        self._scopes.append({fold.var: first, fold.var2: second} if fold.var2 else {fold.var: first})
+        self._expect(fold.condition, t.BOOL)
+        self._expect(fold.step, accu)
+        self._scopes.pop()
+        result = self.node(fold.result)
+        self._scopes.pop()
+        return self.bindings.substitute(result)
+
+    def _expect(self, node: Node, expected: Type) -> None:
+        found = self.node(node)
+        if not self.bindings.assign(expected, found):
+            raise self._mismatch(node, expected, found)
+
+    def _iterated(self, node: Node, range_type: Type, *, two: bool) -> tuple[Type, Type]:
+        if range_type.kind == "list":
+            element = range_type.params[0]
+            return (t.INT, element) if two else (element, element)
+        if range_type.kind == "map":
+            return range_type.params[0], range_type.params[1]
+        if range_type.kind in ("dyn", "error", "param"):
+            self.bindings.assign(t.DYN, range_type)
+            return t.DYN, t.DYN
+        raise SelectorTypeError(
+            f"expression of type '{range_type}' cannot be range of a comprehension (must be list, map, or dynamic)",
+            node.position,
+        )
+
+
+def _replaced(type_: Type, params: dict[Type, Type]) -> Type:
+    if type_.kind == "param":
+        return params[type_]
+    if not type_.params:
+        return type_
+    return t.Type(type_.kind, type_.name, tuple(_replaced(param, params) for param in type_.params))
+
+
+# ---- Literals ------------------------------------------------------------------------------------------------------
+
+
+def _check_literals(root: Node) -> None:
+    pending = [(root, False)]
+    while pending:
+        node, in_format = pending.pop()
+        if node.kind == "call":
+            _check_call(node)
+            in_format = in_format or node.name == "format"
+        elif node.kind in ("list", "map") and not in_format:
+            _check_homogeneous(node)
+        pending += [(child, in_format) for child in children(node)]
+
+
+def _check_call(node: Node) -> None:
+    if node.name in ("matches", "find", "findAll") and len(node.args) > 1:
+        _check_pattern(node.args[1])
+    name, first = node.name, node.args[node.member] if len(node.args) > node.member else None
+    if first is None or first.kind != "literal":
+        if name == "format" and node.member and node.args[1].kind == "list" and isinstance(node.args[0].value, str):
+            _check_format(node, node.args[0].value, node.args[1])
+        return
+    if name == "matches":
+        _check_pattern(first)  # of the global form Kubernetes checks the text as if it were the pattern, too
+    elif name in ("duration", "timestamp") and not node.member:
+        _check_conversion(node, first)
+
+
+def _check_pattern(node: Node) -> None:
+    if isinstance(node.value, str) and node.kind == "literal":
+        try:
+            compiled(node.value)
+        except PatternError as error:
+            raise SelectorTypeError(f"invalid matches argument: {error}", node.position) from None
+
+
+def _check_conversion(node: Node, first: Node) -> None:
+    from dra.cel.environment import STORED, environment  # the table is complete only when all modules are loaded
+
+    overloads = environment(STORED, list_attributes=True).functions[node.name]
+    work = next(overload.work for overload in overloads if overload.args == (first.type,))
+    assert work is not None
+    try:
+        work(first.value)
+    except SelectorRunError:
+        raise SelectorTypeError(f"invalid {node.name} argument", first.position) from None
+
+
+def _check_homogeneous(node: Node) -> None:
+    for step in range(1 if node.kind == "list" else 2):
+        expected: Type | None = None
+        for i in range(step, len(node.args), 1 if node.kind == "list" else 2):
+            arg = node.args[i]
+            marked = i in node.optional if node.kind == "list" else step == 1 and i - 1 in node.optional
+            found = t.unwrapped(arg.type)[0] if marked else arg.type
+            expected = expected or found
+            if not t.equivalent(expected, found):
+                raise SelectorTypeError(f"expected type '{expected}' but found '{found}'", arg.position)
+
+
+_FORMATTED = {
+    "d": (t.INT, t.UINT), "f": (t.DOUBLE, t.STRING), "e": (t.DOUBLE, t.STRING), "b": (t.INT, t.UINT, t.BOOL),
+    "x": (t.INT, t.UINT, t.STRING, t.BYTES), "X": (t.INT, t.UINT, t.STRING, t.BYTES), "o": (t.INT, t.UINT),
+}  # fmt: skip
+_TEXTUAL = (t.INT, t.UINT, t.DOUBLE, t.BOOL, t.STRING, t.TIMESTAMP, t.BYTES, t.DURATION, t.NULL)
+
+
+def _check_format(node: Node, template: str, args: Node) -> None:
+    used = 0
+    try:
+        for part in clauses(template, len(args.args)):
+            if isinstance(part, Clause):
+                _check_clause(part, args.args[used])
+                used += 1
+    except SelectorRunError as error:
+        raise SelectorTypeError(error.message, node.position) from None
+    if used < len(args.args):
+        raise SelectorTypeError(
+            f"too many arguments supplied to string.format (expected {used}, got {len(args.args)})", node.position
+        )
+
+
+def _check_clause(clause: Clause, arg: Node) -> None:
+    if clause.letter == "s":
+        _check_textual(arg)
+    elif arg.type != t.DYN and arg.type not in _FORMATTED[clause.letter]:
+        raise SelectorTypeError(f"error during formatting: %{clause.letter} does not take {arg.type}", arg.position)
+
+
+def _check_textual(arg: Node) -> None:
+    if arg.type != t.DYN and arg.type.kind not in ("list", "map", "type") and arg.type not in _TEXTUAL:
+        raise SelectorTypeError(f"error during formatting: %s does not take {arg.type}", arg.position)
+    if arg.kind in ("list", "map"):
+        for part in arg.args:
+            _check_textual(part)

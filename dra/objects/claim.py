@@ -1,0 +1,163 @@
+"""Claims: what a pod asks for, what it was given, and the templates claims are made from."""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from dra.objects.device import Int64
+from dra.objects.meta import Condition, ObjectMeta
+from dra.objects.node import NodeSelector
+from dra.objects.taint import DeviceToleration
+from dra.quantity import Quantity
+from dra.wire import Json, Wire
+
+
+class CELDeviceSelector(Wire, frozen=True, kw_only=True):
+    expression: str = ""
+
+
+class DeviceSelector(Wire, frozen=True, kw_only=True):
+    cel: CELDeviceSelector | None = None
+
+
+class CapacityRequirements(Wire, frozen=True, kw_only=True):
+    requests: dict[str, Quantity] = {}
+
+
+class DeviceDerivedAttribute(Wire, frozen=True, kw_only=True):
+    name: str = ""
+    expression: str = ""
+
+
+class ExactDeviceRequest(Wire, frozen=True, kw_only=True):
+    device_class_name: str = ""
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = ""
+    count: Int64 = 0
+    admin_access: bool | None = None
+    tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: CapacityRequirements | None = None
+    derived_attributes: tuple[DeviceDerivedAttribute, ...] = ()
+
+
+class DeviceSubRequest(Wire, frozen=True, kw_only=True):
+    name: str = ""
+    device_class_name: str = ""
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = ""
+    count: Int64 = 0
+    tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: CapacityRequirements | None = None
+    derived_attributes: tuple[DeviceDerivedAttribute, ...] = ()
+
+
+class DeviceRequest(Wire, frozen=True, kw_only=True):
+    name: str = ""
+    exactly: ExactDeviceRequest | None = None
+    first_available: tuple[DeviceSubRequest, ...] = ()
+
+
+class DeviceConstraint(Wire, frozen=True, kw_only=True):
+    requests: tuple[str, ...] = ()
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
+class OpaqueDeviceConfiguration(Wire, frozen=True, kw_only=True):
+    driver: str = ""
+    parameters: Json = None
+
+
+class DeviceClaimConfiguration(Wire, frozen=True, kw_only=True):
+    requests: tuple[str, ...] = ()
+    opaque: OpaqueDeviceConfiguration | None = None
+
+
+class DeviceClaim(Wire, frozen=True, kw_only=True):
+    requests: tuple[DeviceRequest, ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = ()
+    config: tuple[DeviceClaimConfiguration, ...] = ()
+
+
+class ResourceClaimSpec(Wire, frozen=True, kw_only=True):
+    devices: DeviceClaim = DeviceClaim()
+
+
+class DeviceRequestAllocationResult(Wire, frozen=True, kw_only=True):
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool | None = None
+    tolerations: tuple[DeviceToleration, ...] = ()
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    share_id: str | None = field(name="shareID", default=None)
+    consumed_capacity: dict[str, Quantity] = {}
+    skip_node_operations: tuple[str, ...] = ()
+
+
+class DeviceAllocationConfiguration(Wire, frozen=True, kw_only=True):
+    source: str = ""
+    requests: tuple[str, ...] = ()
+    opaque: OpaqueDeviceConfiguration | None = None
+
+
+class DeviceAllocationResult(Wire, frozen=True, kw_only=True):
+    results: tuple[DeviceRequestAllocationResult, ...] = ()
+    config: tuple[DeviceAllocationConfiguration, ...] = ()
+
+
+class AllocationResult(Wire, frozen=True, kw_only=True):
+    devices: DeviceAllocationResult = DeviceAllocationResult()
+    node_selector: NodeSelector | None = None
+    allocation_timestamp: str = ""
+
+
+class ResourceClaimConsumerReference(Wire, frozen=True, kw_only=True):
+    api_group: str = ""
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class NetworkDeviceData(Wire, frozen=True, kw_only=True):
+    interface_name: str = ""
+    ips: tuple[str, ...] = ()
+    hardware_address: str = ""
+
+
+class AllocatedDeviceStatus(Wire, frozen=True, kw_only=True):
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    share_id: str | None = field(name="shareID", default=None)
+    conditions: tuple[Condition, ...] = ()
+    data: Json = None
+    network_data: NetworkDeviceData | None = None
+
+
+class ResourceClaimStatus(Wire, frozen=True, kw_only=True):
+    allocation: AllocationResult | None = None
+    reserved_for: tuple[ResourceClaimConsumerReference, ...] = ()
+    devices: tuple[AllocatedDeviceStatus, ...] = ()
+
+
+class ResourceClaim(Wire, frozen=True, kw_only=True):
+    api_version: str = "resource.k8s.io/v1"
+    kind: str = "ResourceClaim"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+    status: ResourceClaimStatus = ResourceClaimStatus()
+
+
+class ResourceClaimTemplateSpec(Wire, frozen=True, kw_only=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+
+
+class ResourceClaimTemplate(Wire, frozen=True, kw_only=True):
+    api_version: str = "resource.k8s.io/v1"
+    kind: str = "ResourceClaimTemplate"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceClaimTemplateSpec = ResourceClaimTemplateSpec()

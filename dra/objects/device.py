@@ -1,0 +1,100 @@
+"""A device and everything a driver says about it (k8s.io/api/resource/v1, `Device`).
+
+Only the shape. What a device means to an allocation lives in `dra.stock.stock`, `dra.stock.counters`, `dra.policy.rules`; what the API
+server accepts in `dra.validation`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, NewType
+
+from msgspec import Meta, field
+
+from dra.objects.node import NodeSelector
+from dra.objects.taint import DeviceTaint
+from dra.quantity import Quantity
+from dra.wire import Wire
+
+Driver = NewType("Driver", str)
+PoolName = NewType("PoolName", str)
+DeviceName = NewType("DeviceName", str)
+
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class DeviceAttribute(Wire, frozen=True, kw_only=True):
+    """One value of one of eight kinds; exactly one field is set in a valid object."""
+
+    int_: Int64 | None = field(name="int", default=None)
+    bool_: bool | None = field(name="bool", default=None)
+    string: str | None = None
+    version: str | None = None
+    ints: tuple[Int64, ...] | None = None
+    bools: tuple[bool, ...] | None = None
+    strings: tuple[str, ...] | None = None
+    versions: tuple[str, ...] | None = None
+
+
+class CapacityRequestPolicyRange(Wire, frozen=True, kw_only=True):
+    min: Quantity | None = None
+    max: Quantity | None = None
+    step: Quantity | None = None
+
+
+class CapacityRequestPolicy(Wire, frozen=True, kw_only=True):
+    default: Quantity | None = None
+    valid_values: tuple[Quantity, ...] = ()
+    valid_range: CapacityRequestPolicyRange | None = None
+
+
+class DeviceCapacity(Wire, frozen=True, kw_only=True):
+    value: Quantity
+    request_policy: CapacityRequestPolicy | None = None
+
+
+class Counter(Wire, frozen=True, kw_only=True):
+    value: Quantity
+
+
+class CounterSet(Wire, frozen=True, kw_only=True):
+    name: str
+    counters: dict[str, Counter] = {}
+
+
+class DeviceCounterConsumption(Wire, frozen=True, kw_only=True):
+    counter_set: str = ""
+    counters: dict[str, Counter] = {}
+    compatibility_groups: tuple[str, ...] = ()
+
+
+class NodeAllocatableMapping(Wire, frozen=True, kw_only=True):
+    capacity_key: str | None = None
+    capacity_multiplier: Quantity | None = None
+    device_multiplier: Quantity | None = None
+
+
+class NodeAllocatableOverhead(Wire, frozen=True, kw_only=True):
+    per_pod: Quantity | None = None
+    per_container: Quantity | None = None
+
+
+class NodeAllocatableResource(Wire, frozen=True, kw_only=True):
+    mapping: NodeAllocatableMapping | None = None
+    overhead: NodeAllocatableOverhead | None = None
+
+
+class Device(Wire, frozen=True, kw_only=True):
+    name: str
+    attributes: dict[str, DeviceAttribute] = {}
+    capacity: dict[str, DeviceCapacity] = {}
+    consumes_counters: tuple[DeviceCounterConsumption, ...] = ()
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    taints: tuple[DeviceTaint, ...] = ()
+    binds_to_node: bool | None = None
+    # None and () differ: a pool with a device whose list is not None is tried after all others (allocator order).
+    binding_conditions: tuple[str, ...] | None = None
+    binding_failure_conditions: tuple[str, ...] | None = None
+    allow_multiple_allocations: bool | None = None
+    node_allocatable_resources: dict[str, NodeAllocatableResource] = {}

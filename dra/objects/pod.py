@@ -1,0 +1,96 @@
+"""The parts of a Pod that decide about devices. Everything else on a pod is none of our business and is not read."""
+
+from __future__ import annotations
+
+from dra.objects.meta import Condition, ObjectMeta
+from dra.quantity import Quantity
+from dra.wire import Json, Wire
+
+
+class ContainerClaim(Wire, frozen=True, kw_only=True):
+    name: str = ""
+    request: str = ""
+
+
+class ResourceRequirements(Wire, frozen=True, kw_only=True):
+    limits: dict[str, Quantity] = {}
+    requests: dict[str, Quantity] = {}
+    claims: tuple[ContainerClaim, ...] = ()
+
+
+class EnvVar(Wire, frozen=True, kw_only=True):
+    name: str = ""
+    value: str = ""
+    value_from: Json = None
+
+
+class SecurityContext(Wire, frozen=True, kw_only=True):
+    privileged: bool | None = None
+
+
+class Container(Wire, frozen=True, kw_only=True):
+    name: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    env: tuple[EnvVar, ...] = ()
+    restart_policy: str = ""
+    security_context: SecurityContext = SecurityContext()
+
+
+class PodResourceClaim(Wire, frozen=True, kw_only=True):
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class Toleration(Wire, frozen=True, kw_only=True):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class PodSpec(Wire, frozen=True, kw_only=True):
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    node_name: str = ""
+    node_selector: dict[str, str] = {}
+    affinity: Json = None
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+    resources: ResourceRequirements = ResourceRequirements()
+    runtime_class_name: str | None = None
+    scheduler_name: str = ""
+    scheduling_gates: tuple[Json, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    priority: int | None = None
+
+
+class PodResourceClaimStatus(Wire, frozen=True, kw_only=True):
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class ContainerExtendedResourceRequest(Wire, frozen=True, kw_only=True):
+    container_name: str = ""
+    resource_name: str = ""
+    request_name: str = ""
+
+
+class PodExtendedResourceClaimStatus(Wire, frozen=True, kw_only=True):
+    request_mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
+    resource_claim_name: str = ""
+
+
+class PodStatus(Wire, frozen=True, kw_only=True):
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
+    extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
+
+
+class Pod(Wire, frozen=True, kw_only=True):
+    api_version: str = "v1"
+    kind: str = "Pod"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()

@@ -1,0 +1,1 @@
+"""What may be in use beside what."""

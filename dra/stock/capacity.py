@@ -1,0 +1,118 @@
+"""How much of a device's capacity a request is charged (KEP-5075), with the requestPolicy's rounding.
+
+Mirrors k8s.io/dynamic-resource-allocation/structured/internal/experimental/consumable_capacity.go with fractional ranges
+on. A CapacityError is fatal for a scheduling attempt; a refusal (`None`) only rules out the device.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dra.errors import CapacityError
+from dra.quantity import MAX, NANO, Quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dra.objects.device import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
+
+_MILLI = NANO // 1000
+
+
+def charges(requests: Mapping[str, Quantity], capacities: Mapping[str, DeviceCapacity]) -> dict[str, Quantity] | None:
+    """Resolve what a request takes of each capacity of a device; None if the device or its policy does not offer that."""
+    if not requests.keys() <= capacities.keys():
+        return None
+    amounts = {name: charge(requests.get(name), capacity) for name, capacity in capacities.items()}
+    for name, amount in amounts.items():
+        if amount.nano < 0:
+            raise CapacityError(f"capacity {name!r}: {amount} is negative")
+    if any(_violates(amounts[name], capacity.request_policy) for name, capacity in capacities.items()):
+        return None
+    return amounts
+
+
+def charge(request: Quantity | None, capacity: DeviceCapacity) -> Quantity:
+    """Resolve what is taken of one capacity: the request rounded as the policy says, or what stands in for no request."""
+    policy = capacity.request_policy
+    if request is None:
+        return policy.default if policy is not None and policy.default is not None else capacity.value
+    if policy is None:
+        return request
+    if policy.valid_range is not None and policy.valid_range.min is not None:
+        return _round_up(request, policy.valid_range.min, policy.valid_range)
+    return next((value for value in policy.valid_values if request <= value), request)
+
+
+def _round_up(request: Quantity, low: Quantity, valid: CapacityRequestPolicyRange) -> Quantity:
+    if request < low:
+        return low
+    if valid.step is None:
+        return request
+    step_format = valid.step.format
+    if _uses_milli(valid):
+        if not _is_milli(request):
+            raise CapacityError(f"request {request} cannot be counted in thousandths, which the device's range needs")
+        rounded = _next_step(request, request.milli(), low.milli(), valid.step.milli(), negative_low_is_checked=True)
+        return Quantity.from_nano(rounded * _MILLI, step_format)
+    if request.nano > MAX * NANO:
+        raise CapacityError(f"request {request} is larger than the range arithmetic can count")
+    rounded = _next_step(request, request.value(), low.value(), valid.step.value(), negative_low_is_checked=False)
+    return Quantity.from_int(_int64(rounded), step_format)
+
+
+def _next_step(request: Quantity, amount: int, low: int, step: int, *, negative_low_is_checked: bool) -> int:
+    if step == 0:
+        raise CapacityError("the device's range has a step of zero")
+    added = _int64(amount - low)
+    steps = _divide(added, step)
+    if added - steps * step:
+        steps += 1
+    if (low >= 0 or negative_low_is_checked) and steps > _divide(_int64(MAX - low), step):
+        raise CapacityError(f"request {request} rounded up to the next step is larger than can be counted")
+    return _int64(low + step * steps)
+
+
+def _violates(amount: Quantity, policy: CapacityRequestPolicy | None) -> bool:
+    if policy is None:
+        return False
+    if policy.default is not None and amount.identical(policy.default):
+        return False
+    if policy.valid_range is not None:
+        return _outside(amount, policy.valid_range)
+    return bool(policy.valid_values) and amount not in policy.valid_values
+
+
+def _outside(amount: Quantity, valid: CapacityRequestPolicyRange) -> bool:
+    if valid.max is not None and amount > valid.max:
+        return True
+    if valid.step is None:
+        return False
+    if valid.min is None:
+        raise CapacityError("the device's range has a step but no minimum")
+    if _uses_milli(valid):
+        return not _is_milli(amount) or (amount.milli() - valid.min.milli()) % valid.step.milli() != 0
+    step = valid.step.value()
+    if step == 0:
+        raise CapacityError("the device's range has a step of zero")
+    return (amount.value() - valid.min.value()) % step != 0
+
+
+def _uses_milli(valid: CapacityRequestPolicyRange) -> bool:
+    """Thousandths are used if every bound can be counted in them and the step is at least one."""
+    bounds = [bound for bound in (valid.min, valid.max, valid.step) if bound is not None]
+    return all(_is_milli(bound) for bound in bounds) and (valid.step is None or valid.step.milli() >= 1)
+
+
+def _is_milli(quantity: Quantity) -> bool:
+    return quantity.milli() * _MILLI == quantity.nano
+
+
+def _divide(left: int, right: int) -> int:
+    """Divide as Go does: towards zero."""
+    quotient = abs(left) // abs(right)
+    return quotient if (left < 0) == (right < 0) else -quotient
+
+
+def _int64(value: int) -> int:
+    return (value + 2**63) % 2**64 - 2**63

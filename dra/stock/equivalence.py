@@ -1,0 +1,143 @@
+"""What makes two devices interchangeable: everything but their names and their attributes, as one token.
+
+Attributes are left out because most of them (serial numbers, bus addresses) are asked for by nobody: who asks adds the
+few values it reads. Tokens are compared by identity; two devices with the same token have the same body. The opposite may
+fail to hold once more than `_REMEMBERED` different bodies exist, which costs sharing and nothing else.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dra.errors import SemverError
+from dra.semver import Version
+
+if TYPE_CHECKING:
+    from dra.objects.device import (
+        CapacityRequestPolicy,
+        CounterSet,
+        Device,
+        DeviceAttribute,
+        DeviceCapacity,
+        DeviceCounterConsumption,
+    )
+    from dra.objects.resourceslice import ResourceSliceSpec
+    from dra.quantity import Quantity
+
+_REMEMBERED = 1 << 16
+
+# Counter set → what is consumed of it (counter → nano-units) and the groups declared for it.
+Consumption = tuple[tuple[str, tuple[tuple[str, int], ...], tuple[str, ...]], ...]
+
+
+class Plain(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """The token of what matters to a request that looks at one device alone."""
+
+
+class Body(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """The token of a device's content apart from name and attributes."""
+
+    plain: Plain
+    consumption: Consumption
+
+
+class Content(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """The token of a slice's content apart from all names of devices and their attributes."""
+
+
+def content(spec: ResourceSliceSpec, devices: tuple[Device, ...], bodies: tuple[Body, ...]) -> Content:
+    """Find the token of a slice whose devices have these bodies."""
+    return _content(
+        (
+            spec.driver,
+            spec.pool.generation,
+            spec.pool.resource_slice_count,
+            bodies,
+            len({device.name for device in devices}) == len(devices),
+            any(device.binding_conditions is not None for device in devices),
+            tuple([_declared(one) for one in spec.shared_counters]),
+        )
+    )
+
+
+def _declared(one: CounterSet) -> tuple[str, tuple[tuple[str, int], ...]]:
+    return one.name, tuple(sorted((name, counter.value.nano) for name, counter in one.counters.items()))
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _content(key: object) -> Content:  # noqa: ARG001 - the argument is the cache's key
+    return Content()
+
+
+def body(device: Device) -> Body:
+    """Find the token of a device."""
+    capacity = device.capacity
+    consumes = device.consumes_counters
+    plain = _plain(
+        (
+            bool(device.allow_multiple_allocations),
+            all(map(_readable, device.attributes.values())),
+            tuple([_amount(name, capacity[name]) for name in sorted(capacity)]) if capacity else (),
+            tuple([(taint.key, taint.value, taint.effect) for taint in device.taints]) if device.taints else (),
+            (device.node_name, device.all_nodes, device.node_selector),
+        )
+    )
+    return _body(plain, tuple([_consumed(one) for one in consumes]) if consumes else ())
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _plain(content: tuple[bool, bool, object, object, object]) -> Plain:  # noqa: ARG001 - the argument is the cache's key
+    return Plain()
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _body(plain: Plain, consumption: Consumption) -> Body:
+    return Body(plain, consumption)
+
+
+def _amount(name: str, one: DeviceCapacity) -> tuple[object, ...]:
+    return name, *_number(one.value), _policy(one.request_policy)
+
+
+def _readable(attribute: DeviceAttribute) -> bool:
+    """Say whether selectors can be evaluated on a device with this attribute at all, whichever they read."""
+    if attribute.ints is not None or attribute.bools is not None or attribute.strings is not None:
+        return True
+    if attribute.versions is not None:
+        return all(_is_version(text) for text in attribute.versions)
+    if attribute.string is not None or attribute.int_ is not None or attribute.bool_ is not None:
+        return True
+    return attribute.version is not None and _is_version(attribute.version)
+
+
+@lru_cache(maxsize=1024)
+def _is_version(text: str) -> bool:
+    try:
+        Version.parse(text)
+    except SemverError:
+        return False
+    return True
+
+
+def _number(quantity: Quantity) -> tuple[int, str, bool]:
+    """Whatever of a quantity a selector or a policy can tell apart."""
+    return quantity.nano, quantity.format, quantity.as_int() is None
+
+
+def _policy(policy: CapacityRequestPolicy | None) -> object:
+    if policy is None:
+        return None
+    between = policy.valid_range
+    return (
+        policy.default and _number(policy.default),
+        tuple(_number(value) for value in policy.valid_values),
+        between and tuple(bound and _number(bound) for bound in (between.min, between.max, between.step)),
+    )
+
+
+def _consumed(one: DeviceCounterConsumption) -> tuple[str, tuple[tuple[str, int], ...], tuple[str, ...]]:
+    counters = tuple(sorted([(name, counter.value.nano) for name, counter in one.counters.items()]))
+    return one.counter_set, counters, tuple(sorted(set(one.compatibility_groups)))

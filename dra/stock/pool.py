@@ -1,0 +1,191 @@
+"""Pools: slices of one driver and pool name, put together as one node sees them.
+
+Which slices count (generation, completeness), which devices can be reached, in which order they are tried, and what makes
+a pool invalid. Mirrors `GatherPools` in k8s.io/dynamic-resource-allocation/structured/internal/experimental/pools_experimental.go,
+its blind spots included: a stale slice that satisfies its own slice count is used although a newer generation exists for
+other nodes only.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dra.errors import NodeSelectorError
+from dra.objects import node as nodes
+from dra.objects.device import Device
+from dra.objects.resourceslice import ResourceSlice
+from dra.objects.taint import selects
+from dra.stock.equivalence import Body, Content, body, content
+from dra.stock.usage import PoolId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dra.objects.node import Node
+    from dra.objects.taint import DeviceTaintRule
+
+
+class Page(msgspec.Struct, frozen=True, eq=False, dict=True):
+    """One slice as an allocator looks at it: its devices carry the taints of the rules, too.
+
+    Pages are compared by identity. They live as long as the slice does not change, so whoever computes something from
+    a page alone may keep it in the page's `__dict__` (`functools.cached_property`) or beside it.
+    """
+
+    slice: ResourceSlice
+    devices: tuple[Device, ...]
+    bodies: tuple[Body, ...]  # what makes them interchangeable, device by device
+    pool: PoolId
+    content: Content  # what makes the page interchangeable with others, apart from names and attributes
+
+    @property
+    def name(self) -> str:
+        return self.slice.metadata.name
+
+    @property
+    def generation(self) -> int:
+        return self.slice.spec.pool.generation
+
+    @property
+    def node_name(self) -> str:
+        return self.slice.spec.node_name or ""
+
+
+def page(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule] = ()) -> Page:
+    """Prepare a slice, adding the taints of rules as resourceslice/tracker does."""
+    spec = slice_.spec
+    driver, pool = spec.driver, spec.pool.name
+    devices = spec.devices
+    for rule in rules:
+        if rule.spec.device_selector is not None:
+            devices = tuple(
+                msgspec.structs.replace(device, taints=(*device.taints, rule.spec.taint))
+                if selects(rule, driver, pool, device.name)
+                else device
+                for device in devices
+            )
+    bodies = tuple([body(device) for device in devices])
+    return Page(slice_, devices, bodies, (driver, pool), content(spec, devices, bodies))
+
+
+class PoolStatus(StrEnum):
+    OK = "ok"
+    INCOMPLETE = "incomplete"
+    INVALID = "invalid"
+
+
+class Pool(msgspec.Struct, frozen=True, eq=False):
+    """One pool as seen from one node. Pages with devices only: `here` can be reached, `elsewhere` counts for counters."""
+
+    id: PoolId
+    status: PoolStatus = PoolStatus.OK
+    reason: str = ""
+    here: tuple[Page, ...] = ()
+    elsewhere: tuple[Page, ...] = ()
+    counters: dict[str, dict[str, int]] = {}  # counter set → counter → declared value in nano-units
+    binding: bool = False
+
+    def pages(self) -> tuple[Page, ...]:
+        """Every page with devices, those that can be reached first."""
+        return self.here + self.elsewhere
+
+
+def gather(
+    node: Node, own: Iterable[Page], shared: Iterable[Page], every: Mapping[PoolId, tuple[Page, ...]]
+) -> list[Pool]:
+    """Put together the pools that a node can reach, in the order in which their devices are tried.
+
+    `own` are the pages that name the node, `shared` those that name none, `every` all pages of the cluster by pool.
+    """
+    kept: dict[PoolId, list[Page]] = {}
+    for candidate in (*own, *shared):
+        if not targets(candidate, node):
+            continue
+        pages = kept.setdefault(candidate.pool, [])
+        if pages and candidate.generation > pages[0].generation:
+            pages.clear()
+        if not pages or candidate.generation == pages[0].generation:
+            pages.append(candidate)
+    pools = [pool for id_, pages in kept.items() if (pool := _pool(id_, pages, every[id_])) is not None]
+    return sorted(pools, key=lambda pool: (pool.binding, pool.id[0].encode(), pool.id[1].encode()))
+
+
+def targets(page_: Page, node: Node) -> bool:
+    """Say whether a slice has something for the node; a slice without any node selection has not."""
+    spec = page_.slice.spec
+    try:
+        if spec.node_name or spec.all_nodes or spec.node_selector is not None:
+            return reaches(spec, node)
+        return bool(spec.per_device_node_selection) and any(reaches(device, node) for device in page_.devices)
+    except NodeSelectorError as error:
+        raise NodeSelectorError(f"ResourceSlice/{page_.name}: node selector: {error}") from error
+
+
+def reaches(place: Device | msgspec.Struct, node: Node) -> bool:
+    """Say whether the node selection of a slice or a device includes the node."""
+    if name := getattr(place, "node_name", None):
+        return bool(name == node.metadata.name)
+    if getattr(place, "all_nodes", None):
+        return True
+    selector = getattr(place, "node_selector", None)
+    return selector is not None and nodes.matches(selector, node)
+
+
+def _pool(id_: PoolId, kept: list[Page], every: tuple[Page, ...]) -> Pool | None:
+    expected = kept[0].slice.spec.pool.resource_slice_count
+    rest: list[Page] = []
+    if len(kept) != expected:
+        generation = kept[0].generation
+        if any(other.generation > generation for other in every):
+            return None
+        current = [other for other in every if other.generation == generation]
+        if len(current) != expected:
+            reason = f"{len(current)} slices of generation {generation} exist, resourceSliceCount says {expected}"
+            return Pool(id_, PoolStatus.INCOMPLETE, reason)
+        names = {one.name for one in kept}
+        if len(kept) < len(current):
+            rest = [other for other in current if other.name not in names]
+    return _build(id_, sorted(kept, key=lambda one: one.name.encode()), rest)
+
+
+def _build(id_: PoolId, kept: list[Page], rest: list[Page]) -> Pool:
+    here = tuple(one for one in kept if not one.slice.spec.shared_counters)
+    elsewhere = tuple(one for one in rest if not one.slice.spec.shared_counters)
+    counters: dict[str, dict[str, int]] = {}
+    reason = _duplicate_device(here)
+    for one in (*kept, *rest):
+        for counter_set in one.slice.spec.shared_counters:
+            if counter_set.name in counters:
+                reason = reason or f"counter set {counter_set.name} is declared twice"
+            counters[counter_set.name] = {name: counter.value.nano for name, counter in counter_set.counters.items()}
+    reason = reason or _unknown_counter((*here, *elsewhere), counters)
+    if reason:
+        return Pool(id_, PoolStatus.INVALID, reason)
+    binding = any(device.binding_conditions is not None for one in here for device in one.devices)
+    return Pool(id_, here=here, elsewhere=elsewhere, counters=counters, binding=binding)
+
+
+def _duplicate_device(pages: tuple[Page, ...]) -> str:
+    seen: set[str] = set()
+    for one in pages:
+        for device in one.devices:
+            if device.name in seen:
+                return f"two devices are called {device.name}"
+            seen.add(device.name)
+    return ""
+
+
+def _unknown_counter(pages: tuple[Page, ...], counters: Mapping[str, Mapping[str, int]]) -> str:
+    for one in pages:
+        for device in one.devices:
+            for consumption in device.consumes_counters:
+                declared = counters.get(consumption.counter_set)
+                if declared is None:
+                    return f"device {device.name} consumes counter set {consumption.counter_set}, which does not exist"
+                for name in consumption.counters:
+                    if name not in declared:
+                        return f"device {device.name} consumes counter {name}, which {consumption.counter_set} lacks"
+    return ""

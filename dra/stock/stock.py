@@ -1,0 +1,303 @@
+"""The stock: every object that says which devices exist and who holds them, as one immutable snapshot.
+
+`Stock.of` takes lists as they were read; `with_` and `without` answer with a new stock that shares everything the change
+did not touch. Indexes (pages by node and by pool, what is held by pool) are kept up to date on the way, so that a change
+costs copies of a few flat dicts, not a look at the fleet.
+
+A stock also remembers its lineage: which nodes each change may concern. Whoever computed something for all nodes of an
+earlier stock asks `changed_since` and looks again at those only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from dra.objects.claim import ResourceClaim
+from dra.objects.compatibility import DeviceCompatibility
+from dra.objects.deviceclass import DeviceClass
+from dra.objects.node import Node
+from dra.objects.resourceslice import ResourceSlice
+from dra.objects.taint import DeviceTaintRule
+from dra.stock.pool import Page, gather, page
+from dra.stock.usage import FREE, PoolId, PoolUse, pool_use, results_by_pool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dra.objects.claim import DeviceRequestAllocationResult
+    from dra.stock.pool import Pool
+
+Stocked = Node | ResourceSlice | DeviceClass | DeviceTaintRule | DeviceCompatibility | ResourceClaim
+AnyStocked = TypeVar(
+    "AnyStocked", Node, ResourceSlice, DeviceClass, DeviceTaintRule, DeviceCompatibility, ResourceClaim
+)
+Place = TypeVar("Place", bound="str | PoolId")
+Held = dict[str, "tuple[DeviceRequestAllocationResult, ...]"]  # claim key → what it holds in one pool
+
+_FIELD: dict[type, str] = {
+    Node: "nodes",
+    ResourceSlice: "slices",
+    DeviceClass: "classes",
+    DeviceTaintRule: "rules",
+    DeviceCompatibility: "compatibilities",
+    ResourceClaim: "claims",
+}
+_TYPE = {type_.__name__: type_ for type_ in _FIELD}
+
+
+_REMEMBERED = 8192  # changes that a lineage can look back over
+
+
+class Lineage:
+    """The log that stocks descending from each other share: per change the nodes it may concern, None for all.
+
+    Old entries are dropped; who comes from further back has to look at all nodes. `memo` is a place for what others
+    computed from these stocks; it goes when the last stock of the line goes.
+    """
+
+    __slots__ = ("_dropped", "_log", "memo")
+
+    def __init__(self) -> None:
+        self._log: list[frozenset[str] | None] = []
+        self._dropped = 0
+        self.memo: dict[object, object] = {}
+
+    @property
+    def version(self) -> int:
+        """Say how many changes there have been."""
+        return self._dropped + len(self._log)
+
+    def append(self, concerned: frozenset[str] | None) -> None:
+        """Note a change."""
+        self._log.append(concerned)
+        if len(self._log) > _REMEMBERED:
+            half = _REMEMBERED // 2
+            del self._log[:half]
+            self._dropped += half
+
+    def between(self, first: int, last: int) -> frozenset[str] | None:
+        """Name the nodes that the changes between two versions may concern; None if that is not known, or all."""
+        if first < self._dropped:
+            return None
+        return _union(self._log[first - self._dropped : last - self._dropped])
+
+
+class Stock(msgspec.Struct, frozen=True, eq=False):
+    """A snapshot. The mappings are keyed by name, claims by namespace/name; nobody may write to them."""
+
+    nodes: dict[str, Node]
+    slices: dict[str, ResourceSlice]
+    classes: dict[str, DeviceClass]
+    rules: dict[str, DeviceTaintRule]
+    compatibilities: dict[str, DeviceCompatibility]
+    claims: dict[str, ResourceClaim]
+    pages: dict[str, Page]  # by slice
+    pages_on: dict[str, tuple[Page, ...]]  # by the node they name; "" has those that name none
+    pages_of: dict[PoolId, tuple[Page, ...]]
+    held: dict[PoolId, Held]
+    uses: dict[PoolId, PoolUse]
+    lineage: Lineage
+    version: int
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        slices: Iterable[ResourceSlice] = (),
+        classes: Iterable[DeviceClass] = (),
+        nodes: Iterable[Node] = (),
+        rules: Iterable[DeviceTaintRule] = (),
+        compatibilities: Iterable[DeviceCompatibility] = (),
+        claims: Iterable[ResourceClaim] = (),
+    ) -> Stock:
+        """Build a stock. Objects that share a name stay several objects, the later ones under a marked key."""
+        kept_rules = _keyed(rules)
+        kept_slices = _keyed(slices)
+        kept_claims = _keyed(claims)
+        pages = {key: page(slice_, kept_rules.values()) for key, slice_ in kept_slices.items()}
+        held: dict[PoolId, Held] = {}
+        for key, claim in kept_claims.items():
+            for pool, results in results_by_pool(claim).items():
+                held.setdefault(pool, {})[key] = results
+        return cls(
+            _keyed(nodes),
+            kept_slices,
+            _keyed(classes),
+            kept_rules,
+            _keyed(compatibilities),
+            kept_claims,
+            pages,
+            _grouped((one.node_name, one) for one in pages.values()),
+            _grouped((one.pool, one) for one in pages.values()),
+            held,
+            {pool: pool_use(by_claim.values()) for pool, by_claim in held.items()},
+            Lineage(),
+            0,
+        )
+
+    def with_(self, obj: Stocked) -> Stock:
+        """Answer with a stock in which this object is new or has replaced the one of its name."""
+        return self._changed(type(obj), _key(obj), obj)
+
+    def without(self, kind: str, key: str) -> Stock:
+        """Answer with a stock that lacks one object; an unknown one is not missed."""
+        type_ = _TYPE[kind]
+        return self._changed(type_, key, None) if key in getattr(self, _FIELD[type_]) else self
+
+    def pools(self, node: str) -> list[Pool]:
+        """Put together the pools a node can reach, in in-tree order."""
+        return gather(self.nodes[node], self.pages_on.get(node, ()), self.pages_on.get("", ()), self.pages_of)
+
+    def use(self, pool: PoolId) -> PoolUse:
+        """Say what is held in a pool."""
+        return self.uses.get(pool, FREE)
+
+    def fork(self) -> Stock:
+        """Answer with the same stock in a lineage of its own, for asking what would be; the line itself goes on unharmed."""
+        return msgspec.structs.replace(self, lineage=Lineage(), version=0)
+
+    def idle(self) -> Stock:
+        """Answer with the same stock as it would be if nobody held anything."""
+        return msgspec.structs.replace(self.fork(), claims={}, held={}, uses={})
+
+    def changed_since(self, earlier: Stock) -> frozenset[str] | None:
+        """Name the nodes that changes since an earlier stock may concern; None if that cannot be told or is all."""
+        if earlier.lineage is not self.lineage or earlier.version > self.version:
+            return None
+        return self.lineage.between(earlier.version, self.version)
+
+    def _changed(self, type_: type, key: str, obj: Stocked | None) -> Stock:
+        field = _FIELD[type_]
+        kept = {**getattr(self, field)}
+        old = kept.pop(key, None) if obj is None else kept.get(key)
+        if obj is not None:
+            kept[key] = obj
+        changes: dict[str, object] = {field: kept}
+        concerned: frozenset[str] | None = frozenset()
+        if type_ is ResourceSlice:
+            concerned = self._turn_pages(changes, {key: obj if isinstance(obj, ResourceSlice) else None}, self.rules)
+        elif type_ is ResourceClaim:
+            concerned = self._move_claim(changes, key, old, obj)
+        elif type_ is DeviceTaintRule:
+            tainted = [rule for rule in (old, obj) if isinstance(rule, DeviceTaintRule)]
+            touched = {k: one.slice for k, one in self.pages.items() if any(_may_taint(rule, one) for rule in tainted)}
+            concerned = self._turn_pages(changes, touched, kept)
+        elif type_ is Node:
+            concerned = frozenset({key})
+        elif type_ is DeviceCompatibility:
+            concerned = None
+        lineage, version = self._advance(concerned)
+        return msgspec.structs.replace(self, **changes, lineage=lineage, version=version)
+
+    def _advance(self, concerned: frozenset[str] | None) -> tuple[Lineage, int]:
+        """Log a change; a second future of the same stock begins a lineage of its own."""
+        lineage = self.lineage if self.version == self.lineage.version else Lineage()
+        lineage.append(concerned)
+        return lineage, lineage.version
+
+    def _turn_pages(
+        self,
+        changes: dict[str, object],
+        slices: Mapping[str, ResourceSlice | None],
+        rules: Mapping[str, DeviceTaintRule],
+    ) -> frozenset[str] | None:
+        pages, on, of = {**self.pages}, {**self.pages_on}, {**self.pages_of}
+        concerned: list[frozenset[str] | None] = []
+        for key, slice_ in slices.items():
+            old = pages.pop(key, None) if slice_ is None else pages.get(key)
+            new = None if slice_ is None else page(slice_, rules.values())
+            if new is not None:
+                pages[key] = new
+            for node in {one.node_name for one in (old, new) if one is not None}:
+                here = new if new is not None and new.node_name == node else None
+                _turn(on, node, old, here)
+            for pool in {one.pool for one in (old, new) if one is not None}:
+                _turn(of, pool, old, new if new is not None and new.pool == pool else None)
+            concerned.append(_nodes_of(self.pages_of, old))
+            concerned.append(_nodes_of(of, new))
+        changes.update(pages=pages, pages_on=on, pages_of=of)
+        return _union(concerned)
+
+    def _move_claim(
+        self, changes: dict[str, object], key: str, old: Stocked | None, new: Stocked | None
+    ) -> frozenset[str] | None:
+        before = results_by_pool(old) if isinstance(old, ResourceClaim) else {}
+        after = results_by_pool(new) if isinstance(new, ResourceClaim) else {}
+        if before == after:
+            return frozenset()
+        held, uses = {**self.held}, {**self.uses}
+        for pool in before.keys() | after.keys():
+            by_claim = {k: v for k, v in held.get(pool, {}).items() if k != key}
+            if pool in after:
+                by_claim[key] = after[pool]
+            if by_claim:
+                held[pool], uses[pool] = by_claim, pool_use(by_claim.values())
+            else:
+                held.pop(pool, None)
+                uses.pop(pool, None)
+        changes.update(held=held, uses=uses)
+        pages = [one for pool in before.keys() | after.keys() for one in self.pages_of.get(pool, ())]
+        return frozenset(one.node_name for one in pages) if all(one.node_name for one in pages) else None
+
+
+def _key(obj: Stocked) -> str:
+    meta = obj.metadata
+    return f"{meta.namespace or 'default'}/{meta.name}" if isinstance(obj, ResourceClaim) else meta.name
+
+
+def _keyed(objects: Iterable[AnyStocked]) -> dict[str, AnyStocked]:
+    keyed: dict[str, AnyStocked] = {}
+    for obj in objects:
+        key, copies = _key(obj), 1
+        while key in keyed:
+            copies += 1
+            key = f"{_key(obj)}#{copies}"
+        keyed[key] = obj
+    return keyed
+
+
+def _grouped(pairs: Iterable[tuple[Place, Page]]) -> dict[Place, tuple[Page, ...]]:
+    groups: dict[Place, list[Page]] = {}
+    for place, one in pairs:
+        groups.setdefault(place, []).append(one)
+    return {place: tuple(pages) for place, pages in groups.items()}
+
+
+def _turn(index: dict[Place, tuple[Page, ...]], place: Place, old: Page | None, new: Page | None) -> None:
+    """Replace a page where it stands, so that input order stays what it was; add it at the end, or take it out."""
+    pages = index.get(place, ())
+    turned = [new if one is old else one for one in pages] if old in pages else [*pages, new]
+    left = tuple(one for one in turned if one is not None)
+    if left:
+        index[place] = left
+    else:
+        index.pop(place, None)
+
+
+def _may_taint(rule: DeviceTaintRule, one: Page) -> bool:
+    selector = rule.spec.device_selector
+    return (
+        selector is not None
+        and selector.driver in (None, one.pool[0])
+        and selector.pool in (None, one.pool[1])
+        and (selector.device is None or any(device.name == selector.device for device in one.devices))
+    )
+
+
+def _nodes_of(pages_of: Mapping[PoolId, tuple[Page, ...]], one: Page | None) -> frozenset[str] | None:
+    """Name the nodes that a change of one page may concern: all that pages of its pool name, or None."""
+    if one is None:
+        return frozenset()
+    names = frozenset(other.node_name for other in pages_of.get(one.pool, ())) | {one.node_name}
+    return None if "" in names else names
+
+
+def _union(sets: Iterable[frozenset[str] | None]) -> frozenset[str] | None:
+    names: set[str] = set()
+    for one in sets:
+        if one is None:
+            return None
+        names |= one
+    return frozenset(names)

@@ -1,0 +1,60 @@
+"""What is in use: which devices are held whole, which are shared, and how much of their capacity is spoken for.
+
+Gathered from the allocations of claims, as the scheduler's `foreachAllocatedDevice` does. Results with admin access hold
+nothing. A result with a share ID holds a share, any other the whole device, whatever the device says of itself today.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dra.objects.claim import DeviceRequestAllocationResult, ResourceClaim
+
+PoolId = tuple[str, str]  # driver, pool name
+
+
+class PoolUse(msgspec.Struct, frozen=True):
+    """What is held in one pool, by device name. Amounts are integers of nano-units."""
+
+    dedicated: frozenset[str] = frozenset()
+    shared: frozenset[str] = frozenset()
+    used: dict[str, dict[str, int]] = {}
+
+    def holds(self, device: str) -> bool:
+        """Say whether somebody holds the device or a share of it, which is what counters and groups go by."""
+        return device in self.dedicated or device in self.shared
+
+
+FREE = PoolUse()
+
+
+def results_by_pool(claim: ResourceClaim) -> dict[PoolId, tuple[DeviceRequestAllocationResult, ...]]:
+    """Sort what a claim holds by pool; nothing if it is not allocated."""
+    allocation = claim.status.allocation
+    held: dict[PoolId, list[DeviceRequestAllocationResult]] = {}
+    for result in allocation.devices.results if allocation else ():
+        if not result.admin_access:
+            held.setdefault((result.driver, result.pool), []).append(result)
+    return {pool: tuple(results) for pool, results in held.items()}
+
+
+def pool_use(held: Iterable[tuple[DeviceRequestAllocationResult, ...]]) -> PoolUse:
+    """Add up what claims hold in one pool."""
+    dedicated: set[str] = set()
+    shared: set[str] = set()
+    used: dict[str, dict[str, int]] = {}
+    for results in held:
+        for result in results:
+            if result.share_id is None:
+                dedicated.add(result.device)
+                continue
+            shared.add(result.device)
+            amounts = used.setdefault(result.device, {}) if result.consumed_capacity else {}
+            for name, amount in result.consumed_capacity.items():
+                amounts[name] = amounts.get(name, 0) + amount.nano
+    return PoolUse(frozenset(dedicated), frozenset(shared), used) if dedicated or shared else FREE

@@ -1,0 +1,1 @@
+"""Rules about single fields, shared by all kinds of object."""

@@ -1,0 +1,166 @@
+"""Metadata, conditions and node selectors, as every kind has them (apimachinery validation/objectmeta.go, core validation.go)."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING, Any, Final
+
+from dra.validation.fields import names
+from dra.validation.fields.limits import duplicates, formatted, member, required, required_format
+from dra.validation.problem import Problem, Problems
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dra.objects.meta import Condition, ObjectMeta, OwnerReference
+    from dra.objects.node import NodeSelector, NodeSelectorRequirement
+
+MAX_ANNOTATIONS: Final = 256 * 1024
+_GENERATED: Final = 5  # random characters behind generateName
+_MAX_GENERATED_BASE: Final = 58
+_STANDARD_FINALIZERS: Final = ("kubernetes", "orphan", "foregroundDeletion")
+
+
+def metadata(meta: ObjectMeta, path: str, *, namespaced: bool, generate_name_judged: bool = True) -> Problems:
+    """Judge the metadata of an object to be created, whose name must be a DNS subdomain."""
+    if meta.name:
+        yield from formatted(meta.name, names.dns_subdomain(meta.name), f"{path}/name", names.suggestion)
+    elif not meta.generate_name:
+        yield Problem("D101", f"{path}/name", "name or generateName is required")
+    base = meta.generate_name
+    # The API server forgives a dash at the end, together with whatever stands before it.
+    prefix = base[:-2] + "a" if len(base) > 1 and base.endswith("-") else base
+    wrong = names.dns_subdomain(prefix) if base and generate_name_judged else names.path_segment(base)
+    if base and not meta.name and not wrong:
+        wrong = names.dns_subdomain(base[:_MAX_GENERATED_BASE] + "x" * _GENERATED)
+    yield from formatted(base, wrong, f"{path}/generateName", names.suggestion)
+    if namespaced and meta.namespace:
+        yield from formatted(meta.namespace, names.dns_label(meta.namespace), f"{path}/namespace")
+    yield from label_map(meta.labels, f"{path}/labels")
+    yield from annotation_map(meta.annotations, f"{path}/annotations")
+    yield from _owners(meta.owner_references, f"{path}/ownerReferences")
+    yield from _finalizers(meta.finalizers, f"{path}/finalizers")
+
+
+def label_map(values: Mapping[str, str], path: str) -> Problems:
+    for key, value in values.items():
+        yield from formatted(key, names.label_key(key), member(path, key))
+        yield from formatted(value, names.label_value(value), member(path, key))
+
+
+def annotation_map(values: Mapping[str, str], path: str) -> Problems:
+    total = 0
+    for key, value in values.items():
+        total += names.size(key) + names.size(value)
+        yield from formatted(key, names.label_key(key.lower()), member(path, key))
+    if total > MAX_ANNOTATIONS:
+        yield Problem("D103", path, f"the annotations have {total} bytes, at most {MAX_ANNOTATIONS} are allowed")
+
+
+def _owners(references: Sequence[OwnerReference], path: str) -> Problems:
+    controllers = 0
+    for index, owner in enumerate(references):
+        at = f"{path}/{index}"
+        for name, value in (
+            ("apiVersion", owner.api_version),
+            ("kind", owner.kind),
+            ("name", owner.name),
+            ("uid", owner.uid),
+        ):
+            yield from required(value, f"{at}/{name}", name)
+        if owner.api_version and (owner.api_version.count("/") > 1 or owner.api_version.endswith("/")):
+            yield Problem("D114", f"{at}/apiVersion", f"{owner.api_version!r} must be <group>/<version> or <version>")
+        if (owner.api_version, owner.kind) == ("v1", "Event"):
+            yield Problem("D114", at, "an Event cannot own objects")
+        controllers += owner.controller is True
+    if controllers > 1:
+        yield Problem("D114", path, "only one owner may be the controller")
+
+
+def _finalizers(finalizers: Sequence[str], path: str) -> Problems:
+    for index, finalizer in enumerate(finalizers):
+        wrong = names.label_key(finalizer)
+        if not wrong and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+            wrong = "must have a domain: example.com/name"
+        yield from formatted(finalizer, wrong, f"{path}/{index}")
+    if {"orphan", "foregroundDeletion"} <= set(finalizers):
+        yield Problem("D114", path, "the finalizers orphan and foregroundDeletion exclude each other")
+
+
+def managed_fields(entries: Any, path: str) -> Problems:
+    """Judge metadata.managedFields, which no wire type has, on plain JSON."""
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        if not isinstance(entry, dict):
+            continue
+        at = f"{path}/{index}"
+        if (operation := entry.get("operation")) not in ("Apply", "Update"):
+            yield Problem("D106", f"{at}/operation", f"{operation!r} must be Apply or Update")
+        if (kind := entry.get("fieldsType")) not in (None, "", "FieldsV1"):
+            yield Problem("D106", f"{at}/fieldsType", f"{kind!r} must be FieldsV1")
+        manager = entry.get("manager") or ""
+        if isinstance(manager, str) and (names.size(manager) > 128 or not all(_printable(c) for c in manager)):
+            yield Problem("D114", f"{at}/manager", "a manager has at most 128 printable characters")
+
+
+def _printable(character: str) -> bool:
+    return character == " " or unicodedata.category(character)[0] in "LMNPS"
+
+
+def conditions(values: Sequence[Condition], limit: int, path: str) -> Problems:
+    if len(values) > limit:
+        yield Problem("D104", path, f"{len(values)} conditions, at most {limit} are allowed")
+    yield from duplicates(((c.type, f"{path}/{i}/type") for i, c in enumerate(values)), "condition type")
+    for index, condition in enumerate(values):
+        at = f"{path}/{index}"
+        yield from required_format(condition.type, names.label_key(condition.type), f"{at}/type", "type")
+        if condition.status not in ("True", "False", "Unknown"):
+            yield Problem("D106", f"{at}/status", f"{condition.status!r} must be True, False or Unknown")
+        if condition.observed_generation < 0:
+            yield Problem("D108", f"{at}/observedGeneration", "must be zero or more")
+        yield from required(condition.last_transition_time, f"{at}/lastTransitionTime", "lastTransitionTime")
+        yield from required_format(condition.reason, names.condition_reason(condition.reason), f"{at}/reason", "reason")
+        if names.size(condition.message) > 32 * 1024:
+            yield Problem("D103", f"{at}/message", "at most 32768 bytes are allowed")
+
+
+def node_selector(selector: NodeSelector, path: str) -> Problems:
+    """Judge a node selector (ValidateNodeSelector)."""
+    if not selector.node_selector_terms:
+        yield Problem("D101", f"{path}/nodeSelectorTerms", "at least one node selector term is required")
+    for index, term in enumerate(selector.node_selector_terms):
+        at = f"{path}/nodeSelectorTerms/{index}"
+        for number, requirement in enumerate(term.match_expressions):
+            yield from _expression(requirement, f"{at}/matchExpressions/{number}")
+        for number, requirement in enumerate(term.match_fields):
+            yield from _field(requirement, f"{at}/matchFields/{number}")
+
+
+def _expression(requirement: NodeSelectorRequirement, path: str) -> Problems:
+    count = len(requirement.values)
+    match requirement.operator:
+        case "In" | "NotIn":
+            if not count:
+                yield Problem("D101", f"{path}/values", f"operator {requirement.operator} needs at least one value")
+        case "Exists" | "DoesNotExist":
+            if count:
+                yield Problem("D107", f"{path}/values", f"operator {requirement.operator} takes no values")
+        case "Gt" | "Lt":
+            if count != 1:
+                yield Problem("D101", f"{path}/values", f"operator {requirement.operator} needs exactly one value")
+        case operator:
+            yield Problem("D106", f"{path}/operator", f"{operator!r} must be In, NotIn, Exists, DoesNotExist, Gt or Lt")
+    yield from required_format(requirement.key, names.label_key(requirement.key), f"{path}/key", "key")
+    for index, value in enumerate(requirement.values):
+        yield from formatted(value, names.label_value(value), f"{path}/values/{index}")
+
+
+def _field(requirement: NodeSelectorRequirement, path: str) -> Problems:
+    if requirement.operator not in ("In", "NotIn"):
+        yield Problem("D106", f"{path}/operator", f"{requirement.operator!r} must be In or NotIn for a field")
+    elif len(requirement.values) != 1:
+        yield Problem("D101", f"{path}/values", "a field takes exactly one value")
+    if requirement.key != "metadata.name":
+        yield Problem("D106", f"{path}/key", f"{requirement.key!r} must be metadata.name")
+        return
+    for index, value in enumerate(requirement.values):
+        yield from formatted(value, names.dns_subdomain(value), f"{path}/values/{index}")

@@ -1,0 +1,114 @@
+"""CEL where a claim or class holds it: length, compilation, result type and worst-case cost (validateCELExpression).
+
+New objects are judged in the environment of one version earlier, as the API server does, so that it can be rolled back.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from dra import cel
+from dra.errors import SelectorError
+from dra.validation.fields import names
+from dra.validation.fields.limits import too_many
+from dra.validation.problem import Problem, Problems
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dra.objects.claim import DeviceSelector
+    from dra.validation.fields.gates import Gates
+
+MAX_SELECTORS: Final = 32
+MAX_EXPRESSION: Final = 10 * 1024
+
+_KINDS: Final = "(?:string|int|bool|version|quantity)"
+_OUTDATED: Final = (
+    (
+        re.compile(rf"""device\.attributes\[["'][^"']*["']\]\.{_KINDS}\b(?!["'\w(])"""),
+        "an attribute has no kind in CEL: what follows the domain is the attribute's name",
+        'write device.attributes["domain"].name: the value is a string, int, bool or version by itself',
+    ),
+    (
+        re.compile(rf"""device\.{_KINDS}(?:attributes|slice)?\s*\["""),
+        "the forms of v1alpha2 and v1alpha3 by kind are gone",
+        'write device.attributes["domain"].name',
+    ),
+    (
+        re.compile(r"""device\.attributes\[["'][^"'/]+/[^"']+["']\]"""),
+        "the name of an attribute does not stand in the domain's brackets",
+        'write device.attributes["domain"].name instead of device.attributes["domain/name"]',
+    ),
+    (
+        re.compile(r"""device\.attributes\.[A-Za-z_]"""),
+        "an attribute is found by the domain of its driver",
+        'write device.attributes["domain"].name',
+    ),
+    (
+        re.compile(r"""\battributes\.(?:string|int|bool|version|quantity)(?:slice)?\b|(?<![.\w])attributes\s*\["""),
+        "attributes belong to `device`",
+        'write device.attributes["domain"].name',
+    ),
+)
+
+
+def selectors(values: Sequence[DeviceSelector], path: str, gates: Gates) -> Problems:
+    """Judge the selectors of a class or a request."""
+    yield from too_many(values, MAX_SELECTORS, path)
+    if len(values) > MAX_SELECTORS:
+        return
+    for index, selector in enumerate(values):
+        if selector.cel is None:
+            yield Problem("D101", f"{path}/{index}/cel", "cel is required: it is the only kind of selector")
+        else:
+            yield from expression(selector.cel.expression, f"{path}/{index}/cel/expression", gates)
+
+
+def expression(text: str, path: str, gates: Gates) -> Problems:
+    """Judge one CEL expression that must say true or false about a device."""
+    yield from _judged(text, path, gates, derived=False)[0]
+
+
+def derived(text: str, path: str, gates: Gates) -> tuple[list[Problem], int]:
+    """Judge the expression of a derived attribute; with it comes what it may cost at most."""
+    return _judged(text, path, gates, derived=True) if text else ([], 0)
+
+
+def _judged(text: str, path: str, gates: Gates, *, derived: bool) -> tuple[list[Problem], int]:
+    if names.size(text) > MAX_EXPRESSION:
+        return [Problem("D103", path, f"{names.size(text)} bytes, at most {MAX_EXPRESSION} are allowed")], 0
+    try:
+        selector = cel.compile(
+            text,
+            cel.NEW,
+            list_attributes="DRAListTypeAttributes" in gates,
+            consumable_capacity="DRAConsumableCapacity" in gates,
+            derived=derived,
+        )
+    except SelectorError as error:
+        return [Problem("D110", path, _placed(error, text), _advice(text))], 0
+    if selector.max_cost > cel.MAX_COST:
+        message = f"it may cost {selector.max_cost}, the limit is {cel.MAX_COST}"
+        return [Problem("D111", path, message)], selector.max_cost
+    return [Problem("D312", path, message, hint) for message, hint in outdated(text)], selector.max_cost
+
+
+def _placed(error: SelectorError, text: str) -> str:
+    """Say where in the expression an error is; only long or multi-line ones need the line."""
+    if error.position is None:
+        return str(error)
+    line = text.count("\n", 0, error.position) + 1
+    column = error.position - text.rfind("\n", 0, error.position)
+    return f"{error} (line {line}, column {column})" if line > 1 else f"{error} (column {column})"
+
+
+def _advice(text: str) -> str:
+    return next((hint for _, hint in outdated(text)), "")
+
+
+def outdated(text: str) -> Iterator[tuple[str, str]]:
+    """Find forms that people still write and that never worked in v1, or no longer do."""
+    for pattern, message, hint in _OUTDATED:
+        if pattern.search(text):
+            yield message, hint

@@ -1,0 +1,1 @@
+"""Objects against each other, and against what drivers publish."""

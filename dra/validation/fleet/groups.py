@@ -1,0 +1,73 @@
+"""Compatibility groups that surprise: devices that can never be in use beside others, and groups that change nothing.
+
+The rule (KEP-5963): all devices in use of one counter set must have a group in common, and one without groups goes only
+with others without groups.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from dra.validation.problem import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from dra.objects.device import CounterSet, DeviceCounterConsumption
+    from dra.objects.resourceslice import ResourceSlice
+
+
+class _Member(NamedTuple):
+    number: int | None
+    path: str
+    device: str
+    groups: frozenset[str]
+    whole: bool  # takes all of some counter, so that nobody is beside it anyway
+
+
+def group_problems(
+    slices: Sequence[tuple[int | None, ResourceSlice]], counters: Mapping[str, CounterSet]
+) -> Iterator[tuple[int | None, Problem]]:
+    """Judge the groups of the slices of one pool."""
+    sets: dict[str, list[_Member]] = defaultdict(list)
+    for number, piece in slices:
+        for index, device in enumerate(piece.spec.devices):
+            for at, consumption in enumerate(device.consumes_counters):
+                path = f"/spec/devices/{index}/consumesCounters/{at}/compatibilityGroups"
+                groups = frozenset(consumption.compatibility_groups)
+                whole = _takes_all(consumption, counters.get(consumption.counter_set))
+                sets[consumption.counter_set].append(_Member(number, path, device.name, groups, whole))
+    for name, members in sets.items():
+        if any(member.groups for member in members):
+            yield from _set(name, members)
+
+
+def _takes_all(consumption: DeviceCounterConsumption, counter_set: CounterSet | None) -> bool:
+    have = counter_set.counters if counter_set is not None else {}
+    return any(name in have and counter.value == have[name].value for name, counter in consumption.counters.items())
+
+
+def _set(name: str, members: Sequence[_Member]) -> Iterator[tuple[int | None, Problem]]:
+    grouped = [member for member in members if member.groups]
+    bare = [member for member in members if not member.groups and not member.whole]
+    common = frozenset.intersection(*(member.groups for member in grouped))
+    if common and len(grouped) == len(members) > 1:
+        message = f"all devices of {name!r} have {', '.join(sorted(common))}: the groups keep nobody apart"
+        yield grouped[0].number, Problem("D415", grouped[0].path, message)
+        return
+    if bare:
+        first, others = bare[0], ", ".join(sorted({repr(member.device) for member in grouped})[:3])
+        message = f"{first.device!r} has no groups, so it is never in use beside {others} of {name!r}, which have"
+        hint = "give it a group as well, or take the groups away; DeviceCompatibility with groups: proposal reads it as compatible with all"
+        yield first.number, Problem("D408", first.path.removesuffix("/compatibilityGroups"), message, hint)
+    used = Counter(group for member in grouped for group in member.groups)
+    for member in grouped:
+        if all(used[group] == 1 for group in member.groups) and len(members) > 1:
+            message = (
+                f"no other device of {name!r} shares a group with {member.device!r}: it is in use alone or not at all"
+            )
+            yield (
+                member.number,
+                Problem("D415", member.path, message, "if it shall be exclusive, that is how to say it"),
+            )

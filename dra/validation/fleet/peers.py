@@ -1,0 +1,160 @@
+"""DeviceCompatibility rules on the devices they are about: rules that do nothing, disagree, or reach too far.
+
+A rule is an expression over the other device. It binds both sides whatever the other one says, so a rule that is not
+answered by its peers is legal; two rules that contradict each other are most likely a mistake.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dra import cel
+from dra.errors import SelectorError
+from dra.validation.problem import Problem, Problems
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dra.objects.compatibility import DeviceCompatibility
+    from dra.validation.fleet.published import Published
+    from dra.validation.fleet.world import World
+
+# Pairs grow with the square of the devices; a pool has rarely more that differ.
+_MAX_DEVICES = 256
+
+
+def peer_problems(rule: DeviceCompatibility, world: World) -> Problems:
+    """Judge one rule on all published devices."""
+    if not world.fleet.devices:
+        return
+    path = "/spec/compatibleOnlyWith"
+    carriers = _carriers(rule, world.fleet.devices)
+    if not carriers:
+        where = "/spec/selector" if rule.spec.selector else "/spec/driver"
+        yield Problem("D503", where, f"no published device of {rule.spec.driver!r} carries the rule")
+        return
+    permits = _compiled(rule.spec.compatible_only_with)
+    if permits is None:
+        return
+    seen: set[str] = set()
+    for pool in _pools(carriers):
+        peers = [d for d in world.fleet.devices if (d.driver, d.pool) == pool][:_MAX_DEVICES]
+        for problem in _pool(
+            rule, permits, [d for d in carriers if (d.driver, d.pool) == pool][:_MAX_DEVICES], peers, world
+        ):
+            if problem.code not in seen:  # one example of each is enough
+                seen.add(problem.code)
+                yield problem._replace(path=path)
+
+
+def _pools(devices: Sequence[Published]) -> list[tuple[str, str]]:
+    return list(dict.fromkeys((published.driver, published.pool) for published in devices))
+
+
+def _pool(
+    rule: DeviceCompatibility,
+    permits: cel.Selector,
+    carriers: Sequence[Published],
+    peers: Sequence[Published],
+    world: World,
+) -> Problems:
+    verdicts = {peer.device.name: _permits(permits, peer) for peer in peers}
+    failed = next((peer for peer in peers if isinstance(verdicts[peer.device.name], str)), None)
+    if failed is not None:
+        yield Problem("D505", "", f"it fails on {failed.reference}, which counts as no: {verdicts[failed.device.name]}")
+    yield from _disagreement(rule, carriers, peers, verdicts, world)
+    refused = [peer for peer in peers if verdicts[peer.device.name] is not True]
+    if rule.spec.scope == "pool":
+        yield from _reach(permits, carriers, peers, refused)
+    if len(refused) == len(peers) and len(peers) > 1:
+        yield Problem(
+            "D504",
+            "",
+            f"no device of the pool {carriers[0].pool!r} is permitted: {carriers[0].device.name!r} is in use alone or not at all",
+        )
+
+
+def _disagreement(
+    rule: DeviceCompatibility,
+    carriers: Sequence[Published],
+    peers: Sequence[Published],
+    verdicts: dict[str, bool | str],
+    world: World,
+) -> Problems:
+    """Find a device that permits another one, whose own rule does not permit it."""
+    others = [other for other in world.compatibilities if other.spec.driver == rule.spec.driver]
+    for other in others:
+        opposite = _compiled(other.spec.compatible_only_with)
+        if opposite is None:
+            continue
+        answers = {mine.device.name: _permits(opposite, mine) for mine in carriers}
+        theirs = {peer.device.name for peer in _carriers(other, peers)}
+        for mine in carriers:
+            for peer in peers:
+                if peer.device.name not in theirs or peer.device.name == mine.device.name:
+                    continue
+                if verdicts[peer.device.name] is True and answers[mine.device.name] is not True:
+                    whose = "" if other is rule else f" by {other.metadata.name!r}"
+                    message = f"{mine.reference} permits {peer.device.name!r}, but is not permitted by it{whose}"
+                    yield Problem("D501", "", message)
+                    return
+
+
+def _reach(
+    permits: cel.Selector, carriers: Sequence[Published], peers: Sequence[Published], refused: Sequence[Published]
+) -> Problems:
+    """Find a rule that excludes devices of other hardware without reading what tells hardware apart (section 17.2)."""
+    sets = {peer.device.name: _counter_sets(peer) for peer in peers}
+    distinct = {names for names in sets.values() if names}
+    if len(distinct) < 2 or permits.reads.everything:
+        return
+    for domain, name in ((domain, name) for kind, domain, name in permits.reads.names if kind == "attributes"):
+        values = {
+            names: {repr(p.attribute(f"{domain}/{name}")) for p in peers if sets[p.device.name] == names}
+            for names in distinct
+        }
+        if all(len(found) == 1 for found in values.values()) and len(set.union(*values.values())) == len(distinct):
+            return  # the same on all devices of a counter set, and different on those of another
+    for mine in carriers:
+        other = next(
+            (
+                peer
+                for peer in refused
+                if sets[peer.device.name] and not sets[peer.device.name] & sets[mine.device.name]
+            ),
+            None,
+        )
+        if sets[mine.device.name] and other is not None:
+            message = (
+                f"it keeps {mine.device.name!r} apart from {other.device.name!r}, which uses none of the same counters: "
+                "the expression reads no attribute that tells one counter set's devices from another's"
+            )
+            hint = "set scope: counterSet, or add a clause on the attribute that names the hardware"
+            yield Problem("D502", "", message, hint)
+            return
+
+
+def _counter_sets(published: Published) -> frozenset[str]:
+    return frozenset(consumption.counter_set for consumption in published.device.consumes_counters)
+
+
+def _carriers(rule: DeviceCompatibility, devices: Sequence[Published]) -> list[Published]:
+    own = [published for published in devices if published.driver == rule.spec.driver]
+    if not rule.spec.selector:
+        return own
+    picks = _compiled(rule.spec.selector)
+    return own if picks is None else [published for published in own if _permits(picks, published) is not False]
+
+
+def _permits(selector: cel.Selector, published: Published) -> bool | str:
+    try:
+        return selector.matches(cel.view_of(published.driver, published.device))
+    except SelectorError as error:
+        return str(error)
+
+
+def _compiled(text: str) -> cel.Selector | None:
+    try:
+        return cel.compile(text) if text else None
+    except SelectorError:
+        return None

@@ -1,0 +1,212 @@
+"""What drivers publish, pool by pool: mistakes that the API server takes and the allocator punishes.
+
+The rules are those of pools in k8s.io/dynamic-resource-allocation/structured: an incomplete pool gives nothing to mode All,
+an invalid one nothing to anybody.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from dra.validation.fields.limits import member
+from dra.validation.fleet.groups import group_problems
+from dra.validation.fleet.published import newest
+from dra.validation.problem import Problem, Problems
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from dra.objects.device import CounterSet, Device
+    from dra.objects.node import NodeSelector
+    from dra.objects.resourceslice import ResourceSlice
+
+
+class Piece(NamedTuple):
+    """A slice, and the number of the judged object that it is; None for the inventory."""
+
+    number: int | None
+    slice: ResourceSlice
+
+
+Found = tuple[int, Problem]
+_COMPARED = 64  # devices of one counter set that the later ones are compared with
+
+
+def pool_problems(pieces: Sequence[Piece]) -> Iterator[Found]:
+    """Judge every pool that has a judged slice."""
+    pools: dict[tuple[str, str], list[Piece]] = defaultdict(list)
+    for piece in pieces:
+        pools[piece.slice.spec.driver, piece.slice.spec.pool.name].append(piece)
+    for pool in pools.values():
+        if any(piece.number is not None for piece in pool):
+            yield from _pool(pool)
+
+
+def _pool(pool: Sequence[Piece]) -> Iterator[Found]:
+    slices = newest(piece.slice for piece in pool)
+    current = [piece for piece in pool if any(piece.slice is kept for kept in slices)]
+    sets = {s.name: s for piece in current for s in piece.slice.spec.shared_counters}
+    yield from _judged(pool, lambda piece: _generation(piece.slice, slices))
+    yield from _judged(current, lambda piece: _completeness(piece.slice, slices))
+    yield from _duplicates(current)
+    complete = len(slices) == slices[0].spec.pool.resource_slice_count
+    for piece in current:
+        if piece.number is not None:
+            for problem in _slice(piece.slice, sets, complete=complete):
+                yield piece.number, problem
+    for number, problem in group_problems([(p.number, p.slice) for p in current], sets):
+        if number is not None:
+            yield number, problem
+    yield from _order(current)
+
+
+def _judged(pieces: Sequence[Piece], rule: Callable[[Piece], Problems]) -> Iterator[Found]:
+    for piece in pieces:
+        if piece.number is not None:
+            for problem in rule(piece):
+                yield piece.number, problem
+
+
+def _generation(piece: ResourceSlice, current: Sequence[ResourceSlice]) -> Problems:
+    newest_one = current[0].spec.pool.generation
+    if piece.spec.pool.generation < newest_one:
+        message = f"generation {piece.spec.pool.generation} of the pool is outdated, there is {newest_one}"
+        yield Problem("D402", "/spec/pool/generation", message)
+
+
+def _completeness(piece: ResourceSlice, current: Sequence[ResourceSlice]) -> Problems:
+    path = "/spec/pool/resourceSliceCount"
+    counts = {other.spec.pool.resource_slice_count for other in current}
+    said = piece.spec.pool.resource_slice_count
+    if len(counts) > 1:
+        yield Problem("D403", path, f"the slices of this generation say {', '.join(map(str, sorted(counts)))}")
+    elif len(current) != said:
+        which = "are missing" if len(current) < said else "are too many, which counts as incomplete, too"
+        message = (
+            f"{abs(said - len(current))} slices of the pool {which}: {len(current)} are here, {said} are announced"
+        )
+        yield Problem("D401", path, message)
+
+
+def _duplicates(current: Sequence[Piece]) -> Iterator[Found]:
+    """Find device names and counter sets that two slices of a pool share."""
+    devices: dict[str, Piece] = {}
+    sets: dict[str, Piece] = {}
+    for piece in current:
+        for index, device in enumerate(piece.slice.spec.devices):
+            other = devices.setdefault(device.name, piece)
+            if other is not piece and piece.number is not None and _meet(piece.slice, other.slice):
+                message = f"device {device.name!r} is published by ResourceSlice/{other.slice.metadata.name}, too"
+                yield piece.number, Problem("D404", f"/spec/devices/{index}/name", message)
+        for index, counter_set in enumerate(piece.slice.spec.shared_counters):
+            other = sets.setdefault(counter_set.name, piece)
+            if other is not piece and piece.number is not None:
+                message = (
+                    f"counter set {counter_set.name!r} is defined by ResourceSlice/{other.slice.metadata.name}, too"
+                )
+                yield piece.number, Problem("D414", f"/spec/sharedCounters/{index}/name", message)
+
+
+def _meet(one: ResourceSlice, other: ResourceSlice) -> bool:
+    """Say whether some node may see both slices."""
+    names = {one.spec.node_name, other.spec.node_name} - {None, ""}
+    return len(names) < 2
+
+
+def _slice(piece: ResourceSlice, sets: Mapping[str, CounterSet], *, complete: bool) -> Problems:
+    spec = piece.spec
+    if spec.driver != spec.driver.lower():
+        yield Problem("D411", "/spec/driver", f"the driver name {spec.driver!r} has upper case letters")
+    yield from _selector(spec.node_selector, "/spec/nodeSelector")
+    for index, counter_set in enumerate(spec.shared_counters):
+        for name, counter in counter_set.counters.items():
+            if counter.value.nano < 0:
+                at = member(f"/spec/sharedCounters/{index}/counters", name)
+                yield Problem(
+                    "D406", at, f"{name} is {counter.value}: no device that consumes counters of the pool can be had"
+                )
+    for index, device in enumerate(spec.devices):
+        path = f"/spec/devices/{index}"
+        yield from _device(device, path, spec.driver)
+        yield from _consumption(device, path, sets, complete=complete)
+
+
+def _selector(selector: NodeSelector | None, path: str) -> Problems:
+    for index, term in enumerate(selector.node_selector_terms if selector is not None else ()):
+        if not term.match_expressions and not term.match_fields:
+            yield Problem("D418", f"{path}/nodeSelectorTerms/{index}", "an empty term matches no node at all")
+
+
+def _device(device: Device, path: str, driver: str) -> Problems:
+    for kind, entries in (("attributes", device.attributes), ("capacity", device.capacity)):
+        for name in entries:
+            if f"{driver}/{name}" in entries:
+                message = f"{name!r} and {f'{driver}/{name}'!r} are the same {kind} to a selector"
+                yield Problem("D409", member(f"{path}/{kind}", name), message)
+    for name, capacity in device.capacity.items():
+        at = member(f"{path}/capacity", name)
+        if capacity.value.nano < 0:
+            yield Problem(
+                "D406", f"{at}/value", f"{name} is {capacity.value}: a claim that meets the device fails for good"
+            )
+    if device.allow_multiple_allocations:
+        yield from _shared(device, path)
+    if device.node_selector is not None:
+        yield from _selector(device.node_selector, f"{path}/nodeSelector")
+        if len(device.node_selector.node_selector_terms) > 1:
+            message = "more than one term: a claim that gets the device fails for good"
+            yield Problem("D418", f"{path}/nodeSelector/nodeSelectorTerms", message)
+
+
+def _shared(device: Device, path: str) -> Problems:
+    for name, capacity in device.capacity.items():
+        policy = capacity.request_policy
+        if policy is None or policy.default is None:
+            message = f"a request that does not say how much {name} it wants takes all {capacity.value} of it"
+            yield Problem("D416", member(f"{path}/capacity", name), message)
+
+
+def _consumption(device: Device, path: str, sets: Mapping[str, CounterSet], *, complete: bool) -> Problems:
+    for number, consumption in enumerate(device.consumes_counters):
+        at = f"{path}/consumesCounters/{number}"
+        counter_set = sets.get(consumption.counter_set)
+        if counter_set is None:
+            # The slice that defines the set may be one of those that are missing.
+            if complete:
+                message = f"the pool has no counter set {consumption.counter_set!r}"
+                yield Problem("D405", f"{at}/counterSet", message)
+            continue
+        for name, counter in consumption.counters.items():
+            have = counter_set.counters.get(name)
+            where = member(f"{at}/counters", name)
+            if have is None:
+                message = f"the counter set {consumption.counter_set!r} has no counter {name!r}"
+                yield Problem("D405", where, message)
+            elif counter.value > have.value:
+                message = f"it consumes {counter.value} of {name}, {consumption.counter_set!r} has {have.value}"
+                yield Problem("D407", where, message)
+            if counter.value.nano < 0:
+                yield Problem("D406", where, f"{counter.value}: in use, the device would give instead of take")
+
+
+def _order(current: Sequence[Piece]) -> Iterator[Found]:
+    """Find a large partition that is tried before a smaller one of the same counter set."""
+    seen: dict[str, list[tuple[dict[str, int], str]]] = defaultdict(list)
+    told: set[str] = set()
+    for piece in sorted(current, key=lambda p: p.slice.metadata.name.encode()):
+        for index, device in enumerate(piece.slice.spec.devices):
+            for consumption in device.consumes_counters:
+                amounts = {name: counter.value.nano for name, counter in consumption.counters.items()}
+                name = consumption.counter_set
+                larger = next((other for was, other in seen[name] if _exceeds(was, amounts)), None)
+                if larger is not None and name not in told and piece.number is not None:
+                    told.add(name)
+                    message = f"{device.name!r} comes behind the larger {larger!r} of {name!r}, which is taken first"
+                    yield piece.number, Problem("D410", f"/spec/devices/{index}", message)
+                if len(seen[name]) < _COMPARED:
+                    seen[name].append((amounts, device.name))
+
+
+def _exceeds(one: dict[str, int], other: dict[str, int]) -> bool:
+    return one != other and all(one.get(name, 0) >= amount for name, amount in other.items())

@@ -1,0 +1,166 @@
+"""All devices that drivers publish, and what selectors say of them.
+
+One device counts for all that agree in what a selector reads, so a fleet of many equal devices costs little. Only the
+newest generation of each pool is looked at, complete or not: this is about what exists, not about what is free.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from dra import cel
+from dra.errors import SelectorError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Sequence
+
+    from dra.objects.claim import DeviceSelector
+    from dra.objects.device import Device, DeviceAttribute
+    from dra.objects.resourceslice import ResourceSlice
+    from dra.quantity import Quantity
+
+    PoolId = tuple[str, str]
+
+
+class Published(NamedTuple):
+    """A device and where it is published."""
+
+    driver: str
+    pool: str
+    slice: str
+    device: Device
+
+    @property
+    def reference(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device.name}"
+
+    def attribute(self, name: str) -> DeviceAttribute | None:
+        """Find an attribute by its fully qualified name, as constraints do."""
+        domain, _, bare = name.partition("/")
+        found = self.device.attributes.get(name)
+        return found if found is not None or domain != self.driver else self.device.attributes.get(bare)
+
+
+class Failure(NamedTuple):
+    """A selector that failed, which is fatal for scheduling and never means no."""
+
+    selector: int
+    device: Published
+    reason: str
+
+
+class Matches(NamedTuple):
+    """Which devices a list of selectors picks, and where it failed."""
+
+    devices: tuple[Published, ...]
+    failure: Failure | None = None
+
+
+class Fleet:
+    """Every published device."""
+
+    def __init__(self, slices: Iterable[ResourceSlice]) -> None:
+        current = newest(slices)
+        self.devices = tuple(
+            Published(piece.spec.driver, piece.spec.pool.name, piece.metadata.name, device)
+            for piece in current
+            for device in piece.spec.devices
+        )
+        # What counter sets declare: driver, pool, counter set, counter.
+        self.counters: dict[tuple[str, str, str, str], Quantity] = {
+            (piece.spec.driver, piece.spec.pool.name, counter_set.name, name): counter.value
+            for piece in current
+            for counter_set in piece.spec.shared_counters
+            for name, counter in counter_set.counters.items()
+        }
+        self._known: dict[Hashable, Matches] = {}
+        self._views: dict[int, cel.DeviceView] = {}
+        self._names: dict[str, frozenset[tuple[str, str]]] = {}
+
+    def matching(self, selectors: Sequence[DeviceSelector], among: Matches | None = None) -> Matches:
+        """Find the devices for which all selectors hold, evaluated in order as the scheduler does.
+
+        `among` is an earlier answer of this fleet, to be narrowed down.
+        """
+        key = (tuple(s.cel.expression if s.cel else None for s in selectors), id(among))
+        if key not in self._known:
+            self._known[key] = self._evaluated(selectors, self.devices if among is None else among.devices)
+        return self._known[key]
+
+    def names(self, kind: str) -> frozenset[tuple[str, str]]:
+        """Give all attributes or capacities that anybody publishes, as domain and name."""
+        if kind not in self._names:
+            entries = (
+                (published.driver, name)
+                for published in self.devices
+                for name in (published.device.attributes if kind == "attributes" else published.device.capacity)
+            )
+            self._names[kind] = frozenset(_qualified(driver, name) for driver, name in entries)
+        return self._names[kind]
+
+    def _evaluated(self, selectors: Sequence[DeviceSelector], devices: tuple[Published, ...]) -> Matches:
+        failure: Failure | None = None
+        for number, selector in enumerate(selectors):
+            if selector.cel is None:
+                return Matches(())
+            try:
+                compiled = cel.compile(selector.cel.expression)
+            except SelectorError:
+                return Matches(())  # said where the expression is judged
+            answers: dict[Hashable, bool | str] = {}
+            kept = []
+            for published in devices:
+                key = _read(compiled.reads, published)
+                if key is None or key not in answers:
+                    answers[key] = self._ask(compiled, published)
+                answer = answers[key]
+                if answer is True:
+                    kept.append(published)
+                elif answer is not False and failure is None:
+                    failure = Failure(number, published, str(answer))
+            devices = tuple(kept)
+        return Matches(devices, failure)
+
+    def _ask(self, selector: cel.Selector, published: Published) -> bool | str:
+        view = self._views.get(id(published))
+        if view is None:
+            view = self._views[id(published)] = cel.view_of(published.driver, published.device)
+        try:
+            return selector.matches(view)
+        except SelectorError as error:
+            return str(error)
+
+
+def _read(reads: cel.Reads, published: Published) -> Hashable:
+    """Give what a selector reads of a device, as a key; None if it reads everything."""
+    if reads.everything:
+        return None
+    device, driver = published.device, published.driver
+    values: list[Hashable] = []
+    for kind, domain, name in sorted(reads.names):
+        entries = device.attributes if kind == "attributes" else device.capacity
+        found = entries.get(f"{domain}/{name}")
+        if found is None and domain == driver:
+            found = entries.get(name)
+        values.append(_frozen(found))
+    return (driver if reads.driver or reads.names else "", bool(device.allow_multiple_allocations), *values)
+
+
+def _frozen(value: object) -> Hashable:
+    """Make a key of an attribute or a capacity; the types of attributes must count, True is not 1."""
+    return repr(value)
+
+
+def _qualified(driver: str, name: str) -> tuple[str, str]:
+    domain, slash, bare = name.partition("/")
+    return (domain, bare) if slash else (driver, name)
+
+
+def newest(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
+    """Keep the slices of the newest generation of each pool."""
+    pieces = list(slices)
+    generations: dict[PoolId, int] = {}
+    for piece in pieces:
+        key = (piece.spec.driver, piece.spec.pool.name)
+        generations[key] = max(piece.spec.pool.generation, generations.get(key, piece.spec.pool.generation))
+    return [p for p in pieces if p.spec.pool.generation == generations[p.spec.driver, p.spec.pool.name]]

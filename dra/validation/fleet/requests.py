@@ -1,0 +1,259 @@
+"""Claims, templates and classes against the published devices: what can never be had, and what fails on the way.
+
+Plain statements that look at no allocation. What depends on who holds what is the allocator's to say.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from dra import cel
+from dra.errors import SelectorError
+from dra.objects.taint import selects
+from dra.validation.fields.limits import some
+from dra.validation.fields.shape import nearest
+from dra.validation.fleet.amounts import amount_problems
+from dra.validation.problem import Problem, Problems
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from dra.objects.claim import (
+        DeviceClaim,
+        DeviceConstraint,
+        DeviceRequest,
+        DeviceSelector,
+        DeviceSubRequest,
+        ExactDeviceRequest,
+    )
+    from dra.objects.deviceclass import DeviceClass
+    from dra.objects.taint import DeviceTaintRule
+    from dra.validation.fleet.published import Failure, Fleet, Matches
+    from dra.validation.fleet.world import World
+
+MAX_DEVICES: Final = 32
+MAX_PARAMETERS: Final = 64
+
+
+class _Demand(NamedTuple):
+    """One request or alternative, where it stands, and what constraints may call it."""
+
+    demand: ExactDeviceRequest | DeviceSubRequest
+    path: str
+    names: frozenset[str]
+
+
+def demands(devices: DeviceClaim, path: str) -> list[_Demand]:
+    """List the requests of a claim, alternatives one by one."""
+    found = []
+    for index, request in enumerate(devices.requests):
+        at = f"{path}/requests/{index}"
+        if request.exactly is not None:
+            found.append(_Demand(request.exactly, f"{at}/exactly", frozenset({request.name})))
+        for number, sub in enumerate(request.first_available):
+            names = frozenset({request.name, f"{request.name}/{sub.name}"})
+            found.append(_Demand(sub, f"{at}/firstAvailable/{number}", names))
+    return found
+
+
+def claim_problems(devices: DeviceClaim, path: str, world: World) -> Problems:
+    """Judge what a claim asks for against classes and devices."""
+    asked = demands(devices, path)
+    yield from _size(devices, path)
+    picked: list[tuple[_Demand, Matches]] = []
+    for one in asked:
+        yield from _mode(one, devices.constraints)
+        if getattr(one.demand, "admin_access", None):
+            message = (
+                "the API server refuses it unless the namespace has the label resource.kubernetes.io/admin-access=true"
+            )
+            yield Problem("D310", f"{one.path}/adminAccess", message)
+        device_class = world.classes.get(one.demand.device_class_name)
+        if device_class is None:
+            yield from _missing_class(one, world)
+        elif world.fleet.devices:
+            matches = yield from _selected(one, device_class, world.fleet)
+            picked.append((one, matches))
+            yield from amount_problems(one.demand, one.path, matches)
+    for index, constraint in enumerate(devices.constraints):
+        yield from _constraint(constraint, f"{path}/constraints/{index}", picked)
+    yield from _parameters(devices, path, asked, world)
+
+
+def _parameters(devices: DeviceClaim, path: str, asked: Sequence[_Demand], world: World) -> Problems:
+    """Add up the driver parameters that an allocation carries: those of each class once, and those of the claim."""
+    classes = {one.demand.device_class_name for one in asked if len(one.names) == 1}
+    entries = sum(len(world.classes[name].spec.config) for name in classes if name in world.classes)
+    total = entries + len(devices.config)
+    if total > MAX_PARAMETERS:
+        message = f"{total} entries of the classes and the claim together, an allocation holds {MAX_PARAMETERS}"
+        yield Problem("D316", f"{path}/config", message)
+
+
+def _size(devices: DeviceClaim, path: str) -> Problems:
+    """Add up the fewest devices that satisfy the claim; a claim gets at most 32."""
+    least = sum(_least(request) for request in devices.requests)
+    if least > MAX_DEVICES:
+        yield Problem(
+            "D307", f"{path}/requests", f"the claim needs {least} devices, a claim gets at most {MAX_DEVICES}"
+        )
+
+
+def _least(request: DeviceRequest) -> int:
+    options = [request.exactly] if request.exactly is not None else list(request.first_available)
+    return min((1 if o.allocation_mode == "All" else max(o.count, 1) for o in options), default=0)
+
+
+def _mode(one: _Demand, constraints: Sequence[DeviceConstraint]) -> Problems:
+    if one.demand.allocation_mode != "All":
+        return
+    if any(_covers(constraint, one) for constraint in constraints):
+        message = "a constraint covers a request for All devices: the first device that it refuses ends scheduling with an error"
+        yield Problem("D308", f"{one.path}/allocationMode", message, "select the devices with selectors instead")
+    if len(one.names) > 1:
+        message = "All as an alternative ends scheduling with an error while any pool of the node is being updated, even if it is never reached"
+        yield Problem("D308", f"{one.path}/allocationMode", message, "prefer a count")
+
+
+def _covers(constraint: DeviceConstraint, one: _Demand) -> bool:
+    return not constraint.requests or bool(one.names & set(constraint.requests))
+
+
+def _missing_class(one: _Demand, world: World) -> Problems:
+    name = one.demand.device_class_name
+    if name and world.knows_classes:
+        near = nearest(name, list(world.classes))
+        hint = f"did you mean {near}?" if near else ""
+        fatal = ", which is an error even if an earlier alternative fits" if len(one.names) > 1 else ""
+        message = f"there is no class {name!r}{fatal}; there is {some(world.classes)}"
+        yield Problem("D301", f"{one.path}/deviceClassName", message, hint)
+
+
+def _selected(one: _Demand, device_class: DeviceClass, fleet: Fleet) -> Generator[Problem, None, Matches]:
+    """Judge the selectors of a request on what its class selects."""
+    name = one.demand.device_class_name
+    of_class = fleet.matching(device_class.spec.selectors)
+    if of_class.failure is not None:
+        message = f"a selector of class {name!r} fails on {_told(of_class.failure)}"
+        yield Problem("D304", f"{one.path}/deviceClassName", message)
+    if not of_class.devices:
+        if of_class.failure is None:
+            yield Problem("D302", f"{one.path}/deviceClassName", f"no published device belongs to class {name!r}")
+        return of_class
+    matches = fleet.matching(one.demand.selectors, of_class)
+    yield from _verdict(
+        matches,
+        f"{one.path}/selectors",
+        f"none of the {len(of_class.devices)} devices of class {name!r} matches",
+        fleet,
+        one.demand.selectors,
+    )
+    return matches
+
+
+def class_problems(device_class: DeviceClass, world: World) -> Problems:
+    """Judge a class on the published devices, and beside the other classes."""
+    name = device_class.spec.extended_resource_name
+    others = [other.metadata.name for other in world.classes.values() if other.spec.extended_resource_name == name]
+    if name is not None and len(others) > 1:
+        yield Problem("D309", "/spec/extendedResourceName", f"{some(sorted(others))} all serve {name}")
+    if not world.fleet.devices:
+        return
+    selectors = device_class.spec.selectors
+    matches = world.fleet.matching(selectors)
+    yield from _verdict(
+        matches,
+        "/spec/selectors",
+        f"none of the {len(world.fleet.devices)} published devices matches",
+        world.fleet,
+        selectors,
+    )
+    drivers = {published.driver for published in matches.devices}
+    for index, config in enumerate(device_class.spec.config):
+        if config.opaque is not None and drivers and config.opaque.driver not in drivers:
+            message = f"the class selects devices of {', '.join(sorted(drivers))}, not of {config.opaque.driver!r}"
+            yield Problem("D313", f"/spec/config/{index}/opaque/driver", message)
+
+
+def _verdict(matches: Matches, path: str, nobody: str, fleet: Fleet, selectors: Sequence[DeviceSelector]) -> Problems:
+    """Say that selectors fail or pick nothing, and if so which attribute nobody has."""
+    if matches.failure is not None:
+        at = f"{path}/{matches.failure.selector}/cel/expression"
+        yield Problem("D304", at, f"it fails on {_told(matches.failure)}", _guard(matches.failure))
+    if matches.devices and matches.failure is None:
+        return
+    unknown = False
+    for index, selector in enumerate(selectors):
+        for problem in _unpublished(selector, f"{path}/{index}/cel/expression", fleet):
+            unknown = True
+            yield problem
+    if not matches.devices and not unknown and matches.failure is None:
+        yield Problem("D302", path, nobody)
+
+
+def _guard(failure: Failure) -> str:
+    """Say how to guard the key that a device lacks: scheduling ends where a selector fails."""
+    key = failure.reason.rpartition("no such key: ")[2]
+    if key == failure.reason or not key.isidentifier():
+        return ""
+    return f'write .?{key}.orValue(...) or test `"{key}" in ...` first: the scheduler gives up on the pod where a selector fails'
+
+
+def _told(failure: Failure) -> str:
+    return f"{failure.device.reference}: {failure.reason}"
+
+
+def _unpublished(selector: DeviceSelector, path: str, fleet: Fleet) -> Problems:
+    """Find attributes and capacities that an expression reads and no device has."""
+    if selector.cel is None:
+        return
+    try:
+        reads = cel.compile(selector.cel.expression).reads
+    except SelectorError:
+        return
+    for kind, domain, name in sorted(reads.names):
+        have = fleet.names(kind)
+        if (domain, name) in have:
+            continue
+        siblings = sorted(other for other_domain, other in have if other_domain == domain)
+        domains = sorted({other_domain for other_domain, _ in have})
+        near = nearest(name, siblings) if siblings else nearest(domain, domains)
+        what = "attribute" if kind == "attributes" else "capacity"
+        known = (
+            f"{domain} publishes {', '.join(siblings[:8])}"
+            if siblings
+            else f"published are {what} names of {', '.join(domains[:5]) or 'nobody'}"
+        )
+        hint = f"did you mean {near}?" if near else ""
+        yield Problem("D303", path, f"no published device has the {what} {domain}/{name}; {known}", hint)
+
+
+def _constraint(constraint: DeviceConstraint, path: str, picked: Sequence[tuple[_Demand, Matches]]) -> Problems:
+    field = "matchAttribute" if constraint.match_attribute is not None else "distinctAttribute"
+    name = constraint.match_attribute if constraint.match_attribute is not None else constraint.distinct_attribute
+    if constraint.match_attribute is not None and constraint.distinct_attribute is not None:
+        message = "matchAttribute is set as well, so distinctAttribute is ignored"
+        yield Problem("D306", f"{path}/distinctAttribute", message, "write two constraints")
+    if name is None:
+        return
+    for one, matches in picked:
+        derived = any(attribute.name == name for attribute in one.demand.derived_attributes)
+        if (
+            not derived
+            and _covers(constraint, one)
+            and matches.devices
+            and not any(d.attribute(name) for d in matches.devices)
+        ):
+            message = f"no device that matches {'/'.join(sorted(one.names, key=len)[-1:])!r} has the attribute {name}: all are refused"
+            yield Problem("D306", f"{path}/{field}", message)
+
+
+def rule_problems(rule: DeviceTaintRule, world: World) -> Problems:
+    """Judge whether a taint rule taints what it means to."""
+    selector = rule.spec.device_selector
+    if selector is None:
+        yield Problem("D317", "/spec", "without deviceSelector the rule taints no device at all")
+    elif selector.driver is selector.pool is selector.device is None:
+        yield Problem("D317", "/spec/deviceSelector", "an empty deviceSelector taints every device of the cluster")
+    elif world.fleet.devices and not any(selects(rule, d.driver, d.pool, d.device.name) for d in world.fleet.devices):
+        yield Problem("D317", "/spec/deviceSelector", "no published device is selected")

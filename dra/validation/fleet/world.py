@@ -1,0 +1,80 @@
+"""What is known around the objects that are judged: the judged ones themselves and the inventory, as typed values.
+
+Only objects that can be read are in it; what is wrong with the others is said where they are judged.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
+from dra.objects.compatibility import DeviceCompatibility
+from dra.objects.deviceclass import DeviceClass
+from dra.objects.resourceslice import ResourceSlice
+from dra.validation.fleet.held import Holder
+from dra.validation.fleet.pools import Piece
+from dra.validation.fleet.published import Fleet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dra.objects.claim import DeviceClaim
+
+
+class World:
+    """Objects of our kinds, by what others name them with. The first of several with one name counts."""
+
+    def __init__(self, judged: Iterable[Any] = (), inventory: Iterable[Any] = ()) -> None:
+        self.classes: dict[str, DeviceClass] = {}
+        self.claims: dict[tuple[str, str], ResourceClaim] = {}
+        self.templates: dict[tuple[str, str], ResourceClaimTemplate] = {}
+        self.pieces: list[Piece] = []
+        self.holders: list[Holder] = []
+        self.compatibilities: list[DeviceCompatibility] = []
+        for number, value in enumerate(judged):
+            self._add(value, number)
+        for value in inventory:
+            self._add(value, None)
+
+    def _add(self, value: Any, number: int | None) -> None:
+        match value:
+            case DeviceClass():
+                self.classes.setdefault(value.metadata.name, value)
+            case ResourceClaim():
+                self.holders.append(Holder(number, value))
+                self.claims.setdefault((value.metadata.namespace or "default", value.metadata.name), value)
+            case ResourceClaimTemplate():
+                self.templates.setdefault((value.metadata.namespace or "default", value.metadata.name), value)
+            case ResourceSlice():
+                self.pieces.append(Piece(number, value))
+            case DeviceCompatibility():
+                self.compatibilities.append(value)
+
+    @cached_property
+    def fleet(self) -> Fleet:
+        """All published devices."""
+        return Fleet(piece.slice for piece in self.pieces)
+
+    @property
+    def knows_classes(self) -> bool:
+        """Say whether a class that is not here may be called missing."""
+        return bool(self.classes)
+
+    @cached_property
+    def homes(self) -> dict[str, list[str]]:
+        """The namespaces in which there is a claim or template of a name."""
+        found: dict[str, list[str]] = {}
+        for namespace, name in (*self.claims, *self.templates):
+            found.setdefault(name, []).append(namespace)
+        return found
+
+    def template_spec(self, namespace: str, name: str) -> DeviceClaim | None:
+        """Find what a template asks for."""
+        template = self.templates.get((namespace, name))
+        return template.spec.spec.devices if template is not None else None
+
+    def claim_spec(self, namespace: str, name: str) -> DeviceClaim | None:
+        """Find what a claim asks for."""
+        claim = self.claims.get((namespace, name))
+        return claim.spec.devices if claim is not None else None

@@ -1,0 +1,1 @@
+"""One object, as the API server judges it."""

@@ -1,0 +1,127 @@
+"""The status of a ResourceClaim: what was allocated, for whom it is reserved, what drivers report (validateAllocationResult).
+
+A status is judged as if it were written to the claim at once: what the API server would answer to whoever writes it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from dra.validation.fields import names
+from dra.validation.fields.limits import duplicates, formatted, required, required_format, too_many
+from dra.validation.fields.metadata import conditions, node_selector
+from dra.validation.fields.parameters import driver_parameters
+from dra.validation.objects.claims import RequestNames
+from dra.validation.objects.classes import opaque
+from dra.validation.objects.slices import binding_conditions, skipped_operations
+from dra.validation.objects.taints import tolerations
+from dra.validation.problem import Problem, Problems
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dra.objects.claim import (
+        AllocatedDeviceStatus,
+        AllocationResult,
+        DeviceRequestAllocationResult,
+        NetworkDeviceData,
+        ResourceClaim,
+        ResourceClaimConsumerReference,
+    )
+
+MAX_RESERVED: Final = 256
+MAX_RESULTS: Final = 32
+MAX_CONFIG: Final = 64
+MAX_CONDITIONS: Final = 8
+MAX_IPS: Final = 16
+
+
+def status(claim: ResourceClaim) -> Problems:
+    """Judge the status of a claim."""
+    allocation = claim.status.allocation
+    yield from _reserved(claim.status.reserved_for, "/status/reservedFor")
+    if claim.status.reserved_for and allocation is None:
+        yield Problem("D116", "/status/reservedFor", "a claim that is not allocated cannot be reserved")
+    if allocation is not None:
+        yield from _allocation(allocation, RequestNames(claim.spec.devices), "/status/allocation")
+    yield from _device_statuses(claim.status.devices, allocation, "/status/devices")
+
+
+def _reserved(consumers: Sequence[ResourceClaimConsumerReference], path: str) -> Problems:
+    yield from too_many(consumers, MAX_RESERVED, path)
+    if len(consumers) > MAX_RESERVED:
+        return
+    yield from duplicates(((c.uid, f"{path}/{i}/uid") for i, c in enumerate(consumers)), "consumer")
+    for index, consumer in enumerate(consumers):
+        for name, value in (("resource", consumer.resource), ("name", consumer.name), ("uid", consumer.uid)):
+            yield from required(value, f"{path}/{index}/{name}", name)
+
+
+def _allocation(allocation: AllocationResult, known: RequestNames, path: str) -> Problems:
+    results, config = allocation.devices.results, allocation.devices.config
+    yield from too_many(results, MAX_RESULTS, f"{path}/devices/results")
+    if len(results) <= MAX_RESULTS:
+        for index, result in enumerate(results):
+            yield from _result(result, known, f"{path}/devices/results/{index}")
+    yield from too_many(config, MAX_CONFIG, f"{path}/devices/config")
+    if len(config) <= MAX_CONFIG:
+        for index, entry in enumerate(config):
+            at = f"{path}/devices/config/{index}"
+            if entry.source not in ("FromClass", "FromClaim"):
+                yield Problem("D106", f"{at}/source", f"{entry.source!r} must be FromClass or FromClaim")
+            yield from known.judge_all(entry.requests, f"{at}/requests")
+            yield from opaque(entry.opaque, at)
+    if allocation.node_selector is not None:
+        yield from node_selector(allocation.node_selector, f"{path}/nodeSelector")
+
+
+def _result(result: DeviceRequestAllocationResult, known: RequestNames, path: str) -> Problems:
+    yield from known.judge(result.request, f"{path}/request")
+    yield from required_format(result.driver, names.driver_name(result.driver), f"{path}/driver", "driver")
+    yield from required_format(result.pool, names.pool_name(result.pool), f"{path}/pool", "pool")
+    yield from required_format(result.device, names.dns_label(result.device), f"{path}/device", "device")
+    yield from binding_conditions(result.binding_conditions, result.binding_failure_conditions, path)
+    yield from tolerations(result.tolerations, f"{path}/tolerations")
+    if result.share_id is not None:
+        yield from formatted(result.share_id, names.uuid(result.share_id), f"{path}/shareID")
+    yield from skipped_operations(result.skip_node_operations, f"{path}/skipNodeOperations")
+
+
+def _device_statuses(
+    statuses: Sequence[AllocatedDeviceStatus], allocation: AllocationResult | None, path: str
+) -> Problems:
+    results = allocation.devices.results if allocation is not None else ()
+    allocated = {(r.driver, r.pool, r.device, r.share_id) for r in results}
+    keys = [(s.driver, s.pool, s.device, s.share_id) for s in statuses]
+    yield from duplicates(((key, f"{path}/{i}") for i, key in enumerate(keys)), "device")
+    for index, (key, value) in enumerate(zip(keys, statuses, strict=True)):
+        if key not in allocated:
+            yield Problem("D116", f"{path}/{index}", "must be an allocated device of the claim")
+        yield from _device_status(value, f"{path}/{index}")
+
+
+def _device_status(value: AllocatedDeviceStatus, path: str) -> Problems:
+    yield from required_format(value.driver, names.driver_name(value.driver), f"{path}/driver", "driver")
+    yield from required_format(value.pool, names.pool_name(value.pool), f"{path}/pool", "pool")
+    yield from required_format(value.device, names.dns_label(value.device), f"{path}/device", "device")
+    if value.share_id is not None:
+        yield from formatted(value.share_id, names.uuid(value.share_id), f"{path}/shareID")
+    yield from conditions(value.conditions, MAX_CONDITIONS, f"{path}/conditions")
+    yield from driver_parameters(value.data, f"{path}/data", needed=False)
+    if value.network_data is not None:
+        yield from _network(value.network_data, f"{path}/networkData")
+
+
+def _network(data: NetworkDeviceData, path: str) -> Problems:
+    for name, value, limit in (
+        ("interfaceName", data.interface_name, 256),
+        ("hardwareAddress", data.hardware_address, 128),
+    ):
+        if names.size(value) > limit:
+            yield Problem("D103", f"{path}/{name}", f"at most {limit} bytes are allowed")
+    yield from too_many(data.ips, MAX_IPS, f"{path}/ips")
+    if len(data.ips) > MAX_IPS:
+        return
+    yield from duplicates(((ip, f"{path}/ips/{i}") for i, ip in enumerate(data.ips)), "address")
+    for index, address in enumerate(data.ips):
+        yield from formatted(address, names.interface_address(address), f"{path}/ips/{index}")

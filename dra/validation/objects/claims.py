@@ -1,0 +1,189 @@
+"""What a ResourceClaim, or a template of one, asks for (validateDeviceClaim)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from dra.validation.fields import names
+from dra.validation.fields.limits import duplicates, formatted, required_format, some, too_many
+from dra.validation.fields.selectors import derived, selectors
+from dra.validation.objects.classes import opaque
+from dra.validation.objects.taints import tolerations
+from dra.validation.problem import Problem, Problems
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dra.objects.claim import (
+        DeviceClaim,
+        DeviceClaimConfiguration,
+        DeviceConstraint,
+        DeviceDerivedAttribute,
+        DeviceRequest,
+        DeviceSubRequest,
+        ExactDeviceRequest,
+    )
+    from dra.validation.fields.gates import Gates
+
+MAX_REQUESTS: Final = 32
+MAX_CONSTRAINTS: Final = 32
+MAX_CONFIG: Final = 32
+MAX_ALTERNATIVES: Final = 8
+MAX_DERIVED: Final = 32
+_REFERENCE: Final = "must be the name of a request, or of a request and a subrequest separated by '/'"
+
+
+class RequestNames:
+    """The requests of a claim, as constraints, configuration and results may name them."""
+
+    def __init__(self, devices: DeviceClaim) -> None:
+        self._subrequests = {r.name: {s.name for s in r.first_available} for r in devices.requests}
+        self._known = some(self._subrequests)
+
+    def __contains__(self, reference: str) -> bool:
+        request, slash, subrequest = reference.partition("/")
+        subrequests = self._subrequests.get(request)
+        return subrequests is not None and (not slash or subrequest in subrequests)
+
+    def judge(self, reference: str, path: str) -> Problems:
+        """Complain about a reference to a request that the claim does not have."""
+        if reference.count("/") > 1 or reference not in self:
+            yield Problem("D109", path, f"{reference!r} {_REFERENCE}; the claim has {self._known}")
+        elif any(names.dns_label(part) for part in reference.split("/")):
+            yield Problem("D102", path, f"{reference!r} is not made of DNS labels")
+
+    def judge_all(self, references: Sequence[str], path: str) -> Problems:
+        """Complain about a list of references."""
+        yield from too_many(references, MAX_REQUESTS, path)
+        if len(references) > MAX_REQUESTS:
+            return
+        yield from duplicates(((r, f"{path}/{i}") for i, r in enumerate(references)), "request")
+        for index, reference in enumerate(references):
+            yield from self.judge(reference, f"{path}/{index}")
+
+
+def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
+    """Judge everything below `spec.devices`."""
+    known = RequestNames(devices)
+    yield from too_many(devices.requests, MAX_REQUESTS, f"{path}/requests")
+    if len(devices.requests) <= MAX_REQUESTS:
+        keys = ((r.name, f"{path}/requests/{i}/name") for i, r in enumerate(devices.requests))
+        yield from duplicates(keys, "request")
+        for index, request in enumerate(devices.requests):
+            yield from _request(request, f"{path}/requests/{index}", gates)
+    yield from too_many(devices.constraints, MAX_CONSTRAINTS, f"{path}/constraints")
+    if len(devices.constraints) <= MAX_CONSTRAINTS:
+        for index, constraint in enumerate(devices.constraints):
+            yield from _constraint(constraint, f"{path}/constraints/{index}", known)
+    yield from too_many(devices.config, MAX_CONFIG, f"{path}/config")
+    if len(devices.config) <= MAX_CONFIG:
+        for index, config in enumerate(devices.config):
+            yield from _config(config, f"{path}/config/{index}", known)
+    yield from _derived(devices, path, gates)
+
+
+def _request(request: DeviceRequest, path: str, gates: Gates) -> Problems:
+    yield from required_format(request.name, names.dns_label(request.name), f"{path}/name", "name", names.suggestion)
+    if (request.exactly is None) == (not request.first_available):
+        both = ", not both" if request.exactly is not None else ""
+        yield Problem("D107", path, f"exactly one of exactly and firstAvailable is required{both}")
+    elif request.exactly is not None:
+        yield from _demand(request.exactly, f"{path}/exactly", gates)
+    else:
+        yield from _alternatives(request.first_available, f"{path}/firstAvailable", gates)
+
+
+def _alternatives(alternatives: Sequence[DeviceSubRequest], path: str, gates: Gates) -> Problems:
+    yield from too_many(alternatives, MAX_ALTERNATIVES, path)
+    if len(alternatives) > MAX_ALTERNATIVES:
+        return
+    yield from duplicates(((s.name, f"{path}/{i}/name") for i, s in enumerate(alternatives)), "subrequest")
+    for index, alternative in enumerate(alternatives):
+        wrong = names.dns_label(alternative.name)
+        yield from required_format(alternative.name, wrong, f"{path}/{index}/name", "name", names.suggestion)
+        yield from _demand(alternative, f"{path}/{index}", gates)
+
+
+def _demand(demand: ExactDeviceRequest | DeviceSubRequest, path: str, gates: Gates) -> Problems:
+    """Judge what a request and an alternative have in common."""
+    name = demand.device_class_name
+    yield from required_format(name, names.dns_subdomain(name), f"{path}/deviceClassName", "deviceClassName")
+    yield from selectors(demand.selectors, f"{path}/selectors", gates)
+    match demand.allocation_mode:
+        case "All":
+            if demand.count:
+                yield Problem("D107", f"{path}/count", "count must be left out when allocationMode is All")
+        case "" | "ExactCount":
+            if demand.count < 0:
+                yield Problem("D108", f"{path}/count", f"{demand.count} must be greater than zero")
+        case mode:
+            yield Problem("D106", f"{path}/allocationMode", f"{mode!r} must be All or ExactCount")
+    yield from tolerations(demand.tolerations, f"{path}/tolerations")
+
+
+def _constraint(constraint: DeviceConstraint, path: str, known: RequestNames) -> Problems:
+    yield from known.judge_all(constraint.requests, f"{path}/requests")
+    attributes = {"matchAttribute": constraint.match_attribute, "distinctAttribute": constraint.distinct_attribute}
+    for name, attribute in attributes.items():
+        if attribute is not None:
+            hint = f"write <domain>/{attribute}, with the domain of the driver" if "/" not in attribute else ""
+            yield from formatted(attribute, names.fully_qualified_name(attribute), f"{path}/{name}", hint)
+    if constraint.match_attribute is None and constraint.distinct_attribute is None:
+        yield Problem("D107", path, "one of matchAttribute and distinctAttribute is required")
+
+
+def _config(config: DeviceClaimConfiguration, path: str, known: RequestNames) -> Problems:
+    yield from known.judge_all(config.requests, f"{path}/requests")
+    yield from opaque(config.opaque, path)
+
+
+def _derived(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
+    """Judge derived attributes, whose cost is summed over the claim and which some constraint must use."""
+    used = _constrained(devices.constraints)
+    found = []
+    for index, request in enumerate(devices.requests):
+        if request.exactly is not None and not request.first_available:
+            found.append((request.exactly.derived_attributes, f"{path}/requests/{index}/exactly", {"", request.name}))
+        elif request.exactly is None:
+            found.extend(
+                (sub.derived_attributes, f"{path}/requests/{index}/firstAvailable/{i}", {"", request.name, f"{request.name}/{sub.name}"})
+                for i, sub in enumerate(request.first_available)
+            )  # fmt: skip
+    cost = 0
+    for attributes, at, scopes in found:
+        needed = set().union(*(used.get(scope, set()) for scope in scopes))
+        yield from _derived_list(attributes, f"{at}/derivedAttributes", needed)
+        if len(attributes) <= MAX_DERIVED:
+            for index, attribute in enumerate(attributes):
+                problems, bound = derived(attribute.expression, f"{at}/derivedAttributes/{index}/expression", gates)
+                yield from problems
+                cost += bound
+    if cost > 1_000_000:
+        yield Problem("D111", path, "the derived attributes of the claim together may cost too much")
+
+
+def _derived_list(attributes: Sequence[DeviceDerivedAttribute], path: str, needed: set[str]) -> Problems:
+    yield from too_many(attributes, MAX_DERIVED, path)
+    if len(attributes) > MAX_DERIVED:
+        return
+    yield from duplicates(((a.name, f"{path}/{i}/name") for i, a in enumerate(attributes)), "derived attribute")
+    for index, attribute in enumerate(attributes):
+        wrong = names.fully_qualified_name(attribute.name)
+        yield from required_format(attribute.name, wrong, f"{path}/{index}/name", "name")
+        if attribute.name and attribute.name not in needed:
+            message = f"no matchAttribute or distinctAttribute that covers the request names {attribute.name!r}"
+            yield Problem("D109", f"{path}/{index}/name", message)
+        if not attribute.expression:
+            yield Problem("D101", f"{path}/{index}/expression", "expression is required")
+
+
+def _constrained(constraints: Sequence[DeviceConstraint]) -> Mapping[str, set[str]]:
+    """Gather which attributes are constrained on which request; "" stands for all requests."""
+    used: dict[str, set[str]] = {}
+    for constraint in constraints:
+        # The API server reads distinctAttribute only where matchAttribute is not set.
+        name = constraint.match_attribute if constraint.match_attribute is not None else constraint.distinct_attribute
+        if name is not None:
+            for request in constraint.requests or ("",):
+                used.setdefault(request, set()).add(name)
+    return used

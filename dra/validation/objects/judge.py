@@ -1,0 +1,189 @@
+"""One object against the rules of the API server: decode, drop what gates drop, judge (pkg/registry/resource strategies).
+
+The rim hands in plain JSON of any version and gets findings whose paths point into that JSON.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from dra.objects import versions
+from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
+from dra.objects.compatibility import DeviceCompatibility
+from dra.objects.deviceclass import DeviceClass
+from dra.objects.quota import DeviceQuota
+from dra.objects.resourceslice import ResourceSlice
+from dra.objects.taint import DeviceTaintRule
+from dra.validation.fields import gates as feature_gates
+from dra.validation.fields import shape
+from dra.validation.fields.metadata import annotation_map, label_map, managed_fields, metadata
+from dra.validation.objects.allocation import status
+from dra.validation.objects.claims import device_claim
+from dra.validation.objects.classes import device_class
+from dra.validation.objects.compatibilities import device_compatibility
+from dra.validation.objects.quotas import device_quota
+from dra.validation.objects.slices import resource_slice
+from dra.validation.objects.taints import taint_rule
+from dra.validation.problem import Problem, Problems
+
+if TYPE_CHECKING:
+    from dra.validation.fields.gates import Gates
+
+TYPES: Final[dict[str, type]] = {
+    "DeviceClass": DeviceClass,
+    "DeviceCompatibility": DeviceCompatibility,
+    "DeviceQuota": DeviceQuota,
+    "DeviceTaintRule": DeviceTaintRule,
+    "ResourceClaim": ResourceClaim,
+    "ResourceClaimTemplate": ResourceClaimTemplate,
+    "ResourceSlice": ResourceSlice,
+}
+NAMESPACED: Final = frozenset({"DeviceQuota", "ResourceClaim", "ResourceClaimTemplate"})
+_CLASSIC: Final = frozenset(
+    {"PodSchedulingContext", "ResourceClass", "ResourceClassParameters", "ResourceClaimParameters"}
+)
+OURS: Final = "drawbridge.dev/v1alpha1"
+# Configuration and workloads for replays are files, judged by the rooms that read them.
+_OUR_KINDS: Final = frozenset({"DeviceCompatibility", "DeviceQuota", "DrawbridgeConfiguration", "Workload"})
+
+
+def is_ours(value: dict[str, Any]) -> bool:
+    """Say whether an object is of a kind that is judged here."""
+    group = str(value.get("apiVersion")).partition("/")[0]
+    return group in (versions.GROUP, "drawbridge.dev")
+
+
+class Judged(NamedTuple):
+    """What is wrong with an object, and the object as its wire type if it can be read as that."""
+
+    problems: list[Problem]
+    typed: Any
+
+
+def problems(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT) -> list[Problem]:
+    """Judge one object of resource.k8s.io or drawbridge.dev."""
+    return judge(value, gates).problems
+
+
+def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT) -> Judged:
+    """Judge one object of resource.k8s.io or drawbridge.dev, and read it."""
+    kind, version = str(value.get("kind")), str(value.get("apiVersion"))
+    found = list(_version(kind, version))
+    if kind not in TYPES:
+        return Judged(found, None)
+    current, unknown = versions.upgrade(value)
+    found += [_foreign(pointer, version) for pointer in unknown]
+    own, known = _judged(current, kind, gates)
+    return Judged(found + [written(problem, value) for problem in own], known)
+
+
+def read(value: dict[str, Any]) -> Any:
+    """Read an object of one of our kinds as its wire type, whatever its version; None if it cannot be read."""
+    type_ = TYPES.get(str(value.get("kind")))
+    if type_ is None or not is_ours(value):
+        return None
+    current = versions.upgrade(value).value
+    if any(problem.code == "D001" for problem in shape.check(current, type_)):
+        return None
+    return shape.read(current, type_)
+
+
+def written(problem: Problem, value: dict[str, Any]) -> Problem:
+    """Lead a problem of the object as v1 back to the object as it was written."""
+    kind, version = str(value.get("kind")), str(value.get("apiVersion"))
+    return problem._replace(path=versions.written_pointer(problem.path, version, kind))
+
+
+def _version(kind: str, version: str) -> Problems:
+    """Complain about versions and kinds that are outdated or that nobody serves."""
+    group = version.partition("/")[0]
+    if group == "drawbridge.dev":
+        if version != OURS:
+            yield Problem("D004", "/apiVersion", f"{version} is not known", f"write {OURS}")
+        elif kind not in _OUR_KINDS:
+            yield Problem("D004", "/kind", f"{OURS} has no kind {kind}", f"it has {', '.join(sorted(_OUR_KINDS))}")
+    elif kind in _CLASSIC or version == f"{versions.GROUP}/v1alpha2":
+        message = f"{kind} of {version} belongs to classic DRA, which Kubernetes 1.32 removed"
+        hint = "write a DeviceClass and a ResourceClaim of resource.k8s.io/v1, with selectors in CEL"
+        yield Problem("D004", "/apiVersion", message, hint)
+    elif kind not in versions.SERVED.get(version, ()):
+        newer = f"write apiVersion: {versions.CURRENT}" if kind in versions.SERVED[versions.CURRENT] else ""
+        yield Problem("D004", "/apiVersion", f"no API server of today knows {kind} in {version}", newer)
+    elif version != versions.CURRENT and kind != "ResourcePoolStatusRequest":
+        yield Problem("D003", "/apiVersion", f"{version} is outdated and off by default", _modern(version, kind))
+
+
+def _modern(version: str, kind: str) -> str:
+    """Say what must change so that an old object becomes a v1 one."""
+    hint = f"write apiVersion: {versions.CURRENT}"
+    if version not in (versions.BETA_1, versions.ALPHA_3):
+        return hint
+    if kind in ("ResourceClaim", "ResourceClaimTemplate"):
+        return f"{hint}, and move the fields of each request below `exactly:`"
+    if kind == "ResourceSlice":
+        return f"{hint}, and move what is below `basic:` of each device one level up"
+    return hint
+
+
+def _foreign(pointer: str, version: str) -> Problem:
+    name = pointer.rpartition("/")[2]
+    return Problem("D002", pointer, f"{version} has no field {name!r} here", f"write apiVersion: {versions.CURRENT}")
+
+
+def _judged(value: dict[str, Any], kind: str, gates: Gates) -> Judged:
+    found = shape.check(value, TYPES[kind])
+    if any(problem.code == "D001" for problem in found):
+        return Judged(found, None)
+    kept, gone = feature_gates.dropped(kind, value, gates)
+    both_lists = kind == "ResourceSlice" and _both_lists(kept)
+    found += feature_gates.once(gone)
+    typed: Any = shape.read(kept, TYPES[kind])
+    found += _metadata(typed, value, kind)
+    found += _rules(typed, gates, both_lists=both_lists)
+    return Judged(found, shape.read(value, TYPES[kind]) if gone else typed)
+
+
+def _both_lists(value: dict[str, Any]) -> bool:
+    spec = value.get("spec") or {}
+    return spec.get("devices") is not None and spec.get("sharedCounters") is not None
+
+
+def _metadata(typed: Any, value: dict[str, Any], kind: str) -> Problems:
+    namespaced = kind in NAMESPACED
+    # A class is the one kind whose generateName is judged only by the name that comes of it.
+    yield from metadata(typed.metadata, "/metadata", namespaced=namespaced, generate_name_judged=kind != "DeviceClass")
+    if isinstance(raw := value.get("metadata"), dict):
+        yield from managed_fields(raw.get("managedFields"), "/metadata/managedFields")
+    if typed.metadata.namespace and not namespaced:
+        message = f"a {kind} belongs to the whole cluster, the namespace {typed.metadata.namespace!r} is ignored"
+        yield Problem("D009", "/metadata/namespace", message)
+
+
+def _rules(typed: Any, gates: Gates, *, both_lists: bool) -> Problems:
+    match typed:
+        case ResourceSlice():
+            yield from resource_slice(typed, gates, both_lists=both_lists)
+        case DeviceClass():
+            yield from device_class(typed, gates)
+        case ResourceClaim():
+            yield from device_claim(typed.spec.devices, "/spec/devices", gates)
+            yield from status(typed)
+        case ResourceClaimTemplate():
+            yield from _template(typed)
+            yield from device_claim(typed.spec.spec.devices, "/spec/spec/devices", gates)
+        case DeviceTaintRule():
+            yield from taint_rule(typed)
+        case DeviceCompatibility():
+            yield from device_compatibility(typed, gates)
+        case DeviceQuota():
+            yield from device_quota(typed)
+
+
+def _template(template: ResourceClaimTemplate) -> Problems:
+    """Judge the metadata of a template's claims: labels and annotations, nothing else."""
+    meta, path = template.spec.metadata, "/spec/metadata"
+    yield from label_map(meta.labels, f"{path}/labels")
+    yield from annotation_map(meta.annotations, f"{path}/annotations")
+    for name in meta.__struct_fields__:
+        if name not in ("labels", "annotations") and getattr(meta, name):
+            yield Problem("D107", path, f"the metadata of a template may hold labels and annotations, not {name}")

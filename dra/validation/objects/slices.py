@@ -1,0 +1,323 @@
+"""ResourceSlices and their devices (ValidateResourceSlice)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from dra.validation.fields import names
+from dra.validation.fields.gates import FRACTIONAL
+from dra.validation.fields.limits import duplicates, formatted, member, required_format, too_many
+from dra.validation.fields.metadata import node_selector
+from dra.validation.fields.request_policy import request_policy
+from dra.validation.objects.taints import taint
+from dra.validation.problem import Problem, Problems
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dra.objects.device import (
+        CounterSet,
+        Device,
+        DeviceAttribute,
+        DeviceCapacity,
+        DeviceCounterConsumption,
+        NodeAllocatableMapping,
+        NodeAllocatableOverhead,
+        NodeAllocatableResource,
+    )
+    from dra.objects.node import NodeSelector
+    from dra.objects.resourceslice import ResourcePool, ResourceSlice, ResourceSliceSpec
+    from dra.validation.fields.gates import Gates
+
+MAX_DEVICES: Final = 128
+MAX_DEVICES_ADVANCED: Final = 64
+MAX_COUNTER_SETS: Final = 8
+MAX_COUNTERS: Final = 32
+MAX_CONSUMPTIONS: Final = 2
+MAX_GROUPS: Final = 2
+MAX_ENTRIES: Final = 32
+MAX_VALUES: Final = 48
+MAX_TAINTS: Final = 16
+MAX_BINDING_CONDITIONS: Final = 4
+_OPERATIONS: Final = ("NodePrepareResources", "NodeUnprepareResources", "*")
+
+
+def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> Problems:
+    """Judge the spec of a slice. `both_lists` says that devices and sharedCounters are both there, be they empty."""
+    spec = value.spec
+    yield from required_format(spec.driver, names.driver_name(spec.driver), "/spec/driver", "driver")
+    yield from _pool(spec.pool)
+    yield from _slice_nodes(spec)
+    if both_lists:
+        hint = "publish the counter sets in a slice of their own, in the same pool and generation"
+        yield Problem("D107", "/spec", "only one of sharedCounters and devices is allowed", hint)
+    yield from _devices(spec, gates)
+    yield from _counter_sets(spec.shared_counters)
+    if spec.partition_type_attribute is not None:
+        yield from _partition_type(spec, spec.partition_type_attribute)
+    yield from skipped_operations(spec.skip_node_operations, "/spec/skipNodeOperations")
+
+
+def _pool(pool: ResourcePool) -> Problems:
+    yield from required_format(pool.name, names.pool_name(pool.name), "/spec/pool/name", "name")
+    if pool.resource_slice_count <= 0:
+        yield Problem("D108", "/spec/pool/resourceSliceCount", f"{pool.resource_slice_count} must be greater than zero")
+    if pool.generation < 0:
+        yield Problem("D108", "/spec/pool/generation", f"{pool.generation} must be zero or more")
+
+
+def _slice_nodes(spec: ResourceSliceSpec) -> Problems:
+    if (selector := spec.node_selector) is not None and len(selector.node_selector_terms) != 1:
+        count = len(selector.node_selector_terms)
+        yield Problem(
+            "D117", "/spec/nodeSelector/nodeSelectorTerms", f"exactly one node selector term is needed, not {count}"
+        )
+    flags = {"allNodes": spec.all_nodes, "perDeviceNodeSelection": spec.per_device_node_selection}
+    yield from _nodes(spec.node_name, selector, flags, "/spec")
+
+
+def _nodes(
+    node_name: str | None, selector: NodeSelector | None, flags: Mapping[str, bool | None], path: str
+) -> Problems:
+    """Judge that exactly one way of saying the nodes is used."""
+    chosen = []
+    if node_name is not None:
+        if node_name:
+            chosen.append("nodeName")
+            yield from formatted(node_name, names.dns_subdomain(node_name), f"{path}/nodeName")
+        else:
+            yield Problem("D117", f"{path}/nodeName", "must be left out or set to a name")
+    if selector is not None:
+        chosen.append("nodeSelector")
+        yield from node_selector(selector, f"{path}/nodeSelector")
+    for name, flag in flags.items():
+        if flag:
+            chosen.append(name)
+        elif flag is False:
+            yield Problem("D117", f"{path}/{name}", "must be left out or set to true")
+    if len(chosen) != 1:
+        ways = ", ".join(("nodeName", "nodeSelector", *flags))
+        found = f", not {len(chosen)} ({', '.join(chosen)})" if chosen else ""
+        yield Problem("D117", path, f"exactly one of {ways} is required{found}")
+
+
+def _devices(spec: ResourceSliceSpec, gates: Gates) -> Problems:
+    limit = MAX_DEVICES_ADVANCED if any(map(_is_advanced, spec.devices)) else MAX_DEVICES
+    if len(spec.devices) > limit:
+        why = " with taints, counters or lists" if limit == MAX_DEVICES_ADVANCED else ""
+        message = f"{len(spec.devices)} devices, a slice{why} has at most {limit}"
+        yield Problem("D104", "/spec/devices", message, "publish several slices in the pool")
+        return
+    yield from duplicates(((d.name, f"/spec/devices/{i}/name") for i, d in enumerate(spec.devices)), "device")
+    for index, device in enumerate(spec.devices):
+        yield from _device(
+            device, f"/spec/devices/{index}", gates, per_device_nodes=bool(spec.per_device_node_selection)
+        )
+
+
+def _is_advanced(device: Device) -> bool:
+    if device.taints or device.consumes_counters:
+        return True
+    return any(_lists(attribute) for attribute in device.attributes.values())
+
+
+def _lists(attribute: DeviceAttribute) -> list[Sequence[object]]:
+    if attribute.ints is None and attribute.bools is None and attribute.strings is None and attribute.versions is None:
+        return []
+    lists = (attribute.ints, attribute.bools, attribute.strings, attribute.versions)
+    return [values for values in lists if values is not None]
+
+
+def _device(device: Device, path: str, gates: Gates, *, per_device_nodes: bool) -> Problems:
+    yield from required_format(device.name, names.dns_label(device.name), f"{path}/name", "name", names.suggestion)
+    entries = len(device.attributes) + len(device.capacity)
+    if entries > MAX_ENTRIES:
+        yield Problem("D104", path, f"{entries} attributes and capacities together, at most {MAX_ENTRIES} are allowed")
+    values = sum(max(1, sum(map(len, _lists(attribute)))) for attribute in device.attributes.values())
+    if values > MAX_VALUES:
+        yield Problem("D104", path, f"{values} attribute values, at most {MAX_VALUES} are allowed")
+    for name, attribute in device.attributes.items():
+        at = member(f"{path}/attributes", name)
+        yield from formatted(name, names.qualified_name(name), at)
+        yield from _attribute(attribute, at, lists="DRAListTypeAttributes" in gates)
+    yield from _capacities(device.capacity, f"{path}/capacity", gates, shared=bool(device.allow_multiple_allocations))
+    yield from too_many(device.taints, MAX_TAINTS, f"{path}/taints")
+    if len(device.taints) <= MAX_TAINTS:
+        for index, value in enumerate(device.taints):
+            yield from taint(value, f"{path}/taints/{index}")
+    yield from _consumptions(device.consumes_counters, f"{path}/consumesCounters")
+    if per_device_nodes:
+        yield from _nodes(device.node_name, device.node_selector, {"allNodes": device.all_nodes}, path)
+    elif device.node_name is not None or device.node_selector is not None or device.all_nodes is not None:
+        message = "nodeName, nodeSelector and allNodes of a device need perDeviceNodeSelection in the slice"
+        yield Problem("D117", path, message)
+    yield from binding_conditions(device.binding_conditions or (), device.binding_failure_conditions or (), path)
+    for name, resource in device.node_allocatable_resources.items():
+        at = member(f"{path}/nodeAllocatableResources", name)
+        yield from _node_allocatable(name, resource, device.capacity, at)
+
+
+def _attribute(attribute: DeviceAttribute, path: str, *, lists: bool) -> Problems:
+    lists_set = _lists(attribute)
+    scalars = (attribute.int_, attribute.bool_, attribute.string, attribute.version)
+    count = 4 - scalars.count(None) + len(lists_set)
+    if count != 1:
+        kinds = "int, bool, string, version" + (", ints, bools, strings, versions" if lists else "")
+        hint = "" if lists else "list values need the feature gate DRAListTypeAttributes"
+        yield Problem("D107", path, f"exactly one of {kinds} must be set, not {count}", hint)
+    if attribute.string is not None:
+        yield from formatted(attribute.string, names.attribute_text(attribute.string), f"{path}/string")
+    if attribute.version is not None:
+        hint = "leave the v out" if attribute.version[:1] == "v" else ""
+        yield from formatted(attribute.version, names.semver(attribute.version), f"{path}/version", hint)
+    if lists_set:
+        yield from _list_values(attribute, path)
+
+
+def _list_values(attribute: DeviceAttribute, path: str) -> Problems:
+    for name, values in (("ints", attribute.ints), ("bools", attribute.bools), ("strings", attribute.strings), ("versions", attribute.versions)):  # fmt: skip
+        if values is not None and not values:
+            yield Problem("D101", f"{path}/{name}", "a list must not be empty")
+    for index, text in enumerate(attribute.strings or ()):
+        yield from formatted(text, names.attribute_text(text), f"{path}/strings/{index}")
+    for index, text in enumerate(attribute.versions or ()):
+        yield from formatted(text, names.semver(text), f"{path}/versions/{index}")
+
+
+def _capacities(capacities: Mapping[str, DeviceCapacity], path: str, gates: Gates, *, shared: bool) -> Problems:
+    for name, capacity in capacities.items():
+        at = member(path, name)
+        yield from formatted(name, names.qualified_name(name), at)
+        if shared:
+            fractional = FRACTIONAL in gates
+            yield from request_policy(capacity, f"{at}/requestPolicy", fractional=fractional)
+        elif capacity.request_policy is not None:
+            hint = "set allowMultipleAllocations: true on the device, or leave the policy out"
+            yield Problem("D107", f"{at}/requestPolicy", "a request policy needs allowMultipleAllocations: true", hint)
+
+
+def _consumptions(consumptions: Sequence[DeviceCounterConsumption], path: str) -> Problems:
+    yield from too_many(consumptions, MAX_CONSUMPTIONS, path)
+    if len(consumptions) > MAX_CONSUMPTIONS:
+        return
+    yield from duplicates(
+        ((c.counter_set, f"{path}/{i}/counterSet") for i, c in enumerate(consumptions)), "counter set"
+    )
+    for index, consumption in enumerate(consumptions):
+        at = f"{path}/{index}"
+        name = consumption.counter_set
+        yield from required_format(name, names.dns_label(name), f"{at}/counterSet", "counterSet", names.suggestion)
+        yield from _counters(consumption.counters, f"{at}/counters")
+        groups = consumption.compatibility_groups
+        yield from too_many(groups, MAX_GROUPS, f"{at}/compatibilityGroups")
+        if len(groups) > MAX_GROUPS:
+            continue
+        yield from duplicates(((g, f"{at}/compatibilityGroups/{i}") for i, g in enumerate(groups)), "group")
+        for number, group in enumerate(groups):
+            yield from formatted(group, names.dns_label(group), f"{at}/compatibilityGroups/{number}", names.suggestion)
+
+
+def _counter_sets(sets: Sequence[CounterSet]) -> Problems:
+    path = "/spec/sharedCounters"
+    yield from too_many(sets, MAX_COUNTER_SETS, path)
+    if len(sets) > MAX_COUNTER_SETS:
+        return
+    yield from duplicates(((s.name, f"{path}/{i}/name") for i, s in enumerate(sets)), "counter set")
+    for index, counter_set in enumerate(sets):
+        name, at = counter_set.name, f"{path}/{index}"
+        yield from required_format(name, names.dns_label(name), f"{at}/name", "name", names.suggestion)
+        yield from _counters(counter_set.counters, f"{at}/counters")
+
+
+def _counters(counters: Mapping[str, object], path: str) -> Problems:
+    if not counters:
+        yield Problem("D101", path, "at least one counter is required")
+    yield from too_many(counters, MAX_COUNTERS, path)
+    for name in counters:
+        yield from formatted(name, names.dns_label(name), member(path, name), names.suggestion)
+
+
+def _partition_type(spec: ResourceSliceSpec, name: str) -> Problems:
+    if wrong := names.fully_qualified_name(name):
+        yield from formatted(name, wrong, "/spec/partitionTypeAttribute")
+    if not any(device.consumes_counters for device in spec.devices):
+        message = "may only be set on a slice with devices that consume counters"
+        yield Problem("D107", "/spec/partitionTypeAttribute", message)
+        return
+    if wrong:
+        return
+    bare = name.removeprefix(f"{spec.driver}/")
+    for index, device in enumerate(spec.devices):
+        if not device.consumes_counters:
+            continue
+        attribute = device.attributes.get(name) or device.attributes.get(bare)
+        at = member(f"/spec/devices/{index}/attributes", name)
+        if attribute is None:
+            yield Problem(
+                "D101", at, "a device that consumes counters must have the attribute of partitionTypeAttribute"
+            )
+        elif attribute.string is None:
+            yield Problem("D107", at, "the attribute of partitionTypeAttribute must be a string")
+
+
+def skipped_operations(operations: Sequence[str], path: str) -> Problems:
+    """Judge which calls to a driver are left out, of a slice or an allocation."""
+    yield from duplicates(((o, f"{path}/{i}") for i, o in enumerate(operations)), "operation")
+    for index, operation in enumerate(operations):
+        if operation not in _OPERATIONS:
+            yield Problem("D106", f"{path}/{index}", f"{operation!r} must be one of {', '.join(_OPERATIONS)}")
+    if "NodePrepareResources" in operations and not {"NodeUnprepareResources", "*"} & set(operations):
+        yield Problem("D107", path, "NodePrepareResources cannot be skipped without NodeUnprepareResources")
+
+
+def binding_conditions(conditions: Sequence[str], failures: Sequence[str], path: str) -> Problems:
+    """Judge the conditions a binding waits for, of a device or an allocation."""
+    for name, values in (("bindingConditions", conditions), ("bindingFailureConditions", failures)):
+        yield from too_many(values, MAX_BINDING_CONDITIONS, f"{path}/{name}")
+        yield from duplicates(((v, f"{path}/{name}/{i}") for i, v in enumerate(values)), "condition")
+        for index, value in enumerate(values):
+            yield from required_format(value, names.label_key(value), f"{path}/{name}/{index}", "a condition type")
+    for index, value in enumerate(failures):
+        if value in conditions:
+            message = f"{value!r} is a condition of success and of failure"
+            yield Problem("D107", f"{path}/bindingFailureConditions/{index}", message)
+    if bool(conditions) != bool(failures):
+        missing = "bindingFailureConditions" if conditions else "bindingConditions"
+        yield Problem("D107", f"{path}/{missing}", "bindingConditions and bindingFailureConditions need each other")
+
+
+def _node_allocatable(
+    name: str, resource: NodeAllocatableResource, capacity: Mapping[str, DeviceCapacity], path: str
+) -> Problems:
+    if name not in ("cpu", "memory") and not name.startswith("hugepages-"):
+        yield Problem("D106", path, f"{name!r} must be cpu, memory or hugepages-<size>")
+    if resource.mapping is None and resource.overhead is None:
+        yield Problem("D101", path, "at least one of mapping and overhead is required")
+    if resource.mapping is not None:
+        yield from _mapping(resource.mapping, capacity, f"{path}/mapping")
+    if resource.overhead is not None:
+        yield from _overhead(resource.overhead, f"{path}/overhead")
+
+
+def _mapping(mapping: NodeAllocatableMapping, capacity: Mapping[str, DeviceCapacity], path: str) -> Problems:
+    key, by_capacity, by_device = mapping.capacity_key, mapping.capacity_multiplier, mapping.device_multiplier
+    if (key is None) == (by_device is None):
+        yield Problem("D107", path, "exactly one of capacityKey and deviceMultiplier must be set")
+    if (key is None) != (by_capacity is None):
+        missing = "capacityKey" if key is None else "capacityMultiplier"
+        yield Problem("D101", f"{path}/{missing}", "capacityKey and capacityMultiplier need each other")
+    if key is not None and key not in capacity:
+        yield Problem("D109", f"{path}/capacityKey", f"the device has no capacity {key!r}")
+    # A multiplier without its key is complained about above, and not looked at by the API server.
+    judged = (("capacityMultiplier", by_capacity if key is not None else None), ("deviceMultiplier", by_device))
+    for name, multiplier in judged:
+        if multiplier is not None and multiplier.nano <= 0:
+            yield Problem("D108", f"{path}/{name}", f"{multiplier} must be greater than zero")
+
+
+def _overhead(overhead: NodeAllocatableOverhead, path: str) -> Problems:
+    if overhead.per_pod is None and overhead.per_container is None:
+        yield Problem("D101", path, "at least one of perPod and perContainer is required")
+    for name, amount in (("perPod", overhead.per_pod), ("perContainer", overhead.per_container)):
+        if amount is not None and amount.nano < 0:
+            yield Problem("D108", f"{path}/{name}", f"{amount} must be zero or more")

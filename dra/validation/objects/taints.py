@@ -1,0 +1,61 @@
+"""Taints, tolerations and taint rules (ValidateDeviceTaintRule, validateDeviceTaint, validateDeviceToleration)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dra.validation.fields import names
+from dra.validation.fields.limits import formatted, required_format
+from dra.validation.fields.metadata import conditions
+from dra.validation.problem import Problem, Problems
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dra.objects.taint import DeviceTaint, DeviceTaintRule, DeviceToleration
+
+_EFFECTS = ("NoSchedule", "NoExecute", "None")
+
+
+def taint(value: DeviceTaint, path: str) -> Problems:
+    yield from required_format(value.key, names.label_key(value.key), f"{path}/key", "key")
+    yield from formatted(value.value, names.label_value(value.value), f"{path}/value")
+    if not value.effect:
+        yield Problem("D101", f"{path}/effect", "effect is required: NoSchedule, NoExecute or None")
+    elif value.effect not in _EFFECTS:
+        yield Problem("D106", f"{path}/effect", f"{value.effect!r} must be NoSchedule, NoExecute or None")
+
+
+def tolerations(values: Sequence[DeviceToleration], path: str) -> Problems:
+    for index, toleration in enumerate(values):
+        yield from _toleration(toleration, f"{path}/{index}")
+
+
+def _toleration(value: DeviceToleration, path: str) -> Problems:
+    if value.key:
+        yield from formatted(value.key, names.label_key(value.key), f"{path}/key")
+    match value.operator:
+        case "Exists":
+            if value.value:
+                yield Problem("D107", f"{path}/value", "the operator Exists takes no value")
+        case "" | "Equal":
+            yield from formatted(value.value, names.label_value(value.value), f"{path}/value")
+        case operator:
+            yield Problem("D106", f"{path}/operator", f"{operator!r} must be Equal or Exists")
+    if value.effect and value.effect not in _EFFECTS:
+        yield Problem("D106", f"{path}/effect", f"{value.effect!r} must be NoSchedule, NoExecute or None")
+
+
+def taint_rule(rule: DeviceTaintRule) -> Problems:
+    """Judge spec and status of a DeviceTaintRule."""
+    selector = rule.spec.device_selector
+    if selector is not None:
+        path = "/spec/deviceSelector"
+        if selector.driver is not None:
+            yield from required_format(selector.driver, names.driver_name(selector.driver), f"{path}/driver", "driver")
+        if selector.pool is not None:
+            yield from required_format(selector.pool, names.pool_name(selector.pool), f"{path}/pool", "pool")
+        if selector.device is not None:
+            yield from formatted(selector.device, names.dns_label(selector.device), f"{path}/device")
+    yield from taint(rule.spec.taint, "/spec/taint")
+    yield from conditions(rule.status.conditions, 8, "/status/conditions")

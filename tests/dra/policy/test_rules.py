@@ -1,0 +1,132 @@
+"""Groups and compatibleOnlyWith (dra-semantics.md 6 and 17.6)."""
+
+import pytest
+
+from dra.policy.rules import NO_GROUPS, Rules, admits, group_states, in_the_way, joined, own_state
+from dra.stock.pool import PoolStatus
+from dra.stock.stock import Stock
+from tests.dra.samples import DRIVER, compatibility, consuming, holding, node, slice_
+
+POOL = (DRIVER, "p")
+
+
+@pytest.mark.parametrize(
+    ("state", "groups", "admitted", "after"),
+    [
+        (None, (), True, NO_GROUPS),
+        (None, ("a", "b"), True, {"a", "b"}),
+        (NO_GROUPS, (), True, NO_GROUPS),
+        (NO_GROUPS, ("a",), False, NO_GROUPS),
+        (frozenset("ab"), (), False, frozenset("ab")),
+        (frozenset("ab"), ("b", "c"), True, {"b"}),
+        (frozenset("ab"), ("c",), False, frozenset()),
+        (frozenset(), (), False, frozenset()),
+        (frozenset(), ("a",), False, frozenset()),
+    ],
+)
+def test_the_state_of_a_counter_set(state, groups, admitted, after):
+    assert admits(state, own_state(groups)) is admitted
+    assert joined(state, own_state(groups)) == after
+
+
+def test_in_the_proposals_reading_no_groups_goes_with_everybody():
+    wild = own_state((), wild=True)
+    assert admits(frozenset("a"), wild)
+    assert joined(frozenset("a"), wild) == frozenset("a")
+    assert own_state(("a",), wild=True) == {"a"}
+
+
+def test_any_two_of_three_overlapping_groups_go_together_but_not_all_three():
+    both = joined(own_state("ab"), own_state("bc"))
+    assert admits(own_state("ab"), own_state("ca"))
+    assert not admits(both, own_state("ca"))
+
+
+def test_members_are_read_from_the_slices_and_vanished_ones_do_not_count():
+    slices = [
+        slice_("a", consuming("x", groups=["a"], s={"c": "1"}), consuming("y", groups=["b"], s={"c": "1"}), count=2),
+        slice_("c", count=2, counters={"s": {"c": "4"}}),
+    ]
+    stock = Stock.of(slices=slices, nodes=[node()], claims=[holding("1", "x"), holding("2", "gone")])
+    (pool,) = stock.pools("n0")
+    assert pool.status is PoolStatus.OK
+    assert group_states(pool, stock.use(POOL), Rules()) == {"s": {"a"}}
+
+
+def mode(name, physical, mode_=None):
+    attributes = {"physicalDevice": {"string": physical}, **({"mode": {"string": mode_}} if mode_ else {})}
+    return {"name": name, "attributes": attributes}
+
+
+# F: the full device, pattern 1. P1, P2: hardware partitions, pattern 2. S: a software partition. G: another full device.
+DEVICES = [
+    mode("F", "dev-0", "full"),
+    mode("P1", "dev-0", "hardware-partitioned"),
+    mode("P2", "dev-0", "hardware-partitioned"),
+    mode("S", "dev-0", "software"),
+    mode("G", "dev-1"),
+]
+RULES = [
+    compatibility(
+        "full",
+        f'device.attributes["{DRIVER}"].physicalDevice != "dev-0"',
+        f'device.attributes["{DRIVER}"].?mode.orValue("") == "full"',
+    ),
+    compatibility(
+        "hardware",
+        f'device.attributes["{DRIVER}"].mode == "hardware-partitioned"',
+        f'device.attributes["{DRIVER}"].?mode.orValue("") == "hardware-partitioned"',
+    ),
+]
+
+
+def conflicts(*rules, devices=DEVICES):
+    stock = Stock.of(slices=[slice_("a", *devices)], nodes=[node()])
+    return Rules(rules).conflicts(stock.pools("n0")[0])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "together"),
+    [
+        ("F", "P1", False),
+        ("P1", "P2", True),
+        ("P1", "S", False),
+        ("S", "F", False),
+        ("F", "G", True),
+        ("P1", "G", False),
+    ],
+)
+def test_the_proposals_patterns_in_pool_scope(one, other, together):
+    found = conflicts(*RULES)
+    assert (other not in found.get(one, ())) is together
+    assert (one not in found.get(other, ())) is together
+
+
+def test_the_narrow_scope_leaves_devices_on_other_hardware_alone():
+    devices = [
+        {**device, **consuming(device["name"], **{device["attributes"]["physicalDevice"]["string"]: {"c": "0"}})}
+        for device in map(dict, DEVICES)
+    ]
+    devices = [{**device, "attributes": old["attributes"]} for device, old in zip(devices, DEVICES, strict=True)]
+    counters = slice_("c", count=2, counters={"dev-0": {"c": "1"}, "dev-1": {"c": "1"}})
+    stock = Stock.of(slices=[slice_("a", *devices, count=2), counters], nodes=[node()])
+    narrow = [compatibility("hardware", RULES[1].spec.compatible_only_with, RULES[1].spec.selector, scope="counterSet")]
+    found = Rules(narrow).conflicts(stock.pools("n0")[0])
+    assert "G" not in found.get("P1", ())
+    assert "S" in found["P1"]
+
+
+def test_a_device_never_judges_itself_and_false_makes_it_exclusive():
+    found = conflicts(compatibility("alone", "false"), devices=[mode("x", "dev-0"), mode("y", "dev-0")])
+    assert found == {"x": {"y"}, "y": {"x"}}
+
+
+@pytest.mark.parametrize("expression", ["device.attributes[", 'device.attributes["nobody"].x == 1', "1"])
+def test_what_cannot_be_judged_permits_nothing(expression):
+    found = conflicts(compatibility("broken", expression), devices=[mode("x", "dev-0"), mode("y", "dev-0")])
+    assert found == {"x": {"y"}, "y": {"x"}}
+
+
+def test_who_is_in_the_way_is_named():
+    stock = Stock.of(claims=[holding("1", "S")])
+    assert in_the_way("F", conflicts(*RULES), stock.use(POOL)) == ["S"]

@@ -1,0 +1,74 @@
+"""What a request is charged, with the policies' rounding (dra-semantics.md 5.2 to 5.4)."""
+
+import pytest
+
+from dra.errors import CapacityError
+from dra.objects.device import DeviceCapacity
+from dra.quantity import Quantity
+from dra.stock.capacity import charge, charges
+from dra.wire import convert
+
+RANGE = {"default": "4", "validRange": {"min": "4", "max": "12", "step": "3"}}
+VALUES = {"default": "2", "validValues": ["2", "4", "8"]}
+
+
+def capacity(value, policy=None):
+    return convert({"value": value, **({"requestPolicy": policy} if policy else {})}, DeviceCapacity)
+
+
+def charged(request, value, policy=None):
+    found = charges({"c": Quantity.parse(request)} if request else {}, {"c": capacity(value, policy)})
+    return None if found is None else str(found["c"])
+
+
+@pytest.mark.parametrize(
+    ("request_", "policy", "expected"),
+    [
+        (None, None, "16"),
+        (None, {"default": "3"}, "3"),
+        ("5", None, "5"),
+        ("5", {"default": "3"}, "5"),
+        *[(amount, RANGE, "4") for amount in ("0", "1", "4", "-7")],
+        ("5", RANGE, "7"),
+        ("7", RANGE, "7"),
+        ("10", RANGE, "10"),
+        *[(amount, RANGE, None) for amount in ("11", "12", "13")],
+        ("0", VALUES, "2"),
+        ("3", VALUES, "4"),
+        ("8", VALUES, "8"),
+        ("9", VALUES, None),
+        ("250m", {"default": "100m", "validRange": {"min": "100m", "step": "100m"}}, "300m"),
+        ("1500m", {"default": "1", "validRange": {"min": "1", "step": "1"}}, "2"),
+        ("5", {"default": "1", "validRange": {"min": "1", "max": "6"}}, "5"),
+        ("7", {"default": "1", "validRange": {"min": "1", "max": "6"}}, None),
+        (None, {"default": "20", "validRange": {"min": "1", "max": "6"}}, "20"),
+    ],
+)
+def test_amounts(request_, policy, expected):
+    assert charged(request_, "16", policy) == expected
+
+
+def test_a_capacity_that_the_device_lacks_rules_it_out():
+    assert charges({"other": Quantity.parse("1")}, {"c": capacity("1")}) is None
+
+
+def test_the_bare_and_the_qualified_name_are_two_capacities():
+    assert charges({"gpu.example.com/c": Quantity.parse("1")}, {"c": capacity("1")}) is None
+
+
+def test_all_capacities_are_charged_named_or_not():
+    found = charges({"c": Quantity.parse("1")}, {"c": capacity("8"), "bw": capacity("10Gi")})
+    assert {name: str(amount) for name, amount in found.items()} == {"c": "1", "bw": "10Gi"}
+
+
+@pytest.mark.parametrize("request_", ["1500001u", "9223372036854775807"])
+def test_what_cannot_be_counted_is_an_error_and_not_a_refusal(request_):
+    policy = {"default": "1", "validRange": {"min": "1", "step": "1"}}
+    with pytest.raises(CapacityError):
+        charge(Quantity.parse(request_), capacity("16", policy))
+
+
+@pytest.mark.parametrize(("request_", "value"), [(None, "-1"), ("-1", "8")])
+def test_less_than_nothing_is_an_error(request_, value):
+    with pytest.raises(CapacityError, match="negative"):
+        charged(request_, value)

@@ -1,0 +1,140 @@
+"""Which slices make a pool, which devices a node can reach, and what makes a pool useless."""
+
+import pytest
+
+from dra.errors import NodeSelectorError
+from dra.stock.pool import PoolStatus
+from dra.stock.stock import Stock
+from tests.dra.samples import consuming, node, slice_
+
+SELECTOR = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}
+
+
+def pools(*slices, at=None):
+    return Stock.of(slices=slices, nodes=[at or node()]).pools((at or node()).metadata.name)
+
+
+def names(pool):
+    return [device.name for page in pool.here for device in page.devices]
+
+
+def test_devices_come_in_the_order_of_slice_names_and_within_a_slice_as_listed():
+    (pool,) = pools(slice_("b", "x", count=2), slice_("a", "z", "y", count=2))
+    assert names(pool) == ["z", "y", "x"]
+
+
+def test_pools_come_in_byte_order_of_driver_and_name():
+    found = pools(*(slice_(name, "d", pool=name) for name in ("gpu-2", "gpu-10", "gpu-1")))
+    assert [pool.id[1] for pool in found] == ["gpu-1", "gpu-10", "gpu-2"]
+
+
+def test_a_pool_with_binding_conditions_comes_last_even_if_the_list_is_empty():
+    bound = {"name": "d", "bindingConditions": [], "bindingFailureConditions": []}
+    found = pools(slice_("a", bound, pool="a"), slice_("b", "d", pool="b"))
+    assert [pool.id[1] for pool in found] == ["b", "a"]
+
+
+def test_binding_conditions_on_another_node_do_not_count():
+    bound = {"name": "d", "bindingConditions": ["x"], "bindingFailureConditions": ["y"]}
+    found = pools(
+        slice_("a", "d", pool="a", count=2),
+        slice_("a2", bound, pool="a", count=2, node="n1"),
+        slice_("b", "d", pool="b"),
+    )
+    assert [pool.id[1] for pool in found] == ["a", "b"]
+
+
+def test_only_the_highest_generation_counts():
+    (pool,) = pools(slice_("old", "x"), slice_("new", "y", generation=2))
+    assert names(pool) == ["y"]
+
+
+def test_a_pool_with_a_newer_generation_for_other_nodes_only_is_invisible():
+    assert pools(slice_("old", "x", count=2), slice_("new", "y", generation=2, node="n1")) == []
+
+
+def test_a_stale_slice_that_satisfies_its_own_count_is_used():
+    (pool,) = pools(slice_("old", "x", count=1), slice_("new", "y", generation=2, node="n1"))
+    assert names(pool) == ["x"]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_too_few_and_too_many_slices_are_incomplete(count):
+    (pool,) = pools(slice_("a", "x", count=count), slice_("b", "y", count=count))
+    assert pool.status is PoolStatus.INCOMPLETE
+    assert not pool.here
+
+
+def test_the_first_slice_decides_how_many_there_should_be():
+    (pool,) = pools(slice_("a", "x", count=2), slice_("b", "y", count=7))
+    assert pool.status is PoolStatus.OK
+
+
+def test_slices_of_other_nodes_complete_a_pool_but_are_not_reached():
+    (pool,) = pools(slice_("a", "x", count=2), slice_("b", "y", node="n1", count=2))
+    assert names(pool) == ["x"]
+    assert [page.name for page in pool.elsewhere] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "reached"),
+    [
+        ({"allNodes": True}, True),
+        ({"nodeSelector": SELECTOR}, True),
+        ({"nodeSelector": {"nodeSelectorTerms": [{}]}}, False),
+        ({"perDeviceNodeSelection": True}, False),
+    ],
+)
+def test_node_selection_of_slices(spec, reached):
+    assert bool(pools(slice_("a", "x", **spec), at=node(zone="a"))) is reached
+
+
+def test_per_device_selection_makes_a_slice_relevant_through_one_device():
+    devices = [{"name": "x", "nodeName": "n1"}, {"name": "y", "nodeName": "n0"}]
+    (pool,) = pools(slice_("a", *devices, perDeviceNodeSelection=True))
+    assert names(pool) == ["x", "y"]
+
+
+def test_a_node_selector_that_cannot_be_parsed_names_the_slice():
+    broken = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Maybe"}]}]}
+    with pytest.raises(NodeSelectorError, match="ResourceSlice/a"):
+        pools(slice_("a", "x", nodeSelector=broken))
+
+
+@pytest.mark.parametrize(
+    ("slices", "reason"),
+    [
+        ((slice_("a", "x", "x"),), "two devices are called x"),
+        ((slice_("a", consuming("x", gone={"c": "1"})),), "which does not exist"),
+        (
+            (slice_("a", consuming("x", s={"c": "1"}), count=2), slice_("c", count=2, counters={"s": {"d": "1"}})),
+            "which s lacks",
+        ),
+        (
+            (slice_("c", count=2, counters={"s": {"d": "1"}}), slice_("e", count=2, counters={"s": {"d": "1"}})),
+            "declared twice",
+        ),
+    ],
+)
+def test_pools_that_contradict_themselves_are_invalid(slices, reason):
+    (pool,) = pools(*slices)
+    assert pool.status is PoolStatus.INVALID
+    assert reason in pool.reason
+
+
+def test_a_device_of_another_node_with_an_unknown_counter_makes_the_pool_invalid_here_too():
+    (pool,) = pools(slice_("a", "x", count=2), slice_("b", consuming("y", gone={"c": "1"}), count=2, node="n1"))
+    assert pool.status is PoolStatus.INVALID
+
+
+def test_equal_names_on_other_nodes_are_nobodys_business():
+    (pool,) = pools(
+        slice_("a", "x", count=3), slice_("b", "y", count=3, node="n1"), slice_("c", "y", count=3, node="n1")
+    )
+    assert pool.status is PoolStatus.OK
+
+
+def test_a_slice_with_counters_yields_no_devices():
+    (pool,) = pools(slice_("c", "x", counters={"s": {"m": "40Gi"}}))
+    assert names(pool) == []
+    assert pool.counters == {"s": {"m": 40 * 2**30 * 10**9}}

@@ -1,0 +1,138 @@
+"""The stock: indexes that follow changes, sharing what did not change, and who may be concerned."""
+
+import random
+
+from dra.stock.stock import Stock
+from dra.stock.usage import FREE
+from tests.dra.samples import DRIVER, holding, node, rule, slice_
+
+POOL = (DRIVER, "p")
+
+
+def view(stock):
+    """Everything that can be asked of a stock, in comparable form."""
+    return {
+        "pools": {
+            name: [
+                (pool.id, pool.status, [(page.name, [d.taints for d in page.devices]) for page in pool.here])
+                for pool in stock.pools(name)
+            ]
+            for name in stock.nodes
+        },
+        "uses": {pool: (use.dedicated, use.shared, use.used) for pool, use in stock.uses.items()},
+        "keys": [list(one) for one in (stock.slices, stock.nodes, stock.rules, stock.claims)],
+    }
+
+
+def test_changes_one_by_one_lead_to_the_same_stock_as_all_at_once():
+    rng = random.Random(1)
+    stock = Stock.of()
+    for _ in range(400):
+        number = rng.randrange(4)
+        obj = rng.choice(
+            [
+                lambda n: slice_(
+                    f"s{n}", "d0", f"d{n}", node=f"n{n % 3}", pool=f"p{n % 2}", generation=rng.randrange(2)
+                ),
+                lambda n: holding(f"c{n}", f"d{n}", pool=f"p{n % 2}", share=rng.choice([None, "s"])),
+                lambda n: rule(f"r{n}", device=f"d{n}"),
+                lambda n: node(f"n{n % 3}", zone=rng.choice("ab")),
+            ]
+        )(number)
+        if rng.random() < 0.3:
+            kind = type(obj).__name__
+            name = obj.metadata.name
+            stock = stock.without(kind, f"team/{name}" if kind == "ResourceClaim" else name)
+        else:
+            stock = stock.with_(obj)
+        afresh = Stock.of(
+            slices=stock.slices.values(),
+            nodes=stock.nodes.values(),
+            rules=stock.rules.values(),
+            claims=stock.claims.values(),
+        )
+        assert view(stock) == view(afresh)
+
+
+def test_a_change_leaves_the_older_stock_as_it_was():
+    before = Stock.of(slices=[slice_("a", "x")], nodes=[node()])
+    after = before.with_(slice_("a", "x", "y")).with_(holding("c", "x"))
+    assert len(before.slices["a"].spec.devices) == 1
+    assert before.use(POOL) is FREE
+    assert after.use(POOL).dedicated == {"x"}
+
+
+def test_a_change_shares_what_it_did_not_touch():
+    before = Stock.of(slices=[slice_("a", "x"), slice_("b", "x", pool="q")], nodes=[node()])
+    after = before.with_(slice_("a", "y"))
+    assert after.pages["b"] is before.pages["b"]
+    assert after.nodes is before.nodes
+
+
+def test_shares_are_added_up_and_admin_access_holds_nothing():
+    stock = Stock.of(
+        claims=[
+            holding("a", "x", share="1", consumed={"memory": "1Gi"}),
+            holding("b", "x", share="2", consumed={"memory": "2Gi"}),
+            holding("c", "y", admin=True),
+            holding("d", "z"),
+        ]
+    )
+    use = stock.use(POOL)
+    assert (use.dedicated, use.shared) == ({"z"}, {"x"})
+    assert use.used == {"x": {"memory": 3 * 2**30 * 10**9}}
+
+
+def test_a_claim_that_ends_gives_its_devices_back():
+    stock = Stock.of(claims=[holding("a", "x"), holding("b", "y")])
+    assert stock.without("ResourceClaim", "team/a").use(POOL).dedicated == {"y"}
+    assert stock.without("ResourceClaim", "team/a").without("ResourceClaim", "team/b").use(POOL) is FREE
+
+
+def test_objects_that_share_a_name_stay_two_objects():
+    stock = Stock.of(slices=[slice_("a", "x", count=2), slice_("a", "y", count=2)], nodes=[node()])
+    assert len(stock.slices) == 2
+    (pool,) = stock.pools("n0")
+    assert len(pool.here) == 2
+
+
+def test_rules_taint_the_devices_they_select():
+    stock = Stock.of(slices=[slice_("a", "x", "y")], rules=[rule(device="y")])
+    assert [len(device.taints) for device in stock.pages["a"].devices] == [0, 1]
+    lifted = stock.without("DeviceTaintRule", "rule")
+    assert [len(device.taints) for device in lifted.pages["a"].devices] == [0, 0]
+
+
+def concerned(stock, obj):
+    before = stock.fork()
+    return before.with_(obj).changed_since(before)
+
+
+def test_only_the_nodes_of_a_changed_pool_are_concerned():
+    stock = Stock.of(
+        slices=[slice_("a", "x"), slice_("b", "x", node="n1", pool="q"), slice_("c", "x", pool="net", allNodes=True)]
+    )
+    assert stock.changed_since(stock) == frozenset()
+    assert concerned(stock, slice_("b", "y", node="n1", pool="q")) == {"n1"}
+    assert concerned(stock, holding("c", "x")) == {"n0"}
+    assert concerned(stock, node("n1")) == {"n1"}
+    assert concerned(stock, rule(device="x", pool="q")) == {"n1"}
+    assert concerned(stock, slice_("c", "y", pool="net", allNodes=True)) is None
+
+
+def test_two_futures_of_one_stock_do_not_mix():
+    stock = Stock.of(slices=[slice_("a", "x"), slice_("b", "x", node="n1", pool="q")])
+    first, second = stock.with_(slice_("a", "y")), stock.with_(slice_("b", "y", node="n1", pool="q"))
+    assert first.changed_since(stock) == {"n0"}
+    assert second.changed_since(first) is None
+    assert second.with_(slice_("a", "z")).changed_since(second) == {"n0"}
+    assert stock.fork().changed_since(stock) is None
+
+
+def test_who_comes_from_too_far_back_has_to_look_at_everything():
+    first = Stock.of(slices=[slice_("a", "x")])
+    stock = first
+    for _ in range(9000):
+        before, stock = stock, stock.with_(node())
+    assert stock.changed_since(first) is None
+    assert stock.changed_since(before) == {"n0"}
