@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from cluster.errors import BadRequest, Invalid
+from dra.pointer import split
 
 Json = Any
 
@@ -112,7 +113,7 @@ def _tokens(operation: dict[str, Json], member: str) -> list[str]:
     pointer = operation.get(member)
     if not isinstance(pointer, str) or (pointer and not pointer.startswith("/")):
         raise _PatchError(f"{member!r} is no JSON pointer", BadRequest)
-    return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
+    return split(pointer)
 
 
 def _value(operation: dict[str, Json]) -> Json:

@@ -6,12 +6,8 @@ A code never changes its meaning; `path` is a JSON pointer into the object; `hin
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from dra.wire import Wire
-
-if TYPE_CHECKING:
-    from dra.objects.meta import ObjectMeta
 
 
 class Severity(StrEnum):
@@ -32,9 +28,3 @@ class Finding(Wire, frozen=True, kw_only=True, omit_defaults=False):
     path: str
     message: str
     hint: str = ""
-
-
-def reference(kind: str, meta: ObjectMeta, *, namespaced: bool = True) -> str:
-    """Name an object the way every report does: Kind/namespace/name, or Kind/name for cluster objects."""
-    name = meta.name or f"{meta.generate_name}*"
-    return f"{kind}/{meta.namespace or 'default'}/{name}" if namespaced else f"{kind}/{name}"

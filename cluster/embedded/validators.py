@@ -17,6 +17,7 @@ from cluster.resources import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
+from dra.pointer import field_path
 from dra.validation import errors
 from dra.validation.fields import gates
 
@@ -40,20 +41,6 @@ def _cause(problem: Problem) -> Cause:
     return Cause(
         field=field_path(problem.path), message=f"Invalid value: {problem.message}", reason="FieldValueInvalid"
     )
-
-
-def field_path(pointer: str) -> str:
-    """A JSON pointer as API errors write it: /spec/devices/requests/0/name is spec.devices.requests[0].name."""
-    path = ""
-    for token in pointer.split("/")[1:]:
-        name = token.replace("~1", "/").replace("~0", "~")
-        if name.isdigit():
-            path += f"[{name}]"
-        elif name.isidentifier():
-            path += f".{name}" if path else name
-        else:
-            path += f"[{name}]"
-    return path
 
 
 VALIDATORS: Mapping[str, Validator] = {

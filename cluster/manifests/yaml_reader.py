@@ -28,6 +28,8 @@ from yaml.events import (
 )
 from yaml.reader import ReaderError
 
+from dra.pointer import escape
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -382,15 +384,10 @@ def _walk(parser: CParser) -> Iterator[tuple[str, int, int]]:
                 continue
             else:
                 mark = key.start_mark
-                pointer = f"{parent}/{escaped(key.value)}"
+                pointer = f"{parent}/{escape(key.value)}"
                 key = None
         yield pointer, mark.line, mark.column
         if kind is MappingStartEvent:
             opened.append((pointer, None))
         elif kind is SequenceStartEvent:
             opened.append((pointer, 0))
-
-
-def escaped(token: str) -> str:
-    """Write one member name as a part of a JSON pointer."""
-    return token.replace("~", "~0").replace("/", "~1")

@@ -17,7 +17,7 @@ from webhook.admission.validate import foresee, inspect
 from webhook.state.canary import workload
 from webhook.state.mode import Mode, mode_of
 from webhook.translate.pod_view import mapping
-from webhook.translate.translate import Decision, Translation, replay
+from webhook.translate.translate import Decision, Translation, replay, translate_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,7 +100,7 @@ class _Path:
         if self.mode is Mode.OFF:
             return self.untouched("off")
         key = self.state.keys[0] if self.state.keys else None
-        done = self.state.translate(self.object, self.request.namespace, key=key)
+        done = translate_in(self.state, self.object, self.request.namespace, key=key)
         if done.refusals:
             return self.refuse(done)
         if not done.changed:

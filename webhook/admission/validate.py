@@ -21,7 +21,7 @@ from webhook.admission.feasibility import Verdict, judge
 from webhook.claims import template
 from webhook.translate.pod_template import at, paths
 from webhook.translate.record import CLAIM_PREFIX, TEMPLATES
-from webhook.translate.translate import replay
+from webhook.translate.translate import replay, translate_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -110,7 +110,7 @@ def _workload(obj: dict[str, Json], namespace: str, state: State, impatient: Imp
     path = next(iter(paths(obj)), None)
     if path is None:
         return NOTHING
-    done = state.translate(at(obj, path), namespace, path=path)
+    done = translate_in(state, at(obj, path), namespace, path=path)
     refusals = tuple(f"its pods will be refused: {text}" for text in done.refusals)
     return Found(warnings=(*refusals, *foresee(done.templates, state, impatient), *done.warnings))
 

@@ -23,6 +23,7 @@ from webhook.state.canary import workload as workload_of
 from webhook.state.mode import Mode, mode_of
 from webhook.translate.pod_template import at, paths
 from webhook.translate.pod_view import mapping
+from webhook.translate.translate import translate_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -137,7 +138,7 @@ class Templates:
             return {}
         wanted: dict[Key, Json] = {}
         for path in paths(obj):
-            done = state.translate(at(obj, path), namespace)
+            done = translate_in(state, at(obj, path), namespace)
             wanted |= {(namespace, name): spec for name, spec in done.templates.items()}
         return wanted
 

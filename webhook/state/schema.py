@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from dra.errors import QuantityError
+from dra.pointer import escape
 from dra.quantity import parse
 from webhook.dialects import BUILT_IN
 from webhook.dialects.demand import AUTO
@@ -18,7 +19,6 @@ from webhook.dialects.table import Dialect, Place, pattern
 from webhook.dialects.targets import TARGETS
 from webhook.dialects.words import HamiOptions, KoordinatorOptions, NvidiaOptions
 from webhook.state.features import Scheduler
-from webhook.translate.json_patch import token
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -110,7 +110,7 @@ def contradictions(file: File) -> Iterable[Mistake]:
     for dialect, renames in file.keys.items():
         if dialect in dialects:
             known = {row.name for row in dialects[dialect].keys}
-            yield from _unknown(f"/keys/{token(dialect)}", renames, known, "key of the dialect")
+            yield from _unknown(f"/keys/{escape(dialect)}", renames, known, "key of the dialect")
     if not 0 <= file.canary <= 100:
         yield "/canary", f"{file.canary} is no percentage", "write 0 to 100"
     for key, meaning in file.meanings.items():
@@ -118,7 +118,7 @@ def contradictions(file: File) -> Iterable[Mistake]:
         if meaning not in ("whole", "shared", "leave", *dialects) and not profile:
             every = ", ".join(dialects)
             yield (
-                f"/meanings/{token(key)}",
+                f"/meanings/{escape(key)}",
                 f"unknown meaning {meaning!r}",
                 f"whole, shared, leave, mig:<profile>, or a dialect: {every}",
             )
@@ -139,7 +139,7 @@ def contradictions(file: File) -> Iterable[Mistake]:
         yield "/hami/memoryFactor", f"{file.hami.memory_factor} MiB is no unit", "write 1 or more"
     for key, quota in file.quotas.items():
         if not quota:
-            yield f"/quotas/{token(key)}", "no quota key is given", "e.g. <class>.deviceclass.resource.k8s.io/devices"
+            yield f"/quotas/{escape(key)}", "no quota key is given", "e.g. <class>.deviceclass.resource.k8s.io/devices"
 
 
 def _rows(table: Dialect, path: str) -> Iterable[Mistake]:
@@ -167,7 +167,7 @@ def _unknown(path: str, names: Iterable[str], known: Iterable[str], what: str) -
     known = list(known)
     for i, name in enumerate(names):
         if name not in known:
-            where = str(i) if isinstance(names, tuple) else token(name)
+            where = str(i) if isinstance(names, tuple) else escape(name)
             yield f"{path}/{where}", f"{name!r} is no {what}", f"one of {', '.join(known)}"
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import inspect
 
-from webhook.translate.json_patch import token
+from dra.pointer import escape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ def _check(value: Json, info: inspect.Type, path: str) -> Iterator[Mistake]:
                 yield _wrong(value, "a map", path)
                 return
             for key, member in value.items():
-                yield from _check(member, info.value_type, f"{path}/{token(str(key))}")
+                yield from _check(member, info.value_type, f"{path}/{escape(str(key))}")
         case inspect.VarTupleType():
             if not isinstance(value, list):
                 yield _wrong(value, "a list", path)
@@ -73,11 +73,11 @@ def _struct(value: Json, info: inspect.StructType, path: str) -> Iterator[Mistak
     fields = {field.encode_name: field for field in info.fields}
     for name, member in value.items():
         if name in fields:
-            yield from _check(member, fields[name].type, f"{path}/{token(str(name))}")
+            yield from _check(member, fields[name].type, f"{path}/{escape(str(name))}")
         else:
             close = difflib.get_close_matches(str(name), fields, 1)
             hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(fields)}"
-            yield f"{path}/{token(str(name))}", "unknown field", hint
+            yield f"{path}/{escape(str(name))}", "unknown field", hint
     for name, field in fields.items():
         if field.required and name not in value:
             yield path, f"{name!r} is missing", f"add {name}"

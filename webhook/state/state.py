@@ -7,7 +7,6 @@ Admission reads it and nothing else, so a decision can be repeated from a state 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,10 +15,6 @@ from dra.stock.stock import Stock
 from webhook.state.configuration import Configuration
 from webhook.state.features import Features
 from webhook.state.inventory import Fleet
-from webhook.translate.translate import Translation, translate
-
-if TYPE_CHECKING:
-    from dra.wire import Json
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -37,18 +32,3 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     stock: Stock | None = None
     # What pods refer to by name: (namespace, name).
     templates: Mapping[tuple[str, str], ResourceClaimSpec] = {}
-
-    def translate(
-        self, pod: dict[str, Json], namespace: str, *, path: str = "", key: bytes | None = None
-    ) -> Translation:
-        """Translate a pod, or the pod template at `path`, as the world is: the same words for whoever asks."""
-        return translate(
-            pod,
-            namespace=namespace,
-            config=self.configuration,
-            fleet=self.fleet,
-            features=self.features,
-            quota=self.quotas.get(namespace, frozenset()),
-            key=key,
-            path=path,
-        )

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dra.pointer import escape
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dra.wire import Json
-
-
-def token(name: str) -> str:
-    """Escape one part of a JSON pointer (RFC 6901)."""
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def test(path: str, value: Json) -> dict[str, Json]:
@@ -30,7 +27,7 @@ def remove_keys(path: str, mapping: Mapping[str, Json], keys: Sequence[str]) -> 
     gone = [key for key in keys if key in mapping]
     if gone and len(gone) == len(mapping):
         return [{"op": "remove", "path": path}]
-    return [{"op": "remove", "path": f"{path}/{token(key)}"} for key in gone]
+    return [{"op": "remove", "path": f"{path}/{escape(key)}"} for key in gone]
 
 
 def set_keys(path: str, mapping: Json, values: Mapping[str, Json]) -> list[dict[str, Json]]:
@@ -40,7 +37,7 @@ def set_keys(path: str, mapping: Json, values: Mapping[str, Json]) -> list[dict[
     if not isinstance(mapping, dict):
         return [{"op": "add", "path": path, "value": dict(values)}]
     return [
-        {"op": "add", "path": f"{path}/{token(key)}", "value": value}
+        {"op": "add", "path": f"{path}/{escape(key)}", "value": value}
         for key, value in values.items()
         if mapping.get(key) != value
     ]

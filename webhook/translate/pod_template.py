@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.translate.json_patch import token
+from dra.pointer import escape, split
 from webhook.translate.pod_view import mapping
 from webhook.translate.translate import NOTHING, Translation, translate
 
@@ -52,11 +52,11 @@ def paths(obj: Mapping[str, Json], *, unknown: bool = False) -> list[str]:
 
 def at(obj: Json, path: str) -> Json:
     """Follow a JSON pointer through maps and lists; None where it leads nowhere."""
-    for part in path.split("/")[1:]:
+    for part in split(path):
         if isinstance(obj, list):
             obj = obj[int(part)] if part.isdecimal() and int(part) < len(obj) else None
         else:
-            obj = mapping(obj).get(part.replace("~1", "/").replace("~0", "~"))
+            obj = mapping(obj).get(part)
     return obj
 
 
@@ -70,7 +70,7 @@ def _search(value: Json, path: str) -> list[str]:
         return [path]
     if isinstance(value, list):
         return [found for i, item in enumerate(value) for found in _search(item, f"{path}/{i}")]
-    parts = ((f"{path}/{token(name)}", member) for name, member in mapping(value).items())
+    parts = ((f"{path}/{escape(name)}", member) for name, member in mapping(value).items())
     return [found for inner, member in parts for found in _search(member, inner)]
 
 

@@ -29,6 +29,7 @@ from webhook.translate.rewrite import rewrite, stripped
 if TYPE_CHECKING:
     from webhook.state.configuration import Configuration
     from webhook.state.inventory import Fleet
+    from webhook.state.state import State
     from webhook.translate.pod_view import Slot, Word
     from webhook.translate.record import Original
 
@@ -99,6 +100,22 @@ def translate(
     )
 
 
+def translate_in(
+    state: State, pod: dict[str, Json], namespace: str, *, path: str = "", key: bytes | None = None
+) -> Translation:
+    """Translate a pod, or the pod template at `path`, as the world is: the same words for whoever asks."""
+    return translate(
+        pod,
+        namespace=namespace,
+        config=state.configuration,
+        fleet=state.fleet,
+        features=state.features,
+        quota=state.quotas.get(namespace, frozenset()),
+        key=key,
+        path=path,
+    )
+
+
 def replay(pod: dict[str, Json], old: dict[str, Json]) -> Translation:
     """On an update of a pod that was translated, take away again what the record says was taken, and nothing else.
 
@@ -164,4 +181,4 @@ def _out_of_scope(pod: dict[str, Json]) -> bool:
     )
 
 
-__all__ = ["NOTHING", "Decision", "Translation", "replay", "translate"]
+__all__ = ["NOTHING", "Decision", "Translation", "replay", "translate", "translate_in"]

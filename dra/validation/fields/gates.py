@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from dra.pointer import member
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
@@ -115,8 +116,8 @@ def _found(value: Any, path: tuple[str, ...], pointer: str) -> Iterator[tuple[di
             for index, item in enumerate(value):
                 yield from _found(item, rest, f"{pointer}/{index}")
         elif isinstance(value, dict):
-            for name, member in value.items():
-                yield from _found(member, rest, f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}")
+            for name, inner in value.items():
+                yield from _found(inner, rest, member(pointer, name))
     elif isinstance(value, dict) and value.get(step) is not None:
         if rest:
             yield from _found(value[step], rest, f"{pointer}/{step}")
@@ -126,7 +127,7 @@ def _found(value: Any, path: tuple[str, ...], pointer: str) -> Iterator[tuple[di
 
 def _copied(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _copied(member) for name, member in value.items()}
+        return {name: _copied(inner) for name, inner in value.items()}
     if isinstance(value, list):
         return [_copied(item) for item in value]
     return value

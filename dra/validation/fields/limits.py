@@ -14,11 +14,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def member(path: str, name: str) -> str:
-    """Write the pointer of a member whose name may hold anything."""
-    return f"{path}/{name.replace('~', '~0').replace('/', '~1')}"
-
-
 def some(names: Iterable[str], limit: int = 8) -> str:
     """Name a few of many."""
     known = list(names)

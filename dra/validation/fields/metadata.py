@@ -5,8 +5,9 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING, Any, Final
 
+from dra.pointer import member
 from dra.validation.fields import names
-from dra.validation.fields.limits import duplicates, formatted, member, required, required_format
+from dra.validation.fields.limits import duplicates, formatted, required, required_format
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:

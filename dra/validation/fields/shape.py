@@ -19,6 +19,7 @@ from dra.errors import QuantityError
 from dra.objects.meta import ObjectMeta
 from dra.objects.node import Node, NodeSpec, NodeStatus
 from dra.objects.pod import Container, EnvVar, Pod, PodSpec, PodStatus, ResourceRequirements, SecurityContext
+from dra.pointer import escape
 from dra.quantity import Quantity
 from dra.validation.problem import Problem
 from dra.wire import WireError, convert
@@ -181,7 +182,7 @@ class _Map(Shape):
         types, check = self.values.types, self.values.check
         for name, member in value.items():
             if type(member) not in types and member is not None:
-                check(member, f"{path}/{_escaped(name)}", found)
+                check(member, f"{path}/{escape(name)}", found)
 
     def complete(self, value: Any) -> Any:
         return {
@@ -219,7 +220,7 @@ class _Struct(Shape):
     def _unknown(self, name: str, path: str, value: Mapping[str, Any], *, helpful: bool) -> Problem:
         near = nearest(name, [field for field in self.fields if field not in value]) if helpful else ""
         hint = _MOVED.get(self.name, {}).get(name) or (f"did you mean {near}?" if near else "")
-        return Problem("D002", f"{path}/{_escaped(name)}", f"unknown field {name[:80]!r}", hint)
+        return Problem("D002", f"{path}/{escape(name)}", f"unknown field {name[:80]!r}", hint)
 
     def complete(self, value: Any) -> Any:
         members = {
@@ -324,7 +325,3 @@ def _named(value: Any) -> str:
             return "a list"
         case _:
             return "an object"
-
-
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dra.errors import CapacityError
+from dra.pointer import member
 from dra.stock.capacity import charges
-from dra.validation.fields.limits import member, some
+from dra.validation.fields.limits import some
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:

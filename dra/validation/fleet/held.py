@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from dra.pointer import member
 from dra.quantity import Quantity
-from dra.validation.fields.limits import member, some
+from dra.validation.fields.limits import some
 from dra.validation.problem import Problem
 
 if TYPE_CHECKING:

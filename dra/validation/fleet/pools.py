@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from dra.validation.fields.limits import member
+from dra.pointer import member
 from dra.validation.fleet.groups import group_problems
 from dra.validation.fleet.published import newest
 from dra.validation.problem import Problem, Problems

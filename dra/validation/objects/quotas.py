@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from dra.pointer import member
 from dra.quantity import NANO
 from dra.validation.fields import names
-from dra.validation.fields.limits import formatted, member, too_many
+from dra.validation.fields.limits import formatted, too_many
 from dra.validation.fields.shape import nearest
 from dra.validation.problem import Problem, Problems
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from dra.pointer import member
 from dra.validation.fields import names
 from dra.validation.fields.gates import FRACTIONAL
-from dra.validation.fields.limits import duplicates, formatted, member, required_format, too_many
+from dra.validation.fields.limits import duplicates, formatted, required_format, too_many
 from dra.validation.fields.metadata import node_selector
 from dra.validation.fields.request_policy import request_policy
 from dra.validation.objects.taints import taint

@@ -13,7 +13,6 @@ from cluster import Change, Unreadable
 from cluster.controllers.workqueue import WorkQueue
 from cluster.embedded.label_selectors import selector
 from cluster.embedded.store import Store
-from cluster.embedded.validators import field_path
 from cluster.errors import (
     BadRequest,
     ConfigError,
@@ -30,6 +29,7 @@ from cluster.informers.cache import Cache, Delta
 from cluster.informers.reflection import TABLE, Outcome, Phase, State, outcome
 from cluster.resources import CONFIG_MAPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, key, metadata, of
 from cluster.server import PROBES, survived
+from dra.pointer import field_path
 from tests.cluster.conftest import eventually
 from tests.cluster.objects import claim
 

@@ -1,0 +1,29 @@
+"""JSON pointers (RFC 6901): the paths in findings, in patches and in the errors of readers."""
+
+from __future__ import annotations
+
+
+def escape(name: str) -> str:
+    """Write one member name as a part of a pointer."""
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def split(pointer: str) -> list[str]:
+    """Take a pointer apart into member names and indices."""
+    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+
+
+def member(path: str, name: str) -> str:
+    """Point at a member whose name may hold anything."""
+    return f"{path}/{escape(name)}"
+
+
+def field_path(pointer: str) -> str:
+    """Write a pointer as API errors do: /spec/devices/requests/0/name is spec.devices.requests[0].name."""
+    path = ""
+    for name in split(pointer):
+        if not name.isdigit() and name.isidentifier():
+            path += f".{name}" if path else name
+        else:
+            path += f"[{name}]"
+    return path
