@@ -11,8 +11,8 @@ from allocator.one_node import DEFAULTS, Options, decide, explained
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dra.objects.claim import ResourceClaim
-    from dra.stock.stock import Stock
+    from dra.objects import ResourceClaim
+    from dra.stock import Stock
 
 __all__ = ["Answer", "FleetAnswer", "Granted", "Options", "Reason", "Stage", "Verdict", "allocate", "ever", "fleet"]
 
@@ -33,7 +33,7 @@ def allocate(
     if strategy == "first-fit":
         found = decide(stock, node_name, claims, options)
     else:
-        from allocator.strategies.choose import serve
+        from allocator.strategies import serve
 
         found = serve(stock, node_name, claims, strategy=strategy, options=options).answer
     refused = found.verdict is Verdict.INFEASIBLE

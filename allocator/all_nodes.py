@@ -16,23 +16,17 @@ import msgspec
 
 from allocator.answer import Answer, Fatal, Verdict
 from allocator.one_node import DEFAULTS, Found, Options, composed, decide, explained, find
-from allocator.problem.candidates import OPTIONAL_OPERATIONS, places
-from allocator.problem.compiler import Compiler
-from allocator.problem.question import shape_of
+from allocator.problem import OPTIONAL_OPERATIONS, Compiler, places, shape_of
 from dra.errors import NodeSelectorError
-from dra.policy.rules import Rules
-from dra.stock.pool import reaches, targets
-from dra.stock.usage import FREE
+from dra.policy import Rules
+from dra.stock import FREE, reaches, targets
 from dra.wire import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from dra.objects.claim import ResourceClaim
-    from dra.objects.node import Node
-    from dra.stock.pool import Page
-    from dra.stock.stock import Stock
-    from dra.stock.usage import PoolId, PoolUse
+    from dra.objects import Node, ResourceClaim
+    from dra.stock import Page, PoolId, PoolUse, Stock
 
 _KEPT = 64  # questions a lineage remembers
 _LOOKS = 4096  # looks a question remembers, or twice as many as there are nodes

@@ -11,7 +11,7 @@ from enum import StrEnum
 import msgspec
 from msgspec.structs import replace
 
-from dra.objects.claim import AllocationResult, ResourceClaim, ResourceClaimStatus
+from dra.objects import AllocationResult, ResourceClaim, ResourceClaimStatus
 
 
 class Verdict(StrEnum):

@@ -8,25 +8,21 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.answer import Answer, Fatal, Undecided, Verdict
-from allocator.problem.candidates import Fault, Judge, Place
-from allocator.problem.compiler import Compiler
-from allocator.problem.question import Leaf, shape_of
+from allocator.problem import Compiler, Fault, Judge, Leaf, Place, shape_of
 from allocator.reasons.losses import losses
 from allocator.result import granted, share_id
-from allocator.search.walk import Budget, Cuts, Walk
+from allocator.search import Budget, Cuts, Walk
 from dra.errors import NodeSelectorError
-from dra.objects.claim import ResourceClaim
-from dra.policy.rules import Rules
-from dra.stock.pool import PoolStatus
+from dra.objects import ResourceClaim
+from dra.policy import Rules
+from dra.stock import PoolStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from allocator.problem.question import Shape
-    from dra.objects.node import Node
-    from dra.stock.pool import Pool
-    from dra.stock.stock import Stock
-    from dra.stock.usage import PoolId, PoolUse
+    from allocator.problem import Shape
+    from dra.objects import Node
+    from dra.stock import Pool, PoolId, PoolUse, Stock
 
 STEPS = 120_000  # less than a second of search, proofs included
 

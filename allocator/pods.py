@@ -9,14 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dra.errors import NodeSelectorError
-from dra.objects.node import Node, NodeSelector, matches
+from dra.objects import Node, NodeSelector, matches
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from dra.objects.node import Taint
-    from dra.objects.pod import Container, Pod, Toleration
+    from dra.objects import Container, Pod, Taint, Toleration
     from dra.quantity import Quantity
 
 Amounts = dict[str, int]  # resource → nano-units

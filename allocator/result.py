@@ -8,23 +8,23 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from allocator.answer import Fatal, Granted
-from allocator.problem.question import claim_key
-from dra.objects.claim import (
+from allocator.problem import claim_key
+from dra.objects import (
     AllocationResult,
     DeviceAllocationConfiguration,
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
 )
-from dra.objects.node import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from dra.stock.capacity import charges
+from dra.stock import charges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from allocator.problem.candidates import Place
-    from allocator.problem.question import Leaf, Shape
-    from dra.objects.claim import DeviceClaimConfiguration, ResourceClaim
-    from dra.objects.deviceclass import DeviceClassConfiguration
+    from allocator.problem import Leaf, Place, Shape
+    from dra.objects import DeviceClaimConfiguration, DeviceClassConfiguration, ResourceClaim
     from dra.quantity import Quantity
 
 

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dra.objects import defaults
-from dra.objects.claim import ResourceClaim, ResourceClaimSpec
-from dra.objects.meta import ObjectMeta
+from dra.objects import ObjectMeta, ResourceClaim, ResourceClaimSpec, defaults
 from dra.wire import Wire, WireError, convert
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from allocator.simulation.replay import Arrival
+    from allocator.simulation import Arrival
     from cluster.manifests import Document
-    from dra.objects.claim import ResourceClaimTemplate
+    from dra.objects import ResourceClaimTemplate
 
 KIND = ("drawbridge.dev/v1alpha1", "Workload")
 
@@ -71,7 +69,7 @@ def name_of(documents: Iterable[Document]) -> str:
 
 
 def _copies(one: PodArrival, templates: Mapping[str, ResourceClaimSpec]) -> list[Arrival]:
-    from allocator.simulation.replay import Arrival
+    from allocator.simulation import Arrival
 
     specs = one.claims
     if one.template:

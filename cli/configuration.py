@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from cli.contract import Broken
 
 if TYPE_CHECKING:
-    from webhook.service.configuration_file import Source
+    from webhook.service import Source
 
 
 def source_of(path: str) -> Source:
     """Open a DrawbridgeConfiguration; without a path the defaults."""
-    from webhook.service.configuration_file import ConfigurationError, Source
+    from webhook.service import ConfigurationError, Source
 
     try:
         return Source(path)

@@ -9,15 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dra.objects import defaults, versions
-from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
-from dra.objects.compatibility import DeviceCompatibility
-from dra.objects.deviceclass import DeviceClass
-from dra.objects.node import Node
-from dra.objects.pod import Pod
-from dra.objects.resourceslice import ResourceSlice
-from dra.objects.taint import DeviceTaintRule
-from dra.stock.stock import Stock
+from dra.objects import (
+    DeviceClass,
+    DeviceCompatibility,
+    DeviceTaintRule,
+    Node,
+    Pod,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+    defaults,
+    versions,
+)
+from dra.stock import Stock
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ Workloads that merely carry a pod template are read raw, so nothing of them is l
 
 from __future__ import annotations
 
-from dra.objects.meta import ObjectMeta
+from dra.objects import ObjectMeta
 from dra.quantity import Quantity
 from dra.wire import Json, Wire
 

@@ -20,14 +20,17 @@ from cluster.objects import (
     Secret,
     ValidatingWebhookConfiguration,
 )
-from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
-from dra.objects.compatibility import DeviceCompatibility
-from dra.objects.deviceclass import DeviceClass
-from dra.objects.meta import ObjectMeta
-from dra.objects.node import Node
-from dra.objects.pod import Pod
-from dra.objects.resourceslice import ResourceSlice
-from dra.objects.taint import DeviceTaintRule
+from dra.objects import (
+    DeviceClass,
+    DeviceCompatibility,
+    DeviceTaintRule,
+    Node,
+    ObjectMeta,
+    Pod,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from dra.wire import builtins, convert
 
 if TYPE_CHECKING:

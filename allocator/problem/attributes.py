@@ -13,8 +13,8 @@ from dra.errors import SelectorError
 
 if TYPE_CHECKING:
     from allocator.problem.question import Shape
-    from dra.policy.rules import Rules
-    from dra.stock.pool import Page
+    from dra.policy import Rules
+    from dra.stock import Page
 
 Column = tuple[object, ...]  # one entry a device
 _EVERYTHING = ("", "")

@@ -14,18 +14,15 @@ import msgspec
 from allocator.answer import Stage
 from dra import cel
 from dra.errors import CapacityError, NodeSelectorError, SelectorError
-from dra.objects.device import Device, DeviceAttribute
-from dra.objects.taint import blocks
+from dra.objects import Device, DeviceAttribute, blocks
 from dra.semver import Version
-from dra.stock.capacity import charges
-from dra.stock.equivalence import Body
-from dra.stock.pool import Page, Pool, reaches
+from dra.stock import Body, Page, Pool, charges, reaches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from allocator.problem.question import Leaf, Shape
-    from dra.objects.node import Node
+    from dra.objects import Node
 
 Values = frozenset[tuple[str, object]]
 OPTIONAL_OPERATIONS = "DRAOptionalNodeOperations"  # the node feature that skipNodeOperations needs

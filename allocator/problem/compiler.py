@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from allocator.problem.problem import Problem
     from allocator.problem.question import Shape
     from allocator.problem.unit import Pattern
-    from dra.objects.node import Node
-    from dra.policy.rules import Rules
-    from dra.stock.pool import Pool
-    from dra.stock.usage import PoolId, PoolUse
+    from dra.objects import Node
+    from dra.policy import Rules
+    from dra.stock import Pool, PoolId, PoolUse
 
 Interchangeable = tuple[tuple[tuple[int, int, int], ...], ...]
 

@@ -15,7 +15,7 @@ from allocator.problem.occupancy import PoolState, pool_state, start, tied, unit
 from allocator.problem.packing import Fields, bitset, members, side_by_side
 from allocator.problem.problem import Item, Problem, Taken, Unit, share_fields
 from allocator.problem.question import MAX_RESULTS
-from dra.stock.pool import PoolStatus
+from dra.stock import PoolStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from allocator.problem.compiler import Compiler
     from allocator.problem.problem import Shared, Value
     from allocator.problem.question import Leaf
-    from dra.objects.node import Node
-    from dra.stock.pool import Pool
-    from dra.stock.usage import PoolId, PoolUse
+    from dra.objects import Node
+    from dra.stock import Pool, PoolId, PoolUse
 
 
 class Assembly:

@@ -9,17 +9,15 @@ import msgspec
 
 from allocator.problem.candidates import Place
 from allocator.problem.unit import Member
-from dra.policy.rules import NO_GROUPS, State, admits, group_states, in_the_way, own_state
-from dra.stock.counters import Counters, available, overdrawn
-from dra.stock.pool import Pool
-from dra.stock.usage import PoolUse
+from dra.policy import NO_GROUPS, State, admits, group_states, in_the_way, own_state
+from dra.stock import Counters, Pool, PoolUse, available, overdrawn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from allocator.problem.unit import Pattern
-    from dra.policy.rules import Rules
-    from dra.stock.equivalence import Consumption
+    from dra.policy import Rules
+    from dra.stock import Consumption
 
 # Per leaf what is taken and whether there is a fault, and the declared values of what is taken.
 Local = tuple[tuple[tuple[tuple[str, int], ...] | None, ...], tuple[bool, ...], tuple[tuple[str, int], ...]]

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.answer import Fatal
-from dra.objects.claim import ResourceClaim
-from dra.objects.deviceclass import DeviceClass
-from dra.objects.taint import DeviceToleration
+from dra.objects import DeviceClass, DeviceToleration, ResourceClaim
 from dra.quantity import Quantity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dra.objects.claim import DeviceConstraint, DeviceRequest, DeviceSubRequest, ExactDeviceRequest
+    from dra.objects import DeviceConstraint, DeviceRequest, DeviceSubRequest, ExactDeviceRequest
 
 MAX_RESULTS = 32  # resourceapi.AllocationResultsMaxSize: devices a claim may hold
 

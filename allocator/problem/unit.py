@@ -19,7 +19,7 @@ from math import gcd
 import msgspec
 
 from allocator.problem.packing import Fields, spans
-from dra.stock.equivalence import Consumption
+from dra.stock import Consumption
 
 Pair = tuple[int, int, int, int, int]
 Amounts = tuple[tuple[str, int], ...]  # what a share takes of each capacity, zero amounts left out

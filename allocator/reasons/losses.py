@@ -13,20 +13,32 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.answer import Answer, Reason, Stage, Verdict, allocated
-from allocator.problem.candidates import Fault, Judge, Judgement, Offer, Place, Refused, Values, places
-from allocator.problem.compiler import Compiler
-from allocator.problem.occupancy import PoolState, pool_state
-from allocator.problem.question import Leaf, Shape, claim_key, shape_of
-from dra.policy.rules import Rules, admits, in_the_way, own_state
+from allocator.problem import (
+    Compiler,
+    Fault,
+    Judge,
+    Judgement,
+    Leaf,
+    Offer,
+    Place,
+    PoolState,
+    Refused,
+    Shape,
+    Values,
+    claim_key,
+    places,
+    pool_state,
+    shape_of,
+)
+from dra.policy import Rules, admits, in_the_way, own_state
 from dra.quantity import Quantity
-from dra.stock.pool import PoolStatus
+from dra.stock import PoolStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from dra.objects.claim import DeviceRequestAllocationResult, ResourceClaim
-    from dra.stock.pool import Pool
-    from dra.stock.stock import Stock
+    from dra.objects import DeviceRequestAllocationResult, ResourceClaim
+    from dra.stock import Pool, Stock
 
     Serve = Callable[[Stock, Sequence[ResourceClaim]], Answer]
 

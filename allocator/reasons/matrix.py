@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.answer import Stage
-from dra.policy.rules import admits, own_state
-from dra.stock.equivalence import body
+from dra.policy import admits, own_state
+from dra.stock import body
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dra.objects.device import Device, DeviceCounterConsumption
-    from dra.policy.rules import Rule, Rules
-    from dra.stock.pool import Pool
+    from dra.objects import Device, DeviceCounterConsumption
+    from dra.policy import Rule, Rules
+    from dra.stock import Pool
 
 
 class Cell(msgspec.Struct, frozen=True):

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.problem.question import claim_key
+from allocator.problem import claim_key
 from allocator.reasons import relax
-from dra.objects.taint import DeviceTaint, DeviceToleration, blocks
+from dra.objects import DeviceTaint, DeviceToleration, blocks
 from dra.quantity import Quantity
-from dra.stock.pool import PoolStatus
+from dra.stock import PoolStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from allocator.reasons.relax import Claims, Spot
-    from dra.objects.claim import ResourceClaim
-    from dra.stock.stock import Stock
+    from dra.objects import ResourceClaim
+    from dra.stock import Stock
 
     Fits = Callable[[Stock, Claims], bool]
 

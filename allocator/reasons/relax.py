@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.problem.question import claim_key
-from dra.objects.claim import CapacityRequirements, DeviceRequest, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
+from allocator.problem import claim_key
+from dra.objects import CapacityRequirements, DeviceRequest, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
 from dra.quantity import NANO, Quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from dra.objects.taint import DeviceToleration
+    from dra.objects import DeviceToleration
 
 Body = ExactDeviceRequest | DeviceSubRequest
 Claims = tuple[ResourceClaim, ...]

@@ -20,17 +20,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.problem.packing import bitset, members, union
-from allocator.problem.problem import Unit
-from allocator.problem.question import MAX_RESULTS
+from allocator.problem import MAX_RESULTS, Unit, bitset, members, union
 from allocator.search.supply import Caps, Limits, Outer, Spends, Supply, Type
 from allocator.search.vectors import WIDTH, covers, guard_bits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from allocator.problem.problem import Problem, Value
-    from allocator.problem.question import Leaf
+    from allocator.problem import Leaf, Problem, Value
 
 MOST = 2000  # devices in one demand; more would not fit a vector's fields when summed
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from allocator.problem.packing import spans, union
+from allocator.problem import spans, union
 from allocator.search.vectors import WIDTH, best, clipped, field, guard_bits, limited
 
 if TYPE_CHECKING:
-    from allocator.problem.problem import Problem, Unit
+    from allocator.problem import Problem, Unit
 
 _COMBINED = 16  # so many times a group's limit may be combined from two sides
 Caps = tuple[tuple[tuple[int, ...], int], ...]  # dimensions, and how many devices they may have together

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from allocator.problem.problem import Problem
+    from allocator.problem import Problem
 
 
 def twins(problem: Problem) -> list[int]:

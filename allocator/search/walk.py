@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.answer import Fatal, Undecided
-from allocator.problem.question import MAX_RESULTS
+from allocator.problem import MAX_RESULTS
 from allocator.search.proof import Proof
 from allocator.search.supply import Limits
 from allocator.search.symmetry import twins
@@ -36,8 +36,7 @@ from allocator.search.symmetry import twins
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from allocator.problem.problem import Item, Problem, Unit
-    from allocator.problem.question import Leaf
+    from allocator.problem import Item, Leaf, Problem, Unit
 
 
 class Solution(msgspec.Struct, frozen=True):

@@ -22,20 +22,18 @@ from allocator.reasons import explain
 from allocator.reasons.brief import losses
 from cluster import resources
 from cluster.errors import ApiError, Conflict, NotFound
-from cluster.informers.informer import Informer
+from cluster.informers import Informer
 from cluster.patch import Merge
-from dra.objects.claim import ResourceClaim
-from dra.objects.node import matches
-from dra.stock.stock import Stock
+from dra.objects import ResourceClaim, matches
+from dra.stock import Stock
 from dra.wire import builtins
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cluster.informers.informer import Batch
+    from cluster.informers import Batch
     from cluster.protocol import Cluster
-    from dra.objects.node import Node
-    from dra.objects.pod import Pod
+    from dra.objects import Node, Pod
 
 logger = logging.getLogger("drawbridge.allocator")
 FINALIZER = "resource.kubernetes.io/delete-protection"

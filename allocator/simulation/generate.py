@@ -12,24 +12,32 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.simulation.replay import Arrival
-from dra.objects.claim import (
+from dra.objects import (
     CapacityRequirements,
     CELDeviceSelector,
+    Counter,
+    CounterSet,
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
     DeviceClaim,
+    DeviceClass,
+    DeviceClassSpec,
     DeviceConstraint,
+    DeviceCounterConsumption,
     DeviceRequest,
     DeviceSelector,
     ExactDeviceRequest,
+    Node,
+    ObjectMeta,
     ResourceClaim,
     ResourceClaimSpec,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
 )
-from dra.objects.device import Counter, CounterSet, Device, DeviceAttribute, DeviceCapacity, DeviceCounterConsumption
-from dra.objects.deviceclass import DeviceClass, DeviceClassSpec
-from dra.objects.meta import ObjectMeta
-from dra.objects.node import Node
-from dra.objects.resourceslice import ResourcePool, ResourceSlice, ResourceSliceSpec
 from dra.quantity import parse
-from dra.stock.stock import Stock
+from dra.stock import Stock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,23 +6,21 @@ a simulation of thousands of pods a matter of seconds: a placement changes one n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from allocator.answer import Answer, allocated
-from allocator.problem.question import claim_key
-from allocator.strategies.choose import Chosen, best
-from allocator.strategies.hardware import Room, Unit, room, scale_of, units
+from allocator.problem import claim_key
+from allocator.strategies import Chosen, Room, Unit, best, room, scale_of, units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from dra.objects.claim import ResourceClaim
-    from dra.stock.stock import Stock
-    from dra.stock.usage import PoolId, PoolUse
-
-    Ask = Callable[[Stock, str, Sequence[ResourceClaim]], Chosen]
+    from dra.objects import ResourceClaim
+    from dra.stock import PoolId, PoolUse, Stock
+# Puts claims to the allocator, on one node, under a strategy.
+Ask: TypeAlias = "Callable[[Stock, str, Sequence[ResourceClaim]], Chosen]"
 
 
 class Fleet:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.simulation.placement import Fleet, likeness
-from allocator.strategies.hardware import fragmentation, utilisation
-from dra.objects.claim import ResourceClaim
+from allocator.strategies import fragmentation, utilisation
+from dra.objects import ResourceClaim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from allocator.simulation.placement import Ask
-    from dra.stock.stock import Stock
+    from dra.stock import Stock
 
 
 class Arrival(msgspec.Struct, frozen=True):

@@ -15,24 +15,24 @@ import msgspec
 
 from allocator import pods as podfit
 from allocator.answer import Answer, Reason, Stage, Verdict
-from allocator.problem.question import claim_key
+from allocator.problem import claim_key
 from allocator.reasons import explain
 from allocator.simulation.placement import Fleet
-from allocator.strategies.choose import Chosen, best
-from allocator.strategies.hardware import fragmentation, utilisation
+from allocator.strategies import Chosen, best, fragmentation, utilisation
 from dra.errors import NodeSelectorError
-from dra.objects.claim import (
+from dra.objects import (
     DeviceClaim,
     DeviceRequest,
     ExactDeviceRequest,
+    Node,
+    ObjectMeta,
+    Pod,
     ResourceClaim,
     ResourceClaimSpec,
     ResourceClaimTemplate,
+    matches,
 )
-from dra.objects.meta import ObjectMeta
-from dra.objects.node import Node, matches
-from dra.objects.pod import Pod
-from dra.stock.stock import Stock
+from dra.stock import Stock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

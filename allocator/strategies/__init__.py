@@ -1,1 +1,24 @@
 """Which of the devices that would do, and which node."""
+
+from __future__ import annotations
+
+from allocator.strategies.choose import Chosen, best, serve
+from allocator.strategies.hardware import Room, Unit, fragmentation, room, scale_of, units, utilisation
+from allocator.strategies.node_view import Kept
+from allocator.strategies.strategy import DEFAULT, STRATEGIES
+
+__all__ = [
+    "DEFAULT",
+    "STRATEGIES",
+    "Chosen",
+    "Kept",
+    "Room",
+    "Unit",
+    "best",
+    "fragmentation",
+    "room",
+    "scale_of",
+    "serve",
+    "units",
+    "utilisation",
+]

@@ -9,20 +9,19 @@ from msgspec.structs import replace
 
 from allocator.answer import Answer, Fatal, Granted, Verdict, allocated
 from allocator.one_node import Options, answer, find
-from allocator.problem.compiler import Compiler
-from allocator.problem.question import shape_of
+from allocator.problem import Compiler, shape_of
 from allocator.strategies.node_view import Kept, View
 from allocator.strategies.strategy import DEFAULT, STRATEGIES, Plan, Strategy
 from dra.errors import NodeSelectorError
-from dra.policy.rules import Rules
+from dra.policy import Rules
 from dra.wire import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from allocator.problem.candidates import Place
-    from dra.objects.claim import DeviceRequest, DeviceRequestAllocationResult, ResourceClaim
-    from dra.stock.stock import Stock
+    from allocator.problem import Place
+    from dra.objects import DeviceRequest, DeviceRequestAllocationResult, ResourceClaim
+    from dra.stock import Stock
 
     Arrange = Callable[[list[Place]], list[Place]]
 

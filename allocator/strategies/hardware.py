@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dra.objects.device import Device
-from dra.stock.usage import PoolId
+from dra.objects import Device
+from dra.stock import PoolId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from dra.stock.pool import Page, Pool
-    from dra.stock.usage import PoolUse
+    from dra.stock import Page, Pool, PoolUse
 
 Scale = dict[tuple[str, str], int]  # (driver, name of a counter or capacity) → the largest unit's value
 

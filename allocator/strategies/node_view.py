@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING
 
 from allocator.strategies import topology
 from allocator.strategies.hardware import Room, Scale, Unit, room, scale_of, units
-from dra.stock.usage import FREE, PoolId, PoolUse
+from dra.stock import FREE, PoolId, PoolUse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from allocator.problem.compiler import Compiler
+    from allocator.problem import Compiler
     from allocator.strategies.topology import Site
-    from dra.objects.claim import DeviceRequestAllocationResult
-    from dra.stock.pool import Page, Pool
-    from dra.stock.stock import Stock
+    from dra.objects import DeviceRequestAllocationResult
+    from dra.stock import Page, Pool, Stock
 
 DeviceId = tuple[str, str, str]  # driver, pool, device
 

@@ -24,7 +24,7 @@ import msgspec
 from allocator.answer import Answer
 from allocator.strategies import topology
 from allocator.strategies.hardware import Room, utilisation
-from dra.objects.claim import DeviceRequestAllocationResult
+from dra.objects import DeviceRequestAllocationResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -10,12 +10,12 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from allocator.problem.candidates import values_of
+from allocator.problem import values_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dra.objects.device import Device
+    from dra.objects import Device
 
 Site = tuple[frozenset[object], ...]  # values per level
 

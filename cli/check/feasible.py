@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from dra.objects import defaults
-from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
-from dra.objects.compatibility import DeviceCompatibility
-from dra.objects.deviceclass import DeviceClass
-from dra.objects.meta import ObjectMeta
-from dra.objects.node import Node
-from dra.objects.resourceslice import ResourceSlice
-from dra.objects.taint import DeviceTaintRule
-from dra.stock.stock import Stock
-from dra.validation import Problem, findings
-from dra.validation.objects.judge import read
-from dra.validation.review import name
+from dra.objects import (
+    DeviceClass,
+    DeviceCompatibility,
+    DeviceTaintRule,
+    Node,
+    ObjectMeta,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+    defaults,
+)
+from dra.stock import Stock
+from dra.validation import Problem, findings, name, read
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _demand(value: Any) -> ResourceClaim | None:
 
 
 def _never(stock: Stock, claim: ResourceClaim) -> str:
-    from webhook.admission.feasibility import Verdict, judge
+    from webhook.admission import Verdict, judge
 
     judgement = judge(stock, [claim])
     return judgement.text if judgement.verdict is Verdict.NEVER else ""

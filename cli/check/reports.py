@@ -11,12 +11,12 @@ from xml.sax.saxutils import escape, quoteattr
 import msgspec
 
 from dra.finding import Finding, Severity
-from dra.validation.codes import CODES
+from dra.validation import CODES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dra.validation.codes import Code
+    from dra.validation import Code
 
 _SHOWN: Final = 3  # findings of one kind about one object that people are shown
 _SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"

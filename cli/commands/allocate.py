@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from allocator.answer import Answer
     from allocator.one_node import Options
     from allocator.reasons.nearest import Hint
-    from dra.objects.claim import DeviceRequestAllocationResult, ResourceClaim
-    from dra.stock.stock import Stock
+    from dra.objects import DeviceRequestAllocationResult, ResourceClaim
+    from dra.stock import Stock
 
 EMPTY = {
     "node": "",
@@ -63,9 +63,9 @@ def command(
     have an allocation are in use; the others are to be allocated, together, in input order.
     """
     import allocator.strategies.choose  # noqa: F401  loaded here, so that no import is timed as search
-    from allocator.strategies.strategy import STRATEGIES
+    from allocator.strategies import STRATEGIES
     from cli.devices import named, typed
-    from dra.objects.claim import ResourceClaim
+    from dra.objects import ResourceClaim
 
     if strategy == "help":
         for one in STRATEGIES.values():
@@ -124,10 +124,7 @@ class _Question:
     def ask_all(self) -> _Everywhere:
         """Put the claims to all nodes: at once to those that look alike, and to those that fit once more by strategy."""
         from allocator import fleet
-        from allocator.strategies.choose import serve
-        from allocator.strategies.hardware import scale_of
-        from allocator.strategies.node_view import Kept
-        from allocator.strategies.strategy import DEFAULT
+        from allocator.strategies import DEFAULT, Kept, scale_of, serve
 
         if self.budget_ms is not None:
             asked = {node: self.explained(node, self.ask(node)) for node in self.stock.nodes}
@@ -162,7 +159,7 @@ class _Question:
     def hints(self, node: str, elsewhere: tuple[str, ...] = ()) -> list[Hint]:
         """Look for what would fit instead; a look that takes too long ends with what it found."""
         from allocator.reasons.nearest import nearest
-        from allocator.strategies.choose import serve
+        from allocator.strategies import serve
 
         options = self._options()
 

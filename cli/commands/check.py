@@ -12,10 +12,10 @@ from cli.contract import Broken, Exit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cli.check.reports import Placed
+    from cli.check import Placed
     from cluster.manifests import Document
     from dra.finding import Finding
-    from dra.validation.fields.gates import Gates
+    from dra.validation import Gates
 
 _LEVELS = ("error", "warning", "info")
 
@@ -56,7 +56,7 @@ def command(
         return _explain(explain, output)
     if not files:
         raise Broken("nothing to check", "name manifests with -f FILE, -f DIR or -f -")
-    from dra.validation.review import review
+    from dra.validation import review
 
     gates = _gates(feature_gates)
     documents = inputs.read(files, inventory)
@@ -74,7 +74,7 @@ def command(
 
 def _besides(known: Sequence[Document], documents: Sequence[Document]) -> list[Document]:
     """Leave out of the inventory what the checked objects would replace if they were applied."""
-    from dra.validation.review import name
+    from dra.validation import name
 
     checked = {name(document.object) for document in documents}
     return [document for document in known if name(document.object) not in checked]
@@ -82,7 +82,7 @@ def _besides(known: Sequence[Document], documents: Sequence[Document]) -> list[D
 
 def _warn_of_unreadable(known: Sequence[Document]) -> None:
     """Say what the inventory does not tell because it cannot be read; it is not judged, so no finding would."""
-    from dra.validation.objects.judge import TYPES, is_ours, read
+    from dra.validation import TYPES, is_ours, read
 
     for document in known:
         value = document.object
@@ -113,13 +113,13 @@ def _infeasible(
     """Ask the allocator, where there is a fleet to ask about."""
     if not any(value.get("kind") == "ResourceSlice" for value in (*objects, *known)):
         return []
-    from cli.check.feasible import never
+    from cli.check import never
 
     return never(objects, known, found)
 
 
 def _gates(text: str) -> Gates:
-    from dra.validation.fields import gates
+    from dra.validation import gates
 
     enabled = set(gates.DEFAULT)
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -135,9 +135,8 @@ def _gates(text: str) -> Gates:
 
 def _placed(documents: Sequence[Document], found: Sequence[tuple[int, Finding]]) -> list[Placed]:
     """Give findings their places, in the order of the input; keys given twice are findings of the reader."""
-    from cli.check.reports import Placed
-    from dra.validation import Problem, findings
-    from dra.validation.review import name
+    from cli.check import Placed
+    from dra.validation import Problem, findings, name
 
     by_document: dict[int, list[Placed]] = {}
     for index, document in enumerate(documents):
@@ -158,7 +157,7 @@ def _position(place: Placed) -> tuple[int, int]:
 
 def _print(placed: Sequence[Placed], documents: Sequence[Document], output: str) -> None:
     from cli.check import reports
-    from dra.validation.review import name
+    from dra.validation import name
 
     match output:
         case "json":
@@ -194,7 +193,7 @@ def _explain(wanted: str, output: str) -> Exit:
     if output == "json":
         inputs.write_json({"codes": [{"code": name, **code._asdict()} for name, code in known.items()]})
     elif output == "markdown":
-        from cli.check.reports import page_of_codes
+        from cli.check import page_of_codes
 
         click.echo(page_of_codes(known), nl=False)
     else:

@@ -15,7 +15,7 @@ from cli import contract as inputs
 from cli.contract import Exit
 
 if TYPE_CHECKING:
-    from cli.playground.playground import Playground
+    from cli.playground import Playground
     from cluster.manifests import Document
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "manifests" / "examples"
@@ -48,10 +48,8 @@ def command(*, files: tuple[str, ...], fleet: tuple[str, ...], config: str, once
 async def _demo(documents: list[Document], objects: list[dict[str, Any]], config: str, *, stay: bool) -> None:
     from cli.commands.webhook import stopping
     from cli.configuration import source_of
+    from cli.playground import Door, end_of, playground, pod_of
     from cli.playground import story as fates
-    from cli.playground.playground import playground
-    from cli.playground.pods_port import Door
-    from cli.playground.way import end_of, pod_of
 
     started = time.monotonic()
     async with playground(objects, source_of(config)) as here:

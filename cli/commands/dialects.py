@@ -10,7 +10,7 @@ from cli import contract as inputs
 from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
-    from webhook.dialects.table import Dialect, Row
+    from webhook.dialects import Dialect, Row
 
 
 @inputs.command("dialects", empty={"dialects": []})

@@ -17,7 +17,7 @@ from cli.contract import Exit
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from webhook.admission.registration import Options
+    from webhook.admission import Options
 
 BASE = Path(__file__).resolve().parents[2] / "manifests" / "base"
 NAMESPACE = "drawbridge-system"
@@ -62,7 +62,7 @@ def command(
     """
     from cli.configuration import source_of
     from cluster import manifests
-    from webhook.admission.registration import Options, configurations
+    from webhook.admission import Options, configurations
 
     options = Options(namespace=namespace, failure_policy=failure_policy, opt_in=opt_in, devices=devices, url=url)
     objects: list[dict[str, Any]] = []
@@ -77,8 +77,8 @@ def command(
 def generated(options: Options) -> str:
     """The content of manifests/base/webhooks.yaml."""
     from cluster import manifests
-    from webhook.admission.registration import configurations
-    from webhook.state.configuration import Configuration
+    from webhook.admission import configurations
+    from webhook.state import Configuration
 
     return HEADER + manifests.dump(configurations(Configuration().dialects, options))
 
@@ -115,6 +115,6 @@ def _adapted(obj: dict[str, Any], namespace: str, image: str, config: str) -> di
 
 
 if __name__ == "__main__":
-    from webhook.admission.registration import Options
+    from webhook.admission import Options
 
     (BASE / GENERATED).write_text(generated(Options()), encoding="utf-8")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from allocator.reasons.matrix import Matrix, Row
-    from dra.stock.pool import Pool
+    from dra.stock import Pool
 
 _MOST_ROWS = 60
 
@@ -34,7 +34,7 @@ def command(
     """
     from allocator.reasons.matrix import matrix
     from cli.devices import typed
-    from dra.policy.rules import Rules
+    from dra.policy import Rules
     from dra.wire import builtins
 
     stock = typed(inputs.read(files)).stock()

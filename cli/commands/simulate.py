@@ -19,13 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from allocator.answer import Answer
-    from allocator.simulation.generate import Workload
-    from allocator.simulation.placement import Ask
-    from allocator.simulation.replay import Replay
-    from allocator.simulation.snapshot import Place, Simulation, Snapshot
-    from allocator.strategies.choose import Chosen
-    from dra.objects.claim import ResourceClaim
-    from dra.stock.stock import Stock
+    from allocator.simulation import Ask, Place, Replay, Simulation, Snapshot, Workload
+    from allocator.strategies import Chosen
+    from dra.objects import ResourceClaim
+    from dra.stock import Stock
 
 EMPTY: dict[str, Any] = {"pods": [], "totals": {}}
 
@@ -59,7 +56,7 @@ def command(
     A snapshot is any set of Node, Pod, ResourceClaim, ResourceClaimTemplate, ResourceSlice, DeviceClass, DeviceTaintRule and
     DeviceCompatibility objects. Pods are taken by priority, creation and name, and what one takes, the next cannot have.
     """
-    from allocator.simulation.generate import KINDS
+    from allocator.simulation import KINDS
 
     if bool(generate) == bool(files):
         raise Broken(
@@ -83,7 +80,7 @@ def command(
 
 
 def _strategies(named: Sequence[str]) -> list[str]:
-    from allocator.strategies.strategy import DEFAULT, STRATEGIES
+    from allocator.strategies import DEFAULT, STRATEGIES
 
     if "all" in named:
         return list(STRATEGIES)
@@ -94,11 +91,10 @@ def _strategies(named: Sequence[str]) -> list[str]:
 
 
 def _read(files: Sequence[str]) -> tuple[Workload | None, Snapshot | None]:
-    from allocator.simulation.snapshot import Snapshot
+    from allocator.simulation import Snapshot
     from cli.arrivals import arrivals, name_of
     from cli.devices import typed
-    from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
-    from dra.objects.pod import Pod
+    from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate
 
     documents = inputs.read(files)
     given = typed(documents)
@@ -106,7 +102,7 @@ def _read(files: Sequence[str]) -> tuple[Workload | None, Snapshot | None]:
     templates = tuple(given.of(ResourceClaimTemplate))
     found = arrivals(documents, templates)
     if found is not None:
-        from allocator.simulation.generate import Workload
+        from allocator.simulation import Workload
 
         return Workload(name_of(documents), stock, found), None
     return None, Snapshot(stock, tuple(given.of(Pod)), tuple(given.of(ResourceClaim)), templates)
@@ -115,9 +111,7 @@ def _read(files: Sequence[str]) -> tuple[Workload | None, Snapshot | None]:
 def _ask(strategy: str, budget_ms: int | None, stock: Stock) -> Ask:
     """Put claims to the allocator under a strategy, each node with a budget of its own."""
     from allocator.one_node import Options
-    from allocator.strategies.choose import serve
-    from allocator.strategies.hardware import scale_of
-    from allocator.strategies.node_view import Kept
+    from allocator.strategies import Kept, scale_of, serve
 
     kept = Kept(scale_of(stock.pages.values()))
 
@@ -147,7 +141,7 @@ def _progress(label: str) -> Callable[[int, int], None] | None:
 
 def _schedule(snapshot: Snapshot, strategy: str, budget_ms: int | None, output: str) -> Exit:
     from allocator.one_node import Options, explained
-    from allocator.simulation.snapshot import simulate
+    from allocator.simulation import simulate
     from dra.wire import builtins
 
     ask = _ask(strategy, budget_ms, snapshot.stock)
@@ -198,7 +192,7 @@ def _why(place: Place) -> Iterator[str]:
 def _replay(
     workload: Workload, strategies: Sequence[str], budget_ms: int | None, patience: float | None, output: str
 ) -> Exit:
-    from allocator.simulation.replay import replay
+    from allocator.simulation import replay
 
     found = [
         replay(
@@ -214,7 +208,7 @@ def _replay(
     if output == "json":
         inputs.write_json({"workload": workload.name, "strategies": {one.strategy: _plain(one) for one in found}})
     elif output == "svg":
-        from allocator.simulation.plot import drawing
+        from allocator.simulation import drawing
 
         click.echo(drawing(workload.name, found), nl=False)
     else:

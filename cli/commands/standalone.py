@@ -13,9 +13,7 @@ from cli.commands.webhook import AddressType, stopping
 from cli.contract import Exit
 
 if TYPE_CHECKING:
-    from webhook.service.configuration_file import Source
-    from webhook.service.log import Decisions
-    from webhook.service.service import Address, Settings
+    from webhook.service import Address, Decisions, Settings, Source
 
 FREE = "127.0.0.1:0"
 
@@ -57,8 +55,7 @@ def command(
     """Run webhook, controllers and allocator on loopback, without a cluster."""
     from cli.configuration import source_of
     from cluster.errors import StoreError
-    from webhook.service import log
-    from webhook.service.service import Settings
+    from webhook.service import Settings, log
 
     decisions = log.configure(log_level)
     objects = [d.object for d in inputs.read(files or (str(EXAMPLES / "fleet"),))]
@@ -73,8 +70,7 @@ def command(
 async def _serve(  # noqa: PLR0917 - called once, above
     objects: list[dict[str, Any]], source: Source, settings: Settings, pods: Address, decisions: Decisions, data: str
 ) -> None:
-    from cli.playground.playground import playground
-    from cli.playground.pods_port import Door
+    from cli.playground import Door, playground
 
     stop = stopping()
     here_ = playground(objects, source, settings, decisions, data=data)

@@ -14,14 +14,12 @@ import msgspec
 from cli import contract as inputs
 from cli.contract import Broken, Exit
 from cluster.manifests import Document
-from webhook.translate.translate import Translation
+from webhook.translate import Translation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from webhook.state.configuration import Configuration
-    from webhook.state.features import Features
-    from webhook.state.inventory import Fleet
+    from webhook.state import Configuration, Features, Fleet
 
     Object = dict[str, Any]
 
@@ -79,7 +77,7 @@ def command(
 def configuration_of(path: str | None, *others: Sequence[str]) -> Configuration:
     """Read a configuration file; the defaults without one. Everything wrong with it is reported at once."""
     from cluster.manifests import ManifestError, Problem
-    from webhook.state.configuration import Configuration, read
+    from webhook.state import Configuration, read
 
     if path is None:
         return Configuration()
@@ -99,7 +97,7 @@ def configuration_of(path: str | None, *others: Sequence[str]) -> Configuration:
 
 
 def _features(version: str) -> Features:
-    from webhook.state.features import Features
+    from webhook.state import Features
 
     major, _, minor = version.removeprefix("v").partition(".")
     number = minor.partition(".")[0]
@@ -110,10 +108,8 @@ def _features(version: str) -> Features:
 
 def _fleet(documents: Iterable[Document]) -> Fleet:
     from cli.devices import typed
-    from dra.objects.deviceclass import DeviceClass
-    from dra.objects.node import Node
-    from dra.objects.resourceslice import ResourceSlice
-    from webhook.state.inventory import Fleet
+    from dra.objects import DeviceClass, Node, ResourceSlice
+    from webhook.state import Fleet
 
     kinds = ("DeviceClass", "ResourceSlice", "Node")
     given = typed(document for document in documents if document.object.get("kind") in kinds)
@@ -122,7 +118,7 @@ def _fleet(documents: Iterable[Document]) -> Fleet:
 
 def _quotas(documents: Iterable[Document]) -> dict[str, frozenset[str]]:
     """Which keys the ResourceQuotas limit, by namespace."""
-    from webhook.translate.pod_view import mapping
+    from webhook.translate import mapping
 
     quotas: dict[str, frozenset[str]] = {}
     for document in documents:
@@ -144,8 +140,8 @@ def _translated(
 ) -> Iterator[Result]:
     from cluster.patch import operated
     from webhook.claims import template
-    from webhook.state.inventory import Fleet
-    from webhook.translate.pod_template import translate_object
+    from webhook.state import Fleet
+    from webhook.translate import translate_object
 
     fleet = fleet or Fleet()
     # A template is written once in a namespace, and not at all where the input has it already.
@@ -258,7 +254,7 @@ _PRINTERS = {
 
 
 def _reference(result: Result) -> str:
-    from webhook.translate.pod_template import name_of
+    from webhook.translate import name_of
 
     return name_of(result.document.object)
 

@@ -21,9 +21,7 @@ from cli import loop
 from cli.contract import Broken, Exit, Failed
 
 if TYPE_CHECKING:
-    from webhook.service.configuration_file import Source
-    from webhook.service.log import Decisions
-    from webhook.service.service import Address, Settings
+    from webhook.service import Address, Decisions, Settings, Source
 
 IN_CLUSTER_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
@@ -34,7 +32,7 @@ class AddressType(click.ParamType["Address"]):
     name = "HOST:PORT"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Address:
-        from webhook.service.service import Address
+        from webhook.service import Address
 
         host, colon, port = value.rpartition(":")
         if not colon or not port.isdigit() or int(port) > 65535:
@@ -91,8 +89,7 @@ def command(
     log_level: str,
 ) -> Exit:
     """Run the admission webhook and its controllers."""
-    from webhook.service import log
-    from webhook.service.service import Settings
+    from webhook.service import Settings, log
 
     if bool(tls_cert) != bool(tls_key):
         raise Broken("--tls-cert and --tls-key belong together", "give both, or neither")
@@ -126,8 +123,8 @@ def _run(config: str, settings: Settings, kubeconfig: str, context: str, decisio
 
 
 async def _serve(source: Source, settings: Settings, kubeconfig: str, context: str, decisions: Decisions) -> None:
-    from cluster.kubernetes.client import Kubernetes
-    from webhook.service.service import Service
+    from cluster.kubernetes import Kubernetes
+    from webhook.service import Service
 
     cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
     try:

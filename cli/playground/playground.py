@@ -17,22 +17,19 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import msgspec
 
-from allocator.service.scheduler import Scheduler
+from allocator.service import Scheduler
 from cluster import resources
-from cluster.controllers.claim_controller import ClaimController
-from cluster.embedded.embedded import Embedded
+from cluster.controllers import ClaimController
+from cluster.embedded import Embedded
 from cluster.errors import ApiError, NotFound
 from cluster.patch import operated
-from webhook.service.service import Service, Settings
+from webhook.service import Service, Settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from dra.objects.claim import ResourceClaim
-    from dra.objects.pod import Pod
-    from webhook.service.configuration_file import Source
-    from webhook.service.log import Decisions
-    from webhook.service.service import Address
+    from dra.objects import Pod, ResourceClaim
+    from webhook.service import Address, Decisions, Source
 
 NAMESPACE = "drawbridge-system"
 LOOPBACK = "127.0.0.1"

@@ -14,7 +14,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from dra.objects.claim import (
+    from dra.objects import (
         DeviceRequest,
         DeviceRequestAllocationResult,
         DeviceSubRequest,

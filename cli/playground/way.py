@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cli.playground.story import End, Fate, asked, given, wanted
-from webhook.translate.pod_template import at, paths
+from webhook.translate import at, paths
 
 if TYPE_CHECKING:
     from cli.playground.playground import Playground
-    from dra.objects.pod import Pod
+    from dra.objects import Pod
 
 ORIGINAL = "drawbridge.dev/original"
 # The kind that a workload's pods name as their controller, where it is not the workload's own.

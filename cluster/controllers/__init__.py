@@ -1,1 +1,9 @@
 """What controllers are made of, and the claim controller of a cluster that has none."""
+
+from __future__ import annotations
+
+from cluster.controllers.claim_controller import ClaimController
+from cluster.controllers.election import Election, Terms
+from cluster.controllers.workqueue import WorkQueue
+
+__all__ = ["ClaimController", "Election", "Terms", "WorkQueue"]

@@ -19,16 +19,15 @@ from cluster.controllers.claim_decisions import (
 )
 from cluster.controllers.workqueue import WorkQueue
 from cluster.errors import NotFound
-from cluster.informers.informer import Informer
+from cluster.informers import Informer
 from cluster.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 
 if TYPE_CHECKING:
     from cluster.controllers.claim_decisions import Action
-    from cluster.informers.informer import Batch
+    from cluster.informers import Batch
     from cluster.protocol import Cluster
     from cluster.resources import Key
-    from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
-    from dra.objects.pod import Pod
+    from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate
 
 _POD, _CLAIM = "pod", "claim"
 Work = tuple[str, str, str]  # what, namespace, name

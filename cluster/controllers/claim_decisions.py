@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from cluster.resources import Key, Raw
-    from dra.objects.claim import ResourceClaim, ResourceClaimConsumerReference
-    from dra.objects.pod import Pod, PodResourceClaim
+    from dra.objects import Pod, PodResourceClaim, ResourceClaim, ResourceClaimConsumerReference
 
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 FINALIZER = "resource.kubernetes.io/delete-protection"

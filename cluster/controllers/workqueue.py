@@ -13,7 +13,7 @@ import random
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from cluster.errors import ApiError, Conflict
-from cluster.informers.backoff import Backoff
+from cluster.informers import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable

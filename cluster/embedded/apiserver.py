@@ -19,7 +19,7 @@ from cluster.embedded.deletion import Endings
 from cluster.errors import AlreadyExists, BadRequest, Cause, Conflict, Invalid, NotFound, map_exceptions
 from cluster.patch import Apply, Merge, Operations, merged, operated, same
 from cluster.resources import NAMESPACES, PODS, Raw, Resource
-from dra.objects.meta import ObjectMeta
+from dra.objects import ObjectMeta
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cluster.embedded.store import Record
     from cluster.embedded.writes import Writes
     from cluster.resources import Key, Raw, Resource
-    from dra.objects.meta import OwnerReference
+    from dra.objects import OwnerReference
 
 FOREGROUND = "foregroundDeletion"
 Place = tuple["Resource[Any]", "Key"]

@@ -17,7 +17,7 @@ from cluster.embedded.defaulting import defaulted
 from cluster.errors import BadRequest, Cause, Conflict, Forbidden, Invalid
 from cluster.patch import same
 from cluster.resources import BY_ID
-from dra.objects.meta import ObjectMeta
+from dra.objects import ObjectMeta
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:

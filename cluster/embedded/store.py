@@ -14,7 +14,7 @@ import msgspec
 from cluster.errors import Gone
 from cluster.protocol import ADDED, DELETED, MODIFIED
 from cluster.resources import is_plain
-from dra.objects.meta import ObjectMeta
+from dra.objects import ObjectMeta
 from dra.wire import Wire, decode
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from cluster.resources import (
     RESOURCE_SLICES,
 )
 from dra.pointer import field_path
-from dra.validation import errors
-from dra.validation.fields import gates
+from dra.validation import errors, gates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,1 +1,9 @@
 """Copies of collections that follow a cluster."""
+
+from __future__ import annotations
+
+from cluster.informers.backoff import Backoff
+from cluster.informers.cache import Delta
+from cluster.informers.informer import Batch, Informer
+
+__all__ = ["Backoff", "Batch", "Delta", "Informer"]

@@ -17,7 +17,7 @@ from dra.wire import WireError, decode
 
 if TYPE_CHECKING:
     from cluster.resources import Raw, Resource
-    from dra.objects.meta import ObjectMeta
+    from dra.objects import ObjectMeta
 
 T = TypeVar("T")
 _INITIAL_END = "k8s.io/initial-events-end"

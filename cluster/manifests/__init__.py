@@ -1,5 +1,7 @@
 """Files become objects and objects become files: the only reader and writer of YAML."""
 
+from __future__ import annotations
+
 from cluster.manifests.documents import Document, ManifestError, Problem, dump, parse, read
 
 __all__ = ["Document", "ManifestError", "Problem", "dump", "parse", "read"]

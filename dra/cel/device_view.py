@@ -15,7 +15,7 @@ from dra.semver import Version
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dra.objects.device import Device, DeviceAttribute
+    from dra.objects import Device, DeviceAttribute
     from dra.quantity import Quantity
 
 

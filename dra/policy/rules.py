@@ -21,10 +21,8 @@ from dra.errors import SelectorError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from dra.objects.compatibility import DeviceCompatibility
-    from dra.objects.device import Device
-    from dra.stock.pool import Pool
-    from dra.stock.usage import PoolUse
+    from dra.objects import Device, DeviceCompatibility
+    from dra.stock import Pool, PoolUse
 
 # What the members of a counter set have in common: the names of groups, or NO_GROUPS if they have none.
 # Nobody there is None. A device's own groups are put the same way; ANYBODY is a device that goes with all.

@@ -1,1 +1,29 @@
 """What there is and what is in use: slices become pools, claims become holders, all of it one snapshot."""
+
+from __future__ import annotations
+
+from dra.stock.capacity import charges
+from dra.stock.counters import Counters, available, overdrawn
+from dra.stock.equivalence import Body, Consumption, body
+from dra.stock.pool import Page, Pool, PoolStatus, reaches, targets
+from dra.stock.stock import Stock
+from dra.stock.usage import FREE, PoolId, PoolUse
+
+__all__ = [
+    "FREE",
+    "Body",
+    "Consumption",
+    "Counters",
+    "Page",
+    "Pool",
+    "PoolId",
+    "PoolStatus",
+    "PoolUse",
+    "Stock",
+    "available",
+    "body",
+    "charges",
+    "overdrawn",
+    "reaches",
+    "targets",
+]

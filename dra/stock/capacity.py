@@ -14,7 +14,7 @@ from dra.quantity import MAX, NANO, Quantity
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dra.objects.device import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
+    from dra.objects import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
 
 _MILLI = NANO // 1000
 

@@ -16,15 +16,15 @@ from dra.errors import SemverError
 from dra.semver import Version
 
 if TYPE_CHECKING:
-    from dra.objects.device import (
+    from dra.objects import (
         CapacityRequestPolicy,
         CounterSet,
         Device,
         DeviceAttribute,
         DeviceCapacity,
         DeviceCounterConsumption,
+        ResourceSliceSpec,
     )
-    from dra.objects.resourceslice import ResourceSliceSpec
     from dra.quantity import Quantity
 
 _REMEMBERED = 1 << 16

@@ -14,18 +14,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.errors import NodeSelectorError
+from dra.objects import Device, ResourceSlice, selects
 from dra.objects import node as nodes
-from dra.objects.device import Device
-from dra.objects.resourceslice import ResourceSlice
-from dra.objects.taint import selects
 from dra.stock.equivalence import Body, Content, body, content
 from dra.stock.usage import PoolId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from dra.objects.node import Node
-    from dra.objects.taint import DeviceTaintRule
+    from dra.objects import DeviceTaintRule, Node
 
 
 class Page(msgspec.Struct, frozen=True, eq=False, dict=True):

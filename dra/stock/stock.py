@@ -14,19 +14,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from dra.objects.claim import ResourceClaim
-from dra.objects.compatibility import DeviceCompatibility
-from dra.objects.deviceclass import DeviceClass
-from dra.objects.node import Node
-from dra.objects.resourceslice import ResourceSlice
-from dra.objects.taint import DeviceTaintRule
+from dra.objects import DeviceClass, DeviceCompatibility, DeviceTaintRule, Node, ResourceClaim, ResourceSlice
 from dra.stock.pool import Page, gather, page
 from dra.stock.usage import FREE, PoolId, PoolUse, pool_use, results_by_pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from dra.objects.claim import DeviceRequestAllocationResult
+    from dra.objects import DeviceRequestAllocationResult
     from dra.stock.pool import Pool
 
 Stocked = Node | ResourceSlice | DeviceClass | DeviceTaintRule | DeviceCompatibility | ResourceClaim

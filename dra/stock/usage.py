@@ -13,7 +13,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dra.objects.claim import DeviceRequestAllocationResult, ResourceClaim
+    from dra.objects import DeviceRequestAllocationResult, ResourceClaim
 
 PoolId = tuple[str, str]  # driver, pool name
 

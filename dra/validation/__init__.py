@@ -1,44 +1,31 @@
 """Rules about objects: what the API server refuses, and what will go wrong although it accepts it.
 
 `problems` judges one object by itself, `findings` names the object and adds severity and advice. What needs several objects
-at once (pods and their claims, claims and the fleet, the slices of a pool) is in `dra.validation.fleet.requests` and its like.
+at once (pods and their claims, claims and the fleet, the slices of a pool) is in `dra.validation.fleet`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from dra.finding import Finding
 from dra.validation.codes import CODES, Code
 from dra.validation.fields import gates
-from dra.validation.objects.judge import is_ours, problems
+from dra.validation.fields.gates import Gates
+from dra.validation.judgement import errors, findings
+from dra.validation.objects.judge import TYPES, is_ours, problems, read
 from dra.validation.problem import Problem
+from dra.validation.review import name, review
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = ["CODES", "Code", "Problem", "errors", "findings", "gates", "is_ours", "problems"]
-
-
-def findings(found: Iterable[Problem], reference: str) -> list[Finding]:
-    """Make findings of problems: the object named, severity and general advice from the table of codes."""
-    made = []
-    for problem in found:
-        code = CODES[problem.code]
-        hint = problem.hint or code.hint
-        made.append(
-            Finding(
-                code=problem.code,
-                severity=code.severity,
-                object=reference,
-                path=problem.path,
-                message=problem.message,
-                hint=hint,
-            )
-        )
-    return made
-
-
-def errors(value: dict[str, Any], enabled: gates.Gates = gates.DEFAULT) -> list[Problem]:
-    """Find why the API server would refuse an object; nothing if it would take it."""
-    return [problem for problem in problems(value, enabled) if CODES[problem.code].severity == "error"]
+__all__ = [
+    "CODES",
+    "TYPES",
+    "Code",
+    "Gates",
+    "Problem",
+    "errors",
+    "findings",
+    "gates",
+    "is_ours",
+    "name",
+    "problems",
+    "read",
+    "review",
+]

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
-from dra.objects.compatibility import DeviceCompatibility
-from dra.objects.deviceclass import DeviceClass
-from dra.objects.quota import DeviceQuota
-from dra.objects.taint import DeviceTaintRule
-from dra.validation import findings
+from dra.objects import (
+    DeviceClass,
+    DeviceCompatibility,
+    DeviceQuota,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+)
 from dra.validation.fields import gates as feature_gates
 from dra.validation.fleet.held import held_problems
 from dra.validation.fleet.peers import peer_problems
@@ -20,6 +22,7 @@ from dra.validation.fleet.pods import pod_problems, workload
 from dra.validation.fleet.pools import pool_problems
 from dra.validation.fleet.requests import claim_problems, class_problems, rule_problems
 from dra.validation.fleet.world import World
+from dra.validation.judgement import findings
 from dra.validation.objects.judge import NAMESPACED, Judged, is_ours, judge, read, written
 from dra.validation.objects.quotas import limited_classes
 from dra.validation.problem import Problem, Problems

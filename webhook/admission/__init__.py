@@ -1,1 +1,22 @@
 """The bytes of a review and a state become the bytes of an answer."""
+
+from __future__ import annotations
+
+from webhook.admission import decide, registration
+from webhook.admission.admission_review import ReviewError
+from webhook.admission.decide import REFUSED, Outcome, Record
+from webhook.admission.feasibility import Verdict, judge
+from webhook.admission.registration import Options, configurations
+
+__all__ = [
+    "REFUSED",
+    "Options",
+    "Outcome",
+    "Record",
+    "ReviewError",
+    "Verdict",
+    "configurations",
+    "decide",
+    "judge",
+    "registration",
+]

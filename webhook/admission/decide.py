@@ -14,16 +14,14 @@ from typing import TYPE_CHECKING
 from dra.wire import Json, Wire, WireError
 from webhook.admission import admission_review as reviews
 from webhook.admission.validate import foresee, inspect
-from webhook.state.canary import workload
-from webhook.state.mode import Mode, mode_of
-from webhook.translate.pod_view import mapping
-from webhook.translate.translate import Decision, Translation, replay, translate_in
+from webhook.state import Mode, mode_of, workload
+from webhook.translate import Decision, Translation, mapping, replay, translate_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from webhook.admission.admission_review import Request
-    from webhook.state.state import State
+    from webhook.state import State
 
 REFUSED = "refused"  # the outcome of a request that is turned back
 

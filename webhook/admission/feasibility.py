@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from allocator import FleetAnswer
-    from dra.objects.claim import DeviceRequest, ResourceClaim
-    from dra.stock.stock import Stock
+    from dra.objects import DeviceRequest, ResourceClaim
+    from dra.stock import Stock
 
 # About 50 ms of search on one kind of node; the caller's patience bounds all of them together.
 STEPS = 3_000

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from webhook.dialects.table import Place, Role
+from webhook.dialects import Place, Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dra.wire import Json
-    from webhook.dialects.table import Dialect
+    from webhook.dialects import Dialect
 
 NAME = "drawbridge"
 TIMEOUT_SECONDS = 3

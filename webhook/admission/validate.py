@@ -13,22 +13,17 @@ import msgspec
 
 from dra import validation, wire
 from dra.finding import Severity
-from dra.objects.claim import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
-from dra.objects.defaults import claim_spec
-from dra.objects.meta import ObjectMeta
-from dra.objects.pod import Pod
+from dra.objects import ObjectMeta, Pod, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, claim_spec
 from webhook.admission.feasibility import Verdict, judge
 from webhook.claims import template
-from webhook.translate.pod_template import at, paths
-from webhook.translate.record import CLAIM_PREFIX, TEMPLATES
-from webhook.translate.translate import replay, translate_in
+from webhook.translate import CLAIM_PREFIX, TEMPLATES, at, paths, replay, translate_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from dra.wire import Json
     from webhook.admission.admission_review import Request
-    from webhook.state.state import State
+    from webhook.state import State
 
     # Asked now and then whether the review can still wait.
     Impatient = Callable[[], bool] | None

@@ -1,1 +1,27 @@
 """Demands become claims and templates, and each container learns which of them it sees."""
+
+from __future__ import annotations
+
+from webhook.claims import template, upkeep
+from webhook.claims.maker import Made, Workshop, named, workshop
+from webhook.claims.sharing import Grant, Shared, Wish, share
+from webhook.claims.spec import POD_LIMIT, Impossible, results
+from webhook.claims.upkeep import Due, Key
+
+__all__ = [
+    "POD_LIMIT",
+    "Due",
+    "Grant",
+    "Impossible",
+    "Key",
+    "Made",
+    "Shared",
+    "Wish",
+    "Workshop",
+    "named",
+    "results",
+    "share",
+    "template",
+    "upkeep",
+    "workshop",
+]

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra import cel
-from webhook.dialects.targets import NETWORK_RESOURCE, PCIE_ROOT
+from webhook.dialects import NETWORK_RESOURCE, PCIE_ROOT
 
 if TYPE_CHECKING:
-    from webhook.dialects.demand import Demand
-    from webhook.state.inventory import Place
+    from webhook.dialects import Demand
+    from webhook.state import Place
 
 _EXPRESSION = 10 * 1024  # bytes
 

@@ -15,15 +15,13 @@ from dra import wire
 from webhook.claims import spec as shapes
 from webhook.claims import template
 from webhook.claims.spec import Claims, Impossible
-from webhook.dialects.demand import Demand, Pairs
-from webhook.dialects.targets import TARGETS
-from webhook.state.inventory import Place, Served, unknown
+from webhook.dialects import TARGETS, Demand, Pairs
+from webhook.state import Place, Served, unknown
 
 if TYPE_CHECKING:
-    from dra.objects.claim import ResourceClaimSpec
+    from dra.objects import ResourceClaimSpec
     from dra.wire import Json
-    from webhook.state.configuration import Configuration
-    from webhook.state.inventory import Fleet
+    from webhook.state import Configuration, Fleet
 
 _EITHER = {"gpu": "vgpu", "vgpu": "gpu"}
 _KEPT = 4096  # demands remembered; pods may ask for anything

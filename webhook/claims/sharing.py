@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dra.objects.claim import ResourceClaimSpec
+from dra.objects import ResourceClaimSpec
 from webhook.claims.spec import LIMIT, Claims
-from webhook.dialects.demand import Demand, Pairs
+from webhook.dialects import Demand, Pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

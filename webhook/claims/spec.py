@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dra.objects.claim import (
+from dra.objects import (
     CapacityRequirements,
     CELDeviceSelector,
     DeviceClaim,
@@ -24,14 +24,13 @@ from dra.objects.claim import (
 )
 from dra.quantity import Quantity
 from webhook.claims.device_selectors import product_is, rooted, selectors
-from webhook.dialects.demand import AUTO, MIB, Demand, Pairs
-from webhook.dialects.targets import DRANET_NUMA_NODE, NUMA_NODE, PCIE_ROOT
-from webhook.state.features import ALTERNATIVES, CLAIMS, SHARES, Need
+from webhook.dialects import AUTO, DRANET_NUMA_NODE, MIB, NUMA_NODE, PCIE_ROOT, Demand, Pairs
+from webhook.state import ALTERNATIVES, CLAIMS, SHARES, Need
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from webhook.state.inventory import Place
+    from webhook.state import Place
 
 
 LIMIT = 32  # requests, constraints and results of one claim

@@ -21,15 +21,13 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from dra import wire
-from dra.objects.claim import ResourceClaimTemplateSpec
-from dra.objects.defaults import claim_spec
+from dra.objects import ResourceClaimTemplateSpec, claim_spec
 from webhook.claims import template
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from dra.objects.claim import ResourceClaimTemplate
-    from dra.objects.pod import Pod
+    from dra.objects import Pod, ResourceClaimTemplate
     from dra.wire import Json
 
 Key = tuple[str, str]  # namespace and name

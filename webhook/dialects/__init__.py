@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects import hami, koordinator, nvidia, plain
+from webhook.dialects.demand import AUTO, MIB, Demand, Left, Note, Pairs, Refusal
+from webhook.dialects.nvidia import profile_of
+from webhook.dialects.table import Action, Dialect, Place, Role, Row, Scope, pattern
+from webhook.dialects.targets import DRANET_NUMA_NODE, NETWORK_RESOURCE, NUMA_NODE, PCIE_ROOT, TARGETS, Target
+from webhook.dialects.words import Amount, Answer, HamiOptions, Hint, KoordinatorOptions, NvidiaOptions, Options, Said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from webhook.dialects.table import Dialect, Role
-    from webhook.dialects.words import Answer, Hint, Options, Said
 
     Rule = Callable[[tuple[Said, ...], Mapping[Role, Hint], Options, Dialect], Answer]
 
@@ -24,4 +26,37 @@ RULES: Mapping[str, Rule] = {
     "koordinator": lambda said, hints, options, _: koordinator.read(said, hints, options),
 }
 
-__all__ = ["BUILT_IN", "RULES"]
+__all__ = [
+    "AUTO",
+    "BUILT_IN",
+    "DRANET_NUMA_NODE",
+    "MIB",
+    "NETWORK_RESOURCE",
+    "NUMA_NODE",
+    "PCIE_ROOT",
+    "RULES",
+    "TARGETS",
+    "Action",
+    "Amount",
+    "Answer",
+    "Demand",
+    "Dialect",
+    "HamiOptions",
+    "Hint",
+    "KoordinatorOptions",
+    "Left",
+    "Note",
+    "NvidiaOptions",
+    "Options",
+    "Pairs",
+    "Place",
+    "Refusal",
+    "Role",
+    "Row",
+    "Said",
+    "Scope",
+    "Target",
+    "nvidia",
+    "pattern",
+    "profile_of",
+]

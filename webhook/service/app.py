@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from aiohttp import web
 
-from webhook.admission.admission_review import ReviewError
-from webhook.admission.decide import REFUSED
+from webhook.admission import REFUSED, ReviewError
 from webhook.service.log import Decisions
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Mapping
 
-    from webhook.admission.decide import Outcome
+    from webhook.admission import Outcome
     from webhook.service.metrics import Metrics
 
 logger = logging.getLogger("drawbridge.webhook")

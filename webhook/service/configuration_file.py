@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster import manifests
+from webhook.state import Configuration
 from webhook.state import configuration as config
-from webhook.state.configuration import Configuration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

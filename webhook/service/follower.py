@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from cluster import resources
 from cluster.errors import ApiError
-from cluster.informers.informer import Informer
-from webhook.state.features import Features
+from cluster.informers import Informer
+from webhook.state import Features
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cluster.informers.informer import Batch
+    from cluster.informers import Batch
     from cluster.protocol import Cluster
     from cluster.resources import Resource
     from cluster.server import Server
-    from webhook.state.builder import Seen, World
+    from webhook.state import Seen, World
 
 logger = logging.getLogger("drawbridge.follower")
 

@@ -10,9 +10,9 @@ from webhook.admission import decide as admission
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from webhook.admission.decide import Outcome
+    from webhook.admission import Outcome
     from webhook.service.follower import Follower
-    from webhook.state.builder import World
+    from webhook.state import World
 
 
 # Seconds of search that one review may keep all others waiting for.

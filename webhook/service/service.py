@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from aiohttp import web
 
 from certs.store import Store
-from cluster.controllers.election import Election, Terms
+from cluster.controllers import Election, Terms
 from webhook.admission import registration
 from webhook.service.app import App, Limits
 from webhook.service.certificate import SEAL_KEY, Certificate, Files, Shared
@@ -23,7 +23,7 @@ from webhook.service.follower import Follower
 from webhook.service.gate import Gate
 from webhook.service.metrics import Metrics
 from webhook.service.template_controller import Templates
-from webhook.state.builder import World
+from webhook.state import World
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -14,30 +14,25 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cluster import resources
-from cluster.controllers.workqueue import WorkQueue
+from cluster.controllers import WorkQueue
 from cluster.errors import AlreadyExists, ApiError, Forbidden, NotFound
-from cluster.informers.informer import Informer
-from webhook.claims import template, upkeep
-from webhook.claims.upkeep import Due
-from webhook.state.canary import workload as workload_of
-from webhook.state.mode import Mode, mode_of
-from webhook.translate.pod_template import at, paths
-from webhook.translate.pod_view import mapping
-from webhook.translate.translate import translate_in
+from cluster.informers import Informer
+from webhook.claims import Due, template, upkeep
+from webhook.state import Mode, mode_of
+from webhook.state import workload as workload_of
+from webhook.translate import at, mapping, paths, translate_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cluster.informers.cache import Delta
-    from cluster.informers.informer import Batch
+    from cluster.informers import Batch, Delta
     from cluster.protocol import Cluster
     from cluster.resources import Raw, Resource
-    from dra.objects.claim import ResourceClaimTemplate
-    from dra.objects.pod import Pod
+    from dra.objects import Pod, ResourceClaimTemplate
     from dra.wire import Json
-    from webhook.claims.upkeep import Key
+    from webhook.claims import Key
     from webhook.service.metrics import Metrics
-    from webhook.state.state import State
+    from webhook.state import State
 
 logger = logging.getLogger("drawbridge.templates")
 WORKERS = 4

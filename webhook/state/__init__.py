@@ -1,1 +1,37 @@
 """What is declared and known, as one value: the configuration, the fleet, the modes, the server's features."""
+
+from __future__ import annotations
+
+from webhook.state import configuration
+from webhook.state.builder import Seen, World
+from webhook.state.canary import workload
+from webhook.state.configuration import Configuration, Known, read
+from webhook.state.features import ALTERNATIVES, CLAIMS, EXTENDED, SHARES, Features, Need
+from webhook.state.inventory import Fleet, Place, Served, unknown
+from webhook.state.mode import Mode, mode_of
+from webhook.state.schema import Joint
+from webhook.state.state import State
+
+__all__ = [
+    "ALTERNATIVES",
+    "CLAIMS",
+    "EXTENDED",
+    "SHARES",
+    "Configuration",
+    "Features",
+    "Fleet",
+    "Joint",
+    "Known",
+    "Mode",
+    "Need",
+    "Place",
+    "Seen",
+    "Served",
+    "State",
+    "World",
+    "configuration",
+    "mode_of",
+    "read",
+    "unknown",
+    "workload",
+]

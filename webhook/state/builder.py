@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from cluster.objects import Namespace, ResourceQuota
-from dra.objects.claim import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
-from dra.objects.compatibility import DeviceCompatibility
-from dra.objects.deviceclass import DeviceClass
-from dra.objects.node import Node
-from dra.objects.resourceslice import ResourceSlice
-from dra.objects.taint import DeviceTaintRule
-from dra.stock.stock import Stock
+from dra.objects import (
+    DeviceClass,
+    DeviceCompatibility,
+    DeviceTaintRule,
+    Node,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
+from dra.stock import Stock
 from webhook.state.inventory import Fleet
 from webhook.state.state import State
 

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.finding import Finding, Severity
-from webhook.dialects import BUILT_IN
-from webhook.dialects.table import Dialect, Place, Row, pattern
-from webhook.dialects.words import Options
+from webhook.dialects import BUILT_IN, Dialect, Options, Place, Row, pattern
 from webhook.state.schema import DEFAULT, File, bytes_of, contradictions
 from webhook.state.shape import mistakes
 

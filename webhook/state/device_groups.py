@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dra.objects.device import Device
-from dra.objects.resourceslice import ResourceSlice
-from webhook.dialects.targets import PCIE_ROOT
+from dra.objects import Device, ResourceSlice
+from webhook.dialects import PCIE_ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,16 +15,13 @@ import msgspec
 
 from dra import cel
 from dra.errors import SelectorError
-from webhook.dialects.targets import Target
+from webhook.dialects import Target
 from webhook.state.device_groups import Census, Group, Reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dra.objects.device import Device
-    from dra.objects.deviceclass import DeviceClass
-    from dra.objects.node import Node
-    from dra.objects.resourceslice import ResourceSlice
+    from dra.objects import Device, DeviceClass, Node, ResourceSlice
 
 # Node labels with which a device plugin or a cloud says that a GPU is handed out in replicas.
 _SHARING_LABELS = {

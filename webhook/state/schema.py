@@ -12,12 +12,18 @@ import msgspec
 from dra.errors import QuantityError
 from dra.pointer import escape
 from dra.quantity import parse
-from webhook.dialects import BUILT_IN
-from webhook.dialects.demand import AUTO
-from webhook.dialects.nvidia import profile_of
-from webhook.dialects.table import Dialect, Place, pattern
-from webhook.dialects.targets import TARGETS
-from webhook.dialects.words import HamiOptions, KoordinatorOptions, NvidiaOptions
+from webhook.dialects import (
+    AUTO,
+    BUILT_IN,
+    TARGETS,
+    Dialect,
+    HamiOptions,
+    KoordinatorOptions,
+    NvidiaOptions,
+    Place,
+    pattern,
+    profile_of,
+)
 from webhook.state.features import Scheduler
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from dra.objects.claim import ResourceClaimSpec
-from dra.stock.stock import Stock
+from dra.objects import ResourceClaimSpec
+from dra.stock import Stock
 from webhook.state.configuration import Configuration
 from webhook.state.features import Features
 from webhook.state.inventory import Fleet

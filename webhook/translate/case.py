@@ -10,18 +10,31 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects import RULES, nvidia
-from webhook.dialects.demand import Demand, Left, Note, Pairs, Refusal
-from webhook.dialects.table import Action, Dialect, Role, Scope
-from webhook.dialects.words import Amount, Answer, Hint, Options, Said
+from webhook.dialects import (
+    RULES,
+    Action,
+    Amount,
+    Answer,
+    Demand,
+    Dialect,
+    Hint,
+    Left,
+    Note,
+    Options,
+    Pairs,
+    Refusal,
+    Role,
+    Said,
+    Scope,
+    nvidia,
+)
 from webhook.translate.owner import meaning
 from webhook.translate.pod_view import Slot, Word, number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from webhook.state.configuration import Configuration
-    from webhook.state.inventory import Fleet
+    from webhook.state import Configuration, Fleet
     from webhook.translate.owner import Owners
 
 

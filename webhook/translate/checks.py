@@ -13,21 +13,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.wire import Json
-from webhook.claims.maker import Made, workshop
-from webhook.claims.sharing import Grant, Shared, Wish, share
-from webhook.claims.spec import POD_LIMIT, Impossible, results
-from webhook.dialects.demand import Demand, Note, Pairs
-from webhook.dialects.table import Action, Role, Scope
-from webhook.dialects.targets import NUMA_NODE
-from webhook.state.configuration import Configuration
-from webhook.state.features import CLAIMS, EXTENDED, Features, Need
-from webhook.state.inventory import Fleet
+from webhook.claims import POD_LIMIT, Grant, Impossible, Made, Shared, Wish, results, share, workshop
+from webhook.dialects import NUMA_NODE, Action, Demand, Note, Pairs, Role, Scope
+from webhook.state import CLAIMS, EXTENDED, Configuration, Features, Fleet, Need
 from webhook.translate.case import Case
 from webhook.translate.pod_view import mapping
 
 if TYPE_CHECKING:
-    from webhook.claims.maker import Workshop
-    from webhook.state.schema import Joint
+    from webhook.claims import Workshop
+    from webhook.state import Joint
     from webhook.translate.pod_view import Slot
 
 

@@ -12,19 +12,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects.demand import Left, Refusal
-from webhook.dialects.nvidia import profile_of
-from webhook.dialects.table import Dialect, Place, Role
-from webhook.dialects.targets import TARGETS
-from webhook.dialects.words import Hint
+from webhook.dialects import TARGETS, Dialect, Hint, Left, Place, Refusal, Role, profile_of
 from webhook.translate.pod_view import mapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dra.wire import Json
-    from webhook.state.configuration import Configuration, Known
-    from webhook.state.inventory import Fleet
+    from webhook.state import Configuration, Fleet, Known
     from webhook.translate.pod_view import Slot, Word
 
 

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dra.wire import Json
-    from webhook.state.configuration import Configuration
-    from webhook.state.features import Features
-    from webhook.state.inventory import Fleet
+    from webhook.state import Configuration, Features, Fleet
 
 _SPEC_TEMPLATE = "/spec/template"
 # (API group, kind): where its pod template is; a Pod is its own.

@@ -13,13 +13,13 @@ import msgspec
 from dra.errors import QuantityError
 from dra.quantity import NANO, parse
 from dra.wire import Json
-from webhook.dialects.demand import Refusal
-from webhook.state.configuration import Known
+from webhook.dialects import Refusal
+from webhook.state import Known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from webhook.state.configuration import Configuration
+    from webhook.state import Configuration
 
 _LISTS = ("initContainers", "containers")
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects.demand import Refusal
-from webhook.dialects.table import Action
+from webhook.dialects import Action, Refusal
 from webhook.translate.pod_view import equal
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.wire import Json
-from webhook.claims import template
-from webhook.claims.maker import named
+from webhook.claims import named, template
 from webhook.translate import json_patch as patch
 from webhook.translate import record as marker
 from webhook.translate.pod_view import equal, mapping
@@ -18,7 +17,7 @@ from webhook.translate.record import Original
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from webhook.claims.sharing import Grant
+    from webhook.claims import Grant
     from webhook.translate.checks import Verdict
     from webhook.translate.pod_view import Slot
     from webhook.translate.report import Report

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.wire import Json
-from webhook.state.features import Features
+from webhook.state import Features
 from webhook.translate import record as marker
 from webhook.translate.case import cases
 from webhook.translate.checks import Context, judge
@@ -27,9 +27,7 @@ from webhook.translate.report import Decision, Report
 from webhook.translate.rewrite import rewrite, stripped
 
 if TYPE_CHECKING:
-    from webhook.state.configuration import Configuration
-    from webhook.state.inventory import Fleet
-    from webhook.state.state import State
+    from webhook.state import Configuration, Fleet, State
     from webhook.translate.pod_view import Slot, Word
     from webhook.translate.record import Original
 

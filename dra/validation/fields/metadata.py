@@ -13,8 +13,7 @@ from dra.validation.problem import Problem, Problems
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dra.objects.meta import Condition, ObjectMeta, OwnerReference
-    from dra.objects.node import NodeSelector, NodeSelectorRequirement
+    from dra.objects import Condition, NodeSelector, NodeSelectorRequirement, ObjectMeta, OwnerReference
 
 MAX_ANNOTATIONS: Final = 256 * 1024
 _GENERATED: Final = 5  # random characters behind generateName

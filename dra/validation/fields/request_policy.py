@@ -13,7 +13,7 @@ from dra.validation.fields.limits import too_many
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
-    from dra.objects.device import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
+    from dra.objects import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
     from dra.quantity import Quantity
 
 _MILLI = NANO // 1000

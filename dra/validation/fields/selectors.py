@@ -17,7 +17,7 @@ from dra.validation.problem import Problem, Problems
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dra.objects.claim import DeviceSelector
+    from dra.objects import DeviceSelector
     from dra.validation.fields.gates import Gates
 
 MAX_SELECTORS: Final = 32

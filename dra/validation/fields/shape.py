@@ -16,9 +16,19 @@ import msgspec
 from msgspec import inspect
 
 from dra.errors import QuantityError
-from dra.objects.meta import ObjectMeta
-from dra.objects.node import Node, NodeSpec, NodeStatus
-from dra.objects.pod import Container, EnvVar, Pod, PodSpec, PodStatus, ResourceRequirements, SecurityContext
+from dra.objects import (
+    Container,
+    EnvVar,
+    Node,
+    NodeSpec,
+    NodeStatus,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    PodStatus,
+    ResourceRequirements,
+    SecurityContext,
+)
 from dra.pointer import escape
 from dra.quantity import Quantity
 from dra.validation.problem import Problem

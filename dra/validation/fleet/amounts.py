@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from dra.errors import CapacityError
 from dra.pointer import member
-from dra.stock.capacity import charges
+from dra.stock import charges
 from dra.validation.fields.limits import some
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dra.objects.claim import DeviceSubRequest, ExactDeviceRequest
+    from dra.objects import DeviceSubRequest, ExactDeviceRequest
     from dra.validation.fleet.published import Matches, Published
 
     Demand = ExactDeviceRequest | DeviceSubRequest

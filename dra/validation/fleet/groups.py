@@ -14,8 +14,7 @@ from dra.validation.problem import Problem
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from dra.objects.device import CounterSet, DeviceCounterConsumption
-    from dra.objects.resourceslice import ResourceSlice
+    from dra.objects import CounterSet, DeviceCounterConsumption, ResourceSlice
 
 
 class _Member(NamedTuple):

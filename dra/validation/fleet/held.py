@@ -17,7 +17,7 @@ from dra.validation.problem import Problem
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from dra.objects.claim import DeviceRequestAllocationResult, ResourceClaim
+    from dra.objects import DeviceRequestAllocationResult, ResourceClaim
     from dra.validation.fleet.published import Fleet, Published
 
 DeviceId = tuple[str, str, str]

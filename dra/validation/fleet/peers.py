@@ -15,7 +15,7 @@ from dra.validation.problem import Problem, Problems
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dra.objects.compatibility import DeviceCompatibility
+    from dra.objects import DeviceCompatibility
     from dra.validation.fleet.published import Published
     from dra.validation.fleet.world import World
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from dra.objects.meta import ObjectMeta
-from dra.objects.pod import PodSpec
+from dra.objects import ObjectMeta, PodSpec
 from dra.validation.fields import names, shape
 from dra.validation.fields.limits import formatted, some
 from dra.validation.fields.metadata import annotation_map, label_map, metadata
@@ -17,8 +16,7 @@ from dra.validation.problem import Problem, Problems
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dra.objects.claim import DeviceClaim
-    from dra.objects.pod import ContainerClaim, PodResourceClaim
+    from dra.objects import ContainerClaim, DeviceClaim, PodResourceClaim
     from dra.validation.fleet.world import World
 
 # Where a workload keeps its pod template, and the field that says how many pods it makes.

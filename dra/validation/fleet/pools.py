@@ -17,9 +17,7 @@ from dra.validation.problem import Problem, Problems
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from dra.objects.device import CounterSet, Device
-    from dra.objects.node import NodeSelector
-    from dra.objects.resourceslice import ResourceSlice
+    from dra.objects import CounterSet, Device, NodeSelector, ResourceSlice
 
 
 class Piece(NamedTuple):

@@ -14,9 +14,7 @@ from dra.errors import SelectorError
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
-    from dra.objects.claim import DeviceSelector
-    from dra.objects.device import Device, DeviceAttribute
-    from dra.objects.resourceslice import ResourceSlice
+    from dra.objects import Device, DeviceAttribute, DeviceSelector, ResourceSlice
     from dra.quantity import Quantity
 
     PoolId = tuple[str, str]

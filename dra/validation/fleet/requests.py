@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dra import cel
 from dra.errors import SelectorError
-from dra.objects.taint import selects
+from dra.objects import selects
 from dra.validation.fields.limits import some
 from dra.validation.fields.shape import nearest
 from dra.validation.fleet.amounts import amount_problems
@@ -18,16 +18,16 @@ from dra.validation.problem import Problem, Problems
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from dra.objects.claim import (
+    from dra.objects import (
         DeviceClaim,
+        DeviceClass,
         DeviceConstraint,
         DeviceRequest,
         DeviceSelector,
         DeviceSubRequest,
+        DeviceTaintRule,
         ExactDeviceRequest,
     )
-    from dra.objects.deviceclass import DeviceClass
-    from dra.objects.taint import DeviceTaintRule
     from dra.validation.fleet.published import Failure, Fleet, Matches
     from dra.validation.fleet.world import World
 

@@ -8,10 +8,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
-from dra.objects.compatibility import DeviceCompatibility
-from dra.objects.deviceclass import DeviceClass
-from dra.objects.resourceslice import ResourceSlice
+from dra.objects import DeviceClass, DeviceCompatibility, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from dra.validation.fleet.held import Holder
 from dra.validation.fleet.pools import Piece
 from dra.validation.fleet.published import Fleet
@@ -19,7 +16,7 @@ from dra.validation.fleet.published import Fleet
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dra.objects.claim import DeviceClaim
+    from dra.objects import DeviceClaim
 
 
 class World:

@@ -20,7 +20,7 @@ from dra.validation.problem import Problem, Problems
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dra.objects.claim import (
+    from dra.objects import (
         AllocatedDeviceStatus,
         AllocationResult,
         DeviceRequestAllocationResult,

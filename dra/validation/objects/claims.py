@@ -14,7 +14,7 @@ from dra.validation.problem import Problem, Problems
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dra.objects.claim import (
+    from dra.objects import (
         DeviceClaim,
         DeviceClaimConfiguration,
         DeviceConstraint,

@@ -11,8 +11,7 @@ from dra.validation.fields.selectors import selectors
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
-    from dra.objects.claim import OpaqueDeviceConfiguration
-    from dra.objects.deviceclass import DeviceClass
+    from dra.objects import DeviceClass, OpaqueDeviceConfiguration
     from dra.validation.fields.gates import Gates
 
 MAX_CONFIG = 32

@@ -10,7 +10,7 @@ from dra.validation.fields.selectors import expression
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
-    from dra.objects.compatibility import DeviceCompatibility
+    from dra.objects import DeviceCompatibility
     from dra.validation.fields.gates import Gates
 
 SCOPES: Final = ("pool", "counterSet")

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dra.objects import versions
-from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
-from dra.objects.compatibility import DeviceCompatibility
-from dra.objects.deviceclass import DeviceClass
-from dra.objects.quota import DeviceQuota
-from dra.objects.resourceslice import ResourceSlice
-from dra.objects.taint import DeviceTaintRule
+from dra.objects import (
+    DeviceClass,
+    DeviceCompatibility,
+    DeviceQuota,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+    versions,
+)
 from dra.validation.fields import gates as feature_gates
 from dra.validation.fields import shape
 from dra.validation.fields.metadata import annotation_map, label_map, managed_fields, metadata

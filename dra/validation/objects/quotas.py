@@ -12,7 +12,7 @@ from dra.validation.fields.shape import nearest
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
-    from dra.objects.quota import DeviceQuota
+    from dra.objects import DeviceQuota
     from dra.validation.fleet.world import World
 
 MAX_LIMITS: Final = 64

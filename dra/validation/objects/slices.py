@@ -16,7 +16,7 @@ from dra.validation.problem import Problem, Problems
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dra.objects.device import (
+    from dra.objects import (
         CounterSet,
         Device,
         DeviceAttribute,
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
         NodeAllocatableMapping,
         NodeAllocatableOverhead,
         NodeAllocatableResource,
+        NodeSelector,
+        ResourcePool,
+        ResourceSlice,
+        ResourceSliceSpec,
     )
-    from dra.objects.node import NodeSelector
-    from dra.objects.resourceslice import ResourcePool, ResourceSlice, ResourceSliceSpec
     from dra.validation.fields.gates import Gates
 
 MAX_DEVICES: Final = 128

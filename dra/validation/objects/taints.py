@@ -12,7 +12,7 @@ from dra.validation.problem import Problem, Problems
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dra.objects.taint import DeviceTaint, DeviceTaintRule, DeviceToleration
+    from dra.objects import DeviceTaint, DeviceTaintRule, DeviceToleration
 
 _EFFECTS = ("NoSchedule", "NoExecute", "None")
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dra.objects import defaults
-from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
-from dra.objects.resourceslice import ResourceSlice
+from dra.objects import ResourceClaim, ResourceClaimTemplate, ResourceSlice, defaults
 from dra.validation.fields import gates as feature_gates
 from dra.validation.fields import names
 from dra.validation.fields.limits import formatted
