@@ -103,10 +103,10 @@ def large_world(nodes: int) -> tuple[Any, Callable[[int], Any]]:
     from dra.objects.claim import ResourceClaim
     from dra.objects.node import Node
     from dra.objects.resourceslice import ResourceSlice
-    from webhook.state.builder import World
+    from webhook.state.builder import StateBuilder
     from webhook.state.configuration import Configuration
 
-    world = World(Configuration(), keys=(b"k" * 32,))
+    world = StateBuilder(Configuration(), keys=(b"k" * 32,))
     objects = [d.object for d in manifests.read([EXAMPLES / "fleet"])]
     for obj in objects:
         if resource := of(obj):

@@ -70,12 +70,12 @@ def first_time(configuration: Any) -> Row:
 
 def next_look() -> Row:
     """One slice of many is replaced."""
-    from webhook.state.inventory import Fleet
+    from webhook.state.inventory import Inventory
 
     classes, slices, nodes = large_inventory(NODES)
-    earlier = Fleet.of(classes, slices, nodes)
+    earlier = Inventory.of(classes, slices, nodes)
     changed = [again(slices[0], 0), *slices[1:]]
-    micros = cpu_micros(lambda: Fleet.of(classes, changed, nodes, earlier), runs=20)
+    micros = cpu_micros(lambda: Inventory.of(classes, changed, nodes, earlier), runs=20)
     return Row(what="the same after one slice changed", unit="ms", ours=micros / 1e3, note="CPU time")
 
 
@@ -90,10 +90,10 @@ def pod(limits: dict[str, Any], annotations: dict[str, str] | None = None) -> di
 
 def large_fleet(nodes: int) -> Callable[[], Any]:
     """A call that gathers the facts."""
-    from webhook.state.inventory import Fleet
+    from webhook.state.inventory import Inventory
 
     inventory = large_inventory(nodes)
-    return lambda: Fleet.of(*inventory)
+    return lambda: Inventory.of(*inventory)
 
 
 def large_inventory(nodes: int) -> tuple[list[Any], list[Any], list[Any]]:

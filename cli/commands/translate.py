@@ -19,7 +19,7 @@ from webhook.translate import Translation
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from webhook.state import Configuration, Features, Fleet
+    from webhook.state import Configuration, Features, Inventory
 
     Object = dict[str, Any]
 
@@ -106,14 +106,14 @@ def _features(version: str) -> Features:
     return Features(minor=int(number))
 
 
-def _fleet(documents: Iterable[Document]) -> Fleet:
+def _fleet(documents: Iterable[Document]) -> Inventory:
     from cli.devices import typed
     from dra.objects import DeviceClass, Node, ResourceSlice
-    from webhook.state import Fleet
+    from webhook.state import Inventory
 
     kinds = ("DeviceClass", "ResourceSlice", "Node")
     given = typed(document for document in documents if document.object.get("kind") in kinds)
-    return Fleet.of(given.of(DeviceClass), given.of(ResourceSlice), given.of(Node))
+    return Inventory.of(given.of(DeviceClass), given.of(ResourceSlice), given.of(Node))
 
 
 def _quotas(documents: Iterable[Document]) -> dict[str, frozenset[str]]:
@@ -132,7 +132,7 @@ def _quotas(documents: Iterable[Document]) -> dict[str, frozenset[str]]:
 def _translated(
     documents: list[Document],
     configuration: Configuration,
-    fleet: Fleet | None,
+    fleet: Inventory | None,
     *,
     features: Features,
     quotas: dict[str, frozenset[str]],
@@ -140,10 +140,10 @@ def _translated(
 ) -> Iterator[Result]:
     from cluster.patch import operated
     from webhook.claims import template
-    from webhook.state import Fleet
+    from webhook.state import Inventory
     from webhook.translate import translate_object
 
-    fleet = fleet or Fleet()
+    fleet = fleet or Inventory()
     # A template is written once in a namespace, and not at all where the input has it already.
     written = {(_namespace(d.object), _name(d.object)) for d in documents if d.object.get("kind") == _TEMPLATE}
     for document in documents:

@@ -11,13 +11,13 @@ from dra.objects.deviceclass import DeviceClass
 from dra.objects.node import Node
 from dra.objects.resourceslice import ResourceSlice
 from webhook.state.configuration import Configuration, read
-from webhook.state.inventory import Fleet
+from webhook.state.inventory import Inventory
 from webhook.translate.translate import Translation, translate
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "manifests" / "examples"
 KEY = b"a key of this test"
-UNKNOWN = Fleet()
+UNKNOWN = Inventory()
 
 HAMI = "hami-core-gpu.project-hami.io"
 KOORD = "koordinator.sh/"
@@ -54,7 +54,7 @@ def pod(*limits: dict, init: tuple = (), annotations: dict | None = None, schedu
     return made
 
 
-def became(value: dict, *, fleet: Fleet = UNKNOWN, features=None, quota=frozenset(), **fields) -> Translation:
+def became(value: dict, *, fleet: Inventory = UNKNOWN, features=None, quota=frozenset(), **fields) -> Translation:
     """Translate with a configuration of these fields."""
     more = {} if features is None else {"features": features}
     return translate(value, namespace="n", config=configured(**fields), fleet=fleet, quota=quota, key=KEY, **more)
@@ -102,6 +102,6 @@ def untouched(done: Translation) -> bool:
 
 
 @cache
-def example_fleet() -> Fleet:
+def example_fleet() -> Inventory:
     given = typed(manifests.read([EXAMPLES / "fleet"]))
-    return Fleet.of(given.of(DeviceClass), given.of(ResourceSlice), given.of(Node))
+    return Inventory.of(given.of(DeviceClass), given.of(ResourceSlice), given.of(Node))

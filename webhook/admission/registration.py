@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from webhook.dialects import Place, Role
+from webhook.dialects import Position, Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -145,9 +145,9 @@ def _pod(root: str, dialects: Sequence[Dialect]) -> str:
             for containers in ("containers", "initContainers")
         ),
     ]
-    for place, field in ((Place.ANNOTATION, "annotations"), (Place.LABEL, "labels")):
+    for place, field in ((Position.ANNOTATION, "annotations"), (Position.LABEL, "labels")):
         test = _keys(dialects, place)
-        if place is Place.ANNOTATION:
+        if place is Position.ANNOTATION:
             test = f"k.startsWith('drawbridge.dev/') || {test}" if test else "k.startsWith('drawbridge.dev/')"
         if test:
             parts.append(f"{root}.?metadata.?{field}.orValue({{}}).exists(k, {test})")
@@ -155,7 +155,7 @@ def _pod(root: str, dialects: Sequence[Dialect]) -> str:
 
 
 def _resource_names(dialects: Sequence[Dialect]) -> str:
-    names = _names(dialects, Place.RESOURCE)
+    names = _names(dialects, Position.RESOURCE)
     if any("<" in name.partition("/")[0] for name in names):
         return "k.contains('/')"
     domains = sorted({name.partition("/")[0] for name in names if "/" in name})
@@ -164,7 +164,7 @@ def _resource_names(dialects: Sequence[Dialect]) -> str:
     return f"({test} || k in {_list(bare)})" if bare else f"({test})"
 
 
-def _keys(dialects: Sequence[Dialect], place: Place) -> str:
+def _keys(dialects: Sequence[Dialect], place: Position) -> str:
     names = _names(dialects, place)
     exact = sorted(name for name in names if "<" not in name)
     prefixes = sorted({name.partition("<")[0] for name in names if "<" in name})
@@ -173,13 +173,13 @@ def _keys(dialects: Sequence[Dialect], place: Place) -> str:
     return " || ".join(tests)
 
 
-def _names(dialects: Iterable[Dialect], place: Place) -> set[str]:
+def _names(dialects: Iterable[Dialect], place: Position) -> set[str]:
     """The keys of a place that can ask for devices: every resource name, and elsewhere those that carry an amount."""
     return {
         row.name
         for dialect in dialects
         for row in dialect.keys
-        if row.place is place and (place is Place.RESOURCE or row.role in _AMOUNTS)
+        if row.place is place and (place is Position.RESOURCE or row.role in _AMOUNTS)
     }
 
 

@@ -16,7 +16,7 @@ from webhook.dialects import NETWORK_RESOURCE, PCIE_ROOT
 
 if TYPE_CHECKING:
     from webhook.dialects import Demand
-    from webhook.state import Place
+    from webhook.state import Supply
 
 _EXPRESSION = 10 * 1024  # bytes
 
@@ -26,60 +26,60 @@ def literal(text: str) -> str:
     return msgspec.json.encode(text).decode()
 
 
-def selectors(demand: Demand, place: Place) -> tuple[str, ...] | None:
+def selectors(demand: Demand, supply: Supply) -> tuple[str, ...] | None:
     """Write what the demand asks of each device; None where it is more than an expression may be."""
     texts = []
     if demand.profile:
-        texts.append(f"{_attribute(place, 'profile')} == {literal(demand.profile)}")
+        texts.append(f"{_attribute(supply, 'profile')} == {literal(demand.profile)}")
     if demand.resource:
         domain, _, name = NETWORK_RESOURCE.partition("/")
         texts.append(f'device.attributes[{literal(domain)}].?{name}.orValue("") == {literal(demand.resource)}')
-    texts += [f"device.attributes[{literal(place.driver)}].?{name}.orValue(false)" for name in _flags(demand, place)]
+    texts += [f"device.attributes[{literal(supply.driver)}].?{name}.orValue(false)" for name in _flags(demand, supply)]
     if demand.models:
-        texts.append(_contains(place, demand.models))
+        texts.append(_contains(supply, demand.models))
     if demand.not_models:
-        texts.append(f"!({_contains(place, demand.not_models)})")
+        texts.append(f"!({_contains(supply, demand.not_models)})")
     if demand.uuids:
-        texts.append(f"{_attribute(place, 'uuid')} in {_list(demand.uuids)}")
+        texts.append(f"{_attribute(supply, 'uuid')} in {_list(demand.uuids)}")
     if demand.not_uuids:
-        texts.append(f"!({_attribute(place, 'uuid')} in {_list(demand.not_uuids)})")
+        texts.append(f"!({_attribute(supply, 'uuid')} in {_list(demand.not_uuids)})")
     if any(len(text.encode()) > _EXPRESSION or _too_costly(text) for text in texts):
         return None
     return tuple(texts)
 
 
-def rooted(texts: tuple[str, ...], place: Place) -> tuple[str, ...]:
+def rooted(texts: tuple[str, ...], supply: Supply) -> tuple[str, ...]:
     """Add that the PCIe root is known, where devices are published whose root is the empty text."""
-    if not place.served.rootless and place.target.name != "vf":
+    if not supply.served.rootless and supply.target.name != "vf":
         return texts
     domain, _, name = PCIE_ROOT.partition("/")
     return (*texts, f'device.attributes[{literal(domain)}].?{name}.orValue("") != ""')
 
 
-def _attribute(place: Place, name: str) -> str:
+def _attribute(supply: Supply, name: str) -> str:
     """One of the driver's own text attributes, "" where a device lacks it."""
-    return f"device.attributes[{literal(place.driver)}].?{name}.orValue({literal('')})"
+    return f"device.attributes[{literal(supply.driver)}].?{name}.orValue({literal('')})"
 
 
 def _too_costly(text: str) -> bool:
     return cel.compile(text, cel.NEW).max_cost > cel.MAX_COST
 
 
-def _flags(demand: Demand, place: Place) -> list[str]:
+def _flags(demand: Demand, supply: Supply) -> list[str]:
     """Truths about a network device that its driver publishes; one that it never publishes can't be asked for."""
     flags = [] if not demand.virtual_function else ["isSriovVf"]
     if demand.rdma:
-        flags += [name for name in ("rdma", "rdmaCapable") if place.served.attributes.get(f"{place.driver}/{name}")]
-    return flags if place.target.name == "nic" else [name for name in flags if name != "isSriovVf"]
+        flags += [name for name in ("rdma", "rdmaCapable") if supply.served.attributes.get(f"{supply.driver}/{name}")]
+    return flags if supply.target.name == "nic" else [name for name in flags if name != "isSriovVf"]
 
 
-def _contains(place: Place, words: tuple[str, ...]) -> str:
+def _contains(supply: Supply, words: tuple[str, ...]) -> str:
     """Test the product name for one of the words, whatever the case.
 
     HAMi prepends `NVIDIA-` to a name that does not begin with NVIDIA, so a word may rely on that. The name is read
     behind `has` and not through `orValue`, of which the API server can't tell how long it is, and so how costly.
     """
-    name = f"device.attributes[{literal(place.driver)}].productName"
+    name = f"device.attributes[{literal(supply.driver)}].productName"
     tests = [f"{name}.lowerAscii().contains({literal(_lower(word))})" for word in words]
     tests += [
         f'(!{name}.startsWith("NVIDIA") && ("nvidia-" + {name}.lowerAscii()).contains({literal(_lower(word))}))'
@@ -94,10 +94,10 @@ def _lower(word: str) -> str:
     return "".join(c.lower() if c.isascii() else c for c in word)
 
 
-def product_is(place: Place, products: list[str]) -> str:
+def product_is(supply: Supply, products: list[str]) -> str:
     """Write that a device is one of these products."""
-    name = place.target.product.rpartition("/")[2]
-    return f"{_attribute(place, name)} in {_list(tuple(products))}"
+    name = supply.target.product.rpartition("/")[2]
+    return f"{_attribute(supply, name)} in {_list(tuple(products))}"
 
 
 def _list(words: tuple[str, ...]) -> str:

@@ -16,12 +16,12 @@ from webhook.claims import spec as shapes
 from webhook.claims import template
 from webhook.claims.spec import Claims, Impossible
 from webhook.dialects import TARGETS, Demand, Pairs
-from webhook.state import Place, Served, unknown
+from webhook.state import Served, Supply, unknown
 
 if TYPE_CHECKING:
     from dra.objects import ResourceClaimSpec
     from dra.wire import Json
-    from webhook.state import Configuration, Fleet
+    from webhook.state import Configuration, Inventory
 
 _EITHER = {"gpu": "vgpu", "vgpu": "gpu"}
 _KEPT = 4096  # demands remembered; pods may ask for anything
@@ -31,22 +31,22 @@ class Made(msgspec.Struct, frozen=True, gc=False):
     """Claims, and where they are served."""
 
     claims: Claims
-    place: Place
-    beside: Place | None = None  # of the secondary devices, for pairs
+    supply: Supply
+    beside: Supply | None = None  # of the secondary devices, for pairs
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return tuple(place.served.name for place in (self.place, self.beside) if place)
+        return tuple(supply.served.name for supply in (self.supply, self.beside) if supply)
 
 
 class Workshop:
     """Claims for demands."""
 
-    def __init__(self, configuration: Configuration, fleet: Fleet) -> None:
+    def __init__(self, configuration: Configuration, fleet: Inventory) -> None:
         self.configuration = configuration
         self.fleet = fleet
         self._made: dict[Demand | Pairs, Made | Impossible] = {}
-        self._places = {name: self._place(name) for name in TARGETS}
+        self._supplies = {name: self._place(name) for name in TARGETS}
 
     def make(self, demand: Demand | Pairs) -> Made | Impossible:
         """Make the claims for a demand, or say why there are none."""
@@ -60,11 +60,11 @@ class Workshop:
     def _make(self, demand: Demand | Pairs) -> Made | Impossible:
         if isinstance(demand, Pairs):
             return self._pairs(demand)
-        place = self._choose(demand)
-        if isinstance(place, Impossible):
-            return place
-        claims = shapes.build(demand, place, self._sizes(place))
-        return Made(claims, place) if isinstance(claims, Claims) else claims
+        supply = self._choose(demand)
+        if isinstance(supply, Impossible):
+            return supply
+        claims = shapes.build(demand, supply, self._sizes(supply))
+        return Made(claims, supply) if isinstance(claims, Claims) else claims
 
     def _pairs(self, joint: Pairs) -> Made | Impossible:
         first, second = self._choose(joint.primary), self._choose(joint.secondary)
@@ -75,40 +75,42 @@ class Workshop:
         claims = shapes.pairs(joint, first, second, self._sizes(first))
         return Made(claims, first, second) if isinstance(claims, Claims) else claims
 
-    def _choose(self, demand: Demand) -> Place | Impossible:
-        """Choose the place. Whole GPUs may come from either GPU target, virtual functions from either of the networks'."""
-        place = self._places[demand.target]
-        if demand.virtual_function and isinstance(place, Impossible):
-            return self._places["vf"]
-        other = self._places[_EITHER.get(demand.target, demand.target)]
+    def _choose(self, demand: Demand) -> Supply | Impossible:
+        """Choose the supply. Whole GPUs may come from either GPU target, virtual functions from either of the networks'."""
+        supply = self._supplies[demand.target]
+        if demand.virtual_function and isinstance(supply, Impossible):
+            return self._supplies["vf"]
+        other = self._supplies[_EITHER.get(demand.target, demand.target)]
         if demand.partial or isinstance(other, Impossible):
-            return place
-        if isinstance(place, Impossible):
+            return supply
+        if isinstance(supply, Impossible):
             return other
-        untied = demand.same and not place.served.publishes(demand.same)
-        return other if untied and other.served.publishes(demand.same) else place
+        untied = demand.same and not supply.served.publishes(demand.same)
+        return other if untied and other.served.publishes(demand.same) else supply
 
-    def _place(self, name: str) -> Place | Impossible:
+    def _place(self, name: str) -> Supply | Impossible:
         target, declared = TARGETS[name], self.configuration.serves(name)
         if not self.fleet.known:
             served = unknown(target, Served(name=declared))
             return (
-                Place(target, served) if served.name else Impossible(reason=f"no class is declared for target {name!r}")
+                Supply(target, served)
+                if served.name
+                else Impossible(reason=f"no class is declared for target {name!r}")
             )
         found = self.fleet.find(target, declared)
         if found is None:
             wanted = declared or " or ".join(target.classes) or f"target {name!r}"
             return Impossible(reason=f"the cluster has no DeviceClass {wanted} (declare `classes.{name}`)")
-        return Place(target, found if found.devices else unknown(target, found))
+        return Supply(target, found if found.devices else unknown(target, found))
 
-    def _sizes(self, place: Place) -> dict[str, int]:
+    def _sizes(self, supply: Supply) -> dict[str, int]:
         """Memory by product: what is published, then what is declared, which wins."""
-        published = {product.name: product.smallest for product in place.served.products}
+        published = {product.name: product.smallest for product in supply.served.products}
         return {**published, **self.configuration.sizes}
 
 
 @lru_cache(maxsize=2)
-def workshop(configuration: Configuration, fleet: Fleet) -> Workshop:
+def workshop(configuration: Configuration, fleet: Inventory) -> Workshop:
     """Find the workshop of a configuration and a fleet, which are told apart by identity."""
     return Workshop(configuration, fleet)
 

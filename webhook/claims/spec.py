@@ -30,7 +30,7 @@ from webhook.state import ALTERNATIVES, CLAIMS, SHARES, Need
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from webhook.state import Place
+    from webhook.state import Supply
 
 
 LIMIT = 32  # requests, constraints and results of one claim
@@ -60,19 +60,19 @@ class Impossible(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 _TOO_LONG = Impossible(reason="the list of models or UUIDs is longer than a CEL expression may be", refuse=True)
 
 
-def build(demand: Demand, place: Place, sizes: Mapping[str, int]) -> Claims | Impossible:
+def build(demand: Demand, supply: Supply, sizes: Mapping[str, int]) -> Claims | Impossible:
     """Make the claims for one demand. `sizes` is the memory of each product, for percentages."""
     if demand.count > POD_LIMIT:  # before anything is made for each of them
         return Impossible(reason=f"{demand.count} devices for one pod, {POD_LIMIT} is the most", refuse=True)
-    if demand.same and not place.served.publishes(demand.same):
-        reason = f"not every device of class {place.served.name} publishes {demand.same}"
+    if demand.same and not supply.served.publishes(demand.same):
+        reason = f"not every device of class {supply.served.name} publishes {demand.same}"
         return Impossible(reason=reason, refuse=demand.same not in (PCIE_ROOT, NUMA_NODE), tie=demand.same)
     if demand.profile_memory is not None:
-        return _smallest_profile(demand, place)
+        return _smallest_profile(demand, supply)
     if not demand.partial:
-        return _whole(demand, place)
-    names = _names(place.target.request, demand.count)
-    devices = _devices(demand, place, names, sizes)
+        return _whole(demand, supply)
+    names = _names(supply.target.request, demand.count)
+    devices = _devices(demand, supply, names, sizes)
     if isinstance(devices, Impossible):
         return devices
     constraints = devices.constraints
@@ -81,29 +81,29 @@ def build(demand: Demand, place: Place, sizes: Mapping[str, int]) -> Claims | Im
     return Claims(
         specs=(_spec(devices.requests, constraints),),
         needs=devices.needs,
-        base=place.target.request,
+        base=supply.target.request,
         remarks=devices.remarks,
         models=devices.models,
     )
 
 
-def _whole(demand: Demand, place: Place) -> Claims | Impossible:
+def _whole(demand: Demand, supply: Supply) -> Claims | Impossible:
     """Block W: one request for a number of devices; block A where it is all of them."""
-    texts = selectors(demand, place)
+    texts = selectors(demand, supply)
     if texts is None:
         return _TOO_LONG
-    name = place.target.request
+    name = supply.target.request
     if demand.count > LIMIT and demand.same:
         reason = f"{demand.count} devices that share {demand.same} do not fit one claim ({LIMIT})"
         return Impossible(reason=reason, refuse=True)
     constraints = (DeviceConstraint(requests=(name,), match_attribute=demand.same),) if demand.same else ()
     if demand.everything:
-        every = ExactDeviceRequest(device_class_name=place.served.name, selectors=_cel(texts), allocation_mode="All")
+        every = ExactDeviceRequest(device_class_name=supply.served.name, selectors=_cel(texts), allocation_mode="All")
         requests: tuple[DeviceRequest, ...] = (DeviceRequest(name=name, exactly=every),)
         return Claims(specs=(_spec(requests, constraints),), needs=(CLAIMS,), base=name)
     parts = even(demand.count, LIMIT)
     return Claims(
-        specs=tuple(_spec((_request(name, place, texts, count=part),), constraints) for part in parts),
+        specs=tuple(_spec((_request(name, supply, texts, count=part),), constraints) for part in parts),
         needs=(CLAIMS,),
         base=name,
         models=demand.models,
@@ -116,20 +116,20 @@ def even(count: int, most: int) -> list[int]:
     return [count // parts + (i < count % parts) for i in range(parts)]
 
 
-def _smallest_profile(demand: Demand, place: Place) -> Claims | Impossible:
+def _smallest_profile(demand: Demand, supply: Supply) -> Claims | Impossible:
     """Block F over MIG profiles: the smallest that is published and holds enough, then the next ones."""
     wanted = demand.profile_memory or 0
-    enough = sorted((size, name) for name, size in place.served.profiles.items() if size >= wanted)[:_ALTERNATIVES]
+    enough = sorted((size, name) for name, size in supply.served.profiles.items() if size >= wanted)[:_ALTERNATIVES]
     if not enough:
-        reason = f"no MIG profile of class {place.served.name} is published that holds {wanted // MIB} MiB"
+        reason = f"no MIG profile of class {supply.served.name} is published that holds {wanted // MIB} MiB"
         return Impossible(reason=reason)
     alternatives = []
     for i, (_, name) in enumerate(enough):
-        texts = selectors(msgspec.structs.replace(demand, profile=name), place)
+        texts = selectors(msgspec.structs.replace(demand, profile=name), supply)
         if texts is None:
             return _TOO_LONG
-        alternatives.append(_alternative(f"profile-{i}", place, texts, None))
-    names = _names(place.target.request, demand.count)
+        alternatives.append(_alternative(f"profile-{i}", supply, texts, None))
+    names = _names(supply.target.request, demand.count)
     if len(names) > LIMIT:
         return Impossible(reason=f"{len(names)} MIG devices by size do not fit one claim ({LIMIT})", refuse=True)
     requests = tuple(DeviceRequest(name=name, first_available=tuple(alternatives)) for name in names)
@@ -137,7 +137,7 @@ def _smallest_profile(demand: Demand, place: Place) -> Claims | Impossible:
     return Claims(
         specs=(_spec(requests, ()),),
         needs=(CLAIMS, ALTERNATIVES),
-        base=place.target.request,
+        base=supply.target.request,
         remarks=(f"a MIG device of the first profile to be had of {told}",),
     )
 
@@ -152,26 +152,26 @@ class _Devices(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     models: tuple[str, ...] = ()
 
 
-def _devices(demand: Demand, place: Place, names: tuple[str, ...], sizes: Mapping[str, int]) -> _Devices | Impossible:
+def _devices(demand: Demand, supply: Supply, names: tuple[str, ...], sizes: Mapping[str, int]) -> _Devices | Impossible:
     """One request for each name: whole, in shares (block S), or by size (block F)."""
-    texts = selectors(demand, place)
+    texts = selectors(demand, supply)
     if texts is None:
         return _TOO_LONG
-    if demand.partial and (problem := _unshareable(demand, place, len(names))):
+    if demand.partial and (problem := _unshareable(demand, supply, len(names))):
         return problem
     if demand.memory_percent is not None:
-        return _by_size(demand, place, names, texts, sizes)
-    capacity = _capacity(demand, place, demand.memory)
+        return _by_size(demand, supply, names, texts, sizes)
+    capacity = _capacity(demand, supply, demand.memory)
     return _Devices(
-        requests=tuple(_request(name, place, texts, capacity=capacity) for name in names),
-        constraints=_apart(names, place) if demand.partial else (),
+        requests=tuple(_request(name, supply, texts, capacity=capacity) for name in names),
+        constraints=_apart(names, supply) if demand.partial else (),
         needs=(CLAIMS, SHARES) if demand.partial else (CLAIMS,),
         models=demand.models,
     )
 
 
 def _by_size(
-    demand: Demand, place: Place, names: tuple[str, ...], texts: tuple[str, ...], sizes: Mapping[str, int]
+    demand: Demand, supply: Supply, names: tuple[str, ...], texts: tuple[str, ...], sizes: Mapping[str, int]
 ) -> _Devices | Impossible:
     """Block F: for each device a list of alternatives, one for each amount that the percentage comes to."""
     percent = demand.memory_percent or 0
@@ -179,27 +179,27 @@ def _by_size(
     if not amounts:
         return Impossible(
             reason=f"{percent} % of a device's memory can't be told without device sizes: none are published for class "
-            f"{place.served.name}, and no `models` are declared",
+            f"{supply.served.name}, and no `models` are declared",
             unresolved=True,
         )
     kept = dict(sorted(amounts.items())[:_ALTERNATIVES])
     alternatives = tuple(
-        _alternative(f"size-{i}", place, (*texts, product_is(place, products)), _capacity(demand, place, amount))
+        _alternative(f"size-{i}", supply, (*texts, product_is(supply, products)), _capacity(demand, supply, amount))
         for i, (amount, products) in enumerate(kept.items())
     )
     # Equal amounts on every card: HAMi's driver numbers its limits in no particular order.
-    alike = (DeviceConstraint(requests=names, match_attribute=place.target.product),) if len(names) > 1 else ()
+    alike = (DeviceConstraint(requests=names, match_attribute=supply.target.product),) if len(names) > 1 else ()
     told = [f"{percent} % is {amount // MIB} MiB on {', '.join(products)}" for amount, products in kept.items()]
     told += [
         f"{one.name} comes in several sizes: the smallest counts"
-        for one in place.served.products
+        for one in supply.served.products
         if one.smallest != one.largest and any(one.name in products for products in kept.values())
     ]
     if len(amounts) > len(kept):
         told.append(f"{len(amounts) - len(kept)} larger sizes left out: firstAvailable holds {_ALTERNATIVES}")
     return _Devices(
         requests=tuple(DeviceRequest(name=name, first_available=alternatives) for name in names),
-        constraints=_apart(names, place) + alike,
+        constraints=_apart(names, supply) + alike,
         needs=(CLAIMS, ALTERNATIVES, SHARES),
         remarks=tuple(told),
         models=tuple(name for products in kept.values() for name in products),
@@ -227,8 +227,8 @@ def _card(product: str) -> str:
     return name if name.startswith("nvidia") else f"nvidia-{name}"
 
 
-def _unshareable(demand: Demand, place: Place, count: int) -> Impossible | None:
-    served = place.served
+def _unshareable(demand: Demand, supply: Supply, count: int) -> Impossible | None:
+    served = supply.served
     if count > LIMIT:
         reason = f"{count} shares must lie on different devices, which one claim of {LIMIT} can't say"
         return Impossible(reason=reason, refuse=True)
@@ -241,14 +241,14 @@ def _unshareable(demand: Demand, place: Place, count: int) -> Impossible | None:
     return None
 
 
-def _capacity(demand: Demand, place: Place, memory: int | None) -> CapacityRequirements | None:
+def _capacity(demand: Demand, supply: Supply, memory: int | None) -> CapacityRequirements | None:
     requests: dict[str, Quantity] = {}
     if memory is not None:
-        requests[place.served.spelling(place.target.memory)] = amount(memory)
+        requests[supply.served.spelling(supply.target.memory)] = amount(memory)
     if demand.cores is not None:
-        requests[place.served.spelling(place.target.cores)] = Quantity.from_int(demand.cores)
+        requests[supply.served.spelling(supply.target.cores)] = Quantity.from_int(demand.cores)
     if demand.shares is not None:
-        requests[place.served.spelling("shares")] = Quantity.from_int(demand.shares)
+        requests[supply.served.spelling("shares")] = Quantity.from_int(demand.shares)
     return CapacityRequirements(requests=requests) if requests else None
 
 
@@ -257,14 +257,14 @@ def amount(memory: int) -> Quantity:
     return Quantity.parse(f"{memory // MIB}Mi" if memory % MIB == 0 else str(memory))
 
 
-def _apart(names: tuple[str, ...], place: Place) -> tuple[DeviceConstraint, ...]:
+def _apart(names: tuple[str, ...], supply: Supply) -> tuple[DeviceConstraint, ...]:
     """Keep several shares on different devices."""
     if len(names) < 2:
         return ()
-    return (DeviceConstraint(requests=names, distinct_attribute=place.target.unique),)
+    return (DeviceConstraint(requests=names, distinct_attribute=supply.target.unique),)
 
 
-def pairs(joint: Pairs, first: Place, second: Place, sizes: Mapping[str, int]) -> Claims | Impossible:
+def pairs(joint: Pairs, first: Supply, second: Supply, sizes: Mapping[str, int]) -> Claims | Impossible:
     """Blocks P and G: devices of two kinds with the same value of an attribute, pair by pair or all together."""
     if joint.primary.count + joint.secondary.count > POD_LIMIT:
         reason = f"{joint.primary.count} and {joint.secondary.count} devices for one pod, {POD_LIMIT} is the most"
@@ -296,7 +296,7 @@ def pairs(joint: Pairs, first: Place, second: Place, sizes: Mapping[str, int]) -
 
 
 def _tied(
-    joint: Pairs, first: Place, second: Place, sizes: Mapping[str, int], *, attribute: str, count: int
+    joint: Pairs, first: Supply, second: Supply, sizes: Mapping[str, int], *, attribute: str, count: int
 ) -> _Devices | Impossible:
     """One claim: `count` primaries, each with its secondaries; or, without `each`, everything under one value."""
     a, b = first.target.request, second.target.request
@@ -324,12 +324,12 @@ def results(spec: ResourceClaimSpec) -> int:
     return sum((request.exactly.count if request.exactly else 0) or 1 for request in spec.devices.requests)
 
 
-def _common(wanted: str, first: Place, second: Place) -> tuple[str, str]:
+def _common(wanted: str, first: Supply, second: Supply) -> tuple[str, str]:
     """Choose the attribute that both sides publish: the PCIe root, else a NUMA node; say what was taken and why."""
     candidates = (PCIE_ROOT, NUMA_NODE, DRANET_NUMA_NODE) if wanted == AUTO else (wanted,)
     lacking: list[str] = []
     for candidate in candidates:
-        absent = [place.served.name for place in (first, second) if not place.served.publishes(candidate)]
+        absent = [supply.served.name for supply in (first, second) if not supply.served.publishes(candidate)]
         if not absent:
             remark = f"{candidate} is taken, since {'; '.join(lacking)}" if lacking else ""
             return candidate, remark
@@ -346,10 +346,10 @@ def _cel(texts: tuple[str, ...]) -> tuple[DeviceSelector, ...]:
 
 
 def _request(
-    name: str, place: Place, texts: tuple[str, ...], *, count: int = 1, capacity: CapacityRequirements | None = None
+    name: str, supply: Supply, texts: tuple[str, ...], *, count: int = 1, capacity: CapacityRequirements | None = None
 ) -> DeviceRequest:
     exactly = ExactDeviceRequest(
-        device_class_name=place.served.name,
+        device_class_name=supply.served.name,
         selectors=_cel(texts),
         allocation_mode="ExactCount",
         count=count,
@@ -359,11 +359,11 @@ def _request(
 
 
 def _alternative(
-    name: str, place: Place, texts: tuple[str, ...], capacity: CapacityRequirements | None
+    name: str, supply: Supply, texts: tuple[str, ...], capacity: CapacityRequirements | None
 ) -> DeviceSubRequest:
     return DeviceSubRequest(
         name=name,
-        device_class_name=place.served.name,
+        device_class_name=supply.served.name,
         selectors=_cel(texts),
         allocation_mode="ExactCount",
         count=1,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from webhook.dialects import hami, koordinator, nvidia, plain
 from webhook.dialects.demand import AUTO, MIB, Demand, Left, Note, Pairs, Refusal
 from webhook.dialects.nvidia import profile_of
-from webhook.dialects.table import Action, Dialect, Place, Role, Row, Scope, pattern
+from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scope, pattern
 from webhook.dialects.targets import DRANET_NUMA_NODE, NETWORK_RESOURCE, NUMA_NODE, PCIE_ROOT, TARGETS, Target
 from webhook.dialects.words import Amount, Answer, HamiOptions, Hint, KoordinatorOptions, NvidiaOptions, Options, Said
 
@@ -49,7 +49,7 @@ __all__ = [
     "NvidiaOptions",
     "Options",
     "Pairs",
-    "Place",
+    "Position",
     "Refusal",
     "Role",
     "Row",

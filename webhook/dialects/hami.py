@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from webhook.dialects.demand import MIB, Demand, Left, Note, Refusal
-from webhook.dialects.table import Action, Dialect, Place, Role, Row, Unit
+from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit
 from webhook.dialects.targets import NUMA_NODE
 from webhook.dialects.words import Answer
 
@@ -73,7 +73,7 @@ DIALECT = Dialect(
         ),
         Row(
             name="nvidia.com/use-gputype",
-            place=Place.ANNOTATION,
+            place=Position.ANNOTATION,
             unit=Unit.LIST,
             meaning="the product name contains one of these, whatever the case",
             role=Role.MODELS,
@@ -81,7 +81,7 @@ DIALECT = Dialect(
         ),
         Row(
             name="nvidia.com/nouse-gputype",
-            place=Place.ANNOTATION,
+            place=Position.ANNOTATION,
             unit=Unit.LIST,
             meaning="the product name contains none of these",
             role=Role.NOT_MODELS,
@@ -89,7 +89,7 @@ DIALECT = Dialect(
         ),
         Row(
             name="nvidia.com/use-gpuuuid",
-            place=Place.ANNOTATION,
+            place=Position.ANNOTATION,
             unit=Unit.LIST,
             meaning="only these GPUs",
             role=Role.UUIDS,
@@ -97,7 +97,7 @@ DIALECT = Dialect(
         ),
         Row(
             name="nvidia.com/nouse-gpuuuid",
-            place=Place.ANNOTATION,
+            place=Position.ANNOTATION,
             unit=Unit.LIST,
             meaning="none of these GPUs",
             role=Role.NOT_UUIDS,
@@ -105,7 +105,7 @@ DIALECT = Dialect(
         ),
         Row(
             name="nvidia.com/numa-bind",
-            place=Place.ANNOTATION,
+            place=Position.ANNOTATION,
             unit=Unit.BOOL,
             meaning="all GPUs of a container on one NUMA node",
             role=Role.NUMA_BIND,
@@ -114,7 +114,7 @@ DIALECT = Dialect(
         ),
         Row(
             name="nvidia.com/vgpu-mode",
-            place=Place.ANNOTATION,
+            place=Position.ANNOTATION,
             unit=Unit.TEXT,
             meaning="hami-core, mig or mps: how the GPU is divided",
             role=Role.MODE,
@@ -122,7 +122,7 @@ DIALECT = Dialect(
         ),
         Row(
             name="hami.io/node-scheduler-policy",
-            place=Place.ANNOTATION,
+            place=Position.ANNOTATION,
             unit=Unit.TEXT,
             meaning="binpack or spread over nodes",
             action=Action.IGNORED,
@@ -130,7 +130,7 @@ DIALECT = Dialect(
         ),
         Row(
             name="hami.io/gpu-scheduler-policy",
-            place=Place.ANNOTATION,
+            place=Position.ANNOTATION,
             unit=Unit.LIST,
             meaning="binpack, spread, topology-aware, numa; mutex: only GPUs without users",
             role=Role.POLICY,
@@ -139,7 +139,7 @@ DIALECT = Dialect(
         ),
         Row(
             name="hami.io/device-scoring-weights",
-            place=Place.ANNOTATION,
+            place=Position.ANNOTATION,
             unit=Unit.TEXT,
             meaning="weights of the scoring",
             action=Action.IGNORED,
@@ -147,7 +147,7 @@ DIALECT = Dialect(
         ),
         Row(
             name="hami.io/webhook",
-            place=Place.LABEL,
+            place=Position.LABEL,
             unit=Unit.TEXT,
             meaning="ignore: HAMi's webhook keeps its hands off this pod",
             role=Role.OPT_OUT,
@@ -156,7 +156,7 @@ DIALECT = Dialect(
         ),
         Row(
             name="hami.io/dra",
-            place=Place.LABEL,
+            place=Position.LABEL,
             unit=Unit.BOOL,
             meaning="an output: HAMi-DRA's webhook has made claims for this pod",
             role=Role.CLAIMED,
@@ -165,7 +165,7 @@ DIALECT = Dialect(
         ),
         Row(
             name="CUDA_DISABLE_CONTROL",
-            place=Place.ENV,
+            place=Position.ENV,
             unit=Unit.BOOL,
             meaning="HAMi-core enforces nothing",
             action=Action.LEFT,
@@ -173,7 +173,7 @@ DIALECT = Dialect(
         ),
         Row(
             name="GPU_CORE_UTILIZATION_POLICY",
-            place=Place.ENV,
+            place=Position.ENV,
             unit=Unit.TEXT,
             meaning="default, force or disable: how HAMi-core limits compute",
             action=Action.LEFT,
@@ -182,7 +182,7 @@ DIALECT = Dialect(
         *(
             Row(
                 name=name,
-                place=Place.ANNOTATION,
+                place=Position.ANNOTATION,
                 unit=Unit.TEXT,
                 meaning="an output",
                 role=Role.PLACED,

@@ -16,7 +16,7 @@ import msgspec
 
 from dra.wire import Json
 from webhook.dialects.demand import AUTO, Demand, Left, Note, Pairs, Refusal
-from webhook.dialects.table import Action, Dialect, Place, Role, Row, Scope, Unit
+from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scope, Unit
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT
 from webhook.dialects.words import Answer, Options
 
@@ -92,7 +92,7 @@ DIALECT = Dialect(
         Row(name="nvidia.com/gpu", meaning="whole GPUs through Koordinator", role=Role.COUNT, common=True),
         Row(
             name="scheduling.koordinator.sh/device-joint-allocate",
-            place=Place.ANNOTATION,
+            place=Position.ANNOTATION,
             unit=Unit.JSON,
             meaning="GPU and RDMA devices under one PCIe switch (requiredScope SamePCIe), or as near as can be",
             role=Role.JOINT,
@@ -101,7 +101,7 @@ DIALECT = Dialect(
         ),
         Row(
             name="scheduling.koordinator.sh/device-allocate-hint",
-            place=Place.ANNOTATION,
+            place=Position.ANNOTATION,
             unit=Unit.JSON,
             meaning="by device type: ApplyForAll, RequestsAsCount, vfSelector, requiredTopologyScope",
             role=Role.HINT,
@@ -110,7 +110,7 @@ DIALECT = Dialect(
         ),
         Row(
             name="scheduling.koordinator.sh/gpu-partition-spec",
-            place=Place.ANNOTATION,
+            place=Position.ANNOTATION,
             unit=Unit.JSON,
             meaning="whole GPUs only as a partition of the node's NVLink table",
             role=Role.PARTITION,
@@ -119,7 +119,7 @@ DIALECT = Dialect(
         ),
         Row(
             name="koordinator.sh/gpu-isolation-provider",
-            place=Place.LABEL,
+            place=Position.LABEL,
             unit=Unit.TEXT,
             meaning="HAMi-core: shares are enforced",
             action=Action.TRANSLATED,
@@ -128,7 +128,7 @@ DIALECT = Dialect(
         *(
             Row(
                 name=name,
-                place=Place.ANNOTATION,
+                place=Position.ANNOTATION,
                 unit=Unit.TEXT,
                 meaning="an output",
                 role=Role.PLACED,
@@ -139,7 +139,7 @@ DIALECT = Dialect(
         ),
         Row(
             name="scheduling.koordinator.sh/device-allocated",
-            place=Place.ANNOTATION,
+            place=Position.ANNOTATION,
             unit=Unit.JSON,
             meaning="an output; written by a user, a designated allocation",
             role=Role.MODE,
@@ -149,7 +149,7 @@ DIALECT = Dialect(
         *(
             Row(
                 name=name,
-                place=Place.NODE_SELECTOR,
+                place=Position.NODE_SELECTOR,
                 unit=Unit.TEXT,
                 meaning=text,
                 action=Action.LEFT,

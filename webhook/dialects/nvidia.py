@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from webhook.dialects.demand import Demand, Left, Note, Refusal
-from webhook.dialects.table import Action, Dialect, Place, Role, Row, Unit
+from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit
 from webhook.dialects.words import Answer
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ DIALECT = Dialect(
         ),
         Row(
             name="NVIDIA_VISIBLE_DEVICES",
-            place=Place.ENV,
+            place=Position.ENV,
             unit=Unit.LIST,
             meaning="without a request: every GPU of the node, past all accounting",
             action=Action.LEFT,
@@ -59,7 +59,7 @@ DIALECT = Dialect(
         ),
         Row(
             name="NVIDIA_MIG_CONFIG_DEVICES",
-            place=Place.ENV,
+            place=Position.ENV,
             unit=Unit.TEXT,
             meaning="container toolkit knob",
             action=Action.LEFT,
@@ -67,7 +67,7 @@ DIALECT = Dialect(
         ),
         Row(
             name="NVIDIA_DRIVER_CAPABILITIES",
-            place=Place.ENV,
+            place=Position.ENV,
             unit=Unit.TEXT,
             meaning="container toolkit knob",
             action=Action.LEFT,
@@ -75,7 +75,7 @@ DIALECT = Dialect(
         ),
         Row(
             name="cloud.google.com/gke-gpu-sharing-strategy",
-            place=Place.NODE_SELECTOR,
+            place=Position.NODE_SELECTOR,
             unit=Unit.TEXT,
             meaning="the node's GPUs are shared: nvidia.com/gpu is a replica",
             role=Role.MODE,
@@ -84,7 +84,7 @@ DIALECT = Dialect(
         ),
         Row(
             name="cloud.google.com/gke-gpu-partition-size",
-            place=Place.NODE_SELECTOR,
+            place=Position.NODE_SELECTOR,
             unit=Unit.TEXT,
             meaning="nvidia.com/gpu is a MIG device of this profile",
             role=Role.PROFILE,
@@ -92,7 +92,7 @@ DIALECT = Dialect(
         ),
         Row(
             name="nvidia.com/gpu.product",
-            place=Place.NODE_SELECTOR,
+            place=Position.NODE_SELECTOR,
             unit=Unit.TEXT,
             meaning="product name with hyphens for blanks; -SHARED and -MIG-<profile> say what nvidia.com/gpu is",
             role=Role.MODELS,
@@ -101,7 +101,7 @@ DIALECT = Dialect(
         ),
         Row(
             name="nvidia.com/gpu.sharing-strategy",
-            place=Place.NODE_SELECTOR,
+            place=Position.NODE_SELECTOR,
             unit=Unit.TEXT,
             meaning="none, mps or time-slicing",
             role=Role.POLICY,
@@ -109,7 +109,9 @@ DIALECT = Dialect(
             because=_KEPT,
         ),
         *(
-            Row(name=name, place=Place.NODE_SELECTOR, unit=Unit.TEXT, meaning=text, action=Action.LEFT, because=_KEPT)
+            Row(
+                name=name, place=Position.NODE_SELECTOR, unit=Unit.TEXT, meaning=text, action=Action.LEFT, because=_KEPT
+            )
             for name, text in (
                 ("nvidia.com/gpu.present", "a GPU is there"),
                 ("nvidia.com/gpu.memory", "MiB of each GPU"),

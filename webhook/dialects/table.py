@@ -31,7 +31,7 @@ class Action(StrEnum):
     REFUSED = "refused"
 
 
-class Place(StrEnum):
+class Position(StrEnum):
     """Where on a pod a key stands."""
 
     RESOURCE = "resource"  # limits and requests of a container
@@ -96,7 +96,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     name: str
     meaning: str
     unit: Unit = Unit.COUNT
-    place: Place = Place.RESOURCE
+    place: Position = Position.RESOURCE
     role: Role = Role.NONE
     action: Action = Action.TRANSLATED
     # What an approximation loses, or why a key is ignored, left or refused.

@@ -1,4 +1,4 @@
-"""Keeps a `World` up to date from a cluster, and knows how far it can be trusted."""
+"""Keeps a `StateBuilder` up to date from a cluster, and knows how far it can be trusted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
     from cluster.resources import Resource
     from cluster.server import Server
-    from webhook.state import Seen, World
+    from webhook.state import Seen, StateBuilder
 
 logger = logging.getLogger("drawbridge.follower")
 
@@ -44,7 +44,7 @@ FRESH_SECONDS = 60.0
 class Follower:
     """One world, followed."""
 
-    def __init__(self, cluster: Cluster, world: World) -> None:
+    def __init__(self, cluster: Cluster, world: StateBuilder) -> None:
         self._cluster = cluster
         self._world = world
         self._informers: list[Informer[Any]] = []

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from webhook.admission import Outcome
     from webhook.service.follower import Follower
-    from webhook.state import World
+    from webhook.state import StateBuilder
 
 
 # Seconds of search that one review may keep all others waiting for.
@@ -22,7 +22,7 @@ PATIENCE = 0.1
 class Gate:
     """Decides reviews."""
 
-    def __init__(self, world: World, follower: Follower, certificate: Callable[[], str]) -> None:
+    def __init__(self, world: StateBuilder, follower: Follower, certificate: Callable[[], str]) -> None:
         """`certificate` says what is wrong with the one we serve, "" if nothing is."""
         self._world = world
         self._follower = follower

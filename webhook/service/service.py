@@ -23,7 +23,7 @@ from webhook.service.follower import Follower
 from webhook.service.gate import Gate
 from webhook.service.metrics import Metrics
 from webhook.service.template_controller import Templates
-from webhook.state import World
+from webhook.state import StateBuilder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -80,7 +80,7 @@ class Service:
         self._source = source
         self._settings = settings
         self.metrics = Metrics()
-        self.world = World(source.current)
+        self.world = StateBuilder(source.current)
         self.follower = Follower(cluster, self.world)
         shared = Shared(self._store(), keep=settings.controllers)
         origin = Files(*settings.files, shared) if settings.files else shared

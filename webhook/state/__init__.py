@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from webhook.state import configuration
-from webhook.state.builder import Seen, World
+from webhook.state.builder import Seen, StateBuilder
 from webhook.state.canary import workload
 from webhook.state.configuration import Configuration, Known, read
 from webhook.state.features import ALTERNATIVES, CLAIMS, EXTENDED, SHARES, Features, Need
-from webhook.state.inventory import Fleet, Place, Served, unknown
+from webhook.state.inventory import Inventory, Served, Supply, unknown
 from webhook.state.mode import Mode, mode_of
 from webhook.state.schema import Joint
 from webhook.state.state import State
@@ -19,16 +19,16 @@ __all__ = [
     "SHARES",
     "Configuration",
     "Features",
-    "Fleet",
+    "Inventory",
     "Joint",
     "Known",
     "Mode",
     "Need",
-    "Place",
     "Seen",
     "Served",
     "State",
-    "World",
+    "StateBuilder",
+    "Supply",
     "configuration",
     "mode_of",
     "read",

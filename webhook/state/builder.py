@@ -1,5 +1,8 @@
 """Gathers what is read from a cluster into the `State` that decisions are made on. Pure: the rim calls it, it calls nobody.
 
+A `State` that was handed out never changes: what is read one by one is collected here, and copied into the next state when
+somebody asks for one after a change. A cluster's ten thousand templates are so copied once, not once for each of them.
+
 Two things are kept apart by their price. A changed claim or node moves the stock by one step, at once. The fleet (what
 devices there are at all) is looked at as a whole, so a change only marks it, and `refresh` is called when the rim has time.
 """
@@ -22,10 +25,12 @@ from dra.objects import (
     ResourceSlice,
 )
 from dra.stock import Stock
-from webhook.state.inventory import Fleet
+from webhook.state.inventory import Inventory
 from webhook.state.state import State
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from webhook.state.configuration import Configuration
     from webhook.state.features import Features
 
@@ -33,23 +38,25 @@ Stocked = Node | ResourceSlice | DeviceClass | DeviceTaintRule | DeviceCompatibi
 Seen = Stocked | Namespace | ResourceQuota | ResourceClaimTemplate
 
 
-class World:
+class StateBuilder:
     """Everything that was read, and the state made of it."""
 
     def __init__(self, configuration: Configuration, *, keys: tuple[bytes, ...] = ()) -> None:
-        self._namespaces: dict[str, dict[str, str]] = {}
+        self._namespaces: dict[str, Mapping[str, str]] = {}
         self._quotas: dict[str, dict[str, frozenset[str]]] = {}
         self._templates: dict[tuple[str, str], ResourceClaimSpec] = {}
         # Until everything has been read once, objects are only collected: a stock is cheaper to make than to move.
         self._collected: dict[tuple[str, str, str], Stocked] = {}
         self._stock: Stock | None = None
         self._fleet_is_old = False
-        self._state = State(
-            configuration=configuration, keys=keys, namespaces=self._namespaces, templates=self._templates
-        )
+        self._outdated = False  # whether namespaces or templates changed since the state was made
+        self._state = State(configuration=configuration, keys=keys)
 
     def state(self, *, fresh: bool) -> State:
         """The state to decide on now. What is not fresh must not refuse anything."""
+        if self._outdated:
+            self._outdated = False
+            self._set(namespaces=dict(self._namespaces), templates=dict(self._templates))
         return self._state if fresh or self._state.stock is None else msgspec.structs.replace(self._state, stock=None)
 
     def configure(self, configuration: Configuration) -> None:
@@ -69,11 +76,13 @@ class World:
         match obj:
             case Namespace():
                 self._namespaces[meta.name] = meta.labels
+                self._outdated = True
             case ResourceQuota():
                 self._quotas.setdefault(meta.namespace, {})[meta.name] = frozenset(obj.spec.hard)
                 self._limit(meta.namespace)
             case ResourceClaimTemplate():
                 self._templates[meta.namespace, meta.name] = obj.spec.spec
+                self._outdated = True
             case _:
                 self._stocked(obj)
 
@@ -83,11 +92,13 @@ class World:
         match obj:
             case Namespace():
                 self._namespaces.pop(meta.name, None)
+                self._outdated = True
             case ResourceQuota():
                 self._quotas.get(meta.namespace, {}).pop(meta.name, None)
                 self._limit(meta.namespace)
             case ResourceClaimTemplate():
                 self._templates.pop((meta.namespace, meta.name), None)
+                self._outdated = True
             case _:
                 self._gone(obj)
 
@@ -163,14 +174,14 @@ class World:
 class Survey:
     """One look at the fleet of one moment. It touches nothing but itself, so a thread may do it."""
 
-    def __init__(self, stock: Stock, earlier: Fleet) -> None:
+    def __init__(self, stock: Stock, earlier: Inventory) -> None:
         self._stock = stock
         self.fleet = earlier
 
     def look(self) -> None:
-        """Look."""
+        """Take stock of the devices: the slow part, which may happen in a thread."""
         stock = self._stock
-        self.fleet = Fleet.of(stock.classes.values(), stock.slices.values(), stock.nodes.values(), self.fleet)
+        self.fleet = Inventory.of(stock.classes.values(), stock.slices.values(), stock.nodes.values(), self.fleet)
 
 
 def _key(obj: Stocked) -> tuple[str, str, str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.finding import Finding, Severity
-from webhook.dialects import BUILT_IN, Dialect, Options, Place, Row, pattern
+from webhook.dialects import BUILT_IN, Dialect, Options, Position, Row, pattern
 from webhook.state.schema import DEFAULT, File, bytes_of, contradictions
 from webhook.state.shape import mistakes
 
@@ -61,7 +61,7 @@ class Configuration:
                 return (Known(dialect, row, next(iter(match.groupdict().values()), "")),)
         return ()
 
-    def rows(self, place: Place) -> Mapping[str, tuple[Known, ...]]:
+    def rows(self, place: Position) -> Mapping[str, tuple[Known, ...]]:
         """The rows that stand elsewhere than on resources, by key; those with a `<…>` part say nothing to us."""
         return self._places.get(place, {})
 
@@ -100,20 +100,20 @@ def _renamed(dialect: Dialect, names: Mapping[str, str]) -> Dialect:
 
 def _indexed(
     dialects: Iterable[Dialect],
-) -> tuple[dict[str, tuple[Known, ...]], list[tuple[str, Dialect, Row]], dict[Place, dict[str, tuple[Known, ...]]]]:
-    places: dict[Place, dict[str, tuple[Known, ...]]] = {}
+) -> tuple[dict[str, tuple[Known, ...]], list[tuple[str, Dialect, Row]], dict[Position, dict[str, tuple[Known, ...]]]]:
+    places: dict[Position, dict[str, tuple[Known, ...]]] = {}
     patterns: list[tuple[str, Dialect, Row]] = []
     for dialect in dialects:
         for row in dialect.keys:
             if "<" in row.name:
-                if row.place is Place.RESOURCE:
+                if row.place is Position.RESOURCE:
                     patterns.append((row.name.partition("<")[0], dialect, row))
                 continue
             at = places.setdefault(row.place, {})
             at[row.name] = (*at.get(row.name, ()), Known(dialect, row))
     # The longer pattern is the more specific one: mig-<profile>.shared before mig-<profile>.
     patterns.sort(key=lambda entry: -len(entry[2].name))
-    return places.pop(Place.RESOURCE, {}), patterns, places
+    return places.pop(Position.RESOURCE, {}), patterns, places
 
 
 __all__ = ["DEFAULT", "KIND", "Configuration", "Known", "read"]

@@ -66,7 +66,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
         return qualified if qualified in self.capacities and capacity not in self.capacities else capacity
 
 
-class Place(msgspec.Struct, frozen=True, gc=False):
+class Supply(msgspec.Struct, frozen=True, gc=False):
     """Where a demand can be served: the target, the class, and what its devices publish."""
 
     target: Target
@@ -77,7 +77,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
         return self.served.driver or self.target.driver
 
 
-class Fleet(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The facts. An unknown fleet (no inventory was given) is not an empty one: nothing can be concluded from it."""
 
     known: bool = False
@@ -96,8 +96,8 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         classes: Iterable[DeviceClass],
         slices: Iterable[ResourceSlice],
         nodes: Iterable[Node],
-        earlier: Fleet | None = None,
-    ) -> Fleet:
+        earlier: Inventory | None = None,
+    ) -> Inventory:
         """Gather the facts; with an earlier fleet only slices that it had not are looked at."""
         classes, nodes = tuple(classes), tuple(nodes)
         selectors = [_Selectors(class_) for class_ in classes]

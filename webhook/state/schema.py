@@ -20,7 +20,7 @@ from webhook.dialects import (
     HamiOptions,
     KoordinatorOptions,
     NvidiaOptions,
-    Place,
+    Position,
     pattern,
     profile_of,
 )
@@ -160,7 +160,7 @@ def _rows(table: Dialect, path: str) -> Iterable[Mistake]:
 def _joints(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
     """Keys can only be put together if some table knows them."""
     renamed = {name for names in file.keys.values() for name in names.values()}
-    known = {row.name for dialect in dialects for row in dialect.keys if row.place is Place.RESOURCE} | renamed
+    known = {row.name for dialect in dialects for row in dialect.keys if row.place is Position.RESOURCE} | renamed
     for i, joint in enumerate(file.joint):
         for part in ("primary", "secondary"):
             name = getattr(joint, part)

@@ -14,14 +14,14 @@ from dra.objects import ResourceClaimSpec
 from dra.stock import Stock
 from webhook.state.configuration import Configuration
 from webhook.state.features import Features
-from webhook.state.inventory import Fleet
+from webhook.state.inventory import Inventory
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The world, as one review sees it."""
 
     configuration: Configuration = msgspec.field(default_factory=Configuration)
-    fleet: Fleet = Fleet()
+    fleet: Inventory = Inventory()
     features: Features = Features()
     # Labels by namespace, and the quota keys that limit something there.
     namespaces: Mapping[str, Mapping[str, str]] = {}

@@ -34,7 +34,7 @@ from webhook.translate.pod_view import Slot, Word, number
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from webhook.state import Configuration, Fleet
+    from webhook.state import Configuration, Inventory
     from webhook.translate.owner import Owners
 
 
@@ -90,7 +90,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cases(
-    spoken: Mapping[int, tuple[Slot, tuple[Word, ...]]], whose: Owners, configuration: Configuration, fleet: Fleet
+    spoken: Mapping[int, tuple[Slot, tuple[Word, ...]]], whose: Owners, configuration: Configuration, fleet: Inventory
 ) -> list[Case]:
     """Group the words by dialect and container, and let each dialect's rule answer."""
     grouped: dict[tuple[str, int], tuple[Dialect, list[tuple[Slot, tuple[Word, ...]]]]] = {}
@@ -108,7 +108,7 @@ def cases(
     return answered
 
 
-def _answer(case: Case, whose: Owners, configuration: Configuration, fleet: Fleet) -> Case:
+def _answer(case: Case, whose: Owners, configuration: Configuration, fleet: Inventory) -> Case:
     hints = whose.hints.get(case.dialect.name, {})
     if Role.PLACED in hints:
         return case.leave(hints[Role.PLACED].key, hints[Role.PLACED].row.because)
@@ -150,7 +150,7 @@ def _ruled(case: Case, said: tuple[Said, ...], hints: Mapping[Role, Hint], optio
 
 
 def _unit(
-    case: Case, hints: Mapping[Role, Hint], configuration: Configuration, fleet: Fleet
+    case: Case, hints: Mapping[Role, Hint], configuration: Configuration, fleet: Inventory
 ) -> tuple[Options, Left | None]:
     """Settle what a bare count is before the rule reads it as whole GPUs."""
     options = configuration.options

@@ -15,7 +15,7 @@ import msgspec
 from dra.wire import Json
 from webhook.claims import POD_LIMIT, Grant, Impossible, Made, Shared, Wish, results, share, workshop
 from webhook.dialects import NUMA_NODE, Action, Demand, Note, Pairs, Role, Scope
-from webhook.state import CLAIMS, EXTENDED, Configuration, Features, Fleet, Need
+from webhook.state import CLAIMS, EXTENDED, Configuration, Features, Inventory, Need
 from webhook.translate.case import Case
 from webhook.translate.pod_view import mapping
 
@@ -30,7 +30,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
     pod: dict[str, Json]
     configuration: Configuration
-    fleet: Fleet
+    fleet: Inventory
     features: Features
     quota: frozenset[str] = frozenset()
     # What an earlier round took from each container.
@@ -210,7 +210,7 @@ def _allowed(case: Case, context: Context, shop: Workshop) -> Case:
     for key in case.keys:
         if f"requests.{key}" not in context.quota or key in file.quotas:
             continue
-        served = [made.place.served for _, d in case.demands if isinstance(made := shop.make(d), Made)]
+        served = [made.supply.served for _, d in case.demands if isinstance(made := shop.make(d), Made)]
         if context.features.on(EXTENDED) and all(one.extended_resource == key for one in served):
             continue  # claims of such a class are charged to the old quota key too
         return case.leave(key, f"a ResourceQuota limits requests.{key}, which claims would escape (map it in `quotas`)")
@@ -239,7 +239,7 @@ def _target(cases: list[Case], context: Context, shop: Workshop) -> str:
         return ""
     file, name = context.configuration.file, context.scheduler
     own = any(name in case.dialect.schedulers for case in going)
-    drivers = {_made(shop, demand).place.driver for case in going for _, demand in case.demands}
+    drivers = {_made(shop, demand).supply.driver for case in going for _, demand in case.demands}
     if file.bridge and drivers & set(file.bridge.drivers) and (own or name == file.target_scheduler):
         return file.bridge.scheduler_name
     return file.target_scheduler if own and file.target_scheduler != name else ""
@@ -302,7 +302,7 @@ def _wish(one: ServedDemand) -> Wish:
         container=slot.name,
         demand=one.demand,
         claims=one.made.claims,
-        separable=one.made.place.target.separable,
+        separable=one.made.supply.target.separable,
         order=slot.order,
         init=slot.init,
         sidecar=slot.sidecar,

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects import TARGETS, Dialect, Hint, Left, Place, Refusal, Role, profile_of
+from webhook.dialects import TARGETS, Dialect, Hint, Left, Position, Refusal, Role, profile_of
 from webhook.translate.pod_view import mapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dra.wire import Json
-    from webhook.state import Configuration, Fleet, Known
+    from webhook.state import Configuration, Inventory, Known
     from webhook.translate.pod_view import Slot, Word
 
 
@@ -86,9 +86,9 @@ def _hints(
 ) -> tuple[dict[str, dict[Role, Hint]], tuple[tuple[str, Hint], ...], list[Dialect]]:
     metadata, spec = mapping(pod.get("metadata")), mapping(pod.get("spec"))
     places = {
-        Place.ANNOTATION: mapping(metadata.get("annotations")),
-        Place.LABEL: mapping(metadata.get("labels")),
-        Place.NODE_SELECTOR: selectors(spec),
+        Position.ANNOTATION: mapping(metadata.get("annotations")),
+        Position.LABEL: mapping(metadata.get("labels")),
+        Position.NODE_SELECTOR: selectors(spec),
     }
     hints: dict[str, dict[Role, Hint]] = {}
     ignored: list[tuple[str, Hint]] = []
@@ -131,7 +131,7 @@ class Meaning(msgspec.Struct, frozen=True, gc=False):
     left: Left | None = None
 
 
-def meaning(key: str, configuration: Configuration, fleet: Fleet, hints: Mapping[Role, Hint]) -> Meaning:
+def meaning(key: str, configuration: Configuration, fleet: Inventory, hints: Mapping[Role, Hint]) -> Meaning:
     """Decide what one `nvidia.com/gpu` is, without another system that claims it."""
     declared = configuration.file.meanings.get(key, "")
     if declared == "leave":
@@ -167,7 +167,7 @@ def _selected(key: str, hints: Mapping[Role, Hint]) -> Meaning | None:
     return None
 
 
-def _doubt(key: str, configuration: Configuration, fleet: Fleet) -> str:
+def _doubt(key: str, configuration: Configuration, fleet: Inventory) -> str:
     """Say what keeps us from taking it for whole GPUs; "" if the cluster shows nothing else."""
     if not fleet.known:
         return "it may be a GPU, a replica or a MIG device, and there is no inventory to tell by"

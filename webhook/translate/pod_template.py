@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dra.wire import Json
-    from webhook.state import Configuration, Features, Fleet
+    from webhook.state import Configuration, Features, Inventory
 
 _SPEC_TEMPLATE = "/spec/template"
 # (API group, kind): where its pod template is; a Pod is its own.
@@ -76,7 +76,7 @@ def translate_object(
     obj: dict[str, Json],
     *,
     config: Configuration,
-    fleet: Fleet,
+    fleet: Inventory,
     features: Features,
     quota: frozenset[str] = frozenset(),
     unknown: bool = False,

@@ -188,7 +188,7 @@ def _devices(verdict: Verdict) -> dict[str, Json]:
     devices: dict[str, list[Json]] = {}
     for served in verdict.made:
         claims = served.made.claims
-        one: dict[str, Json] = {"key": served.key, "class": served.made.place.served.name, "count": served.count}
+        one: dict[str, Json] = {"key": served.key, "class": served.made.supply.served.name, "count": served.count}
         if claims.models:
             one["models"] = list(claims.models)
         for slot, _ in served.case.words:

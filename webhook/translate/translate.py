@@ -27,7 +27,7 @@ from webhook.translate.report import Decision, Report
 from webhook.translate.rewrite import rewrite, stripped
 
 if TYPE_CHECKING:
-    from webhook.state import Configuration, Fleet, State
+    from webhook.state import Configuration, Inventory, State
     from webhook.translate.pod_view import Slot, Word
     from webhook.translate.record import Original
 
@@ -55,7 +55,7 @@ def translate(
     *,
     namespace: str,
     config: Configuration,
-    fleet: Fleet,
+    fleet: Inventory,
     features: Features = Features(),  # noqa: B008 - a frozen value
     quota: frozenset[str] = frozenset(),
     key: bytes | None = None,

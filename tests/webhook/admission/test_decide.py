@@ -16,7 +16,7 @@ from webhook.admission import admission_review as reviews
 from webhook.admission import decide as admission
 from webhook.claims import template
 from webhook.state.configuration import DEFAULT, Configuration
-from webhook.state.inventory import Fleet
+from webhook.state.inventory import Inventory
 from webhook.state.state import State
 
 KEY = b"k" * 32
@@ -51,7 +51,7 @@ STOCK = Stock.of(slices=[SLICE], classes=[CLASS], nodes=[NODE])
 def state(*, mode="enforce", canary=100, stock=STOCK, **changes):
     configuration = Configuration(msgspec.structs.replace(DEFAULT, mode=mode, canary=canary))
     return State(
-        configuration=configuration, fleet=Fleet.of([CLASS], [SLICE], [NODE]), keys=(KEY,), stock=stock, **changes
+        configuration=configuration, fleet=Inventory.of([CLASS], [SLICE], [NODE]), keys=(KEY,), stock=stock, **changes
     )
 
 

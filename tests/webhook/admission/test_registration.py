@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from webhook.admission.registration import Options, configurations, mutating, on_mutate, validating
-from webhook.dialects.table import Dialect, Place, Row
+from webhook.dialects.table import Dialect, Position, Row
 from webhook.state.configuration import DEFAULT, Configuration
 
 DIALECTS = Configuration().dialects
@@ -60,8 +60,8 @@ def test_the_keys_of_an_admins_own_dialect_reach_us():
         keys=(
             Row(name="gpu.example.org/card", meaning="a card"),
             Row(name="bare-gpu", meaning="a card"),
-            Row(name="it's/quoted", place=Place.ANNOTATION, role="count", meaning="odd"),
-            Row(name="example.org/part-<name>", place=Place.ANNOTATION, role="count", meaning="a family"),
+            Row(name="it's/quoted", place=Position.ANNOTATION, role="count", meaning="odd"),
+            Row(name="example.org/part-<name>", place=Position.ANNOTATION, role="count", meaning="a family"),
         ),
     )
     file = msgspec.structs.replace(DEFAULT, dialects=(own,))

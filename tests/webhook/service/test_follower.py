@@ -7,7 +7,7 @@ from cluster.errors import Forbidden, NotFound
 from cluster.server import Features, Server
 from webhook.service import follower as module
 from webhook.service.follower import Follower, features
-from webhook.state.builder import World
+from webhook.state.builder import StateBuilder
 from webhook.state.configuration import Configuration
 
 
@@ -25,7 +25,7 @@ def test_a_gate_that_was_found_closed_is_closed_whatever_the_version():
 
 
 async def following(cluster, check):
-    follower = Follower(cluster, World(Configuration()))
+    follower = Follower(cluster, StateBuilder(Configuration()))
     task = asyncio.create_task(follower.run())
     try:
         await check(follower)

@@ -13,11 +13,11 @@ from webhook.claims import template
 from webhook.service.metrics import Metrics
 from webhook.service.template_controller import Templates
 from webhook.state.configuration import DEFAULT, Configuration
-from webhook.state.inventory import Fleet
+from webhook.state.inventory import Inventory
 from webhook.state.state import State
 
 KEY = b"k" * 32
-STATE = State(fleet=Fleet.of([CLASS], [SLICE], [NODE]), keys=(KEY,))
+STATE = State(fleet=Inventory.of([CLASS], [SLICE], [NODE]), keys=(KEY,))
 
 
 def spec(count=1):

@@ -7,13 +7,13 @@ from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
 from dra.objects.node import Node
 from dra.stock.stock import Stock
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE
-from webhook.state.builder import World
+from webhook.state.builder import StateBuilder
 from webhook.state.configuration import DEFAULT, Configuration
 from webhook.state.features import Features
 
 
 def world(*objects):
-    made = World(Configuration())
+    made = StateBuilder(Configuration())
     for obj in objects:
         made.put(obj)
     return made
@@ -110,6 +110,21 @@ def test_namespaces_come_change_and_go():
     assert made.state(fresh=True).namespaces == {"a": {"x": "2"}}
     made.drop(namespace("a"))
     assert made.state(fresh=True).namespaces == {}
+
+
+def test_a_state_that_was_handed_out_never_changes():
+    value = {"metadata": {"name": "t", "namespace": "ns"}, "spec": {"spec": {"devices": {"requests": [{"name": "r"}]}}}}
+    template = wire.convert(value, ResourceClaimTemplate)
+    made = settled(namespace("a", x="1"), template, quota("a", "cpu"))
+    earlier = made.state(fresh=True)
+    made.put(namespace("a", x="2"))
+    made.put(namespace("b"))
+    made.drop(template)
+    made.drop(quota("a", "cpu"))
+    later = made.state(fresh=True)
+    assert (earlier.namespaces, list(earlier.templates)) == ({"a": {"x": "1"}}, [("ns", "t")])
+    assert earlier.quotas == {"ns": {"cpu"}}
+    assert (later.namespaces, later.templates, later.quotas) == ({"a": {"x": "2"}, "b": {}}, {}, {})
 
 
 def test_quotas_of_a_namespace_add_up():

@@ -11,7 +11,7 @@ from dra.objects.node import Node
 from dra.objects.resourceslice import ResourceSlice
 from tests.webhook.pods import EXAMPLES, HAMI, actions, became, exactly, example_fleet, pod, untouched
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT, TARGETS
-from webhook.state.inventory import Fleet, Served
+from webhook.state.inventory import Inventory, Served
 
 GPU = pod({"nvidia.com/gpu": 1})
 
@@ -20,10 +20,10 @@ def given():
     return typed(manifests.read([EXAMPLES / "fleet"]))
 
 
-def fleet(*, classes=None, slices=None, nodes=()) -> Fleet:
+def fleet(*, classes=None, slices=None, nodes=()) -> Inventory:
     """The example fleet with parts replaced and nodes added."""
     example = given()
-    return Fleet.of(
+    return Inventory.of(
         example.of(DeviceClass) if classes is None else classes,
         example.of(ResourceSlice) if slices is None else slices,
         [*example.of(Node), *nodes],
@@ -218,7 +218,7 @@ def test_an_empty_root_is_told_apart():
 
 
 def test_targets_without_an_inventory_are_the_vendors_own():
-    assert Fleet().find(TARGETS["gpu"]) is None
+    assert Inventory().find(TARGETS["gpu"]) is None
     assert exactly(became(pod({"nvidia.com/gpumem": 1})))[0]["class"] == HAMI
 
 
@@ -253,10 +253,10 @@ def test_a_partition_that_is_published_ties_the_gpus():
 def test_the_next_look_at_a_fleet_is_the_same_as_a_first_one():
     example = given()
     classes, nodes, slices = example.of(DeviceClass), example.of(Node), example.of(ResourceSlice)
-    first = Fleet.of(classes, slices, nodes)
+    first = Inventory.of(classes, slices, nodes)
     for changed in (slices[1:], [*slices[2:], slices[0]], stripped("dra.net", PCIE_ROOT), []):
         for more in (classes, [*classes, device_class("c", "device.attributes['dra.net'].ifName == 'eth1'")]):
-            again, fresh = Fleet.of(more, changed, nodes, first), Fleet.of(more, changed, nodes)
+            again, fresh = Inventory.of(more, changed, nodes, first), Inventory.of(more, changed, nodes)
             assert again.classes == fresh.classes
 
 

@@ -27,7 +27,7 @@ from tests.webhook.pods import (
 )
 from webhook.claims import template
 from webhook.state.features import Features
-from webhook.state.inventory import Fleet
+from webhook.state.inventory import Inventory
 from webhook.translate.record import DECISION, DEVICES, ORIGINAL, TEMPLATES, VERSION
 from webhook.translate.translate import replay, translate
 
@@ -38,10 +38,12 @@ def annotations(value: dict) -> dict:
     return value["metadata"]["annotations"]
 
 
-def serving(name: str, **more) -> Fleet:
+def serving(name: str, **more) -> Inventory:
     """A fleet whose only class carries an extended resource name."""
     metadata = {"name": "gpu.nvidia.com", **more}
-    return Fleet.of([wire.convert({"metadata": metadata, "spec": {"extendedResourceName": name}}, DeviceClass)], [], [])
+    return Inventory.of(
+        [wire.convert({"metadata": metadata, "spec": {"extendedResourceName": name}}, DeviceClass)], [], []
+    )
 
 
 # Scope
@@ -431,6 +433,6 @@ def test_user_texts_never_leave_their_literal():
 
 def test_the_same_pod_gives_the_same_bytes():
     value = pod({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 3000})
-    one = translate(value, namespace="n", config=configured(), fleet=Fleet(), key=KEY)
-    two = translate(copy.deepcopy(value), namespace="n", config=configured(), fleet=Fleet(), key=KEY)
+    one = translate(value, namespace="n", config=configured(), fleet=Inventory(), key=KEY)
+    two = translate(copy.deepcopy(value), namespace="n", config=configured(), fleet=Inventory(), key=KEY)
     assert json.dumps(one.operations) == json.dumps(two.operations)
