@@ -5,23 +5,33 @@ Each claim is written in two patches with the version that was read: the finaliz
 timestamp together (a foreign allocation without a timestamp could never be bound by kube-scheduler). A kill between any
 two writes leaves an allocation that the next start finds and uses. It is no match for kube-scheduler and no part of the
 in-cluster deployment.
+
+A cluster in this process answers without ever giving way, so nothing here may count on an `await` to let the informers
+run: between two pods, and between two nodes that take long, the loop is given a turn. A try that fails is repeated
+after a pause (`allocator.service.retries`), never at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections import Counter, defaultdict
+from contextlib import suppress
 from datetime import UTC, datetime
+from math import inf
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from allocator import allocate
 from allocator import pods as podfit
 from allocator.answer import Answer, Verdict
 from allocator.reasons import explain
 from allocator.reasons.brief import losses
+from allocator.service.retries import Retries
 from cluster import resources
-from cluster.errors import ApiError, Conflict, NotFound
+from cluster.errors import ApiError, NotFound
 from cluster.informers import Informer
 from cluster.patch import Merge
 from dra.objects import ResourceClaim, matches
@@ -31,6 +41,7 @@ from dra.wire import builtins
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from allocator.service.retries import Failure, Sight
     from cluster.informers import Batch
     from cluster.protocol import Cluster
     from dra.objects import Node, Pod
@@ -45,7 +56,7 @@ STOCKED = (
     resources.DEVICE_COMPATIBILITIES,
     resources.RESOURCE_CLAIMS,
 )
-AGAIN_SECONDS = 1.0
+TURN = 0.005  # seconds of asking nodes after which everybody else on the loop gets a turn
 
 
 class _Waiting(Exception):  # noqa: N818  not an error: the pod has to wait
@@ -55,29 +66,69 @@ class _Waiting(Exception):  # noqa: N818  not an error: the pod has to wait
 class Scheduler:
     """Places the pending pods of a cluster."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, retries: Retries | None = None) -> None:
         self._cluster = cluster
         self._stock = Stock.of()
         self._pods = Informer(cluster, resources.PODS)
         self._informers: list[Informer[Any]] = [Informer(cluster, kind) for kind in STOCKED]
         self._changed = asyncio.Event()
+        self._retries = retries or Retries()
         self._told: dict[str, str] = {}
+        # Pods we bound, as they are since; the informer may hear of it only after the next pod was placed.
+        self._bound: dict[str, Pod] = {}
 
     async def run(self) -> None:
         """Place pods until cancelled."""
         for informer in self._informers:
             informer.listen(self._take)
-        self._pods.listen(lambda batch: self._changed.set() if batch.deltas else None)
+        self._pods.listen(self._notice)
         async with asyncio.TaskGroup() as group:
             for run in (self._pods.run, *(informer.run for informer in self._informers)):
                 group.create_task(run())
-            for informer in self._informers:
-                await informer.synced(float("inf"))
+            for informer in (self._pods, *self._informers):
+                await informer.synced(inf)
             while True:
+                await self._news()
+                await self._round()
+
+    async def _news(self) -> None:
+        """Wait until something changed, or until a pod's pause is over."""
+        pause_ends = self._retries.next_due()
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(pause_ends if pause_ends < inf else None):
                 await self._changed.wait()
-                self._changed.clear()
-                for pod in self._pending():
-                    await self._place(pod)
+        self._changed.clear()
+
+    async def _round(self) -> None:
+        """Try every pending pod that is not to be left alone."""
+        clock = asyncio.get_running_loop().time
+        waiting = self._pending()
+        self._retries.keep(pod.metadata.uid for pod in waiting)
+        for pod in waiting:
+            sight = self._sight(pod)
+            if self._retries.due(pod.metadata.uid, sight, clock()):
+                await self._place(pod, sight)
+                await asyncio.sleep(0)
+
+    def _sight(self, pod: Pod) -> Sight:
+        """Name the versions of what a try to place a pod is based on."""
+        made = [status.resource_claim_name for status in pod.status.resource_claim_statuses]
+        named = [entry.resource_claim_name for entry in pod.spec.resource_claims]
+        claims = [self._version(pod, name) for name in (*made, *named)]
+        return (pod.metadata.resource_version, *claims)
+
+    def _version(self, pod: Pod, name: str | None) -> str:
+        claim = self._stock.claims.get(f"{pod.metadata.namespace}/{name}") if name else None
+        return claim.metadata.resource_version if claim else ""
+
+    def _notice(self, batch: Batch[Pod]) -> None:
+        for delta in batch.deltas:
+            if delta.new is None and delta.old is not None:
+                self._told.pop(delta.old.metadata.uid, None)
+            pod = delta.new or delta.old
+            if pod is not None and (delta.new is None or pod.spec.node_name):
+                self._bound.pop(pod.metadata.uid, None)
+            self._changed.set()
 
     def _take(self, batch: Batch[Any]) -> None:
         for delta in batch.deltas:
@@ -87,10 +138,13 @@ class Scheduler:
                 self._stock = self._stock.without(type(delta.old).__name__, _stock_key(delta.old))
             self._changed.set()
 
+    def _all_pods(self) -> list[Pod]:
+        return [self._bound.get(pod.metadata.uid, pod) for pod in self._pods.objects.values()]
+
     def _pending(self) -> list[Pod]:
         waiting = [
             pod
-            for pod in self._pods.objects.values()
+            for pod in self._all_pods()
             if not pod.spec.node_name
             and pod.status.phase in ("", "Pending")
             and not pod.metadata.deletion_timestamp
@@ -98,28 +152,45 @@ class Scheduler:
         ]
         return sorted(waiting, key=lambda p: (-(p.spec.priority or 0), p.metadata.creation_timestamp, p.metadata.name))
 
-    async def _place(self, pod: Pod) -> None:
+    async def _place(self, pod: Pod, sight: Sight) -> None:
+        """Try one pod. Whatever comes of it concerns this pod alone; the others go on."""
+        uid = pod.metadata.uid
+        now = asyncio.get_running_loop().time()
         try:
             await self._try(pod)
-        except _Waiting as reason:
-            await self._tell(pod, str(reason))
-        except (Conflict, NotFound):
-            self._changed.set()  # somebody was faster: look again
-        except ApiError as error:
-            logger.warning("a pod could not be placed", extra={"pod": pod.metadata.name, "problem": str(error)})
-            asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._changed.set)
+        except Exception as error:  # noqa: BLE001  a pod or an object that breaks us must not end the others' scheduler
+            failure = self._retries.failed(uid, sight, error, now=now, fraction=random.random())  # noqa: S311  jitter
+            self._report(pod, error, failure)
+        else:
+            self._retries.forget(uid)
+
+    def _report(self, pod: Pod, error: Exception, failure: Failure) -> None:
+        note = {"pod": pod.metadata.name, "problem": str(error), "failures": failure.times}
+        if isinstance(error, ApiError):
+            level = logging.WARNING if failure.needs_news else logging.INFO
+            logger.log(level, "a pod could not be placed", extra=note)
+        elif failure.times == 1:
+            logger.error("a pod cannot be placed as things are", extra=note, exc_info=error)
 
     async def _try(self, pod: Pod) -> None:
+        try:
+            await self._bind(pod)
+        except _Waiting as reason:
+            await self._tell(pod, str(reason))
+
+    async def _bind(self, pod: Pod) -> None:
         claims = self._claims(pod)
         wanted = [claim for claim in claims if claim.status.allocation is None]
-        node, answer = self._choose(pod, claims, wanted)
+        node, answer = await self._choose(pod, claims, wanted)
         for claim, granted in zip(wanted, answer.allocations, strict=True):
             await self._write(claim, builtins(granted.allocation), pod)
         for claim in claims:
             if claim not in wanted and not _reserved(claim, pod):
                 await self._write(claim, None, pod)
-        await self._cluster.bind(pod.metadata.name, pod.metadata.namespace, node.metadata.name, uid=pod.metadata.uid)
-        logger.info("pod placed", extra={"pod": pod.metadata.name, "node": node.metadata.name})
+        meta, name = pod.metadata, node.metadata.name
+        await self._cluster.bind(meta.name, meta.namespace, name, uid=meta.uid)
+        self._bound[meta.uid] = replace(pod, spec=replace(pod.spec, node_name=name))
+        logger.info("pod placed", extra={"pod": meta.name, "node": name})
 
     def _claims(self, pod: Pod) -> list[ResourceClaim]:
         """The claims of a pod; raise _Waiting while one of them does not exist."""
@@ -133,16 +204,23 @@ class Scheduler:
             found.append(claim)
         return found
 
-    def _choose(self, pod: Pod, claims: list[ResourceClaim], wanted: list[ResourceClaim]) -> tuple[Node, Answer]:
-        used: defaultdict[str, dict[str, int]] = defaultdict(dict, podfit.total(self._pods.objects.values()))
+    async def _choose(self, pod: Pod, claims: list[ResourceClaim], wanted: list[ResourceClaim]) -> tuple[Node, Answer]:
+        """Find the first node that fits; what we learn meanwhile shows in the versions when we write."""
+        stock = self._stock
+        used: defaultdict[str, dict[str, int]] = defaultdict(dict, podfit.total(self._all_pods()))
         refusals: dict[str, str] = {}
         answers: dict[str, Answer] = {}
-        for name, node in sorted(self._stock.nodes.items()):
+        clock = asyncio.get_running_loop().time
+        turn = clock()
+        for name, node in sorted(stock.nodes.items()):
+            if clock() - turn > TURN:
+                await asyncio.sleep(0)
+                turn = clock()
             refusal = podfit.refusal(pod, node, used[name]) or _elsewhere(claims, node)
             if refusal:
                 refusals[name] = refusal
                 continue
-            answer = allocate(self._stock, name, wanted, reasons=True) if wanted else Answer(Verdict.FEASIBLE)
+            answer = allocate(stock, name, wanted, reasons=True) if wanted else Answer(Verdict.FEASIBLE)
             if answer.feasible:
                 return node, answer
             answers[name] = answer
@@ -171,15 +249,13 @@ class Scheduler:
         """Say on the pod why it waits, once per reason."""
         if self._told.get(pod.metadata.uid) == message:
             return
-        self._told[pod.metadata.uid] = message
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
         body = Merge({"status": {"conditions": [condition]}})
-        try:
+        with suppress(NotFound):
             await self._cluster.patch(
                 resources.PODS, pod.metadata.name, body, pod.metadata.namespace, subresource="status"
             )
-        except NotFound:
-            return
+        self._told[pod.metadata.uid] = message
 
 
 def _why(refusals: dict[str, str], answers: dict[str, Answer]) -> str:

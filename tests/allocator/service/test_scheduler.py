@@ -1,0 +1,191 @@
+"""The small scheduler beside others that write, over the real embedded store."""
+
+import asyncio
+
+import pytest
+
+from allocator.service import Scheduler
+from allocator.service.retries import MOST, Retries
+from cluster import resources
+from cluster.embedded import Embedded
+from cluster.errors import Conflict, NotFound, Unavailable
+from cluster.informers import Backoff
+
+ENOUGH = 200  # calls that only a loop which never ends makes
+
+
+def node(name, **status):
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
+
+
+def pod(name, **spec):
+    containers = [{"name": "main", "image": "train", **spec.pop("container", {})}]
+    meta = {"name": name, "namespace": "default"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"containers": containers, **spec}}
+
+
+class Race(Embedded):
+    """The embedded store, with a call right before each binding."""
+
+    calls = 0
+
+    async def before(self, name):
+        raise NotImplementedError
+
+    async def bind(self, name, namespace, node, *, uid="", dry_run=False):
+        self.calls += 1
+        assert self.calls < ENOUGH, "a conflict is answered by trying again at once, for ever"
+        await self.before(name)
+        await super().bind(name, namespace, node, uid=uid, dry_run=dry_run)
+
+
+async def until(condition):
+    async with asyncio.timeout(10):
+        while not await condition():  # noqa: ASYNC110  what is waited for has no event of its own
+            await asyncio.sleep(0.005)
+
+
+async def running(cluster, condition, *, retries=None):
+    """Let the scheduler work until something is true."""
+    scheduler = asyncio.create_task(Scheduler(cluster, retries=retries).run())
+    try:
+        reached = asyncio.create_task(until(condition))
+        await asyncio.wait({scheduler, reached}, return_when=asyncio.FIRST_COMPLETED)
+        if scheduler.done():
+            reached.cancel()
+            await scheduler
+        await reached
+    finally:
+        scheduler.cancel()
+        await asyncio.gather(scheduler, return_exceptions=True)
+
+
+async def placed(cluster, name):
+    return (await cluster.get(resources.PODS, name, "default")).spec.node_name
+
+
+async def test_a_pod_that_somebody_else_binds_first_does_not_keep_the_loop_from_turning():
+    class Taken(Race):
+        async def before(self, name):
+            if name == "a-wanted" and self.calls == 1:
+                await Embedded.bind(self, name, "default", "other")
+
+    cluster = Taken()
+    cluster.load([node("mine"), node("other"), pod("a-wanted"), pod("b-later")])
+
+    async def both():
+        return await placed(cluster, "a-wanted") and await placed(cluster, "b-later")
+
+    await running(cluster, both)
+    assert await placed(cluster, "a-wanted") == "other"
+    assert cluster.calls <= 4
+
+
+async def test_a_conflict_that_does_not_end_is_given_up_until_there_is_news():
+    class Refusing(Race):
+        async def before(self, name):
+            if name == "cursed":
+                raise Conflict("somebody is always faster")
+
+    cluster = Refusing()
+    cluster.load([node("mine"), pod("cursed")])
+    retries = Retries(Backoff(least=0.001, most=0.002))
+
+    async def tried():
+        return cluster.calls >= MOST
+
+    async def given_up():
+        return await tried() and retries.next_due() == float("inf")
+
+    await running(cluster, given_up, retries=retries)
+    assert cluster.calls == MOST
+
+
+async def test_one_pod_that_cannot_be_written_does_not_end_the_scheduler():
+    class Away(Race):
+        async def before(self, name):
+            if name == "first":
+                raise Unavailable("the server is away")
+
+    cluster = Away()
+    cluster.load([node("mine"), pod("first"), pod("second")])
+
+    async def second():
+        return await placed(cluster, "second")
+
+    await running(cluster, second)
+
+
+async def test_an_allocation_that_cannot_be_read_concerns_its_own_pod_only():
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "odd", "namespace": "default"},
+        "spec": {},
+        "status": {
+            "allocation": {
+                "devices": {},
+                "nodeSelector": {
+                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Sideways"}]}],
+                },
+            }
+        },
+    }
+    cluster = Embedded.of(
+        [
+            node("mine"),
+            claim,
+            pod("a-first", resourceClaims=[{"name": "odd", "resourceClaimName": "odd"}]),
+            pod("second"),
+        ]
+    )
+
+    async def second():
+        return await placed(cluster, "second")
+
+    await running(cluster, second)
+
+
+async def test_pods_placed_in_one_go_do_not_share_what_only_one_can_have():
+    asks = {"container": {"resources": {"requests": {"cpu": "1"}}}}
+    cluster = Embedded.of([node("mine", allocatable={"cpu": "1", "pods": "10"}), pod("a", **asks), pod("b", **asks)])
+
+    async def told():
+        waiting = await cluster.get(resources.PODS, "b", "default")
+        return any("insufficient cpu" in one.message for one in waiting.status.conditions)
+
+    await running(cluster, told)
+    assert await placed(cluster, "a") == "mine"
+    assert not await placed(cluster, "b")
+
+
+def test_pauses_grow_and_a_conflict_ends_them():
+    retries = Retries(Backoff(least=1.0, most=100.0))
+    pauses, now = [], 0.0
+    for _ in range(MOST):
+        assert retries.due("pod", ("1",), now)
+        failure = retries.failed("pod", ("1",), Conflict("faster"), now=now, fraction=0.0)
+        assert not retries.due("pod", ("1",), now)
+        pauses.append(failure.pause_ends - now)
+        now = failure.pause_ends
+    assert pauses == sorted(pauses)
+    assert pauses[-1] > 8 * pauses[0]
+    assert not retries.due("pod", ("1",), now + 1e9)
+    assert retries.due("pod", ("2",), now), "news begins anew"
+
+
+@pytest.mark.parametrize("error", [Unavailable("away"), ValueError("odd")])
+def test_what_may_pass_by_itself_is_tried_for_ever_with_pauses(error):
+    retries, now = Retries(), 0.0
+    for _ in range(3 * MOST):
+        assert retries.due("pod", ("1",), now)
+        now = retries.failed("pod", ("1",), error, now=now, fraction=0.5).pause_ends
+    assert now > 60
+
+
+def test_pods_that_are_gone_are_forgotten():
+    retries = Retries()
+    for number in range(100):
+        retries.failed(str(number), (), NotFound("gone"), now=0.0, fraction=0.0)
+    retries.keep(["7"])
+    assert len(retries) == 1
