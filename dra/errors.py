@@ -47,3 +47,7 @@ class NodeSelectorError(DraError):
 
 class CapacityError(DraError):
     """A capacity request that cannot be counted, or an amount below zero: fatal for a scheduling attempt."""
+
+
+class OutOfBudget(DraError):  # noqa: N818 - it is an outcome, and says nothing about whatever was being looked at
+    """The work was given up (`dra.budget`): undecided, which is neither yes nor no."""

@@ -1,5 +1,8 @@
 """Expressions made to hurt end in an error, whatever Python's stack and memory look like."""
 
+import tracemalloc
+from contextlib import suppress
+
 import pytest
 
 from dra import cel
@@ -90,3 +93,19 @@ def test_a_text_that_grows_again_and_again_is_stopped_by_its_cost():
 def test_a_range_no_memory_could_hold_is_an_error():
     with pytest.raises(SelectorError):
         cel.compile("lists.range(9000000000000000000).size() == 0").matches(VIEWS[0])
+
+
+def test_an_error_that_is_remembered_keeps_nothing_of_who_met_it():
+    def meet() -> None:
+        _held = bytearray(100_000)
+        with suppress(SelectorSyntaxError):
+            cel.compile("1 +")
+
+    meet()
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for _ in range(100):
+        meet()
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert after - before < 50_000

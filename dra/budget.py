@@ -1,0 +1,92 @@
+"""What one question may cost: a number of steps, and somebody's patience.
+
+One budget belongs to one review, one attempt or one command. Whoever answers makes it and hands it down as an argument; it
+is never global and never a default that lives on. Every loop whose length a stranger chooses charges it before the work:
+
+    budget = Budget(100_000, impatient=lambda: monotonic() > until)   # at the rim, which has a clock
+    selector.matches(view, budget)                                    # in between: pass it on
+    for device in devices:
+        budget.charge(3)                                              # at the bottom: charge what a turn may cost
+
+A step is about a microsecond of work on a slow core. That need not be exact: twice too cheap is fine, a loop that
+charges nothing is not. Who counts in coarser units takes a `part` with a price.
+
+When the steps are spent, or `impatient` says that nobody waits any more, `charge` raises OutOfBudget, from then on each
+time. That is not an answer in either direction, so nobody between the loop and the maker of the budget catches it. The maker
+does, and says "undecided". It is not a SelectorError, so what treats a failing selector as "no" never swallows it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from dra.errors import OutOfBudget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+UNBOUNDED: Final = 1 << 62
+# Steps between two looks at the caller's patience.
+_LOOK: Final = 256
+_ALWAYS: Final = UNBOUNDED + 1
+
+
+class Budget:
+    """Counts down; ends the work when nothing is left."""
+
+    __slots__ = ("_impatient", "_look_below", "left", "steps")
+
+    def __init__(self, steps: int = UNBOUNDED, impatient: Callable[[], bool] | None = None) -> None:
+        self.steps = steps
+        self.left = steps
+        self._impatient = impatient
+        # As long as so much is left, charging looks at nothing else.
+        self._look_below = 0 if impatient is None else steps
+
+    def charge(self, steps: int = 1) -> None:
+        """Pay for work that is about to be done; raise OutOfBudget if that is too much."""
+        self.left -= steps
+        if self.left < self._look_below:
+            self._look()
+
+    def part(self, steps: int = UNBOUNDED, *, price: int = 1) -> Budget:
+        """Make a budget of its own for a part of the work, each step of which also costs this one `price` steps.
+
+        A part that is used up ends that part alone: its maker may catch OutOfBudget and go on with the next. If the
+        whole was used up, the next charge says so again.
+        """
+        return _Part(self, steps, price)
+
+    @property
+    def spent(self) -> int:
+        """How many steps were charged."""
+        return self.steps - self.left
+
+    @property
+    def is_out(self) -> bool:
+        """Whether a charge was refused; every later one will be, too."""
+        return self._look_below == _ALWAYS
+
+    def _look(self) -> None:
+        if self._look_below == _ALWAYS or self.left < 0:
+            self._look_below = _ALWAYS
+            raise OutOfBudget("the budget of steps is spent")
+        if self._impatient is not None and self._impatient():
+            self._look_below = _ALWAYS
+            raise OutOfBudget("nobody waits for the answer any more")
+        self._look_below = max(0, self.left - _LOOK)
+
+
+class _Part(Budget):
+    """A budget that charges another one as well."""
+
+    __slots__ = ("_price", "_whole")
+
+    def __init__(self, whole: Budget, steps: int, price: int) -> None:
+        super().__init__(steps)
+        self._whole = whole
+        self._price = price
+
+    def charge(self, steps: int = 1) -> None:
+        self._whole.charge(steps * self._price)
+        super().charge(steps)

@@ -1,0 +1,124 @@
+"""Budgets: what is charged, when they end, and what a part has to do with the whole."""
+
+import pytest
+
+from dra import cel
+from dra.budget import Budget
+from dra.errors import DraError, OutOfBudget, SelectorError
+
+
+def _charged(budget: Budget, *steps: int) -> int:
+    """Charge until the budget ends, and count how often it went well."""
+    for count, each in enumerate(steps):
+        try:
+            budget.charge(each)
+        except OutOfBudget:
+            return count
+    return len(steps)
+
+
+def test_a_budget_takes_exactly_its_steps():
+    assert _charged(Budget(10), 4, 6, 1) == 2
+    assert _charged(Budget(10), *[1] * 20) == 10
+    assert _charged(Budget(0), 0, 1) == 1
+
+
+def test_a_budget_that_is_out_stays_out():
+    budget = Budget(5)
+    assert not budget.is_out
+    assert _charged(budget, 6) == 0
+    assert budget.is_out
+    assert _charged(budget, 0) == 0
+
+
+def test_a_budget_without_a_number_does_not_end():
+    budget = Budget()
+    budget.charge(10**15)
+    assert budget.spent == 10**15
+
+
+def test_spent_and_left_add_up():
+    budget = Budget(100)
+    budget.charge(30)
+    assert (budget.spent, budget.left) == (30, 70)
+
+
+def test_patience_is_looked_at_by_the_first_charge_and_then_now_and_then():
+    asked = 0
+
+    def patient() -> bool:
+        nonlocal asked
+        asked += 1
+        return False
+
+    budget = Budget(100_000, patient)
+    budget.charge()
+    assert asked == 1
+    for _ in range(99_000):
+        budget.charge()
+    assert 100 < asked < 1000
+
+
+def test_one_large_charge_is_followed_by_a_look_at_once():
+    waits = [False, True]
+    budget = Budget(100_000, lambda: waits.pop(0))
+    budget.charge(1)
+    with pytest.raises(OutOfBudget, match="nobody waits"):
+        budget.charge(5000)
+    assert budget.is_out
+    assert not waits
+    with pytest.raises(OutOfBudget):  # and nobody is asked again
+        budget.charge(1)
+
+
+def test_a_part_charges_the_whole_at_its_price():
+    whole = Budget(1000)
+    whole.part(20, price=10).charge(3)
+    assert whole.spent == 30
+
+
+def test_a_part_that_is_used_up_leaves_the_rest_of_the_whole():
+    whole = Budget(1000)
+    assert _charged(whole.part(5), *[1] * 10) == 5
+    assert not whole.is_out
+    assert _charged(whole.part(7), *[1] * 10) == 7
+
+
+def test_a_part_ends_with_the_whole():
+    whole = Budget(12)
+    first, second = whole.part(10), whole.part(10)
+    assert _charged(first, *[1] * 10) == 10
+    assert _charged(second, *[1] * 10) == 2
+    assert whole.is_out
+
+
+def test_parts_of_parts_reach_the_patience_of_the_whole():
+    hurried = Budget(1000, lambda: True)
+    with pytest.raises(OutOfBudget, match="nobody waits"):
+        hurried.part().part().charge()
+
+
+def test_running_out_is_not_an_error_of_a_selector():
+    assert issubclass(OutOfBudget, DraError)
+    assert not issubclass(OutOfBudget, SelectorError)
+
+
+def test_selectors_charge_for_compiling_once_and_for_each_evaluation():
+    text = '"charged once" in device.attributes.d'
+    view = cel.DeviceView("d", {}, {})
+    budget = Budget()
+    selector = cel.compile(text, budget=budget)
+    compiled = budget.spent
+    assert compiled
+    selector.matches(view, budget)
+    once = budget.spent - compiled
+    assert once
+    cel.compile(text, budget=budget).matches(view, budget)
+    assert budget.spent == compiled + 2 * once
+
+
+def test_a_selector_ends_with_the_budget():
+    with pytest.raises(OutOfBudget):
+        cel.compile("true || 'never compiled before' == ''", budget=Budget(0))
+    with pytest.raises(OutOfBudget):
+        cel.compile("true").matches(cel.DeviceView("d", {}, {}), Budget(0))

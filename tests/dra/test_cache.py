@@ -1,0 +1,48 @@
+"""The memory that is bounded by bytes."""
+
+import tracemalloc
+
+from dra.cache import Cache
+
+
+def test_what_was_put_is_found_again():
+    cache: Cache[str] = Cache(100)
+    cache.put("a", "A", 10)
+    assert cache.get("a") == "A"
+    assert cache.get("b") is None
+
+
+def test_what_is_too_heavy_is_not_remembered():
+    cache: Cache[str] = Cache(100)
+    cache.put("a", "A", 51)
+    assert cache.get("a") is None
+
+
+def test_what_is_asked_for_stays_and_the_rest_goes():
+    cache: Cache[int] = Cache(100)
+    cache.put("asked", 1, 10)
+    cache.put("forgotten", 2, 10)
+    for at in range(50):
+        cache.put(at, at, 10)
+        assert cache.get("asked") == 1
+    assert cache.get("forgotten") is None
+    assert len(cache) <= 10
+
+
+def test_a_hundred_times_the_limit_leaves_no_more_than_the_limit():
+    cache: Cache[bytes] = Cache(1 << 20)
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for at in range(10_000):
+        cache.put(at, bytes(10_000), 10_000)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert after - before < 1.2 * (1 << 20)
+
+
+def test_everything_can_be_forgotten():
+    cache: Cache[int] = Cache(100)
+    cache.put("a", 1, 10)
+    cache.clear()
+    assert cache.get("a") is None
+    assert len(cache) == 0
