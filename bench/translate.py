@@ -24,10 +24,10 @@ JOINT = {"scheduling.koordinator.sh/device-joint-allocate": '{"deviceTypes":["gp
 
 def rows() -> Iterator[Row]:
     """Time pods of about 5 kB, then the facts."""
-    from webhook.state.configuration import Configuration
-    from webhook.translate.translate import translate
+    from webhook.state import State
+    from webhook.translate import translate
 
-    fleet, configuration = large_fleet(20)(), Configuration()
+    state = State(fleet=large_fleet(20)(), keys=(b"k" * 32,))
     pods = {
         "shares of two GPUs": pod(SHARE),
         "a percentage over the fleet's sizes": pod(PERCENT),
@@ -35,10 +35,10 @@ def rows() -> Iterator[Row]:
         "nothing of ours": pod({"cpu": "2"}),
     }
     for what, value in pods.items():
-        micros = cpu_micros(lambda: translate(value, namespace="n", config=configuration, fleet=fleet, key=b"k" * 32))  # noqa: B023  called at once
+        micros = cpu_micros(lambda: translate(value, state, namespace="n", seal=True))  # noqa: B023  called at once
         size = len(json.dumps(value)) / 1e3
         yield Row(what=f"translate, {what} ({size:.1f} kB)", unit="us", ours=micros, target="< 300 us", note="CPU time")
-    yield first_time(configuration)
+    yield first_time()
     facts = large_fleet(NODES)
     yield next_look()
     yield Row(
@@ -49,16 +49,17 @@ def rows() -> Iterator[Row]:
     )
 
 
-def first_time(configuration: Any) -> Row:
+def first_time() -> Row:
     """A demand never seen before: its claim, its template and its selectors are made, not remembered."""
-    from webhook.translate.translate import translate
+    from webhook.state import State
+    from webhook.translate import translate
 
-    fleet = large_fleet(20)()
+    state = State(fleet=large_fleet(20)(), keys=(b"k" * 32,))
     spent = []
     for number in range(300):
         value = pod({**SHARE, "nvidia.com/gpumem": 1000 + number}, {"nvidia.com/use-gputype": f"A{number}"})
         started = time.process_time()
-        translate(value, namespace="n", config=configuration, fleet=fleet, key=b"k" * 32)
+        translate(value, state, namespace="n", seal=True)
         spent.append(time.process_time() - started)
     return Row(
         what="translate, a demand never seen before, with a selector",

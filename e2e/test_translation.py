@@ -13,8 +13,8 @@ import pytest
 from cluster.patch import operated
 from e2e.images import BUSYBOX
 from webhook.claims import template
+from webhook.state import State
 from webhook.state.configuration import read
-from webhook.state.inventory import Fleet
 from webhook.translate.translate import translate
 
 pytestmark = pytest.mark.real
@@ -57,6 +57,7 @@ CONFIGURATION, _ = read(
         "schedulers": {"mine": {"likeCluster": True}},
     }
 )
+STATE = State(configuration=CONFIGURATION, keys=(b"key",))
 
 
 def some(dice: random.Random, words: dict, most: int) -> dict:
@@ -84,7 +85,7 @@ def test_what_is_made_is_taken_and_stored_as_it_was_made(control_plane, namespac
     for _ in range(600):
         pod = made_up(dice, namespace)
         kept = copy.deepcopy(pod)
-        done = translate(pod, namespace=namespace, config=CONFIGURATION, fleet=Fleet(), key=b"key")
+        done = translate(pod, STATE, namespace=namespace, seal=True)
         assert pod == kept
         if not done.changed:
             continue

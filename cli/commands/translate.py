@@ -140,22 +140,15 @@ def _translated(
 ) -> Iterator[Result]:
     from cluster.patch import operated
     from webhook.claims import template
-    from webhook.state import Inventory
+    from webhook.state import Inventory, State
     from webhook.translate import translate_object
 
-    fleet = fleet or Inventory()
+    state = State(configuration=configuration, fleet=fleet or Inventory(), features=features, quotas=quotas)
     # A template is written once in a namespace, and not at all where the input has it already.
     written = {(_namespace(d.object), _name(d.object)) for d in documents if d.object.get("kind") == _TEMPLATE}
     for document in documents:
         namespace = _namespace(document.object)
-        done = translate_object(
-            document.object,
-            config=configuration,
-            fleet=fleet,
-            features=features,
-            quota=quotas.get(namespace or "default", frozenset()),
-            unknown=unknown,
-        )
+        done = translate_object(document.object, state, unknown=unknown)
         new = [name for name in done.templates if (namespace, name) not in written]
         written.update((namespace, name) for name in new)
         yield Result(

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cli.playground.story import End, Fate, asked, given, wanted
+from webhook import names
 from webhook.translate import at, paths
 
 if TYPE_CHECKING:
     from cli.playground.playground import Playground
     from dra.objects import Pod
 
-ORIGINAL = "drawbridge.dev/original"
 # The kind that a workload's pods name as their controller, where it is not the workload's own.
 _BETWEEN = {"Deployment": "ReplicaSet", "CronJob": "Job"}
 
@@ -76,6 +76,6 @@ async def seen(here: Playground, pod: Pod) -> Fate:
         ),
         because=tuple(waits.split("; ")) if waits else (),
     )
-    if ORIGINAL in pod.metadata.annotations or claims:
+    if names.ORIGINAL in pod.metadata.annotations or claims:
         return fate
     return msgspec.structs.replace(fate, end=End.UNTOUCHED, became=("left as it is",), because=())

@@ -12,6 +12,7 @@ from dra.objects.node import Node
 from dra.objects.resourceslice import ResourceSlice
 from webhook.state.configuration import Configuration, read
 from webhook.state.inventory import Inventory
+from webhook.state.state import State
 from webhook.translate.translate import Translation, translate
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +58,8 @@ def pod(*limits: dict, init: tuple = (), annotations: dict | None = None, schedu
 def became(value: dict, *, fleet: Inventory = UNKNOWN, features=None, quota=frozenset(), **fields) -> Translation:
     """Translate with a configuration of these fields."""
     more = {} if features is None else {"features": features}
-    return translate(value, namespace="n", config=configured(**fields), fleet=fleet, quota=quota, key=KEY, **more)
+    state = State(configuration=configured(**fields), fleet=fleet, quotas={"n": quota}, keys=(KEY,), **more)
+    return translate(value, state, namespace="n", seal=True)
 
 
 def patched(value: dict, done: Translation) -> dict:

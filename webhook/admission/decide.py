@@ -15,7 +15,7 @@ from dra.wire import Json, Wire, WireError
 from webhook.admission import admission_review as reviews
 from webhook.admission.validate import foresee, inspect
 from webhook.state import Mode, mode_of, workload
-from webhook.translate import Decision, Translation, mapping, replay, translate_in
+from webhook.translate import Decision, Translation, mapping, replay, translate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,8 +97,7 @@ class _Path:
         self.mode = self.find_mode()
         if self.mode is Mode.OFF:
             return self.untouched("off")
-        key = self.state.keys[0] if self.state.keys else None
-        done = translate_in(self.state, self.object, self.request.namespace, key=key)
+        done = translate(self.object, self.state, namespace=self.request.namespace, seal=True)
         if done.refusals:
             return self.refuse(done)
         if not done.changed:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from webhook import names
 from webhook.dialects import Position, Role
 
 if TYPE_CHECKING:
@@ -21,11 +22,8 @@ if TYPE_CHECKING:
     from dra.wire import Json
     from webhook.dialects import Dialect
 
-NAME = "drawbridge"
+NAME = names.NAME
 TIMEOUT_SECONDS = 3
-MODE_LABEL = "drawbridge.dev/mode"
-SKIP_LABEL = "drawbridge.dev/skip"
-ORIGINAL = "drawbridge.dev/original"
 # Roles that make a request by themselves; all others only shape one.
 _AMOUNTS = frozenset(
     (Role.COUNT, Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES, Role.SHARES, Role.PROFILE, Role.COMBINED, Role.NIC)
@@ -119,7 +117,7 @@ def _devices(options: Options) -> Json:
         "failurePolicy": "Ignore",
         "rules": [
             _rule("resource.k8s.io", "v1", ("resourceslices", "deviceclasses"), "CREATE", "UPDATE"),
-            _rule("drawbridge.dev", "v1alpha1", ("devicecompatibilities", "devicequotas"), "CREATE", "UPDATE"),
+            _rule(names.DOMAIN, "v1alpha1", ("devicecompatibilities", "devicequotas"), "CREATE", "UPDATE"),
         ],
     }
     del webhook["namespaceSelector"]  # these are cluster objects, most of them
@@ -128,7 +126,7 @@ def _devices(options: Options) -> Json:
 
 def on_mutate(dialects: Sequence[Dialect]) -> str:
     """The condition for mutation: creations that name something of ours, updates of what we translated."""
-    replay = f"object.?metadata.?annotations.orValue({{}}).exists(k, k == '{ORIGINAL}')"
+    replay = f"object.?metadata.?annotations.orValue({{}}).exists(k, k == '{names.ORIGINAL}')"
     return f"request.operation == 'CREATE' ? ({_pod('object', dialects)}) : ({replay})"
 
 
@@ -148,7 +146,8 @@ def _pod(root: str, dialects: Sequence[Dialect]) -> str:
     for place, field in ((Position.ANNOTATION, "annotations"), (Position.LABEL, "labels")):
         test = _keys(dialects, place)
         if place is Position.ANNOTATION:
-            test = f"k.startsWith('drawbridge.dev/') || {test}" if test else "k.startsWith('drawbridge.dev/')"
+            ours = f"k.startsWith('{names.DOMAIN}/')"
+            test = f"{ours} || {test}" if test else ours
         if test:
             parts.append(f"{root}.?metadata.?{field}.orValue({{}}).exists(k, {test})")
     return " || ".join(parts)
@@ -219,13 +218,13 @@ def _namespaces(options: Options) -> Json:
     return {
         "matchExpressions": [
             {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": out},
-            {"key": MODE_LABEL, "operator": mode[0], "values": mode[1]},
+            {"key": names.MODE_LABEL, "operator": mode[0], "values": mode[1]},
         ]
     }
 
 
 def _not_skipped() -> Json:
-    return {"matchExpressions": [{"key": SKIP_LABEL, "operator": "NotIn", "values": ["true"]}]}
+    return {"matchExpressions": [{"key": names.SKIP_LABEL, "operator": "NotIn", "values": ["true"]}]}
 
 
 def _rule(group: str, version: str, plurals: Sequence[str], *operations: str) -> Json:

@@ -14,9 +14,10 @@ import msgspec
 from dra import validation, wire
 from dra.finding import Severity
 from dra.objects import ObjectMeta, Pod, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, claim_spec
+from webhook import names
 from webhook.admission.feasibility import Verdict, judge
 from webhook.claims import template
-from webhook.translate import CLAIM_PREFIX, TEMPLATES, at, paths, replay, translate_in
+from webhook.translate import at, paths, replay, translate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -60,24 +61,24 @@ def inspect(request: Request, obj: dict[str, Json], state: State, impatient: Imp
 
 def _twice(pod: Pod, obj: dict[str, Json]) -> Found | None:
     """Turn back a pod that would ask twice: what we took away is there again, put back by a webhook that came last."""
-    if not any(entry.name.startswith(CLAIM_PREFIX) for entry in pod.spec.resource_claims):
+    if not any(entry.name.startswith(names.PREFIX) for entry in pod.spec.resource_claims):
         return None
     back = [operation["path"] for operation in replay(obj, obj).operations if operation["op"] == "remove"]
     if not back:
         return None
     text = f"{', '.join(back)}: another webhook put back what had become a claim, so the pod would ask twice for its devices"
-    return Found(denials=(f"{text}; switch that injection off, or label the pod drawbridge.dev/skip=true",))
+    return Found(denials=(f"{text}; switch that injection off, or label the pod {names.SKIP_LABEL}=true",))
 
 
 def _pod(pod: Pod, namespace: str, state: State, impatient: Impatient) -> Found:
     """Judge all claims of a pod together, as a scheduler would have to serve them."""
-    sealed = pod.metadata.annotations.get(TEMPLATES)
+    sealed = pod.metadata.annotations.get(names.TEMPLATES)
     try:
         proven = template.unseal(sealed, *state.keys) if sealed and state.keys else {}
     except template.TemplatesError as error:
         return Found(
             denials=(
-                f"{error}: drop the drawbridge.dev/ annotations and drawbridge- claims, and apply the original pod",
+                f"{error}: drop the {names.DOMAIN}/ annotations and {names.PREFIX} claims, and apply the original pod",
             )
         )
     claims, warnings = [], []
@@ -105,7 +106,7 @@ def _workload(obj: dict[str, Json], namespace: str, state: State, impatient: Imp
     path = next(iter(paths(obj)), None)
     if path is None:
         return NOTHING
-    done = translate_in(state, at(obj, path), namespace, path=path)
+    done = translate(at(obj, path), state, namespace=namespace, path=path)
     refusals = tuple(f"its pods will be refused: {text}" for text in done.refusals)
     return Found(warnings=(*refusals, *foresee(done.templates, state, impatient), *done.warnings))
 
@@ -127,7 +128,7 @@ def _object(obj: dict[str, Json]) -> Found:
     warnings: list[str] = []
     for finding in validation.findings(validation.problems(obj), str(obj.get("kind", ""))):
         text = f"{finding.code} {finding.path}: {finding.message}" + (f" ({finding.hint})" if finding.hint else "")
-        ours = str(obj.get("apiVersion", "")).startswith("drawbridge.dev/")
+        ours = str(obj.get("apiVersion", "")).startswith(f"{names.DOMAIN}/")
         (denials if ours and finding.severity == Severity.ERROR else warnings).append(text)
     return Found(tuple(denials), tuple(warnings))
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from webhook import names
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dra.wire import Json
 
-PREFIX = "drawbridge-"
-LABELS = {"app.kubernetes.io/managed-by": "drawbridge"}
 _VERSION = "v1"
 
 _canonical = msgspec.json.Encoder(order="sorted").encode
@@ -38,12 +38,12 @@ def canonical(spec: Json) -> bytes:
 
 def name_of(spec: Json) -> str:
     """Name a template by its content."""
-    return PREFIX + hashlib.sha256(canonical(spec)).hexdigest()[:16]
+    return names.PREFIX + hashlib.sha256(canonical(spec)).hexdigest()[:16]
 
 
 def object_of(name: str, spec: Json, namespace: str = "") -> dict[str, Json]:
     """Make the whole ResourceClaimTemplate object."""
-    metadata: dict[str, Json] = {"name": name, "labels": dict(LABELS)}
+    metadata: dict[str, Json] = {"name": name, "labels": dict(names.LABELS)}
     if namespace:
         metadata["namespace"] = namespace
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}

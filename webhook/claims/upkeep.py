@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from dra import wire
 from dra.objects import ResourceClaimTemplateSpec, claim_spec
+from webhook import names
 from webhook.claims import template
 
 if TYPE_CHECKING:
@@ -32,8 +33,7 @@ if TYPE_CHECKING:
 
 Key = tuple[str, str]  # namespace and name
 
-ANNOTATION = "drawbridge.dev/templates"
-_NAME = re.compile(re.escape(template.PREFIX) + "[0-9a-f]{16}")
+_NAME = re.compile(re.escape(names.PREFIX) + "[0-9a-f]{16}")
 _OVER = frozenset(("Succeeded", "Failed"))
 
 
@@ -55,7 +55,7 @@ def used(pod: Pod) -> frozenset[Key]:
 
 def proven(pod: Pod, keys: Sequence[bytes]) -> dict[Key, Json]:
     """Read the templates that a living pod refers to and proves; raise TemplatesError where the proof is none."""
-    text = pod.metadata.annotations.get(ANNOTATION)
+    text = pod.metadata.annotations.get(names.TEMPLATES)
     if not text:
         return {}
     referred = used(pod)
@@ -85,7 +85,7 @@ def due(wanted: Json, stored: ResourceClaimTemplate | None) -> Due:
 
 def ours(stored: ResourceClaimTemplate) -> bool:
     """Say whether we made a template, by label and by form of name: only such are ever swept."""
-    labelled = template.LABELS.items() <= stored.metadata.labels.items()
+    labelled = names.LABELS.items() <= stored.metadata.labels.items()
     return labelled and _NAME.fullmatch(stored.metadata.name) is not None
 
 

@@ -20,7 +20,7 @@ from cluster.informers import Informer
 from webhook.claims import Due, template, upkeep
 from webhook.state import Mode, mode_of
 from webhook.state import workload as workload_of
-from webhook.translate import at, mapping, paths, translate_in
+from webhook.translate import at, mapping, paths, translate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -133,7 +133,7 @@ class Templates:
             return {}
         wanted: dict[Key, Json] = {}
         for path in paths(obj):
-            done = translate_in(state, at(obj, path), namespace)
+            done = translate(at(obj, path), state, namespace=namespace)
             wanted |= {(namespace, name): spec for name, spec in done.templates.items()}
         return wanted
 

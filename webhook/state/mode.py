@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from webhook.names import MODE_LABEL
 from webhook.state.canary import included
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
     from webhook.state.canary import Workload
     from webhook.state.configuration import Configuration
-
-LABEL = "drawbridge.dev/mode"
 
 
 class Mode(StrEnum):
@@ -39,7 +38,7 @@ _WORDS = frozenset(Mode)
 
 def mode_of(configuration: Configuration, labels: Mapping[str, str], workload: Workload) -> Mode:
     """Say how far to go for a workload in a namespace with these labels."""
-    word = labels.get(LABEL, "")
+    word = labels.get(MODE_LABEL, "")
     mode = Mode(word) if word in _WORDS else Mode(configuration.file.mode)
     if mode is Mode.ENFORCE and not included(workload, configuration.file.canary):
         return Mode.WARN

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from webhook.translate.pod_template import at, name_of, paths, translate_object
 from webhook.translate.pod_view import mapping
-from webhook.translate.record import CLAIM_PREFIX, TEMPLATES
-from webhook.translate.translate import Decision, Translation, replay, translate_in
+from webhook.translate.translate import Decision, Translation, replay, translate
 
 __all__ = [
-    "CLAIM_PREFIX",
-    "TEMPLATES",
     "Decision",
     "Translation",
     "at",
@@ -17,6 +14,6 @@ __all__ = [
     "name_of",
     "paths",
     "replay",
-    "translate_in",
+    "translate",
     "translate_object",
 ]

@@ -17,7 +17,7 @@ from webhook.claims import POD_LIMIT, Grant, Impossible, Made, Shared, Wish, res
 from webhook.dialects import NUMA_NODE, Action, Demand, Note, Pairs, Role, Scope
 from webhook.state import CLAIMS, EXTENDED, Configuration, Features, Inventory, Need
 from webhook.translate.case import Case
-from webhook.translate.pod_view import mapping
+from webhook.translate.pod_view import PodView
 
 if TYPE_CHECKING:
     from webhook.claims import Workshop
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Context(msgspec.Struct, frozen=True, kw_only=True):
     """What a pod is judged by."""
 
-    pod: dict[str, Json]
+    pod: PodView
     configuration: Configuration
     fleet: Inventory
     features: Features
@@ -38,8 +38,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def scheduler(self) -> str:
-        name = mapping(self.pod.get("spec")).get("schedulerName")
-        return name if isinstance(name, str) and name else "default-scheduler"
+        return self.pod.scheduler or "default-scheduler"
 
 
 class ServedDemand(msgspec.Struct, frozen=True):
@@ -69,7 +68,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(case for case in self.cases if case.open)
 
 
-def judge(cases: list[Case], slots: list[Slot], context: Context) -> Verdict:
+def judge(cases: list[Case], context: Context) -> Verdict:
     """Decide about all cases of a pod."""
     shop = workshop(context.configuration, context.fleet)
     if context.recorded:
@@ -85,7 +84,7 @@ def judge(cases: list[Case], slots: list[Slot], context: Context) -> Verdict:
         if case.open
         for key, demand in case.demands
     )
-    shared = _share(made, slots, shop)
+    shared = _share(made, context.pod.slots, shop)
     if (devices := sum(results(grant.spec) for grant in shared.grants)) > POD_LIMIT:
         return Verdict(cases=tuple(_too_many(served, devices)), shared=Shared(()))
     return Verdict(cases=tuple(_remarked(served, shared)), shared=shared, made=made, scheduler=scheduler)
@@ -277,7 +276,7 @@ def _too_many(cases: list[Case], devices: int) -> Iterable[Case]:
     return (case.refuse(case.keys[0], reason, "split the pod") if case is first else case for case in cases)
 
 
-def _share(made: tuple[ServedDemand, ...], slots: list[Slot], shop: Workshop) -> Shared:
+def _share(made: tuple[ServedDemand, ...], slots: tuple[Slot, ...], shop: Workshop) -> Shared:
     """Give claims to containers: pod-wide ones to all, the others to who asked."""
     everyone = tuple(slot.name for slot in slots)
     common = tuple(

@@ -13,14 +13,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from webhook.dialects import TARGETS, Dialect, Hint, Left, Position, Refusal, Role, profile_of
-from webhook.translate.pod_view import mapping
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from dra.wire import Json
     from webhook.state import Configuration, Inventory, Known
-    from webhook.translate.pod_view import Slot, Word
+    from webhook.translate.pod_view import PodView, Slot, Word
 
 
 class Owners(msgspec.Struct, frozen=True):
@@ -54,12 +50,12 @@ class Owners(msgspec.Struct, frozen=True):
         return next((known for known in word.known if not known.dialect.system), word.known[0])
 
 
-def owners(pod: dict[str, Json], slots: Iterable[Slot], configuration: Configuration) -> Owners:
+def owners(pod: PodView, configuration: Configuration) -> Owners:
     """Gather what every dialect says on a pod, and find the system that it was written for."""
     hints, ignored, evidence = _hints(pod, configuration)
     own = [
         (slot.order, known.dialect, word.key)
-        for slot in slots
+        for slot in pod.slots
         for word in slot.words
         for known in word.known
         if known.dialect.system and not known.row.common
@@ -70,25 +66,20 @@ def owners(pod: dict[str, Json], slots: Iterable[Slot], configuration: Configura
         reason = f"belongs to {one.title}, {its} to {other.title}: both would hand out the same devices"
         return Owners(hints, ignored, refusal=Refusal(key, reason, "keep the keys of one of them"))
     speaking = {order: dialect for order, dialect, _ in own}
-    scheduler = mapping(pod.get("spec")).get("schedulerName")
-    by_scheduler = [d for d in configuration.dialects if d.scheduler_is_evidence and scheduler in d.schedulers]
+    by_scheduler = [d for d in configuration.dialects if d.scheduler_is_evidence and pod.scheduler in d.schedulers]
     found = [*speaking.values()] or evidence or by_scheduler
-    return Owners(hints, ignored, system=found[0] if found else None, speaking=speaking, privileged=_privileged(slots))
-
-
-def _privileged(slots: Iterable[Slot]) -> str:
-    names = (slot.name for slot in slots if mapping(slot.raw.get("securityContext")).get("privileged") is True)
-    return next(names, "")
+    system = found[0] if found else None
+    privileged = next((slot.name for slot in pod.slots if slot.privileged), "")
+    return Owners(hints, ignored, system=system, speaking=speaking, privileged=privileged)
 
 
 def _hints(
-    pod: dict[str, Json], configuration: Configuration
+    pod: PodView, configuration: Configuration
 ) -> tuple[dict[str, dict[Role, Hint]], tuple[tuple[str, Hint], ...], list[Dialect]]:
-    metadata, spec = mapping(pod.get("metadata")), mapping(pod.get("spec"))
     places = {
-        Position.ANNOTATION: mapping(metadata.get("annotations")),
-        Position.LABEL: mapping(metadata.get("labels")),
-        Position.NODE_SELECTOR: selectors(spec),
+        Position.ANNOTATION: pod.annotations,
+        Position.LABEL: pod.labels,
+        Position.NODE_SELECTOR: pod.node_labels,
     }
     hints: dict[str, dict[Role, Hint]] = {}
     ignored: list[tuple[str, Hint]] = []
@@ -105,22 +96,6 @@ def _hints(
                 if known.dialect.system and len(rows[key]) == 1:
                     evidence.append(known.dialect)
     return hints, tuple(ignored), evidence
-
-
-def selectors(spec: dict[str, Json]) -> dict[str, Json]:
-    """What nodes must be labelled with: nodeSelector, and required node affinity that leaves one value."""
-    found = dict(mapping(spec.get("nodeSelector")))
-    affinity = mapping(mapping(spec.get("affinity")).get("nodeAffinity"))
-    terms = mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution")).get("nodeSelectorTerms")
-    if not isinstance(terms, list) or len(terms) != 1:
-        return found
-    expressions = mapping(terms[0]).get("matchExpressions")
-    for expression in expressions if isinstance(expressions, list) else ():
-        one = mapping(expression)
-        values = one.get("values")
-        if one.get("operator") == "In" and isinstance(values, list) and len(values) == 1:
-            found.setdefault(str(one.get("key")), values[0])
-    return found
 
 
 class Meaning(msgspec.Struct, frozen=True, gc=False):

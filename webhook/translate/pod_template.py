@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from dra.pointer import escape, split
 from webhook.translate.pod_view import mapping
 from webhook.translate.translate import NOTHING, Translation, translate
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dra.wire import Json
-    from webhook.state import Configuration, Features, Inventory
+    from webhook.state import State
 
 _SPEC_TEMPLATE = "/spec/template"
 # (API group, kind): where its pod template is; a Pod is its own.
@@ -72,31 +74,15 @@ def _search(value: Json, path: str) -> list[str]:
     return [found for inner, member in parts for found in _search(member, inner)]
 
 
-def translate_object(
-    obj: dict[str, Json],
-    *,
-    config: Configuration,
-    fleet: Inventory,
-    features: Features,
-    quota: frozenset[str] = frozenset(),
-    unknown: bool = False,
-) -> Translation:
+def translate_object(obj: dict[str, Json], state: State, *, unknown: bool = False) -> Translation:
     """Translate a pod, or every pod template of a workload; refused as a whole if one of them is."""
     namespace = str(mapping(obj.get("metadata")).get("namespace") or "default")
-    done = [
-        translate(
-            at(obj, path),
-            namespace=namespace,
-            config=config,
-            fleet=fleet,
-            features=features,
-            quota=quota,
-            object_name=name_of(obj),
-            path=path,
-            tolerate=bool(path),
-        )
-        for path in paths(obj, unknown=unknown)
-    ]
+    name = name_of(obj)
+    done = []
+    for path in paths(obj, unknown=unknown):
+        one = translate(at(obj, path), state, namespace=namespace, path=path)
+        decisions = tuple(msgspec.structs.replace(decision, object=name) for decision in one.decisions)
+        done.append(msgspec.structs.replace(one, decisions=decisions))
     if len(done) < 2:
         return done[0] if done else NOTHING
     refusals = tuple(text for one in done for text in one.refusals)

@@ -1,7 +1,8 @@
-"""Finds the words of all dialects on a raw pod, and checks them as the API server would have.
+"""A raw pod seen with every part guarded once: what has not the expected shape is empty here, and stays on the pod.
 
-The pod stays a plain JSON value: it may hold fields newer than we are, and in a file it may be malformed anywhere. What
-has not the expected shape is passed over here and left to the API server's own answer.
+The pod itself remains a plain JSON value: it may hold fields newer than we are, and in a file it may be malformed anywhere.
+What is wrong with it is left to the API server's own answer. Containers come in starting order, each with the words that
+some dialect knows.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ import msgspec
 from dra.errors import QuantityError
 from dra.quantity import NANO, parse
 from dra.wire import Json
+from webhook import names
 from webhook.dialects import Refusal
 from webhook.state import Known
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from webhook.state import Configuration
 
 _LISTS = ("initContainers", "containers")
@@ -31,70 +31,141 @@ class Word(msgspec.Struct, frozen=True, gc=False):
     known: tuple[Known, ...]
     limit: Json = None
     request: Json = None
-
-    @property
-    def raw(self) -> Json:
-        return self.request if self.limit is None else self.limit
+    raw: Json = None  # the limit, or the request where there is none
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A container that says something, and where it stands."""
+    """A container, where it stands, and what it says."""
 
     list: str
     index: int
     order: int  # among all containers, in starting order
     name: str
     raw: dict[str, Json]
+    limits: dict[str, Json]
+    requests: dict[str, Json]
+    claims: tuple[str, ...]  # the names of the claims it sees
+    init: bool  # it ends before the containers after it begin
     sidecar: bool
+    privileged: bool
     words: tuple[Word, ...]
 
+
+class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A pod, or the pod template of a workload."""
+
+    raw: dict[str, Json]
+    spec: dict[str, Json]
+    annotations: dict[str, Json]
+    labels: dict[str, Json]
+    name: str  # with an asterisk where it is still to be generated
+    generate_name: str
+    scheduler: str  # as written, "" where nothing is
+    claims: tuple[str, ...]  # the names of its claim entries
+    slots: tuple[Slot, ...]
+    speaks: bool  # whether any container says something
+
     @property
-    def init(self) -> bool:
-        """Whether it ends before the containers after it begin."""
-        return self.list == "initContainers" and not self.sidecar
+    def passed_by(self) -> bool:
+        """Whether it is not to be touched: mirror pods, and pods that ask to be skipped."""
+        return "kubernetes.io/config.mirror" in self.annotations or self.labels.get(names.SKIP_LABEL) == "true"
+
+    @property
+    def bound(self) -> bool:
+        """Whether it has its node already."""
+        return bool(self.spec.get("nodeName"))
+
+    @property
+    def node_labels(self) -> dict[str, Json]:
+        """What its node must be labelled with: nodeSelector, and required node affinity that leaves one value."""
+        found = dict(mapping(self.spec.get("nodeSelector")))
+        affinity = mapping(mapping(self.spec.get("affinity")).get("nodeAffinity"))
+        terms = mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution")).get("nodeSelectorTerms")
+        if not isinstance(terms, list) or len(terms) != 1:
+            return found
+        expressions = mapping(terms[0]).get("matchExpressions")
+        for expression in expressions if isinstance(expressions, list) else ():
+            one = mapping(expression)
+            values = one.get("values")
+            if one.get("operator") == "In" and isinstance(values, list) and len(values) == 1:
+                found.setdefault(str(one.get("key")), values[0])
+        return found
 
 
 def mapping(value: Json) -> dict[str, Json]:
     return value if isinstance(value, dict) else {}
 
 
-def slots(spec: dict[str, Json], configuration: Configuration) -> list[Slot]:
-    """List all containers in starting order, each with the words it says."""
-    return list(_slots(spec, configuration))
+def look(pod: Json, configuration: Configuration) -> PodView:
+    """Look at a pod: the one place where its shape is doubted."""
+    raw = pod if isinstance(pod, dict) else {}
+    metadata, spec = raw.get("metadata"), raw.get("spec")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    spec = spec if isinstance(spec, dict) else {}
+    annotations, labels = metadata.get("annotations"), metadata.get("labels")
+    generated = metadata.get("generateName") or ""
+    scheduler = spec.get("schedulerName")
+    slots = _slots(spec, configuration)
+    return PodView(
+        raw=raw,
+        spec=spec,
+        annotations=annotations if isinstance(annotations, dict) else {},
+        labels=labels if isinstance(labels, dict) else {},
+        name=str(metadata.get("name") or f"{generated}*"),
+        generate_name=str(generated),
+        scheduler=scheduler if isinstance(scheduler, str) else "",
+        claims=_entry_names(spec.get("resourceClaims")),
+        slots=slots,
+        speaks=any(slot.words for slot in slots),
+    )
 
 
-def _slots(spec: dict[str, Json], configuration: Configuration) -> Iterator[Slot]:
-    order = 0
+def _slots(spec: dict[str, Json], configuration: Configuration) -> tuple[Slot, ...]:
+    slots: list[Slot] = []
     for name in _LISTS:
         containers = spec.get(name)
         if not isinstance(containers, list):
             continue
         for index, raw in enumerate(containers):
-            if not isinstance(raw, dict):
-                continue
-            order += 1
-            yield Slot(
-                list=name,
-                index=index,
-                order=order,
-                name=str(raw.get("name", "")),
-                raw=raw,
-                sidecar=name == "initContainers" and raw.get("restartPolicy") == "Always",
-                words=_words(raw, configuration),
-            )
+            if isinstance(raw, dict):
+                slots.append(_slot(name, index, len(slots) + 1, raw, configuration))
+    return tuple(slots)
 
 
-def _words(container: dict[str, Json], configuration: Configuration) -> tuple[Word, ...]:
-    resources = container.get("resources")
-    if not isinstance(resources, dict):
-        return ()
-    limits, requests = mapping(resources.get("limits")), mapping(resources.get("requests"))
-    names = [*limits, *(name for name in requests if name not in limits)]
-    return tuple(
-        Word(name, known, limits.get(name), requests.get(name))
-        for name in names
-        if (known := configuration.resource(name))
+def _slot(list_: str, index: int, order: int, raw: dict[str, Json], configuration: Configuration) -> Slot:
+    resources = raw.get("resources")
+    resources = resources if isinstance(resources, dict) else {}
+    limits, requests = resources.get("limits"), resources.get("requests")
+    limits = limits if isinstance(limits, dict) else {}
+    requests = requests if isinstance(requests, dict) else {}
+    words = []
+    for key in limits if limits.keys() >= requests.keys() else {**limits, **requests}:
+        known = configuration.resource(key)
+        if known:
+            limit, request = limits.get(key), requests.get(key)
+            words.append(Word(key, known, limit, request, request if limit is None else limit))
+    context = raw.get("securityContext")
+    lasting = raw.get("restartPolicy") == "Always"
+    return Slot(
+        list=list_,
+        index=index,
+        order=order,
+        name=str(raw.get("name", "")),
+        raw=raw,
+        limits=limits,
+        requests=requests,
+        claims=_entry_names(resources.get("claims")),
+        init=list_ == "initContainers" and not lasting,
+        sidecar=list_ == "initContainers" and lasting,
+        privileged=isinstance(context, dict) and context.get("privileged") is True,
+        words=tuple(words),
     )
+
+
+def _entry_names(entries: Json) -> tuple[str, ...]:
+    if not isinstance(entries, list):
+        return ()
+    return tuple(str(entry.get("name", "")) for entry in entries if isinstance(entry, dict))
 
 
 def number(word: Word) -> int | Refusal:

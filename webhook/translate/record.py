@@ -13,17 +13,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.wire import Json
+from webhook import names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-VERSION = "0.1.0"
-ORIGINAL = "drawbridge.dev/original"
-DECISION = "drawbridge.dev/decision"
-TEMPLATES = "drawbridge.dev/templates"
-DEVICES = "drawbridge.dev/devices"
-SKIP = "drawbridge.dev/skip"
-CLAIM_PREFIX = "drawbridge-"
 
 
 class Original(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -56,7 +49,7 @@ encode = msgspec.json.Encoder(order="sorted").encode
 
 def original(annotations: Mapping[str, Json]) -> Original:
     """Read the record off a pod; a damaged one counts as none."""
-    text = annotations.get(ORIGINAL)
+    text = annotations.get(names.ORIGINAL)
     if not isinstance(text, str):
         return Original()
     try:

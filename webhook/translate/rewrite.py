@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.wire import Json
+from webhook import names
 from webhook.claims import named, template
 from webhook.translate import json_patch as patch
 from webhook.translate import record as marker
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from webhook.claims import Grant
     from webhook.translate.checks import Verdict
-    from webhook.translate.pod_view import Slot
+    from webhook.translate.pod_view import PodView, Slot
     from webhook.translate.report import Report
 
 Operation = dict[str, "Json"]
@@ -34,24 +35,22 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def rewrite(
-    pod: dict[str, Json],
+    pod: PodView,
     verdict: Verdict,
-    slots: list[Slot],
     report: Report,
     *,
     again: Mapping[str, tuple[str, ...]],
     record: Original,
     path: str = "",
     key: bytes | None = None,
-    tolerate: bool = False,
 ) -> Change:
     """Write the operations. `again` are keys that came back after an earlier round, `record` what that round wrote."""
-    spec = pod["spec"]
+    spec = pod.spec
     gone = _gone(verdict)
-    entries, references, templates = _entries(verdict.shared.grants, spec)
+    entries, references, templates = _entries(verdict.shared.grants, pod)
     operations: list[Operation] = []
-    for slot in slots:
-        keys = (*gone.get(slot.name, {}), *again.get(slot.name, ()))
+    for slot in pod.slots:
+        keys = (*gone.get(slot.name, ()), *again.get(slot.name, ()))
         operations += _container(f"{path}/spec/{slot.list}/{slot.index}", slot, keys, references.get(slot.name, ()))
     operations += patch.append(f"{path}/spec/resourceClaims", spec.get("resourceClaims"), entries)
     if not gone:
@@ -60,7 +59,7 @@ def rewrite(
     if verdict.scheduler:
         operations += patch.set_keys(f"{path}/spec", spec, {"schedulerName": verdict.scheduler})
         later = msgspec.structs.replace(later, scheduler_name=spec.get("schedulerName"), scheduled_by=verdict.scheduler)
-    if tolerate:
+    if path:
         operations += _tolerations(f"{path}/spec/tolerations", spec.get("tolerations"), gone)
     annotations = _annotations(pod, record.joined(later), verdict, report, templates=templates, key=key)
     return Change((*operations, *_annotate(pod, annotations, path)), templates)
@@ -98,19 +97,16 @@ def _gone(verdict: Verdict) -> dict[str, dict[str, Json]]:
     return gone
 
 
-def _entries(
-    grants: Sequence[Grant], spec: dict[str, Json]
-) -> tuple[list[Json], dict[str, list[Json]], dict[str, Json]]:
+def _entries(grants: Sequence[Grant], pod: PodView) -> tuple[list[Json], dict[str, list[Json]], dict[str, Json]]:
     """Name the claims on the pod: its entries, each container's references, and the templates behind them."""
-    present = spec.get("resourceClaims")
-    taken = {str(mapping(entry).get("name")) for entry in (present if isinstance(present, list) else ())}
+    taken = set(pod.claims)
     entries: list[Json] = []
     references: dict[str, list[Json]] = {}
     templates: dict[str, Json] = {}
     for grant in grants:
         template_name, content = named(grant.spec)
         templates[template_name] = content
-        name = _free(f"{marker.CLAIM_PREFIX}{grant.owner or 'pod'}-{grant.base}", taken)
+        name = _free(f"{names.PREFIX}{grant.owner or 'pod'}-{grant.base}", taken)
         taken.add(name)
         entries.append({"name": name, "resourceClaimTemplateName": template_name})
         for container in grant.users:
@@ -119,10 +115,16 @@ def _entries(
 
 
 def _free(wanted: str, taken: set[str]) -> str:
-    """Find a name that is still free, and short enough for a label."""
-    name = wanted if len(wanted) <= _LABEL else f"{wanted[: _LABEL - 4].rstrip('-')}"
-    tries = (f"{name[: _LABEL - 4].rstrip('-')}-{i}" for i in range(2, 1000))
-    return name if name not in taken else next(free for free in tries if free not in taken)
+    """Find a name that is still free, and short enough for a label. One try more than names are taken is enough."""
+    name = wanted if len(wanted) <= _LABEL else wanted[: _LABEL - 4].rstrip("-")
+    if name not in taken:
+        return name
+    for i in range(2, len(taken) + 3):
+        end = f"-{i}"
+        free = name[: _LABEL - len(end)].rstrip("-") + end
+        if free not in taken:
+            return free
+    raise AssertionError("more names are taken than there are")
 
 
 def _container(path: str, slot: Slot, keys: Sequence[str], references: Sequence[Json]) -> list[Operation]:
@@ -132,8 +134,8 @@ def _container(path: str, slot: Slot, keys: Sequence[str], references: Sequence[
     resources = slot.raw.get("resources")
     if not isinstance(resources, dict):
         return [*operations, {"op": "add", "path": f"{path}/resources", "value": {"claims": list(references)}}]
-    for part in ("limits", "requests"):
-        operations += patch.remove_keys(f"{path}/resources/{part}", mapping(resources.get(part)), keys)
+    operations += patch.remove_keys(f"{path}/resources/limits", slot.limits, keys)
+    operations += patch.remove_keys(f"{path}/resources/requests", slot.requests, keys)
     return operations + patch.append(f"{path}/resources/claims", resources.get("claims"), references)
 
 
@@ -148,7 +150,7 @@ def _tolerations(path: str, present: Json, gone: Mapping[str, Mapping[str, Json]
 
 
 def _annotations(
-    pod: dict[str, Json],
+    pod: PodView,
     record: Original,
     verdict: Verdict,
     report: Report,
@@ -156,27 +158,28 @@ def _annotations(
     templates: dict[str, Json],
     key: bytes | None,
 ) -> dict[str, Json]:
-    present = mapping(mapping(pod.get("metadata")).get("annotations"))
-    decisions = [
-        {name: getattr(decision, name) for name in ("container", "dialect", "key", "action", "detail")}
-        for decision in report.decisions
-    ]
-    earlier = mapping(marker.value(present.get(marker.DECISION))).get("decisions")
+    present = pod.annotations
+    earlier = mapping(marker.value(present.get(names.DECISION))).get("decisions")
+    decisions = list(earlier) if isinstance(earlier, list) else []
+    for decision in report.decisions:
+        told = msgspec.structs.asdict(decision)
+        del told["object"]
+        decisions.append(told)
+    devices = dict(mapping(marker.value(present.get(names.DEVICES))))
+    devices.update(_devices(verdict))
     annotations: dict[str, Json] = {
-        marker.ORIGINAL: marker.text(record),
-        marker.DECISION: marker.text(
-            {"version": marker.VERSION, "decisions": [*(earlier if isinstance(earlier, list) else ()), *decisions]}
-        ),
-        marker.DEVICES: marker.text({**mapping(marker.value(present.get(marker.DEVICES))), **_devices(verdict)}),
+        names.ORIGINAL: marker.text(record),
+        names.DECISION: marker.text({"version": names.VERSION, "decisions": decisions}),
+        names.DEVICES: marker.text(devices),
     }
     if key is not None:
-        annotations[marker.TEMPLATES] = template.seal({**_sealed(present, key), **templates}, key)
+        annotations[names.TEMPLATES] = template.seal({**_sealed(present, key), **templates}, key)
     return annotations
 
 
 def _sealed(present: Mapping[str, Json], key: bytes) -> dict[str, Json]:
     """What an earlier round sealed; anything else is replaced by what we know to be true."""
-    value = present.get(marker.TEMPLATES)
+    value = present.get(names.TEMPLATES)
     try:
         return template.unseal(value, key) if isinstance(value, str) else {}
     except template.TemplatesError:
@@ -196,8 +199,8 @@ def _devices(verdict: Verdict) -> dict[str, Json]:
     return dict(devices)
 
 
-def _annotate(pod: dict[str, Json], annotations: dict[str, Json], path: str) -> list[Operation]:
-    metadata = pod.get("metadata")
+def _annotate(pod: PodView, annotations: dict[str, Json], path: str) -> list[Operation]:
+    metadata = pod.raw.get("metadata")
     if not isinstance(metadata, dict):
         return [{"op": "add", "path": f"{path}/metadata", "value": {"annotations": annotations}}]
     return patch.set_keys(f"{path}/metadata/annotations", metadata.get("annotations"), annotations)

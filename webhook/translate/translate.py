@@ -1,7 +1,7 @@
 """The translator: a raw pod and what is declared and known, to what shall be changed on it. No clock, no client.
 
     words on containers ─▶ whose they are ─▶ the dialect's rule ─▶ demands ─▶ claims ─▶ who sees them ─▶ JSON Patch
-      (reading)             (ownership)       (cases, dialects)     (demand)    (claims)   (sharing)        (rewrite)
+      (pod_view)            (owner)           (case, dialects)      (demand)    (maker)   (sharing)        (rewrite)
 
 A container is translated with all its keys or not at all. What stands in the way of one (no class, a scheduler that
 would misread the claim, a quota that would lose its hold, an approximation the administrator does not want) leaves it as
@@ -17,19 +17,18 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.wire import Json
-from webhook.state import Features
-from webhook.translate import record as marker
+from webhook import names
 from webhook.translate.case import cases
 from webhook.translate.checks import Context, judge
 from webhook.translate.owner import owners
-from webhook.translate.pod_view import mapping, slots
+from webhook.translate.pod_view import look, mapping
+from webhook.translate.record import Original, original
 from webhook.translate.report import Decision, Report
 from webhook.translate.rewrite import rewrite, stripped
 
 if TYPE_CHECKING:
-    from webhook.state import Configuration, Inventory, State
-    from webhook.translate.pod_view import Slot, Word
-    from webhook.translate.record import Original
+    from webhook.state import State
+    from webhook.translate.pod_view import PodView, Word
 
 
 class Translation(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,67 +49,42 @@ class Translation(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING = Translation()
 
 
-def translate(
-    pod: dict[str, Json],
-    *,
-    namespace: str,
-    config: Configuration,
-    fleet: Inventory,
-    features: Features = Features(),  # noqa: B008 - a frozen value
-    quota: frozenset[str] = frozenset(),
-    key: bytes | None = None,
-    object_name: str = "",
-    path: str = "",
-    tolerate: bool = False,
-) -> Translation:
-    """Translate a pod, or the pod template that stands at `path` of a workload.
+def translate(pod: Json, state: State, *, namespace: str, path: str = "", seal: bool = False) -> Translation:
+    """Translate a pod, or the pod template that stands at `path` of a workload: the same words for whoever asks.
 
-    `quota` holds the keys that ResourceQuotas of the namespace limit (as in `spec.hard`). `key` seals the templates
-    annotation; without one, offline, it is not written. `tolerate` adds the tolerations that ExtendedResourceToleration
-    adds to pods before a webhook sees them, which it can't once the keys are gone from a template.
+    `seal` writes the templates annotation, with the state's first key; offline nobody could verify it. A template is also given
+    the tolerations that ExtendedResourceToleration adds to pods before a webhook sees them, which it can't once the keys are gone.
     """
-    spec = pod.get("spec")
-    if not isinstance(spec, dict):
+    configuration = state.configuration
+    view = look(pod, configuration)
+    if not view.speaks or view.bound or view.passed_by:
         return NOTHING
-    found = slots(spec, config)
-    if not any(slot.words for slot in found) or _out_of_scope(pod):
-        return NOTHING
-    report = Report(object_name or _name(pod, namespace), config.file.approximations)
-    record = _believed(pod, found)
-    fresh, again = _fresh(found, record, report)
-    whose = owners(pod, found, config)
+    report = Report(f"Pod/{namespace or 'default'}/{view.name}", configuration.file.approximations)
+    record = _believed(view)
+    fresh, again = _fresh(view, record, report)
+    whose = owners(view, configuration)
     if whose.refusal and any(fresh.values()):
         report.refused("", "", whose.refusal)
     context = Context(
-        pod=pod, configuration=config, fleet=fleet, features=features, quota=quota, recorded=record.containers
+        pod=view,
+        configuration=configuration,
+        fleet=state.fleet,
+        features=state.features,
+        quota=state.quotas.get(namespace, frozenset()),
+        recorded=record.containers,
     )
-    spoken = {slot.order: (slot, fresh[slot.order]) for slot in found if fresh[slot.order]}
-    verdict = judge(cases(spoken, whose, config, fleet), found, context)
+    spoken = {slot.order: (slot, fresh[slot.order]) for slot in view.slots if fresh[slot.order]}
+    verdict = judge(cases(spoken, whose, configuration, state.fleet), context)
     report.add(verdict, whose)
     if report.refusals:
         return Translation(decisions=report.decisions, refusals=report.refusals, warnings=report.warnings)
-    change = rewrite(pod, verdict, found, report, again=again, record=record, path=path, key=key, tolerate=tolerate)
+    key = state.keys[0] if seal and state.keys else None
+    change = rewrite(view, verdict, report, again=again, record=record, path=path, key=key)
     return Translation(
         decisions=report.decisions,
         operations=tuple(change.operations),
         templates=change.templates,
         warnings=report.warnings,
-    )
-
-
-def translate_in(
-    state: State, pod: dict[str, Json], namespace: str, *, path: str = "", key: bytes | None = None
-) -> Translation:
-    """Translate a pod, or the pod template at `path`, as the world is: the same words for whoever asks."""
-    return translate(
-        pod,
-        namespace=namespace,
-        config=state.configuration,
-        fleet=state.fleet,
-        features=state.features,
-        quota=state.quotas.get(namespace, frozenset()),
-        key=key,
-        path=path,
     )
 
 
@@ -120,36 +94,29 @@ def replay(pod: dict[str, Json], old: dict[str, Json]) -> Translation:
     Who applies the same manifest twice asks for the old keys and the old scheduler again; the API server would refuse
     that as a change of what can't be changed. A number that differs from the record is not touched: that is a change.
     """
-    record = marker.original(mapping(mapping(old.get("metadata")).get("annotations")))
+    record = original(mapping(mapping(old.get("metadata")).get("annotations")))
     return Translation(operations=tuple(stripped(pod, record)))
 
 
-def _believed(pod: dict[str, Json], found: list[Slot]) -> Original:
+def _believed(pod: PodView) -> Original:
     """Read the record of an earlier round, as far as its containers have a claim of ours to show for it."""
-    record = marker.original(mapping(mapping(pod.get("metadata")).get("annotations")))
+    record = original(pod.annotations)
     if record.empty:
         return record
-    claimed = {slot.name for slot in found if _has_our_claim(slot)}
+    claimed = {slot.name for slot in pod.slots if any(name.startswith(names.PREFIX) for name in slot.claims)}
     kept = {name: keys for name, keys in record.containers.items() if name in claimed}
     if not kept:
-        return marker.Original()
+        return Original()
     return msgspec.structs.replace(record, containers=kept)
 
 
-def _has_our_claim(slot: Slot) -> bool:
-    claims = mapping(slot.raw.get("resources")).get("claims")
-    return isinstance(claims, list) and any(
-        str(mapping(claim).get("name", "")).startswith(marker.CLAIM_PREFIX) for claim in claims
-    )
-
-
 def _fresh(
-    found: list[Slot], record: Original, report: Report
+    pod: PodView, record: Original, report: Report
 ) -> tuple[dict[int, tuple[Word, ...]], dict[str, tuple[str, ...]]]:
     """Tell words not seen before from those that another webhook put back: by container order, and by name."""
     fresh: dict[int, tuple[Word, ...]] = {}
     again: dict[str, tuple[str, ...]] = {}
-    for slot in found:
+    for slot in pod.slots:
         removed = record.containers.get(slot.name)
         if not removed:
             fresh[slot.order] = slot.words
@@ -163,20 +130,4 @@ def _fresh(
     return fresh, again
 
 
-def _name(pod: dict[str, Json], namespace: str) -> str:
-    metadata = mapping(pod.get("metadata"))
-    name = metadata.get("name") or f"{metadata.get('generateName', '')}*"
-    return f"Pod/{namespace or 'default'}/{name}"
-
-
-def _out_of_scope(pod: dict[str, Json]) -> bool:
-    """Mirror pods, pods that are bound already, and pods that ask to be skipped."""
-    metadata = mapping(pod.get("metadata"))
-    return bool(
-        mapping(pod.get("spec")).get("nodeName")
-        or "kubernetes.io/config.mirror" in mapping(metadata.get("annotations"))
-        or mapping(metadata.get("labels")).get(marker.SKIP) == "true"
-    )
-
-
-__all__ = ["NOTHING", "Decision", "Translation", "replay", "translate", "translate_in"]
+__all__ = ["NOTHING", "Decision", "Translation", "replay", "translate"]

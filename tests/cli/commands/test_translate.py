@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from cli.main import main
 from cluster import manifests
 from tests.webhook.pods import EXAMPLES, became, configured, example_fleet, pod
+from webhook.state import State
 from webhook.translate.translate import translate
 
 FLEET = ["--inventory", str(EXAMPLES / "fleet")]
@@ -86,12 +87,8 @@ def test_the_command_and_the_function_agree():
     for document in manifests.read([EXAMPLES / "pods"]):
         if document.object["kind"] != "Pod":
             continue
-        done = translate(
-            document.object,
-            namespace=document.object["metadata"]["namespace"],
-            config=configured(),
-            fleet=example_fleet(),
-        )
+        state = State(configuration=configured(), fleet=example_fleet())
+        done = translate(document.object, state, namespace=document.object["metadata"]["namespace"])
         expected = jsonpatch.apply_patch(copy.deepcopy(document.object), list(done.operations))
         result = run("translate", "-f", document.file, *FLEET, "-o", "json")
         assert json.loads(result.stdout)["items"][-1] == expected

@@ -6,10 +6,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.webhook.pods import KEY, KOORD, SIZES, WHOLE, configured, container, example_fleet, patched, pod
+from webhook.names import DECISION, DEVICES, ORIGINAL, TEMPLATES
+from webhook.state import State
 from webhook.state.configuration import read
-from webhook.state.features import Features
 from webhook.translate.pod_template import translate_object
-from webhook.translate.record import DECISION, DEVICES, ORIGINAL, TEMPLATES
 from webhook.translate.translate import replay, translate
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
@@ -73,7 +73,7 @@ def spoiled(draw, seeds):
 
 
 many = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-CONFIGURATION = configured(**WHOLE, **SIZES)
+STATE = State(configuration=configured(**WHOLE, **SIZES), fleet=example_fleet(), keys=(KEY,))
 
 
 @many
@@ -81,10 +81,10 @@ CONFIGURATION = configured(**WHOLE, **SIZES)
 def test_a_spoiled_pod_is_translated_or_not_but_never_an_error(value):
     if not isinstance(value, dict):
         return
-    done = translate(value, namespace="n", config=CONFIGURATION, fleet=example_fleet(), key=KEY)
+    done = translate(value, STATE, namespace="n", seal=True)
     if done.changed:
         after = patched(value, done)
-        assert not translate(after, namespace="n", config=CONFIGURATION, fleet=example_fleet(), key=KEY).templates
+        assert not translate(after, STATE, namespace="n", seal=True).templates
         patched(value, replay(value, after))
 
 
@@ -92,7 +92,7 @@ def test_a_spoiled_pod_is_translated_or_not_but_never_an_error(value):
 @given(spoiled([{"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": SEEDS[0]}}]), st.booleans())
 def test_a_spoiled_workload_is_no_error_either(value, unknown):
     if isinstance(value, dict):
-        translate_object(value, config=CONFIGURATION, fleet=example_fleet(), features=Features(), unknown=unknown)
+        translate_object(value, STATE, unknown=unknown)
 
 
 GOOD = {

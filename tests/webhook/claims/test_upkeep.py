@@ -5,6 +5,7 @@ from dra.objects.claim import ResourceClaimTemplate
 from dra.objects.pod import Pod
 from webhook.claims import template, upkeep
 from webhook.claims.upkeep import Due
+from webhook.names import TEMPLATES
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 
@@ -19,7 +20,7 @@ NAME = template.name_of(WANTED)
 
 
 def pod(*names, annotation=None, phase="Pending", namespace="ns"):
-    annotations = {} if annotation is None else {upkeep.ANNOTATION: annotation}
+    annotations = {} if annotation is None else {TEMPLATES: annotation}
     claims = [{"name": f"drawbridge-{i}", "resourceClaimTemplateName": name} for i, name in enumerate(names)]
     value = {
         "metadata": {"name": "p", "namespace": namespace, "annotations": annotations},

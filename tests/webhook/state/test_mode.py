@@ -1,9 +1,10 @@
 import msgspec
 import pytest
 
+from webhook.names import MODE_LABEL as LABEL
 from webhook.state.canary import Workload
 from webhook.state.configuration import DEFAULT, Configuration
-from webhook.state.mode import LABEL, Mode, mode_of
+from webhook.state.mode import Mode, mode_of
 
 TRAIN = Workload("ns", "Job", "train")
 

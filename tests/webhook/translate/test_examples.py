@@ -14,8 +14,8 @@ from dra.objects.node import Node
 from dra.objects.resourceslice import ResourceSlice
 from dra.stock.stock import Stock
 from tests.webhook.pods import EXAMPLES, example_fleet
+from webhook.state import State
 from webhook.state.configuration import read
-from webhook.state.features import Features
 from webhook.translate.pod_template import at, paths, translate_object
 
 
@@ -25,7 +25,7 @@ def example(name: str) -> dict:
 
 def translated(name: str):
     configuration, _ = read(manifests.read([EXAMPLES / "configuration.yaml"])[0].object)
-    return translate_object(example(name), config=configuration, fleet=example_fleet(), features=Features())
+    return translate_object(example(name), State(configuration=configuration, fleet=example_fleet()))
 
 
 def stock() -> Stock:

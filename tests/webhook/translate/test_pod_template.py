@@ -3,8 +3,8 @@
 import pytest
 
 from cluster.patch import operated
-from tests.webhook.pods import UNKNOWN, configured, container, pod
-from webhook.state.features import Features
+from tests.webhook.pods import configured, container, pod
+from webhook.state import State
 from webhook.translate.pod_template import at, name_of, paths, translate_object
 
 KINDS = [
@@ -44,7 +44,7 @@ def workload(api_version: str, kind: str, path: str, template: dict) -> dict:
 
 
 def run(obj: dict, *, unknown: bool = False):
-    return translate_object(obj, config=configured(), fleet=UNKNOWN, features=Features(), unknown=unknown)
+    return translate_object(obj, State(configuration=configured()), unknown=unknown)
 
 
 @pytest.mark.parametrize(("api_version", "kind", "path"), KINDS)

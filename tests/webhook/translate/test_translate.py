@@ -26,9 +26,10 @@ from tests.webhook.pods import (
     untouched,
 )
 from webhook.claims import template
+from webhook.names import DECISION, DEVICES, ORIGINAL, TEMPLATES, VERSION
+from webhook.state import State
 from webhook.state.features import Features
 from webhook.state.inventory import Inventory
-from webhook.translate.record import DECISION, DEVICES, ORIGINAL, TEMPLATES, VERSION
 from webhook.translate.translate import replay, translate
 
 GPU = {"nvidia.com/gpu": 1}
@@ -433,6 +434,7 @@ def test_user_texts_never_leave_their_literal():
 
 def test_the_same_pod_gives_the_same_bytes():
     value = pod({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 3000})
-    one = translate(value, namespace="n", config=configured(), fleet=Inventory(), key=KEY)
-    two = translate(copy.deepcopy(value), namespace="n", config=configured(), fleet=Inventory(), key=KEY)
+    state = State(configuration=configured(), keys=(KEY,))
+    one = translate(value, state, namespace="n", seal=True)
+    two = translate(copy.deepcopy(value), state, namespace="n", seal=True)
     assert json.dumps(one.operations) == json.dumps(two.operations)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from dra import validation
 from tests.webhook.pods import KEY, KOORD, SIZES, UNKNOWN, configured, container, example_fleet, patched
 from webhook.claims import template
-from webhook.translate.record import DECISION, DEVICES, ORIGINAL, TEMPLATES
+from webhook.names import DECISION, DEVICES, ORIGINAL, TEMPLATES
+from webhook.state import State
 from webhook.translate.translate import replay, translate
 
 KNOWN = {
@@ -105,7 +106,9 @@ every = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCh
 
 def run(pod, world, key=KEY):
     configuration, fleet = world
-    return translate(pod, namespace="n", config=configuration, fleet=fleet, key=key)
+    keys = () if key is None else (key,)
+    state = State(configuration=configuration, fleet=fleet, keys=keys)
+    return translate(pod, state, namespace="n", seal=True)
 
 
 def undone(pod: dict) -> dict:

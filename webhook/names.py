@@ -1,0 +1,28 @@
+"""Every name that we write into other people's objects, or read there: annotations, labels, prefixes, and our version.
+
+Data only. These names are fixed for others (docs/architecture.md); nothing else in the house spells one out. `pyproject.toml` takes the
+version from here.
+"""
+
+from __future__ import annotations
+
+VERSION = "0.1.0"
+
+NAME = "drawbridge"
+DOMAIN = "drawbridge.dev"
+API_VERSION = f"{DOMAIN}/v1alpha1"
+
+# On namespaces: how far we go there. On pods: "true" passes a pod by.
+MODE_LABEL = f"{DOMAIN}/mode"
+SKIP_LABEL = f"{DOMAIN}/skip"
+
+# On pods: the requests as they were, what was done, the sealed specs, and counts for tools that looked at the old keys.
+ORIGINAL = f"{DOMAIN}/original"
+DECISION = f"{DOMAIN}/decision"
+TEMPLATES = f"{DOMAIN}/templates"
+DEVICES = f"{DOMAIN}/devices"
+ANNOTATIONS = (ORIGINAL, DECISION, DEVICES, TEMPLATES)
+
+# Of claims on a pod, and of templates.
+PREFIX = f"{NAME}-"
+LABELS = {"app.kubernetes.io/managed-by": NAME}
