@@ -110,6 +110,14 @@ def metadata(obj: object) -> ObjectMeta:
     return meta
 
 
+def version_of(obj: object) -> str:
+    """The resourceVersion of an object, "" if it has none."""
+    if isinstance(obj, dict):
+        meta = obj.get("metadata")
+        return str(meta.get("resourceVersion") or "") if isinstance(meta, dict) else ""
+    return metadata(obj).resource_version
+
+
 def key(obj: object) -> Key:
     """Namespace and name of an object."""
     if isinstance(obj, dict):

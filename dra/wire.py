@@ -15,6 +15,7 @@ from dra.quantity import Quantity, from_json
 
 T = TypeVar("T")
 _DECODERS: dict[type[Any], msgspec.json.Decoder[Any]] = {}  # one a type; the types are few
+_TOO_DEEP = "nested too deeply to be read"
 Json = Any  # a JSON value: dict, list, str, int, float, bool or None
 
 
@@ -41,10 +42,17 @@ def decode(data: bytes | str, type_: type[T]) -> T:
     except msgspec.ValidationError as error:
         if "null" not in str(error):
             raise _wire_error(error) from error
-        return convert(msgspec.json.decode(data), type_)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise WireError(f"not JSON: {error}") from error
-    return decoded
+    except RecursionError as error:
+        raise WireError(_TOO_DEEP) from error
+    else:
+        return decoded
+    try:
+        plain = msgspec.json.decode(data)
+    except msgspec.DecodeError as error:  # a number out of range where nobody looked before
+        raise WireError(f"not JSON: {error}") from error
+    return convert(plain, type_)
 
 
 def convert(value: Json, type_: type[T]) -> T:
@@ -54,10 +62,14 @@ def convert(value: Json, type_: type[T]) -> T:
     except msgspec.ValidationError as error:
         if "null" not in str(error):
             raise _wire_error(error) from error
+    except RecursionError as error:
+        raise WireError(_TOO_DEEP) from error
     try:
         return msgspec.convert(without_nulls(value), type_, dec_hook=_read)
     except msgspec.ValidationError as error:
         raise _wire_error(error) from error
+    except RecursionError as error:
+        raise WireError(_TOO_DEEP) from error
 
 
 def encode(value: object) -> bytes:
@@ -67,7 +79,7 @@ def encode(value: object) -> bytes:
 
 def builtins(value: object) -> Json:
     """Write a value as plain dicts, lists and scalars."""
-    # Not msgspec.to_builtins: that keeps tuples, which are no JSON.
+    # Not msgspec.to_builtins: that keeps tuples, which are not JSON.
     return msgspec.json.decode(encode(value))
 
 

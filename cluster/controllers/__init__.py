@@ -5,5 +5,6 @@ from __future__ import annotations
 from cluster.controllers.claim_controller import ClaimController
 from cluster.controllers.election import Election, Terms
 from cluster.controllers.workqueue import WorkQueue
+from cluster.informers import Quarantine
 
-__all__ = ["ClaimController", "Election", "Terms", "WorkQueue"]
+__all__ = ["ClaimController", "Election", "Quarantine", "Terms", "WorkQueue"]

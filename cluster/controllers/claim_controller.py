@@ -19,7 +19,7 @@ from cluster.controllers.claim_decisions import (
 )
 from cluster.controllers.workqueue import WorkQueue
 from cluster.errors import NotFound
-from cluster.informers import Informer
+from cluster.informers import Informer, Quarantine
 from cluster.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 
 if TYPE_CHECKING:
@@ -38,10 +38,11 @@ class ClaimController:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._pods = Informer(cluster, PODS)
-        self._claims = Informer(cluster, RESOURCE_CLAIMS)
-        self._templates = Informer(cluster, RESOURCE_CLAIM_TEMPLATES)
-        self._queue: WorkQueue[Work] = WorkQueue("claim controller")
+        self.quarantine = Quarantine()
+        self._pods = Informer(cluster, PODS, quarantine=self.quarantine)
+        self._claims = Informer(cluster, RESOURCE_CLAIMS, quarantine=self.quarantine)
+        self._templates = Informer(cluster, RESOURCE_CLAIM_TEMPLATES, quarantine=self.quarantine)
+        self._queue: WorkQueue[Work] = WorkQueue("claim controller", quarantine=self.quarantine)
         self._by_namespace: defaultdict[str, dict[str, ResourceClaim]] = defaultdict(dict)
         # Claims made and not yet seen by the informer, or a second one would be made meanwhile.
         self._made: dict[Key, ResourceClaim] = {}

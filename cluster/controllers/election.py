@@ -56,6 +56,8 @@ class Election:
                 while not await self._hold():  # noqa: ASYNC110  what is waited for happens on a server
                     await asyncio.sleep(self._terms.retry)
                 await self._term(lead)
+                # Work that ended at once must not be begun again at once.
+                await asyncio.sleep(self._terms.retry)
         finally:
             await self._release()
 

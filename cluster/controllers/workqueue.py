@@ -1,8 +1,9 @@
 """Keys of things to look at, each waiting at most once (client-go util/workqueue): between informers and a controller.
 
 Informers put keys in and return; a worker takes one at a time, reads the present state, and does what is needed. A key
-that comes again while it is worked on waits for its turn; one that failed comes back later, and later each time. The
-queue holds as many keys as there are things, so it cannot grow beyond them.
+that comes again while it is worked on waits for its turn; one that the API refused comes back later, and later each
+time. One on which the work itself fails is set aside (`cluster.informers.quarantine`) until it is put in again, as it is
+when something about it changes. The queue holds as many keys as there are things, so it cannot grow beyond them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import random
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from cluster.errors import ApiError, Conflict
-from cluster.informers import Backoff
+from cluster.informers import Backoff, Quarantine
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
@@ -25,8 +26,9 @@ logger = logging.getLogger("drawbridge.workqueue")
 class WorkQueue(Generic[K]):
     """A set of keys with an order, for one event loop."""
 
-    def __init__(self, name: str, *, backoff: Backoff | None = None) -> None:
+    def __init__(self, name: str, *, backoff: Backoff | None = None, quarantine: Quarantine | None = None) -> None:
         self._name = name
+        self.quarantine = Quarantine() if quarantine is None else quarantine
         self._backoff = backoff or Backoff(least=0.05, most=60.0)
         self._ready: dict[K, None] = {}
         self._later: dict[K, asyncio.TimerHandle] = {}
@@ -54,23 +56,34 @@ class WorkQueue(Generic[K]):
             self._later[key] = asyncio.get_running_loop().call_later(seconds, self._due, key)
 
     async def run(self, work: Callable[[K], Awaitable[None]], *, deadline: float = 60.0) -> None:
-        """Work on keys until cancelled. What the API refuses is tried again later; other errors are bugs and raised."""
+        """Work on keys until cancelled."""
         try:
             while True:
                 key = await self._take()
                 try:
-                    async with asyncio.timeout(deadline):
-                        await work(key)
-                except (ApiError, TimeoutError) as error:
-                    self._failed(key, error)
-                else:
-                    self._failures.pop(key, None)
+                    await self._try(key, work, deadline)
                 finally:
                     self._done(key)
+                await asyncio.sleep(0)  # work on an embedded store may never wait, and others want their turn
         finally:
             for timer in self._later.values():
                 timer.cancel()
             self._later.clear()
+
+    async def _try(self, key: K, work: Callable[[K], Awaitable[None]], deadline: float) -> None:
+        """What the API or the way to it refuses is tried again later; what else fails is the fault of what it works on."""
+        with self.quarantine.guard(*self._what(key)):
+            try:
+                async with asyncio.timeout(deadline):
+                    await work(key)
+            except (ApiError, OSError) as error:  # TimeoutError is an OSError
+                self._failed(key, error)
+            else:
+                self._failures.pop(key, None)
+
+    def _what(self, key: K) -> tuple[str, ...]:
+        parts = key if isinstance(key, tuple) else (key,)
+        return (self._name, *map(str, parts))
 
     async def _take(self) -> K:
         while not self._ready:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
@@ -46,6 +46,7 @@ T = TypeVar("T")
 # What the embedded store speaks: the newest Kubernetes this code base knows, every gate open.
 VERSION, MINOR = "v1.37.1", 37
 _BATCH = 500
+TURN = 0.001
 _NAMESPACES = ("default", "kube-system")
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
@@ -86,6 +87,7 @@ class Embedded:
         self._writes = Writes(self._store, self._committed)
         self._api = ApiServer(self._writes, identity or _identity(), rules)
         self._changed = asyncio.Event()
+        self._turned = 0.0
         self._journal = journal
         if journal is not None:
             self._replay(journal.commits)
@@ -114,7 +116,7 @@ class Embedded:
     def load(self, objects: Iterable[Raw]) -> None:
         """Put objects in as a snapshot has them. A missing namespace becomes `default`, and is made where needed."""
         for obj in objects:
-            with self._writes.together():
+            with self._together():
                 self._api.load(obj)
 
     async def list(
@@ -129,6 +131,7 @@ class Embedded:
         resource_version: str = "",
     ) -> Page[T]:
         """Read one page. Pages are cut from the present state; one that is asked for too late is Gone."""
+        await self._turn()
         del resource_version  # the present state is at least as new as any version that was ever handed out
         self._api.check(resource)
         view = View(resource, namespace, selector(resource.id, labels, fields))
@@ -160,6 +163,7 @@ class Embedded:
         timeout: float = 300.0,  # noqa: ASYNC109  the server's own end of a watch, not a deadline on a call
     ) -> AsyncIterator[AsyncIterator[Change[T] | Bookmark | Unreadable]]:
         """Follow a collection. A reader that falls behind the window is told so by Gone, and nothing is kept for it."""
+        await self._turn()
         self._api.check(resource)
         view = View(resource, namespace, selector(resource.id, labels, fields))
         version = _version(resource_version)
@@ -179,15 +183,19 @@ class Embedded:
 
     async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
         """Read one object."""
+        await self._turn()
         record = self._api.get(resource, name, namespace)
-        with map_exceptions({WireError: lambda error: Unavailable(f"what is stored is no {resource.kind}: {error}")}):
+        with map_exceptions(
+            {WireError: lambda error: Unavailable(f"what is stored is not a {resource.kind}: {error}")}
+        ):
             return record.read(resource.type)
 
     async def create(
         self, resource: Resource[T], obj: T | Raw, namespace: str | None = None, *, dry_run: bool = False
     ) -> T:
         """Create an object and return it as stored."""
-        with self._writes.together():
+        await self._turn()
+        with self._together():
             data = self._api.create(resource, _plain(resource, obj), namespace, dry_run=dry_run)
         return decode(data, resource.type)
 
@@ -202,7 +210,8 @@ class Embedded:
         dry_run: bool = False,
     ) -> T:
         """Change an object and return it as stored."""
-        with self._writes.together():
+        await self._turn()
+        with self._together():
             data = self._api.patch(resource, name, patch, namespace, subresource, dry_run=dry_run)
         return decode(data, resource.type)
 
@@ -220,7 +229,8 @@ class Embedded:
     ) -> None:
         """Delete an object. No kubelet is here to stop containers, so a pod is gone at once whatever the grace."""
         del grace
-        with self._writes.together():
+        await self._turn()
+        with self._together():
             self._api.delete(
                 resource,
                 name,
@@ -233,7 +243,8 @@ class Embedded:
 
     async def bind(self, name: str, namespace: str, node: str, *, uid: str = "", dry_run: bool = False) -> None:
         """Assign a pod to a node."""
-        with self._writes.together():
+        await self._turn()
+        with self._together():
             self._api.bind(name, namespace, node, uid=uid, dry_run=dry_run)
 
     async def server(self) -> Server:
@@ -246,6 +257,19 @@ class Embedded:
         """Close the file, if there is one."""
         if self._journal is not None:
             self._journal.close()
+
+    async def _turn(self) -> None:
+        """Give everybody else on the loop a turn now and then: a caller that never waits would keep it for itself."""
+        now = asyncio.get_running_loop().time()
+        if now - self._turned > TURN:
+            await asyncio.sleep(0)
+            self._turned = asyncio.get_running_loop().time()
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """One request's write, whole or not at all."""
+        with map_exceptions({RecursionError: _too_deep}), self._writes.together():
+            yield
 
     def _committed(self, entries: Sequence[tuple[str, Entry]]) -> None:
         """Write a write down, then wake the watchers; they run when it is done, since nothing here awaits."""
@@ -321,12 +345,18 @@ def _written(resource: str, key: Key, data: bytes | None) -> Written:
     return Written(resource, *key, msgspec.Raw(REMOVED if data is None else data))
 
 
+def _too_deep(_: Exception) -> BadRequest:
+    return BadRequest("the object is nested too deeply")
+
+
 def _plain(resource: Resource[T], obj: T | Raw) -> Raw:
     """A copy of the caller's object, as JSON makes one: what is not JSON is found here, not in storage."""
     try:
         plain: Raw = msgspec.json.decode(msgspec.json.encode(resource.plain(obj)))
     except (TypeError, ValueError) as error:
         raise BadRequest(f"the object cannot be written as JSON: {error}") from error
+    except RecursionError as error:
+        raise _too_deep(error) from error
     return plain
 
 

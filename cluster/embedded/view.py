@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cluster.embedded.store import Entry, Record
 
 T = TypeVar("T")
+_LONGEST_PROBLEM = 500
 
 
 class View(msgspec.Struct, Generic[T], frozen=True):
@@ -40,7 +41,7 @@ class View(msgspec.Struct, Generic[T], frozen=True):
             return record.read(self.resource.type)
         except WireError as error:
             meta = record.meta
-            return Unreadable(meta.namespace, meta.name, str(record.version), str(error))
+            return Unreadable(meta.namespace, meta.name, str(record.version), str(error)[:_LONGEST_PROBLEM])
 
     def change(self, entry: Entry) -> Change[T] | Unreadable | None:
         """What a change in the store is to this reader; None if nothing."""

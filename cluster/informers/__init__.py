@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cluster.informers.backoff import Backoff
 from cluster.informers.cache import Delta
-from cluster.informers.informer import Batch, Informer
+from cluster.informers.informer import Batch, Health, Informer
+from cluster.informers.quarantine import Held, Quarantine
 
-__all__ = ["Backoff", "Batch", "Delta", "Informer"]
+__all__ = ["Backoff", "Batch", "Delta", "Health", "Held", "Informer", "Quarantine"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import msgspec
 
 from cluster.protocol import DELETED, Change, Unreadable
-from cluster.resources import Key, key, metadata
+from cluster.resources import Key, key, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -48,7 +48,7 @@ class Cache(Generic[T]):
             if where not in fresh and where not in broken
         ]
         for where, new in fresh.items():
-            version = metadata(new).resource_version
+            version = version_of(new)
             if self._versions.get(where) != version:
                 deltas.append(Delta(where, self._objects.get(where), new))
             self._versions[where] = version

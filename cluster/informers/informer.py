@@ -4,6 +4,13 @@ The decisions are `cluster.informers.reflection`'s (what to ask next) and `clust
 a clock and a cluster. Listeners are plain functions called in line with one `Batch` at a time, so each sees the copy
 exactly as the batch left it, and no queue can grow. A listener that has slow work marks it and returns
 (`cluster.controllers.workqueue`).
+
+A listener that fails on a batch is told once more, object by object, and only what fails then is set aside
+(`cluster.informers.quarantine`): so it has to bear hearing the same twice.
+
+The copy is as good as the last word from the server. Watches are short, because a server says how far it is shortly
+before it ends one; a watch that says nothing for longer is dead, whatever its connection looks like, and another is
+opened. `confirmed_at` is when the copy was last known to be current.
 """
 
 from __future__ import annotations
@@ -11,15 +18,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from typing import TYPE_CHECKING, Generic, TypeVar, assert_never
 
 import msgspec
 
-from cluster.errors import ApiError
+from cluster.errors import ApiError, Unavailable
 from cluster.informers.backoff import Backoff
 from cluster.informers.cache import Cache, Delta
+from cluster.informers.quarantine import PASSED, Quarantine
 from cluster.informers.reflection import SHORT_WATCH, Outcome, Phase, State, outcome
 from cluster.protocol import Bookmark, Change, Unreadable
+from cluster.resources import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,7 +38,10 @@ if TYPE_CHECKING:
     from cluster.resources import Key, Resource
 
 T = TypeVar("T")
-WATCH_SECONDS = 300.0
+# A server sends a bookmark two seconds before the end that was asked for, and in between once a minute at most.
+WATCH_SECONDS = 20.0
+SILENCE_SECONDS = 30.0
+_NEVER = float("-inf")
 # In a storm of events everybody else on the loop gets a turn this often: a webhook answers beside its informers.
 TURN = 0.001
 logger = logging.getLogger("drawbridge.informer")
@@ -54,6 +67,7 @@ class Health(msgspec.Struct, frozen=True):
     reads: int  # times the whole collection was read
     failures: int  # in a row, now
     error: str  # the last one, while failures are not zero
+    confirmed_at: float  # by the informer's clock; -inf before the first reading
 
 
 class Informer(Generic[T]):
@@ -71,7 +85,11 @@ class Informer(Generic[T]):
         stream: bool = True,
         backoff: Backoff | None = None,
         watch_seconds: float = WATCH_SECONDS,
+        silence: float = SILENCE_SECONDS,
+        quarantine: Quarantine | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`clock` counts seconds and never goes back. A quarantine may be shared by the informers of a process."""
         self._cluster = cluster
         self.resource = resource
         self._namespace = namespace
@@ -80,6 +98,9 @@ class Informer(Generic[T]):
         self._page = page or resource.page
         self._backoff = backoff or Backoff()
         self._watch_seconds = watch_seconds
+        self._silence = silence
+        self._clock = clock
+        self.quarantine = Quarantine() if quarantine is None else quarantine
         self._state = State(phase=Phase.STREAM if stream else Phase.LIST, streams=stream)
         self._cache: Cache[T] = Cache()
         self._listeners: list[Callable[[Batch[T]], None]] = []
@@ -89,6 +110,9 @@ class Informer(Generic[T]):
         self._events = 0
         self._reads = 0
         self._error = ""
+        self._confirmed = _NEVER
+        # Of objects that are set aside: the last form that every listener took.
+        self._accepted: dict[Key, T | None] = {}
 
     @property
     def objects(self) -> Mapping[Key, T]:
@@ -113,14 +137,20 @@ class Informer(Generic[T]):
             reads=self._reads,
             failures=self._state.failures,
             error=self._error if self._state.failures else "",
+            confirmed_at=self._confirmed,
         )
+
+    @property
+    def confirmed_at(self) -> float:
+        """When the copy was last known to be current, by the informer's clock; -inf before the first reading."""
+        return self._confirmed
 
     def listen(self, listener: Callable[[Batch[T]], None]) -> None:
         """Call a function with every batch; one that comes late gets the present copy as its first."""
         self._listeners.append(listener)
         if self._synced.is_set():
             present = tuple(Delta(where, None, one) for where, one in self._cache.objects.items())
-            listener(Batch(present, self._state.version, complete=True))
+            self._settle(self._hear(listener, Batch(present, self._state.version, complete=True)))
 
     async def synced(self, seconds: float) -> bool:
         """Wait until the whole collection was read once; say whether it was in time."""
@@ -162,6 +192,7 @@ class Informer(Generic[T]):
 
     async def _list(self) -> Outcome:
         """Read page after page. What was read stays for the next try, unless its token turns out to be too old."""
+        begun = self._clock()
         while True:
             page = await self._cluster.list(
                 self.resource,
@@ -175,13 +206,32 @@ class Informer(Generic[T]):
             self._broken.extend(page.unreadable)
             if not page.more:
                 self._complete(page.resource_version)
+                # Pages are of one version, that of the first.
+                self._confirmed = max(self._confirmed, begun)
                 return Outcome.COMPLETE
             self._state = self._state.paged(page.more)
 
     async def _watch(self) -> Outcome:
         """Follow one watch to its end. One that streams the collection first becomes an ordinary one by that."""
-        clock = asyncio.get_running_loop().time
-        begun, before = clock(), self._events
+        now = asyncio.get_running_loop().time
+        begun, before = now(), self._events
+        seconds = self._watch_seconds * (1 + random.random() / 4)  # noqa: S311  so that watches do not all end at once
+        patience = asyncio.timeout(self._silence)
+        try:
+            async with patience:
+                await self._follow(seconds, patience)
+        except TimeoutError:
+            if not patience.expired():
+                raise
+            raise Unavailable(f"the watch said nothing for {self._silence:g} s") from None
+        if self._events == before and now() - begun < SHORT_WATCH:
+            return Outcome.FAILED
+        if self._state.phase is Phase.WATCH:
+            self._confirmed = self._clock()  # ended in good order: there was nothing more to say
+        return Outcome.ENDED
+
+    async def _follow(self, seconds: float, patience: asyncio.Timeout) -> None:
+        now = asyncio.get_running_loop().time
         async with self._cluster.watch(
             self.resource,
             self._namespace,
@@ -189,21 +239,22 @@ class Informer(Generic[T]):
             fields=self._fields,
             resource_version=self._state.version,
             initial=self._state.phase is Phase.STREAM,
-            timeout=self._watch_seconds * (1 + random.random()),  # noqa: S311  so that watches do not all end at once
+            timeout=seconds,
         ) as events:
-            turn = begun
+            turn = now()
+            patience.reschedule(turn + self._silence)
             async for event in events:
-                if clock() - turn > TURN:
+                if (moment := now()) - turn > TURN:
                     await asyncio.sleep(0)
-                    turn = clock()
+                    turn = moment
+                    patience.reschedule(moment + self._silence)
                 self._events += 1
                 if self._state.phase is Phase.WATCH:
                     self._take(event)
                 elif self._gathered(event):
                     self._complete(event.resource_version)
                     self._state = self._state.after(Outcome.COMPLETE)
-        silent = self._events == before and clock() - begun < SHORT_WATCH
-        return Outcome.FAILED if silent else Outcome.ENDED
+                self._confirmed = self._clock() if self._state.phase is Phase.WATCH else self._confirmed
 
     def _gathered(self, event: Change[T] | Bookmark | Unreadable) -> bool:
         """Keep an event of a streamed list; say whether it was its end."""
@@ -218,7 +269,12 @@ class Informer(Generic[T]):
 
     def _complete(self, version: str) -> None:
         """The whole collection was read: it becomes the copy at once."""
+        unreadable_before = set(self._cache.unreadable)
         deltas = self._cache.replace(self._read, self._broken)
+        for broken in self._broken:
+            self._set_aside(broken)
+        for where in unreadable_before - set(self._cache.unreadable):
+            self.quarantine.release(self._what(where))
         self._read, self._broken = [], []
         self._reads += 1
         self._state = self._state.seen(version)
@@ -231,9 +287,7 @@ class Informer(Generic[T]):
             case Bookmark():
                 return
             case Unreadable():
-                logger.warning(
-                    "%s %s/%s cannot be read: %s", self.resource.id, event.namespace, event.name, event.problem
-                )
+                self._set_aside(event)
                 delta = self._cache.skip(event)
             case Change():
                 delta = self._cache.change(event)
@@ -242,6 +296,65 @@ class Informer(Generic[T]):
         if delta is not None:
             self._tell(Batch((delta,), event.resource_version))
 
+    def _set_aside(self, broken: Unreadable) -> None:
+        what = self._what((broken.namespace, broken.name))
+        if broken.deleted:
+            self.quarantine.release(what)
+        else:
+            self.quarantine.hold(what, broken.problem, broken.resource_version)
+
     def _tell(self, batch: Batch[T]) -> None:
+        """Tell every listener; what one of them could not digest is set aside, all else is taken back."""
+        if self._accepted:
+            deltas = tuple(self._as_accepted(delta) for delta in batch.deltas)
+            batch = msgspec.structs.replace(batch, deltas=deltas)
+        failures: dict[Key, tuple[Delta[T], Exception]] = {}
         for listener in self._listeners:
+            failures |= self._hear(listener, batch)
+        if self.quarantine.held:
+            for delta in batch.deltas:
+                if delta.key not in failures and delta.key not in self._cache.unreadable:
+                    self.quarantine.release(self._what(delta.key))
+                    self._accepted.pop(delta.key, None)
+        self._settle(failures)
+
+    def _hear(self, listener: Callable[[Batch[T]], None], batch: Batch[T]) -> dict[Key, tuple[Delta[T], Exception]]:
+        """Tell one listener, and if that fails, one object at a time; give back the objects that it fails on."""
+        failures: dict[Key, tuple[Delta[T], Exception]] = {}
+        try:
             listener(batch)
+        except PASSED:
+            raise
+        except Exception:
+            if not batch.deltas:
+                raise  # there is no object to blame
+            complete = batch.complete
+            for delta in batch.deltas:
+                try:
+                    listener(Batch((delta,), batch.version, complete=complete))
+                except PASSED:
+                    raise
+                except Exception as error:  # noqa: BLE001  whatever an object does to a listener, the others are told
+                    failures[delta.key] = delta, error
+                complete = False
+        return failures
+
+    def _settle(self, failures: Mapping[Key, tuple[Delta[T], Exception]]) -> None:
+        """Set aside what listeners failed on."""
+        for where, (delta, error) in failures.items():
+            if delta.new is None:
+                self.quarantine.release(self._what(where))
+                self._accepted.pop(where, None)
+                continue
+            self._accepted.setdefault(where, delta.old)
+            self.quarantine.hold(self._what(where), error, version_of(delta.new))
+
+    def _as_accepted(self, delta: Delta[T]) -> Delta[T]:
+        """A form that was set aside was never there: what follows it is told as following the one before."""
+        if delta.key not in self._accepted:
+            return delta
+        before = self._accepted[delta.key]
+        return Delta(delta.key, before if delta.new is not None or before is not None else delta.old, delta.new)
+
+    def _what(self, where: Key) -> tuple[str, str, str]:
+        return self.resource.id, *where

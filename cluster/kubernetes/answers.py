@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from cluster.errors import Status, Unavailable, from_status
+from cluster.kubernetes.members import elements, members
 from cluster.protocol import ADDED, DELETED, MODIFIED, Bookmark, Change, Page, Unreadable
 from cluster.resources import is_plain, key
 from dra.wire import WireError, decode
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _INITIAL_END = "k8s.io/initial-events-end"
 _QUOTED = 120
+_LONGEST_PROBLEM = 500
 
 
 class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -58,9 +60,9 @@ def one(data: bytes, resource: Resource[T]) -> T:
     try:
         found = decode(data, resource.type)
     except WireError as error:
-        raise Unavailable(f"the answer is no {resource.kind}: {error}") from error
+        raise Unavailable(f"the answer is not a {resource.kind}: {error}") from error
     if not key(found)[1]:
-        raise Unavailable(f"the answer is no {resource.kind}: it has no name")
+        raise Unavailable(f"the answer is not a {resource.kind}: it has no name")
     return found
 
 
@@ -89,19 +91,17 @@ def line(data: bytes, resource: Resource[T]) -> Change[T] | Bookmark | Unreadabl
 
 
 def _odd_line(data: bytes, resource: Resource[T], error: WireError | None) -> Bookmark | Unreadable:
-    """A line that is no change of an object we can read."""
+    """A line that is not a change of an object we can read."""
     try:
-        event = decode(data, _Line[msgspec.Raw])
-        match event.type:
+        type_, body = _event(data)
+        match type_:
             case "ERROR":
-                raise from_status(decode(event.object, Status))
+                raise from_status(decode(body, Status))
             case "BOOKMARK":
-                meta = decode(event.object, _Head).metadata
+                meta = _meta(body)
                 return Bookmark(meta.resource_version, initial_end=meta.annotations.get(_INITIAL_END) == "true")
             case "ADDED" | "MODIFIED" | "DELETED" if error is not None:
-                meta = decode(event.object, _Head).metadata
-                deleted = event.type == DELETED
-                return Unreadable(meta.namespace, meta.name, meta.resource_version, str(error), deleted)
+                return _unreadable(body, error, deleted=type_ == DELETED)
     except WireError as inner:
         error = inner
     quoted = data[:_QUOTED].decode("utf-8", "replace")
@@ -109,20 +109,70 @@ def _odd_line(data: bytes, resource: Resource[T], error: WireError | None) -> Bo
     raise Unavailable(f"a line of the watch of {resource.id} makes no sense ({why}): {quoted}")
 
 
+def _event(data: bytes) -> tuple[str, bytes]:
+    """The type of an event and its object as it stands, whatever stands in it."""
+    try:
+        event = decode(data, _Line[msgspec.Raw])
+    except WireError as error:
+        parts = members(data)
+        if not {"type", "object"} <= parts.keys():
+            raise error from None
+        return decode(parts["type"], str), parts["object"]
+    return event.type, bytes(event.object)
+
+
 def _item_by_item(data: bytes, resource: Resource[T]) -> Page[T]:
     try:
-        found = decode(data, _List[msgspec.Raw])
+        meta, raw = _collection(data)
     except WireError as error:
-        raise Unavailable(f"the answer is no list of {resource.id}: {error}") from error
+        raise Unavailable(f"the answer is not a list of {resource.id}: {error}") from error
     items: list[T] = []
     unreadable: list[Unreadable] = []
-    for item in found.items or ():
+    for item in raw:
         try:
             items.append(decode(item, resource.type))
         except WireError as error:
-            meta = decode(item, _Head).metadata
-            unreadable.append(Unreadable(meta.namespace, meta.name, meta.resource_version, str(error)))
-    return Page(tuple(items), found.metadata.resource_version, found.metadata.continue_, tuple(unreadable))
+            try:
+                unreadable.append(_unreadable(item, error))
+            except WireError:
+                raise Unavailable(f"the answer is not a list of {resource.id}: {error}") from error
+    if is_plain(resource.type):
+        for one_ in items:
+            _name_type(resource, one_)
+    return Page(tuple(items), meta.resource_version, meta.continue_, tuple(unreadable))
+
+
+def _collection(data: bytes) -> tuple[_ListMeta, list[bytes]]:
+    """The head of a list and its items as they stand, whatever stands in them."""
+    try:
+        found = decode(data, _List[msgspec.Raw])
+    except WireError as error:
+        parts = members(data)
+        if not {"metadata", "items"} <= parts.keys():
+            raise error from None
+        return decode(parts["metadata"], _ListMeta), elements(parts["items"])
+    return found.metadata, [bytes(item) for item in found.items or ()]
+
+
+def _unreadable(data: bytes, error: WireError, *, deleted: bool = False) -> Unreadable:
+    meta = _meta(data)
+    problem = str(error)
+    if len(problem) > _LONGEST_PROBLEM:
+        problem = f"{problem[:_LONGEST_PROBLEM]}..."
+    return Unreadable(meta.namespace, meta.name, meta.resource_version, problem, deleted)
+
+
+def _meta(data: bytes) -> _Meta:
+    """Who an object is, whatever the rest of it is."""
+    try:
+        return decode(data, _Head).metadata
+    except WireError:
+        meta = members(members(data).get("metadata", b"{}"))
+        return _Meta(
+            name=decode(meta.get("name", b'""'), str),
+            namespace=decode(meta.get("namespace", b'""'), str),
+            resource_version=decode(meta.get("resourceVersion", b'""'), str),
+        )
 
 
 def _name_type(resource: Resource[T], item: Any) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cluster import resources
 from cluster.errors import ApiError
-from cluster.informers import Informer
+from cluster.informers import Informer, Quarantine
 from webhook.state import Features
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ class Follower:
         self._cluster = cluster
         self._world = world
         self._informers: list[Informer[Any]] = []
-        self._heard: dict[str, float] = {}
+        # Objects that could not be read or taken in: each is left out until it changes.
+        self.quarantine = Quarantine()
         self._settled = asyncio.Event()
         self._problem = "the cluster was not asked yet"
 
@@ -56,8 +57,8 @@ class Follower:
         """Follow until cancelled."""
         server = await self._server()
         self._world.learn(features=features(server))
-        self._informers = [Informer(self._cluster, kind) for kind in _kinds(NEEDED)]
-        extra = [Informer(self._cluster, kind) for kind in _kinds(EXTRA) if server.serves(kind.api_version)]
+        self._informers = [self._informer(kind) for kind in _kinds(NEEDED)]
+        extra = [self._informer(kind) for kind in _kinds(EXTRA) if server.serves(kind.api_version)]
         async with asyncio.TaskGroup() as group:
             for informer in (*self._informers, *extra):
                 informer.listen(self._take)
@@ -70,7 +71,6 @@ class Follower:
             self._settled.set()
             group.create_task(self._watch_server())
             while True:
-                self._listen()
                 if survey := self._world.survey():
                     # On 5,000 nodes a look takes 100 ms, in which reviews want to be answered.
                     await asyncio.to_thread(survey.look)
@@ -108,18 +108,15 @@ class Follower:
         """Seconds since the collection that is worst off was last known to be current."""
         if not self._settled.is_set():
             return float("inf")
-        return asyncio.get_running_loop().time() - min(self._heard.values())
+        return asyncio.get_running_loop().time() - min(informer.confirmed_at for informer in self._informers)
 
     def fresh(self) -> bool:
         """Say whether what we know may refuse something."""
         return self.age() <= FRESH_SECONDS
 
-    def _listen(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for informer in self._informers:
-            health = informer.health
-            if not health.failures or health.resource not in self._heard:
-                self._heard[health.resource] = now
+    def _informer(self, kind: Resource[Any]) -> Informer[Any]:
+        clock = asyncio.get_running_loop().time
+        return Informer(self._cluster, kind, quarantine=self.quarantine, clock=clock)
 
     def _take(self, batch: Batch[Seen]) -> None:
         for delta in batch.deltas:

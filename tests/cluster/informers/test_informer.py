@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import logging
 from collections import deque
 from contextlib import asynccontextmanager
@@ -299,7 +300,7 @@ async def test_a_storm_of_changes_ends_in_the_right_copy():
 
 async def test_a_loaded_object_of_another_shape_is_an_error_for_whoever_asks_for_it():
     cluster = Embedded.of([claim("bad", spec={"devices": {"requests": "none"}}), claim("worse", spec=7)])
-    with pytest.raises(Unavailable, match="what is stored is no ResourceClaim"):
+    with pytest.raises(Unavailable, match="what is stored is not a ResourceClaim"):
         await cluster.get(RESOURCE_CLAIMS, "bad", "default")
     assert (await cluster.get(RESOURCE_CLAIMS.raw, "bad", "default"))["spec"] == {"devices": {"requests": "none"}}
 
@@ -335,3 +336,63 @@ async def test_others_get_their_turn_in_a_storm():
             turns += 1
             await asyncio.sleep(0)
     assert turns > 5
+
+
+class Mute(Trouble):
+    """An embedded cluster whose watches say nothing after so many events, though something happens."""
+
+    def __init__(self, *after):
+        super().__init__()
+        self._after = deque(after)
+
+    @asynccontextmanager
+    async def watch(self, *args, **options):
+        self.watched.append(options)
+        async with self.inner.watch(*args, **options) as events:
+            yield self._muted(events, self._after.popleft()) if self._after else events
+
+    async def _muted(self, events, count):
+        async for event in events:
+            if count == 0:
+                await asyncio.Event().wait()
+            count -= 1
+            yield event
+
+
+async def test_a_watch_that_says_nothing_is_given_up_and_nothing_is_missed():
+    mute = Mute(1)  # the mark that ends the streamed list, then silence
+    informer = Informer(mute, CONFIG_MAPS, "default", backoff=QUICK, silence=0.1)
+    async with running(informer):
+        assert await informer.synced(5)
+        await mute.inner.create(CONFIG_MAPS, config_map("a"), "default")
+        assert await agrees(mute.inner, informer, "default")
+    assert informer.health.reads == 1
+
+
+async def test_a_copy_is_confirmed_by_what_is_heard_and_not_by_connections_that_stand():
+    now = itertools.count(1000)
+    mute = Mute(1, *[0] * 1000)
+    informer = Informer(mute, CONFIG_MAPS, "default", backoff=QUICK, silence=0.01, clock=lambda: next(now))
+    assert informer.confirmed_at == float("-inf")
+    async with running(informer):
+        assert await informer.synced(5)
+        confirmed = informer.confirmed_at
+        assert confirmed >= 1000
+        await eventually(lambda: asyncio.sleep(0, len(mute.watched) > 5))
+        assert informer.confirmed_at == confirmed
+        assert "said nothing" in informer.health.error
+        mute._after.clear()
+        await mute.inner.create(CONFIG_MAPS, config_map("a"), "default")
+        await eventually(lambda: asyncio.sleep(0, informer.confirmed_at > confirmed))
+    assert informer.health.confirmed_at == informer.confirmed_at
+
+
+async def test_a_copy_of_a_quiet_collection_is_confirmed_again_and_again(cluster, home):
+    informer = Informer(cluster, RESOURCE_CLAIMS, home, watch_seconds=3, silence=8)
+    async with running(informer):
+        assert await informer.synced(20)
+        for _ in range(2):
+            before = informer.confirmed_at
+            await eventually(lambda before=before: asyncio.sleep(0, informer.confirmed_at > before))
+    assert informer.health.reads == 1
+    assert informer.health.failures == 0

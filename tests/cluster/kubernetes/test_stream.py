@@ -209,13 +209,13 @@ def test_a_page_without_items_is_an_empty_one():
     "body", [b"", b"<html>", b"[]", b"{}", b'{"metadata":{},"items":7}', b'{"metadata":{}}', b'{"items":[]}']
 )
 def test_an_answer_that_is_no_list_is_a_server_that_does_not_work(body):
-    with pytest.raises(Unavailable, match="no list of resourceclaims"):
+    with pytest.raises(Unavailable, match="not a list of resourceclaims"):
         page(body, RESOURCE_CLAIMS)
 
 
 def test_an_answer_that_is_no_object_is_a_server_that_does_not_work():
     for body in (b"OK", b"{}", b'{"status":"ok"}', b'{"metadata":{"name":""}}'):
-        with pytest.raises(Unavailable, match="no ResourceClaim"):
+        with pytest.raises(Unavailable, match="not a ResourceClaim"):
             one(body, RESOURCE_CLAIMS)
-        with pytest.raises(Unavailable, match="no ResourceClaim"):
+        with pytest.raises(Unavailable, match="not a ResourceClaim"):
             one(body, RESOURCE_CLAIMS.raw)

@@ -1,0 +1,45 @@
+"""Objects that no process may stumble over: deep, absurd and odd in every field that somebody may write."""
+
+from typing import Any
+
+from tests.cluster.objects import claim, config_map, pod
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+def nested(levels: int) -> Any:
+    """A JSON value of that many levels."""
+    value: Any = 1
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+def deep_json(levels: int) -> bytes:
+    """The same as text, of any depth."""
+    return b'{"a":' * levels + b"1" + b"}" * levels
+
+
+def stored() -> dict[str, dict[str, Any]]:
+    """By what is wrong with it. Each can be put into a store as it is."""
+    wide = {f"k{number}": "v" for number in range(5000)}
+    return {
+        "deep record": pod("p", metadata={"annotations": {"drawbridge.dev/original": DEEP}}),
+        "many annotations": pod("p", metadata={"annotations": wide}),
+        "number of 4001 digits": pod("p", containers=[_container("9" * 4001)]),
+        "exponent of 4000": pod("p", containers=[_container("9e4000")]),
+        "quantity that is none": pod("p", containers=[_container("x" * 100_000)]),
+        "999 claims": pod("p", resourceClaims=[{"name": f"drawbridge-main-gpu-{n}"} for n in range(999)]),
+        "claims that are a number": pod("p", resourceClaims=7),
+        "containers that are a text": pod("p", containers="none"),
+        "nested spec": pod("p", nested=nested(400)),
+        "owner without a name": pod("p", metadata={"ownerReferences": [{"controller": True}]}),
+        "requests that are a text": claim("p", spec={"devices": {"requests": "none"}}),
+        "parameters of 400 levels": claim("p", spec={"devices": {"config": [{"opaque": {"parameters": nested(400)}}]}}),
+        "consumers that are none": claim("p", status={"reservedFor": [{"resource": "pods"}] * 300}),
+        "data that is a list": config_map("p", data=["x"]),
+    }
+
+
+def _container(amount: str) -> dict[str, Any]:
+    return {"name": "main", "image": "i", "resources": {"limits": {"nvidia.com/gpu": amount}}}
