@@ -133,10 +133,21 @@ class Scheduler:
     def _take(self, batch: Batch[Any]) -> None:
         for delta in batch.deltas:
             if delta.new is not None:
-                self._stock = self._stock.with_(delta.new)
+                if not self._is_outdated(delta.new):
+                    self._stock = self._stock.with_(delta.new)
             elif delta.old is not None:
                 self._stock = self._stock.without(type(delta.old).__name__, _stock_key(delta.old))
             self._changed.set()
+
+    def _is_outdated(self, obj: Any) -> bool:
+        """Say whether we wrote a claim after it was as we are told now: news of our first write may follow our second."""
+        if not isinstance(obj, ResourceClaim):
+            return False
+        known = self._stock.claims.get(_stock_key(obj))
+        if known is None or known.metadata.uid != obj.metadata.uid:
+            return False
+        told, have = obj.metadata.resource_version, known.metadata.resource_version
+        return told.isdigit() and have.isdigit() and int(told) < int(have)
 
     def _all_pods(self) -> list[Pod]:
         return [self._bound.get(pod.metadata.uid, pod) for pod in self._pods.objects.values()]
