@@ -57,6 +57,12 @@ class Workshop:
             made = self._made[demand] = self._make(demand)
         return made
 
+    def claims(self, demand: Demand) -> Claims:
+        """Make the claims for another number of devices that are served already."""
+        made = self.make(demand)
+        assert isinstance(made, Made)
+        return made.claims
+
     def _make(self, demand: Demand | Pairs) -> Made | Impossible:
         if isinstance(demand, Pairs):
             return self._pairs(demand)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from webhook.claims import Made
 from webhook.dialects import (
     RULES,
     Action,
@@ -43,50 +44,35 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     dialect: Dialect
     words: tuple[tuple[Slot, tuple[Word, ...]], ...]
+    container: str = ""  # the one it is about, "" if it is about the pod
+    keys: tuple[str, ...] = ()
     demands: tuple[tuple[str, Demand | Pairs], ...] = ()
+    # What serves the demands, one for each, once that was found.
+    made: tuple[Made, ...] = ()
     notes: tuple[Note, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     left: Left | None = None
     # Whether somebody should be told that it was left; core serving it is no news.
     quiet: bool = False
-    # Its demands are part of another case of the same container (`joint`).
-    joined: bool = False
-
-    @property
-    def container(self) -> str:
-        """The container it is about, "" if it is about the pod."""
-        return self.words[0][0].name if self.dialect.scope is Scope.CONTAINER else ""
-
-    @property
-    def containers(self) -> tuple[str, ...]:
-        return tuple(slot.name for slot, _ in self.words)
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(word.key for _, words in self.words for word in words))
+    # Whether it is still on its way to be translated. It may be so without demands: they can be part of another case (`joint`).
+    open: bool = False
 
     def role(self, key: str) -> Role:
         """What a key says in this dialect."""
         rows = (known for _, words in self.words for word in words if word.key == key for known in word.known)
         return next((known.row.role for known in rows if known.dialect is self.dialect), Role.NONE)
 
-    @property
-    def open(self) -> bool:
-        """Whether it is still on its way to be translated."""
-        return bool(self.demands or self.joined) and self.left is None and not self.refusals
-
     def leave(self, key: str, reason: str, *, quiet: bool = False) -> Case:
         """Give it up; the containers stay as they are."""
-        return msgspec.structs.replace(self, left=Left(key, reason), quiet=quiet)
+        return msgspec.structs.replace(self, left=Left(key, reason), quiet=quiet, open=False)
 
     def refuse(self, key: str, reason: str, remedy: str = "") -> Case:
-        return msgspec.structs.replace(self, refusals=(*self.refusals, Refusal(key, reason, remedy)))
+        """Turn the pod back for it."""
+        return msgspec.structs.replace(self, refusals=(*self.refusals, Refusal(key, reason, remedy)), open=False)
 
     def note(self, *notes: Note) -> Case:
+        """Add what has to be said about it."""
         return msgspec.structs.replace(self, notes=(*self.notes, *notes))
-
-    def asking(self, *demands: tuple[str, Demand | Pairs]) -> Case:
-        return msgspec.structs.replace(self, demands=demands)
 
 
 def cases(
@@ -104,7 +90,13 @@ def cases(
             place = (dialect.name, order if dialect.scope is Scope.CONTAINER else 0)
             grouped.setdefault(place, (dialect, []))[1].append((slot, tuple(said)))
     for dialect, entries in grouped.values():
-        answered.append(_answer(Case(dialect=dialect, words=tuple(entries)), whose, configuration, fleet))
+        case = Case(
+            dialect=dialect,
+            words=tuple(entries),
+            container=entries[0][0].name if dialect.scope is Scope.CONTAINER else "",
+            keys=tuple(dict.fromkeys(word.key for _, said in entries for word in said)),
+        )
+        answered.append(_answer(case, whose, configuration, fleet))
     return answered
 
 
@@ -145,7 +137,12 @@ def _answer(case: Case, whose: Owners, configuration: Configuration, fleet: Inve
 def _ruled(case: Case, said: tuple[Said, ...], hints: Mapping[Role, Hint], options: Options) -> Case:
     answer: Answer = RULES[case.dialect.rule](said, hints, options, case.dialect)
     return msgspec.structs.replace(
-        case, demands=answer.demands, notes=answer.notes, refusals=answer.refusals, left=answer.left
+        case,
+        demands=answer.demands,
+        notes=answer.notes,
+        refusals=answer.refusals,
+        left=answer.left,
+        open=bool(answer.demands) and not answer.refusals and answer.left is None,
     )
 
 

@@ -1,66 +1,44 @@
-"""Which cases go through: joins what belongs together, finds the claims, and checks what would go wrong with them.
+"""Which cases go through: what belongs together is paired, the claims are found, and what would go wrong with them is checked.
 
-Every check can only leave or refuse a case. They are made in an order in which the plainest reason is said: what core
-serves by itself, what the fleet can't serve, what the administrator does not want, what a quota or a scheduler would
-make of it. At the end a container goes through with all its keys, or stays with all.
+The checks are steps, `(Case, Context) -> Case`, each of which can only leave or refuse an open case. They are taken in an order in
+which the plainest reason is said: what core serves by itself, what the fleet can't serve, what the administrator does
+not want, what a quota or a scheduler would make of it. A container goes through with all its keys, or stays with all
+(`_together`). A case that goes through carries what serves it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from dra.wire import Json
-from webhook.claims import POD_LIMIT, Grant, Impossible, Made, Shared, Wish, results, share, workshop
+from webhook.claims import POD_LIMIT, Grant, Impossible, Made, Shared, Wish, Workshop, results, share
 from webhook.dialects import NUMA_NODE, Action, Demand, Note, Pairs, Role, Scope
-from webhook.state import CLAIMS, EXTENDED, Configuration, Features, Inventory, Need
+from webhook.state import CLAIMS, EXTENDED, Configuration, Features, Inventory, Joint
 from webhook.translate.case import Case
 from webhook.translate.pod_view import PodView
 
-if TYPE_CHECKING:
-    from webhook.claims import Workshop
-    from webhook.state import Joint
-    from webhook.translate.pod_view import Slot
-
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pod is judged by."""
+    """What the cases of a pod are judged by."""
 
     pod: PodView
     configuration: Configuration
     fleet: Inventory
     features: Features
+    workshop: Workshop
+    scheduler: str  # that the pod has, or is going to have
     quota: frozenset[str] = frozenset()
     # What an earlier round took from each container.
     recorded: Mapping[str, Mapping[str, Json]] = {}
-
-    @property
-    def scheduler(self) -> str:
-        return self.pod.scheduler or "default-scheduler"
-
-
-class ServedDemand(msgspec.Struct, frozen=True):
-    """One demand of a case that goes through, and its claims."""
-
-    case: Case
-    key: str
-    demand: Demand | Pairs
-    made: Made
-
-    @property
-    def count(self) -> int:
-        """How many devices of the (primary) kind."""
-        return self.demand.primary.count if isinstance(self.demand, Pairs) else self.demand.count
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The cases as they came out, the claims of those that went through, and the scheduler the pod shall have."""
 
     cases: tuple[Case, ...]
-    shared: Shared
-    made: tuple[ServedDemand, ...] = ()
+    shared: Shared = Shared(())
     scheduler: str = ""  # "" keeps what the pod names
 
     @property
@@ -68,89 +46,107 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(case for case in self.cases if case.open)
 
 
-def judge(cases: list[Case], context: Context) -> Verdict:
+Step = Callable[[Case, Context], Case]
+
+
+def judge(cases: Sequence[Case], context: Context) -> Verdict:
     """Decide about all cases of a pod."""
-    shop = workshop(context.configuration, context.fleet)
     if context.recorded:
-        cases = [_late(case, context) for case in cases]
-    cases = [_stepped_aside(case, context) for case in _joined(cases, context.configuration)]
-    served = [_served(case, shop, context) for case in cases]
-    served = [_allowed(case, context, shop) for case in served]
-    served, scheduler = _scheduled(served, context, shop)
-    served = _together(served)
-    made = tuple(
-        ServedDemand(case, key, demand, _made(shop, demand))
-        for case in served
-        if case.open
-        for key, demand in case.demands
-    )
-    shared = _share(made, context.pod.slots, shop)
-    if (devices := sum(results(grant.spec) for grant in shared.grants)) > POD_LIMIT:
-        return Verdict(cases=tuple(_too_many(served, devices)), shared=Shared(()))
-    return Verdict(cases=tuple(_remarked(served, shared)), shared=shared, made=made, scheduler=scheduler)
+        cases = _take(cases, (leave_latecomers,), context)
+    for joint in context.configuration.file.joint:
+        cases = _pair(cases, joint)
+    cases = _take(cases, FOR_ITSELF, context)
+    cases, scheduler = _schedule(cases, context)
+    shared = _share(cases, context)
+    devices = sum([results(grant.spec) for grant in shared.grants])
+    if devices > POD_LIMIT:
+        return Verdict(cases=_too_many(cases, devices))
+    return Verdict(cases=_remark(cases, shared), shared=shared, scheduler=scheduler)
 
 
-def _late(case: Case, context: Context) -> Case:
-    """Leave keys that came after their dialect's others had been translated: alone they would mean something else."""
-    names = {case.container} if case.container else set(context.recorded)
-    before = {
-        known.dialect.name
-        for name in names
-        for key in context.recorded.get(name, {})
-        for known in context.configuration.resource(key)
-    }
-    if not case.open or case.dialect.name not in before:
-        return case
-    return case.leave(case.keys[0], "came after the other keys had been translated: another webhook adds it")
+def _take(cases: Sequence[Case], steps: Sequence[Step], context: Context) -> tuple[Case, ...]:
+    """Take each case through the steps as far as it gets."""
+    taken = []
+    for case in cases:
+        for step in steps:
+            if not case.open:
+                break
+            case = step(case, context)  # noqa: PLW2901  the case goes on as the step returns it
+        taken.append(case)
+    return _together(taken)
 
 
-def _made(shop: Workshop, demand: Demand | Pairs) -> Made:
-    made = shop.make(demand)
-    assert isinstance(made, Made)
-    return made
+def _together(cases: list[Case]) -> tuple[Case, ...]:
+    """All or nothing for each container: where one case stays, all of its containers' cases stay."""
+    stuck = {slot.order: case for case in cases if case.left for slot, _ in case.words}
+    spreading = bool(stuck)
+    while spreading:
+        spreading = False
+        for i, case in enumerate(cases):
+            causes = [stuck[slot.order] for slot, _ in case.words if slot.order in stuck] if case.open else []
+            if causes and causes[0].left:
+                cases[i] = case.leave(case.keys[0], f"{causes[0].left.key} of the same container stays", quiet=True)
+                stuck.update({slot.order: cases[i] for slot, _ in case.words})
+                spreading = True
+    return tuple(cases)
 
 
-def _joined(cases: list[Case], configuration: Configuration) -> list[Case]:
-    """Put together what the administrator wants under one switch (`joint`)."""
-    for joint in configuration.file.joint:
-        cases = _join(cases, joint)
-    return cases
+# Pairs
 
 
-def _join(cases: list[Case], joint: Joint) -> list[Case]:
-    """Pair the two keys in each container that has both: the primary's case asks, the secondary's goes with it."""
-    places = {
-        (case.container, key): (i, demand)
-        for i, case in enumerate(cases)
-        if case.open and case.dialect.scope is Scope.CONTAINER
-        for key, demand in case.demands
-        if isinstance(demand, Demand)
-    }
-    result = list(cases)
-    for (container, key), (i, primary) in places.items():
-        partner = places.get((container, joint.secondary))
+def _pair(cases: Sequence[Case], joint: Joint) -> list[Case]:
+    """Pair two keys in each container that has both: the primary's case asks, the secondary's goes with it."""
+    found: dict[tuple[str, str], tuple[int, Demand]] = {}
+    for i, case in enumerate(cases):
+        if not case.open or case.dialect.scope is not Scope.CONTAINER:
+            continue
+        for key, demand in case.demands:
+            if isinstance(demand, Demand):
+                found[case.container, key] = i, demand
+    paired = list(cases)
+    for (container, key), (i, primary) in found.items():
+        partner = found.get((container, joint.secondary))
         if key != joint.primary or partner is None:
             continue
         j, secondary = partner
-        if primary.count > secondary.count or secondary.count % primary.count:
+        each, rest = divmod(secondary.count, primary.count)
+        if rest or not each:
             reason = f"{primary.count} and {secondary.count} {joint.secondary} do not pair"
-            changed = result[i].refuse(key, reason) if joint.otherwise == "refuse" else result[i].leave(key, reason)
-            result[i] = changed
+            paired[i] = paired[i].refuse(key, reason) if joint.otherwise == "refuse" else paired[i].leave(key, reason)
             continue
-        each = secondary.count // primary.count
         pairs = Pairs(primary=primary, secondary=secondary.times(each), attribute=joint.attribute, each=each)
-        rest = tuple(d for d in result[j].demands if d[0] != joint.secondary)
-        result[j] = msgspec.structs.replace(result[j], demands=rest, joined=True)
-        result[i] = result[i].asking(*((k, pairs if k == key else d) for k, d in result[i].demands))
-        result[i] = result[i].note(Note(joint.secondary, Action.TRANSLATED, f"{each} beside each {joint.primary}"))
-    return result
+        paired[j] = msgspec.structs.replace(paired[j], demands=_without(paired[j], joint.secondary))
+        asked = tuple((name, pairs if name == key else demand) for name, demand in paired[i].demands)
+        told = Note(joint.secondary, Action.TRANSLATED, f"{each} beside each {joint.primary}")
+        paired[i] = msgspec.structs.replace(paired[i], demands=asked).note(told)
+    return paired
 
 
-def _stepped_aside(case: Case, context: Context) -> Case:
+def _without(case: Case, key: str) -> tuple[tuple[str, Demand | Pairs], ...]:
+    return tuple(asked for asked in case.demands if asked[0] != key)
+
+
+# The steps
+
+
+def leave_latecomers(case: Case, context: Context) -> Case:
+    """Leave keys that came after their dialect's others had been translated: alone they would mean something else."""
+    containers = (case.container,) if case.container else tuple(context.recorded)
+    for name in containers:
+        for key in context.recorded.get(name, ()):
+            before = [known.dialect.name for known in context.configuration.resource(key)]
+            if case.dialect.name in before:
+                reason = "came after the other keys had been translated: another webhook adds it"
+                return case.leave(case.keys[0], reason)
+    return case
+
+
+def step_aside(case: Case, context: Context) -> Case:
     """Leave what core serves by itself: a bare count of a name that a DeviceClass carries, and nothing else asked."""
-    if not case.open or len(case.keys) != 1 or len(case.demands) != 1:
+    if len(case.keys) != 1 or len(case.demands) != 1:
         return case
-    (key, demand), name = case.demands[0], context.fleet.extended.get(case.keys[0])
+    name = context.fleet.extended.get(case.keys[0])
+    key, demand = case.demands[0]
     if name is None or not isinstance(demand, Demand) or not context.features.on(EXTENDED):
         return case
     # The profile of a MIG device is in the name of its key; any other one was asked for beside it.
@@ -160,36 +156,28 @@ def _stepped_aside(case: Case, context: Context) -> Case:
     return case.leave(key, f"DeviceClass {name} serves it through extendedResourceName", quiet=True)
 
 
-def _served(case: Case, shop: Workshop, context: Context) -> Case:
+def serve(case: Case, context: Context) -> Case:
     """Find the claims of every demand."""
-    for i, (key, asked) in enumerate(case.demands if case.open else ()):
-        demand, made = asked, shop.make(asked)
+    demands: list[tuple[str, Demand | Pairs]] = []
+    served: list[Made] = []
+    notes = list(case.notes)
+    for key, asked in case.demands:
+        demand, made = asked, context.workshop.make(asked)
         if isinstance(made, Impossible) and made.tie == NUMA_NODE and context.configuration.file.numa_bind == "drop":
-            case = case.note(Note(key, Action.APPROXIMATED, f"{made.reason}: they may lie on different NUMA nodes"))
-            demand, made = _untied(asked, shop)
-            case = case.asking(*case.demands[:i], (key, demand), *case.demands[i + 1 :])
+            notes.append(Note(key, Action.APPROXIMATED, f"{made.reason}: they may lie on different NUMA nodes"))
+            demand = asked if isinstance(asked, Pairs) else msgspec.structs.replace(asked, same="")
+            made = context.workshop.make(demand)
         if isinstance(made, Impossible):
-            return case.refuse(key, made.reason) if _refused(made, context) else case.leave(key, made.reason)
-        case = _placed(case, key, made).note(*(Note(key, Action.APPROXIMATED, text) for text in made.claims.remarks))
-    return case
+            refused = _is_refused(made, context)
+            return case.refuse(key, made.reason) if refused else case.leave(key, made.reason)
+        demands.append((key, demand))
+        served.append(made)
+        _tell_class(notes, key, made)
+        notes += [Note(key, Action.APPROXIMATED, remark) for remark in made.claims.remarks]
+    return msgspec.structs.replace(case, demands=tuple(demands), made=tuple(served), notes=tuple(notes))
 
 
-def _placed(case: Case, key: str, made: Made) -> Case:
-    """Say with the key that asks where its devices come from."""
-    told = next((i for i, note in enumerate(case.notes) if note.key == key), None)
-    if told is None:
-        return case
-    note = case.notes[told]
-    placed = Note(key, note.action, f"{note.detail} (class {' and '.join(made.classes)})")
-    return msgspec.structs.replace(case, notes=(*case.notes[:told], placed, *case.notes[told + 1 :]))
-
-
-def _untied(demand: Demand | Pairs, shop: Workshop) -> tuple[Demand | Pairs, Made | Impossible]:
-    loose = demand if isinstance(demand, Pairs) else msgspec.structs.replace(demand, same="")
-    return loose, shop.make(loose)
-
-
-def _refused(made: Impossible, context: Context) -> bool:
+def _is_refused(made: Impossible, context: Context) -> bool:
     """Whether the pod is refused for it, or the container left; the administrator decides where the row leaves it open."""
     file = context.configuration.file
     if made.unresolved:
@@ -197,118 +185,122 @@ def _refused(made: Impossible, context: Context) -> bool:
     return made.refuse or (made.tie == NUMA_NODE and file.numa_bind == "refuse")
 
 
-def _allowed(case: Case, context: Context, shop: Workshop) -> Case:
-    """Leave what the administrator does not want approximated, and what a quota would lose its hold on."""
-    if not case.open:
-        return case
-    file = context.configuration.file
-    if file.approximations == "leave":
+def _tell_class(notes: list[Note], key: str, made: Made) -> None:
+    """Say with the key that asks where its devices come from."""
+    for i, note in enumerate(notes):
+        if note.key == key:
+            notes[i] = Note(key, note.action, f"{note.detail} (class {' and '.join(made.classes)})")
+            return
+
+
+def leave_approximations(case: Case, context: Context) -> Case:
+    """Leave what the administrator does not want approximated."""
+    if context.configuration.file.approximations == "leave":
         for note in case.notes:
             if note.action is Action.APPROXIMATED:
                 return case.leave(note.key, f"it could only be approximated: {note.detail}")
-    for key in case.keys:
-        if f"requests.{key}" not in context.quota or key in file.quotas:
+    return case
+
+
+def respect_quotas(case: Case, context: Context) -> Case:
+    """Leave what a ResourceQuota on the old key would lose its hold on."""
+    for key in case.keys if context.quota else ():
+        if f"requests.{key}" not in context.quota or key in context.configuration.file.quotas:
             continue
-        served = [made.supply.served for _, d in case.demands if isinstance(made := shop.make(d), Made)]
-        if context.features.on(EXTENDED) and all(one.extended_resource == key for one in served):
+        names = [made.supply.served.extended_resource for made in case.made]
+        if context.features.on(EXTENDED) and all(name == key for name in names):
             continue  # claims of such a class are charged to the old quota key too
         return case.leave(key, f"a ResourceQuota limits requests.{key}, which claims would escape (map it in `quotas`)")
     return case
 
 
-def _needs(case: Case, shop: Workshop) -> tuple[Need, ...]:
-    needs = {need: None for _, demand in case.demands for need in _made(shop, demand).claims.needs}
-    return (CLAIMS, *(need for need in needs if need is not CLAIMS))
-
-
-def _scheduled(cases: list[Case], context: Context, shop: Workshop) -> tuple[list[Case], str]:
-    """Leave what the pod's scheduler would misread, judged by the scheduler that the pod is going to have."""
-    changed = _target(cases, context, shop)
-    judged = [_understood(case, changed or context.scheduler, context, shop) for case in cases]
-    if changed and not all(case.open for case in _together(judged) if case.demands):
-        # Part of the pod stays with its old scheduler, so all of it does.
-        return [_understood(case, context.scheduler, context, shop) for case in cases], ""
-    return judged, changed
-
-
-def _target(cases: list[Case], context: Context, shop: Workshop) -> str:
-    """The scheduler that a fully translated pod is handed to, "" if it keeps its own."""
-    going = [case for case in cases if case.open]
-    if not going or not all(case.open for case in _together(cases) if case.demands or case.left):
-        return ""
-    file, name = context.configuration.file, context.scheduler
-    own = any(name in case.dialect.schedulers for case in going)
-    drivers = {_made(shop, demand).supply.driver for case in going for _, demand in case.demands}
-    if file.bridge and drivers & set(file.bridge.drivers) and (own or name == file.target_scheduler):
-        return file.bridge.scheduler_name
-    return file.target_scheduler if own and file.target_scheduler != name else ""
-
-
-def _understood(case: Case, scheduler: str, context: Context, shop: Workshop) -> Case:
-    if not case.open:
-        return case
+def suit_scheduler(case: Case, context: Context) -> Case:
+    """Leave what the pod's scheduler would misread."""
+    needs = dict.fromkeys((CLAIMS,))
+    for made in case.made:
+        needs.update(dict.fromkeys(made.claims.needs))
     file = context.configuration.file
-    problem = context.features.missing(_needs(case, shop), scheduler, file.schedulers)
+    problem = context.features.missing(tuple(needs), context.scheduler, file.schedulers)
     if not problem:
         return case
     key = case.keys[0]
     return case.refuse(key, problem) if file.not_understood == "refuse" else case.leave(key, problem)
 
 
-def _together(cases: Iterable[Case]) -> list[Case]:
-    """All or nothing for each container: where one case stays, all of its containers' cases stay."""
-    cases = list(cases)
-    while True:
-        stuck = {slot.order: case for case in cases if case.left for slot, _ in case.words}
-        for i, case in enumerate(cases):
-            cause = next((stuck[slot.order] for slot, _ in case.words if slot.order in stuck), None)
-            if case.open and cause is not None and cause.left:
-                cases[i] = case.leave(case.keys[0], f"{cause.left.key} of the same container stays", quiet=True)
-                break
-        else:
-            return cases
+FOR_ITSELF: tuple[Step, ...] = (step_aside, serve, leave_approximations, respect_quotas)
 
 
-def _too_many(cases: list[Case], devices: int) -> Iterable[Case]:
-    """Refuse more devices than a pod may have; one case is told, for the pod."""
-    first = next(case for case in cases if case.open)
-    reason = f"{devices} devices for one pod, {POD_LIMIT} is the most"
-    return (case.refuse(case.keys[0], reason, "split the pod") if case is first else case for case in cases)
+def _schedule(cases: tuple[Case, ...], context: Context) -> tuple[tuple[Case, ...], str]:
+    """Judge the cases by the scheduler that the pod is going to have, and name it if it is another one."""
+    target = _target(cases, context)
+    if target:
+        judged = _take(cases, (suit_scheduler,), msgspec.structs.replace(context, scheduler=target))
+        if all(case.open for case in judged if case.demands):
+            return judged, target
+    # Part of the pod stays with its old scheduler, so all of it does.
+    return _take(cases, (suit_scheduler,), context), ""
 
 
-def _share(made: tuple[ServedDemand, ...], slots: tuple[Slot, ...], shop: Workshop) -> Shared:
+def _target(cases: tuple[Case, ...], context: Context) -> str:
+    """The scheduler that a fully translated pod is handed to, "" if it keeps its own."""
+    going = [case for case in cases if case.open]
+    staying = [case for case in cases if not case.open and (case.demands or case.left)]
+    if staying or not going:
+        return ""
+    file, name = context.configuration.file, context.scheduler
+    own = any(name in case.dialect.schedulers for case in going)
+    if file.bridge and (own or name == file.target_scheduler):
+        drivers = {made.supply.driver for case in going for made in case.made}
+        if drivers & set(file.bridge.drivers):
+            return file.bridge.scheduler_name
+    return file.target_scheduler if own and file.target_scheduler != name else ""
+
+
+# Who sees which claim
+
+
+def _share(cases: tuple[Case, ...], context: Context) -> Shared:
     """Give claims to containers: pod-wide ones to all, the others to who asked."""
-    everyone = tuple(slot.name for slot in slots)
-    common = tuple(
-        Grant(
-            spec=spec,
-            owner="",
-            base=one.made.claims.base,
-            users=everyone if one.case.dialect.seen_by_all else one.case.containers,
-        )
-        for one in made
-        if one.case.dialect.scope is Scope.POD
-        for spec in one.made.claims.specs
-    )
-    wishes = tuple(_wish(one) for one in made if one.case.dialect.scope is Scope.CONTAINER)
-    shared = share(wishes, lambda demand: _made(shop, demand).claims)
+    common: list[Grant] = []
+    wishes: list[Wish] = []
+    for case in cases:
+        for (_, demand), made in zip(case.demands, case.made, strict=True) if case.open else ():
+            if case.dialect.scope is Scope.POD:
+                seen_by = context.pod.slots if case.dialect.seen_by_all else [slot for slot, _ in case.words]
+                users = tuple([slot.name for slot in seen_by])
+                base = made.claims.base
+                common += [Grant(spec=spec, owner="", base=base, users=users) for spec in made.claims.specs]
+                continue
+            slot = case.words[0][0]
+            wish = Wish(
+                container=slot.name,
+                demand=demand,
+                claims=made.claims,
+                separable=made.supply.target.separable,
+                order=slot.order,
+                init=slot.init,
+                sidecar=slot.sidecar,
+            )
+            wishes.append(wish)
+    shared = share(tuple(wishes), context.workshop.claims)
     return Shared((*common, *shared.grants), shared.remarks)
 
 
-def _wish(one: ServedDemand) -> Wish:
-    slot = one.case.words[0][0]
-    return Wish(
-        container=slot.name,
-        demand=one.demand,
-        claims=one.made.claims,
-        separable=one.made.supply.target.separable,
-        order=slot.order,
-        init=slot.init,
-        sidecar=slot.sidecar,
-    )
+def _too_many(cases: Iterable[Case], devices: int) -> tuple[Case, ...]:
+    """Refuse more devices than a pod may have; one case is told, for the pod."""
+    told = list(cases)
+    first = next(i for i, case in enumerate(told) if case.open)
+    reason = f"{devices} devices for one pod, {POD_LIMIT} is the most"
+    told[first] = told[first].refuse(told[first].keys[0], reason, "split the pod")
+    return tuple(told)
 
 
-def _remarked(cases: list[Case], shared: Shared) -> Iterable[Case]:
+def _remark(cases: tuple[Case, ...], shared: Shared) -> tuple[Case, ...]:
+    if not shared.remarks:
+        return cases
+    remarked = []
     for case in cases:
-        remarks = [text for container, text in shared.remarks if container == case.container]
-        yield case.note(*(Note(case.keys[0], Action.APPROXIMATED, text) for text in remarks)) if case.open else case
+        texts = [text for container, text in shared.remarks if container == case.container]
+        notes = [Note(case.keys[0], Action.APPROXIMATED, text) for text in texts]
+        remarked.append(case.note(*notes) if case.open else case)
+    return tuple(remarked)

@@ -10,6 +10,7 @@ import msgspec
 from dra.wire import Json
 from webhook import names
 from webhook.claims import named, template
+from webhook.dialects import Pairs
 from webhook.translate import json_patch as patch
 from webhook.translate import record as marker
 from webhook.translate.pod_view import equal, mapping
@@ -189,13 +190,14 @@ def _sealed(present: Mapping[str, Json], key: bytes) -> dict[str, Json]:
 def _devices(verdict: Verdict) -> dict[str, Json]:
     """Say per container how many devices of which class it is given, for tools that counted the old keys."""
     devices: dict[str, list[Json]] = {}
-    for served in verdict.made:
-        claims = served.made.claims
-        one: dict[str, Json] = {"key": served.key, "class": served.made.supply.served.name, "count": served.count}
-        if claims.models:
-            one["models"] = list(claims.models)
-        for slot, _ in served.case.words:
-            devices.setdefault(slot.name, []).append(one)
+    for case in verdict.translated:
+        for (key, demand), made in zip(case.demands, case.made, strict=True):
+            count = demand.primary.count if isinstance(demand, Pairs) else demand.count
+            one: dict[str, Json] = {"key": key, "class": made.supply.served.name, "count": count}
+            if made.claims.models:
+                one["models"] = list(made.claims.models)
+            for slot, _ in case.words:
+                devices.setdefault(slot.name, []).append(one)
     return dict(devices)
 
 

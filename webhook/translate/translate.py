@@ -18,6 +18,7 @@ import msgspec
 
 from dra.wire import Json
 from webhook import names
+from webhook.claims import workshop
 from webhook.translate.case import cases
 from webhook.translate.checks import Context, judge
 from webhook.translate.owner import owners
@@ -70,6 +71,8 @@ def translate(pod: Json, state: State, *, namespace: str, path: str = "", seal: 
         configuration=configuration,
         fleet=state.fleet,
         features=state.features,
+        workshop=workshop(configuration, state.fleet),
+        scheduler=view.scheduler or "default-scheduler",
         quota=state.quotas.get(namespace, frozenset()),
         recorded=record.containers,
     )
