@@ -16,7 +16,7 @@ import msgspec
 
 from allocator.answer import Answer, Fatal, Verdict
 from allocator.one_node import DEFAULTS, Found, Options, composed, decide, explained, find
-from allocator.problem import OPTIONAL_OPERATIONS, Compiler, places, shape_of
+from allocator.problem import OPTIONAL_OPERATIONS, Compiler, candidates_of, question_of
 from dra.errors import NodeSelectorError
 from dra.policy import Rules
 from dra.stock import FREE, reaches, targets
@@ -125,11 +125,11 @@ class _Query:
         self.pinned: dict[int, object] = {}  # what looks know by identity
         self.seen: Stock | None = None
         try:
-            shape = shape_of(claims, stock.classes)
+            question = question_of(claims, stock.classes)
         except Fatal as error:
             self.fault = Found(Verdict.ERROR, error=str(error))
-            shape = shape_of((), stock.classes)
-        self.compiler = Compiler(shape, Rules(self.compatibilities))
+            question = question_of((), stock.classes)
+        self.compiler = Compiler(question, Rules(self.compatibilities))
 
     def look(self, stock: Stock, options: Options) -> None:
         """Bring what was found up to date."""
@@ -181,14 +181,14 @@ class _Query:
             return decide(asked, name, claims, options)
         if found.verdict is Verdict.INFEASIBLE:
             return explained(Answer(found.verdict, steps=found.steps), asked, name, claims, options)
-        shape = shape_of(claims, stock.classes)
-        here = places(stock.pools(name))
+        question = question_of(claims, stock.classes)
+        here = candidates_of(stock.pools(name))
         chosen = tuple(
-            (shape.leaves[leaf.index], here[at]) for (leaf, _), at in zip(found.chosen, found.at, strict=True)
+            (question.leaves[leaf.index], here[at]) for (leaf, _), at in zip(found.chosen, found.at, strict=True)
         )
-        selected = tuple(shape.leaves[leaf.index] for leaf in found.selected)
+        selected = tuple(question.leaves[leaf.index] for leaf in found.selected)
         named = msgspec.structs.replace(found, chosen=chosen, selected=selected)
-        return composed(shape, stock.nodes[name], named, options)
+        return composed(question, stock.nodes[name], named, options)
 
     def _use(self, stock: Stock) -> Callable[[PoolId], PoolUse]:
         return (lambda _: FREE) if self.idle else stock.use

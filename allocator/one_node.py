@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.answer import Answer, Fatal, Undecided, Verdict
-from allocator.problem import Compiler, Fault, Judge, Leaf, Place, shape_of
+from allocator.problem import Candidate, Compiler, Fault, Judge, Leaf, question_of
 from allocator.reasons.losses import losses
 from allocator.result import granted, share_id
 from allocator.search import Budget, Cuts, Walk
@@ -20,7 +20,7 @@ from dra.stock import PoolStatus
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from allocator.problem import Shape
+    from allocator.problem import Question
     from dra.objects import Node
     from dra.stock import Pool, PoolId, PoolUse, Stock
 
@@ -33,9 +33,9 @@ class Options(msgspec.Struct, frozen=True):
     steps: int = STEPS
     cancelled: Callable[[], bool] | None = None
     cuts: Cuts = Cuts()
-    new_share_id: Callable[[ResourceClaim, str, Place], str] = share_id
+    new_share_id: Callable[[ResourceClaim, str, Candidate], str] = share_id
     # Another order in which devices are tried, for strategies: any order is searched exactly. None is the in-tree one.
-    arrange: Callable[[list[Place]], list[Place]] | None = None
+    arrange: Callable[[list[Candidate]], list[Candidate]] | None = None
 
 
 DEFAULTS = Options()
@@ -45,7 +45,7 @@ class Found(msgspec.Struct, frozen=True):
     """A verdict, and the choices that lead to it if it is feasible."""
 
     verdict: Verdict
-    chosen: tuple[tuple[Leaf, Place], ...] = ()
+    chosen: tuple[tuple[Leaf, Candidate], ...] = ()
     at: tuple[int, ...] = ()  # the positions of the chosen devices among the node's
     selected: tuple[Leaf, ...] = ()  # of every request, the alternative that is served
     error: str | None = None
@@ -58,7 +58,7 @@ def find(
 ) -> Found:
     """Search one node."""
     budget = Budget(options.steps, options.cancelled)
-    judge = Judge(compiler.shape, node)
+    judge = Judge(compiler.question, node)
     try:
         problem = compiler.compile(node, pools, use, options.arrange, narrow=options.cuts.values)
 
@@ -73,12 +73,12 @@ def find(
     except Undecided as reason:
         return Found(Verdict.UNDECIDED, error=str(reason), steps=budget.spent)
     if solution is not None:
-        shape = problem.shape
+        question = problem.question
         return Found(
             Verdict.FEASIBLE,
-            tuple((shape.leaves[leaf], problem.places[place]) for leaf, place in solution.chosen),
+            tuple((question.leaves[leaf], problem.places[place]) for leaf, place in solution.chosen),
             tuple(place for _, place in solution.chosen),
-            tuple(one.leaves[at] for one, at in zip(shape.requests, solution.alternatives, strict=True)),
+            tuple(one.leaves[at] for one, at in zip(question.requests, solution.alternatives, strict=True)),
             steps=budget.spent,
         )
     invalid = next((pool for pool in pools if pool.status is PoolStatus.INVALID), None)
@@ -93,10 +93,10 @@ def decide(stock: Stock, node: str, claims: Sequence[ResourceClaim], options: Op
     if node not in stock.nodes:
         return Answer(Verdict.ERROR, error=f"Node/{node} does not exist")
     try:
-        shape, pools = shape_of(claims, stock.classes), stock.pools(node)
+        question, pools = question_of(claims, stock.classes), stock.pools(node)
     except (Fatal, NodeSelectorError) as error:
         return Answer(Verdict.ERROR, error=str(error))
-    compiler = Compiler(shape, Rules(stock.compatibilities.values()))
+    compiler = Compiler(question, Rules(stock.compatibilities.values()))
     target = stock.nodes[node]
     return answer(compiler, target, find(compiler, target, pools, stock.use, options), options)
 
@@ -109,21 +109,21 @@ def explained(refused: Answer, stock: Stock, node: str, claims: Sequence[Resourc
 
 def answer(compiler: Compiler, node: Node, found: Found, options: Options) -> Answer:
     """Compose the answer of a search."""
-    return composed(compiler.shape, node, found, options)
+    return composed(compiler.question, node, found, options)
 
 
-def composed(shape: Shape, node: Node, found: Found, options: Options) -> Answer:
-    """Compose an answer from what was found for a shape."""
+def composed(question: Question, node: Node, found: Found, options: Options) -> Answer:
+    """Compose an answer from what was found for a question."""
     if found.verdict is not Verdict.FEASIBLE:
         return Answer(found.verdict, error=found.error, node_only=found.node_only, steps=found.steps)
     try:
-        allocations = granted(shape, found.chosen, found.selected, node.metadata.name, options.new_share_id)
+        allocations = granted(question, found.chosen, found.selected, node.metadata.name, options.new_share_id)
     except Fatal as error:
         return Answer(Verdict.ERROR, error=str(error), steps=found.steps)
     return Answer(Verdict.FEASIBLE, allocations, steps=found.steps)
 
 
-def _fault(judge: Judge, leaf: Leaf, place: Place) -> Fatal:
+def _fault(judge: Judge, leaf: Leaf, place: Candidate) -> Fatal:
     """Say what is wrong with a device that the in-tree allocator would stop at."""
     found = judge.ask(leaf, place)
     if isinstance(found, Fault):

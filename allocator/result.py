@@ -23,12 +23,12 @@ from dra.stock import charges
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from allocator.problem import Leaf, Place, Shape
+    from allocator.problem import Candidate, Leaf, Question
     from dra.objects import DeviceClaimConfiguration, DeviceClassConfiguration, ResourceClaim
     from dra.quantity import Quantity
 
 
-def share_id(claim: ResourceClaim, request: str, place: Place) -> str:
+def share_id(claim: ResourceClaim, request: str, place: Candidate) -> str:
     """Make a share ID that only this result can have: the same question gets the same answer."""
     seed = "\0".join((claim.metadata.uid, claim_key(claim), request, *place.id))
     digest = sha256(seed.encode()).hexdigest()
@@ -37,14 +37,14 @@ def share_id(claim: ResourceClaim, request: str, place: Place) -> str:
 
 
 def granted(
-    shape: Shape,
-    chosen: Sequence[tuple[Leaf, Place]],
+    question: Question,
+    chosen: Sequence[tuple[Leaf, Candidate]],
     selected: Sequence[Leaf],
     node: str,
-    new_share_id: Callable[[ResourceClaim, str, Place], str] = share_id,
+    new_share_id: Callable[[ResourceClaim, str, Candidate], str] = share_id,
 ) -> tuple[Granted, ...]:
     """Compose one allocation a claim."""
-    by_claim: list[list[tuple[Leaf, Place]]] = [[] for _ in shape.claims]
+    by_claim: list[list[tuple[Leaf, Candidate]]] = [[] for _ in question.claims]
     for leaf, place in chosen:
         by_claim[leaf.claim].append((leaf, place))
     return tuple(
@@ -58,12 +58,12 @@ def granted(
                 node_selector=_node_selector(claim, [place for _, place in by_claim[at]], node),
             ),
         )
-        for at, claim in enumerate(shape.claims)
+        for at, claim in enumerate(question.claims)
     )
 
 
 def _result(
-    claim: ResourceClaim, leaf: Leaf, place: Place, new_share_id: Callable[[ResourceClaim, str, Place], str]
+    claim: ResourceClaim, leaf: Leaf, place: Candidate, new_share_id: Callable[[ResourceClaim, str, Candidate], str]
 ) -> DeviceRequestAllocationResult:
     device = place.device
     consumed: dict[str, Quantity] = charges(leaf.ask.capacity, device.capacity) or {} if place.multi else {}
@@ -123,7 +123,7 @@ def _cleared(entry: DeviceAllocationConfiguration, selected: list[Leaf]) -> Devi
 # ---- node selector
 
 
-def _node_selector(claim: ResourceClaim, places: list[Place], node: str) -> NodeSelector | None:
+def _node_selector(claim: ResourceClaim, places: list[Candidate], node: str) -> NodeSelector | None:
     fields: list[NodeSelectorRequirement] = []
     expressions: list[NodeSelectorRequirement] = []
     for place in places:

@@ -28,7 +28,7 @@ from allocator.simulation.plot import stacked
 from allocator.simulation.replay import replay
 from allocator.strategies.choose import serve
 from allocator.strategies.hardware import scale_of
-from allocator.strategies.node_view import Kept
+from allocator.strategies.node_view import StrategyCache
 from allocator.strategies.strategy import STRATEGIES
 from bench.row import Row
 
@@ -102,7 +102,7 @@ def _replay(workload: Workload, strategy: str, seed: int, *, patience: float | N
 
 
 def _ask(strategy: str, stock: Stock, dice: random.Random) -> Ask:
-    kept = Kept(scale_of(stock.pages.values()))
+    kept = StrategyCache(scale_of(stock.pages.values()))
 
     def ask(now: Stock, node: str, claims: Sequence[ResourceClaim]) -> Chosen:
         if strategy == BASELINE:

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from allocator.problem.candidates import (
     OPTIONAL_OPERATIONS,
+    Candidate,
     Fault,
     Judge,
     Judgement,
     Offer,
-    Place,
     Refused,
     Values,
-    places,
+    candidates_of,
     values_of,
 )
 from allocator.problem.compiler import Compiler
 from allocator.problem.occupancy import PoolState, pool_state
 from allocator.problem.packing import bitset, members, spans, union
 from allocator.problem.problem import Item, Problem, Unit, Value
-from allocator.problem.question import MAX_RESULTS, Leaf, Shape, claim_key, shape_of
+from allocator.problem.question import MAX_RESULTS, Leaf, Question, claim_key, question_of
 
 __all__ = [
     "MAX_RESULTS",
     "OPTIONAL_OPERATIONS",
+    "Candidate",
     "Compiler",
     "Fault",
     "Item",
@@ -30,20 +31,19 @@ __all__ = [
     "Judgement",
     "Leaf",
     "Offer",
-    "Place",
     "PoolState",
     "Problem",
+    "Question",
     "Refused",
-    "Shape",
     "Unit",
     "Value",
     "Values",
     "bitset",
+    "candidates_of",
     "claim_key",
     "members",
-    "places",
     "pool_state",
-    "shape_of",
+    "question_of",
     "spans",
     "union",
     "values_of",

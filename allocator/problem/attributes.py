@@ -12,7 +12,7 @@ from dra import cel
 from dra.errors import SelectorError
 
 if TYPE_CHECKING:
-    from allocator.problem.question import Shape
+    from allocator.problem.question import Question
     from dra.policy import Rules
     from dra.stock import Page
 
@@ -22,19 +22,19 @@ _KEPT = 32  # attributes, and combinations of them, that a page keeps columns fo
 
 
 class Reads:
-    """The attributes that one shape reads, and the rules that decide who goes with whom, as (domain, name)."""
+    """The attributes that one question reads, and the rules that decide who goes with whom, as (domain, name)."""
 
-    def __init__(self, shape: Shape, rules: Rules) -> None:
+    def __init__(self, question: Question, rules: Rules) -> None:
         names: set[tuple[str, str]] = set()
         for selector in rules.selectors():
             names |= _names(selector.reads)
-        for ask in shape.asks:
+        for ask in question.asks:
             for check in ask.checks:
                 names |= _of_expression(check.expression, derived=False)
-        for leaf in shape.leaves:
+        for leaf in question.leaves:
             for expression in leaf.derived.values():
                 names |= _of_expression(expression, derived=True)
-        for constraint in shape.constraints:
+        for constraint in question.constraints:
             domain, slash, name = constraint.attribute.partition("/")
             names.add((domain, name) if slash else ("", constraint.attribute))
         self.names = (_EVERYTHING,) if _EVERYTHING in names else tuple(sorted(names))

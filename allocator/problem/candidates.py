@@ -21,14 +21,14 @@ from dra.stock import Body, Page, Pool, charges, reaches
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from allocator.problem.question import Leaf, Shape
+    from allocator.problem.question import Leaf, Question
     from dra.objects import Node
 
 Values = frozenset[tuple[str, object]]
 OPTIONAL_OPERATIONS = "DRAOptionalNodeOperations"  # the node feature that skipNodeOperations needs
 
 
-class Place(msgspec.Struct, frozen=True, eq=False, gc=False):
+class Candidate(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One device where it stands: the candidates of a node are a list of these, in in-tree order."""
 
     pool: Pool
@@ -50,10 +50,10 @@ class Place(msgspec.Struct, frozen=True, eq=False, gc=False):
         return "/".join(self.id)
 
 
-def places(pools: Iterable[Pool]) -> list[Place]:
+def candidates_of(pools: Iterable[Pool]) -> list[Candidate]:
     """List the devices that a node can reach, in the order in which they are tried."""
     return [
-        Place(pool, page, at, device, page.bodies[at], bool(device.allow_multiple_allocations))
+        Candidate(pool, page, at, device, page.bodies[at], bool(device.allow_multiple_allocations))
         for pool in pools
         for page in pool.here
         for at, device in enumerate(page.devices)
@@ -88,17 +88,17 @@ Judgement = Refused | Fault | Offer
 
 
 class Judge:
-    """Judges places for the leaves of one shape on one node."""
+    """Judges places for the leaves of one question on one node."""
 
-    def __init__(self, shape: Shape, node: Node) -> None:
-        self.shape = shape
+    def __init__(self, question: Question, node: Node) -> None:
+        self.question = question
         self.node = node
         self.operations = OPTIONAL_OPERATIONS in node.status.declared_features
-        self._place: Place | None = None
+        self._place: Candidate | None = None
         self._view: cel.DeviceView | None = None
         self._selected: dict[str, bool] = {}
 
-    def ask(self, leaf: Leaf, place: Place) -> Judgement:
+    def ask(self, leaf: Leaf, place: Candidate) -> Judgement:
         """Judge one place for one leaf."""
         device = place.device
         for check in leaf.ask.checks:
@@ -122,7 +122,7 @@ class Judge:
             return Refused(Stage.CAPACITY, "is too small")
         return self._constrained(leaf, place, taken)
 
-    def _selects(self, expression: str, place: Place) -> bool:
+    def _selects(self, expression: str, place: Candidate) -> bool:
         """Evaluate a selector, once for all leaves that are asked about one place in a row."""
         view = self._seen(place)
         known = self._selected.get(expression)
@@ -130,18 +130,18 @@ class Judge:
             known = self._selected[expression] = cel.compile(expression).matches(view)
         return known
 
-    def _seen(self, place: Place) -> cel.DeviceView:
+    def _seen(self, place: Candidate) -> cel.DeviceView:
         """See a device as expressions do."""
         if self._place is not place or self._view is None:
             self._place, self._selected = place, {}
             self._view = cel.view_of(place.pool.id[0], place.device)
         return self._view
 
-    def _constrained(self, leaf: Leaf, place: Place, taken: tuple[tuple[str, int, int], ...]) -> Offer:
+    def _constrained(self, leaf: Leaf, place: Candidate, taken: tuple[tuple[str, int, int], ...]) -> Offer:
         barred = self._barred(leaf, place)
         values: list[Values] = []
         for number, at in enumerate(leaf.constraints):
-            name = self.shape.constraints[at].attribute
+            name = self.question.constraints[at].attribute
             try:
                 found = self._values(leaf, place, name)
             except SelectorError as error:
@@ -152,7 +152,7 @@ class Judge:
             values.append(found)
         return Offer(taken, barred, tuple(values))
 
-    def _barred(self, leaf: Leaf, place: Place) -> Refused | None:
+    def _barred(self, leaf: Leaf, place: Candidate) -> Refused | None:
         if place.page.slice.spec.skip_node_operations and not self.operations:
             return Refused(Stage.NODE, f"needs the node feature {OPTIONAL_OPERATIONS}")
         for taint in place.device.taints:
@@ -160,7 +160,7 @@ class Judge:
                 return Refused(Stage.TAINT, f"{taint.key}={taint.value}:{taint.effect}")
         return None
 
-    def _values(self, leaf: Leaf, place: Place, name: str) -> Values:
+    def _values(self, leaf: Leaf, place: Candidate, name: str) -> Values:
         expression = leaf.derived.get(name)
         if expression is None:
             return attribute_values(place.device, place.pool.id[0], name)

@@ -1,4 +1,4 @@
-"""Compiling one shape for any number of nodes, and what the problems that come of it share: devices judged once per kind,
+"""Compiling one question for any number of nodes, and what the problems that come of it share: devices judged once per kind,
 patterns of units laid out once.
 """
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from allocator.problem.attributes import Reads
-from allocator.problem.candidates import Fault, Judge, Judgement, Offer, Place, places
+from allocator.problem.candidates import Candidate, Fault, Judge, Judgement, Offer, candidates_of
 from allocator.problem.layout import Assembly
 from allocator.problem.occupancy import Local, unfit
 from allocator.problem.unit import Leaves, Member, pattern
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from allocator.problem.problem import Problem
-    from allocator.problem.question import Shape
+    from allocator.problem.question import Question
     from allocator.problem.unit import Pattern
     from dra.objects import Node
     from dra.policy import Rules
@@ -26,21 +26,23 @@ Interchangeable = tuple[tuple[tuple[int, int, int], ...], ...]
 
 
 class Compiler:
-    """Compiles one shape for any number of nodes, keeping what they share: kinds judged, patterns of units."""
+    """Compiles one question for any number of nodes, keeping what they share: kinds judged, patterns of units."""
 
-    def __init__(self, shape: Shape, rules: Rules) -> None:
-        self.shape = shape
+    def __init__(self, question: Question, rules: Rules) -> None:
+        self.question = question
         self.rules = rules
-        self.reads = Reads(shape, rules)
-        self.leaves = Leaves(tuple(leaf.claim for leaf in shape.leaves), tuple(leaf.admin for leaf in shape.leaves))
+        self.reads = Reads(question, rules)
+        self.leaves = Leaves(
+            tuple(leaf.claim for leaf in question.leaves), tuple(leaf.admin for leaf in question.leaves)
+        )
         # Leaves with the same sign judge every device alike, but for the names in what they say.
         self.signs = [
             (
                 leaf.ask.index,
-                tuple(shape.constraints[at].attribute for at in leaf.constraints),
+                tuple(question.constraints[at].attribute for at in leaf.constraints),
                 tuple(sorted(leaf.derived.items())),
             )
-            for leaf in shape.leaves
+            for leaf in question.leaves
         ]
         self.kinds: dict[object, int] = {}
         self.judged: list[tuple[Judgement, ...]] = []
@@ -54,16 +56,16 @@ class Compiler:
         node: Node,
         pools: Sequence[Pool],
         use: Callable[[PoolId], PoolUse],
-        arrange: Callable[[list[Place]], list[Place]] | None = None,
+        arrange: Callable[[list[Candidate]], list[Candidate]] | None = None,
         *,
         narrow: bool = True,
     ) -> Problem:
-        """Compile the shape for one node; raises Fatal for what the in-tree allocator finds wrong before it searches.
+        """Compile the question for one node; raises Fatal for what the in-tree allocator finds wrong before it searches.
 
         `arrange` puts the devices into another order than the in-tree one; `narrow` drops candidates whose values of a
         matchAttribute are too rare for the count that is asked for.
         """
-        found = places(pools)
+        found = candidates_of(pools)
         return Assembly(self, node, pools, use, arrange(found) if arrange else found).problem(narrow=narrow)
 
     @property
@@ -71,7 +73,7 @@ class Compiler:
         """Say how much is kept."""
         return len(self.kinds) + len(self.patterns) + len(self.full) + len(self._unfit)
 
-    def kind(self, judge: Judge, place: Place) -> int:
+    def kind(self, judge: Judge, place: Candidate) -> int:
         """Find the kind of a device, judging it for every leaf if it is the first of its kind.
 
         Devices of one kind may consume different counters; that is a matter of their units.
@@ -91,7 +93,7 @@ class Compiler:
             judged = tuple(
                 [
                     same[sign] if sign in same else same.setdefault(sign, judge.ask(leaf, place))
-                    for leaf, sign in zip(self.shape.leaves, self.signs, strict=True)
+                    for leaf, sign in zip(self.question.leaves, self.signs, strict=True)
                 ]
             )
             self.judged.append(judged)
@@ -134,7 +136,7 @@ class Compiler:
         takes: list[tuple[tuple[str, int], ...] | None] = []
         poison: list[bool] = []
         declared: dict[str, int] = {}
-        for leaf, one in zip(self.shape.leaves, judged, strict=True):
+        for leaf, one in zip(self.question.leaves, judged, strict=True):
             poison.append(isinstance(one, Fault))
             if not isinstance(one, Offer) or one.barred or (one.missing >= 0 and not leaf.all):
                 takes.append(None)

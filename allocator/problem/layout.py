@@ -1,4 +1,4 @@
-"""Putting a problem together: one shape, the pools of one node, and what is in use there.
+"""Putting a problem together: one question, the pools of one node, and what is in use there.
 
 The layout of fields depends on devices and claims only, never on what is in use: identical GPUs look identical whoever
 holds them, and what was computed for one serves the others. What is in use decides the initial state, and which
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from allocator.answer import Fatal
-from allocator.problem.candidates import Fault, Judge, Offer, Place
+from allocator.problem.candidates import Candidate, Fault, Judge, Offer
 from allocator.problem.occupancy import PoolState, pool_state, start, tied, unit_members
 from allocator.problem.packing import Fields, bitset, members, side_by_side
 from allocator.problem.problem import Item, Problem, Taken, Unit, share_fields
@@ -36,11 +36,11 @@ class Assembly:
         node: Node,
         pools: Sequence[Pool],
         use: Callable[[PoolId], PoolUse],
-        candidates: list[Place],
+        candidates: list[Candidate],
     ) -> None:
         self.compiler = compiler
-        self.shape = compiler.shape
-        self.judge = Judge(self.shape, node)
+        self.question = compiler.question
+        self.judge = Judge(self.question, node)
         self.pools = pools
         self.use = use
         self.places = candidates
@@ -51,7 +51,7 @@ class Assembly:
         for place, kind in enumerate(self.kinds):
             self.by_kind.setdefault(kind, []).append(place)
         self.states: dict[PoolId, PoolState] = {}
-        strict = [leaf.index for leaf in self.shape.leaves if leaf.all and leaf.constraints]
+        strict = [leaf.index for leaf in self.question.leaves if leaf.all and leaf.constraints]
         self.ordered = (
             {
                 place
@@ -79,16 +79,16 @@ class Assembly:
         left.guards = side_by_side([(unit.pattern.guards, unit.pattern.size) for unit in units])[0]
         common.guards = side_by_side([(unit.pattern.common_guards, unit.pattern.common) for unit in units])[0]
         local_bits, local_common = left.width, common.width
-        leaves = [self._taken(leaf, counts[leaf.index]) for leaf in self.shape.leaves]
+        leaves = [self._taken(leaf, counts[leaf.index]) for leaf in self.question.leaves]
         if narrow and not any(taken.poison or taken.late for taken in leaves):
             self._narrow(leaves)
-        self._shapes(leaves)
-        shared, ready, agreed = share_fields(self.shape.constraints, self._values(leaves), left, common)
+        self._likenesses(leaves)
+        shared, ready, agreed = share_fields(self.question.constraints, self._values(leaves), left, common)
         ready |= left.guards >> local_bits << local_bits
         guards = left.guards
         ready |= self._irregular(wanted, shared, left)
         return Problem(
-            shape=self.shape,
+            question=self.question,
             places=self.places,
             units=units,
             home=self.home,
@@ -113,9 +113,9 @@ class Assembly:
 
     def _up_front(self) -> list[int]:
         """Count what each leaf needs, and raise what is wrong before anything is tried."""
-        counts = [self._everything(leaf) if leaf.all else leaf.count for leaf in self.shape.leaves]
+        counts = [self._everything(leaf) if leaf.all else leaf.count for leaf in self.question.leaves]
         least: dict[int, int] = {}
-        for request in self.shape.requests:
+        for request in self.question.requests:
             so_far = least.get(request.claim, 0)
             fewest = min(counts[leaf.index] for leaf in request.leaves)
             if fewest > MAX_RESULTS - so_far:
@@ -155,7 +155,7 @@ class Assembly:
 
     def _look_at_pools(self, wanted: list[int]) -> None:
         """Find the state of every pool with candidates, and the places it takes out of the game."""
-        candidates: dict[PoolId, list[Place]] = {}
+        candidates: dict[PoolId, list[Candidate]] = {}
         for place in wanted:
             candidates.setdefault(self.places[place].pool.id, []).append(self.places[place])
         for pool in self.pools:
@@ -183,7 +183,7 @@ class Assembly:
 
     def _units(self, wanted: list[int]) -> list[Unit]:
         units: list[Unit] = []
-        unfit: list[set[int]] = [set() for _ in self.shape.leaves]
+        unfit: list[set[int]] = [set() for _ in self.question.leaves]
         base = common_base = 0
         for group in tied(self.places, wanted, self.states):
             state = self.states[self.places[group[0]].pool.id]
@@ -253,11 +253,11 @@ class Assembly:
 
         Only where nothing can end in a fault: a candidate that is dropped is not tripped over either.
         """
-        if any(leaf.all and leaf.constraints for leaf in self.shape.leaves):
+        if any(leaf.all and leaf.constraints for leaf in self.question.leaves):
             return
-        for leaf, taken in zip(self.shape.leaves, leaves, strict=True):
+        for leaf, taken in zip(self.question.leaves, leaves, strict=True):
             for number, at in enumerate(leaf.constraints):
-                if not self.shape.constraints[at].match or taken.count < 2:
+                if not self.question.constraints[at].match or taken.count < 2:
                     continue
                 having: dict[Value, list[int]] = {}
                 for place in members(taken.candidates):
@@ -268,11 +268,11 @@ class Assembly:
                 enough = {place for places_ in having.values() if len(places_) >= taken.count for place in places_}
                 taken.candidates = bitset(enough, len(self.places))
 
-    def _shapes(self, leaves: list[Taken]) -> None:
+    def _likenesses(self, leaves: list[Taken]) -> None:
         """Number leaves so that those which take the same of the same places get the same number."""
         numbers: dict[object, int] = {}
-        mixed = any(leaf.admin for leaf in self.shape.leaves)
-        for leaf, taken in zip(self.shape.leaves, leaves, strict=True):
+        mixed = any(leaf.admin for leaf in self.question.leaves)
+        for leaf, taken in zip(self.question.leaves, leaves, strict=True):
             key = (
                 taken.candidates,
                 leaf.admin,
@@ -280,16 +280,16 @@ class Assembly:
                 tuple(sorted(leaf.derived.items())),
                 tuple([self.local[kind][0][leaf.index] for kind in self.by_kind]),
             )
-            taken.shape = numbers.setdefault(key, len(numbers))
+            taken.likeness = numbers.setdefault(key, len(numbers))
 
     # ---- constraints
 
     def _values(self, leaves: list[Taken]) -> list[dict[Value, list[int]]]:
         """Find per constraint which places have which value, values in the order of their first place."""
-        values: list[dict[Value, list[int]]] = [{} for _ in self.shape.constraints]
+        values: list[dict[Value, list[int]]] = [{} for _ in self.question.constraints]
         if not values:
             return values
-        for leaf, taken in zip(self.shape.leaves, leaves, strict=True):
+        for leaf, taken in zip(self.question.leaves, leaves, strict=True):
             if not leaf.constraints:
                 continue
             # The devices that All must get are looked at in turn, whether or not they are to be had.
@@ -309,7 +309,7 @@ class Assembly:
             if not state.irregular:
                 continue
             consumers = [place for place in wanted if self.places[place].pool is state.pool]
-            bound = 1 + sum(leaf.admin for leaf in self.shape.leaves)
+            bound = 1 + sum(leaf.admin for leaf in self.question.leaves)
             starts: dict[tuple[str, str], int] = {}
             guards = 0
             for name, counters in state.left.items():

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.problem.candidates import Place
+from allocator.problem.candidates import Candidate
 from allocator.problem.unit import Member
-from dra.policy import NO_GROUPS, State, admits, group_states, in_the_way, own_state
+from dra.policy import NO_GROUPS, GroupState, admits, group_states, in_the_way, own_state
 from dra.stock import Counters, Pool, PoolUse, available, overdrawn
 
 if TYPE_CHECKING:
@@ -29,22 +29,22 @@ class PoolState(msgspec.Struct, frozen=True, eq=False):
     pool: Pool
     use: PoolUse
     left: Counters
-    groups: dict[str, State]
+    groups: dict[str, GroupState]
     irregular: bool  # some candidate may raise a counter
     blocked: bool  # a counter is below zero and nobody can raise it
     conflicts: dict[str, frozenset[str]]
-    wild: Callable[[Place], bool]
+    wild: Callable[[Candidate], bool]
 
     @property
     def quiet(self) -> bool:
         """Say whether nothing in use concerns anybody."""
         return not (self.use.dedicated or self.use.shared or self.blocked)
 
-    def shared(self, place: Place) -> bool:
+    def shared(self, place: Candidate) -> bool:
         """Say whether somebody holds a share of the device, so that a further one charges no counters."""
         return place.multi and place.name in self.use.shared
 
-    def shut(self, place: Place) -> bool:
+    def shut(self, place: Candidate) -> bool:
         """Say whether counters, groups or rules keep the device from being taken, whatever else is chosen."""
         if self.shared(place):
             return False
@@ -59,7 +59,7 @@ class PoolState(msgspec.Struct, frozen=True, eq=False):
         return any(not admits(self.groups.get(name), own_state(groups, wild=wild)) for name, _, groups in consumption)
 
 
-def pool_state(pool: Pool, use: PoolUse, rules: Rules, candidates: Iterable[Place]) -> PoolState:
+def pool_state(pool: Pool, use: PoolUse, rules: Rules, candidates: Iterable[Candidate]) -> PoolState:
     """Look at one pool."""
     left = available(pool, use)
     irregular = any(
@@ -77,7 +77,7 @@ def pool_state(pool: Pool, use: PoolUse, rules: Rules, candidates: Iterable[Plac
     )
 
 
-def tied(places: Sequence[Place], wanted: list[int], states: dict[tuple[str, str], PoolState]) -> list[list[int]]:
+def tied(places: Sequence[Candidate], wanted: list[int], states: dict[tuple[str, str], PoolState]) -> list[list[int]]:
     """Group the wanted places that share a counter set or a rule, each group and all groups in place order."""
     root = {place: place for place in wanted}
 
@@ -106,7 +106,7 @@ def tied(places: Sequence[Place], wanted: list[int], states: dict[tuple[str, str
 
 
 def unit_members(
-    group: list[int], places: Sequence[Place], local: Callable[[int], Local], state: PoolState
+    group: list[int], places: Sequence[Candidate], local: Callable[[int], Local], state: PoolState
 ) -> tuple[tuple[Member, ...], list[str]]:
     """Describe a unit's devices in terms that do not depend on their names; also names its counter sets in order."""
     if len(group) == 1 and not places[group[0]].body.consumption:
@@ -132,11 +132,11 @@ def unit_members(
     return tuple(members), list(sets)
 
 
-def _declared(groups: tuple[str, ...], state: PoolState, place: Place) -> tuple[str, ...]:
+def _declared(groups: tuple[str, ...], state: PoolState, place: Candidate) -> tuple[str, ...]:
     return groups or (() if state.wild(place) else tuple(NO_GROUPS))
 
 
-def _stretched(declared: tuple[tuple[str, int], ...], use: PoolUse, place: Place) -> tuple[tuple[str, int], ...]:
+def _stretched(declared: tuple[tuple[str, int], ...], use: PoolUse, place: Candidate) -> tuple[tuple[str, int], ...]:
     """Make room for consumption below zero, which nobody should have written."""
     used = use.used.get(place.name)
     if not used or min(used.values()) >= 0:
@@ -145,7 +145,7 @@ def _stretched(declared: tuple[tuple[str, int], ...], use: PoolUse, place: Place
 
 
 def start(
-    pattern: Pattern, sets: list[str], group: list[int], places: Sequence[Place], state: PoolState
+    pattern: Pattern, sets: list[str], group: list[int], places: Sequence[Candidate], state: PoolState
 ) -> tuple[int, int]:
     """Compute a unit's initial state from what is in use."""
     left, use = pattern.ready, state.use
@@ -164,7 +164,7 @@ def start(
     return left, common
 
 
-def _held(pattern: Pattern, at: int, place: Place, use: PoolUse) -> int:
+def _held(pattern: Pattern, at: int, place: Candidate, use: PoolUse) -> int:
     held = 0
     name = place.name
     if not place.multi:

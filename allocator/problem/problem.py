@@ -1,4 +1,4 @@
-"""The problem: one shape on one node with what is in use there, as integers that a search can walk.
+"""The problem: one question on one node with what is in use there, as integers that a search can walk.
 
 Devices become positions (in-tree order), requests become bit sets of positions, and everything the search changes becomes
 two packed integers: `left` (tokens, counters, capacities, unused values of distinctAttribute) and `common` (groups, values
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.problem.candidates import Judgement, Offer, Place
-from allocator.problem.question import Shape
+from allocator.problem.candidates import Candidate, Judgement, Offer
+from allocator.problem.question import Question
 from allocator.problem.unit import Pair, Pattern
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Taken(msgspec.Struct):
     )  # place → number of covering constraints in front of a failing one
     items: list[Item] = msgspec.field(default_factory=list)
     count: int = 0
-    shape: int = 0  # equal for leaves that take the same of the same places
+    likeness: int = 0  # equal for leaves that take the same of the same places
 
 
 class Shared(msgspec.Struct, eq=False):
@@ -80,8 +80,8 @@ class Shared(msgspec.Struct, eq=False):
 class Problem(msgspec.Struct, eq=False):
     """Everything a search needs to know."""
 
-    shape: Shape
-    places: list[Place]
+    question: Question
+    places: list[Candidate]
     units: list[Unit]
     home: list[tuple[int, int]]  # place → unit, member; (-1, -1) for places that nobody wants
     leaves: list[Taken]
@@ -146,7 +146,7 @@ class Problem(msgspec.Struct, eq=False):
             pair_join = (join_again << unit.common_base | outside) & within
             return 0, 0, 0, (again << unit.base) + cost + again_first, pair_join
         # An admin request that comes second still charges the counters, a further share does not.
-        admin = self.shape.leaves[leaf].admin and not self.places[place].device.allow_multiple_allocations
+        admin = self.question.leaves[leaf].admin and not self.places[place].device.allow_multiple_allocations
         return (
             flag << unit.base,
             (once << unit.base) + cost + first,
@@ -163,7 +163,7 @@ class Problem(msgspec.Struct, eq=False):
             offer = self.judged[self.kinds[place]][leaf]
             assert isinstance(offer, Offer)
             cost, within = 0, self.open
-            for at, values in zip(self.shape.leaves[leaf].constraints, offer.values, strict=False):
+            for at, values in zip(self.question.leaves[leaf].constraints, offer.values, strict=False):
                 if at in self.shared.match:
                     start, width, bits = self.shared.match[at]
                     within &= ~(((1 << width) - 1) << start) | sum(1 << bits[value] for value in values)

@@ -1,4 +1,4 @@
-"""The shape of a question: claims read into requests, alternatives and constraints, before any device is looked at.
+"""The question: claims read into requests, alternatives and constraints, before any device is looked at.
 
 A *leaf* is what devices are chosen for: an exact request, or one alternative of a firstAvailable request. Leaves that ask
 the same of a device share an *ask*, so that selectors are evaluated once for all of them. Faults that do not depend on
@@ -77,8 +77,8 @@ class Request(msgspec.Struct, frozen=True, eq=False):
     alternatives: bool  # asked for as firstAvailable
 
 
-class Shape(msgspec.Struct, frozen=True, eq=False):
-    """A question without its stock."""
+class Question(msgspec.Struct, frozen=True, eq=False):
+    """What claims ask, without the stock it is asked of."""
 
     claims: tuple[ResourceClaim, ...]
     requests: tuple[Request, ...]
@@ -92,7 +92,7 @@ def claim_key(claim: ResourceClaim) -> str:
     return f"{claim.metadata.namespace or 'default'}/{claim.metadata.name}"
 
 
-def shape_of(claims: Sequence[ResourceClaim], classes: Mapping[str, DeviceClass]) -> Shape:
+def question_of(claims: Sequence[ResourceClaim], classes: Mapping[str, DeviceClass]) -> Question:
     """Read claims."""
     return _Reader(classes).read(claims)
 
@@ -105,10 +105,10 @@ class _Reader:
         self.asks: dict[object, Ask] = {}
         self.constraints: list[Constraint] = []
 
-    def read(self, claims: Sequence[ResourceClaim]) -> Shape:
+    def read(self, claims: Sequence[ResourceClaim]) -> Question:
         for index, claim in enumerate(claims):
             self._claim(index, claim)
-        return Shape(
+        return Question(
             tuple(claims),
             tuple(self.requests),
             tuple(self.leaves),

@@ -14,21 +14,21 @@ from msgspec.structs import replace
 
 from allocator.answer import Answer, Reason, Stage, Verdict, allocated
 from allocator.problem import (
+    Candidate,
     Compiler,
     Fault,
     Judge,
     Judgement,
     Leaf,
     Offer,
-    Place,
     PoolState,
+    Question,
     Refused,
-    Shape,
     Values,
+    candidates_of,
     claim_key,
-    places,
     pool_state,
-    shape_of,
+    question_of,
 )
 from dra.policy import Rules, admits, in_the_way, own_state
 from dra.quantity import Quantity
@@ -82,7 +82,7 @@ def _of_claim(stock: Stock, node: str, claim: ResourceClaim, asked: set[str], se
         else:
             failing, refusal = number, answer
     if refusal.verdict is Verdict.INFEASIBLE:
-        yield from _Request(now, node, _first_requests(claim, failing), held, asked).reasons()
+        yield from _RefusedRequest(now, node, _first_requests(claim, failing), held, asked).reasons()
     else:
         yield Reason(Stage.SEARCH, claim_key(claim), "", 0, 0, (), refusal.error or str(refusal.verdict))
 
@@ -92,7 +92,7 @@ def _first_requests(claim: ResourceClaim, number: int) -> ResourceClaim:
     return replace(claim, spec=replace(claim.spec, devices=replace(devices, requests=devices.requests[:number])))
 
 
-class _Request:
+class _RefusedRequest:
     """The last request of a claim, whose others hold their devices in the stock already."""
 
     def __init__(
@@ -104,12 +104,12 @@ class _Request:
         asked: set[str],
     ) -> None:
         self.stock, self.node, self.claim = stock, stock.nodes[node], claim
-        self.shape: Shape = shape_of([claim], stock.classes)
-        self.judge = Judge(self.shape, self.node)
+        self.question: Question = question_of([claim], stock.classes)
+        self.judge = Judge(self.question, self.node)
         self.pools = stock.pools(node)
-        self.places = places(self.pools)
+        self.places = candidates_of(self.pools)
         self.rules = rules = Rules(stock.compatibilities.values())
-        self.compiler = Compiler(self.shape, rules)
+        self.compiler = Compiler(self.question, rules)
         self.states = {
             pool.id: pool_state(pool, stock.use(pool.id), rules, [p for p in self.places if p.pool is pool])
             for pool in self.pools
@@ -119,7 +119,7 @@ class _Request:
 
     def reasons(self) -> Iterator[Reason]:
         """Give the losses of every alternative of the request."""
-        for leaf in self.shape.requests[-1].leaves:
+        for leaf in self.question.requests[-1].leaves:
             yield from self._of_leaf(leaf)
 
     def _of_leaf(self, leaf: Leaf) -> Iterator[Reason]:
@@ -157,11 +157,11 @@ class _Request:
 
     # ---- one device
 
-    def _judged(self, leaf: Leaf, place: Place) -> Judgement:
+    def _judged(self, leaf: Leaf, place: Candidate) -> Judgement:
         """Judge a device for itself alone; equal devices are judged once."""
         return self.compiler.judged[self.compiler.kind(self.judge, place)][leaf.index]
 
-    def _loss(self, leaf: Leaf, place: Place) -> _Loss | None:
+    def _loss(self, leaf: Leaf, place: Candidate) -> _Loss | None:
         judged = self._judged(leaf, place)
         if isinstance(judged, Fault):
             return _Loss(Stage.SELECTOR, f"{judged.where}: {judged.what}")
@@ -177,12 +177,12 @@ class _Request:
             or self._constraint(leaf, judged)
         )
 
-    def _in_use(self, leaf: Leaf, place: Place) -> _Loss | None:
+    def _in_use(self, leaf: Leaf, place: Candidate) -> _Loss | None:
         if leaf.admin or place.name not in self.states[place.pool.id].use.dedicated:
             return None
         return _Loss(Stage.IN_USE, self._held(place.pool, place.name))
 
-    def _hardware(self, leaf: Leaf, place: Place) -> _Loss | None:
+    def _hardware(self, leaf: Leaf, place: Candidate) -> _Loss | None:
         """Look at what devices share with others: groups, rules about each other, counters."""
         state = self.states[place.pool.id]
         if state.shared(place):
@@ -206,7 +206,7 @@ class _Request:
         del leaf
         return None
 
-    def _capacity(self, place: Place, offer: Offer) -> _Loss | None:
+    def _capacity(self, place: Candidate, offer: Offer) -> _Loss | None:
         used = self.states[place.pool.id].use.used.get(place.name, {})
         for name, amount, declared in offer.amounts:
             if used.get(name, 0) + amount > declared:
@@ -219,7 +219,7 @@ class _Request:
 
     def _constraint(self, leaf: Leaf, offer: Offer) -> _Loss | None:
         for number, at in enumerate(leaf.constraints):
-            constraint = self.shape.constraints[at]
+            constraint = self.question.constraints[at]
             kind = "matchAttribute" if constraint.match else "distinctAttribute"
             if number == offer.missing:
                 return _Loss(Stage.CONSTRAINT, f"lacks attribute {constraint.attribute} ({kind})")
@@ -239,7 +239,7 @@ class _Request:
     def _agreed(self, held: Sequence[DeviceRequestAllocationResult]) -> dict[int, Values]:
         """Say per constraint what the devices chosen so far have in common, or have used up."""
         by_id = {place.id: place for place in self.places}
-        leaves = {leaf.name: leaf for leaf in self.shape.leaves}
+        leaves = {leaf.name: leaf for leaf in self.question.leaves}
         agreed: dict[int, Values] = {}
         for result in held:
             leaf, place = leaves[result.request], by_id[result.driver, result.pool, result.device]
@@ -248,7 +248,7 @@ class _Request:
                 for at, values in zip(leaf.constraints, offer.values, strict=False):
                     before = agreed.get(at)
                     joined = values if before is None else before & values
-                    agreed[at] = joined if self.shape.constraints[at].match else values | (before or frozenset())
+                    agreed[at] = joined if self.question.constraints[at].match else values | (before or frozenset())
         return agreed
 
     def _held(self, pool: Pool, device: str) -> str:
@@ -265,7 +265,7 @@ class _Request:
         ]
         return _few(found, 2)
 
-    def _rule(self, place: Place, other: str) -> str:
+    def _rule(self, place: Candidate, other: str) -> str:
         device = next(d for page in place.pool.pages() for d in page.devices if d.name == other)
         driver = place.pool.id[0]
         for rule in self.rules.by_driver.get(driver, ()):
@@ -308,7 +308,7 @@ def _holders(stock: Stock, pools: Sequence[Pool], own: str, asked: set[str]) -> 
     return found
 
 
-def _too_small(leaf: Leaf, place: Place) -> str:
+def _too_small(leaf: Leaf, place: Candidate) -> str:
     for name, wanted in leaf.ask.capacity.items():
         capacity = place.device.capacity.get(name)
         if capacity is None:

@@ -58,7 +58,7 @@ def matrix(pool: Pool, rules: Rules, *, only: Sequence[str] = ()) -> Matrix:
         for device in page.devices
         if not only or any(consumption.counter_set in only for consumption in device.consumes_counters)
     ]
-    judge = _Judge(pool, rules, devices)
+    judge = _Pairs(pool, rules, devices)
     groups = judge.alike()
     # One pair of devices speaks for all pairs of their groups; within a group, two different ones if there are two.
     rows = tuple(
@@ -71,7 +71,7 @@ def matrix(pool: Pool, rules: Rules, *, only: Sequence[str] = ()) -> Matrix:
     return Matrix(*pool.id, rows, tuple(judge.one_sided(groups)))
 
 
-class _Judge:
+class _Pairs:
     def __init__(self, pool: Pool, rules: Rules, devices: Sequence[Device]) -> None:
         self.pool, self.devices = pool, devices
         self.driver = pool.id[0]

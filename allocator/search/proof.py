@@ -81,7 +81,7 @@ class Proof:
         self.open: dict[tuple[int, int], _Open] = {}
         self.groupings: list[_Grouping] = []
         self.value_bits: list[dict[Value, int]] = []
-        self.viable = [tuple(leaf for leaf in one.leaves if self._may_serve(leaf)) for one in problem.shape.requests]
+        self.viable = [tuple(leaf for leaf in one.leaves if self._may_serve(leaf)) for one in problem.question.requests]
         self.limited = limited
         # Beyond this a proof costs more than it can save: bits for every value of every constraint.
         self.too_large = len(problem.places) * sum(map(len, problem.shared.values)) > limits.bits
@@ -108,7 +108,7 @@ class Proof:
                 continue
             demand = first + [Demand(one, problem.leaves[one].count, problem.leaves[one].candidates) for one in picked]
             demand = [one for one in demand if one.count > 0]
-            demand.sort(key=lambda one: problem.shape.leaves[one.leaf].admin)
+            demand.sort(key=lambda one: problem.question.leaves[one.leaf].admin)
             if self._fits(demand, left, common, taken):
                 return True
         return False
@@ -116,9 +116,9 @@ class Proof:
     def _exceeds(self, picked: list[int], request: int, held: int) -> bool:
         """Say whether some claim would get more devices than it may hold."""
         problem = self.problem
-        total = {problem.shape.requests[request].claim: held} if problem.shape.requests else {}
+        total = {problem.question.requests[request].claim: held} if problem.question.requests else {}
         for one in picked:
-            claim = problem.shape.leaves[one].claim
+            claim = problem.question.leaves[one].claim
             total[claim] = total.get(claim, 0) + problem.leaves[one].count
         return any(count > MAX_RESULTS for count in total.values())
 
@@ -153,7 +153,7 @@ class Proof:
     def _alike(self, leaf: Leaf) -> object:
         taken = self.problem.leaves[leaf.index]
         claim = leaf.claim if leaf.constraints or self.limited else -1
-        return taken.shape, taken.count, leaf.all, claim, leaf.constraints
+        return taken.likeness, taken.count, leaf.all, claim, leaf.constraints
 
     # ---- constraints
 
@@ -176,8 +176,8 @@ class Proof:
         size = len(problem.places)
         bits = [bitset(unit.places, size) for unit in problem.units]
         alone = tuple(((unit,), own) for unit, own in zip(problem.units, bits, strict=True))
-        yield _Grouping(None, alone, not problem.shape.constraints)
-        for name in dict.fromkeys(constraint.attribute for constraint in problem.shape.constraints):
+        yield _Grouping(None, alone, not problem.question.constraints)
+        for name in dict.fromkeys(constraint.attribute for constraint in problem.question.constraints):
             root = list(range(len(problem.units)))
 
             def find(at: int, root: list[int] = root) -> int:
@@ -187,7 +187,7 @@ class Proof:
                 return at
 
             having: dict[Value, set[int]] = {}
-            for constraint, values in zip(problem.shape.constraints, problem.shared.values, strict=True):
+            for constraint, values in zip(problem.question.constraints, problem.shared.values, strict=True):
                 if constraint.attribute == name:
                     for value, places in values.items():
                         having.setdefault(value, set()).update(problem.home[place][0] for place in places)
@@ -216,7 +216,7 @@ class Proof:
                 return False
         covered = {grouping.attribute for grouping in self.groupings if grouping.separates}
         for constraint, tied in loose.items():
-            if problem.shape.constraints[constraint].attribute in covered:
+            if problem.question.constraints[constraint].attribute in covered:
                 continue
             # No grouping covers it: one of its values must do for all it ties.
             for bits in self.value_bits[constraint].values():
@@ -237,7 +237,7 @@ class Proof:
         narrowed: list[Demand] = []
         loose: dict[int, list[int]] = {}
         for one in demand:
-            leaf, bits = problem.shape.leaves[one.leaf], one.bits
+            leaf, bits = problem.question.leaves[one.leaf], one.bits
             for constraint in leaf.constraints:
                 if constraint in problem.shared.match:
                     start, width, _ = problem.shared.match[constraint]
@@ -259,7 +259,7 @@ class Proof:
         for constraint in problem.shared.distinct:
             reach = needed = 0
             for one in demand:
-                if constraint in problem.shape.leaves[one.leaf].constraints:
+                if constraint in problem.question.leaves[one.leaf].constraints:
                     needed += one.count
                     reach |= one.bits
             if needed > 1 and self._open(constraint, left, 0).within(reach) < needed:
@@ -292,7 +292,7 @@ class Proof:
         clip = sum(one.count << at * WIDTH for at, one in enumerate(types))
         self.budget.spend(len(grouping.groups) * (2 + len(types)) // 8)
         split = list(zip(*[self.supply.split(one.bits) for one in types], strict=True))
-        asked = clip, tuple([(self.problem.leaves[one.leaf].shape, one.requests) for one in types])
+        asked = clip, tuple([(self.problem.leaves[one.leaf].likeness, one.requests) for one in types])
         sign = self.signs.setdefault(asked, len(self.signs))
         bags: list[int] = []
         reach = union(one.bits for one in types)
@@ -335,15 +335,15 @@ class Proof:
         index: dict[object, int] = {}
         inner: list[int] = []
         for one in demand:
-            leaf = problem.shape.leaves[one.leaf]
+            leaf = problem.question.leaves[one.leaf]
             covered = tuple(
                 c
                 for c in leaf.constraints
-                if c in problem.shared.distinct and problem.shape.constraints[c].attribute == grouping.attribute
+                if c in problem.shared.distinct and problem.question.constraints[c].attribute == grouping.attribute
             )
             # A request never gets the same device twice, so several devices of shareable ones stay apart.
             apart = len(inner) if one.count > 1 and one.bits & ~problem.dedicated else -1
-            key = problem.leaves[one.leaf].shape, one.bits, covered, apart
+            key = problem.leaves[one.leaf].likeness, one.bits, covered, apart
             if key not in index:
                 index[key] = len(types)
                 types.append(Type(one.leaf, one.bits, covered))
@@ -359,7 +359,7 @@ class Proof:
         """Find what a value ties together, which one group must give whole, and what is free of such ties."""
         tied: dict[int, set[int]] = {}
         for constraint, positions in loose.items():
-            if self.problem.shape.constraints[constraint].attribute == grouping.attribute:
+            if self.problem.question.constraints[constraint].attribute == grouping.attribute:
                 for at in positions:
                     tied.setdefault(at, set()).update(positions)
         bundles: dict[tuple[tuple[int, int], ...], int] = {}

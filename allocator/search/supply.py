@@ -89,7 +89,7 @@ class Supply:
         """Walk the devices of a unit, keeping every state that can be reached; None if there are too many."""
         pattern = unit.pattern
         guards, common_guards, opened = pattern.guards, pattern.common_guards, pattern.open
-        admin = self.problem.shape.leaves
+        admin = self.problem.question.leaves
         states = {(own, agreed, 0)}
         for at, row in enumerate(pattern.rows):
             multi = pattern.token[at] < 0
@@ -132,7 +132,7 @@ class Supply:
         shareable = any(token < 0 for token in pattern.token)
         vector = 0
         for n, one in enumerate(types):
-            repeats = one.requests if self.problem.shape.leaves[one.leaf].admin else 1
+            repeats = one.requests if self.problem.question.leaves[one.leaf].admin else 1
             costs: list[int] = []
             for at, row in enumerate(pattern.rows):
                 pair = row[one.leaf]

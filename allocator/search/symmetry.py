@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 def twins(problem: Problem) -> list[int]:
     """Find for each request the earlier one it may be swapped with, or -1."""
-    found = [-1] * len(problem.shape.requests)
+    found = [-1] * len(problem.question.requests)
     whole: dict[object, int] = {}
-    for claim in range(len(problem.shape.claims)):
-        requests = [at for at, one in enumerate(problem.shape.requests) if one.claim == claim]
+    for claim in range(len(problem.question.claims)):
+        requests = [at for at, one in enumerate(problem.question.requests) if one.claim == claim]
         if requests:
             _Claim(problem, claim, requests).find(found, whole)
     return found
@@ -28,7 +28,7 @@ class _Claim:
     def __init__(self, problem: Problem, claim: int, requests: list[int]) -> None:
         self.problem = problem
         self.requests = requests
-        self.constraints = [at for at, one in enumerate(problem.shape.constraints) if one.claim == claim]
+        self.constraints = [at for at, one in enumerate(problem.question.constraints) if one.claim == claim]
         self.common = {c for c in self.constraints if all(all(self._cover(c, at)) for at in requests)}
 
     def find(self, found: list[int], whole: dict[object, int]) -> None:
@@ -61,16 +61,16 @@ class _Claim:
         for constraint in constraints:
             cover = tuple(self._cover(constraint, at) for at in tied)
             if any(any(one) for one in cover):
-                kind = self.problem.shape.constraints[constraint]
+                kind = self.problem.question.constraints[constraint]
                 covers.append((kind.match, kind.attribute, cover))
         return bodies, tuple(sorted(covers))
 
     def _body(self, at: int) -> object:
         taken = self.problem.leaves
         return tuple(
-            (taken[leaf.index].shape, taken[leaf.index].count, leaf.all)
-            for leaf in self.problem.shape.requests[at].leaves
+            (taken[leaf.index].likeness, taken[leaf.index].count, leaf.all)
+            for leaf in self.problem.question.requests[at].leaves
         )
 
     def _cover(self, constraint: int, at: int) -> tuple[bool, ...]:
-        return tuple(constraint in leaf.constraints for leaf in self.problem.shape.requests[at].leaves)
+        return tuple(constraint in leaf.constraints for leaf in self.problem.question.requests[at].leaves)

@@ -133,7 +133,7 @@ class Walk:
         self.cuts = cuts
         self.budget = budget
         self.fault = fault
-        requests = problem.shape.requests
+        requests = problem.question.requests
         self.horizon = next((at for at, one in enumerate(requests) if self._may_end(one.leaves)), len(requests))
         self.siblings = cuts.siblings and not problem.irregular
         self.twins = (
@@ -177,7 +177,7 @@ class Walk:
         )
 
     def _short(self) -> bool:
-        requests = self.problem.shape.requests[: self.horizon]
+        requests = self.problem.question.requests[: self.horizon]
         taken = self.problem.leaves
         return any(
             all(taken[leaf.index].count > taken[leaf.index].candidates.bit_count() for leaf in one.leaves)
@@ -195,7 +195,7 @@ class Walk:
             frame = self.stack[-1]
             if type(frame) is _Fork:
                 step = self._fork(frame, step)
-            elif self.problem.shape.leaves[frame.leaf].all:  # type: ignore[union-attr]  # a frame is a fork or a slot
+            elif self.problem.question.leaves[frame.leaf].all:  # type: ignore[union-attr]  # a frame is a fork or a slot
                 step = self._all(frame, step)  # type: ignore[arg-type]  # likewise
             else:
                 step = self._slot(frame, step)  # type: ignore[arg-type]  # likewise
@@ -215,7 +215,7 @@ class Walk:
 
     def _open(self, request: int, left: int, common: int, taken: int, held: int) -> Step | None:
         """Go on with a request; None if there is none left, which makes what is on the stack a solution."""
-        requests = self.problem.shape.requests
+        requests = self.problem.question.requests
         if request == len(requests):
             return None
         if request and requests[request].claim != requests[request - 1].claim:
@@ -230,14 +230,14 @@ class Walk:
     def _fork(self, fork: _Fork, step: Step | None) -> Step | None:
         """Try the next alternative of a request."""
         at = fork.request
-        request = self.problem.shape.requests[at]
+        request = self.problem.question.requests[at]
         first = step is Step.DOWN
         while True:
             if not first:
                 fork.exceeded = fork.exceeded and step is Step.EXCEEDED
             if fork.next == len(request.leaves):
                 self.stack.pop()
-                begins = at == 0 or self.problem.shape.requests[at - 1].claim != request.claim
+                begins = at == 0 or self.problem.question.requests[at - 1].claim != request.claim
                 # The limit is a claim's own: an earlier claim may be varied.
                 passes_on = fork.exceeded and not (begins and request.claim > 0)
                 return Step.EXCEEDED if passes_on else Step.FAILED
@@ -277,8 +277,8 @@ class Walk:
         self.budget.spend(self.weight)
         slot = _Slot(request, leaf, wanted, start, 0, left, common, taken, held)
         mine = self.problem.leaves[leaf]
-        if not self.problem.shape.leaves[leaf].all:
-            free = mine.candidates if self.problem.shape.leaves[leaf].admin else mine.candidates & ~taken
+        if not self.problem.question.leaves[leaf].all:
+            free = mine.candidates if self.problem.question.leaves[leaf].admin else mine.candidates & ~taken
             slot.bits = (free | mine.poison) >> start << start
             slot.exact = self.cuts.counts and not mine.poison and not mine.late
             if slot.exact and slot.bits.bit_count() < wanted:
@@ -312,7 +312,7 @@ class Walk:
 
     def _next(self, slot: _Slot) -> tuple[int, int, int] | None:
         """Find the next candidate that fits the state, and the state with it; trips over faults on the way."""
-        problem, leaf = self.problem, self.problem.shape.leaves[slot.leaf]
+        problem, leaf = self.problem, self.problem.question.leaves[slot.leaf]
         mine, pairs = problem.leaves[slot.leaf], problem.pairs[slot.leaf]
         guards, common_guards, opened = problem.guards, problem.common_guards, problem.open
         left, common = slot.left, slot.common
@@ -434,7 +434,7 @@ class Walk:
         if problem.shared.counters and self._below_zero(item.place, slot.left & flag, after):
             return None
         if item.fatal or of_constraints or divided:
-            raise self.fault(problem.shape.leaves[slot.leaf], item.place)
+            raise self.fault(problem.question.leaves[slot.leaf], item.place)
         return None if item.over or missing else (after, agreed)
 
     # ---- what a state says

@@ -6,13 +6,13 @@ from allocator.simulation.generate import KINDS, Workload
 from allocator.simulation.placement import Ask
 from allocator.simulation.plot import drawing
 from allocator.simulation.replay import Arrival, Replay, replay
-from allocator.simulation.snapshot import Place, Simulation, Snapshot, simulate
+from allocator.simulation.snapshot import PodOutcome, Simulation, Snapshot, simulate
 
 __all__ = [
     "KINDS",
     "Arrival",
     "Ask",
-    "Place",
+    "PodOutcome",
     "Replay",
     "Simulation",
     "Snapshot",

@@ -12,7 +12,7 @@ import msgspec
 
 from allocator.answer import Answer, allocated
 from allocator.problem import claim_key
-from allocator.strategies import Chosen, Room, Unit, best, room, scale_of, units
+from allocator.strategies import Chosen, HardwareUnit, Room, best, room, scale_of, units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Ask: TypeAlias = "Callable[[Stock, str, Sequence[ResourceClaim]], Chosen]"
 
 
-class Fleet:
+class Placements:
     """A stock that changes, and what its nodes have answered. `ask` puts claims to the allocator under a strategy."""
 
     def __init__(self, stock: Stock, ask: Ask) -> None:
@@ -33,8 +33,8 @@ class Fleet:
         self._answers: dict[bytes, dict[str, Chosen]] = {}
         self._seen: dict[bytes, Stock] = {}
         self._asked: dict[bytes, Sequence[ResourceClaim]] = {}
-        self._units: dict[PoolId, tuple[Unit, ...]] = {}
-        self._rooms: dict[PoolId, tuple[PoolUse, tuple[tuple[Unit, Room], ...]]] = {}
+        self._units: dict[PoolId, tuple[HardwareUnit, ...]] = {}
+        self._rooms: dict[PoolId, tuple[PoolUse, tuple[tuple[HardwareUnit, Room], ...]]] = {}
         scale = scale_of(stock.pages.values())
         for node in self.nodes:
             for pool in stock.pools(node):
@@ -82,7 +82,7 @@ class Fleet:
         for claim in claims:
             self.stock = self.stock.without("ResourceClaim", claim_key(claim))
 
-    def rooms(self) -> Iterator[tuple[Unit, Room]]:
+    def rooms(self) -> Iterator[tuple[HardwareUnit, Room]]:
         """Say what is left of every unit of the fleet."""
         for pool, found in self._units.items():
             use = self.stock.use(pool)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.simulation.placement import Fleet, likeness
+from allocator.simulation.placement import Placements, likeness
 from allocator.strategies import fragmentation, utilisation
 from dra.objects import ResourceClaim
 
@@ -81,7 +81,7 @@ class _Run:
         patience: float | None,
         progress: Callable[[int, int], None] | None,
     ) -> None:
-        self.fleet = Fleet(stock, ask)
+        self.fleet = Placements(stock, ask)
         self.arrivals = sorted(arrivals, key=lambda one: one.at)
         self.likeness = [likeness(arrival.claims) for arrival in self.arrivals]
         self.patience = patience

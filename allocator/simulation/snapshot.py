@@ -17,7 +17,7 @@ from allocator import pods as podfit
 from allocator.answer import Answer, Reason, Stage, Verdict
 from allocator.problem import claim_key
 from allocator.reasons import explain
-from allocator.simulation.placement import Fleet
+from allocator.simulation.placement import Placements
 from allocator.strategies import Chosen, best, fragmentation, utilisation
 from dra.errors import NodeSelectorError
 from dra.objects import (
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 EXPLAINED = 24  # nodes that are looked into for a pod that fits none; the others are only counted
 
 
-class Place(msgspec.Struct, frozen=True):
+class PodOutcome(msgspec.Struct, frozen=True):
     """What became of one pod."""
 
     pod: str
@@ -69,7 +69,7 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 class Simulation(msgspec.Struct, frozen=True):
-    pods: tuple[Place, ...]
+    pods: tuple[PodOutcome, ...]
     totals: Totals
 
 
@@ -110,7 +110,7 @@ def simulate(
     """Schedule the pending pods of a snapshot; `ask` puts claims to the allocator, `why` explains what it refused."""
     run = _Run(snapshot, ask, why)
     waiting = pending(snapshot.pods)
-    places: list[Place] = []
+    places: list[PodOutcome] = []
     for number, pod in enumerate(waiting):
         places.append(run.schedule(pod))
         if progress:
@@ -133,7 +133,7 @@ def simulate(
 
 class _Run:
     def __init__(self, snapshot: Snapshot, ask: Ask, why: Why | None) -> None:
-        self.fleet = Fleet(snapshot.stock, ask)
+        self.fleet = Placements(snapshot.stock, ask)
         self.why = why
         self.claims = {claim_key(claim): claim for claim in snapshot.claims}
         self.templates = {_template_key(template): template for template in snapshot.templates}
@@ -146,13 +146,13 @@ class _Run:
         }
         self.undecided = 0
 
-    def schedule(self, pod: Pod) -> Place:
+    def schedule(self, pod: Pod) -> PodOutcome:
         """Find a place for one pod, and take it."""
         name = pod_key(pod)
         try:
             wanted = list(self._claims(pod))
         except _Missing as missing:
-            return Place(
+            return PodOutcome(
                 name, None, summary=str(missing), reasons=(Reason(Stage.CLASS, "", "", 0, 0, (), str(missing)),)
             )
         held = [claim for claim in wanted if claim.status.allocation is not None]
@@ -176,7 +176,7 @@ class _Run:
         answer = choices[chosen].answer
         self._take(pod, chosen, asked[chosen], answer)
         results = [result for granted in answer.allocations for result in granted.allocation.devices.results]
-        return Place(name, chosen, tuple(f"{r.driver}/{r.pool}/{r.device}" for r in results))
+        return PodOutcome(name, chosen, tuple(f"{r.driver}/{r.pool}/{r.device}" for r in results))
 
     def _take(self, pod: Pod, node: str, claims: Sequence[ResourceClaim], answer: Answer) -> None:
         self.fleet.hold(claims, answer)
@@ -192,7 +192,7 @@ class _Run:
         unfit: Mapping[str, str],
         choices: Mapping[str, Chosen],
         asked: Mapping[str, Sequence[ResourceClaim]],
-    ) -> Place:
+    ) -> PodOutcome:
         answers = {node: chosen.answer for node, chosen in choices.items()}
         if self.why:
             for node, answer in list(islice(answers.items(), EXPLAINED)):
@@ -213,7 +213,7 @@ class _Run:
         told = [f"{why} on {len(nodes)}" for why, nodes in counted.items()]
         if answers:
             told.insert(0, explain.tally(answers))
-        return Place(name, None, reasons=tuple(reasons), summary=f"0/{every} nodes: " + "; ".join(told))
+        return PodOutcome(name, None, reasons=tuple(reasons), summary=f"0/{every} nodes: " + "; ".join(told))
 
     # ---- whose claims
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from allocator.strategies.choose import Chosen, best, serve
-from allocator.strategies.hardware import Room, Unit, fragmentation, room, scale_of, units, utilisation
-from allocator.strategies.node_view import Kept
+from allocator.strategies.hardware import HardwareUnit, Room, fragmentation, room, scale_of, units, utilisation
+from allocator.strategies.node_view import StrategyCache
 from allocator.strategies.strategy import DEFAULT, STRATEGIES
 
 __all__ = [
     "DEFAULT",
     "STRATEGIES",
     "Chosen",
-    "Kept",
+    "HardwareUnit",
     "Room",
-    "Unit",
+    "StrategyCache",
     "best",
     "fragmentation",
     "room",

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from allocator.answer import Answer, Fatal, Granted, Verdict, allocated
 from allocator.one_node import Options, answer, find
-from allocator.problem import Compiler, shape_of
-from allocator.strategies.node_view import Kept, View
+from allocator.problem import Compiler, question_of
+from allocator.strategies.node_view import NodeView, StrategyCache
 from allocator.strategies.strategy import DEFAULT, STRATEGIES, Plan, Strategy
 from dra.errors import NodeSelectorError
 from dra.policy import Rules
@@ -19,11 +19,11 @@ from dra.wire import encode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from allocator.problem import Place
+    from allocator.problem import Candidate
     from dra.objects import DeviceRequest, DeviceRequestAllocationResult, ResourceClaim
     from dra.stock import Stock
 
-    Arrange = Callable[[list[Place]], list[Place]]
+    Arrange = Callable[[list[Candidate]], list[Candidate]]
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -40,14 +40,14 @@ def serve(
     *,
     strategy: str = DEFAULT,
     options: Options | None = None,
-    kept: Kept | None = None,
+    kept: StrategyCache | None = None,
 ) -> Chosen:
-    """Serve claims on one node as a strategy likes it best; whoever asks often keeps a `Kept` for it."""
-    ask = _Node(stock, node, options or Options(), kept or Kept())
+    """Serve claims on one node as a strategy likes it best; whoever asks often keeps a `StrategyCache` for it."""
+    ask = _Node(stock, node, options or Options(), kept or StrategyCache())
     first = ask.solve(claims)
     if not first.feasible or strategy == DEFAULT:
         return Chosen(first, _preference(claims, first) if first.feasible else 0.0)
-    chosen, view = STRATEGIES[strategy], View(stock, node, ask.kept)
+    chosen, view = STRATEGIES[strategy], NodeView(stock, node, ask.kept)
     narrowed = _narrowed(claims, first)
     found = [first, *(ask.solve(narrowed, arrange) for arrange in _arrangements(view, chosen))]
     if len(claims) > 1 and not any(result.admin_access for result in _results(first)):
@@ -61,7 +61,7 @@ def serve(
 class _Node:
     """One node to which questions are put."""
 
-    def __init__(self, stock: Stock, node: str, options: Options, kept: Kept) -> None:
+    def __init__(self, stock: Stock, node: str, options: Options, kept: StrategyCache) -> None:
         self.stock, self.node, self.options, self.kept = stock, node, options, kept
 
     def solve(self, claims: Sequence[ResourceClaim], arrange: Arrange | None = None) -> Answer:
@@ -91,7 +91,7 @@ class _Node:
         found = self.kept.compilers.get(key)
         if found is None:
             rules = Rules(self.stock.compatibilities.values())
-            found = self.kept.compilers[key] = Compiler(shape_of(claims, self.stock.classes), rules)
+            found = self.kept.compilers[key] = Compiler(question_of(claims, self.stock.classes), rules)
         return found
 
 
@@ -101,7 +101,7 @@ def best(choices: Mapping[str, Chosen]) -> str | None:
     return max(fitting, key=lambda node: choices[node].score, default=None)
 
 
-def _score(chosen: Strategy, view: View, plan: Plan, claims: Sequence[ResourceClaim]) -> float:
+def _score(chosen: Strategy, view: NodeView, plan: Plan, claims: Sequence[ResourceClaim]) -> float:
     """Let alternatives that the claim likes better weigh more than the strategy's own liking."""
     own = min(100.0, max(0.0, chosen.score(view, plan)))
     if not any(request.first_available for claim in claims for request in claim.spec.devices.requests):
@@ -120,14 +120,14 @@ def _preference(claims: Sequence[ResourceClaim], answer: Answer) -> float:
     return 100 * (1 - sum(ranks) / len(ranks)) if ranks else 0.0
 
 
-def _arrangements(view: View, strategy: Strategy) -> Iterator[Arrange]:
+def _arrangements(view: NodeView, strategy: Strategy) -> Iterator[Arrange]:
     def arrange_by(key: Callable[[tuple[str, str, str]], tuple[float, ...]]) -> Arrange:
         return lambda places: sorted(places, key=lambda place: key(place.id))
 
     return (arrange_by(key) for key in strategy.orders(view))
 
 
-def _plan(view: View, answer: Answer) -> Plan:
+def _plan(view: NodeView, answer: Answer) -> Plan:
     results = tuple(_results(answer))
     return Plan(answer, results, view.after(results))
 

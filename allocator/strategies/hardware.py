@@ -30,7 +30,7 @@ class Part(msgspec.Struct, frozen=True, eq=False):
     needs: dict[str, int] = {}
 
 
-class Unit(msgspec.Struct, frozen=True, eq=False):
+class HardwareUnit(msgspec.Struct, frozen=True, eq=False):
     """One piece of hardware. `weight` compares it with the largest of its kind: 1 is the largest."""
 
     pool: PoolId
@@ -63,7 +63,7 @@ def scale_of(pages: Iterable[Page]) -> Scale:
     return scale
 
 
-def units(pool: Pool, scale: Scale | None = None) -> tuple[Unit, ...]:
+def units(pool: Pool, scale: Scale | None = None) -> tuple[HardwareUnit, ...]:
     """Put the devices of a pool together into units, in the order in which they are first met."""
     scale = scale if scale is not None else scale_of(pool.pages())
     parts: dict[tuple[bool, str], list[Part]] = {}
@@ -78,12 +78,12 @@ def units(pool: Pool, scale: Scale | None = None) -> tuple[Unit, ...]:
                     Part(device, _mean(needs, declared), needs)
                 )
     return tuple(
-        _unit(pool, name, tuple(found), pool.counters[name] if counted else {}, scale)
+        _hardware_unit(pool, name, tuple(found), pool.counters[name] if counted else {}, scale)
         for (counted, name), found in parts.items()
     )
 
 
-def room(unit: Unit, use: PoolUse) -> Room:
+def room(unit: HardwareUnit, use: PoolUse) -> Room:
     """Say what is left of a unit."""
     busy = any(use.holds(part.device.name) for part in unit.parts)
     if not busy:
@@ -96,7 +96,7 @@ def room(unit: Unit, use: PoolUse) -> Room:
     return Room(min(1.0, counted + sum(shares)), (options + sum(share**2 for share in shares)) / every, busy=True)
 
 
-def fragmentation(rooms: Iterable[tuple[Unit, Room]]) -> float:
+def fragmentation(rooms: Iterable[tuple[HardwareUnit, Room]]) -> float:
     """Say how much of what is free lies on hardware that is already in use, where no whole device is to be had."""
     free = broken = 0.0
     for unit, one in rooms:
@@ -105,7 +105,7 @@ def fragmentation(rooms: Iterable[tuple[Unit, Room]]) -> float:
     return broken / free if free else 0.0
 
 
-def utilisation(rooms: Iterable[tuple[Unit, Room]]) -> float:
+def utilisation(rooms: Iterable[tuple[HardwareUnit, Room]]) -> float:
     """Say how much of all hardware is in use."""
     every = used = 0.0
     for unit, one in rooms:
@@ -114,15 +114,17 @@ def utilisation(rooms: Iterable[tuple[Unit, Room]]) -> float:
     return used / every if every else 0.0
 
 
-def _unit(pool: Pool, name: str, parts: tuple[Part, ...], declared: dict[str, int], scale: Scale) -> Unit:
+def _hardware_unit(
+    pool: Pool, name: str, parts: tuple[Part, ...], declared: dict[str, int], scale: Scale
+) -> HardwareUnit:
     sizes = declared or {key: capacity.value.nano for key, capacity in parts[0].device.capacity.items()}
     top = {key: scale.get((pool.id[0], key), 0) for key in sizes}
     weight = _mean(sizes, top) if any(top.values()) else 1.0
     shape = tuple((part.size, *sorted(part.needs.items())) for part in parts)
-    return Unit(pool.id, name, parts, declared, weight, shape)
+    return HardwareUnit(pool.id, name, parts, declared, weight, shape)
 
 
-def _left(unit: Unit, use: PoolUse) -> dict[str, int]:
+def _left(unit: HardwareUnit, use: PoolUse) -> dict[str, int]:
     left = dict(unit.declared)
     for part in unit.parts:
         if use.holds(part.device.name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from allocator.strategies import topology
-from allocator.strategies.hardware import Room, Scale, Unit, room, scale_of, units
+from allocator.strategies.hardware import HardwareUnit, Room, Scale, room, scale_of, units
 from dra.stock import FREE, PoolId, PoolUse
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 DeviceId = tuple[str, str, str]  # driver, pool, device
 
 
-class Kept:
+class StrategyCache:
     """What many questions to stocks of one line share. `scale` makes the nodes of a fleet comparable.
 
     Only for stocks with the same classes and rules; pools may change, and what is in use.
@@ -29,12 +29,12 @@ class Kept:
         self.scale = scale
         self.compilers: dict[bytes, Compiler] = {}
         self.spoilt: dict[object, float] = {}
-        self._units: dict[tuple[Page, ...], tuple[Unit, ...]] = {}
+        self._units: dict[tuple[Page, ...], tuple[HardwareUnit, ...]] = {}
 
-    def units(self, pools: Sequence[Pool]) -> tuple[Unit, ...]:
+    def units(self, pools: Sequence[Pool]) -> tuple[HardwareUnit, ...]:
         """Put the devices of a node's pools together into units."""
         scale = self.scale if self.scale is not None else scale_of(page for pool in pools for page in pool.pages())
-        found: list[Unit] = []
+        found: list[HardwareUnit] = []
         for pool in pools:
             if pool.pages() not in self._units:
                 self._units[pool.pages()] = units(pool, scale)
@@ -42,14 +42,14 @@ class Kept:
         return tuple(found)
 
 
-class View:
+class NodeView:
     """One node's hardware as strategies look at it: units, who is where, and how full they are now."""
 
-    def __init__(self, stock: Stock, node: str, kept: Kept) -> None:
+    def __init__(self, stock: Stock, node: str, kept: StrategyCache) -> None:
         pools = stock.pools(node)
         self.kept = kept
         self.use: dict[PoolId, PoolUse] = {pool.id: stock.use(pool.id) for pool in pools}
-        self.units: tuple[Unit, ...] = kept.units(pools)
+        self.units: tuple[HardwareUnit, ...] = kept.units(pools)
         self.rooms: list[Room] = [room(unit, self.use[unit.pool]) for unit in self.units]
         self.homes: dict[DeviceId, list[int]] = {}
         self.sites: dict[DeviceId, Site] = {}

@@ -29,7 +29,7 @@ from dra.objects import DeviceRequestAllocationResult
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from allocator.strategies.node_view import DeviceId, View
+    from allocator.strategies.node_view import DeviceId, NodeView
     from allocator.strategies.topology import Site
 
 Cost = tuple[float, ...]
@@ -51,15 +51,15 @@ class Strategy(Protocol):
     name: str
     summary: str
 
-    def orders(self, view: View) -> Iterable[Callable[[DeviceId], Cost]]:
+    def orders(self, view: NodeView) -> Iterable[Callable[[DeviceId], Cost]]:
         """Propose orders in which devices are tried; what compares lowest comes first."""
         ...
 
-    def cost(self, view: View, plan: Plan) -> Cost:
+    def cost(self, view: NodeView, plan: Plan) -> Cost:
         """Judge a plan among others for the same node; the lowest wins, the earlier of equals."""
         ...
 
-    def score(self, view: View, plan: Plan) -> float:
+    def score(self, view: NodeView, plan: Plan) -> float:
         """Judge a node by its plan, from 0 to 100."""
         ...
 
@@ -68,15 +68,15 @@ class FirstFit:
     name = DEFAULT
     summary = "the devices that Kubernetes' own allocator takes"
 
-    def orders(self, view: View) -> Iterator[Callable[[DeviceId], Cost]]:
+    def orders(self, view: NodeView) -> Iterator[Callable[[DeviceId], Cost]]:
         del view
         return iter(())
 
-    def cost(self, view: View, plan: Plan) -> Cost:
+    def cost(self, view: NodeView, plan: Plan) -> Cost:
         del view, plan
         return ()
 
-    def score(self, view: View, plan: Plan) -> float:
+    def score(self, view: NodeView, plan: Plan) -> float:
         del view, plan
         return 0.0
 
@@ -85,14 +85,14 @@ class CompactFirst:
     name = "CompactFirst"
     summary = "fill hardware and nodes that are in use already"
 
-    def orders(self, view: View) -> Iterator[Callable[[DeviceId], Cost]]:
+    def orders(self, view: NodeView) -> Iterator[Callable[[DeviceId], Cost]]:
         yield lambda id_: (view.free(id_), float(view.homes[id_][0]))
 
-    def cost(self, view: View, plan: Plan) -> Cost:
+    def cost(self, view: NodeView, plan: Plan) -> Cost:
         opened = sum(not view.rooms[at].busy for at in plan.rooms)
         return float(opened), sum(one.free for one in plan.rooms.values())
 
-    def score(self, view: View, plan: Plan) -> float:
+    def score(self, view: NodeView, plan: Plan) -> float:
         return 100 * _load(view, plan)
 
 
@@ -100,17 +100,17 @@ class LowLoadFirst:
     name = "LowLoadFirst"
     summary = "take the least used hardware and nodes, and spread over them"
 
-    def orders(self, view: View) -> Iterator[Callable[[DeviceId], Cost]]:
+    def orders(self, view: NodeView) -> Iterator[Callable[[DeviceId], Cost]]:
         # The first partition of every unit comes before the second of any.
         turn = {(*unit.pool, part.device.name): float(n) for unit in view.units for n, part in enumerate(unit.parts)}
         yield lambda id_: (-view.free(id_), turn[id_])
         yield lambda id_: (turn[id_], -view.free(id_))
 
-    def cost(self, view: View, plan: Plan) -> Cost:
+    def cost(self, view: NodeView, plan: Plan) -> Cost:
         before = sum((1 - view.rooms[at].free) ** 2 for at in plan.rooms)
         return (sum((1 - one.free) ** 2 for one in plan.rooms.values()) - before,)
 
-    def score(self, view: View, plan: Plan) -> float:
+    def score(self, view: NodeView, plan: Plan) -> float:
         return 100 * (1 - _load(view, plan))
 
 
@@ -118,7 +118,7 @@ class NodeCompactGPULowLoad(LowLoadFirst):
     name = "NodeCompactGPULowLoad"
     summary = "fill nodes that are in use already, but take the least used hardware there"
 
-    def score(self, view: View, plan: Plan) -> float:
+    def score(self, view: NodeView, plan: Plan) -> float:
         return 100 * _load(view, plan)
 
 
@@ -126,7 +126,7 @@ class LeastFragmentation:
     name = "least-fragmentation"
     summary = "keep large partitions and whole devices free; best fit on capacity"
 
-    def orders(self, view: View) -> Iterator[Callable[[DeviceId], Cost]]:
+    def orders(self, view: NodeView) -> Iterator[Callable[[DeviceId], Cost]]:
         spoilt: dict[DeviceId, float] = {}
 
         def key(id_: DeviceId) -> Cost:
@@ -138,10 +138,10 @@ class LeastFragmentation:
         yield key
         yield lambda id_: (view.free(id_), key(id_)[0], crowd[id_])
 
-    def cost(self, view: View, plan: Plan) -> Cost:
+    def cost(self, view: NodeView, plan: Plan) -> Cost:
         return _loss(view, plan), *_neighbours(view, plan)
 
-    def score(self, view: View, plan: Plan) -> float:
+    def score(self, view: NodeView, plan: Plan) -> float:
         most = sum(view.units[at].weight ** 2 for at in plan.rooms) or 1.0
         kept = 1 - min(1.0, max(0.0, _loss(view, plan) / most))
         return 60 * kept + 30 * (1 - _broken(view, plan)) + 10 * _load(view, plan)
@@ -151,7 +151,7 @@ class Topology:
     name = "topology"
     summary = "take NVLink, PCIe and NUMA neighbours, without making it a condition"
 
-    def orders(self, view: View) -> Iterator[Callable[[DeviceId], Cost]]:
+    def orders(self, view: NodeView) -> Iterator[Callable[[DeviceId], Cost]]:
         def around(seed: Site) -> Callable[[DeviceId], Cost]:
             return lambda id_: (topology.apart(seed, view.sites[id_]), view.free(id_), float(view.homes[id_][0]))
 
@@ -160,10 +160,10 @@ class Topology:
         if not seeds:
             yield from CompactFirst().orders(view)
 
-    def cost(self, view: View, plan: Plan) -> Cost:
+    def cost(self, view: NodeView, plan: Plan) -> Cost:
         return topology.spread(_sites(view, plan)), *_neighbours(view, plan), *CompactFirst().cost(view, plan)
 
-    def score(self, view: View, plan: Plan) -> float:
+    def score(self, view: NodeView, plan: Plan) -> float:
         sites = _sites(view, plan)
         worst = topology.worst(sites)
         near = 1 - topology.spread(sites) / worst if worst else 1.0
@@ -183,7 +183,7 @@ STRATEGIES: dict[str, Strategy] = {
 }
 
 
-def _load(view: View, plan: Plan) -> float:
+def _load(view: NodeView, plan: Plan) -> float:
     """Say how full the hardware of the drivers a plan takes from would be, over the whole node."""
     drivers = {result.driver for result in plan.results}
     rooms = [
@@ -192,16 +192,16 @@ def _load(view: View, plan: Plan) -> float:
     return utilisation(rooms)
 
 
-def _loss(view: View, plan: Plan) -> float:
+def _loss(view: NodeView, plan: Plan) -> float:
     return sum(view.value(at, view.rooms[at]) - view.value(at, one) for at, one in plan.rooms.items())
 
 
-def _sites(view: View, plan: Plan) -> list[Site]:
+def _sites(view: NodeView, plan: Plan) -> list[Site]:
     ids = dict.fromkeys((result.driver, result.pool, result.device) for result in plan.results)
     return [view.sites[id_] for id_ in ids if id_ in view.sites]
 
 
-def _neighbourhoods(view: View, rooms: Sequence[Room]) -> dict[tuple[int, object], list[float]]:
+def _neighbourhoods(view: NodeView, rooms: Sequence[Room]) -> dict[tuple[int, object], list[float]]:
     """Gather how free the units are that share a value at some level of the topology."""
     found: dict[tuple[int, object], list[float]] = {}
     for at, unit in enumerate(view.units):
@@ -212,14 +212,14 @@ def _neighbourhoods(view: View, rooms: Sequence[Room]) -> dict[tuple[int, object
     return found
 
 
-def _neighbours(view: View, plan: Plan) -> Cost:
+def _neighbours(view: NodeView, plan: Plan) -> Cost:
     """Judge how whole a plan leaves neighbourhoods: those that are empty should stay so."""
     rooms = [plan.rooms.get(at, one) for at, one in enumerate(view.rooms)]
     groups = _neighbourhoods(view, rooms).values()
     return (-round(sum(map(_squared, groups)), 9),)
 
 
-def _broken(view: View, plan: Plan) -> float:
+def _broken(view: NodeView, plan: Plan) -> float:
     """Say how whole the neighbourhoods were that a plan breaks into, from 0 (in use already, or none) to 1."""
     rooms = [plan.rooms.get(at, one) for at, one in enumerate(view.rooms)]
     before, after = _neighbourhoods(view, view.rooms), _neighbourhoods(view, rooms)
@@ -231,7 +231,7 @@ def _squared(free: Sequence[float]) -> float:
     return (sum(free) / len(free)) ** 2
 
 
-def _crowding(view: View) -> dict[DeviceId, float]:
+def _crowding(view: NodeView) -> dict[DeviceId, float]:
     """Say per device how free its neighbourhood is; small means that others are at work there already."""
     means = {key: sum(free) / len(free) for key, free in _neighbourhoods(view, view.rooms).items()}
     crowd: dict[DeviceId, float] = {}

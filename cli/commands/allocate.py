@@ -124,13 +124,13 @@ class _Question:
     def ask_all(self) -> _Everywhere:
         """Put the claims to all nodes: at once to those that look alike, and to those that fit once more by strategy."""
         from allocator import fleet
-        from allocator.strategies import DEFAULT, Kept, scale_of, serve
+        from allocator.strategies import DEFAULT, StrategyCache, scale_of, serve
 
         if self.budget_ms is not None:
             asked = {node: self.explained(node, self.ask(node)) for node in self.stock.nodes}
             return _Everywhere(asked, [[node] for node in asked])
         first = fleet(self.stock, self.claims)
-        kept = Kept(scale_of(self.stock.pages.values()))
+        kept = StrategyCache(scale_of(self.stock.pages.values()))
         chosen = {
             node: serve(self.stock, node, self.claims, strategy=self.strategy, kept=kept)
             for node in (first.feasible if self.strategy != DEFAULT else ())

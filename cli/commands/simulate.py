@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from allocator.answer import Answer
-    from allocator.simulation import Ask, Place, Replay, Simulation, Snapshot, Workload
+    from allocator.simulation import Ask, PodOutcome, Replay, Simulation, Snapshot, Workload
     from allocator.strategies import Chosen
     from dra.objects import ResourceClaim
     from dra.stock import Stock
@@ -111,9 +111,9 @@ def _read(files: Sequence[str]) -> tuple[Workload | None, Snapshot | None]:
 def _ask(strategy: str, budget_ms: int | None, stock: Stock) -> Ask:
     """Put claims to the allocator under a strategy, each node with a budget of its own."""
     from allocator.one_node import Options
-    from allocator.strategies import Kept, scale_of, serve
+    from allocator.strategies import StrategyCache, scale_of, serve
 
-    kept = Kept(scale_of(stock.pages.values()))
+    kept = StrategyCache(scale_of(stock.pages.values()))
 
     def ask(now: Stock, node: str, claims: Sequence[ResourceClaim]) -> Chosen:
         until = perf_counter() + budget_ms / 1000 if budget_ms else None
@@ -180,7 +180,7 @@ def _schedule_text(found: Simulation, strategy: str) -> Iterator[str]:
     )
 
 
-def _why(place: Place) -> Iterator[str]:
+def _why(place: PodOutcome) -> Iterator[str]:
     from allocator.reasons import explain
 
     for reason in place.reasons[:6]:

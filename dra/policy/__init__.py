@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from dra.policy.rules import NO_GROUPS, Rule, Rules, State, admits, group_states, in_the_way, own_state
+from dra.policy.rules import NO_GROUPS, GroupState, Rule, Rules, admits, group_states, in_the_way, own_state
 
-__all__ = ["NO_GROUPS", "Rule", "Rules", "State", "admits", "group_states", "in_the_way", "own_state"]
+__all__ = ["NO_GROUPS", "GroupState", "Rule", "Rules", "admits", "group_states", "in_the_way", "own_state"]

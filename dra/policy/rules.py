@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
 # What the members of a counter set have in common: the names of groups, or NO_GROUPS if they have none.
 # Nobody there is None. A device's own groups are put the same way; ANYBODY is a device that goes with all.
-State = frozenset[str] | None
+GroupState = frozenset[str] | None
 NO_GROUPS: frozenset[str] = frozenset({""})  # no DNS label is empty
-ANYBODY: State = None
+ANYBODY: GroupState = None
 
 
-def own_state(groups: Iterable[str], *, wild: bool = False) -> State:
+def own_state(groups: Iterable[str], *, wild: bool = False) -> GroupState:
     """Put what one device declares as the state of a counter set that has only this member."""
     return frozenset(groups) or (ANYBODY if wild else NO_GROUPS)
 
 
-def admits(state: State, own: State) -> bool:
+def admits(state: GroupState, own: GroupState) -> bool:
     """Say whether a device may join a counter set."""
     return state is None or own is None or bool(state & own)
 
 
-def joined(state: State, own: State) -> State:
+def joined(state: GroupState, own: GroupState) -> GroupState:
     """Fold one more member in; for histories that no allocator would have made, as upstream folds them."""
     if state is None or own is None:
         return own if state is None else state
@@ -50,9 +50,9 @@ def joined(state: State, own: State) -> State:
     return state & own
 
 
-def group_states(pool: Pool, use: PoolUse, rules: Rules) -> dict[str, State]:
+def group_states(pool: Pool, use: PoolUse, rules: Rules) -> dict[str, GroupState]:
     """Fold the groups of everything in use, per counter set, in slice order."""
-    states: dict[str, State] = {}
+    states: dict[str, GroupState] = {}
     if not (use.dedicated or use.shared):
         return states
     for page in pool.pages():

@@ -28,7 +28,7 @@ Stocked = Node | ResourceSlice | DeviceClass | DeviceTaintRule | DeviceCompatibi
 AnyStocked = TypeVar(
     "AnyStocked", Node, ResourceSlice, DeviceClass, DeviceTaintRule, DeviceCompatibility, ResourceClaim
 )
-Place = TypeVar("Place", bound="str | PoolId")
+Where = TypeVar("Where", bound="str | PoolId")
 Held = dict[str, "tuple[DeviceRequestAllocationResult, ...]"]  # claim key → what it holds in one pool
 
 _FIELD: dict[type, str] = {
@@ -253,14 +253,14 @@ def _keyed(objects: Iterable[AnyStocked]) -> dict[str, AnyStocked]:
     return keyed
 
 
-def _grouped(pairs: Iterable[tuple[Place, Page]]) -> dict[Place, tuple[Page, ...]]:
-    groups: dict[Place, list[Page]] = {}
+def _grouped(pairs: Iterable[tuple[Where, Page]]) -> dict[Where, tuple[Page, ...]]:
+    groups: dict[Where, list[Page]] = {}
     for place, one in pairs:
         groups.setdefault(place, []).append(one)
     return {place: tuple(pages) for place, pages in groups.items()}
 
 
-def _turn(index: dict[Place, tuple[Page, ...]], place: Place, old: Page | None, new: Page | None) -> None:
+def _turn(index: dict[Where, tuple[Page, ...]], place: Where, old: Page | None, new: Page | None) -> None:
     """Replace a page where it stands, so that input order stays what it was; add it at the end, or take it out."""
     pages = index.get(place, ())
     turned = [new if one is old else one for one in pages] if old in pages else [*pages, new]
