@@ -1,3 +1,3 @@
-"""The fixtures of the real cluster are there for the tests of every room; nothing starts before a test asks for it."""
+"""What the tests of every room have: the fixtures of the real cluster, and limits. Nothing starts before a test asks for it."""
 
-pytest_plugins = ["e2e.fixtures"]
+pytest_plugins = ["e2e.fixtures", "tests.limits"]

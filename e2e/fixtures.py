@@ -9,9 +9,19 @@ from collections.abc import Callable, Generator, Iterator
 
 import pytest
 
+from e2e import build
 from e2e.client import Object
 from e2e.controlplane import ControlPlane
 from e2e.node import TEST_DRIVER, Node
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build the programs before the first test that needs them: a build is not a test, and has no time limit."""
+    if not session.config.option.collectonly and any(item.get_closest_marker("real") for item in session.items):
+        try:
+            build.everything()
+        except build.BuildError as error:
+            raise pytest.UsageError(str(error)) from error
 
 
 @pytest.fixture(scope="session")

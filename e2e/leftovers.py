@@ -6,11 +6,14 @@ ends the kubelet, containerd, its shims and all containers, and drops their moun
 """
 
 import fcntl
+import os
 import shutil
 import signal
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from e2e.cache import say
 from e2e.process import RUN_VARIABLE, send, start_time, wait_gone
@@ -35,14 +38,43 @@ def sweep(runs: Path) -> None:
             shutil.rmtree(root, ignore_errors=True)
 
 
+def own(root: Path) -> IO[str]:
+    """Take the lock of a run, as long as the returned file is open."""
+    file = lock_file(root).open("w")
+    file.write(f"{os.getpid()} {start_time(os.getpid())}")
+    file.flush()
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return file
+
+
 def owned(root: Path) -> bool:
-    """Tell whether the process that began the run still lives."""
-    with lock_file(root).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+    """Tell whether the process that began the run still lives.
+
+    The lock alone says it a moment too long: a child that the owner was just starting when it was killed has the lock too,
+    until it becomes the program that it is to be. Only then can it be found and ended, so it is waited for.
+    """
+    deadline = time.monotonic() + END_SECONDS
+    with lock_file(root).open("a+") as file:
+        while not unlocked(file):
+            if owner_lives(file) or time.monotonic() > deadline:
+                return True
+            time.sleep(0.01)
     return False
+
+
+def unlocked(file: IO[str]) -> bool:
+    try:
+        # Shared, so that two who look at once do not take each other for the owner.
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def owner_lives(file: IO[str]) -> bool:
+    file.seek(0)
+    pid, _, started = file.read().partition(" ")
+    return not pid or start_time(int(pid)) == started
 
 
 def lock_file(root: Path) -> Path:

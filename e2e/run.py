@@ -1,6 +1,5 @@
 """The directory of one run: its logs, pid files and data, and the lock that tells a live run from a dead one."""
 
-import fcntl
 import tempfile
 import time
 from pathlib import Path
@@ -24,10 +23,9 @@ class Run:
             leftovers.sweep(runs)
             self.root = Path(tempfile.mkdtemp(dir=runs, prefix=f"{time.strftime('%m%d-%H%M%S')}-{name}-"))
             self.root.chmod(0o755)
+            self.lock: IO[str] = leftovers.own(self.root)
             for part in (self.logs, self.pids, self.data):
                 part.mkdir()
-            self.lock: IO[str] = leftovers.lock_file(self.root).open("w")
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     @property
     def logs(self) -> Path:

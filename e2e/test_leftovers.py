@@ -71,6 +71,35 @@ def test_a_node_killed_while_it_starts_is_cleaned_up(seconds):
     assert_clean(root)
 
 
+# The child is what a fork leaves before its exec: it has the parent's files and environment, and nothing of its own.
+HALF_STARTED = f"""
+import os, time
+from e2e.run import Run
+run = Run('killed')
+if os.fork() == 0:
+    time.sleep({{seconds}})
+    os.environ['DRAWBRIDGE_RUN'] = str(run.root)
+    os.execv('/bin/sleep', ['sleep', '600'])
+{READY}
+"""
+
+
+@pytest.mark.real
+def test_a_run_killed_in_the_middle_of_a_start_is_cleaned_up_with_the_child():
+    root = killed(HALF_STARTED.format(seconds=0.5))
+    leftovers.sweep(run.folder())
+    assert_clean(root)
+
+
+@pytest.mark.real
+def test_two_who_look_at_once_do_not_take_each_other_for_the_owner(tmp_path):
+    with leftovers.own(tmp_path):
+        assert leftovers.owned(tmp_path)
+    with leftovers.lock_file(tmp_path).open("a+") as other:
+        assert leftovers.unlocked(other)
+        assert not leftovers.owned(tmp_path)
+
+
 @pytest.mark.real
 def test_a_running_control_plane_is_no_leftover(control_plane):
     leftovers.sweep(run.folder())

@@ -4,7 +4,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.oracles import Oracle
+from tests.oracles import SOURCES, Oracle, OracleError, built
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build the referees before the first test that asks them: a build is not a test, and has no time limit."""
+    if session.config.option.collectonly or not any(item.get_closest_marker("oracle") for item in session.items):
+        return
+    try:
+        for program in sorted(SOURCES.glob("*/main.go")):
+            built(program.parent.name)
+    except OracleError as error:
+        raise pytest.UsageError(str(error)) from error
 
 
 def _running(name: str) -> Iterator[Oracle]:

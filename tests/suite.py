@@ -1,8 +1,9 @@
 """The test suites behind `make test`, `make test-unit`, `make e2e` and `make long`, and their one summary.
 
 Each suite is a command with its own process, so that a crash of one is counted and does not end the others. A suite
-that crashes, is killed, or finds no test counts as one failure; in the full run a skipped test counts as a failure
-too, because nothing may be left out silently there. The last line of the output is always `N passed, N failed`.
+that crashes, is killed, or finds no test counts as one failure, by the name of the test that it was at; in the full run a
+skipped test counts as a failure too, because nothing may be left out silently there. Every 30 seconds each suite says what
+it is doing. The last line of the output is always `N passed, N failed`.
 """
 
 import argparse
@@ -17,12 +18,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from e2e import build, foreign, packages
 from e2e.cache import cache
 
 ROOT = Path(__file__).parent.parent
 DEADLINE = 25 * 60.0
+SAY_EVERY = 30.0
 NO_TESTS = 5  # pytest's exit code for "no tests were collected"
 UNIT = "not (oracle or real or node or long)"
 CLUSTER = "(real or node) and not long"
@@ -158,11 +161,17 @@ def command_suite(name: str, command: Sequence[str], cwd: Path = ROOT) -> Outcom
 
 
 def ended(
-    name: str, process: subprocess.Popen[bytes], begun: float, *, passes: int = 1, deadline: float = DEADLINE
+    name: str,
+    process: subprocess.Popen[bytes],
+    begun: float,
+    *,
+    passes: int = 1,
+    deadline: float = DEADLINE,
+    doing: Callable[[], str] | None = None,
 ) -> Outcome:
     """Wait for a command, at most until the deadline; it counts as one failure if it does not end well."""
     try:
-        code = process.wait(deadline)
+        code = awaited(name, process, begun, deadline, doing or (lambda: at_work(process.pid)))
         words = f"ended with exit code {code}, which counts as a failure"
     except subprocess.TimeoutExpired:
         process.kill()
@@ -179,12 +188,79 @@ def ended(
     return outcome
 
 
-def pytest_suite(name: str, marks: str, *options: str, strict: bool = False, deadline: float = DEADLINE) -> Outcome:
-    """Run pytest on the tests with these marks and count from its own record."""
+def awaited(
+    name: str, process: subprocess.Popen[bytes], begun: float, deadline: float, doing: Callable[[], str]
+) -> int:
+    """Wait for a command and say every while what it is doing."""
+    over = time.monotonic() + deadline
+    while True:
+        left = over - time.monotonic()
+        try:
+            return process.wait(min(SAY_EVERY, left))
+        except subprocess.TimeoutExpired:
+            if left <= SAY_EVERY:
+                raise
+        print(f"... {name}, {time.monotonic() - begun:.0f} s: {doing()}", flush=True)
+
+
+def at_work(pid: int) -> str:
+    """Name the youngest of a command's processes, which is the one that works."""
+    youngest = pid
+    while children := children_of(youngest):
+        youngest = children[-1]
+    try:
+        words = Path(f"/proc/{youngest}/cmdline").read_text().split("\0")
+    except OSError:
+        return "at work"
+    return " ".join(words)[:160].strip() or "at work"
+
+
+def children_of(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+@dataclass
+class Journal:
+    """What `tests.limits` wrote about a run of pytest, as far as it has come."""
+
+    done: int = 0
+    failed: int = 0
+    running: list[str] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path) -> "Journal":
+        journal = cls()
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            word, _, test = line.partition(" ")
+            if word == "begin":
+                journal.running.append(test)
+            elif word == "failed":
+                journal.failed += 1
+            elif test in journal.running:
+                journal.running.remove(test)
+                journal.done += 1
+        return journal
+
+    def __str__(self) -> str:
+        return f"{self.done} done, {self.failed} failed, at {', '.join(self.running[-2:]) or 'the beginning'}"
+
+
+def pytest_suite(
+    name: str,
+    marks: str,
+    *options: str,
+    strict: bool = False,
+    deadline: float = DEADLINE,
+    output: IO[bytes] | None = None,
+) -> Outcome:
+    """Run pytest on the tests with these marks and count from its own record; `output` gets what it prints."""
     announce(name)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        record = Path(folder) / "record.xml"
+        record, journal = Path(folder) / "record.xml", Path(folder) / "journal"
         command = [
             sys.executable,
             "-m",
@@ -192,13 +268,20 @@ def pytest_suite(name: str, marks: str, *options: str, strict: bool = False, dea
             "-q",
             "-rfEs",
             "--continue-on-collection-errors",
+            "-p",
+            "tests.limits",
+            f"--journal={journal}",
             "-m",
             marks,
             f"--junitxml={record}",
             *options,
         ]
-        process = ended(name, subprocess.Popen(command, env=os.environ | GO), begun, deadline=deadline)
+        child = subprocess.Popen(
+            command, env=os.environ | GO, stdout=output, stderr=subprocess.STDOUT if output else None
+        )
+        process = ended(name, child, begun, deadline=deadline, doing=lambda: str(Journal.read(journal)))
         outcome = counted(name, record, strict=strict)
+        seen = Journal.read(journal)
     outcome.seconds = process.seconds
     if process.code == NO_TESTS or (process.code == 0 and not outcome.passed):
         outcome.failed += 1
@@ -206,6 +289,7 @@ def pytest_suite(name: str, marks: str, *options: str, strict: bool = False, dea
     elif process.code != 0 and not (process.code == 1 and outcome.failed):
         outcome.failed += 1
         outcome.notes += process.notes
+        outcome.notes += [f"it was at {test}; {seen.done} tests had ended before" for test in seen.running]
     return outcome
 
 

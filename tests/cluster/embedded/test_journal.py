@@ -67,6 +67,7 @@ async def test_a_file_cut_at_any_byte_opens_as_it_was_at_some_moment_before(tmp_
     whole = (tmp_path / "store").read_bytes()
     cut = tmp_path / "cut"
     for size in range(len(whole) + 1):
+        await asyncio.sleep(0)  # nothing below waits for anything, and a loop has to turn
         cut.write_bytes(whole[:size])
         cluster = Embedded.open(cut)
         expected = [held for end, held in moments if end <= size]
@@ -86,6 +87,7 @@ async def test_a_byte_that_turned_is_found(tmp_path, turn):
     last_line = whole.rindex(b"\n", 0, -1) + 1
     found = 0
     for position in range(0, len(whole), 3):
+        await asyncio.sleep(0)  # nothing below waits for anything, and a loop has to turn
         turned.write_bytes(whole[:position] + bytes([turn(whole[position])]) + whole[position + 1 :])
         with contextlib.suppress(StoreError):
             held = await reopened(turned)

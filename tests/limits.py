@@ -1,0 +1,273 @@
+"""A pytest plug-in: no test runs for ever, and no event loop stands still, without being named.
+
+**Time.** Every test has a limit on the clock: `UNIT` seconds, `WORLD` where it needs a Go program or a real cluster, or what its
+own `@pytest.mark.time_limit(seconds, reason)` says. Set-up and call share it, tear-down has as much again. It strikes twice:
+first with an exception in the test (SIGALRM), which makes it a failure like any other, with the tasks that were waiting
+in its message; and if that leads nowhere, because the interpreter sits in a call that does not come back, `faulthandler`
+prints every stack from a thread that needs no interpreter and ends the process. Then xdist names the test, or the journal does,
+which `tests.suite` reads.
+
+**Turns.** A loop that works for `TURN` seconds without coming round keeps everybody else in its process waiting; a test in which
+that happens fails, and is told where the loop was. What is measured is the processor time of the loop's thread, so that a
+machine busy with other things makes nobody fail. `@pytest.mark.slow_turn(seconds, reason)` changes it for one test.
+
+It is our own and not pytest-timeout, which knows the first half of the first part only: its signal leaves a call in C alone, and
+its thread method ends the run without saying which test was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from asyncio.base_events import BaseEventLoop
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+    from types import FrameType
+
+UNIT = 60.0
+WORLD = 300.0
+LONG = 3600.0
+# How long a test may take to clean up after its limit struck, before the process is ended.
+GRACE = 30.0
+# A limit that struck strikes again, for a test that swallowed it.
+AGAIN = 10.0
+TURN = 0.5
+LOOK = 0.1
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--journal", metavar="FILE", help="Write here which test begins and ends, as it happens.")
+    parser.addoption(
+        "--grace", type=float, default=GRACE, help="Seconds from a test's limit to the end of its process."
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for line in (
+        "time_limit(seconds, reason): another time limit than the usual one",
+        "slow_turn(seconds, reason): the event loop may stand still for longer than usual",
+    ):
+        config.addinivalue_line("markers", line)
+    # Capturing is suspended now, so this is the real standard error.
+    config.stash[STANDARD_ERROR] = os.dup(2)
+    journal = config.getoption("--journal")
+    if journal and not hasattr(config, "workerinput"):  # xdist's workers report to the process that writes
+        config.pluginmanager.register(Journal(Path(journal)))
+    TURNS.install()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    TURNS.remove()
+    os.close(config.stash[STANDARD_ERROR])
+
+
+STANDARD_ERROR = pytest.StashKey[int]()
+DEADLINE = pytest.StashKey[float]()
+
+
+# Time
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
+    item.stash[DEADLINE] = time.monotonic() + seconds_for(item)
+    with limited(item, item.stash[DEADLINE]), TURNS.watching(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    with limited(item, item.stash[DEADLINE]), TURNS.watching(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
+    with limited(item, time.monotonic() + seconds_for(item)), TURNS.watching(item):
+        return (yield)
+
+
+def seconds_for(item: pytest.Item) -> float:
+    """The time limit of a test."""
+    if chosen := chosen_for(item, "time_limit"):
+        return chosen
+    if item.get_closest_marker("long"):
+        return LONG
+    return WORLD if any(item.get_closest_marker(mark) for mark in ("real", "node", "oracle")) else UNIT
+
+
+def chosen_for(item: pytest.Item, mark: str) -> float | None:
+    """What a mark of the test says, which gives its reason too."""
+    if (found := item.get_closest_marker(mark)) is None:
+        return None
+    try:
+        seconds, reason = found.args
+    except ValueError:
+        raise pytest.UsageError(f"{item.nodeid}: {mark} takes seconds and a reason") from None
+    if not reason:
+        raise pytest.UsageError(f"{item.nodeid}: {mark} without a reason")
+    return float(seconds)
+
+
+@contextmanager
+def limited(item: pytest.Item, deadline: float) -> Iterator[None]:
+    """Let what is inside run until the deadline, and no longer."""
+    seconds = max(0.01, deadline - time.monotonic())
+
+    def strike(number: int, frame: FrameType | None) -> None:
+        # Not an Exception: what is tested may well catch those.
+        pytest.fail(f"{item.nodeid} took more than {seconds_for(item):g} s{waiting()}")
+
+    before = signal.signal(signal.SIGALRM, strike)
+    faulthandler.dump_traceback_later(
+        seconds + item.config.getoption("--grace"), exit=True, file=item.config.stash[STANDARD_ERROR]
+    )
+    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        faulthandler.cancel_dump_traceback_later()
+        signal.signal(signal.SIGALRM, before)
+
+
+def waiting() -> str:
+    """Describe what the tasks of the running loop wait for."""
+    try:
+        tasks = asyncio.all_tasks()
+    except RuntimeError:
+        return ""
+    lines = ["; its tasks:"]
+    for task in tasks:
+        stack = [f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" for frame in task.get_stack()]
+        lines.append(f"  {task.get_name()}: {task.get_coro().__qualname__} at {' '.join(stack)}")
+    return "\n".join(lines)
+
+
+# Turns
+
+
+class Beat:
+    """One running loop, and how much its thread had worked when it last came round."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.thread = threading.get_ident()
+        self.clock = time.pthread_getcpuclockid(self.thread)
+        self.worked = time.thread_time()
+        self.told = False
+        self.next = loop.call_later(LOOK, self.turn)
+
+    def turn(self) -> None:
+        """The loop came round."""
+        now = time.thread_time()
+        if not self.told:  # in a call that lets no thread run, the watcher saw nothing
+            TURNS.judge(now - self.worked, "in a call that let no other thread run, just before this moment")
+        self.worked, self.told = now, False
+        self.next = self.loop.call_later(LOOK, self.turn)
+
+    def look(self) -> None:
+        """From the watcher's thread: see whether the loop has been at one thing for too long."""
+        if self.told:
+            return
+        stuck = time.clock_gettime(self.clock) - self.worked
+        frame = sys._current_frames().get(self.thread)
+        if frame is not None and TURNS.judge(stuck, "".join(traceback.format_stack(frame)[-8:])):
+            self.told = True
+
+
+class Turns:
+    """Watches every event loop of this process."""
+
+    def __init__(self) -> None:
+        self.limit = TURN
+        self.beats: set[Beat] = set()
+        self.found: list[str] = []
+        self.running = threading.Event()
+        self.over = threading.Event()
+        self.original = BaseEventLoop.run_forever
+
+    def install(self) -> None:
+        """Have every loop watched while it runs."""
+        original = self.original
+
+        def run_forever(loop: BaseEventLoop) -> None:
+            beat = Beat(loop)
+            self.beats.add(beat)
+            self.running.set()
+            try:
+                original(loop)
+            finally:
+                self.beats.discard(beat)
+                beat.next.cancel()
+
+        BaseEventLoop.run_forever = run_forever  # type: ignore[method-assign]
+        threading.Thread(target=self.watch, name="turns", daemon=True).start()
+
+    def remove(self) -> None:
+        self.over.set()
+        BaseEventLoop.run_forever = self.original  # type: ignore[method-assign]
+
+    def watch(self) -> None:
+        while not self.over.wait(LOOK):
+            for beat in tuple(self.beats):
+                try:
+                    beat.look()
+                except OSError:  # its thread has just ended
+                    self.beats.discard(beat)
+
+    def judge(self, seconds: float, where: str) -> bool:
+        """Keep what stood still for too long; say whether it did."""
+        if seconds <= self.limit:
+            return False
+        self.found.append(f"an event loop worked for {seconds:.2f} s without turning:\n{where}")
+        return True
+
+    @contextmanager
+    def watching(self, item: pytest.Item) -> Iterator[None]:
+        """Fail if a loop stands still while this lasts."""
+        self.limit = chosen_for(item, "slow_turn") or TURN
+        self.found.clear()
+        try:
+            yield
+        except BaseException as error:
+            for found in self.found:
+                error.add_note(found)
+            raise
+        if self.found:
+            pytest.fail("\n".join(self.found), pytrace=False)
+
+
+TURNS = Turns()
+
+
+# The journal
+
+
+class Journal:
+    """Which test began and which ended, line by line, for whoever watches or counts from outside."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = path.open("w", encoding="utf-8", buffering=1)
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.file.write(f"begin {nodeid}\n")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.file.write(f"failed {report.nodeid}\n")
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self.file.write(f"end {nodeid}\n")

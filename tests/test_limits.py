@@ -1,0 +1,156 @@
+"""A test that does not come back is ended and named, wherever it sits, and a loop that stands still is named too."""
+
+import re
+import subprocess
+import sys
+
+from tests import suite
+
+SLEEPS = "import time\ndef test_it(): time.sleep(60)"
+TIGHT = """
+async def test_it():
+    while True:
+        pass
+"""
+CONFLICT = """
+import asyncio
+async def bind(): raise OSError
+async def spin():
+    while True:
+        try:
+            await bind()
+        except Exception:
+            continue
+async def test_it():
+    async with asyncio.TaskGroup() as group:
+        group.create_task(spin(), name='spinner')
+        await asyncio.Event().wait()
+"""
+WAITS = """
+import asyncio
+async def wait_for_godot(): await asyncio.Event().wait()
+async def test_it(): await asyncio.create_task(wait_for_godot(), name='godot')
+"""
+FIXTURE = """
+import pytest, time
+@pytest.fixture
+def slow(): time.sleep(60)
+def test_it(slow): pass
+"""
+CLEANUP = """
+import pytest, time
+@pytest.fixture
+def slow():
+    yield
+    time.sleep(60)
+def test_it(slow): pass
+"""
+IN_C = "def test_it(): collections.deque(itertools.repeat(None), maxlen=0)"
+HANGING = {
+    "sleeps": SLEEPS,
+    "tight": TIGHT,
+    "conflict": CONFLICT,
+    "waits": WAITS,
+    "fixture": FIXTURE,
+    "cleanup": CLEANUP,
+}
+MARK = "@pytest.mark.time_limit(1, 'to see it strike')"
+AFTER = "\ndef test_after(): pass\n"
+
+
+def ran(tmp_path, files, *options):
+    """Run pytest on these files, with a limit of a second for every `test_it` in them; return what was said."""
+    for name, content in files.items():
+        marked = re.sub(r"(async )?def test_it", rf"{MARK}\n\g<0>", content)
+        (tmp_path / f"test_{name}.py").write_text("import pytest\n" + marked)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-v",
+        "-p",
+        "tests.limits",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "asyncio_mode=auto",
+    ]
+    done = subprocess.run(
+        [*command, *options, str(tmp_path)], capture_output=True, text=True, check=False, cwd=suite.ROOT
+    )
+    return done.stdout + done.stderr
+
+
+def test_tests_that_hang_fail_by_name_and_the_others_run(tmp_path):
+    said = ran(tmp_path, {name: content + AFTER for name, content in HANGING.items()})
+    for name in HANGING:
+        assert f"test_{name}.py::test_it took more than 1 s" in said
+        assert f"test_{name}.py::test_after PASSED" in said
+    assert "godot: wait_for_godot at test_waits.py:4" in said, "what a task waited for is said"
+
+
+def test_a_call_that_never_comes_back_ends_the_process_and_is_counted_by_name(tmp_path, capfd):
+    (tmp_path / "test_file.py").write_text(
+        f"import collections, itertools, pytest\ndef test_before(): pass\n{MARK}\n{IN_C}{AFTER}"
+    )
+    outcome = suite.pytest_suite("hangs in C", "not long", str(tmp_path), "--grace=1")
+    assert outcome.failed == 1
+    assert [note for note in outcome.notes if "test_file.py::test_it" in note and "1 tests had ended" in note]
+    assert "Timeout" in capfd.readouterr().err, "the stacks are shown"
+
+
+def test_in_a_worker_too_it_is_counted_by_name_and_the_others_run(tmp_path):
+    (tmp_path / "test_file.py").write_text(
+        f"import collections, itertools, pytest\n{MARK}\n{IN_C}"
+        + "".join(f"\ndef test_{number}(): pass\n" for number in range(8))
+    )
+    outcome = suite.pytest_suite("hangs in C", "not long", str(tmp_path), "--grace=1", "-n", "2")
+    assert (outcome.passed, outcome.failed) == (8, 1)
+    assert [note for note in outcome.notes if note.startswith("failed: ") and "test_it" in note]
+
+
+BUSY = """
+import asyncio, time
+def work(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+async def test_one():
+    await asyncio.sleep(0)
+    work({})
+    await asyncio.sleep(0)
+"""
+
+
+HELD = """
+import asyncio, collections, itertools
+async def test_one():
+    await asyncio.sleep(0.2)
+    collections.deque(itertools.repeat(None, 900_000_000), maxlen=0)
+    await asyncio.sleep(0.2)
+"""
+ALLOWED = BUSY.format(1.0).replace("async def test", "@pytest.mark.slow_turn(5, 'to see it allowed')\nasync def test")
+# A blocking sleep stands for a machine that is busy with other things: time passes, and no work is done.
+SLOW_MACHINE = "import time\nasync def test_one(): time.sleep(0.8)"
+WITHOUT_REASON = "@pytest.mark.time_limit(5)\ndef test_one(): pass"
+
+
+def test_a_loop_that_does_not_turn_fails_its_test_and_the_place_is_named(tmp_path):
+    files = {
+        "busy": BUSY.format(1.0),
+        "held": HELD,
+        "quick": BUSY.format(0.1),
+        "allowed": ALLOWED,
+        "machine": SLOW_MACHINE,
+    }
+    said = ran(tmp_path, files)
+    for name in ("busy", "held"):
+        assert f"test_{name}.py::test_one FAILED" in said
+    for name in ("quick", "allowed", "machine"):
+        assert f"test_{name}.py::test_one PASSED" in said
+    assert said.count("without turning") == 2
+    assert "in work" in said
+
+
+def test_a_limit_without_a_reason_is_refused(tmp_path):
+    assert "takes seconds and a reason" in ran(tmp_path, {"without": WITHOUT_REASON})
