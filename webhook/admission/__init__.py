@@ -6,10 +6,12 @@ from webhook.admission import decide, registration
 from webhook.admission.admission_review import ReviewError
 from webhook.admission.decide import REFUSED, Outcome, Record
 from webhook.admission.feasibility import Verdict, judge
+from webhook.admission.late import UNDECIDED, undecided
 from webhook.admission.registration import Options, configurations
 
 __all__ = [
     "REFUSED",
+    "UNDECIDED",
     "Options",
     "Outcome",
     "Record",
@@ -19,4 +21,5 @@ __all__ = [
     "decide",
     "judge",
     "registration",
+    "undecided",
 ]

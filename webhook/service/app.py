@@ -1,65 +1,66 @@
-"""The rim of admission: TLS and HTTP on one side, bytes to a gate on the other. It decides nothing.
+"""The rim of admission: requests on one side, bytes to a gate on the other. It decides nothing.
 
 Its one promise is that the API server always gets an answer fast: a decision, or a status that lets its failurePolicy
-act. So nothing queues here. Beyond a number of reviews or bytes in flight the answer is 503 at once; a body that comes
-slower than the deadline is 408, one larger than any object 413, and a bug of ours 500 with a log line.
+act. A small review is decided at once, under an alarm clock; a large one, and one that the clock ended, in a worker that can
+be killed; what no worker decides in time is allowed as it is, with a warning. So no review holds another for longer than
+`Limits.hold`. When more comes than can be decided, the answer is 503 at once; a bug of ours is 500 with a log line.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from aiohttp import web
-
-from webhook.admission import REFUSED, ReviewError
+from webhook.admission import REFUSED, ReviewError, undecided
+from webhook.service.alarm import Alarm, Overtime
+from webhook.service.connection import Limits, Reply, text
+from webhook.service.door import Door
 from webhook.service.log import Decisions
+from webhook.service.worker import Bug, Pool, Undecided
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Mapping
+    from collections.abc import Coroutine, Mapping
 
     from webhook.admission import Outcome
+    from webhook.service.connection import Head
     from webhook.service.metrics import Metrics
 
 logger = logging.getLogger("drawbridge.webhook")
 
-MIB = 1 << 20
-
-
-class Limits(NamedTuple):
-    """What one process takes on at a time."""
-
-    # An update carries two objects, and the API server takes requests up to 3 MiB.
-    body: int = 7 * MIB
-    reviews: int = 128
-    bytes: int = 256 * MIB
-    # Below the 3 s that the webhook configuration gives us, so that the answer is ours.
-    deadline: float = 2.5
-    handshake: float = 5.0
-    # A refused object is decided on once more after this long: our copy of the cluster is a moment old, and a class may
-    # have been applied just before the first pod that names it.
-    second_look: float = 0.25
-    # Longer than the API server keeps an idle connection, so that it is never we who close one under a review.
-    idle: float = 180.0
+# How long after an interrupted review the alarm rings earlier, and searches are asked to end earlier than it rings.
+ATTACK_SECONDS = 10.0
+PATIENCE = 0.66
+BUG = "internal error, see the log of drawbridge"
 
 
 class Gate(Protocol):
-    """Who decides."""
+    """Who decides. Of the state only its identity matters here."""
 
-    def mutate(self, body: bytes) -> Outcome:
-        """Answer a mutating review."""
+    def state(self) -> Any:
+        """Hand out what decisions are made on now."""
         ...
 
-    def validate(self, body: bytes) -> Outcome:
-        """Answer a validating review."""
+    def decide(self, path: str, body: bytes, state: Any, patience: float) -> Outcome:
+        """Answer a review to "mutate" or "validate"; `patience` is how many seconds a search may take."""
+        ...
+
+    def forget(self, state: Any) -> None:
+        """Drop what a decision that was interrupted may have left half remembered."""
         ...
 
     def unready(self) -> Mapping[str, str]:
         """Name what keeps us from deciding well: check to reason; an empty reason is fine."""
         ...
+
+
+class _Review(NamedTuple):
+    """A review on its way."""
+
+    path: str
+    body: bytes
+    started: float
 
 
 class App:
@@ -72,152 +73,190 @@ class App:
         self._gate = gate
         self._metrics = metrics
         self._limits = limits or Limits()
-        self._reviews = 0
-        self._bytes = 0
-        self._draining = False
+        self._alarm = Alarm()
+        self._pool = Pool(self._limits.workers)
+        self._door = Door(self, self._limits, metrics.closed)
+        self._loop = asyncio.get_running_loop()
+        self._waiting = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._server: asyncio.Server | None = None
-        self._web: web.Server | None = None
-        self._routes: dict[str, Callable[[bytes], Outcome]] = {"/mutate": gate.mutate, "/validate": gate.validate}
+        self._attacked_until = 0.0
+        # When the turn of the loop began in which reviews are being answered; 0 between turns.
+        self._turn = 0.0
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext) -> int:
         """Listen; return the port."""
-        # Bodies come as they are: a compressed one could unfold to any size.
-        self._web = web.Server(
-            self.handle, access_log=None, auto_decompress=False, keepalive_timeout=self._limits.idle, lingering_time=1.0
-        )
-        self._server = await asyncio.get_running_loop().create_server(
-            self._web,
-            host,
-            port,
-            ssl=tls,
-            backlog=1024,
-            reuse_address=True,
-            ssl_handshake_timeout=self._limits.handshake,
-            ssl_shutdown_timeout=1.0,
-        )
-        port_: int = self._server.sockets[0].getsockname()[1]
-        return port_
+        self._alarm.install()
+        return self._door.open(host, port, tls)
 
     async def drain(self, *, notice: float, grace: float) -> None:
         """Say unready, serve on for `notice` seconds while others notice, then finish what is in flight.
 
         From the first moment each answer closes its connection, so that hardly one is idle when the door shuts.
         """
-        self._draining = True
-        if self._server is None or self._web is None:
-            return
-        await asyncio.sleep(notice)
-        self.close()
-        # aiohttp stops reading a connection it shuts, so bodies that are under way come first.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(grace):
-                await self._idle.wait()
-        self._web.pre_shutdown()
-        await self._web.shutdown(grace)
+        self._door.draining = True
+        if self._door.is_open:
+            await asyncio.sleep(notice)
+        await self._door.end(grace)
+        self._pool.close()
 
     def close(self) -> None:
         """Take no new connection any more."""
-        if self._server is not None:
-            self._server.close()
+        self._door.close()
 
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one HTTP request."""
-        response = await self._route(request, request.path)
-        if self._draining:
-            response.force_close()
-        return response
+    # ---- one request
 
-    async def _route(self, request: web.BaseRequest, path: str) -> web.Response:
-        decide = self._routes.get(path)
-        if decide is not None and request.method == "POST":
-            return await self._review(request, path, decide)
-        if request.method in ("GET", "HEAD"):
-            if path == "/livez":
-                return _text(200, "ok")
-            if path == "/readyz":
-                return self._ready()
-        if decide is not None or path in ("/livez", "/readyz"):
-            allow = "POST" if decide else "GET, HEAD"
-            return _text(405, f"{path} takes {allow} only", Allow=allow)
-        return _text(404, "there are /mutate, /validate, /livez and /readyz here")
+    def refuse(self, head: Head) -> Reply | None:
+        """Refuse a request before its body is read, or not."""
+        if head.path not in ("/mutate", "/validate") or head.method != "POST":
+            return (
+                None
+                if head.length <= 0
+                else text(404 if head.path not in _PATHS else 405, "no body is read here", close=True)
+            )
+        refused = None
+        if head.length > self._limits.body:
+            refused = text(413, f"a review has at most {self._limits.body} bytes", close=True)
+        elif not _is_json(head.headers):
+            refused = text(415, "a review is application/json, not compressed", close=True)
+        if refused is not None:
+            self._metrics.refused(head.path, refused.status)
+        return refused
 
-    def _ready(self) -> web.Response:
+    def answer(self, head: Head, body: bytes) -> Reply | Coroutine[None, None, Reply]:
+        """Answer one request."""
+        path = head.path
+        if path in ("/mutate", "/validate"):
+            if head.method == "POST":
+                return self._review(_Review(path[1:], body, self._loop.time()))
+            return text(405, f"{path} takes POST only", ("Allow", "POST"))
+        if path not in _PATHS:
+            return text(404, "there are /mutate, /validate, /livez and /readyz here")
+        if head.method not in ("GET", "HEAD"):
+            return text(405, f"{path} takes GET, HEAD only", ("Allow", "GET, HEAD"))
+        reply = text(200, "ok") if path == "/livez" else self._ready()
+        return reply if head.method == "GET" else reply._replace(body=b"")
+
+    def _ready(self) -> Reply:
         checks = dict(self._gate.unready())
-        if self._draining:
+        if self._door.draining:
             checks["serving"] = "shutting down"
         lines = [f"[-]{name}: {reason}" if reason else f"[+]{name} ok" for name, reason in checks.items()]
-        return _text(503 if any(checks.values()) else 200, "\n".join(lines) + "\n")
+        return text(503 if any(checks.values()) else 200, "\n".join(lines) + "\n")
 
-    async def _review(self, request: web.BaseRequest, path: str, decide: Callable[[bytes], Outcome]) -> web.Response:
-        length = request.content_length
-        expected = self._limits.body if length is None else length
-        refused = self._refuse(request, expected)
-        if refused is not None:
-            self._metrics.refused(path, refused.status)
-            return refused
-        self._reviews += 1
-        self._bytes += expected
-        self._idle.clear()
+    # ---- reviews
+
+    def _review(self, review: _Review) -> Reply | Coroutine[None, None, Reply]:
+        if self._is_behind(review.started):
+            return self._crowded(review.path)
+        if len(review.body) > self._limits.inline:
+            return self._later(review, self._aside(review))
+        attacked = review.started < self._attacked_until
+        hold = self._limits.hold_under_attack if attacked else self._limits.hold
+        state = self._gate.state()
         try:
-            return await self._decide(request, path, decide)
-        finally:
-            self._reviews -= 1
-            self._bytes -= expected
-            if not self._reviews:
-                self._idle.set()
-
-    def _refuse(self, request: web.BaseRequest, expected: int) -> web.Response | None:
-        if expected > self._limits.body:
-            return _text(413, f"a review of more than {self._limits.body} bytes is none", close=True)
-        if request.content_type != "application/json" or "Content-Encoding" in request.headers:
-            return _text(415, "a review is application/json, not compressed", close=True)
-        if self._reviews >= self._limits.reviews or self._bytes + expected > self._limits.bytes:
-            return _text(503, "too many reviews in flight", close=True, **{"Retry-After": "1"})
-        return None
-
-    async def _decide(self, request: web.BaseRequest, path: str, decide: Callable[[bytes], Outcome]) -> web.Response:
-        started = asyncio.get_running_loop().time()
-        try:
-            async with asyncio.timeout(self._limits.deadline):
-                body = await _read(request, self._limits.body)
-            outcome = decide(body)
-            if outcome.record.outcome == REFUSED and 2 * self._reviews <= self._limits.reviews:
-                await asyncio.sleep(self._limits.second_look)
-                outcome = decide(body)
-        except TimeoutError:
-            return self._failed(path, _text(408, "the body did not arrive in time", close=True))
+            outcome = self._alarm.within(
+                hold, lambda: self._gate.decide(review.path, review.body, state, hold * PATIENCE)
+            )
+        except Overtime:
+            self._attacked_until = self._loop.time() + ATTACK_SECONDS
+            self._gate.forget(state)
+            self._metrics.closed("overtime")
+            return self._later(review, self._aside(review))
         except ReviewError as error:
-            logger.warning("review refused", extra={"path": path, "status": error.status, "problem": str(error)})
-            return self._failed(path, _text(error.status, str(error)))
+            return self._unreadable(review.path, error)
         except Exception:
             # Whatever it is, the API server's failurePolicy decides what it means for the pod, not a broken connection.
-            logger.exception("a bug while deciding; please report it", extra={"path": path})
-            return self._failed(path, _text(500, "internal error, see the log of drawbridge"))
-        seconds = asyncio.get_running_loop().time() - started
-        self._metrics.decided(path, outcome.record, seconds)
+            logger.exception("a bug while deciding; please report it", extra={"path": review.path})
+            return self._failed(review.path, text(500, BUG))
+        if outcome.record.outcome == REFUSED and 2 * (self._waiting + 1) <= self._limits.reviews:
+            return self._later(review, self._again(review))
+        return self._decided(review, outcome)
+
+    def _is_behind(self, now: float) -> bool:
+        """Whether this turn of the loop has answered for so long that the rest had better come again."""
+        if not self._turn:
+            self._turn = now
+            self._loop.call_soon(self._next_turn)
+        return now - self._turn > self._limits.turn
+
+    def _next_turn(self) -> None:
+        self._turn = 0.0
+
+    def _later(self, review: _Review, answer: Coroutine[None, None, Reply]) -> Reply | Coroutine[None, None, Reply]:
+        """Answer when there is an answer, unless too many wait already."""
+        if self._waiting >= self._limits.reviews:
+            answer.close()
+            return self._crowded(review.path)
+        return self._counted(answer)
+
+    async def _counted(self, answer: Coroutine[None, None, Reply]) -> Reply:
+        self._waiting += 1
+        try:
+            return await answer
+        finally:
+            self._waiting -= 1
+
+    async def _again(self, review: _Review) -> Reply:
+        """Look a second time at what is refused: a class may have come just before its first pod."""
+        await asyncio.sleep(self._limits.second_look)
+        return await self._aside(review) if len(review.body) > self._limits.inline else await self._second(review)
+
+    async def _second(self, review: _Review) -> Reply:
+        state = self._gate.state()
+        hold = self._limits.hold_under_attack
+        try:
+            outcome = self._alarm.within(
+                hold, lambda: self._gate.decide(review.path, review.body, state, hold * PATIENCE)
+            )
+        except Overtime:
+            self._gate.forget(state)
+            return await self._aside(review)
+        return self._decided(review, outcome)
+
+    async def _aside(self, review: _Review) -> Reply:
+        """Decide in a worker."""
+        state, patience = self._gate.state(), self._limits.patience
+
+        def decide(path: str, body: bytes) -> Outcome:
+            return self._gate.decide(path, body, state, patience * PATIENCE)
+
+        try:
+            outcome = await self._pool.decide(decide, state, review.path, review.body, patience)
+        except Undecided as error:
+            logger.warning("a review was not decided", extra={"path": review.path, "bytes": len(review.body), "problem": str(error)})  # fmt: skip
+            try:
+                outcome = undecided(review.path, review.body, str(error))
+            except ReviewError as broken:
+                return self._unreadable(review.path, broken)
+        except ReviewError as error:
+            return self._unreadable(review.path, error)
+        except Bug as error:
+            logger.error("a bug while deciding; please report it", extra={"path": review.path, "exception": str(error)})  # noqa: TRY400  the traceback is the worker's
+            return self._failed(review.path, text(500, BUG))
+        return self._decided(review, outcome)
+
+    def _decided(self, review: _Review, outcome: Outcome) -> Reply:
+        seconds = self._loop.time() - review.started
+        self._metrics.decided(f"/{review.path}", outcome.record, seconds)
         self._decisions.write(outcome.record, seconds)
-        return web.Response(body=outcome.body, content_type="application/json")
+        return Reply(200, outcome.body, "application/json")
 
-    def _failed(self, path: str, response: web.Response) -> web.Response:
-        self._metrics.refused(path, response.status)
-        return response
+    def _unreadable(self, path: str, error: ReviewError) -> Reply:
+        logger.warning("review refused", extra={"path": path, "status": error.status, "problem": str(error)})
+        return self._failed(path, text(error.status, str(error)))
 
+    def _crowded(self, path: str) -> Reply:
+        return self._failed(path, text(503, "too many reviews in flight", ("Retry-After", "1")))
 
-async def _read(request: web.BaseRequest, limit: int) -> bytes:
-    chunks: list[bytes] = []
-    size = 0
-    while chunk := await request.content.readany():
-        size += len(chunk)
-        if size > limit:
-            raise ReviewError(413, f"a review of more than {limit} bytes is none")
-        chunks.append(chunk)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    def _failed(self, path: str, reply: Reply) -> Reply:
+        self._metrics.refused(f"/{path}", reply.status)
+        return reply
 
 
-def _text(status: int, text: str, *, close: bool = False, **headers: str) -> web.Response:
-    response = web.Response(status=status, text=text, headers=headers)
-    if close:  # the body was not read, so the connection cannot be used again
-        response.force_close()
-    return response
+_PATHS = ("/mutate", "/validate", "/livez", "/readyz")
+
+
+def _is_json(headers: Mapping[str, str]) -> bool:
+    kind = headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    return kind == "application/json" and "Content-Encoding" not in headers

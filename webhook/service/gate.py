@@ -12,11 +12,7 @@ if TYPE_CHECKING:
 
     from webhook.admission import Outcome
     from webhook.service.follower import Follower
-    from webhook.state import StateBuilder
-
-
-# Seconds of search that one review may keep all others waiting for.
-PATIENCE = 0.1
+    from webhook.state import State, StateBuilder
 
 
 class Gate:
@@ -27,16 +23,29 @@ class Gate:
         self._world = world
         self._follower = follower
         self._certificate = certificate
+        # A state that may not refuse is made once for each that may, so that it is known again.
+        self._old: tuple[State, State] | None = None
 
-    def mutate(self, body: bytes) -> Outcome:
-        """Answer a mutating review."""
-        return admission.mutate(body, self._world.state(fresh=self._follower.fresh()))
+    def state(self) -> State:
+        """Hand out what decisions are made on now."""
+        now = self._world.state(fresh=True)
+        if self._follower.fresh():
+            return now
+        if self._old is None or self._old[0] is not now:
+            self._old = now, self._world.state(fresh=False)
+        return self._old[1]
 
-    def validate(self, body: bytes) -> Outcome:
-        """Answer a validating review."""
-        until = monotonic() + PATIENCE
-        state = self._world.state(fresh=self._follower.fresh())
+    def decide(self, path: str, body: bytes, state: State, patience: float) -> Outcome:
+        """Answer a review to "mutate" or "validate"; `patience` is how many seconds a search may take."""
+        if path == "mutate":
+            return admission.mutate(body, state)
+        until = monotonic() + patience
         return admission.validate(body, state, impatient=lambda: monotonic() > until)
+
+    def forget(self, state: State) -> None:
+        """Drop what a decision that was interrupted may have left half remembered."""
+        if state.stock is not None:
+            state.stock.lineage.memo.clear()
 
     def unready(self) -> Mapping[str, str]:
         """Say what keeps us from deciding well."""

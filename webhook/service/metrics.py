@@ -57,6 +57,12 @@ class Metrics:
             ("action",),
             registry=self.registry,
         )
+        self._closed = Counter(
+            "drawbridge_made_room",
+            "Connections that had to go and reviews that were interrupted, by what there was too much of.",
+            ("reason",),
+            registry=self.registry,
+        )
         # labels() costs more than the increment it leads to: bind each combination once.
         self._review = lru_cache(maxsize=512)(self._reviews.labels)
         self._decision = lru_cache(maxsize=2048)(self._decisions.labels)
@@ -72,6 +78,10 @@ class Metrics:
     def refused(self, path: str, status: int) -> None:
         """Count one request that got no decision."""
         self._refused.labels(path, str(status)).inc()
+
+    def closed(self, reason: str) -> None:
+        """Count a connection that had to go, or a review that was interrupted."""
+        self._closed.labels(reason).inc()
 
     def template(self, action: str) -> None:
         """Count one write of the templates controller."""

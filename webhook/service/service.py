@@ -17,8 +17,9 @@ from aiohttp import web
 from certs.store import Store
 from cluster.controllers import Election, Terms
 from webhook.admission import registration
-from webhook.service.app import App, Limits
+from webhook.service.app import App
 from webhook.service.certificate import SEAL_KEY, Certificate, Files, Shared
+from webhook.service.connection import Limits
 from webhook.service.follower import Follower
 from webhook.service.gate import Gate
 from webhook.service.metrics import Metrics

@@ -2,6 +2,8 @@ import asyncio
 import gzip
 import json
 from collections import Counter
+from contextlib import suppress
+from time import sleep
 from types import SimpleNamespace
 
 import aiohttp
@@ -9,11 +11,17 @@ import pytest
 
 from tests.webhook import tls
 from webhook.admission import admission_review as reviews
-from webhook.service.app import App, Limits
+from webhook.service.app import App
+from webhook.service.connection import Limits
 from webhook.service.metrics import Metrics
 
 REVIEW = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u"}}).encode()
 JSON = {"Content-Type": "application/json"}
+
+
+def named(name):
+    """A review of a pod of some name."""
+    return json.dumps(json.loads(REVIEW) | {"request": {"uid": "u", "name": name}}).encode()
 
 
 class Allowing:
@@ -24,24 +32,36 @@ class Allowing:
     def __init__(self):
         self.seen = Counter()
 
-    def mutate(self, body):
+    def state(self):
+        return self
+
+    def forget(self, _state):
+        self.seen["forgotten"] += 1
+
+    def decide(self, path, body, _state, _patience):
         request = reviews.decode(body)
-        self.seen["mutate"] += 1
+        self.seen[path] += 1
         if request.name == "bug":
             raise RuntimeError("a bug")
-        refused = request.name == "late" and self.seen["mutate"] < 2
+        if request.name == "slow":
+            sleep(0.05)
+        refused = request.name == "late" and self.seen[path] < 2
         outcome = "refused" if refused else "untouched"
         record = SimpleNamespace(mode="enforce", outcome=outcome, decisions=(), worth_telling=True)
         body = reviews.deny(request.uid, reviews.Status(message="no class")) if refused else reviews.allow(request.uid)
         return SimpleNamespace(body=body, record=record)
-
-    validate = mutate
 
     def unready(self):
         return self.checks
 
 
 class Running(SimpleNamespace):
+    async def connect(self):
+        """A connection that is closed when the test is over, if it has not been by then."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=self.tls)
+        self.held.append(writer)
+        return reader, writer
+
     async def post(self, body=REVIEW, path="/mutate?timeout=3s", **kwargs):
         kwargs.setdefault("headers", JSON)
         async with self.session.post(f"{self.url}{path}", data=body, **kwargs) as response:
@@ -59,9 +79,11 @@ async def running(request):
     gate, metrics = Allowing(), Metrics()
     app = App(gate, metrics, limits)
     port = await app.start("127.0.0.1", 0, tls.server(leaf))
-    client = tls.client(authority)
+    client, held = tls.client(authority), []
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=client)) as session:
-        yield Running(app=app, gate=gate, metrics=metrics, session=session, url=f"https://127.0.0.1:{port}", port=port, tls=client)  # fmt: skip
+        yield Running(app=app, gate=gate, metrics=metrics, session=session, url=f"https://127.0.0.1:{port}", port=port, tls=client, held=held)  # fmt: skip
+    for writer in held:
+        writer.transport.abort()
     await app.drain(notice=0, grace=1)
 
 
@@ -74,24 +96,20 @@ async def test_a_review_is_answered_and_counted(running):
 
 
 async def test_a_refusal_is_looked_at_twice_because_a_class_may_come_just_before_its_first_pod(running):
-    status, text = await running.post(
-        json.dumps(json.loads(REVIEW) | {"request": {"uid": "u", "name": "late"}}).encode()
-    )
+    status, text = await running.post(named("late"))
     assert (status, json.loads(text)["response"]["allowed"]) == (200, True)
     assert running.gate.seen["mutate"] == 2
 
 
 @pytest.mark.parametrize("running", [Limits(reviews=1)], indirect=True)
 async def test_a_busy_process_refuses_at_the_first_look(running):
-    status, text = await running.post(
-        json.dumps(json.loads(REVIEW) | {"request": {"uid": "u", "name": "late"}}).encode()
-    )
+    status, text = await running.post(named("late"))
     assert (status, json.loads(text)["response"]["allowed"]) == (200, False)
     assert running.gate.seen["mutate"] == 1
 
 
 async def test_a_connection_serves_many_reviews(running):
-    reader, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=running.tls)
+    reader, writer = await running.connect()
     head = (
         f"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(REVIEW)}\r\n\r\n"
     )
@@ -125,13 +143,16 @@ async def test_what_is_no_review_gets_the_status_that_says_so(running, request_,
 
 
 @pytest.mark.parametrize("running", [Limits(body=1000)], indirect=True)
-async def test_a_body_beyond_the_limit_is_refused_whether_its_length_is_told_or_not(running):
-    async def chunks():
-        for _ in range(20):
-            yield b"x" * 100
-
+async def test_a_body_beyond_the_limit_is_refused_before_it_is_read(running):
     assert (await running.post(b"x" * 1001))[0] == 413
-    assert (await running.post(chunks()))[0] == 413
+    assert (await running.post())[0] == 200
+
+
+async def test_a_body_of_untold_length_is_not_taken(running):
+    async def chunks():
+        yield REVIEW
+
+    assert (await running.post(chunks()))[0] == 411
     assert (await running.post())[0] == 200
 
 
@@ -142,42 +163,123 @@ async def until(true):
             await asyncio.sleep(0.001)
 
 
-async def half(running, count):
-    """Connections that promise a body and never send it."""
+def phases(running):
+    return Counter(one.phase.name for one in running.app._door.connections)
+
+
+HEAD = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"
+
+
+async def spoken(running, count, words):
+    """Connections that say something and then nothing more."""
+    held = []
     for _ in range(count):
-        _, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=running.tls)
-        writer.write(
-            b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
-        )
+        reader, writer = await running.connect()
+        writer.write(words)
         await writer.drain()
-        yield writer
+        held.append((reader, writer))
+    return held
 
 
-@pytest.mark.parametrize("running", [Limits(reviews=2, deadline=30)], indirect=True)
-async def test_beyond_the_limit_of_reviews_in_flight_the_answer_is_503_at_once(running):
-    held = [writer async for writer in half(running, 2)]
-    await until(lambda: running.app._reviews == 2)
-    assert (await running.post())[0] == 503
-    for writer in held:
-        writer.close()
-    await until(lambda: running.app._reviews == 0)
+async def test_requests_that_were_only_begun_take_no_place_from_a_review(running):
+    await spoken(running, 200, HEAD + b"{")
+    await until(lambda: phases(running)["BODY"] == 200)
     assert (await running.post())[0] == 200
 
 
-@pytest.mark.parametrize("running", [Limits(bytes=150, deadline=30)], indirect=True)
-async def test_bytes_in_flight_are_bounded_too(running):
-    held = [writer async for writer in half(running, 1)]
-    await until(lambda: running.app._reviews == 1)
+@pytest.mark.parametrize("running", [Limits(reviews=1, inline=0)], indirect=True)
+async def test_beyond_the_limit_of_reviews_that_wait_the_answer_is_503_at_once(running):
+    slow = asyncio.create_task(running.post(named("slow")))
+    await until(lambda: running.app._waiting == 1)
     assert (await running.post())[0] == 503
-    held[0].close()
+    assert (await slow)[0] == 200
 
 
-@pytest.mark.parametrize("running", [Limits(deadline=0.05)], indirect=True)
-async def test_a_body_that_does_not_arrive_is_given_up_at_the_deadline(running):
-    reader, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=running.tls)
-    writer.write(b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{")
-    assert (await reader.readline()).startswith(b"HTTP/1.1 408")
+@pytest.mark.parametrize("running", [Limits(turn=0.01, hold=1)], indirect=True)
+async def test_when_one_turn_of_the_loop_takes_too_long_the_rest_is_told_to_come_again(running):
+    one, two, three = [await running.connect() for _ in range(3)]
+    review = named("slow")
+    words = HEAD.replace(b"99", str(len(review)).encode()) + review
+    for _, writer in (one, two, three):
+        writer.write(words)
+    # All three are there when the loop looks: this test, client and server, is one loop.
+    answers = [await reader.readline() for reader, _ in (one, two, three)]
+    assert sorted(line.split()[1] for line in answers) in ([b"200", b"503", b"503"], [b"200", b"200", b"503"])
+
+
+@pytest.mark.parametrize("running", [Limits(bytes=5000, deadline=30)], indirect=True)
+async def test_when_bodies_on_their_way_are_too_many_bytes_the_oldest_is_given_up(running):
+    long = HEAD.replace(b"99", b"4000") + b" " * 3000
+    (old,) = await spoken(running, 1, long)
+    await until(lambda: running.app._door.bytes == 3000)
+    (new,) = await spoken(running, 1, long)
+    assert (await old[0].readline()).startswith(b"HTTP/1.1 503")
+    new[1].write(b" " * 1000)
+    assert (await new[0].readline()).startswith(b"HTTP/1.1 400")
+    assert running.app._door.bytes == 0
+
+
+@pytest.mark.parametrize("running", [Limits(deadline=0.05, head=0.05)], indirect=True)
+@pytest.mark.parametrize("words", [HEAD + b"{", b"POST /mutate HTT", HEAD[:-2]], ids=["body", "line", "headers"])
+async def test_what_does_not_arrive_is_given_up_at_the_deadline(running, words):
+    ((reader, writer),) = await spoken(running, 1, words)
+    async with asyncio.timeout(5):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 408")
+        await reader.read()
     writer.close()
+    await until(lambda: not running.app._door.connections)
+
+
+@pytest.mark.parametrize("running", [Limits(quiet=0.05, idle=0.05, handshake=0.05)], indirect=True)
+async def test_connections_that_say_nothing_are_closed_before_and_after_the_handshake_and_after_an_answer(running):
+    raw, writer = await asyncio.open_connection("127.0.0.1", running.port)
+    running.held.append(writer)
+    ((quiet, _),) = await spoken(running, 1, b"")
+    ((idle, _),) = await spoken(running, 1, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+    async with asyncio.timeout(5):
+        assert (await idle.readline()).startswith(b"HTTP/1.1 200")
+        for reader in (raw, quiet, idle):
+            with suppress(ConnectionError):
+                await reader.read()
+    await until(lambda: not running.app._door.connections)
+
+
+@pytest.mark.parametrize("running", [Limits(connections=8, peer=100)], indirect=True)
+async def test_a_crowd_of_strangers_shuts_nobody_out(running):
+    assert (await running.post())[0] == 200
+    await spoken(running, 8, HEAD + b"{")
+    assert len(running.app._door.connections) <= 8
+    for _ in range(5):
+        assert (await running.post())[0] == 200
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=running.tls)) as other,
+        other.post(f"{running.url}/mutate", data=REVIEW, headers=JSON) as response,
+    ):
+        assert response.status == 200
+    assert len(running.app._door.connections) <= 8
+
+
+@pytest.mark.parametrize("running", [Limits(peer=4)], indirect=True)
+async def test_one_address_has_a_share_of_the_connections(running):
+    await spoken(running, 9, HEAD + b"{")
+    assert len(running.app._door.connections) <= 4
+    assert (await running.post())[0] == 200
+
+
+async def test_a_process_without_descriptors_goes_on_when_there_are_some_again(running, monkeypatch):
+    loop, failures = asyncio.get_running_loop(), [OSError(24, "Too many open files")] * 3
+    accept = loop.sock_accept
+
+    async def failing(listener):
+        if failures:
+            raise failures.pop()
+        return await accept(listener)
+
+    monkeypatch.setattr(loop, "sock_accept", failing)
+    with suppress(ConnectionError):
+        await spoken(running, 1, b"")  # the call that was waiting takes this one, the next ones fail
+    assert (await running.post())[0] == 200
+    assert not failures
 
 
 async def test_ready_means_every_check_is_fine(running):
@@ -207,14 +309,11 @@ async def test_a_drain_says_unready_and_serves_on_while_others_notice(running):
 
 
 async def test_a_review_that_is_in_flight_when_the_door_shuts_is_still_answered(running):
-    reader, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=running.tls)
-    head = (
-        f"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(REVIEW)}\r\n\r\n"
-    )
-    writer.write(head.encode() + REVIEW[:9])
-    await until(lambda: running.app._reviews == 1)
+    head = HEAD.replace(b"99", str(len(REVIEW)).encode())
+    ((reader, writer),) = await spoken(running, 1, head + REVIEW[:9])
+    await until(lambda: phases(running)["BODY"] == 1)
     drain = asyncio.create_task(running.app.drain(notice=0, grace=5))
-    await until(lambda: not running.app._server.is_serving())
+    await until(lambda: not running.app._door.is_open)
     writer.write(REVIEW[9:])
     assert (await reader.readline()).startswith(b"HTTP/1.1 200")
     writer.close()
@@ -235,7 +334,7 @@ async def test_a_review_that_is_in_flight_when_the_door_shuts_is_still_answered(
     ids=["zeros", "version", "long line", "negative length", "bad chunk", "many headers", "HTTP/2"],
 )
 async def test_rubbish_on_a_connection_hurts_nobody_else(running, rubbish, caplog):
-    reader, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=running.tls)
+    reader, writer = await running.connect()
     writer.write(rubbish)
     async with asyncio.timeout(5):
         answer = await reader.read(200)
@@ -244,8 +343,76 @@ async def test_rubbish_on_a_connection_hurts_nobody_else(running, rubbish, caplo
     assert (await running.post())[0] == 200
 
 
-async def test_a_connection_that_is_cut_in_the_middle_of_a_review_frees_its_place(running):
-    async for writer in half(running, 3):
+async def test_a_connection_that_is_cut_in_the_middle_of_a_review_leaves_nothing_behind(running):
+    for _, writer in await spoken(running, 3, HEAD + b"{"):
         writer.transport.abort()
-    await until(lambda: running.app._reviews == 0 and running.app._bytes == 0)
+    await until(lambda: not running.app._door.connections and running.app._door.bytes == 0)
     assert (await running.post())[0] == 200
+
+
+async def test_who_speaks_again_before_the_answer_gets_that_answer_and_no_other(running):
+    head = HEAD.replace(b"99", str(len(REVIEW)).encode())
+    ((reader, writer),) = await spoken(running, 1, (head + REVIEW) * 50)
+    assert (await reader.read()).count(b"HTTP/1.1 200") == 1
+    assert running.gate.seen["mutate"] == 1
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"Content-Length: 5\r\nContent-Length: 6\r\n",
+        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        b"Content-Length: +5\r\n",
+        b"Content-Length: 5, 5\r\n",
+        b"Content-Length: 0x5\r\n",
+        b"Content-Length : 5\r\n",
+        b"Content-Length: 99999999999999999999999999\r\n",
+        b"Transfer-Encoding: identity, chunked\r\n",
+        b"Transfer-Encoding:\x0bchunked\r\n",
+        b"X: a\r\n b\r\nContent-Length: 5\r\n Content-Length: 6\r\n",
+        b"X: " + b"x" * 20_000 + b"\r\n",
+        b"X" * 20_000 + b": x\r\n",
+        b"Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABk\r\nContent-Length: 0\r\n",
+        b"Host: y\r\n",
+    ],
+)
+async def test_what_two_readers_could_read_in_two_ways_is_refused_and_ends_the_connection(running, headers):
+    words = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + headers + b"\r\nhello"
+    ((reader, writer),) = await spoken(running, 1, words + b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+    async with asyncio.timeout(5):
+        answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 4"), answer
+    assert answer.count(b"Content-Length: ") == 1
+    assert running.gate.seen.total() == 0
+    writer.close()
+
+
+async def test_http_2_is_not_offered_and_not_spoken(running):
+    context = running.tls
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    _, writer = await running.connect()
+    assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
+    writer.close()
+
+
+async def test_a_peer_that_does_not_read_is_not_waited_for_for_ever(running):
+    words = b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"
+    running.gate.checks = {"stock": "x" * 30_000_000}
+    _, writer = await running.connect()
+    writer.write(words)
+    await until(lambda: phases(running)["CLOSED"] == 1)
+    (connection,) = running.app._door.connections
+    connection.sweep(asyncio.get_running_loop().time() + running.app._limits.flush + 1)
+    await until(lambda: not running.app._door.connections)
+    writer.close()
+
+
+async def test_curl_asks_first_whether_it_may_send_a_large_body(running):
+    head = HEAD.replace(b"99\r\n", str(len(REVIEW)).encode() + b"\r\nExpect: 100-continue\r\n")
+    ((reader, writer),) = await spoken(running, 1, head)
+    assert (await reader.readline()).startswith(b"HTTP/1.1 100")
+    writer.write(REVIEW)
+    await reader.readline()
+    assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+    writer.close()

@@ -1,0 +1,142 @@
+import asyncio
+import os
+import time
+from contextlib import suppress
+
+import pytest
+
+from webhook.admission import Outcome, Record, ReviewError
+from webhook.service.alarm import Alarm, Overtime
+from webhook.service.worker import Bug, Pool, Undecided
+
+
+def answer(path, body):
+    """A decision that depends on what is asked, as a gate's does."""
+    match body:
+        case b"spin":
+            while True:
+                pass
+        case b"die":
+            os._exit(3)
+        case b"eat":
+            held = []
+            while True:
+                held.append(bytearray(16 << 20))
+        case b"bug":
+            raise RuntimeError("a bug")
+        case b"broken":
+            raise ReviewError(400, "not a review")
+    said = f"{os.getpid()} {len(body)}".encode()
+    return Outcome(body=said, record=Record(path=path, uid="u", outcome="untouched"))
+
+
+@pytest.fixture
+async def pool():
+    made = Pool(2)
+    yield made
+    made.close()
+
+
+async def ask(pool, body=b"", *, state=None, seconds=5.0):
+    outcome = await pool.decide(answer, state, "mutate", body, seconds)
+    pid, size = outcome.body.split()
+    return int(pid), int(size)
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def test_a_review_is_decided_in_another_process_that_serves_again_while_the_state_is_the_same(pool):
+    first, size = await ask(pool, b"x" * 5_000_000)
+    assert first != os.getpid()
+    assert size == 5_000_000
+    assert (await ask(pool))[0] == first
+    other, _ = await ask(pool, state="a new one")
+    assert other != first
+    assert not alive(first)
+
+
+async def test_what_takes_too_long_is_ended_and_undecided(pool):
+    pid, _ = await ask(pool)
+    started = time.monotonic()
+    with pytest.raises(Undecided, match=r"more than 0.2 s"):
+        await ask(pool, b"spin", seconds=0.2)
+    assert time.monotonic() - started < 2
+    assert not alive(pid)
+    assert (await ask(pool))[0] != pid
+
+
+@pytest.mark.parametrize("body", [b"die", b"eat"])
+async def test_a_worker_that_ends_by_itself_or_by_its_limit_of_memory_leaves_a_review_undecided(pool, body):
+    with pytest.raises(Undecided, match="ended"):
+        await ask(pool, body, seconds=30)
+    assert (await ask(pool))[1] == 0
+
+
+async def test_a_bug_and_a_broken_review_are_told_and_the_worker_goes_on(pool):
+    pid, _ = await ask(pool)
+    with pytest.raises(Bug, match="RuntimeError: a bug"):
+        await ask(pool, b"bug")
+    with pytest.raises(ReviewError) as refused:
+        await ask(pool, b"broken")
+    assert refused.value.status == 400
+    assert (await ask(pool))[0] == pid
+
+
+async def test_the_parent_turns_while_workers_work_and_a_crowd_is_sent_away_at_once(pool):
+    async def one():
+        with suppress(Undecided):
+            await ask(pool, b"spin", seconds=0.5)
+
+    spinning = [asyncio.create_task(one()) for _ in range(16)]
+    await asyncio.sleep(0.1)
+    with pytest.raises(Undecided, match="too many"):
+        await ask(pool)
+    assert pool.counts["forked"] == 2
+    await asyncio.gather(*spinning)
+    assert (await ask(pool))[1] == 0
+
+
+async def test_workers_hold_none_of_the_parents_connections(pool):
+    theirs, ours = os.pipe()
+    await ask(pool)
+    os.close(ours)
+    assert os.read(theirs, 1) == b"", "a worker that had the other end would keep this waiting"
+    os.close(theirs)
+
+
+async def test_no_worker_outlives_its_pool(pool):
+    pid, _ = await ask(pool)
+    pool.close()
+    assert not alive(pid)
+
+
+def test_the_alarm_ends_work_that_catches_every_exception():
+    alarm = Alarm()
+    alarm.install()
+
+    def stubborn():
+        while True:
+            with suppress(Exception):
+                sum(range(100))
+
+    started = time.monotonic()
+    with pytest.raises(Overtime):
+        alarm.within(0.02, stubborn)
+    assert time.monotonic() - started < 1
+
+
+def test_the_alarm_leaves_work_that_is_in_time_alone_and_never_rings_after_it():
+    alarm = Alarm()
+    alarm.install()
+    assert alarm.within(0.01, lambda: 3) == 3
+    with pytest.raises(KeyError):
+        alarm.within(0.01, lambda: {}["x"])
+    until = time.monotonic() + 0.05
+    while time.monotonic() < until:
+        pass

@@ -1,0 +1,371 @@
+"""One connection of a peer: HTTP/1.1 as aiohttp's parser reads it, one request at a time, and no step without an end.
+
+It is not a web framework: no routes, no streams, no upgrades, no chunks, no pipelining. The API server speaks plain
+HTTP/1.1 with a length to its webhooks, and what nobody needs is refused in words, so it can hide nothing.
+
+    phase      begins with                ends, at the latest, after   and then
+    HANDSHAKE  the connection is taken    handshake                    it is cut
+    QUIET      the handshake is done      quiet                        it is cut
+    HEAD       first byte of a request    head                         408, closed
+    BODY       end of the head            deadline                     408, closed
+    ANSWER     end of the body            (whoever decides)            -
+    IDLE       the answer is written      idle                         it is cut
+    CLOSED     the last answer is written flush                        it is cut
+"""
+
+from __future__ import annotations
+
+import asyncio
+from email.utils import formatdate
+from enum import IntEnum
+from functools import lru_cache
+from http import HTTPStatus
+from time import time
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http import HttpProcessingError, HttpRequestParser
+from aiohttp.http_exceptions import LineTooLong
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Coroutine, Mapping
+
+    from aiohttp.http import RawRequestMessage
+    from aiohttp.streams import StreamReader
+
+MIB = 1 << 20
+MAX_LINE = 4096
+MAX_HEADERS = 64
+# What does not fit into the kernel's buffers waits for the peer to read it. A loop does not tell whether it does, but
+# a connection that is being closed has a deadline.
+LARGE = 64 * 1024
+
+
+class Limits(NamedTuple):
+    """What one process takes on at a time, and how long it waits for whom."""
+
+    # An update carries two objects, and the API server takes requests up to 3 MiB.
+    body: int = 7 * MIB
+    # Reviews that are decided in a worker or looked at a second time; the others never wait.
+    reviews: int = 128
+    # Bodies on their way, all together.
+    bytes: int = 128 * MIB
+    connections: int = 1024
+    # An API server opens as many connections as it has reviews in flight, and several may come from one address.
+    peer: int = 320
+    # Below the 3 s that the webhook configuration gives us, so that the answer is ours.
+    deadline: float = 2.5
+    handshake: float = 5.0
+    head: float = 2.5
+    # An API server may open a connection and then use another that came free: it is kept for a while.
+    quiet: float = 15.0
+    # Longer than the API server keeps an idle connection, so that it is never we who close one under a review.
+    idle: float = 180.0
+    flush: float = 5.0
+    # A refused object is decided on once more after this long: our copy of the cluster is a moment old, and a class may
+    # have been applied just before the first pod that names it.
+    second_look: float = 0.25
+    # Larger reviews are decided in a worker process from the start.
+    inline: int = 64 * 1024
+    # The longest that a review may hold the loop, and the same while somebody sends reviews that do.
+    hold: float = 0.075
+    hold_under_attack: float = 0.02
+    # What a worker may take, waiting for it included.
+    patience: float = 1.5
+    workers: int = 2
+    # How long answers of one turn of the loop may take together before the rest is told to come again.
+    turn: float = 0.25
+
+
+class Phase(IntEnum):
+    """Where a connection is in its life; see the table above."""
+
+    HANDSHAKE = 0
+    QUIET = 1
+    HEAD = 2
+    BODY = 3
+    ANSWER = 4
+    IDLE = 5
+    CLOSED = 6
+
+
+class Head(NamedTuple):
+    """What a request says before its body."""
+
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    length: int
+    # The peer has shown a certificate that the configured authority signed.
+    certified: bool
+
+
+class Reply(NamedTuple):
+    """What a request is answered with."""
+
+    status: int
+    body: bytes
+    kind: str = "text/plain; charset=utf-8"
+    headers: tuple[tuple[str, str], ...] = ()
+    close: bool = False
+
+
+def text(status: int, message: str, *headers: tuple[str, str], close: bool = False) -> Reply:
+    """Answer in words."""
+    return Reply(status, message.encode(), headers=headers, close=close)
+
+
+class Handler(Protocol):
+    """Who answers."""
+
+    def refuse(self, head: Head) -> Reply | None:
+        """Refuse a request before its body is read, or not."""
+        ...
+
+    def answer(self, head: Head, body: bytes) -> Reply | Coroutine[None, None, Reply]:
+        """Answer a request, at once or later."""
+        ...
+
+
+class House(Protocol):
+    """Who keeps order among connections."""
+
+    limits: Limits
+    draining: bool
+
+    def left(self, connection: Connection) -> None:
+        """Take notice that a connection is over."""
+        ...
+
+    def brought(self, count: int) -> None:
+        """Take notice of bytes of unfinished bodies, or of their end (negative)."""
+        ...
+
+    def later(self, work: Coroutine[None, None, None]) -> None:
+        """Do something that is not finished now."""
+        ...
+
+
+class Connection(BaseProtocol):
+    """A peer, from the moment its connection is taken."""
+
+    def __init__(self, house: House, handler: Handler, peer: str, sock: socket.socket) -> None:
+        self._house = house
+        self._handler = handler
+        self._sock = sock
+        loop = asyncio.get_running_loop()
+        super().__init__(loop)
+        self.peer = peer
+        self.phase = Phase.HANDSHAKE
+        self.since = loop.time()
+        # What the peer has shown of itself decides who goes first when there is no room.
+        self.certified = False
+        self.reviewed = False
+        self._head: Head | None = None
+        self._payload: StreamReader | None = None
+        self._counted = 0
+        self._close = False
+
+    # ---- what the loop says
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin, after the handshake."""
+        super().connection_made(transport)
+        self.certified = bool(transport.get_extra_info("peercert"))
+        # Bodies are read whole, so the parser never has to wait for us; their length is known and bounded before.
+        limit = 2 * self._house.limits.body
+        self._parser = HttpRequestParser(
+            self, self._loop, limit, max_line_size=MAX_LINE, max_field_size=MAX_LINE, max_headers=MAX_HEADERS, auto_decompress=False
+        )  # fmt: skip
+        self._enter(Phase.QUIET)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """End, whoever ended it."""
+        super().connection_lost(exc)
+        self._count(0)
+        self.phase = Phase.CLOSED
+        self._house.left(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on."""
+        match self.phase:
+            case Phase.ANSWER | Phase.CLOSED:
+                # Who goes on talking before the answer is not the API server: this answer is the last one.
+                self._close = True
+                return
+            case Phase.QUIET | Phase.IDLE:
+                self._enter(Phase.HEAD)
+            case _:
+                pass
+        assert self._parser is not None
+        try:
+            messages, upgraded, rest = self._parser.feed_data(data)
+        except LineTooLong:
+            self._reply(text(431, f"a line of more than {MAX_LINE} bytes is too long", close=True))
+            return
+        except (HttpProcessingError, ValueError):
+            self._reply(text(400, "this is not HTTP/1.1 as it is spoken here", close=True))
+            return
+        if messages:
+            self._close = bool(upgraded or rest or len(messages) > 1)
+            self._begin(*messages[0])
+        elif self.phase is Phase.BODY:
+            self._read()
+
+    def pause_reading(self) -> None:
+        """Never wait: a body is bounded before it is read, and taken whole."""
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """See pause_reading."""
+
+    # ---- one request
+
+    def _begin(self, message: RawRequestMessage, payload: StreamReader) -> None:
+        length = message.headers.get("Content-Length", "0")
+        head = Head(
+            message.method,
+            *_split(message.path),
+            headers=message.headers,
+            length=int(length) if length.isdigit() and len(length) < 19 else 1 << 62,
+            certified=self.certified,
+        )
+        self._close = self._close or message.should_close
+        refused = _refused(message) or self._handler.refuse(head)
+        if refused is not None:
+            # What was not read is not skipped either: the connection ends with this answer.
+            self._reply(refused if payload.is_eof() else refused._replace(close=True))
+            return
+        self._head, self._payload = head, payload
+        self._enter(Phase.BODY)
+        if not payload.is_eof() and message.headers.get("Expect", "").lower() == "100-continue":
+            assert self.transport is not None
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._read()
+
+    def _read(self) -> None:
+        payload, head = self._payload, self._head
+        assert payload is not None
+        assert head is not None
+        if not payload.is_eof():
+            self._count(payload.total_bytes)
+            return
+        body = payload.read_nowait()
+        self._payload = self._head = None
+        self._count(0)
+        self._enter(Phase.ANSWER)
+        answer = self._handler.answer(head, body)
+        if isinstance(answer, Reply):
+            self._reply(answer)
+        else:
+            self._house.later(self._wait(answer))
+
+    async def _wait(self, answer: Coroutine[None, None, Reply]) -> None:
+        reply = await answer
+        if self.phase is Phase.ANSWER:
+            self._reply(reply)
+
+    def _reply(self, reply: Reply) -> None:
+        transport = self.transport
+        if transport is None or self.phase is Phase.CLOSED:
+            return
+        self._count(0)
+        close = reply.close or self._close or self._house.draining or len(reply.body) > LARGE
+        transport.write(_encoded(reply, close=close))
+        self._payload = self._head = None
+        if close:
+            self.phase = Phase.CLOSED
+            self.since = self._loop.time()
+            transport.close()
+        else:
+            self._enter(Phase.IDLE)
+
+    # ---- the end
+
+    def sweep(self, now: float) -> None:
+        """End what takes too long."""
+        limits, took = self._house.limits, now - self.since
+        match self.phase:
+            case Phase.HANDSHAKE if took > limits.handshake:
+                self.cut()
+            case Phase.QUIET if took > limits.quiet:
+                self.cut()
+            case Phase.HEAD if took > limits.head:
+                self._reply(text(408, "the request did not arrive in time", close=True))
+            case Phase.BODY if took > limits.deadline:
+                self._reply(text(408, "the body did not arrive in time", close=True))
+            case Phase.IDLE if took > limits.idle:
+                self.cut()
+            case Phase.CLOSED if took > limits.flush:
+                self.cut()
+            case _:
+                pass
+
+    def give_way(self) -> None:
+        """Make room for somebody else."""
+        if self.phase in (Phase.HEAD, Phase.BODY):
+            self._reply(text(503, "too many requests on their way", ("Retry-After", "1"), close=True))
+        else:
+            self.cut()
+
+    def cut(self) -> None:
+        """End at once, whatever the phase."""
+        if self.transport is not None:
+            self.transport.abort()
+        else:
+            # The handshake holds the socket; it ends as it would if the peer had gone.
+            _shut(self._sock)
+
+    def close(self) -> None:
+        """End, if nothing is under way."""
+        if self.phase in (Phase.QUIET, Phase.IDLE) and self.transport is not None:
+            self.transport.close()
+
+    def _enter(self, phase: Phase) -> None:
+        self.phase = phase
+        self.since = self._loop.time()
+
+    def _count(self, received: int) -> None:
+        if received != self._counted:
+            change, self._counted = received - self._counted, received
+            self._house.brought(change)
+
+
+def _refused(message: RawRequestMessage) -> Reply | None:
+    if message.chunked or "Transfer-Encoding" in message.headers:
+        return text(411, "a request says its length here, chunks are not taken", close=True)
+    if message.upgrade or message.method == "CONNECT":
+        return text(400, "HTTP/1.1 is all that is spoken here", close=True)
+    return None
+
+
+def _split(target: str) -> tuple[str, str]:
+    path, _, query = target.partition("?")
+    return path, query
+
+
+def _shut(sock: socket.socket) -> None:
+    try:
+        sock.shutdown(2)
+    except OSError:
+        pass  # gone already
+
+
+def _encoded(reply: Reply, *, close: bool) -> bytes:
+    extra = "".join([f"{name}: {value}\r\n" for name, value in reply.headers])
+    head = (
+        f"HTTP/1.1 {reply.status} {_PHRASES[reply.status]}\r\n"
+        f"Content-Type: {reply.kind}\r\nContent-Length: {len(reply.body)}\r\nDate: {_date(int(time()))}\r\n"
+        f"{extra}{'Connection: close' if close else 'Connection: keep-alive'}\r\n\r\n"
+    )
+    return head.encode("latin-1", "replace") + reply.body
+
+
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> str:
+    """The Date of answers, which changes once a second."""
+    return formatdate(second, usegmt=True)

@@ -1,0 +1,207 @@
+"""The door: takes connections, keeps order among them, and never stops taking new ones.
+
+It accepts by itself rather than through `create_server`, so that a connection is counted before its handshake has cost
+anything, and so that a process out of descriptors goes on. When there is no room, room is made: who has waited longest
+without getting anywhere goes first, who has shown a certificate goes last, and a review that is being decided never goes.
+What it is not: it reads no request (`connection`) and knows no review (`app`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import resource
+import socket
+import ssl
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from webhook.service.connection import Connection, Limits, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+
+    from webhook.service.connection import Handler
+
+logger = logging.getLogger("drawbridge.door")
+
+TICK = 0.25
+# Descriptors that are not for peers: watches, files, workers.
+RESERVED = 128
+# Without descriptors the kernel keeps new connections in its queue while old ones end.
+PAUSE = 0.05
+BACKLOG = 1024
+_NOWHERE = (Phase.HANDSHAKE, Phase.QUIET, Phase.HEAD, Phase.BODY)
+
+
+class Door:
+    """One listening socket and its connections."""
+
+    def __init__(self, handler: Handler, limits: Limits, refused: Callable[[str], None]) -> None:
+        """`refused` is told why somebody had to go."""
+        self.limits = limits._replace(connections=min(limits.connections, _descriptors()))
+        self.draining = False
+        self.bytes = 0
+        self.connections: set[Connection] = set()
+        self._by_peer: dict[str, set[Connection]] = {}
+        self._handler = handler
+        self._refused = refused
+        self._listener: socket.socket | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._standing: list[asyncio.Task[None]] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether new connections are taken."""
+        return self._listener is not None
+
+    def open(self, host: str, port: int, tls: ssl.SSLContext) -> int:
+        """Listen; return the port."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listener.setblocking(False)
+        self._listener = listener
+        loop = asyncio.get_running_loop()
+        self._standing = [loop.create_task(self._accept(listener, tls)), loop.create_task(self._sweep())]
+        bound: int = listener.getsockname()[1]
+        return bound
+
+    def close(self) -> None:
+        """Take no new connection any more."""
+        if self._listener is None:
+            return
+        listener, self._listener = self._listener, None
+        accepting = self._standing[0]
+        # The loop still watches the socket until the task is gone.
+        accepting.add_done_callback(lambda _: listener.close())
+        accepting.cancel()
+
+    async def end(self, grace: float) -> None:
+        """Let go of everybody: who is idle at once, who is waiting for an answer when there is one or grace is over."""
+        self.draining = True
+        self.close()
+        deadline = asyncio.get_running_loop().time() + grace
+        while self.connections and asyncio.get_running_loop().time() < deadline:
+            for connection in tuple(self.connections):
+                connection.close()
+            await asyncio.sleep(TICK / 10)
+        for connection in tuple(self.connections):
+            connection.cut()
+        for task in (*self._standing, *self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._standing, *self._tasks, return_exceptions=True)
+
+    # ---- what a connection says
+
+    def left(self, connection: Connection) -> None:
+        """Take notice that a connection is over."""
+        self.connections.discard(connection)
+        others = self._by_peer.get(connection.peer)
+        if others is not None:
+            others.discard(connection)
+            if not others:
+                del self._by_peer[connection.peer]
+
+    def brought(self, count: int) -> None:
+        """Take notice of bytes of unfinished bodies, or of their end (negative)."""
+        self.bytes += count
+        while self.bytes > self.limits.bytes:
+            bodies = [one for one in self.connections if one.phase is Phase.BODY]
+            if not bodies:
+                return
+            self._refused("bytes")
+            min(bodies, key=lambda one: one.since).give_way()
+
+    def later(self, work: Coroutine[None, None, None]) -> None:
+        """Do something that is not finished now."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # ---- taking connections
+
+    async def _accept(self, listener: socket.socket, tls: ssl.SSLContext) -> None:
+        loop = asyncio.get_running_loop()
+        told = False
+        while True:
+            try:
+                sock, address = await loop.sock_accept(listener)
+            except OSError as error:
+                # No descriptor or no memory, or the peer was gone before we looked.
+                if not told:
+                    logger.warning("a connection could not be taken", extra={"problem": str(error)})
+                    told = True
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    self._make_room(self.connections, "descriptors")
+                await asyncio.sleep(PAUSE)
+                continue
+            told = False
+            sock.setblocking(False)
+            self._let_in(sock, address[0], tls)
+
+    def _let_in(self, sock: socket.socket, peer: str, tls: ssl.SSLContext) -> None:
+        mates = self._by_peer.get(peer, ())
+        room = True
+        if len(mates) >= self.limits.peer:
+            room = self._make_room(mates, "peer")
+        elif len(self.connections) >= self.limits.connections:
+            room = self._make_room(self.connections, "connections")
+        if not room:
+            sock.close()
+            return
+        connection = Connection(self, self._handler, peer, sock)
+        self.connections.add(connection)
+        self._by_peer.setdefault(peer, set()).add(connection)
+        self.later(self._greet(connection, sock, tls))
+
+    async def _greet(self, connection: Connection, sock: socket.socket, tls: ssl.SSLContext) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(
+                lambda: connection,
+                sock,
+                ssl=tls,
+                ssl_handshake_timeout=self.limits.handshake,
+                ssl_shutdown_timeout=1.0,
+            )
+        except (OSError, ssl.SSLError):
+            # Whoever does not manage a handshake is not worth a line in the log; a scanner would fill it.
+            self._refused("handshake")
+        finally:
+            if connection.transport is None:
+                self.left(connection)
+                with suppress(OSError):
+                    sock.close()
+
+    def _make_room(self, among: Iterable[Connection], why: str) -> bool:
+        victim = min((one for one in among if one.phase is not Phase.ANSWER), key=_standing, default=None)
+        self._refused(why)
+        if victim is None:
+            return False
+        self.left(victim)
+        victim.give_way()
+        return True
+
+    async def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(TICK)
+            now = loop.time()
+            for connection in tuple(self.connections):
+                connection.sweep(now)
+
+
+def _standing(connection: Connection) -> tuple[bool, bool, bool, float]:
+    """Who goes first when somebody must: the smallest."""
+    return (
+        connection.certified,
+        connection.phase not in _NOWHERE,
+        connection.reviewed,
+        connection.since,
+    )
+
+
+def _descriptors() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 20 if soft == resource.RLIM_INFINITY else max(16, soft - RESERVED)

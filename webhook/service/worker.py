@@ -1,0 +1,243 @@
+"""Workers: child processes that decide the reviews which may take long, and that can be ended.
+
+A worker is a fork of this process, so it has the stock of the moment without a byte being sent: 5,000 nodes are shared with
+their parent, page by page, until somebody writes to one. It serves as long as its state is the present one, up to a number
+of reviews, then another is forked. It has no socket but the one to its parent, a limit of memory and of CPU, and it is killed when its time
+is over. What it cannot decide in time is undecided; who asked says what that means.
+
+    parent                              worker
+    path, body (msgpack, length first) ─▶ decide
+    kind, bytes                        ◀─ outcome | status and words | a bug's traceback
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+import traceback
+import warnings
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from webhook.admission import Outcome, ReviewError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Decide = Callable[[str, bytes], Outcome]
+
+# After so many reviews a worker is replaced, whatever it has piled up.
+REVIEWS = 64
+# What a worker may take beyond what it was born with, and the CPU it may use in its life.
+MEMORY = 384 << 20
+CPU_SECONDS = 60
+# Waiting for a place costs the API server's patience; beyond this many nobody begins to wait.
+QUEUE = 16
+
+_LENGTH = struct.Struct("!I")
+_outcome = msgspec.msgpack.Decoder(Outcome)
+_reply = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
+_request = msgspec.msgpack.Decoder(tuple[str, bytes])
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Undecided(Exception):  # noqa: N818  it is an answer, of a kind
+    """A worker has not answered in time, or there was none."""
+
+
+class Bug(Exception):  # noqa: N818
+    """Deciding failed in a worker; the text is the traceback."""
+
+
+class Pool:
+    """Up to a number of workers, forked when somebody needs one."""
+
+    def __init__(self, size: int, *, memory: int = MEMORY) -> None:
+        self._size = size
+        self._memory = memory
+        self._places = asyncio.Semaphore(size)
+        self._waiting = 0
+        self._idle: list[_Worker] = []
+        self._busy: set[_Worker] = set()
+        # What happened, for metrics: name to count.
+        self.counts = {"forked": 0, "decided": 0, "killed": 0, "crowded": 0}
+
+    async def decide(self, decide: Decide, state: object, path: str, body: bytes, seconds: float) -> Outcome:
+        """Have a review decided; raise Undecided, ReviewError or Bug. `state` tells when a worker's view is old."""
+        if self._waiting >= QUEUE:
+            self.counts["crowded"] += 1
+            raise Undecided("too many such reviews at a time")
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(seconds):
+                async with self._places:
+                    return await self._ask(decide, state, path, body)
+        except TimeoutError:
+            raise Undecided(f"it took more than {seconds:g} s") from None
+        finally:
+            self._waiting -= 1
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in (*self._idle, *self._busy):
+            worker.kill()
+        self._idle.clear()
+        self._busy.clear()
+
+    async def _ask(self, decide: Decide, state: object, path: str, body: bytes) -> Outcome:
+        worker = self._take(decide, state)
+        self._busy.add(worker)
+        try:
+            outcome = await worker.ask(path, body)
+        except (OSError, EOFError, asyncio.CancelledError) as error:
+            # Its time was over, or it ended by its own limits: either way it is of no use any more.
+            self._busy.discard(worker)
+            worker.kill()
+            self.counts["killed"] += 1
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            raise Undecided("the worker ended before it had decided") from error
+        except BaseException:
+            self._busy.discard(worker)
+            self._idle.append(worker)
+            raise
+        self._busy.discard(worker)
+        self._idle.append(worker)
+        self.counts["decided"] += 1
+        return outcome
+
+    def _take(self, decide: Decide, state: object) -> _Worker:
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.state is state and worker.asked < REVIEWS:
+                return worker
+            worker.kill()
+        self.counts["forked"] += 1
+        return _Worker(decide, state, self._memory)
+
+
+class _Worker:
+    """One child process."""
+
+    def __init__(self, decide: Decide, state: object, memory: int) -> None:
+        self.state = state
+        self.asked = 0
+        self._socket, theirs = socket.socketpair()
+        with warnings.catch_warnings():
+            # Threads of ours only look at fleets, and hold no lock that a child needs.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._pid = os.fork()
+        if self._pid == 0:
+            _live(theirs, decide, memory)
+        theirs.close()
+        self._socket.setblocking(False)
+
+    async def ask(self, path: str, body: bytes) -> Outcome:
+        """Ask for one decision."""
+        self.asked += 1
+        loop = asyncio.get_running_loop()
+        message = _encode((path, body))
+        await loop.sock_sendall(self._socket, _LENGTH.pack(len(message)) + message)
+        (length,) = _LENGTH.unpack(await self._receive(loop, _LENGTH.size))
+        kind, content = _reply.decode(await self._receive(loop, length))
+        match kind:
+            case "outcome":
+                return _outcome.decode(content)
+            case "refused":
+                raise ReviewError(*msgspec.msgpack.decode(content, type=tuple[int, str]))
+            case "memory":
+                raise EOFError("out of memory")
+            case _:
+                raise Bug(msgspec.msgpack.decode(content, type=str))
+
+    async def _receive(self, loop: asyncio.AbstractEventLoop, count: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < count:
+            part = await loop.sock_recv(self._socket, min(count - len(parts), 1 << 18))
+            if not part:
+                raise EOFError
+            parts += part
+        return bytes(parts)
+
+    def kill(self) -> None:
+        """End it, now."""
+        self._socket.close()
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)  # a killed process is gone in less than a millisecond
+
+
+# ---- the child
+
+
+def _live(theirs: socket.socket, decide: Decide, memory: int) -> None:
+    """Serve until the parent is gone. Never returns: the stack above belongs to the parent."""
+    code = 1
+    try:
+        _settle(theirs.fileno(), memory)
+        while _serve(theirs, decide):
+            pass
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _settle(keep: int, memory: int) -> None:
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is the parent's business
+    # A collection would write to every page that is shared.
+    gc.disable()
+    # Connections, watches and the listening socket are the parent's; held here, they would outlive it.
+    os.closerange(3, keep)
+    os.closerange(keep + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 5))
+    with suppress(OSError, ValueError):
+        size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()  # noqa: PTH123, SIM115
+        resource.setrlimit(resource.RLIMIT_AS, (size + memory, size + memory))
+    with suppress(OSError):
+        # If memory runs out, a worker goes before the process that answers everybody.
+        open("/proc/self/oom_score_adj", "w").write("1000")  # noqa: PTH123, SIM115
+
+
+def _serve(theirs: socket.socket, decide: Decide) -> bool:
+    head = _read(theirs, _LENGTH.size)
+    if head is None:
+        return False
+    message = _read(theirs, _LENGTH.unpack(head)[0])
+    if message is None:
+        return False
+    reply = _encode(_decided(decide, *_request.decode(message)))
+    theirs.sendall(_LENGTH.pack(len(reply)) + reply)
+    return True
+
+
+def _decided(decide: Decide, path: str, body: bytes) -> tuple[str, object]:
+    try:
+        return "outcome", decide(path, body)
+    except ReviewError as error:
+        return "refused", (error.status, str(error))
+    except MemoryError:
+        return "memory", None
+    except Exception:  # noqa: BLE001  the parent logs it
+        return "bug", "".join(traceback.format_exception(*sys.exc_info(), limit=-20))
+
+
+def _read(theirs: socket.socket, count: int) -> bytes | None:
+    parts = bytearray()
+    while len(parts) < count:
+        part = theirs.recv(min(count - len(parts), 1 << 18))
+        if not part:
+            return None
+        parts += part
+    return bytes(parts)
