@@ -1,20 +1,35 @@
-"""The configuration a command was given, or the error that says everything that is wrong with it."""
+"""The configuration a command was given, or the error that says everything that is wrong with it.
+
+A file is read by `webhook.service` alone, whatever the command, so that none of them accepts what another refuses.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cli.contract import Broken
+from cli import contract as inputs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from webhook.service import Source
+    from webhook.state import Configuration
 
 
 def source_of(path: str) -> Source:
-    """Open a DrawbridgeConfiguration; without a path the defaults."""
-    from webhook.service import ConfigurationError, Source
+    """Open a DrawbridgeConfiguration to follow it while it changes; without a path the defaults."""
+    from webhook.service import Source
 
-    try:
-        return Source(path)
-    except ConfigurationError as error:
-        raise Broken(str(error), "correct the file") from error
+    return Source(path)
+
+
+def configuration_of(path: str | None, *others: Sequence[str]) -> Configuration:
+    """Read a DrawbridgeConfiguration; without a path the defaults. `others` may not name standard input as well."""
+    from webhook.state import Configuration
+
+    if not path:
+        return Configuration()
+    from webhook.service import load_configuration
+
+    inputs.refuse_two_standard_inputs([path], *others)
+    return load_configuration(path)

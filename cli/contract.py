@@ -143,8 +143,7 @@ def read(paths: Sequence[str], *more: Sequence[str]) -> list[Document]:
     """Read what `-f` names; give further lists of paths only so that standard input is not asked for twice."""
     from cluster import manifests
 
-    if sum(list(group).count("-") for group in (paths, *more)) > 1:
-        raise Broken("standard input (-) can be read only once", "give each further input as a file")
+    refuse_two_standard_inputs(paths, *more)
     # Manifests are trees that live as long as the command: the cycle collector would walk them all again and again.
     gc.disable()
     try:
@@ -152,6 +151,12 @@ def read(paths: Sequence[str], *more: Sequence[str]) -> list[Document]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def refuse_two_standard_inputs(*groups: Sequence[str]) -> None:
+    """Standard input can be read for one purpose only."""
+    if sum(list(group).count("-") for group in groups) > 1:
+        raise Broken("standard input (-) can be read only once", "give each further input as a file")
 
 
 def write_json(value: Any) -> None:

@@ -22,7 +22,7 @@ def command(name: str | None, config: str | None, output: str) -> Exit:
 
     As YAML this is the form in which a configuration takes tables of your own (`dialects:`).
     """
-    from cli.commands.translate import configuration_of
+    from cli.configuration import configuration_of
 
     every = configuration_of(config).dialects
     chosen = [dialect for dialect in every if name in (None, dialect.name)]

@@ -12,12 +12,13 @@ import click
 import msgspec
 
 from cli import contract as inputs
+from cli.configuration import configuration_of
 from cli.contract import Broken, Exit
 from cluster.manifests import Document
 from webhook.translate import Translation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from webhook.state import Configuration, Features, Inventory
 
@@ -72,28 +73,6 @@ def command(
     if output in ("yaml", "diff", "patch"):
         _tell(results)
     return Exit.REFUSED if any(result.translation.refusals for result in results) else Exit.FINE
-
-
-def configuration_of(path: str | None, *others: Sequence[str]) -> Configuration:
-    """Read a configuration file; the defaults without one. Everything wrong with it is reported at once."""
-    from cluster.manifests import ManifestError, Problem
-    from webhook.state import Configuration, read
-
-    if path is None:
-        return Configuration()
-    documents = inputs.read([path], *others)
-    if len(documents) != 1:
-        raise Broken(f"{path} holds {len(documents)} objects", "give one DrawbridgeConfiguration")
-    document = documents[0]
-    configuration, findings = read(document.object)
-    if configuration is None:
-        raise ManifestError(
-            [
-                Problem(document.file, finding.message, finding.hint, *document.position_of(finding.path), finding.path)
-                for finding in findings
-            ]
-        )
-    return configuration
 
 
 def _features(version: str) -> Features:

@@ -146,3 +146,50 @@ def test_the_command_starts_without_the_heavy_libraries():
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=True
     )
     assert not {"aiohttp", "yaml", "kubernetes", "asyncio", "ssl", "cryptography"} & set(done.stdout.split())
+
+
+HEAD = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
+
+
+def commands_with_a_configuration(tmp_path):
+    """Every command that takes --config, as far as it reads the file."""
+    pod = tmp_path / "pod.yaml"
+    pod.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n")
+    yield ["translate", "-f", str(pod)]
+    yield ["dialects"]
+    yield ["manifests", "--image", "example.com/drawbridge"]
+    yield ["demo", "-f", str(pod), "--once"]
+    yield ["standalone"]
+    yield ["webhook", "--kubeconfig", str(tmp_path / "none")]
+
+
+@pytest.mark.parametrize(
+    ("content", "places"),
+    [
+        (HEAD + "canary: 300\nmode: loud\n", [":3:1: 300 is not a percentage at /canary", ":4:1: the text 'loud'"]),
+        (HEAD + "---\nkind: ConfigMap\n", [": a configuration file holds one DrawbridgeConfiguration"]),
+        ("kind: ConfigMap\ndata: {drawbridge.yaml: ''}\n", [":1: this is a ConfigMap"]),
+        ("mode: [\n", [":2:1: "]),
+        ("", ["this one holds no object"]),
+    ],
+)
+def test_every_command_has_the_same_verdict_on_a_configuration_file(tmp_path, content, places):
+    file = tmp_path / "c.yaml"
+    file.write_text(content)
+    said = set()
+    for arguments in commands_with_a_configuration(tmp_path):
+        result = run(*arguments, "--config", str(file))
+        assert result.exit_code == 2, (arguments, result.output)
+        said.add(result.stderr)
+    (text,) = said
+    assert all(place in text for place in places), text
+    assert text.count("error: ") >= len(places)
+
+
+def test_reading_a_configuration_needs_no_web_server(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text(HEAD)
+    script = "import sys; from cli.main import main; main(standalone_mode=False); print(*sys.modules)"
+    arguments = ["dialects", "-o", "json", "--config", str(file)]
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
+    assert not {"aiohttp", "kubernetes", "cryptography", "prometheus_client"} & set(done.stdout.split())

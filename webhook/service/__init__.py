@@ -1,10 +1,44 @@
-"""The rim: HTTPS, informers, controllers, files and clocks. It decides nothing."""
+"""The rim: HTTPS, informers, controllers, files and clocks. It decides nothing.
+
+What is named here is imported when it is asked for: a command that reads a configuration file needs no web server.
+"""
 
 from __future__ import annotations
 
-from webhook.service import log
-from webhook.service.configuration_file import ConfigurationError, Source
-from webhook.service.log import Decisions
-from webhook.service.service import Address, Service, Settings
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Address", "ConfigurationError", "Decisions", "Service", "Settings", "Source", "log"]
+if TYPE_CHECKING:
+    from webhook.service import log
+    from webhook.service.configuration_file import ConfigurationError, Source
+    from webhook.service.configuration_file import load as load_configuration
+    from webhook.service.log import Decisions
+    from webhook.service.service import Address, Service, Settings
+
+__all__ = [
+    "Address",
+    "ConfigurationError",
+    "Decisions",
+    "Service",
+    "Settings",
+    "Source",
+    "load_configuration",
+    "log",
+]
+
+_HOMES = {
+    "Address": ("service", "Address"),
+    "ConfigurationError": ("configuration_file", "ConfigurationError"),
+    "Decisions": ("log", "Decisions"),
+    "Service": ("service", "Service"),
+    "Settings": ("service", "Settings"),
+    "Source": ("configuration_file", "Source"),
+    "load_configuration": ("configuration_file", "load"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, member = _HOMES[name]
+    return getattr(import_module(f"{__name__}.{module}"), member)

@@ -16,7 +16,7 @@ from webhook.state import Configuration
 from webhook.state import configuration as config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from dra.finding import Finding
 
@@ -24,29 +24,43 @@ logger = logging.getLogger("drawbridge.configuration")
 EVERY = 1.0
 
 
-class ConfigurationError(Exception):
-    """A file that cannot be used, and every reason why."""
-
-    def __init__(self, path: str, findings: Sequence[Finding] = (), problem: str = "") -> None:
-        lines = [f"{path}: {problem}"] if problem else []
-        lines += [f"{path}: {f.path or '/'}: {f.message}{f' ({f.hint})' if f.hint else ''}" for f in findings]
-        super().__init__("\n".join(lines))
-        self.findings = findings
+class ConfigurationError(manifests.ManifestError):
+    """A file that cannot be used, and every reason why, each with its place."""
 
 
 def load(path: str) -> Configuration:
-    """Read one file; raise ConfigurationError with everything that is wrong with it."""
+    """Read one file, `-` for standard input; raise ConfigurationError with everything that is wrong with it.
+
+    Whoever is given a configuration file reads it here, so that every command has the same verdict on it.
+    """
     try:
         documents = manifests.read([path])
-    except (manifests.ManifestError, OSError) as error:
-        raise ConfigurationError(path, problem=str(error)) from error
-    found = [d for d in documents if d.object.get("kind") == config.KIND]
-    if len(found) != 1:
-        raise ConfigurationError(path, problem=f"expected one {config.KIND}, found {len(found)}")
-    read, findings = config.read(found[0].object)
-    if read is None:
-        raise ConfigurationError(path, findings)
-    return read
+    except manifests.ManifestError as error:
+        raise ConfigurationError(error.problems) from error
+    if len(documents) != 1:
+        found = f"a configuration file holds one {config.KIND}, this one holds {_counted(len(documents))}"
+        raise ConfigurationError([manifests.Problem(path, found, "put anything else into a file of its own")])
+    (document,) = documents
+    if document.object.get("kind") == "ConfigMap":
+        remedy = (
+            "take the text in its data out: kubectl get configmap drawbridge -o jsonpath='{.data.drawbridge\\.yaml}'"
+        )
+        found = f"this is a ConfigMap, not a {config.KIND}"
+        raise ConfigurationError([manifests.Problem(path, found, remedy, document.line)])
+    configuration, findings = config.read(document.object)
+    if configuration is None:
+        problems = [_problem(document, finding) for finding in findings]
+        raise ConfigurationError(sorted(problems, key=lambda problem: (problem.line, problem.column)))
+    return configuration
+
+
+def _problem(document: manifests.Document, finding: Finding) -> manifests.Problem:
+    line, column = document.position_of(finding.path)
+    return manifests.Problem(document.file, finding.message, finding.hint, line, column, finding.path)
+
+
+def _counted(number: int) -> str:
+    return "no object" if number == 0 else f"{number} objects"
 
 
 class Source:

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.finding import Finding, Severity
+from dra.pointer import split
+from dra.validation import CODES, shape
 from webhook.dialects import BUILT_IN, Dialect, Options, Position, Row, pattern
-from webhook.state.schema import DEFAULT, File, bytes_of, contradictions
-from webhook.state.shape import mistakes
+from webhook.state.schema import DEFAULT, File, Mistake, bytes_of, contradictions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from dra.validation import Problem
     from dra.wire import Json
 
 KIND = "DrawbridgeConfiguration"
@@ -75,16 +77,38 @@ def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
     name = f"{KIND}/{value['metadata']['name']}" if _named(value) else KIND
     if isinstance(value, dict) and value.get("mode") is False:
         value = value | {"mode": "off"}  # YAML reads a bare `off` as false
-    found = [(path, text, hint) for path, text, hint in mistakes(value, File)]
-    if not found:
-        file = msgspec.convert(value, File)
-        found = list(contradictions(file))
-        if not found:
-            return Configuration(file), []
+    broken = shape.check(value, File) if isinstance(value, dict) else [shape.expected_object(value)]
+    found = [Mistake(one.path, one.message, one.hint or CODES[one.code].hint) for one in broken]
+    file = _good_part(value, broken)
+    if file is not None:
+        found += _judged_apart(contradictions(file), broken)
+    if file is not None and not found:
+        return Configuration(file), []
     return None, [
-        Finding(code="C001", severity=Severity.ERROR, object=name, path=path, message=text, hint=hint)
-        for path, text, hint in found
+        Finding(code="C001", severity=Severity.ERROR, object=name, path=one.path, message=one.message, hint=one.hint)
+        for one in found
     ]
+
+
+def _good_part(value: Json, broken: Sequence[Problem]) -> File | None:
+    """The file without the members in which something has the wrong shape, so that the others' sense can be judged."""
+    if not isinstance(value, dict):
+        return None
+    bad = {_first(problem.path) for problem in broken}
+    head = {"apiVersion": DEFAULT.api_version, "kind": KIND}
+    return shape.read({name: member for name, member in value.items() if name not in bad} | head, File)
+
+
+def _judged_apart(found: Iterable[Mistake], broken: Sequence[Problem]) -> list[Mistake]:
+    """Leave out what may follow from a mistake of shape: names that a broken table would have made known."""
+    if not any(_first(problem.path) in {"dialects", "keys"} for problem in broken):
+        return list(found)
+    follow = {"keys", "disabled", "meanings", "joint"}
+    return [mistake for mistake in found if _first(mistake.path) not in follow]
+
+
+def _first(pointer: str) -> str:
+    return next(iter(split(pointer)), "")
 
 
 def _named(value: Json) -> bool:

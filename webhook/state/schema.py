@@ -5,7 +5,7 @@ Data only. What it compiles to is `webhook.state.configuration`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
@@ -104,7 +104,12 @@ class File(_Declared, frozen=True, kw_only=True):
 DEFAULT = File(api_version="drawbridge.dev/v1alpha1", kind="DrawbridgeConfiguration")
 
 
-Mistake = tuple[str, str, str]
+class Mistake(NamedTuple):
+    """What is wrong at a place, and what to do."""
+
+    path: str
+    message: str
+    hint: str
 
 
 def contradictions(file: File) -> Iterable[Mistake]:
@@ -118,43 +123,49 @@ def contradictions(file: File) -> Iterable[Mistake]:
             known = {row.name for row in dialects[dialect].keys}
             yield from _unknown(f"/keys/{escape(dialect)}", renames, known, "key of the dialect")
     if not 0 <= file.canary <= 100:
-        yield "/canary", f"{file.canary} is no percentage", "write 0 to 100"
+        yield Mistake("/canary", f"{file.canary} is not a percentage", "write 0 to 100")
     for key, meaning in file.meanings.items():
         profile = meaning.startswith("mig:") and profile_of(meaning.removeprefix("mig:"))
         if meaning not in ("whole", "shared", "leave", *dialects) and not profile:
             every = ", ".join(dialects)
-            yield (
+            yield Mistake(
                 f"/meanings/{escape(key)}",
                 f"unknown meaning {meaning!r}",
                 f"whole, shared, leave, mig:<profile>, or a dialect: {every}",
             )
     for i, model in enumerate(file.models):
         if not bytes_of(model.memory):
-            yield f"/models/{i}/memory", f"{model.memory!r} is no amount of memory", "write a quantity such as 80Gi"
+            yield Mistake(
+                f"/models/{i}/memory", f"{model.memory!r} is not an amount of memory", "write a quantity such as 80Gi"
+            )
     names = [table.name for table in file.dialects]
     for i, table in enumerate(file.dialects):
         if table.name in {d.name for d in BUILT_IN} or names.index(table.name) != i:
-            yield f"/dialects/{i}/name", f"dialect {table.name!r} exists already", "choose another name"
+            yield Mistake(f"/dialects/{i}/name", f"dialect {table.name!r} exists already", "choose another name")
         if table.rule != "plain":
-            yield f"/dialects/{i}/rule", f"rule {table.rule!r} is not open to tables of your own", "leave it out"
+            yield Mistake(
+                f"/dialects/{i}/rule", f"rule {table.rule!r} is not open to tables of your own", "leave it out"
+            )
         if table.target not in TARGETS:
-            yield f"/dialects/{i}/target", f"unknown target {table.target!r}", f"one of {', '.join(TARGETS)}"
+            yield Mistake(f"/dialects/{i}/target", f"unknown target {table.target!r}", f"one of {', '.join(TARGETS)}")
         yield from _rows(table, f"/dialects/{i}/keys")
     yield from _joints(file, dialects.values())
     if file.hami.memory_factor < 1:
-        yield "/hami/memoryFactor", f"{file.hami.memory_factor} MiB is no unit", "write 1 or more"
+        yield Mistake("/hami/memoryFactor", f"{file.hami.memory_factor} MiB is not a unit", "write 1 or more")
     for key, quota in file.quotas.items():
         if not quota:
-            yield f"/quotas/{escape(key)}", "no quota key is given", "e.g. <class>.deviceclass.resource.k8s.io/devices"
+            yield Mistake(
+                f"/quotas/{escape(key)}", "no quota key is given", "e.g. <class>.deviceclass.resource.k8s.io/devices"
+            )
 
 
 def _rows(table: Dialect, path: str) -> Iterable[Mistake]:
     """What is wrong with the rows of an administrator's table."""
     for i, row in enumerate(table.keys):
         if row.target and row.target not in TARGETS:
-            yield f"{path}/{i}/target", f"unknown target {row.target!r}", f"one of {', '.join(TARGETS)}"
+            yield Mistake(f"{path}/{i}/target", f"unknown target {row.target!r}", f"one of {', '.join(TARGETS)}")
         if row.most is not None and row.most < row.least:
-            yield f"{path}/{i}/most", f"{row.most} is below {row.least}", "write least and most in order"
+            yield Mistake(f"{path}/{i}/most", f"{row.most} is below {row.least}", "write least and most in order")
 
 
 def _joints(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
@@ -166,7 +177,7 @@ def _joints(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
             name = getattr(joint, part)
             if not any(name == row or ("<" in row and pattern(row)(name)) for row in known):
                 hint = "describe it in a table of your own (`dialects`)"
-                yield f"/joint/{i}/{part}", f"no dialect knows the key {name!r}", hint
+                yield Mistake(f"/joint/{i}/{part}", f"no dialect knows the key {name!r}", hint)
 
 
 def _unknown(path: str, names: Iterable[str], known: Iterable[str], what: str) -> Iterable[Mistake]:
@@ -174,7 +185,7 @@ def _unknown(path: str, names: Iterable[str], known: Iterable[str], what: str) -
     for i, name in enumerate(names):
         if name not in known:
             where = str(i) if isinstance(names, tuple) else escape(name)
-            yield f"{path}/{where}", f"{name!r} is no {what}", f"one of {', '.join(known)}"
+            yield Mistake(f"{path}/{where}", f"{name!r} is not a {what}", f"one of {', '.join(known)}")
 
 
 def bytes_of(text: str) -> int:

@@ -1,8 +1,9 @@
 """The shape of an object: every value of the type its field has, no field that does not exist.
 
 The shapes are read off the wire types, which are complete for resource.k8s.io and deliberately partial for pods and nodes;
-in partial ones unknown fields are nobody's business. Types are judged as Go's JSON decoder does it (sigs.k8s.io/json): a
-null is "not set", 1.0 is no integer, and a missing value is a zero.
+in partial ones unknown fields are not judged. Types are judged as Go's JSON decoder does it (sigs.k8s.io/json): a null is
+"not set", 1.0 is not an integer, and a missing value is a zero. Types of our own that forbid unknown fields (the
+configuration) are read the same way, and demand the fields that they require.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class _Scalar(Shape):
                 hint = "quote it: without quotes YAML reads yes, no, on, off, y, n, true and false as truth values"
             elif self.zero == "" and isinstance(value, int | float):
                 hint = f'quote it: "{value}"'
-            found.append(Problem("D001", path, f"expected {self.name}, got {_named(value)}", hint))
+            found.append(Problem("D001", path, f"expected {self.name}, got {_described(value)}", hint))
 
 
 class _Integer(Shape):
@@ -121,7 +122,7 @@ class _Integer(Shape):
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
         if type(value) is not int:
             hint = "remove the quotes" if isinstance(value, str) and value.lstrip("-").isdecimal() else ""
-            found.append(Problem("D001", path, f"expected a whole number, got {_named(value)}", hint))
+            found.append(Problem("D001", path, f"expected a whole number, got {_described(value)}", hint))
         elif value not in _INT64:
             found.append(Problem("D001", path, f"{value} does not fit into 64 bits"))
 
@@ -131,7 +132,7 @@ class _Amount(Shape):
 
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            found.append(Problem("D001", path, f"expected an amount such as 16Gi, got {_named(value)}"))
+            found.append(Problem("D001", path, f"expected an amount such as 16Gi, got {_described(value)}"))
             return
         try:
             # Blanks around a quantity are cut off by Go before it reads.
@@ -154,7 +155,20 @@ class _Time(Shape):
                 return
         except ValueError:
             pass
-        found.append(Problem("D001", path, f"expected a time such as 2026-01-31T12:00:00Z, got {_named(value)}"))
+        found.append(Problem("D001", path, f"expected a time such as 2026-01-31T12:00:00Z, got {_described(value)}"))
+
+
+class _Choice(Shape):
+    """One of a few texts."""
+
+    def __init__(self, values: tuple[str, ...]) -> None:
+        self.values = values
+        self.zero = values[0]
+
+    def check(self, value: Any, path: str, found: list[Problem]) -> None:
+        if value not in self.values:
+            choices = ", ".join(one for one in self.values if one)
+            found.append(Problem("D001", path, f"{_described(value)} is not allowed here", f"one of {choices}"))
 
 
 class _List(Shape):
@@ -170,7 +184,7 @@ class _List(Shape):
                 if not isinstance(value, dict)
                 else "put `- ` before its first key"
             )
-            found.append(Problem("D001", path, f"expected a list, got {_named(value)}", hint))
+            found.append(Problem("D001", path, f"expected a list, got {_described(value)}", hint))
             return
         types, check = self.items.types, self.items.check
         for index, item in enumerate(value):
@@ -187,7 +201,7 @@ class _Map(Shape):
 
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
         if not isinstance(value, dict):
-            found.append(Problem("D001", path, f"expected a mapping, got {_named(value)}"))
+            found.append(Problem("D001", path, f"expected a mapping, got {_described(value)}"))
             return
         types, check = self.values.types, self.values.check
         for name, member in value.items():
@@ -207,13 +221,14 @@ class _Struct(Shape):
         self.fields: Mapping[str, Shape] = {}
         self.required: frozenset[str] = frozenset()
         self.amounts: tuple[str, ...] = ()  # those of the required ones that read as 0
+        self.demanded: tuple[str, ...] = ()  # those of a type of our own that have no default
         self.partial = False
         self.ignored: frozenset[str] = frozenset()
 
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
         if not isinstance(value, dict):
             hint = _PLAIN.get(self.name, "").format(value)
-            found.append(Problem("D001", path, f"expected an object, got {_named(value)}", hint))
+            found.append(Problem("D001", path, f"expected an object, got {_described(value)}", hint))
             return
         fields = self.fields
         for name, member in value.items():
@@ -223,6 +238,8 @@ class _Struct(Shape):
                     found.append(self._unknown(name, path, value, helpful=len(found) < _MANY))
             elif type(member) not in shape.types and member is not None:
                 shape.check(member, f"{path}/{name}", found)
+        missing = (name for name in self.demanded if value.get(name) is None)
+        found.extend(Problem("D001", path, f"{name} is missing", f"add {name}") for name in missing)
         for name in self.amounts:
             if value.get(name) is None:
                 found.append(Problem("D007", path, f"{name} is missing and reads as 0"))  # noqa: PERF401  mostly there are none
@@ -230,6 +247,8 @@ class _Struct(Shape):
     def _unknown(self, name: str, path: str, value: Mapping[str, Any], *, helpful: bool) -> Problem:
         near = nearest(name, [field for field in self.fields if field not in value]) if helpful else ""
         hint = _MOVED.get(self.name, {}).get(name) or (f"did you mean {near}?" if near else "")
+        if not hint and self.demanded:
+            hint = f"known: {', '.join(self.fields)}"
         return Problem("D002", f"{path}/{escape(name)}", f"unknown field {name[:80]!r}", hint)
 
     def complete(self, value: Any) -> Any:
@@ -261,6 +280,11 @@ def check(value: dict[str, Any], type_: type, path: str = "") -> list[Problem]:
     found: list[Problem] = []
     of(type_).check(value, path, found)
     return found
+
+
+def expected_object(value: Any) -> Problem:
+    """Say that a whole document is not an object."""
+    return Problem("D001", "", f"expected an object, got {_described(value)}")
 
 
 def read(value: Any, type_: type[T]) -> T:
@@ -302,6 +326,10 @@ def _from(info: inspect.Type, name: str, made: dict[type, _Struct]) -> Shape:
         return _Integer()
     if isinstance(info, inspect.BoolType):
         return _Scalar("true or false", frozenset({bool}), zero=False)
+    if isinstance(info, inspect.LiteralType):
+        return _Choice(tuple(map(str, info.values)))
+    if isinstance(info, inspect.EnumType):
+        return _Choice(tuple(str(member.value) for member in info.cls))
     if isinstance(info, inspect.StrType):
         return _Time() if name in _TIMES else _Scalar("a text", frozenset({str}), "")
     return _ANY
@@ -313,6 +341,8 @@ def _struct(info: inspect.StructType, made: dict[type, _Struct]) -> Shape:
     shape = made[info.cls] = _Struct(info.cls.__name__)
     shape.fields = {field.encode_name: _from(field.type, field.encode_name, made) for field in info.fields}
     shape.required = frozenset(field.encode_name for field in info.fields if field.required)
+    if info.cls.__struct_config__.forbid_unknown_fields:
+        shape.demanded = tuple(sorted(shape.required))
     shape.amounts = tuple(name for name in sorted(shape.required) if shape.fields[name].zero == "0")
     shape.partial = info.cls in _PARTIAL
     shape.ignored = frozenset(_MORE_METADATA) if info.cls is ObjectMeta else frozenset()
@@ -323,8 +353,10 @@ def _zero(shape: Shape) -> Any:
     return shape.complete({}) if isinstance(shape, _Struct) else [] if isinstance(shape, _List) else shape.zero
 
 
-def _named(value: Any) -> str:
+def _described(value: Any) -> str:
     match value:
+        case None:
+            return "nothing"
         case bool():
             return "true" if value else "false"
         case int() | float():

@@ -40,8 +40,8 @@ def test_a_new_content_is_in_force_at_the_next_look(file):
         (GOOD.format(mode="loud"), "/mode"),
         (GOOD.format(mode="warn") + "typo: 1\n", "typo"),
         ("mode: [", "drawbridge.yaml"),
-        ("", "found 0"),
-        (GOOD.format(mode="warn") + "---\n" + GOOD.format(mode="warn"), "found 2"),
+        ("", "no object"),
+        (GOOD.format(mode="warn") + "---\n" + GOOD.format(mode="warn"), "2 objects"),
         (None, "drawbridge.yaml"),
     ],
 )

@@ -46,12 +46,26 @@ def test_every_mistake_is_named_at_once():
     )
     assert set(found) == {
         "/mode",
+        "/canary",
         "/aproximations",
         "/meanings/nvidia.com~1gpu",
         "/models/0",
         "/models/1/size",
         "/koordinator/webhook",
     }
+
+
+def test_names_that_a_broken_table_would_make_known_are_not_called_unknown():
+    table = {"name": "ours", "title": 7, "keys": [{"name": "our.org/nic", "meaning": "NICs"}]}
+    joint = [{"primary": "nvidia.com/gpu", "secondary": "our.org/nic"}]
+    found = mistakes(dialects=[table], joint=joint, meanings={"x": "ours"}, disabled=["ours"], canary=101)
+    assert set(found) == {"/dialects/0/title", "/canary"}
+
+
+def test_a_member_that_is_null_is_not_set():
+    configuration, findings = read({**HEAD, "mode": None, "models": None, "hami": {"memoryFactor": None}})
+    assert findings == []
+    assert configuration.file == Configuration().file
 
 
 def test_a_misspelt_field_gets_a_suggestion():
