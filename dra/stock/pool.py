@@ -110,6 +110,20 @@ def gather(
     return sorted(pools, key=lambda pool: (pool.binding, pool.id[0].encode(), pool.id[1].encode()))
 
 
+def complete(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
+    """Keep the newest generation of each pool, where all of its slices are there, whatever node they are for."""
+    pools: dict[PoolId, list[ResourceSlice]] = {}
+    for one in slices:
+        pools.setdefault((one.spec.driver, one.spec.pool.name), []).append(one)
+    kept: list[ResourceSlice] = []
+    for members in pools.values():
+        newest = max(one.spec.pool.generation for one in members)
+        current = [one for one in members if one.spec.pool.generation == newest]
+        if len(current) == current[0].spec.pool.resource_slice_count:
+            kept += current
+    return kept
+
+
 def targets(page_: Page, node: Node) -> bool:
     """Say whether a slice has something for the node; a slice without any node selection has not."""
     spec = page_.slice.spec

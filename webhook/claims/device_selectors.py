@@ -50,7 +50,7 @@ def selectors(demand: Demand, supply: Supply) -> tuple[str, ...] | None:
 
 def rooted(texts: tuple[str, ...], supply: Supply) -> tuple[str, ...]:
     """Add that the PCIe root is known, where devices are published whose root is the empty text."""
-    if not supply.served.rootless and supply.target.name != "vf":
+    if not supply.served.rootless and not supply.target.rootless:
         return texts
     domain, _, name = PCIE_ROOT.partition("/")
     return (*texts, f'device.attributes[{literal(domain)}].?{name}.orValue("") != ""')
@@ -67,25 +67,26 @@ def _too_costly(text: str) -> bool:
 
 def _flags(demand: Demand, supply: Supply) -> list[str]:
     """Truths about a network device that its driver publishes; one that it never publishes can't be asked for."""
-    flags = [] if not demand.virtual_function else ["isSriovVf"]
+    target = supply.target
+    flags = [target.virtual_flag] if demand.virtual_function and target.virtual_flag else []
     if demand.rdma:
-        flags += [name for name in ("rdma", "rdmaCapable") if supply.served.attributes.get(f"{supply.driver}/{name}")]
-    return flags if supply.target.name == "nic" else [name for name in flags if name != "isSriovVf"]
+        flags += supply.served.known_by(target.rdma_flags)
+    return flags
 
 
 def _contains(supply: Supply, words: tuple[str, ...]) -> str:
     """Test the product name for one of the words, whatever the case.
 
-    HAMi prepends `NVIDIA-` to a name that does not begin with NVIDIA, so a word may rely on that. The name is read
-    behind `has` and not through `orValue`, of which the API server can't tell how long it is, and so how costly.
+    A word may rely on the vendor's name in front, which legacy systems add where it is missing. The name is read behind
+    `has` and not through `orValue`, of which the API server can't tell how long it is, and so how costly.
     """
     name = f"device.attributes[{literal(supply.driver)}].productName"
+    vendor = supply.target.vendor
     tests = [f"{name}.lowerAscii().contains({literal(_lower(word))})" for word in words]
-    tests += [
-        f'(!{name}.startsWith("NVIDIA") && ("nvidia-" + {name}.lowerAscii()).contains({literal(_lower(word))}))'
-        for word in words
-        if "nvidia" in word.lower()
-    ]
+    for word in words:
+        if vendor and vendor.lower() in word.lower():
+            prefixed = f"({literal(vendor.lower() + '-')} + {name}.lowerAscii())"
+            tests.append(f"(!{name}.startsWith({literal(vendor)}) && {prefixed}.contains({literal(_lower(word))}))")
     return f"has({name}) && ({' || '.join(tests)})"
 
 

@@ -15,7 +15,7 @@ from dra import wire
 from webhook.claims import spec as shapes
 from webhook.claims import template
 from webhook.claims.spec import Claims, Impossible
-from webhook.dialects import TARGETS, Demand, Pairs
+from webhook.dialects import Demand, Pairs
 from webhook.state import Served, Supply, unknown
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from dra.wire import Json
     from webhook.state import Configuration, Inventory
 
-_EITHER = {"gpu": "vgpu", "vgpu": "gpu"}
 _KEPT = 4096  # demands remembered; pods may ask for anything
 
 
@@ -46,7 +45,7 @@ class Workshop:
         self.configuration = configuration
         self.fleet = fleet
         self._made: dict[Demand | Pairs, Made | Impossible] = {}
-        self._supplies = {name: self._place(name) for name in TARGETS}
+        self._supplies = {name: self._supply(name) for name in configuration.targets}
 
     def make(self, demand: Demand | Pairs) -> Made | Impossible:
         """Make the claims for a demand, or say why there are none."""
@@ -82,42 +81,50 @@ class Workshop:
         return Made(claims, first, second) if isinstance(claims, Claims) else claims
 
     def _choose(self, demand: Demand) -> Supply | Impossible:
-        """Choose the supply. Whole GPUs may come from either GPU target, virtual functions from either of the networks'."""
+        """Choose the supply: the target's own, or that of the target which may stand in for it."""
+        target = self.configuration.targets[demand.target]
         supply = self._supplies[demand.target]
-        if demand.virtual_function and isinstance(supply, Impossible):
-            return self._supplies["vf"]
-        other = self._supplies[_EITHER.get(demand.target, demand.target)]
-        if demand.partial or isinstance(other, Impossible):
+        if demand.virtual_function and target.virtual and isinstance(supply, Impossible):
+            return self._supplies[target.virtual]
+        if demand.partial or not target.instead:
+            return supply
+        other = self._supplies[target.instead]
+        if isinstance(other, Impossible):
             return supply
         if isinstance(supply, Impossible):
             return other
         untied = demand.same and not supply.served.publishes(demand.same)
         return other if untied and other.served.publishes(demand.same) else supply
 
-    def _place(self, name: str) -> Supply | Impossible:
-        target, declared = TARGETS[name], self.configuration.serves(name)
+    def _supply(self, name: str) -> Supply | Impossible:
+        target, declared = self.configuration.targets[name], self.configuration.serves(name)
         if not self.fleet.known:
             served = unknown(target, Served(name=declared))
-            return (
-                Supply(target, served)
-                if served.name
-                else Impossible(reason=f"no class is declared for target {name!r}")
-            )
+            if not served.name:
+                return Impossible(reason=f"no class is declared for target {name!r}")
+            return Supply(target, served)
         found = self.fleet.find(target, declared)
         if found is None:
             wanted = declared or " or ".join(target.classes) or f"target {name!r}"
             return Impossible(reason=f"the cluster has no DeviceClass {wanted} (declare `classes.{name}`)")
-        return Supply(target, found if found.devices else unknown(target, found))
+        if not found.devices:
+            return Supply(target, unknown(target, found))
+        if found.driver != target.driver:
+            reason = f"class {found.name} picks devices of driver {found.driver}, target {name!r} is of {target.driver}"
+            return Impossible(reason=f"{reason} (declare a target of your own under `targets`)")
+        return Supply(target, found)
 
     def _sizes(self, supply: Supply) -> dict[str, int]:
-        """Memory by product: what is published, then what is declared, which wins."""
-        published = {product.name: product.smallest for product in supply.served.products}
-        return {**published, **self.configuration.sizes}
+        """Memory by product: what is declared, which wins, then what is published, the best supported first."""
+        sizes = dict(self.configuration.sizes)
+        for product in supply.served.products:
+            sizes.setdefault(product.name, product.memory)
+        return sizes
 
 
 @lru_cache(maxsize=2)
 def workshop(configuration: Configuration, fleet: Inventory) -> Workshop:
-    """Find the workshop of a configuration and a fleet, which are told apart by identity."""
+    """Find the workshop of a configuration and an inventory, which are told apart by identity."""
     return Workshop(configuration, fleet)
 
 

@@ -1,4 +1,4 @@
-"""Claims from demands: the shapes of vocabularies.md 3.0, and what each relies on.
+"""Claims from demands: the shapes they take, and what each relies on.
 
 A demand becomes one ResourceClaim spec, or several where it is too big for one and nothing ties its devices together
 (a claim holds 32 requests, 32 constraints and 32 results). Defaults of the API server are written out, so that what is
@@ -30,12 +30,14 @@ from webhook.state import ALTERNATIVES, CLAIMS, SHARES, Need
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from webhook.dialects import Target
     from webhook.state import Supply
 
 
 LIMIT = 32  # requests, constraints and results of one claim
 POD_LIMIT = 128  # devices of one pod
-_ALTERNATIVES = 8
+_ALTERNATIVES = 8  # of one request (firstAvailable)
+_PRODUCTS = 32  # named in one alternative, so that its expression stays an expression
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -119,7 +121,8 @@ def even(count: int, most: int) -> list[int]:
 def _smallest_profile(demand: Demand, supply: Supply) -> Claims | Impossible:
     """Block F over MIG profiles: the smallest that is published and holds enough, then the next ones."""
     wanted = demand.profile_memory or 0
-    enough = sorted((size, name) for name, size in supply.served.profiles.items() if size >= wanted)[:_ALTERNATIVES]
+    holding = [one for one in supply.served.profiles if one.memory >= wanted]
+    enough = sorted((one.memory, one.name) for one in holding[:_ALTERNATIVES])
     if not enough:
         reason = f"no MIG profile of class {supply.served.name} is published that holds {wanted // MIB} MiB"
         return Impossible(reason=reason)
@@ -173,58 +176,65 @@ def _devices(demand: Demand, supply: Supply, names: tuple[str, ...], sizes: Mapp
 def _by_size(
     demand: Demand, supply: Supply, names: tuple[str, ...], texts: tuple[str, ...], sizes: Mapping[str, int]
 ) -> _Devices | Impossible:
-    """Block F: for each device a list of alternatives, one for each amount that the percentage comes to."""
+    """Block F: for each device a list of alternatives, one for each amount that the percentage comes to.
+
+    Sizes come in the order of how well they are supported, and that decides which are kept where there are too many; they are
+    tried from the smallest amount up.
+    """
     percent = demand.memory_percent or 0
-    amounts = _amounts(percent, {name: size for name, size in sizes.items() if _wanted(name, demand)})
+    wanted = {name: size for name, size in sizes.items() if _wanted(name, demand, supply.target)}
+    amounts = _amounts(percent, wanted)
     if not amounts:
         return Impossible(
             reason=f"{percent} % of a device's memory can't be told without device sizes: none are published for class "
             f"{supply.served.name}, and no `models` are declared",
             unresolved=True,
         )
-    kept = dict(sorted(amounts.items())[:_ALTERNATIVES])
+    kept = dict(sorted(list(amounts.items())[:_ALTERNATIVES]))
     alternatives = tuple(
         _alternative(f"size-{i}", supply, (*texts, product_is(supply, products)), _capacity(demand, supply, amount))
         for i, (amount, products) in enumerate(kept.items())
     )
-    # Equal amounts on every card: HAMi's driver numbers its limits in no particular order.
-    alike = (DeviceConstraint(requests=names, match_attribute=supply.target.product),) if len(names) > 1 else ()
+    constraints = _apart(names, supply)
+    if len(names) > 1 and supply.target.alike:
+        constraints = (*constraints, DeviceConstraint(requests=names, match_attribute=supply.target.product))
+    models = [name for products in kept.values() for name in products]
     told = [f"{percent} % is {amount // MIB} MiB on {', '.join(products)}" for amount, products in kept.items()]
     told += [
-        f"{one.name} comes in several sizes: the smallest counts"
+        f"{one.name} comes in {one.sizes} sizes: the one that most nodes publish counts"
         for one in supply.served.products
-        if one.smallest != one.largest and any(one.name in products for products in kept.values())
+        if one.sizes > 1 and one.name in models
     ]
     if len(amounts) > len(kept):
-        told.append(f"{len(amounts) - len(kept)} larger sizes left out: firstAvailable holds {_ALTERNATIVES}")
+        told.append(f"{len(amounts) - len(kept)} sizes left out: firstAvailable holds {_ALTERNATIVES}")
     return _Devices(
         requests=tuple(DeviceRequest(name=name, first_available=alternatives) for name in names),
-        constraints=_apart(names, supply) + alike,
+        constraints=constraints,
         needs=(CLAIMS, ALTERNATIVES, SHARES),
         remarks=tuple(told),
-        models=tuple(name for products in kept.values() for name in products),
+        models=tuple(models),
     )
 
 
 def _amounts(percent: int, sizes: Mapping[str, int]) -> dict[int, list[str]]:
     """Products by what the percentage of their memory comes to, rounded down to MiB like HAMi does."""
     amounts: dict[int, list[str]] = {}
-    for name, size in sorted(sizes.items()):
+    for name, size in sizes.items():
         if size:
-            amounts.setdefault(size // MIB * percent // 100 * MIB, []).append(name)
+            products = amounts.setdefault(size // MIB * percent // 100 * MIB, [])
+            if len(products) < _PRODUCTS:
+                products.append(name)
+    for products in amounts.values():
+        products.sort()
     return amounts
 
 
-def _wanted(product: str, demand: Demand) -> bool:
+def _wanted(product: str, demand: Demand, target: Target) -> bool:
     """Leave out sizes that the demand's own filters exclude; the selectors say so too, this only spares alternatives."""
-    name = product.lower()
-    wanted = not demand.models or any(word.lower() in _card(product) for word in demand.models)
+    name, vendor = product.lower(), target.vendor.lower()
+    card = name if not vendor or name.startswith(vendor) else f"{vendor}-{name}"
+    wanted = not demand.models or any(word.lower() in card for word in demand.models)
     return wanted and not any(word.lower() in name for word in demand.not_models)
-
-
-def _card(product: str) -> str:
-    name = product.lower()
-    return name if name.startswith("nvidia") else f"nvidia-{name}"
 
 
 def _unshareable(demand: Demand, supply: Supply, count: int) -> Impossible | None:

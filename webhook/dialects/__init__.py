@@ -1,52 +1,44 @@
-"""The vocabularies that pods use to ask for accelerators: one module each, a table of keys and the rule to read them."""
+"""The vocabularies that pods use to ask for accelerators: one module each, a table of keys and the code to read them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from webhook.dialects import hami, koordinator, nvidia, plain
-from webhook.dialects.demand import AUTO, MIB, Demand, Left, Note, Pairs, Refusal
-from webhook.dialects.nvidia import profile_of
-from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scope, pattern
+from webhook.dialects.demand import AUTO, MIB, Answer, Demand, Left, Note, Pairs, Refusal
+from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scheduler, Scope, pattern
 from webhook.dialects.targets import DRANET_NUMA_NODE, NETWORK_RESOURCE, NUMA_NODE, PCIE_ROOT, TARGETS, Target
-from webhook.dialects.words import Amount, Answer, HamiOptions, Hint, KoordinatorOptions, NvidiaOptions, Options, Said
+from webhook.dialects.vocabulary import Bare, Vocabulary
+from webhook.dialects.words import WHOLE, Amount, Hint, Meaning, Mistake, Options, Said, Words
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    Rule = Callable[[tuple[Said, ...], Mapping[Role, Hint], Options, Dialect], Answer]
-
-BUILT_IN: tuple[Dialect, ...] = (nvidia.DIALECT, hami.DIALECT, koordinator.DIALECT)
-
-# How the words are read, by the name a table gives. Rules of container scope get one container at a time.
-RULES: Mapping[str, Rule] = {
-    "plain": lambda said, _, __, dialect: plain.read(said, dialect),
-    "nvidia": lambda said, _, options, __: nvidia.read(said[0], options),
-    "hami": lambda said, hints, options, _: hami.read(said[0], hints, options),
-    "koordinator": lambda said, hints, options, _: koordinator.read(said, hints, options),
-}
+# Each reads its own options, so the type of those is known to its module alone.
+VOCABULARIES: tuple[Vocabulary[Any], ...] = (
+    nvidia.VOCABULARY,
+    hami.VOCABULARY,
+    koordinator.VOCABULARY,
+)
 
 __all__ = [
     "AUTO",
-    "BUILT_IN",
     "DRANET_NUMA_NODE",
     "MIB",
     "NETWORK_RESOURCE",
     "NUMA_NODE",
     "PCIE_ROOT",
-    "RULES",
     "TARGETS",
+    "VOCABULARIES",
+    "WHOLE",
     "Action",
     "Amount",
     "Answer",
+    "Bare",
     "Demand",
     "Dialect",
-    "HamiOptions",
     "Hint",
-    "KoordinatorOptions",
     "Left",
+    "Meaning",
+    "Mistake",
     "Note",
-    "NvidiaOptions",
     "Options",
     "Pairs",
     "Position",
@@ -54,9 +46,11 @@ __all__ = [
     "Role",
     "Row",
     "Said",
+    "Scheduler",
     "Scope",
     "Target",
-    "nvidia",
+    "Vocabulary",
+    "Words",
     "pattern",
-    "profile_of",
+    "plain",
 ]

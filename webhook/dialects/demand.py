@@ -1,4 +1,4 @@
-"""What a pod asks for once the dialect is out of the way: so many devices of a target, whole or in part.
+"""What a reader answers: what a pod asks for once the dialect is out of the way, and what has to be said about it.
 
 A demand is the only thing dialects hand to `webhook.claims.spec`, and the only thing claims are made of: equal demands make
 equal claims, whatever words they were asked in. Numbers are per device and exact; what was lost on the way here stands
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from webhook.dialects.table import Action
+from webhook.dialects.table import Action, Role
 
 MIB = 1 << 20
 AUTO = "auto"  # for Pairs: the PCIe root or a NUMA node, whichever both sides publish
@@ -64,6 +64,7 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     key: str
     action: Action
     detail: str = ""
+    about: Role = Role.NONE  # which part of the demand it speaks of, where a reader has to tell notes apart
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
@@ -79,3 +80,13 @@ class Left(msgspec.Struct, frozen=True, gc=False):
 
     key: str
     reason: str
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a reader makes of a container (or, for dialects of pod scope, of the pod)."""
+
+    # Each with the key that stands for it in reports.
+    demands: tuple[tuple[str, Demand | Pairs], ...] = ()
+    notes: tuple[Note, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    left: Left | None = None

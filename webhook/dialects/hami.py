@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects.demand import MIB, Demand, Left, Note, Refusal
-from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit
+from webhook.dialects.demand import MIB, Answer, Demand, Left, Note, Refusal
+from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scheduler, Unit
 from webhook.dialects.targets import NUMA_NODE
-from webhook.dialects.words import Answer
+from webhook.dialects.vocabulary import Vocabulary
+from webhook.dialects.words import Mistake, Options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from webhook.dialects.words import Hint, Options, Said
+    from webhook.dialects.words import Amount, Hint, Said, Words
 
 _NO_SCORING = "DRA has no scoring of devices; packing is the scheduler's"
 _WRITTEN_BY_HAMI = "written by HAMi's scheduler: the pod has been placed already and stays as it is"
@@ -29,7 +30,6 @@ _KINDS = ["vgpu", "amd", "cambricon-mlu", "dcu", "enflame-gcu", "xpu", "metax-gp
 DIALECT = Dialect(
     name="hami",
     title="HAMi (NVIDIA devices)",
-    rule="hami",
     target="vgpu",
     system=True,
     schedulers=("hami-scheduler",),
@@ -48,7 +48,7 @@ DIALECT = Dialect(
             meaning="memory of each GPU, in MiB times memoryFactor; 0 counts as present and means the whole memory",
             role=Role.MEMORY,
             most=2**31 - 1,
-            because="refused where HAMi would silently drop the GPU (`3Gi` is no plain number of MiB)",
+            because="refused where HAMi would silently drop the GPU (`3Gi` is not a plain number of MiB)",
         ),
         Row(
             name="nvidia.com/gpumem-percentage",
@@ -152,7 +152,8 @@ DIALECT = Dialect(
             meaning="ignore: HAMi's webhook keeps its hands off this pod",
             role=Role.OPT_OUT,
             action=Action.LEFT,
-            because="and so do we",
+            because="the pod asks not to be touched",
+            when="ignore",
         ),
         Row(
             name="hami.io/dra",
@@ -162,6 +163,7 @@ DIALECT = Dialect(
             role=Role.CLAIMED,
             action=Action.REFUSED,
             because="keys beside those claims would be served twice",
+            when="true",
         ),
         Row(
             name="CUDA_DISABLE_CONTROL",
@@ -203,8 +205,48 @@ DIALECT = Dialect(
 )
 
 
-def read(said: Said, hints: Mapping[Role, Hint], options: Options) -> Answer:
+_RANGE = 2**31  # HAMi keeps MiB in an int32
+
+
+class HamiOptions(Options, frozen=True, kw_only=True):
+    """What HAMi's device ConfigMap says, where it differs from HAMi's own defaults."""
+
+    memory_factor: int = 1
+    default_gpu_num: int = msgspec.field(name="defaultGPUNum", default=1)
+    default_memory: int = 0  # MiB; 0 is the whole memory
+    default_cores: int = 0
+
+    def mistakes(self) -> Iterable[Mistake]:
+        """A unit of memory must be something, and a pod asks for a number of GPUs."""
+        if not 1 <= self.memory_factor < _RANGE:
+            yield Mistake("/memoryFactor", f"{self.memory_factor} MiB is not a unit of memory", "write 1 or more")
+        if not 0 <= self.default_gpu_num < _RANGE:
+            yield Mistake("/defaultGPUNum", f"{self.default_gpu_num} is not a number of GPUs", "write 1 or more")
+        if not 0 <= self.default_memory < _RANGE:
+            yield Mistake(
+                "/defaultMemory", f"{self.default_memory} MiB is not an amount of memory", "write 0 for all of it"
+            )
+        if not 0 <= self.default_cores <= 100:
+            yield Mistake("/defaultCores", f"{self.default_cores} is not a percentage", "write 0 to 100")
+
+
+class _Share(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What HAMi would account for on each GPU."""
+
+    memory: int  # bytes; 0 is all of it
+    percent: int | None  # of the memory, where only that is known
+    cores: int
+    injected: bool  # HAMi's webhook wrote the cores, not the container
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether it is the whole card, kept from everybody else."""
+        return not self.memory and self.percent is None and self.cores == 100
+
+
+def read(words: Words[HamiOptions]) -> Answer:
     """Read one container as HAMi would, its webhook's injections included."""
+    said, hints = words.said[0], words.hints
     count = said.of(Role.COUNT)
     if count is not None and not count.value:
         return Answer(left=Left(count.key, "a count of 0 asks for no GPU, whatever the other keys say"))
@@ -213,82 +255,107 @@ def read(said: Said, hints: Mapping[Role, Hint], options: Options) -> Answer:
     mode = _mode(hints.get(Role.MODE))
     if mode not in ("hami-core", "mig"):
         return Answer(left=Left(hints[Role.MODE].key, f"mode {mode!r} has no counterpart"))
-    number = count.value if count else options.hami.default_gpu_num
-    demand, notes, refusal = _share(said, number, options)
-    if refusal:
-        return Answer(refusals=(refusal,))
-    if mode == "mig":
-        if demand.memory is None:
-            return Answer(left=Left(hints[Role.MODE].key, "which profile holds that much is told by gpumem only"))
-        demand, notes = _mig(demand, notes, (count or said.amounts[0]).key)
-    demand, more = _narrow(demand, hints)
+    share = _share(said, words.options)
+    if isinstance(share, Refusal):
+        return Answer(refusals=(share,))
+    if mode == "mig" and not share.memory:
+        return Answer(left=Left(hints[Role.MODE].key, "which profile holds that much is told by gpumem only"))
+
     key = (count or said.amounts[0]).key
+    number = count.value if count else words.options.default_gpu_num
+    demand, notes = _demand(share, number), _notes(said, share)
+    if mode == "mig":
+        demand, notes = _as_mig(share, number), _notes_as_mig(notes, share, key)
+    demand, more = _narrow(demand, hints)
     return Answer(demands=((key, demand),), notes=(*notes, *more))
 
 
-def _share(said: Said, count: int, options: Options) -> tuple[Demand, list[Note], Refusal | None]:
+def _share(said: Said, options: HamiOptions) -> _Share | Refusal:
     """Memory and compute of each GPU. An absent key and a 0 differ: only an absent one can mean "exclusive"."""
-    memory, percent, cores = said.of(Role.MEMORY), said.of(Role.MEMORY_PERCENT), said.of(Role.CORES)
-    notes = [
-        Note(a.key, Action.TRANSLATED, f"{a.value} distinct GPU{'s' * (a.value > 1)}")
-        for a in (said.of(Role.COUNT),)
-        if a
-    ]
-    amount, relative, refusal = _memory(said, options)
-    whole = not amount and relative is None
+    memory, percent = said.of(Role.MEMORY), said.of(Role.MEMORY_PERCENT)
+    amount, relative = options.default_memory * MIB, None
+    if memory and memory.value:
+        factor = options.memory_factor
+        if memory.value * factor >= _RANGE:
+            return Refusal(memory.key, f"{memory.value} MiB x {factor} is beyond HAMi's range", "ask for less")
+        amount = memory.value * factor * MIB
+    elif percent and percent.value:
+        amount, relative = 0, percent.value if percent.value < 100 else None
+
     # HAMi's webhook injects gpucores: 100 by presence alone, and looks at the percentage first.
+    cores = said.of(Role.CORES)
     injected = cores is None and (percent.value == 100 if percent else memory is None)
-    compute = min(cores.value, 100) if cores else 100 if injected else options.hami.default_cores
-    if cores and cores.value > 100:
-        notes.append(Note(cores.key, Action.TRANSLATED, f"{cores.value} is clamped to 100, as HAMi does"))
-    elif cores and not compute:
-        notes.append(
-            Note(cores.key, Action.APPROXIMATED, "cores 0: unreserved, and not kept off cards that are fully reserved")
-        )
-    elif cores:
-        notes.append(Note(cores.key, Action.TRANSLATED, f"{compute} % of each GPU"))
-    if priority := said.of(Role.PRIORITY):
+    compute = 100 if injected else options.default_cores
+    if cores:
+        compute = min(cores.value, 100)
+    return _Share(memory=amount, percent=relative, cores=compute, injected=injected)
+
+
+def _demand(share: _Share, count: int) -> Demand:
+    if share.exclusive:
+        return Demand(target="vgpu", count=count)
+    return Demand(
+        target="vgpu", count=count, memory=share.memory or None, memory_percent=share.percent, cores=share.cores
+    )
+
+
+def _as_mig(share: _Share, count: int) -> Demand:
+    """Where only MIG may be used, HAMi carves the smallest profile that holds the memory; compute comes with it."""
+    return Demand(target="mig", count=count, profile_memory=share.memory)
+
+
+def _notes_as_mig(notes: list[Note], share: _Share, key: str) -> list[Note]:
+    """What becomes of compute is another story with MIG: it comes with the profile."""
+    kept = [note for note in notes if note.about is not Role.CORES]
+    if share.cores:
+        kept.append(Note(key, Action.APPROXIMATED, f"{share.cores} % of compute: it comes with the profile"))
+    return kept
+
+
+def _notes(said: Said, share: _Share) -> list[Note]:
+    """Say what becomes of each key."""
+    count, memory, percent = said.of(Role.COUNT), said.of(Role.MEMORY), said.of(Role.MEMORY_PERCENT)
+    cores, priority = said.of(Role.CORES), said.of(Role.PRIORITY)
+    notes = []
+    if count:
+        notes.append(Note(count.key, Action.TRANSLATED, f"{count.value} distinct GPU{'s' * (count.value > 1)}"))
+    if cores:
+        notes.append(_note_of_cores(cores, share))
+    if priority:
         notes.append(Note(priority.key, Action.APPROXIMATED, priority.row.because))
-    demand = Demand(target="vgpu", count=count)
-    if whole and compute == 100:
-        notes += [Note(a.key, Action.TRANSLATED, "the whole card, exclusively") for a in (memory, percent) if a]
-        return demand, notes, refusal
-    notes += _said_of_memory(said, amount, relative)
-    if cores is None and not injected:
-        key = next(a.key for a in (memory, percent, said.of(Role.COUNT)) if a)
-        notes.append(Note(key, Action.APPROXIMATED, f"gpucores is absent: cores {compute}, unreserved and unlimited"))
-    elif compute == 100 and amount:
+    if share.exclusive:
+        text = "the whole card, exclusively"
+        return notes + [Note(amount.key, Action.TRANSLATED, text) for amount in (memory, percent) if amount]
+
+    notes += _notes_of_memory(memory, percent, share)
+    if cores is None and not share.injected:
+        key = next(amount.key for amount in (memory, percent, count, *said.amounts) if amount)
+        text = f"gpucores is absent: cores {share.cores}, unreserved and unlimited"
+        notes.append(Note(key, Action.APPROXIMATED, text, Role.CORES))
+    elif share.cores == 100 and share.memory:
         key = (cores or memory or said.amounts[0]).key
         notes.append(Note(key, Action.APPROXIMATED, "all compute, but a later share of 0 cores still fits on the card"))
-    share = Demand(target="vgpu", count=count, memory=amount or None, memory_percent=relative, cores=compute)
-    return share, notes, refusal
+    return notes
 
 
-def _memory(said: Said, options: Options) -> tuple[int, int | None, Refusal | None]:
-    """Bytes of each GPU (0: all of it), or percent where only that is known."""
-    memory, percent = said.of(Role.MEMORY), said.of(Role.MEMORY_PERCENT)
-    if memory and memory.value:
-        factor = options.hami.memory_factor
-        if memory.value * factor >= 2**31:
-            return 0, None, Refusal(memory.key, f"{memory.value} MiB x {factor} is beyond HAMi's range", "ask for less")
-        return memory.value * factor * MIB, None, None
-    if percent and 0 < percent.value < 100:
-        return 0, percent.value, None
-    if percent and percent.value == 100:
-        return 0, None, None
-    return options.hami.default_memory * MIB, None, None
+def _note_of_cores(cores: Amount, share: _Share) -> Note:
+    if cores.value > 100:
+        return Note(cores.key, Action.TRANSLATED, f"{cores.value} is clamped to 100, as HAMi does")
+    if not share.cores:
+        text = "cores 0: unreserved, and not kept off cards that are fully reserved"
+        return Note(cores.key, Action.APPROXIMATED, text)
+    return Note(cores.key, Action.TRANSLATED, f"{share.cores} % of each GPU")
 
 
-def _said_of_memory(said: Said, amount: int, relative: int | None) -> list[Note]:
+def _notes_of_memory(memory: Amount | None, percent: Amount | None, share: _Share) -> list[Note]:
     notes = []
-    memory, percent = said.of(Role.MEMORY), said.of(Role.MEMORY_PERCENT)
     if memory:
-        text = f"{amount // MIB} MiB of each GPU" if memory.value else "0 is the whole memory"
+        text = f"{share.memory // MIB} MiB of each GPU" if memory.value else "0 is the whole memory"
         notes.append(Note(memory.key, Action.TRANSLATED, text))
     if percent and memory and memory.value:
         notes.append(Note(percent.key, Action.IGNORED, f"{memory.key} decides about the amount"))
     elif percent:
-        text = f"{relative} % of each GPU's memory" if relative else "the whole memory"
+        text = f"{share.percent} % of each GPU's memory" if share.percent else "the whole memory"
         notes.append(Note(percent.key, Action.TRANSLATED, text))
     return notes
 
@@ -300,28 +367,35 @@ def _mode(hint: Hint | None) -> str:
     return "mig" if "mig" in hint.text else hint.text
 
 
-def _mig(demand: Demand, notes: list[Note], key: str) -> tuple[Demand, list[Note]]:
-    """Where only MIG may be used, HAMi carves the smallest profile that holds the memory; compute comes with it."""
-    lost = (
-        [Note(key, Action.APPROXIMATED, f"{demand.cores} % of compute: it comes with the profile")]
-        if demand.cores
-        else []
-    )
-    mig = Demand(target="mig", count=demand.count, profile_memory=demand.memory or 0)
-    return mig, [*(note for note in notes if "gpucores is absent" not in note.detail), *lost]
+_FILTERS = {
+    Role.MODELS: "models",
+    Role.NOT_MODELS: "not_models",
+    Role.UUIDS: "uuids",
+    Role.NOT_UUIDS: "not_uuids",
+}
+_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})  # Go's strconv.ParseBool
 
 
 def _narrow(demand: Demand, hints: Mapping[Role, Hint]) -> tuple[Demand, list[Note]]:
     """Add what the pod's annotations say about which GPUs may serve."""
-    chosen = {role: hints[role] for role in _FILTERS if role in hints and hints[role].entries}
-    notes = [Note(hint.key, Action.TRANSLATED, ", ".join(hint.entries)) for hint in chosen.values()]
-    words = {_FILTERS[role]: hint.entries for role, hint in chosen.items()}
+    notes: list[Note] = []
+    filters: dict[str, tuple[str, ...]] = {}
+    for role, field in _FILTERS.items():
+        hint = hints.get(role)
+        entries = hint.entries if hint else ()
+        if hint and entries:
+            filters[field] = entries
+            notes.append(Note(hint.key, Action.TRANSLATED, ", ".join(entries)))
+
     policy = hints.get(Role.POLICY)
     exclusive = policy is not None and "mutex" in policy.entries
     if policy and exclusive and demand.partial:
         notes.append(Note(policy.key, Action.APPROXIMATED, "mutex: the whole card is reserved, not just found idle"))
     elif policy and not exclusive:
         notes.append(Note(policy.key, Action.IGNORED, _NO_SCORING))
+    if exclusive:
+        demand = Demand(target=demand.target, count=demand.count)
+
     bind = hints.get(Role.NUMA_BIND)
     same = ""
     if bind and bind.text.strip() in _TRUE:
@@ -330,14 +404,12 @@ def _narrow(demand: Demand, hints: Mapping[Role, Hint]) -> tuple[Demand, list[No
             notes.append(Note(bind.key, Action.APPROXIMATED, "all GPUs of the container on one NUMA node"))
         else:
             notes.append(Note(bind.key, Action.TRANSLATED, "one GPU is always on one NUMA node"))
-    base = Demand(target=demand.target, count=demand.count) if exclusive else demand
-    return msgspec.structs.replace(base, same=same, **words), notes
+    return msgspec.structs.replace(demand, same=same, **filters), notes
 
 
-_FILTERS = {
-    Role.MODELS: "models",
-    Role.NOT_MODELS: "not_models",
-    Role.UUIDS: "uuids",
-    Role.NOT_UUIDS: "not_uuids",
-}
-_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})  # Go's strconv.ParseBool
+VOCABULARY = Vocabulary(
+    table=DIALECT,
+    read=read,
+    options=HamiOptions,
+    schedulers={"hami-scheduler": Scheduler(like_cluster=True)},
+)

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from dra.wire import Json
-from webhook.dialects.demand import AUTO, Demand, Left, Note, Pairs, Refusal
-from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scope, Unit
+from webhook.dialects.demand import AUTO, Answer, Demand, Left, Note, Pairs, Refusal
+from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scheduler, Scope, Unit
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT
-from webhook.dialects.words import Answer, Options
+from webhook.dialects.vocabulary import Vocabulary
+from webhook.dialects.words import Options
 
 if TYPE_CHECKING:
-    from webhook.dialects.words import Hint, Said
+    from webhook.dialects.words import Hint, Said, Words
 
 T = TypeVar("T")
 
@@ -31,7 +32,6 @@ _PLACED = "written by Koordinator's scheduler: the pod has been placed already a
 DIALECT = Dialect(
     name="koordinator",
     title="Koordinator",
-    rule="koordinator",
     scope=Scope.POD,
     target="vgpu",
     seen_by_all=True,
@@ -194,6 +194,15 @@ _ROLES = {
 _GPU_KEYS = frozenset(_ROLES) - {"rdma", "count"}
 
 
+class KoordinatorOptions(Options, frozen=True, kw_only=True):
+    """How Koordinator is set up."""
+
+    # Its mutating webhook rewrites every app container (feature DisableDeviceResourceSpec off, the default).
+    webhook: bool = True
+    # A share of a NIC becomes one whole NIC, since NIC drivers know no shares.
+    whole_nic_for_share: bool = msgspec.field(name="wholeNICForShare", default=False)
+
+
 class JointAllocate(msgspec.Struct, frozen=True, rename="camel"):
     """The device-joint-allocate annotation."""
 
@@ -227,18 +236,18 @@ class _Pod(msgspec.Struct, frozen=True, kw_only=True):
     hints: Mapping[str, DeviceHint] = {}
     partition: PartitionSpec | None = None
     names: Mapping[Role, str] = {}  # of the annotations
-    options: Options
+    options: KoordinatorOptions
 
     def key(self, *names: str) -> str:
         """The key that stands for a part of the sums."""
         return next(self.keys[_ROLES[name]] for name in names if _ROLES[name] in self.keys)
 
 
-def read(said: tuple[Said, ...], hints: Mapping[Role, Hint], options: Options) -> Answer:
+def read(words: Words[KoordinatorOptions]) -> Answer:
     """Read a pod as Koordinator would."""
     try:
-        pod = _parsed(said, hints, options)
-        return _answer(pod, said)
+        pod = _parsed(words)
+        return _answer(pod, words.said)
     except _StopError as stop:
         return stop.answer
 
@@ -259,20 +268,24 @@ def _leave(key: str, reason: str) -> _StopError:
     return _StopError(Answer(left=Left(key, reason)))
 
 
-def _parsed(said: tuple[Said, ...], hints: Mapping[Role, Hint], options: Options) -> _Pod:
-    for amount in (amount for one in said for amount in one.amounts):
-        if amount.row.action is Action.LEFT and amount.value:
-            raise _leave(amount.key, amount.row.because)
+def _parsed(words: Words[KoordinatorOptions]) -> _Pod:
+    said, hints = words.said, words.hints
+    keys: dict[Role, str] = {}
+    for one in said:
+        for amount in one.amounts:
+            if amount.row.action is Action.LEFT and amount.value:
+                raise _leave(amount.key, amount.row.because)
+            keys[amount.row.role] = amount.key
     if designated := hints.get(Role.MODE):
         raise _refuse(designated.key, designated.row.because, "remove the annotation")
     return _Pod(
-        sums=total(said, webhook=options.koordinator.webhook),
-        keys={amount.row.role: amount.key for one in said for amount in one.amounts},
+        sums=total(said, webhook=words.options.webhook),
+        keys=keys,
         joint=_json(hints.get(Role.JOINT), JointAllocate),
         hints=_json(hints.get(Role.HINT), dict[str, DeviceHint]) or {},
         partition=_json(hints.get(Role.PARTITION), PartitionSpec),
         names={role: hint.key for role, hint in hints.items()},
-        options=options,
+        options=words.options,
     )
 
 
@@ -282,7 +295,9 @@ def _json(hint: Hint | None, type_: type[T]) -> T | None:
         return None
     try:
         return msgspec.json.decode(hint.text, type=type_)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except RecursionError as error:
+        raise _refuse(hint.key, "is malformed: it is nested too deeply", "mend the JSON") from error
+    except (msgspec.MsgspecError, ValueError) as error:
         raise _refuse(hint.key, f"is malformed: {error}", "mend the JSON") from error
 
 
@@ -447,7 +462,7 @@ def _nic(pod: _Pod) -> tuple[Demand | None, list[Note]]:
         return nic.times(value), [Note(key, Action.TRANSLATED if exact else Action.APPROXIMATED, text)]
     if value > 100:
         raise _refuse(key, f"{value} is above 100 and no multiple of it", "ask for whole devices")
-    if pod.options.koordinator.whole_nic_for_share:
+    if pod.options.whole_nic_for_share:
         return nic, [Note(key, Action.APPROXIMATED, f"{value} % of a network device becomes a whole one")]
     remedy = "ask for 100, or declare `koordinator.wholeNICForShare`"
     raise _refuse(key, f"{value} % of a network device can't be given: drivers know no shares", remedy)
@@ -485,3 +500,11 @@ def _joined(pod: _Pod, gpu: Demand | None, nic: Demand | None) -> tuple[list[tup
         return [(apart[0][0], pairs)], [Note(key, Action.APPROXIMATED, text)]
     reason = f"{gpu.count} GPUs and {nic.count} network devices can't be held to equal sets of PCIe roots"
     raise _refuse(key, reason, "ask for as many of one as of the other")
+
+
+VOCABULARY = Vocabulary(
+    table=DIALECT,
+    read=read,
+    options=KoordinatorOptions,
+    schedulers={"koord-scheduler": Scheduler(claims=True, prioritized_list=True)},
+)

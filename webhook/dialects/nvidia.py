@@ -1,8 +1,8 @@
 """The NVIDIA device plugin: whole GPUs, time-sliced and MPS replicas, MIG devices; and GFD's node labels.
 
 The same `nvidia.com/gpu: 1` is a GPU, a replica or a MIG device, as the node was set up, and nothing on the pod tells.
-The engine decides that before the rule is asked (`webhook.translate.translate`, "meaning"); here a GPU is a whole one.
-Rows follow NVIDIA/k8s-device-plugin: api/config/v1, internal/rm, docs/gpu-feature-discovery.
+The engine settles that before the words are read (`webhook.translate.owner`), with what is said here about node selectors on
+the pod and labels on nodes. Rows follow NVIDIA/k8s-device-plugin: api/config/v1, internal/rm, docs/gpu-feature-discovery.
 """
 
 from __future__ import annotations
@@ -10,19 +10,21 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from webhook.dialects.demand import Demand, Left, Note, Refusal
+from webhook.dialects.demand import Answer, Demand, Left, Note, Refusal
 from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit
-from webhook.dialects.words import Answer
+from webhook.dialects.vocabulary import Bare, Vocabulary
+from webhook.dialects.words import Meaning, Options
 
 if TYPE_CHECKING:
-    from webhook.dialects.words import Amount, Options, Said
+    from collections.abc import Mapping
+
+    from webhook.dialects.words import Amount, Hint, Words
 
 _KEPT = "stays where it is: node selectors keep their meaning beside claims"
 
 DIALECT = Dialect(
     name="nvidia",
     title="NVIDIA device plugin",
-    rule="nvidia",
     keys=(
         Row(
             name="nvidia.com/gpu",
@@ -155,9 +157,16 @@ def profile_of(suffix: str) -> str:
     return suffix if _PROFILE(suffix) else ""
 
 
-def read(said: Said, options: Options) -> Answer:
+class NvidiaOptions(Options, frozen=True, kw_only=True):
+    """How the NVIDIA DRA driver is set up."""
+
+    # `shares` is published (ConsumableShares integer mode) with as many units as the plugin had replicas.
+    consumable_shares: bool = False
+
+
+def read(words: Words[NvidiaOptions]) -> Answer:
     """Read one container: each key stands for itself."""
-    answers = [_one(amount, options) for amount in said.amounts if amount.value]
+    answers = [_one(amount, words) for amount in words.said[0].amounts if amount.value]
     return Answer(
         demands=tuple(demand for answer in answers for demand in answer.demands),
         notes=tuple(note for answer in answers for note in answer.notes),
@@ -166,43 +175,100 @@ def read(said: Said, options: Options) -> Answer:
     )
 
 
-def _one(amount: Amount, options: Options) -> Answer:
+def _one(amount: Amount, words: Words[NvidiaOptions]) -> Answer:
     if amount.row.action is Action.LEFT:
         return Answer(left=Left(amount.key, amount.row.because))
     if amount.row.role is Role.PROFILE:
         return _mig(amount, profile_of(amount.part))
-    if amount.row.role is Role.SHARES or options.replicas:
-        return _replicas(amount, options)
-    if options.profile:
-        return _mig(amount, options.profile)
+    if amount.row.role is Role.SHARES or words.unit.replica:
+        return _replicas(amount, words.options)
+    if words.unit.profile:
+        return _mig(amount, words.unit.profile)
     note = Note(amount.key, Action.TRANSLATED, f"{amount.value} whole GPU{'s' * (amount.value > 1)}")
     return Answer(demands=((amount.key, Demand(target="gpu", count=amount.value)),), notes=(note,))
 
 
 def _mig(amount: Amount, profile: str) -> Answer:
     if not profile:
-        return Answer(left=Left(amount.key, f"{amount.part!r} is no MIG profile that a device plugin offers"))
-    note = Note(
-        amount.key, Action.TRANSLATED, f"{amount.value} MIG device{'s' * (amount.value > 1)} of profile {profile}"
-    )
+        return Answer(left=Left(amount.key, f"{amount.part!r} is not a MIG profile that a device plugin offers"))
+    text = f"{amount.value} MIG device{'s' * (amount.value > 1)} of profile {profile}"
     demand = Demand(target="mig", count=amount.value, profile=profile)
-    return Answer(demands=((amount.key, demand),), notes=(note,))
+    return Answer(demands=((amount.key, demand),), notes=(Note(amount.key, Action.TRANSLATED, text),))
 
 
-def _replicas(amount: Amount, options: Options) -> Answer:
-    if not options.nvidia.consumable_shares:
+def _replicas(amount: Amount, options: NvidiaOptions) -> Answer:
+    if not options.consumable_shares:
         return Answer(
             left=Left(amount.key, "a replica has no counterpart unless `nvidia.consumableShares` is declared")
         )
     if amount.value > 1:
-        return Answer(
-            refusals=(
-                Refusal(
-                    amount.key,
-                    f"{amount.value} replicas give no more compute than one, and need not be on one GPU",
-                    "ask for 1",
-                ),
-            )
-        )
+        reason = f"{amount.value} replicas give no more compute than one, and need not be on one GPU"
+        return Answer(refusals=(Refusal(amount.key, reason, "ask for 1"),))
     note = Note(amount.key, Action.APPROXIMATED, "one unit of `shares` of one GPU; no isolation, as before")
     return Answer(demands=((amount.key, Demand(target="gpu", shares=1)),), notes=(note,))
+
+
+def declared(text: str) -> Meaning | None:
+    """Read what an administrator declares a unit to be."""
+    if text == "whole":
+        return Meaning()
+    if text == "shared":
+        return Meaning(replica=True)
+    profile = profile_of(text.removeprefix("mig:")) if text.startswith("mig:") else ""
+    return Meaning(profile=profile) if profile else None
+
+
+def selected(hints: Mapping[Role, Hint]) -> Meaning | None:
+    """Tell what a unit is by the pod's own node selectors; None where they say nothing."""
+    strategy = hints.get(Role.MODE) or hints.get(Role.POLICY)
+    if strategy and strategy.text not in ("", "none"):
+        return _replica(strategy)
+    partition, product = hints.get(Role.PROFILE), hints.get(Role.MODELS)
+    if partition and (profile := profile_of(partition.text)):
+        return Meaning(profile=profile, basis=f"the pod selects {partition.key}={partition.text}")
+    if product is None:
+        return None
+    if product.text.endswith(_SHARED):
+        return _replica(product)
+    _, mig, suffix = product.text.rpartition(_MIG)
+    if mig and (profile := profile_of(suffix)):
+        return Meaning(profile=profile, basis=f"the pod selects {product.key}={product.text}")
+    return None
+
+
+def _replica(hint: Hint) -> Meaning:
+    # The key that is left is the one asked for; the engine knows it.
+    return Meaning(left=Left("", f"selector {hint.key}={hint.text} shows that it is a replica of a shared GPU"))
+
+
+_SHARED = "-SHARED"
+_MIG = "-MIG-"
+# Node labels with which the device plugin or a cloud says that a GPU is handed out in replicas.
+_SHARING_LABELS = {
+    "nvidia.com/gpu.sharing-strategy": ("time-slicing", "mps"),
+    "cloud.google.com/gke-gpu-sharing-strategy": ("time-sharing", "mps"),
+}
+_REPLICAS = "nvidia.com/gpu.replicas"
+_PRODUCT = "nvidia.com/gpu.product"
+
+
+def shared(labels: Mapping[str, str]) -> str:
+    """Say by which label a node shows that its units are not whole GPUs; "" if none does."""
+    for name, values in _SHARING_LABELS.items():
+        if labels.get(name) in values:
+            return f"{name}={labels[name]}"
+    replicas = labels.get(_REPLICAS, "")
+    if replicas.isdecimal() and replicas.lstrip("0") not in ("", "1"):
+        return f"{_REPLICAS}={replicas}"
+    product = labels.get(_PRODUCT, "")
+    if product.endswith(_SHARED) or _MIG in product:
+        return f"{_PRODUCT}={product}"
+    return ""
+
+
+VOCABULARY = Vocabulary(
+    table=DIALECT,
+    read=read,
+    options=NvidiaOptions,
+    bare=Bare(target="gpu", declared=declared, words="whole, shared, mig:<profile>", pod=selected, node=shared),
+)

@@ -1,4 +1,4 @@
-"""The rule for dialects that are only a table: every key with a target asks for its number of it.
+"""The reader for dialects that are only a table: every key with a target asks for its number of it.
 
 Memory and compute keys apply to each device of the container's count key; without one, to a single device.
 """
@@ -9,27 +9,48 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects.demand import MIB, Demand, Left, Note
-from webhook.dialects.table import Action, Role, Unit
-from webhook.dialects.words import Answer, Said
+from webhook.dialects.demand import MIB, Answer, Demand, Left, Note
+from webhook.dialects.table import Action, Dialect, Position, Role, Unit
+from webhook.dialects.targets import TARGETS
+from webhook.dialects.vocabulary import Vocabulary
+from webhook.dialects.words import Options, Said, Words
 
 if TYPE_CHECKING:
-    from webhook.dialects.table import Dialect
+    from collections.abc import Mapping
+
+    from webhook.dialects.targets import Target
     from webhook.dialects.words import Amount
 
 _BYTES = {Unit.BYTES: 1, Unit.MIB: MIB, Unit.GIB: MIB << 10}
+_NETWORK = (Role.NIC, Role.RDMA)
+_DEVICE = (Role.COUNT, Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES)
+# What is understood without code, by where the key stands: numbers on resources, and elsewhere what keeps us away.
+ROLES: Mapping[Position, tuple[Role, ...]] = {
+    Position.RESOURCE: (*_DEVICE, *_NETWORK),
+    **dict.fromkeys(
+        (Position.ANNOTATION, Position.LABEL, Position.NODE_SELECTOR), (Role.PLACED, Role.OPT_OUT, Role.CLAIMED)
+    ),
+    Position.ENV: (),
+}
 
 
-def read(every: tuple[Said, ...], dialect: Dialect) -> Answer:
+def vocabulary_of(table: Dialect, targets: Mapping[str, Target] = TARGETS) -> Vocabulary[Options]:
+    """Make a vocabulary of a table alone, and of what is known about the devices it names."""
+    return Vocabulary(table=table, read=lambda words: read(words, targets), options=Options)
+
+
+def read(words: Words[Options], targets: Mapping[str, Target]) -> Answer:
     """Read one container, or for pod scope the sum of all, by the table alone."""
-    said = every[0] if len(every) == 1 else _sum(every)
+    said = words.said[0] if len(words.said) == 1 else _sum(words.said)
+    demands = _device(said, words.table)
+    notes = []
     for amount in said.amounts:
         if amount.row.action is Action.LEFT:
             return Answer(left=Left(amount.key, amount.row.because))
-    notes = tuple(Note(a.key, a.row.action, a.row.because) for a in said.amounts)
-    nics = tuple((a.key, _nic(a, dialect)) for a in said.amounts if a.row.role is Role.NIC and a.value)
-    main = _device(said, dialect)
-    return Answer(demands=(*main, *nics), notes=notes)
+        notes.append(Note(amount.key, amount.row.action, amount.row.because))
+        if amount.row.role in _NETWORK and amount.value:
+            demands.append((amount.key, _nic(amount, words.table, targets)))
+    return Answer(demands=tuple(demands), notes=tuple(notes))
 
 
 def _sum(every: tuple[Said, ...]) -> Said:
@@ -39,30 +60,35 @@ def _sum(every: tuple[Said, ...]) -> Said:
     for one in every:
         for amount in one.amounts:
             if one.ordinary_init:
-                passing[amount.key] = max(amount, passing.get(amount.key, amount), key=lambda a: a.value)
+                passing[amount.key] = _larger(amount, passing.get(amount.key))
             else:
-                value = amount.value + (lasting[amount.key].value if amount.key in lasting else 0)
+                before = lasting.get(amount.key)
+                value = amount.value + (before.value if before else 0)
                 lasting[amount.key] = msgspec.structs.replace(amount, value=value)
-    both = {
-        key: max((m[key] for m in (lasting, passing) if key in m), key=lambda a: a.value)
-        for key in {**lasting, **passing}
-    }
-    return Said("", tuple(both.values()))
+    sums = dict(lasting)
+    for key, amount in passing.items():
+        sums[key] = _larger(lasting.get(key, amount), amount)
+    return Said("", tuple(sums.values()))
 
 
-def _nic(amount: Amount, dialect: Dialect) -> Demand:
-    """Virtual functions are published under the name of the pool, as their device plugin called it."""
-    target = amount.row.target or dialect.target
-    return Demand(target=target, count=amount.value, resource=amount.key if target == "vf" else "")
+def _larger(one: Amount, other: Amount | None) -> Amount:
+    return other if other is not None and other.value > one.value else one
 
 
-def _device(said: Said, dialect: Dialect) -> tuple[tuple[str, Demand], ...]:
-    parts = [a for a in said.amounts if a.row.role in (Role.COUNT, Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES)]
+def _nic(amount: Amount, table: Dialect, targets: Mapping[str, Target]) -> Demand:
+    """Ask for network devices; those published under the name of their pool are asked for by it."""
+    target = targets[amount.row.target or table.target]
+    pool = amount.key if target.pooled else ""
+    return Demand(target=target.name, count=amount.value, resource=pool, rdma=amount.row.role is Role.RDMA)
+
+
+def _device(said: Said, table: Dialect) -> list[tuple[str, Demand]]:
+    parts = [amount for amount in said.amounts if amount.row.role in _DEVICE]
     count = said.number(Role.COUNT, 1)
     if not parts or not count:
-        return ()
+        return []
     memory, cores = said.of(Role.MEMORY), said.of(Role.CORES)
-    target = next((a.row.target for a in parts if a.row.target), dialect.target)
+    target = next((amount.row.target for amount in parts if amount.row.target), table.target)
     demand = Demand(
         target=target,
         count=count,
@@ -70,7 +96,7 @@ def _device(said: Said, dialect: Dialect) -> tuple[tuple[str, Demand], ...]:
         memory_percent=said.number(Role.MEMORY_PERCENT) or None,
         cores=cores.value if cores else None,
     )
-    return ((parts[0].key, demand),)
+    return [(parts[0].key, demand)]
 
 
 def _bytes(amount: Amount) -> int:

@@ -2,8 +2,8 @@
 
 The tables are data. The ones in this package are written as Python values so that types and readers see them; an
 administrator's own table is the same structure as YAML in `DrawbridgeConfiguration` (`dialects:`), and `drawbridge
-dialects` prints both alike. A dialect that is only a table is read by the plain rule (`webhook.dialects.plain`); the
-few whose numbers mean more than that name a rule of their own (`webhook.dialects`).
+dialects` prints both alike. A dialect that is only a table is read by `webhook.dialects.plain`; where numbers mean more
+than they say, the vocabulary (`webhook.dialects.vocabulary`) brings a reader of its own beside the table.
 
 Not here: what a target driver publishes (`webhook.state.inventory`) and how a claim looks (`webhook.claims.spec`).
 """
@@ -67,6 +67,7 @@ class Role(StrEnum):
     PROFILE = "profile"
     COMBINED = "combined"  # Koordinator: compute and memory percentage in one number
     NIC = "nic"
+    RDMA = "rdma"  # network devices that must be able to do RDMA
     PRIORITY = "priority"
     MODELS = "models"
     NOT_MODELS = "notModels"
@@ -108,6 +109,17 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     most: int | None = None
     # For plain tables: the target the key asks for (`webhook.dialects.targets`), where the dialect names none.
     target: str = ""
+    # It counts only with this value; with any other one the key says nothing.
+    when: str = ""
+
+
+class Scheduler(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What a scheduler makes of claims. `like_cluster`: it is built from the cluster's own kube-scheduler."""
+
+    like_cluster: bool = False
+    claims: bool = False
+    prioritized_list: bool = False
+    shares: bool = False
 
 
 class Dialect(
@@ -131,8 +143,6 @@ class Dialect(
     scheduler_is_evidence: bool = False
     # The legacy system admits no pod of its own with a privileged container in it.
     refuses_privileged: bool = False
-    # Which code reads it; "plain" needs none.
-    rule: str = "plain"
 
 
 @lru_cache(maxsize=256)

@@ -1,7 +1,8 @@
 """Targets: the kinds of device a dialect can ask for, and what their drivers call things.
 
 Data about drivers as they are published, used to find the right DeviceClass on a cluster and to spell a claim. What a
-driver *really* publishes on the cluster at hand is in `webhook.state.inventory` and wins over what is written here.
+driver *really* publishes on the cluster at hand is in `webhook.state.inventory` and wins over what is written here. The
+list is open: an administrator's `targets:` are the same structure.
 """
 
 from __future__ import annotations
@@ -14,13 +15,21 @@ DRANET_NUMA_NODE = "dra.net/numaNode"
 NETWORK_RESOURCE = "k8s.cni.cncf.io/resourceName"
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Target(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    gc=False,
+    rename="camel",
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+):
     """One kind of device: its driver, the classes its vendor installs, and the names in its slices."""
 
     name: str
-    title: str
     driver: str
-    classes: tuple[str, ...]  # as the vendor's chart names them, the preferred one first
+    title: str = ""
+    classes: tuple[str, ...] = ()  # as the vendor's chart names them, the preferred one first
     type: str = ""  # value of the driver's `type` attribute, for drivers that publish several kinds
     unique: str = ""  # attribute that tells two devices apart
     product: str = ""
@@ -31,9 +40,30 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     # What a container is given may be spread over several claims.
     separable: bool = True
     # What the driver's source says it publishes, for use where no slices can be looked at.
-    attributes: frozenset[str] = frozenset()
-    request: str = "gpu"
+    attributes: tuple[str, ...] = ()
+    request: str = "gpu"  # how its requests are called in claims
+    # Whole devices may come from this target as well, where it serves better.
+    instead: str = ""
+    # Virtual functions come from this target where the cluster has no class for this one.
+    virtual: str = ""
+    # Truths that a device publishes about itself: that it is a virtual function, that it can do RDMA. The latter go by
+    # several names, and only those are asked for that are published.
+    virtual_flag: str = ""
+    rdma_flags: tuple[str, ...] = ()
+    # The legacy system puts its vendor's name before a product name that lacks it, so words may rely on that.
+    vendor: str = ""
+    # Several shares of one container must lie on cards of one product: the driver numbers limits in no fixed order.
+    alike: bool = False
+    # The PCIe root may be published as the empty text, which would equal every other empty one.
+    rootless: bool = False
+    # Devices are published under the name of their pool, which is the resource name that asks for them.
+    pooled: bool = False
 
+
+_NVIDIA = "gpu.nvidia.com"
+_HAMI = "hami-core-gpu.project-hami.io"
+_SRIOV = "sriovnetwork.k8snetworkplumbingwg.io"
+_RDMA_FLAGS = ("rdma", "rdmaCapable")
 
 TARGETS = {
     target.name: target
@@ -41,36 +71,40 @@ TARGETS = {
         Target(
             name="gpu",
             title="whole GPU",
-            driver="gpu.nvidia.com",
-            classes=("gpu.nvidia.com",),
+            driver=_NVIDIA,
+            classes=(_NVIDIA,),
             type="gpu",
-            unique="gpu.nvidia.com/uuid",
-            product="gpu.nvidia.com/productName",
-            attributes=frozenset({PCIE_ROOT, NUMA_NODE, "gpu.nvidia.com/uuid", "gpu.nvidia.com/productName"}),
+            unique=f"{_NVIDIA}/uuid",
+            product=f"{_NVIDIA}/productName",
+            attributes=(PCIE_ROOT, NUMA_NODE, f"{_NVIDIA}/uuid", f"{_NVIDIA}/productName"),
+            instead="vgpu",
+            vendor="NVIDIA",
         ),
         Target(
             name="mig",
             title="MIG device",
-            driver="gpu.nvidia.com",
+            driver=_NVIDIA,
             classes=("mig.nvidia.com",),
             type="mig",
-            product="gpu.nvidia.com/productName",
-            attributes=frozenset({PCIE_ROOT, NUMA_NODE, "gpu.nvidia.com/productName", "gpu.nvidia.com/profile"}),
+            product=f"{_NVIDIA}/productName",
+            attributes=(PCIE_ROOT, NUMA_NODE, f"{_NVIDIA}/productName", f"{_NVIDIA}/profile"),
             request="mig",
+            vendor="NVIDIA",
         ),
         Target(
             name="vgpu",
             title="share of a GPU",
-            driver="hami-core-gpu.project-hami.io",
-            classes=("hami-core-gpu.project-hami.io",),
+            driver=_HAMI,
+            classes=(_HAMI,),
             type="hami-gpu",
-            unique="hami-core-gpu.project-hami.io/uuid",
-            product="hami-core-gpu.project-hami.io/productName",
+            unique=f"{_HAMI}/uuid",
+            product=f"{_HAMI}/productName",
             shared=True,
             separable=False,
-            attributes=frozenset(
-                {PCIE_ROOT, "hami-core-gpu.project-hami.io/uuid", "hami-core-gpu.project-hami.io/productName"}
-            ),
+            attributes=(PCIE_ROOT, f"{_HAMI}/uuid", f"{_HAMI}/productName"),
+            instead="gpu",
+            vendor="NVIDIA",
+            alike=True,
         ),
         Target(
             name="nic",
@@ -79,18 +113,24 @@ TARGETS = {
             classes=("dranet", "dranet.net", "rdma-net", "multinic"),
             unique="dra.net/pciAddress",
             product="dra.net/pciDevice",
-            attributes=frozenset({PCIE_ROOT, NUMA_NODE, DRANET_NUMA_NODE}),
+            attributes=(PCIE_ROOT, NUMA_NODE, DRANET_NUMA_NODE),
             request="nic",
+            virtual="vf",
+            virtual_flag="isSriovVf",
+            rdma_flags=_RDMA_FLAGS,
         ),
         Target(
             name="vf",
             title="virtual function",
-            driver="sriovnetwork.k8snetworkplumbingwg.io",
-            classes=("sriovnetwork.k8snetworkplumbingwg.io",),
-            unique="sriovnetwork.k8snetworkplumbingwg.io/pciAddress",
-            product="sriovnetwork.k8snetworkplumbingwg.io/deviceID",
-            attributes=frozenset({PCIE_ROOT, DRANET_NUMA_NODE}),
+            driver=_SRIOV,
+            classes=(_SRIOV,),
+            unique=f"{_SRIOV}/pciAddress",
+            product=f"{_SRIOV}/deviceID",
+            attributes=(PCIE_ROOT, DRANET_NUMA_NODE),
             request="nic",
+            rdma_flags=_RDMA_FLAGS,
+            rootless=True,
+            pooled=True,
         ),
     )
 }

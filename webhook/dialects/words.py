@@ -1,20 +1,37 @@
-"""What a rule is given and what it answers: one dialect's words on one pod.
+"""What a reader is given: one dialect's words on one pod.
 
-A rule is pure arithmetic on this. It never sees the pod, the fleet or other dialects, so what it decides can be written
+A reader is pure arithmetic on this. It never sees the pod, the fleet or other dialects, so what it decides can be written
 into a table of cases; finding the words, removing them and making claims is the engine's (`webhook.translate.translate`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from webhook.dialects.demand import Demand, Left, Note, Pairs, Refusal
-from webhook.dialects.table import Row
+from webhook.dialects.demand import Left
+from webhook.dialects.table import Dialect, Role, Row
 
-if TYPE_CHECKING:
-    from webhook.dialects.table import Role
+
+class Mistake(NamedTuple):
+    """What is wrong at a place of the configuration file, and what to do."""
+
+    path: str  # JSON pointer
+    message: str
+    hint: str
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """How a system is set up where not by default; a field of the configuration file, under its dialect's name."""
+
+    def mistakes(self) -> Iterable[Mistake]:
+        """List what fits the shape but makes no sense, with pointers below the dialect's name."""
+        return ()
+
+
+O = TypeVar("O", bound=Options)  # noqa: E741  as short as T, and it stands for Options
 
 
 class Amount(msgspec.Struct, frozen=True, gc=False):
@@ -24,7 +41,6 @@ class Amount(msgspec.Struct, frozen=True, gc=False):
     row: Row
     value: int
     part: str = ""  # what stood for the `<…>` of the row's name
-    limited: bool = True  # whether it stands in limits; requests alone would have been refused
 
 
 class Hint(msgspec.Struct, frozen=True, gc=False):
@@ -50,7 +66,10 @@ class Said(msgspec.Struct, frozen=True, gc=False):
 
     def of(self, role: Role) -> Amount | None:
         """Find the amount that plays a role, if there is one."""
-        return next((amount for amount in self.amounts if amount.row.role is role), None)
+        for amount in self.amounts:
+            if amount.row.role is role:
+                return amount
+        return None
 
     def number(self, role: Role, default: int = 0) -> int:
         """Read the amount that plays a role."""
@@ -58,47 +77,23 @@ class Said(msgspec.Struct, frozen=True, gc=False):
         return default if amount is None else amount.value
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a rule makes of a container (or, for dialects of pod scope, of the pod)."""
+class Meaning(msgspec.Struct, frozen=True, gc=False):
+    """What a unit of a name is that several systems use: a whole device, a MIG device of a profile, a replica, or unclear."""
 
-    # Each with the key that stands for it in reports.
-    demands: tuple[tuple[str, Demand | Pairs], ...] = ()
-    notes: tuple[Note, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
-    left: Left | None = None
-
-
-class HamiOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What HAMi's device ConfigMap says, where it differs from HAMi's own defaults."""
-
-    memory_factor: int = 1
-    default_gpu_num: int = msgspec.field(name="defaultGPUNum", default=1)
-    default_memory: int = 0  # MiB; 0 is the whole memory
-    default_cores: int = 0
-
-
-class KoordinatorOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """How Koordinator is set up."""
-
-    # Its mutating webhook rewrites every app container (feature DisableDeviceResourceSpec off, the default).
-    webhook: bool = True
-    # A share of a NIC becomes one whole NIC, since NIC drivers know no shares.
-    whole_nic_for_share: bool = msgspec.field(name="wholeNICForShare", default=False)
-
-
-class NvidiaOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """How the NVIDIA DRA driver is set up."""
-
-    # `shares` is published (ConsumableShares integer mode) with as many units as the plugin had replicas.
-    consumable_shares: bool = False
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """The set-up of the systems that the dialects come from, as declared in the configuration."""
-
-    nvidia: NvidiaOptions = NvidiaOptions()
-    hami: HamiOptions = HamiOptions()
-    koordinator: KoordinatorOptions = KoordinatorOptions()
-    # What a bare `nvidia.com/gpu` is on this pod, if not a whole GPU: a MIG device of a profile, or a replica.
     profile: str = ""
-    replicas: bool = False
+    replica: bool = False
+    left: Left | None = None
+    basis: str = ""  # what this rests on, in words for people
+
+
+WHOLE = Meaning()
+
+
+class Words(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=False):
+    """All that a reader may know: one container's words, or in pod scope those of every container that speaks."""
+
+    table: Dialect
+    said: tuple[Said, ...]
+    options: O
+    hints: Mapping[Role, Hint] = {}
+    unit: Meaning = WHOLE  # of a bare count, where the vocabulary says what one can be

@@ -9,21 +9,23 @@ is compared by identity, so that what was made for one configuration can be kept
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dra.finding import Finding, Severity
 from dra.pointer import split
 from dra.validation import CODES, shape
-from webhook.dialects import BUILT_IN, Dialect, Options, Position, Row, pattern
-from webhook.state.schema import DEFAULT, File, Mistake, bytes_of, contradictions
+from webhook.dialects import TARGETS, VOCABULARIES, Dialect, Mistake, Options, Position, Row, Vocabulary, pattern, plain
+from webhook.state.features import SCHEDULERS
+from webhook.state.schema import DEFAULT, WHOLE_FILE, File, bytes_of, contradictions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dra.validation import Problem
     from dra.wire import Json
+    from webhook.dialects import Scheduler, Target
 
 KIND = "DrawbridgeConfiguration"
 
@@ -39,19 +41,34 @@ class Known(msgspec.Struct, frozen=True, gc=False):
 class Configuration:
     """A file that was found good, compiled."""
 
-    __slots__ = ("_exact", "_patterns", "_places", "dialects", "file", "options", "sizes")
+    __slots__ = ("_exact", "_patterns", "_positions", "_vocabularies", "file", "schedulers", "sizes", "targets")
 
     def __init__(self, file: File = DEFAULT) -> None:
         self.file = file
-        every = (*BUILT_IN, *file.dialects)
-        self.dialects = tuple(_renamed(d, file.keys.get(d.name, {})) for d in every if d.name not in file.disabled)
-        self.sizes: Mapping[str, int] = {m.product: bytes_of(m.memory) for m in file.models}
-        self.options = Options(
-            nvidia=file.nvidia,
-            hami=file.hami,
-            koordinator=file.koordinator,
-        )
-        self._exact, self._patterns, self._places = _indexed(self.dialects)
+        self.targets: Mapping[str, Target] = TARGETS | {target.name: target for target in file.targets}
+        every = (*VOCABULARIES, *(plain.vocabulary_of(table, self.targets) for table in file.dialects))
+        self._vocabularies: Mapping[str, Vocabulary[Any]] = {
+            one.table.name: _renamed(one, file.keys.get(one.table.name, {}))
+            for one in every
+            if one.table.name not in file.disabled
+        }
+        self.sizes: Mapping[str, int] = {model.product: bytes_of(model.memory) for model in file.models}
+        self.schedulers: Mapping[str, Scheduler] = _schedulers(every, file)
+        self._exact, self._patterns, self._positions = _indexed(self.dialects)
+
+    @property
+    def dialects(self) -> tuple[Dialect, ...]:
+        """The tables in force, with this cluster's key names."""
+        return tuple(one.table for one in self._vocabularies.values())
+
+    def vocabulary(self, dialect: Dialect) -> Vocabulary[Any]:
+        """Find what goes with a table."""
+        return self._vocabularies[dialect.name]
+
+    def options(self, dialect: Dialect) -> Options:
+        """How the system of a dialect is set up; tables of the administrator's own have nothing to set."""
+        built_in = any(one.table.name == dialect.name for one in VOCABULARIES)
+        return self.file.options(dialect.name) if built_in else Options()
 
     def resource(self, name: str) -> tuple[Known, ...]:
         """Find the rows that a resource name fits."""
@@ -65,7 +82,7 @@ class Configuration:
 
     def rows(self, place: Position) -> Mapping[str, tuple[Known, ...]]:
         """The rows that stand elsewhere than on resources, by key; those with a `<…>` part say nothing to us."""
-        return self._places.get(place, {})
+        return self._positions.get(place, {})
 
     def serves(self, target: str) -> str:
         """The class declared for a target, "" if none is."""
@@ -77,7 +94,7 @@ def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
     name = f"{KIND}/{value['metadata']['name']}" if _named(value) else KIND
     if isinstance(value, dict) and value.get("mode") is False:
         value = value | {"mode": "off"}  # YAML reads a bare `off` as false
-    broken = shape.check(value, File) if isinstance(value, dict) else [shape.expected_object(value)]
+    broken = shape.check(value, WHOLE_FILE) if isinstance(value, dict) else [shape.expected_object(value)]
     found = [Mistake(one.path, one.message, one.hint or CODES[one.code].hint) for one in broken]
     file = _good_part(value, broken)
     if file is not None:
@@ -96,14 +113,14 @@ def _good_part(value: Json, broken: Sequence[Problem]) -> File | None:
         return None
     bad = {_first(problem.path) for problem in broken}
     head = {"apiVersion": DEFAULT.api_version, "kind": KIND}
-    return shape.read({name: member for name, member in value.items() if name not in bad} | head, File)
+    return shape.read({name: member for name, member in value.items() if name not in bad} | head, WHOLE_FILE)
 
 
 def _judged_apart(found: Iterable[Mistake], broken: Sequence[Problem]) -> list[Mistake]:
     """Leave out what may follow from a mistake of shape: names that a broken table would have made known."""
-    if not any(_first(problem.path) in {"dialects", "keys"} for problem in broken):
+    if not any(_first(problem.path) in {"dialects", "keys", "targets"} for problem in broken):
         return list(found)
-    follow = {"keys", "disabled", "meanings", "joint"}
+    follow = {"keys", "disabled", "meanings", "joint", "classes", "dialects"}
     return [mistake for mistake in found if _first(mistake.path) not in follow]
 
 
@@ -115,17 +132,25 @@ def _named(value: Json) -> bool:
     return isinstance(value, dict) and isinstance(value.get("metadata"), dict) and bool(value["metadata"].get("name"))
 
 
-def _renamed(dialect: Dialect, names: Mapping[str, str]) -> Dialect:
+def _renamed(one: Vocabulary[Any], names: Mapping[str, str]) -> Vocabulary[Any]:
     if not names:
-        return dialect
-    rows = (msgspec.structs.replace(row, name=names.get(row.name, row.name)) for row in dialect.keys)
-    return msgspec.structs.replace(dialect, keys=tuple(row for row in rows if row.name))
+        return one
+    rows = (msgspec.structs.replace(row, name=names.get(row.name, row.name)) for row in one.table.keys)
+    table = msgspec.structs.replace(one.table, keys=tuple(row for row in rows if row.name))
+    return msgspec.structs.replace(one, table=table)
+
+
+def _schedulers(vocabularies: Iterable[Vocabulary[Any]], file: File) -> dict[str, Scheduler]:
+    found = dict(SCHEDULERS)
+    for one in vocabularies:
+        found |= one.schedulers
+    return found | file.schedulers
 
 
 def _indexed(
     dialects: Iterable[Dialect],
 ) -> tuple[dict[str, tuple[Known, ...]], list[tuple[str, Dialect, Row]], dict[Position, dict[str, tuple[Known, ...]]]]:
-    places: dict[Position, dict[str, tuple[Known, ...]]] = {}
+    positions: dict[Position, dict[str, tuple[Known, ...]]] = {}
     patterns: list[tuple[str, Dialect, Row]] = []
     for dialect in dialects:
         for row in dialect.keys:
@@ -133,11 +158,11 @@ def _indexed(
                 if row.place is Position.RESOURCE:
                     patterns.append((row.name.partition("<")[0], dialect, row))
                 continue
-            at = places.setdefault(row.place, {})
+            at = positions.setdefault(row.place, {})
             at[row.name] = (*at.get(row.name, ()), Known(dialect, row))
     # The longer pattern is the more specific one: mig-<profile>.shared before mig-<profile>.
     patterns.sort(key=lambda entry: -len(entry[2].name))
-    return places.pop(Position.RESOURCE, {}), patterns, places
+    return positions.pop(Position.RESOURCE, {}), patterns, positions
 
 
 __all__ = ["DEFAULT", "KIND", "Configuration", "Known", "read"]

@@ -1,8 +1,11 @@
-"""The census: how many devices there are of each look, counted in complete pools.
+"""The census: how many devices there are of each look and on which nodes, counted in complete pools.
 
 A look is everything about a device that facts are drawn from (`webhook.state.inventory`) or that a DeviceClass reads; two devices
 of one look are the same to both. What a slice holds is counted once and kept with the slice, since slices never change
 but are replaced: the next census of a fleet looks only at what is new.
+
+Nodes are kept by what they hold together, so that whoever asks what most nodes show (`webhook.state.inventory`) counts few
+kinds of node and not many nodes.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.objects import Device, ResourceSlice
+from dra.stock import complete
 from webhook.dialects import PCIE_ROOT
 
 if TYPE_CHECKING:
@@ -50,10 +54,11 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class Census(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Devices by look, and what was counted in each slice, by its name."""
+    """Devices by look, nodes by the looks of their devices, and what was counted in each slice, by its name."""
 
     reading: Reading = Reading()
     groups: Mapping[Group, int] = {}
+    nodes: Mapping[frozenset[Group], tuple[str, ...]] = {}
     looks: Mapping[_Look, Group] = {}
     counted: Mapping[str, tuple[ResourceSlice, Mapping[Group, int]]] = {}
 
@@ -64,15 +69,30 @@ class Census(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         looks = dict(known.looks)
         counted: dict[str, tuple[ResourceSlice, Mapping[Group, int]]] = {}
         groups: Counter[Group] = Counter()
-        for slice_ in _complete(slices):
+        holdings: dict[str, set[Group]] = {}
+        for slice_ in complete(slices):
             name = slice_.metadata.name
             before = known.counted.get(name)
             counts = before[1] if before is not None and before[0] is slice_ else _count(slice_, reading, looks)
             counted[name] = (slice_, counts)
+            holdings.setdefault(_holder(slice_), set()).update(counts)
             for group, count in counts.items():
                 groups[group] += count
-        alive = {look: group for look, group in looks.items() if group in groups}
-        return cls(reading=reading, groups=groups, looks=alive, counted=counted)
+        nodes: dict[frozenset[Group], list[str]] = {}
+        for node, held in holdings.items():
+            nodes.setdefault(frozenset(held), []).append(node)
+        return cls(
+            reading=reading,
+            groups=groups,
+            nodes={held: tuple(names) for held, names in nodes.items()},
+            looks={look: group for look, group in looks.items() if group in groups},
+            counted=counted,
+        )
+
+
+def _holder(slice_: ResourceSlice) -> str:
+    """Whose word a slice is: its node's; devices that belong to no node are one party for each pool."""
+    return slice_.spec.node_name or f"pool {slice_.spec.driver}/{slice_.spec.pool.name}"
 
 
 def _count(slice_: ResourceSlice, reading: Reading, looks: dict[_Look, Group]) -> Mapping[Group, int]:
@@ -127,17 +147,3 @@ def _own(device: Device, driver: str, name: str) -> object:
 def _text(device: Device, driver: str, name: str) -> str:
     attribute = device.attributes.get(name) or device.attributes.get(f"{driver}/{name}")
     return (attribute.string or "") if attribute else ""
-
-
-def _complete(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
-    """Keep the newest generation of each pool, where all of its slices are there."""
-    pools: dict[tuple[str, str], list[ResourceSlice]] = {}
-    for slice_ in slices:
-        pools.setdefault((slice_.spec.driver, slice_.spec.pool.name), []).append(slice_)
-    kept: list[ResourceSlice] = []
-    for pages in pools.values():
-        newest = max(page.spec.pool.generation for page in pages)
-        current = [page for page in pages if page.spec.pool.generation == newest]
-        if len(current) == current[0].spec.pool.resource_slice_count:
-            kept += current
-    return kept

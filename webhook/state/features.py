@@ -1,7 +1,7 @@
 """What the API server and the pod's scheduler understand, as a value that the rim hands in.
 
 A field that the server does not know is dropped without a word, and a scheduler built on older libraries ignores shares
-or fails on them (vocabularies.md 0.2 and 2.0.6). A claim that would suffer that is never made. Stages follow
+or fails on them. A claim that would suffer that is never made. Stages follow
 kubernetes:pkg/features/kube_features.go; nothing here asks a server.
 """
 
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
+
+from webhook.dialects import Scheduler
 
 EXTENDED = "DRAExtendedResource"  # classes that serve a legacy name by themselves
 
@@ -36,29 +38,20 @@ ALTERNATIVES = Need("DRAPrioritizedList", "firstAvailable")
 SHARES = Need("DRAConsumableCapacity", "shares of devices (capacity requests, distinctAttribute)")
 
 
-class Scheduler(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What a scheduler makes of claims. `like_cluster`: it is built from the cluster's own kube-scheduler."""
-
-    like_cluster: bool = False
-    claims: bool = False
-    prioritized_list: bool = False
-    shares: bool = False
-
-    def understands(self, need: Need) -> bool:
-        """Say whether it can serve a claim with this need, the server permitting."""
-        own = {CLAIMS: self.claims, ALTERNATIVES: self.prioritized_list, SHARES: self.shares}
-        return self.like_cluster or own[need]
-
-
-# Snapshot of 0.2 in vocabularies.md; `schedulers:` in the configuration adds and overrides.
-SCHEDULERS = {
+# The cluster's own, and those of systems whose words are not read yet; a vocabulary brings what its own understand, and
+# `schedulers:` in the configuration adds and overrides.
+SCHEDULERS: Mapping[str, Scheduler] = {
     "default-scheduler": Scheduler(like_cluster=True),
-    "hami-scheduler": Scheduler(like_cluster=True),
-    "koord-scheduler": Scheduler(claims=True, prioritized_list=True),
     "kai-scheduler": Scheduler(),
     "volcano": Scheduler(),
     "tensor-fusion-scheduler": Scheduler(),
 }
+
+
+def understands(scheduler: Scheduler, need: Need) -> bool:
+    """Say whether a scheduler can serve a claim with this need, the server permitting."""
+    own = {CLAIMS: scheduler.claims, ALTERNATIVES: scheduler.prioritized_list, SHARES: scheduler.shares}
+    return scheduler.like_cluster or own[need]
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,10 +69,10 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
         for need in needs:
             if not self.on(need.gate):
                 return f"the API server (1.{self.minor}, {need.gate} off) would drop {need.title}"
-        scheduler = schedulers.get(name) or SCHEDULERS.get(name)
+        scheduler = schedulers.get(name)
         if scheduler is None:
             return f"whether scheduler {name!r} understands {needs[0].title} is not declared (`schedulers`)"
         for need in needs:
-            if not scheduler.understands(need):
+            if not understands(scheduler, need):
                 return f"scheduler {name!r} does not understand {need.title}"
         return ""

@@ -1,8 +1,12 @@
 """What the cluster shows about devices, as far as translation must know: a value made from classes, slices and nodes.
 
-Which DeviceClass stands for which target, what sizes and attributes its devices really publish, whether the pools are
-complete, and whether any node still hands out a legacy name. No search and no allocation state: whether a claim fits is
+Which DeviceClass stands for which target, what sizes and attributes its devices publish, whether the pools are complete,
+and whether nodes still hand out a legacy name. No search and no allocation state: whether a claim fits is
 `webhook.admission.validate`'s question, not this one's.
+
+A node can be stolen, and its kubelet and drivers write what they like: its labels, what it hands out, its slices. So nothing
+that holds for everybody's pods rests on one node. Each node has one voice: a fact is what most of the nodes show that have
+a say in it, sizes are ranked by voices, and a node that shows many of them divides its voice among them.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import msgspec
 
 from dra import cel
 from dra.errors import SelectorError
-from webhook.dialects import Target
+from webhook.dialects import VOCABULARIES, Target
 from webhook.state.device_groups import Census, Group, Reading
 
 if TYPE_CHECKING:
@@ -23,20 +27,18 @@ if TYPE_CHECKING:
 
     from dra.objects import Device, DeviceClass, Node, ResourceSlice
 
-# Node labels with which a device plugin or a cloud says that a GPU is handed out in replicas.
-_SHARING_LABELS = {
-    "nvidia.com/gpu.sharing-strategy": ("time-slicing", "mps"),
-    "cloud.google.com/gke-gpu-sharing-strategy": ("time-sharing", "mps"),
-}
+_VOICE = 720_720  # one node's voice: it divides without a rest by every number up to 16
+_SIZES = 128  # products or profiles of a class that are looked at, the best supported first
 
 
 class Product(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A device model in the fleet: how many there are, and the memory of the smallest and the largest."""
+    """A device model (or a MIG profile) in the fleet, and its memory as most nodes publish it."""
 
     name: str
     count: int
-    smallest: int
-    largest: int
+    memory: int
+    sizes: int = 1  # how many different amounts of memory are published for it
+    voices: int = _VOICE
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,23 +49,33 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     created: str = ""
     driver: str = ""
     devices: int = 0
+    # The nodes that publish them.
+    nodes: frozenset[str] = frozenset()
+    # Models and MIG profiles, those with most voices first.
     products: tuple[Product, ...] = ()
-    # MIG profiles, and the memory of the smallest device of each.
-    profiles: Mapping[str, int] = {}
-    # How many of the devices publish an attribute.
+    profiles: tuple[Product, ...] = ()
+    # How many of the nodes publish an attribute at all, and how many on every device.
     attributes: Mapping[str, int] = {}
-    capacities: frozenset[str] = frozenset()
+    everywhere: Mapping[str, int] = {}
+    # How many of the nodes publish a capacity, as it is spelled.
+    capacities: Mapping[str, int] = {}
     shared: int = 0  # devices that can be given out in shares
     rootless: int = 0  # devices whose pcieRoot is the empty text, which would equal another empty one
 
     def publishes(self, attribute: str) -> bool:
-        """Say whether every device has an attribute, so that a constraint on it loses none."""
-        return bool(self.devices) and self.attributes.get(attribute, 0) == self.devices
+        """Say whether most nodes have an attribute on every device; a constraint on it loses the devices of the others."""
+        return self.everywhere.get(attribute, 0) * 2 > len(self.nodes)
+
+    def known_by(self, names: tuple[str, ...]) -> list[str]:
+        """Choose those of several names for one truth that nodes publish: what far fewer of them know is not asked for."""
+        voices = {name: self.attributes.get(f"{self.driver}/{name}", 0) for name in names}
+        most = max(voices.values(), default=0)
+        return [name for name, count in voices.items() if count and count * 2 > most]
 
     def spelling(self, capacity: str) -> str:
-        """Spell a capacity as the slices do: bare, or with the driver's domain."""
+        """Spell a capacity as most slices do: bare, or with the driver's domain."""
         qualified = f"{self.driver}/{capacity}"
-        return qualified if qualified in self.capacities and capacity not in self.capacities else capacity
+        return qualified if self.capacities.get(qualified, 0) > self.capacities.get(capacity, 0) else capacity
 
 
 class Supply(msgspec.Struct, frozen=True, gc=False):
@@ -82,10 +94,10 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     known: bool = False
     classes: Mapping[str, Served] = {}
-    # Legacy names that a node still has to give, and a node that does.
-    allocatable: Mapping[str, str] = {}
-    # A node that says its GPUs are shared, and how it says so.
-    sharing: tuple[str, str] | None = None
+    # Legacy names that device plugins hand out, and the nodes that do.
+    handed_out: Mapping[str, frozenset[str]] = {}
+    # Dialect: nodes whose labels say that a unit of a bare name is not a whole device, and how they say so.
+    labelled: Mapping[str, Mapping[str, str]] = {}
     # Extended resource name: the class that serves it (the newest; of equal age the lexically first).
     extended: Mapping[str, str] = {}
     census: Census = Census()
@@ -98,7 +110,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         nodes: Iterable[Node],
         earlier: Inventory | None = None,
     ) -> Inventory:
-        """Gather the facts; with an earlier fleet only slices that it had not are looked at."""
+        """Gather the facts; with an earlier inventory only slices that it had not are looked at."""
         classes, nodes = tuple(classes), tuple(nodes)
         selectors = [_Selectors(class_) for class_ in classes]
         reading = Reading.of(reads for one in selectors for reads in one.reads)
@@ -107,10 +119,8 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return cls(
             known=True,
             classes=served,
-            allocatable={
-                name: n.metadata.name for n in nodes for name, q in n.status.allocatable.items() if q.nano > 0
-            },
-            sharing=next(filter(None, map(_sharing, nodes)), None),
+            handed_out=_handed_out(nodes),
+            labelled=_labelled(nodes),
             extended=_extended(classes),
             census=census,
         )
@@ -154,54 +164,94 @@ class _Selectors:
 
 
 def _served(class_: DeviceClass, selectors: _Selectors, census: Census) -> Served:
+    mine = {group: count for group, count in census.groups.items() if selectors.pick(group.driver, group.sample)}
+    # What of this class a node holds, and the nodes that hold just this.
+    holdings: dict[frozenset[Group], list[str]] = {}
+    for held, holders in census.nodes.items():
+        if of_class := held & mine.keys():
+            holdings.setdefault(frozenset(of_class), []).extend(holders)
+    drivers: Counter[str] = Counter()
     attributes: Counter[str] = Counter()
-    products: dict[str, list[tuple[int, int]]] = {}
-    mine = [(group, count) for group, count in census.groups.items() if selectors.pick(group.driver, group.sample)]
-    for group, count in mine:
-        for name in group.sample.attributes:
-            attributes[name if "/" in name else f"{group.driver}/{name}"] += count
-        if group.product:
-            products.setdefault(group.product, []).append((group.memory, count))
+    everywhere: Counter[str] = Counter()
+    capacities: Counter[str] = Counter()
+    for groups, names in holdings.items():
+        drivers.update(dict.fromkeys(sorted({group.driver for group in groups}), len(names)))
+        published = [_attributes(group) for group in groups]
+        attributes.update(dict.fromkeys(set.union(*published), len(names)))
+        everywhere.update(dict.fromkeys(set.intersection(*published), len(names)))
+        capacities.update(dict.fromkeys({name for group in groups for name in group.sample.capacity}, len(names)))
+    products = {group: group.product for group in mine if group.product}
+    profiles = {group: group.profile for group in mine if group.profile}
     return Served(
         name=class_.metadata.name,
         extended_resource=class_.spec.extended_resource_name or "",
         created=class_.metadata.creation_timestamp,
-        driver=next((group.driver for group, _ in mine), ""),
-        devices=sum(count for _, count in mine),
-        profiles=_profiles(group for group, _ in mine),
-        products=tuple(_product(name, sizes) for name, sizes in sorted(products.items())),
+        driver=max(sorted(drivers), key=lambda name: drivers[name], default=""),
+        devices=sum(mine.values()),
+        nodes=frozenset(name for names in holdings.values() for name in names),
+        products=_ranked(products, mine, holdings),
+        profiles=_ranked(profiles, mine, holdings),
         attributes=attributes,
-        capacities=frozenset(name for group, _ in mine for name in group.sample.capacity),
-        shared=sum(count for group, count in mine if group.sample.allow_multiple_allocations),
-        rootless=sum(count for group, count in mine if group.rootless),
+        everywhere=everywhere,
+        capacities=capacities,
+        shared=sum(count for group, count in mine.items() if group.sample.allow_multiple_allocations),
+        rootless=sum(count for group, count in mine.items() if group.rootless),
     )
 
 
-def _profiles(groups: Iterable[Group]) -> dict[str, int]:
-    profiles: dict[str, int] = {}
-    for group in groups:
-        if group.profile:
-            profiles[group.profile] = min(group.memory, profiles.get(group.profile, group.memory))
-    return profiles
+def _attributes(group: Group) -> set[str]:
+    return {name if "/" in name else f"{group.driver}/{name}" for name in group.sample.attributes}
 
 
-def _product(name: str, sizes: list[tuple[int, int]]) -> Product:
-    memories = [memory for memory, _ in sizes]
-    return Product(name=name, count=sum(count for _, count in sizes), smallest=min(memories), largest=max(memories))
+def _ranked(
+    names: Mapping[Group, str], counts: Mapping[Group, int], holdings: Mapping[frozenset[Group], list[str]]
+) -> tuple[Product, ...]:
+    """Rank products (or profiles) by the nodes that show them; the memory of each is the one that most nodes show.
+
+    A node divides its voice among the products it shows, so that one with eight made-up products pushes nothing out that
+    two honest nodes have. Where two sizes have as many voices, the smaller one counts: it fits on both.
+    """
+    voices: Counter[str] = Counter()
+    sizes: dict[str, Counter[int]] = {}
+    devices: Counter[str] = Counter()
+    for groups, nodes in holdings.items():
+        shown = {(names[group], group.memory) for group in groups if group in names}
+        for name, memory in shown:
+            voice = len(nodes) * _VOICE // len(shown)
+            voices[name] += voice
+            sizes.setdefault(name, Counter())[memory] += voice
+    for group, name in names.items():
+        devices[name] += counts[group]
+    ranked = sorted(voices, key=lambda name: (-voices[name], name))[:_SIZES]
+    return tuple(
+        Product(
+            name=name,
+            count=devices[name],
+            memory=min(sizes[name], key=lambda memory: (-sizes[name][memory], memory)),
+            sizes=len(sizes[name]),
+            voices=voices[name],
+        )
+        for name in ranked
+    )
 
 
-def _sharing(node: Node) -> tuple[str, str] | None:
-    labels = node.metadata.labels
-    for name, values in _SHARING_LABELS.items():
-        if labels.get(name) in values:
-            return node.metadata.name, f"{name}={labels[name]}"
-    replicas = labels.get("nvidia.com/gpu.replicas", "")
-    if replicas.isdecimal() and int(replicas) > 1:
-        return node.metadata.name, f"nvidia.com/gpu.replicas={replicas}"
-    product = labels.get("nvidia.com/gpu.product", "")
-    if product.endswith("-SHARED") or "-MIG-" in product:
-        return node.metadata.name, f"nvidia.com/gpu.product={product}"
-    return None
+def _handed_out(nodes: Iterable[Node]) -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    for node in nodes:
+        for name, amount in node.status.allocatable.items():
+            if amount.nano > 0:
+                found.setdefault(name, set()).add(node.metadata.name)
+    return {name: frozenset(names) for name, names in found.items()}
+
+
+def _labelled(nodes: tuple[Node, ...]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for vocabulary in VOCABULARIES:
+        if vocabulary.bare is None:
+            continue
+        told = {node.metadata.name: vocabulary.bare.node(node.metadata.labels) for node in nodes}
+        found[vocabulary.table.name] = {name: text for name, text in told.items() if text}
+    return found
 
 
 def _extended(classes: Iterable[DeviceClass]) -> dict[str, str]:
@@ -218,6 +268,8 @@ def unknown(target: Target, served: Served) -> Served:
         name=served.name or (target.classes[0] if target.classes else ""),
         driver=target.driver,
         devices=1,
+        nodes=frozenset({""}),
         shared=1,
         attributes=dict.fromkeys(target.attributes, 1),
+        everywhere=dict.fromkeys(target.attributes, 1),
     )

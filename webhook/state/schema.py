@@ -1,11 +1,12 @@
 """The configuration file: its shape, and what fits the shape but makes no sense.
 
-Data only. What it compiles to is `webhook.state.configuration`.
+Data only. What it compiles to is `webhook.state.configuration`. Each dialect's own options are a field of the file under the
+dialect's name, put there from `VOCABULARIES`: nothing here names one.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -14,20 +15,23 @@ from dra.pointer import escape
 from dra.quantity import parse
 from webhook.dialects import (
     AUTO,
-    BUILT_IN,
     TARGETS,
+    VOCABULARIES,
     Dialect,
-    HamiOptions,
-    KoordinatorOptions,
-    NvidiaOptions,
+    Mistake,
+    Options,
     Position,
+    Role,
+    Scheduler,
+    Target,
     pattern,
-    profile_of,
+    plain,
 )
-from webhook.state.features import Scheduler
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+    from webhook.dialects import Row
 
 Mode = Literal["observe", "warn", "enforce", "off"]
 
@@ -65,7 +69,7 @@ class Metadata(_Declared, frozen=True, kw_only=True):
 
 
 class File(_Declared, frozen=True, kw_only=True):
-    """The file as it is written."""
+    """The file as it is written, but for the dialects' options."""
 
     api_version: Literal["drawbridge.dev/v1alpha1"]
     kind: Literal["DrawbridgeConfiguration"]
@@ -80,10 +84,12 @@ class File(_Declared, frozen=True, kw_only=True):
     not_understood: Literal["leave", "refuse"] = "leave"
     numa_bind: Literal["leave", "drop", "refuse"] = "leave"
     target_scheduler: str = "default-scheduler"
-    # What a name means that several systems use: whole, shared, mig:<profile>, leave, or a dialect.
+    # What a name means that several systems use: leave, a dialect, or what the dialect knows that reads it bare.
     meanings: dict[str, str] = {}
     # Target: the DeviceClass that serves it.
     classes: dict[str, str] = {}
+    # Kinds of device beside ours.
+    targets: tuple[Target, ...] = ()
     models: tuple[Model, ...] = ()
     # Dialect: its keys under the names this cluster uses; "" switches a key off.
     keys: dict[str, dict[str, str]] = {}
@@ -96,27 +102,32 @@ class File(_Declared, frozen=True, kw_only=True):
     quotas: dict[str, str] = {}
     schedulers: dict[str, Scheduler] = {}
     bridge: Bridge | None = None
-    nvidia: NvidiaOptions = NvidiaOptions()
-    hami: HamiOptions = HamiOptions()
-    koordinator: KoordinatorOptions = KoordinatorOptions()
+
+    def options(self, dialect: str) -> Options:
+        """The options of one of our dialects."""
+        options = getattr(self, dialect)
+        assert isinstance(options, Options)
+        return options
 
 
-DEFAULT = File(api_version="drawbridge.dev/v1alpha1", kind="DrawbridgeConfiguration")
+def _whole_file() -> type[File]:
+    """Make the file's type with a field for each dialect's options."""
+    fields = [(one.table.name, one.options, one.options()) for one in VOCABULARIES]
+    made = msgspec.defstruct("DrawbridgeConfiguration", fields, bases=(File,), frozen=True, kw_only=True)
+    assert issubclass(made, File)
+    return made
 
 
-class Mistake(NamedTuple):
-    """What is wrong at a place, and what to do."""
-
-    path: str
-    message: str
-    hint: str
+WHOLE_FILE = _whole_file()
+DEFAULT = WHOLE_FILE(api_version="drawbridge.dev/v1alpha1", kind="DrawbridgeConfiguration")
 
 
 def contradictions(file: File) -> Iterable[Mistake]:
     """What fits the shape but makes no sense."""
-    dialects = {d.name: d for d in (*BUILT_IN, *file.dialects)}
+    built_in = {one.table.name: one.table for one in VOCABULARIES}
+    dialects = built_in | {table.name: table for table in file.dialects}
+    targets = TARGETS | {target.name: target for target in file.targets}
     yield from _unknown("/keys", file.keys, dialects, "dialect")
-    yield from _unknown("/classes", file.classes, TARGETS, "target")
     yield from _unknown("/disabled", file.disabled, dialects, "dialect")
     for dialect, renames in file.keys.items():
         if dialect in dialects:
@@ -124,34 +135,18 @@ def contradictions(file: File) -> Iterable[Mistake]:
             yield from _unknown(f"/keys/{escape(dialect)}", renames, known, "key of the dialect")
     if not 0 <= file.canary <= 100:
         yield Mistake("/canary", f"{file.canary} is not a percentage", "write 0 to 100")
-    for key, meaning in file.meanings.items():
-        profile = meaning.startswith("mig:") and profile_of(meaning.removeprefix("mig:"))
-        if meaning not in ("whole", "shared", "leave", *dialects) and not profile:
-            every = ", ".join(dialects)
-            yield Mistake(
-                f"/meanings/{escape(key)}",
-                f"unknown meaning {meaning!r}",
-                f"whole, shared, leave, mig:<profile>, or a dialect: {every}",
-            )
+    yield from _meanings(file, dialects)
+    yield from _targets(file, targets)
     for i, model in enumerate(file.models):
         if not bytes_of(model.memory):
             yield Mistake(
                 f"/models/{i}/memory", f"{model.memory!r} is not an amount of memory", "write a quantity such as 80Gi"
             )
-    names = [table.name for table in file.dialects]
-    for i, table in enumerate(file.dialects):
-        if table.name in {d.name for d in BUILT_IN} or names.index(table.name) != i:
-            yield Mistake(f"/dialects/{i}/name", f"dialect {table.name!r} exists already", "choose another name")
-        if table.rule != "plain":
-            yield Mistake(
-                f"/dialects/{i}/rule", f"rule {table.rule!r} is not open to tables of your own", "leave it out"
-            )
-        if table.target not in TARGETS:
-            yield Mistake(f"/dialects/{i}/target", f"unknown target {table.target!r}", f"one of {', '.join(TARGETS)}")
-        yield from _rows(table, f"/dialects/{i}/keys")
+    yield from _tables(file, built_in, targets)
     yield from _joints(file, dialects.values())
-    if file.hami.memory_factor < 1:
-        yield Mistake("/hami/memoryFactor", f"{file.hami.memory_factor} MiB is not a unit", "write 1 or more")
+    for name in built_in:
+        for one in file.options(name).mistakes():
+            yield one._replace(path=f"/{name}{one.path}")
     for key, quota in file.quotas.items():
         if not quota:
             yield Mistake(
@@ -159,13 +154,86 @@ def contradictions(file: File) -> Iterable[Mistake]:
             )
 
 
-def _rows(table: Dialect, path: str) -> Iterable[Mistake]:
-    """What is wrong with the rows of an administrator's table."""
-    for i, row in enumerate(table.keys):
-        if row.target and row.target not in TARGETS:
-            yield Mistake(f"{path}/{i}/target", f"unknown target {row.target!r}", f"one of {', '.join(TARGETS)}")
-        if row.most is not None and row.most < row.least:
-            yield Mistake(f"{path}/{i}/most", f"{row.most} is below {row.least}", "write least and most in order")
+def _meanings(file: File, dialects: Mapping[str, Dialect]) -> Iterable[Mistake]:
+    """A meaning is a dialect's name, or one of the words of the dialects that read a bare name."""
+    known = [one.bare for one in VOCABULARIES if one.bare]
+    words = ", ".join(bare.words for bare in known)
+    for key, meaning in file.meanings.items():
+        if meaning == "leave" or meaning in dialects or any(bare.declared(meaning) for bare in known):
+            continue
+        hint = f"leave, {words}, or a dialect: {', '.join(dialects)}"
+        yield Mistake(f"/meanings/{escape(key)}", f"unknown meaning {meaning!r}", hint)
+
+
+def _targets(file: File, targets: Mapping[str, Target]) -> Iterable[Mistake]:
+    """Kinds of device have a name and a driver of their own, and a class serves the target it belongs to."""
+    names = [target.name for target in file.targets]
+    for i, target in enumerate(file.targets):
+        if target.name in TARGETS or names.index(target.name) != i:
+            yield Mistake(f"/targets/{i}/name", f"target {target.name!r} exists already", "choose another name")
+        if not target.driver:
+            yield Mistake(
+                f"/targets/{i}/driver", "no driver is given", "write the name that its slices have in spec.driver"
+            )
+        for field in ("instead", "virtual"):
+            other = getattr(target, field)
+            if other and other not in targets:
+                yield Mistake(f"/targets/{i}/{field}", f"unknown target {other!r}", f"one of {', '.join(targets)}")
+    yield from _unknown("/classes", file.classes, targets, "target")
+    owners = {name: target for target in targets.values() for name in target.classes}
+    for name, class_ in file.classes.items():
+        owner = owners.get(class_)
+        if name in targets and owner is not None and owner.driver != targets[name].driver:
+            reason = f"class {class_} is of target {owner.name!r}: everything that asks for {name!r} would go there too"
+            yield Mistake(f"/classes/{escape(name)}", reason, f"write `target: {owner.name}` in the rows that mean it")
+
+
+def _tables(file: File, built_in: Mapping[str, Dialect], targets: Mapping[str, Target]) -> Iterable[Mistake]:
+    """What is wrong with tables of the administrator's own."""
+    names = [table.name for table in file.dialects]
+    taken = {
+        (row.place, file.keys.get(dialect.name, {}).get(row.name, row.name)): (dialect, row)
+        for dialect in built_in.values()
+        if dialect.name not in file.disabled
+        for row in dialect.keys
+    }
+    for i, table in enumerate(file.dialects):
+        path = f"/dialects/{i}"
+        if table.name in built_in or names.index(table.name) != i:
+            yield Mistake(f"{path}/name", f"dialect {table.name!r} exists already", "choose another name")
+        if table.target not in targets:
+            yield Mistake(f"{path}/target", f"unknown target {table.target!r}", f"one of {', '.join(targets)}")
+        for j, row in enumerate(table.keys):
+            where = f"{path}/keys/{j}"
+            if row.target and row.target not in targets:
+                yield Mistake(f"{where}/target", f"unknown target {row.target!r}", f"one of {', '.join(targets)}")
+            yield from _row(row, where)
+            other, its = taken.setdefault((row.place, row.name), (table, row))
+            if its is not row and not (row.common and its.common):
+                reason = f"{row.name!r} is a key of dialect {other.name!r} already"
+                hint = (
+                    f"rename it there (`keys.{other.name}`), or say `common: true` in both and decide under `meanings`"
+                )
+                yield Mistake(f"{where}/name", reason, hint)
+
+
+def _row(row: Row, path: str) -> Iterable[Mistake]:
+    """What is wrong with one row by itself: a key we may not read, or a role that nothing would read there."""
+    if row.most is not None and row.most < row.least:
+        yield Mistake(f"{path}/most", f"{row.most} is below {row.least}", "write least and most in order")
+    domain, slash, _ = row.name.partition("/")
+    if row.place is Position.RESOURCE:
+        if not slash or domain == "kubernetes.io" or domain.endswith(".kubernetes.io"):
+            reason = f"{row.name!r} is one of Kubernetes' own resources, not a device"
+            yield Mistake(f"{path}/name", reason, "write the extended resource name, such as example.com/gpu")
+        if domain == "rdma" and row.role is Role.NIC:
+            reason = "role nic asks for any network device, also for one that can't do RDMA"
+            yield Mistake(f"{path}/role", reason, "write `role: rdma`")
+    allowed = plain.ROLES[row.place]
+    if row.role is not Role.NONE and row.role not in allowed:
+        what = f"role {row.role} is not read from a table" if row.place is Position.RESOURCE else ""
+        reason = what or f"role {row.role} has no effect on a {row.place}"
+        yield Mistake(f"{path}/role", reason, f"one of {', '.join(allowed)}, or none" if allowed else "leave it out")
 
 
 def _joints(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:

@@ -12,22 +12,21 @@ import msgspec
 
 from webhook.claims import Made
 from webhook.dialects import (
-    RULES,
+    WHOLE,
     Action,
     Amount,
-    Answer,
     Demand,
     Dialect,
     Hint,
     Left,
+    Meaning,
     Note,
-    Options,
     Pairs,
     Refusal,
     Role,
     Said,
     Scope,
-    nvidia,
+    Words,
 )
 from webhook.translate.owner import meaning
 from webhook.translate.pod_view import Slot, Word, number
@@ -56,6 +55,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     quiet: bool = False
     # Whether it is still on its way to be translated. It may be so without demands: they can be part of another case (`joint`).
     open: bool = False
+    # What a unit of a bare name was taken for, and on what that rests.
+    unit: Meaning = WHOLE
 
     def role(self, key: str) -> Role:
         """What a key says in this dialect."""
@@ -101,41 +102,62 @@ def cases(
 
 
 def _answer(case: Case, whose: Owners, configuration: Configuration, fleet: Inventory) -> Case:
+    """Stop where something on the pod keeps us away; else read the numbers and ask the dialect's reader."""
     hints = whose.hints.get(case.dialect.name, {})
-    if Role.PLACED in hints:
-        return case.leave(hints[Role.PLACED].key, hints[Role.PLACED].row.because)
-    if Role.OPT_OUT in hints and hints[Role.OPT_OUT].text == "ignore":
-        return case.leave(hints[Role.OPT_OUT].key, "the pod asks not to be touched")
-    if Role.CLAIMED in hints and hints[Role.CLAIMED].text == "true":
-        claimed = hints[Role.CLAIMED]
-        return case.refuse(case.keys[0], f"is asked for beside label {claimed.key}: {claimed.row.because}", "drop one")
-    if case.dialect.refuses_privileged and whose.privileged:
-        reason = f"{case.dialect.title} takes no pod with a privileged container ({whose.privileged})"
-        return case.refuse(case.keys[0], reason, "shares are not enforced on it")
-    options = configuration.options
-    if case.dialect.name == nvidia.DIALECT.name:
-        options, left = _unit(case, hints, configuration, fleet)
-        if left:
-            return msgspec.structs.replace(case, left=left, quiet=configuration.file.meanings.get(left.key) == "leave")
-    said = []
+    case = _kept_away(case, whose, hints)
+    if case.left or case.refusals:
+        return case
+    if bare := _bare(case):
+        unit = meaning(bare, case.dialect, configuration, fleet, hints)
+        quiet = configuration.file.meanings.get(bare) == "leave"
+        case = msgspec.structs.replace(case, unit=unit, left=unit.left, quiet=quiet and unit.left is not None)
+        if case.left:
+            return case
+    said: list[Said] = []
+    refusals: list[Refusal] = []
     for slot, words in case.words:
         amounts = []
         for word in words:
             amount = _amount(word, slot, whose, configuration)
             if isinstance(amount, Refusal):
-                case = msgspec.structs.replace(case, refusals=(*case.refusals, amount))
+                refusals.append(amount)
             else:
                 amounts.append(amount)
         said.append(Said(slot.name, tuple(amounts), slot.init, slot.list == "initContainers"))
-    if case.refusals:
-        return case
+    if refusals:
+        return msgspec.structs.replace(case, refusals=tuple(refusals))
     if all(amount.row.role is Role.COUNT and not amount.value for one in said for amount in one.amounts):
         return case.note(*(Note(key, Action.IGNORED, "asks for nothing") for key in case.keys))
-    return _ruled(case, tuple(said), hints, options)
+    return _read(case, tuple(said), hints, configuration)
 
 
-def _ruled(case: Case, said: tuple[Said, ...], hints: Mapping[Role, Hint], options: Options) -> Case:
-    answer: Answer = RULES[case.dialect.rule](said, hints, options, case.dialect)
+def _kept_away(case: Case, whose: Owners, hints: Mapping[Role, Hint]) -> Case:
+    """Leave or refuse what its own system has dealt with already, or would not have taken."""
+    key, title = case.keys[0], case.dialect.title
+    for role in (Role.PLACED, Role.OPT_OUT):
+        if role in hints:
+            return case.leave(hints[role].key, hints[role].row.because)
+    if claimed := hints.get(Role.CLAIMED):
+        return case.refuse(key, f"is asked for beside label {claimed.key}: {claimed.row.because}", "drop one")
+    if case.dialect.refuses_privileged and whose.privileged:
+        reason = f"{title} takes no pod with a privileged container ({whose.privileged})"
+        return case.refuse(key, reason, "shares are not enforced on it")
+    return case
+
+
+def _bare(case: Case) -> str:
+    """Find a name that several systems use, with a number other than 0; "" if there is none."""
+    for _, words in case.words:
+        for word in words:
+            if any(known.row.common for known in word.known) and number(word):
+                return word.key
+    return ""
+
+
+def _read(case: Case, said: tuple[Said, ...], hints: Mapping[Role, Hint], configuration: Configuration) -> Case:
+    table = case.dialect
+    words = Words(table=table, said=said, options=configuration.options(table), hints=hints, unit=case.unit)
+    answer = configuration.vocabulary(table).read(words)
     return msgspec.structs.replace(
         case,
         demands=answer.demands,
@@ -144,22 +166,6 @@ def _ruled(case: Case, said: tuple[Said, ...], hints: Mapping[Role, Hint], optio
         left=answer.left,
         open=bool(answer.demands) and not answer.refusals and answer.left is None,
     )
-
-
-def _unit(
-    case: Case, hints: Mapping[Role, Hint], configuration: Configuration, fleet: Inventory
-) -> tuple[Options, Left | None]:
-    """Settle what a bare count is before the rule reads it as whole GPUs."""
-    options = configuration.options
-    bare = [
-        word.key for _, words in case.words for word in words if number(word) and any(k.row.common for k in word.known)
-    ]
-    if not bare:
-        return options, None
-    unit = meaning(bare[0], configuration, fleet, hints)
-    if unit.shared:
-        return msgspec.structs.replace(options, replicas=True), None
-    return msgspec.structs.replace(options, profile=unit.profile), unit.left
 
 
 def _amount(word: Word, slot: Slot, whose: Owners, configuration: Configuration) -> Amount | Refusal:

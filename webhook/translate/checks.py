@@ -220,7 +220,7 @@ def suit_scheduler(case: Case, context: Context) -> Case:
     for made in case.made:
         needs.update(dict.fromkeys(made.claims.needs))
     file = context.configuration.file
-    problem = context.features.missing(tuple(needs), context.scheduler, file.schedulers)
+    problem = context.features.missing(tuple(needs), context.scheduler, context.configuration.schedulers)
     if not problem:
         return case
     key = case.keys[0]

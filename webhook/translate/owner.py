@@ -1,8 +1,8 @@
 """Whose words are these? Decides which dialect each key on a pod belongs to, and what a bare `nvidia.com/gpu` means.
 
-In this order (vocabularies.md 1.15): what the configuration declares; keys that only one system has; annotations that
+In this order: what the configuration declares; keys that only one system has; annotations that
 only one system has; a scheduler that serves nobody else; and for a name nobody claims, the plain device plugin, whose
-unit is only believed to be a whole GPU if the cluster shows nothing to the contrary.
+unit is only believed to be a whole device if most of the nodes that have a say in it show just that.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects import TARGETS, Dialect, Hint, Left, Position, Refusal, Role, profile_of
+from webhook.dialects import Dialect, Hint, Left, Meaning, Position, Refusal, Role
 
 if TYPE_CHECKING:
+    from dra.wire import Json
+    from webhook.dialects import Bare
     from webhook.state import Configuration, Inventory, Known
     from webhook.translate.pod_view import PodView, Slot, Word
 
@@ -88,7 +90,9 @@ def _hints(
         rows = configuration.rows(place)
         for key, value in words.items():
             for known in rows.get(key, ()):
-                hint = Hint(key, known.row, value if isinstance(value, str) else str(value))
+                if known.row.when and value != known.row.when:
+                    continue
+                hint = Hint(key, known.row, _text(value))
                 if known.row.role is Role.NONE:
                     ignored.append((known.dialect.name, hint))
                     continue
@@ -98,61 +102,56 @@ def _hints(
     return hints, tuple(ignored), evidence
 
 
-class Meaning(msgspec.Struct, frozen=True, gc=False):
-    """What a unit of a common key is: a whole GPU, a MIG device of a profile, or not to be told."""
-
-    profile: str = ""
-    shared: bool = False
-    left: Left | None = None
+def _text(value: Json) -> str:
+    """Read a value as a text; what is none the API server refuses, but a file may hold a bare `true`."""
+    return str(value) if isinstance(value, str | bool) else ""
 
 
-def meaning(key: str, configuration: Configuration, fleet: Inventory, hints: Mapping[Role, Hint]) -> Meaning:
-    """Decide what one `nvidia.com/gpu` is, without another system that claims it."""
+def meaning(
+    key: str, dialect: Dialect, configuration: Configuration, fleet: Inventory, hints: Mapping[Role, Hint]
+) -> Meaning:
+    """Decide what one unit of a bare name is that no system claims, and on what that rests.
+
+    The pod's own selectors come first (they say which nodes it is for), then the administrator's word, then the cluster.
+    """
+    bare = configuration.vocabulary(dialect).bare
+    if bare is None:
+        return Meaning()
     declared = configuration.file.meanings.get(key, "")
     if declared == "leave":
         return Meaning(left=Left(key, "declared to be left (`meanings`)"))
-    if said := _selected(key, hints):
-        return said
-    if declared == "shared":
-        return Meaning(shared=True)
-    if declared.startswith("mig:"):
-        return Meaning(profile=declared.removeprefix("mig:"))
-    if declared == "whole":
-        return Meaning()
-    reason = _doubt(key, configuration, fleet)
-    return Meaning(left=Left(key, f"{reason}; declare what it means under `meanings`") if reason else None)
+    if said := bare.pod(hints):
+        return _keyed(said, key)
+    if word := bare.declared(declared):
+        return msgspec.structs.replace(word, basis=f"declared to be {declared} (`meanings`)")
+    return _shown(key, dialect, bare, configuration, fleet)
 
 
-def _selected(key: str, hints: Mapping[Role, Hint]) -> Meaning | None:
-    """What the pod's own node selectors give away."""
-    strategy = hints.get(Role.MODE) or hints.get(Role.POLICY)
-    if strategy and strategy.text not in ("", "none"):
-        return Meaning(
-            left=Left(key, f"selector {strategy.key}={strategy.text} shows that it is a replica of a shared GPU")
-        )
-    partition, product = hints.get(Role.PROFILE), hints.get(Role.MODELS)
-    if partition and (profile := profile_of(partition.text)):
-        return Meaning(profile=profile)
-    if product and product.text.endswith("-SHARED"):
-        return Meaning(
-            left=Left(key, f"selector {product.key}={product.text} shows that it is a replica of a shared GPU")
-        )
-    if product and "-MIG-" in product.text and (profile := profile_of(product.text.rpartition("-MIG-")[2])):
-        return Meaning(profile=profile)
-    return None
+def _keyed(said: Meaning, key: str) -> Meaning:
+    return msgspec.structs.replace(said, left=Left(key, said.left.reason)) if said.left else said
 
 
-def _doubt(key: str, configuration: Configuration, fleet: Inventory) -> str:
-    """Say what keeps us from taking it for whole GPUs; "" if the cluster shows nothing else."""
+def _shown(key: str, dialect: Dialect, bare: Bare, configuration: Configuration, fleet: Inventory) -> Meaning:
+    """Take it for a whole device if more nodes publish such devices than still hand the name out or share them."""
     if not fleet.known:
-        return "it may be a GPU, a replica or a MIG device, and there is no inventory to tell by"
-    if key in fleet.allocatable:
-        return f"node {fleet.allocatable[key]} still hands it out through a device plugin"
-    if fleet.sharing:
-        return f"node {fleet.sharing[0]} is labelled {fleet.sharing[1]}"
-    served = fleet.find(TARGETS["gpu"], configuration.serves("gpu"))
+        return _unclear(key, "it may be a whole device or a part of one, and there is no inventory to tell by")
+    target = configuration.targets[bare.target]
+    served = fleet.find(target, configuration.serves(target.name))
     if served is None:
-        return "no DeviceClass of whole GPUs exists"
+        return _unclear(key, f"no DeviceClass of a {target.title} exists")
     if not served.devices:
-        return f"no complete pool of devices stands behind class {served.name}"
-    return ""
+        return _unclear(key, f"no complete pool of devices stands behind class {served.name}")
+    handing, labelled = fleet.handed_out.get(key, frozenset()), fleet.labelled.get(dialect.name, {})
+    old = handing | labelled.keys()
+    new = served.nodes - old
+    if len(new) > len(old):
+        return Meaning(
+            basis=f"{len(new)} of {len(new | old)} nodes publish it as a {target.title} (class {served.name})"
+        )
+    node = min(old)
+    how = f"is labelled {labelled[node]}" if node in labelled else "still hands it out through a device plugin"
+    return _unclear(key, f"node {node} {how}, as do {len(old)} of the {len(new | old)} nodes that have a say")
+
+
+def _unclear(key: str, reason: str) -> Meaning:
+    return Meaning(left=Left(key, f"{reason}; declare what it means under `meanings`"))

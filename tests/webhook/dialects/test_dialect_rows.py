@@ -259,7 +259,7 @@ def test_more_sizes_than_alternatives_are_cut_and_said():
     done = became(hami(gpumem_percentage=50), models=models)
     (request,) = devices(done)["requests"]
     assert len(request["firstAvailable"]) == 8
-    assert any("3 larger sizes" in warning for warning in done.warnings)
+    assert any("3 sizes left out" in warning for warning in done.warnings)
 
 
 def test_numa_binding_of_one_gpu_is_no_demand():

@@ -94,7 +94,7 @@ def test_a_node_that_begins_to_give_a_legacy_name_is_noticed():
     made = settled(CLASS, SLICE, NODE)
     made.put(wire.convert({"metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}, Node))
     made.refresh()
-    assert made.state(fresh=True).fleet.allocatable == {"nvidia.com/gpu": "n"}
+    assert made.state(fresh=True).fleet.handed_out == {"nvidia.com/gpu": {"n"}}
 
 
 def test_what_is_not_fresh_has_no_stock_but_all_the_rest():

@@ -30,8 +30,8 @@ def fleet(*, classes=None, slices=None, nodes=()) -> Inventory:
     )
 
 
-def node(*, labels=None, allocatable=None) -> Node:
-    value = {"metadata": {"name": "old", "labels": labels or {}}, "status": {"allocatable": allocatable or {}}}
+def node(name="old", *, labels=None, allocatable=None) -> Node:
+    value = {"metadata": {"name": name, "labels": labels or {}}, "status": {"allocatable": allocatable or {}}}
     return wire.convert(value, Node)
 
 
@@ -51,28 +51,35 @@ def test_the_example_fleet_is_described_as_it_is():
     }
     assert gpus.publishes(PCIE_ROOT)
     assert gpus.publishes(NUMA_NODE)
-    assert (shares.devices, shares.shared, shares.capacities) == (4, 4, frozenset({"cores", "memory"}))
+    assert (shares.devices, shares.shared, set(shares.capacities)) == (4, 4, {"cores", "memory"})
     assert not shares.publishes(NUMA_NODE)
     assert facts.classes["mig-1g.5gb"].devices == 14
     assert facts.extended == {"nvidia.com/mig-1g.5gb": "mig-1g.5gb"}
 
 
-@pytest.mark.parametrize(
-    "old",
-    [
-        node(allocatable={"nvidia.com/gpu": "8"}),
-        node(labels={"nvidia.com/gpu.sharing-strategy": "time-slicing"}),
-        node(labels={"nvidia.com/gpu.replicas": "4"}),
-        node(labels={"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-SHARED"}),
-        node(labels={"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"}),
-        node(labels={"cloud.google.com/gke-gpu-sharing-strategy": "mps"}),
-    ],
-)
-def test_one_old_node_is_enough_to_leave_a_bare_count(old):
-    done = became(GPU, fleet=fleet(nodes=[old]))
+OLD = [
+    {"allocatable": {"nvidia.com/gpu": "8"}},
+    {"labels": {"nvidia.com/gpu.sharing-strategy": "time-slicing"}},
+    {"labels": {"nvidia.com/gpu.replicas": "4"}},
+    {"labels": {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-SHARED"}},
+    {"labels": {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"}},
+    {"labels": {"cloud.google.com/gke-gpu-sharing-strategy": "mps"}},
+]
+
+
+@pytest.mark.parametrize("old", OLD)
+def test_one_old_node_does_not_decide_for_the_fleet(old):
+    assert became(GPU, fleet=fleet(nodes=[node(**old)])).changed
+
+
+@pytest.mark.parametrize("old", OLD)
+def test_as_many_old_nodes_as_new_ones_leave_a_bare_count(old):
+    nodes = [node(name, **old) for name in ("old", "older", "oldest")]  # the example has whole GPUs on three
+    done = became(GPU, fleet=fleet(nodes=nodes))
     assert untouched(done)
-    assert "old" in done.warnings[0]
-    assert became(GPU, fleet=fleet(nodes=[old]), meanings={"nvidia.com/gpu": "whole"}).changed
+    assert "node old " in done.warnings[0]
+    assert "3 of the 6 nodes" in done.warnings[0]
+    assert became(GPU, fleet=fleet(nodes=nodes), meanings={"nvidia.com/gpu": "whole"}).changed
 
 
 @pytest.mark.parametrize(
@@ -156,8 +163,9 @@ def test_of_two_classes_with_one_name_the_newest_serves_it_then_the_first_by_nam
 
 
 def test_capacities_are_spelled_as_published():
-    assert Served(name="c", driver="d", capacities=frozenset({"d/memory"})).spelling("memory") == "d/memory"
-    assert Served(name="c", driver="d", capacities=frozenset({"d/memory", "memory"})).spelling("memory") == "memory"
+    assert Served(name="c", driver="d", capacities={"d/memory": 1}).spelling("memory") == "d/memory"
+    assert Served(name="c", driver="d", capacities={"d/memory": 1, "memory": 1}).spelling("memory") == "memory"
+    assert Served(name="c", driver="d", capacities={"d/memory": 2, "memory": 1}).spelling("memory") == "d/memory"
     assert Served(name="c", driver="d").spelling("memory") == "memory"
 
 
@@ -271,12 +279,60 @@ def test_a_driver_may_write_its_own_domain():
     assert fleet(slices=slices).classes["mig.nvidia.com"].devices == 24
 
 
-def test_a_product_of_several_sizes_is_taken_at_its_smallest_and_it_is_said():
-    slices = given().of(ResourceSlice)
-    text = wire.encode(next(one for one in slices if one.metadata.name == "share-1-hami"))
-    smaller = wire.decode(text.replace(b'"40Gi"', b'"38Gi"', 1).replace(b"share-1", b"share-9"), ResourceSlice)
-    done = became(pod({"nvidia.com/gpumem-percentage": 50}), fleet=fleet(slices=[*slices, smaller]))
+def shares(name: str, *sizes: tuple[str, str]) -> ResourceSlice:
+    """A node whose HAMi driver publishes these products with these amounts of memory."""
+    devices = [
+        {
+            "name": f"gpu-{i}",
+            "allowMultipleAllocations": True,
+            "attributes": {"type": {"string": "hami-gpu"}, "productName": {"string": product}},
+            "capacity": {"memory": {"value": memory}, "cores": {"value": "100"}},
+        }
+        for i, (product, memory) in enumerate(sizes)
+    ]
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": HAMI, "nodeName": name, "pool": pool, "devices": devices}
+    return wire.convert({"metadata": {"name": f"{name}-hami"}, "spec": spec}, ResourceSlice)
+
+
+def amounts(done) -> list[str]:
     (spec,) = done.templates.values()
     (request,) = spec["spec"]["devices"]["requests"]
-    assert [one["capacity"]["requests"]["memory"] for one in request["firstAvailable"]] == ["19Gi", "23034Mi"]
-    assert any("several sizes" in warning for warning in done.warnings)
+    return [one["capacity"]["requests"]["memory"] for one in request["firstAvailable"]]
+
+
+HALF = pod({"nvidia.com/gpumem-percentage": 50})
+
+
+def test_a_product_of_several_sizes_is_taken_as_most_nodes_publish_it_and_it_is_said():
+    nodes = [shares("a", ("X", "40Gi")), shares("b", ("X", "40Gi")), shares("evil", ("X", "1Mi"))]
+    done = became(HALF, fleet=fleet(slices=nodes))
+    assert amounts(done) == ["20Gi"]
+    assert any("comes in 2 sizes" in warning for warning in done.warnings)
+
+
+def test_of_two_sizes_with_as_many_nodes_the_smaller_counts():
+    nodes = [shares("a", ("X", "40Gi")), shares("b", ("X", "38Gi"))]
+    assert amounts(became(HALF, fleet=fleet(slices=nodes))) == ["19Gi"]
+
+
+def test_a_node_with_many_made_up_products_pushes_no_real_one_out():
+    honest = [shares(f"n{i}", (f"real {i}", f"{40 + i}Gi")) for i in range(4)]
+    evil = shares("evil", *((f"tiny {i}", f"{i + 1}Mi") for i in range(12)))
+    done = became(HALF, fleet=fleet(slices=[evil, *honest]))
+    assert amounts(done)[-4:] == ["20Gi", "20992Mi", "21Gi", "22016Mi"]
+    assert len(amounts(done)) == 8
+
+
+def test_a_node_with_odd_attributes_and_spellings_changes_nothing_for_others():
+    value = pod({"koordinator.sh/rdma": 100}, {"nvidia.com/gpumem": 1000})
+    example = given().of(ResourceSlice)
+    text = wire.encode(next(one for one in example if one.spec.driver == "dra.net"))
+    odd = text.replace(b'"rdma":', b'"rdmaCapable":').replace(b'"train-', b'"evil-')
+    spelled = wire.encode(shares("evil", ("X", "40Gi"))).replace(b'"memory"', f'"{HAMI}/memory"'.encode())
+    evil = [wire.decode(odd, ResourceSlice), wire.decode(spelled, ResourceSlice)]
+    for part in value["spec"]["containers"]:
+        alone = {**value, "spec": {"containers": [part]}}
+        before, after = (became(alone, fleet=fleet(slices=slices)) for slices in (example, [*example, *evil]))
+        assert before.templates == after.templates
+        assert before.templates
