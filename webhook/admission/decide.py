@@ -1,19 +1,24 @@
 """The whole mutating and validating path: a review's bytes and a state in, an answer's bytes and a record out. No I/O.
 
-    decode ▶ is it ours, is it on? ▶ translate | replay ▶ mode ▶ answer
-    decode ▶ is it ours, is it on? ▶ check              ▶ mode ▶ answer
+    decode ▶ is it ours, is it on? ▶ decide: what it comes to ▶ answer: what is said and done about it in this mode
 
-The mode is applied last and in one place each, so that observe and warn decide exactly what enforce would. What can't be read
-as the object it claims to be is refused in words; what is not ours is allowed without a look.
+`decide` knows no modes, so that observe and warn decide exactly what enforce would; `answer` knows nothing else. What can't be read
+as the object it claims to be is refused in words; what is not ours is allowed without a look; what could not be decided
+within the review's budget is allowed as it is, with a warning.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
+from dra.budget import Budget
+from dra.errors import OutOfBudget
 from dra.wire import Json, Wire, WireError
 from webhook.admission import admission_review as reviews
 from webhook.admission.validate import foresee, inspect
+from webhook.refusals import WAY_OUT
 from webhook.state import Mode, mode_of, workload
 from webhook.translate import Decision, Translation, mapping, replay, translate
 
@@ -23,7 +28,17 @@ if TYPE_CHECKING:
     from webhook.admission.admission_review import Request
     from webhook.state import State
 
+    # Asked now and then whether somebody still waits for the answer.
+    Impatient = Callable[[], bool] | None
+
 REFUSED = "refused"  # the outcome of a request that is turned back
+# About a second of work. The rim has a clock, and loses patience long before.
+STEPS = 1_000_000
+
+UNTOUCHED, OUT_OF_SCOPE, OFF = "untouched", "out of scope", "off"
+_SILENT = frozenset((UNTOUCHED, OUT_OF_SCOPE, OFF))
+# What an outcome is called where it is only told.
+_WOULD = {REFUSED: "would refuse", "translated": "would translate", "replayed": "would replay"}
 
 
 class Record(Wire, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,7 +59,7 @@ class Record(Wire, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def worth_telling(self) -> bool:
         """Whether a line in the log says anything: most pods that reach us need nothing."""
-        return bool(self.decisions or self.problems) or self.outcome not in ("untouched", "out of scope")
+        return bool(self.decisions or self.problems) or self.outcome not in (UNTOUCHED, OUT_OF_SCOPE)
 
 
 class Outcome(Wire, frozen=True, kw_only=True):
@@ -54,162 +69,211 @@ class Outcome(Wire, frozen=True, kw_only=True):
     record: Record
 
 
-def mutate(body: bytes, state: State) -> Outcome:
-    """Answer a mutating review."""
-    return _Path("mutate", body, state).mutate()
+class Question(NamedTuple):
+    """One review: the path it came by, the request, and the object it is about."""
+
+    path: str
+    request: Request
+    object: dict[str, Json]
 
 
-def validate(body: bytes, state: State, *, impatient: Callable[[], bool] | None = None) -> Outcome:
-    """Answer a validating review; `impatient` says when it can wait no longer for a search."""
-    return _Path("validate", body, state).validate(impatient)
+class Ruling(msgspec.Struct, frozen=True, kw_only=True):
+    """What a review comes to, whatever is then made of it."""
+
+    outcome: str
+    denials: tuple[str, ...] = ()
+    invalid: bool = False  # whether the API server would have refused it as well
+    warnings: tuple[str, ...] = ()
+    operations: tuple[dict[str, Json], ...] = ()
+    # What is done where the rest is only told: it takes nothing from anybody.
+    restoring: tuple[dict[str, Json], ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    templates: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
-class _Path:
-    """One review on its way."""
+NOTHING = Ruling(outcome=UNTOUCHED)
 
-    def __init__(self, name: str, body: bytes, state: State) -> None:
-        self.name = name
-        self.state = state
-        self.request: Request = reviews.decode(body)
-        self.mode = Mode.OFF
-        self.object: dict[str, Json] = {}
 
-    def mutate(self) -> Outcome:
-        request = self.request
-        if (request.resource.group, request.resource.resource, request.sub_resource) != ("", "pods", ""):
-            return self.untouched("out of scope")
-        try:
-            self.object = reviews.read(request.object)
-            if request.operation == "UPDATE":
-                return self.replay()
-            return self.create() if request.operation == "CREATE" else self.untouched("out of scope")
-        except WireError as error:
-            return self.unreadable(error)
+def mutate(body: bytes, state: State, *, impatient: Impatient = None) -> Outcome:
+    """Answer a mutating review; `impatient` says when it can wait no longer."""
+    return _review("mutate", body, state, impatient)
 
-    def replay(self) -> Outcome:
-        # Whatever the mode is now: what was translated once must stay as it was translated.
-        again = replay(self.object, reviews.read(self.request.old_object))
-        if not again.changed:
-            return self.untouched()
-        return self.outcome(reviews.allow(self.request.uid, operations=again.operations), "replayed")
 
-    def create(self) -> Outcome:
-        self.mode = self.find_mode()
-        if self.mode is Mode.OFF:
-            return self.untouched("off")
-        done = translate(self.object, self.state, namespace=self.request.namespace, seal=True)
-        if done.refusals:
-            return self.refuse(done)
-        if not done.changed:
-            return self.leave(done)
-        if self.mode is Mode.ENFORCE:
-            body = reviews.allow(
-                self.request.uid, operations=done.operations, warnings=done.warnings, audit=self.audit("translated")
-            )
-            return self.outcome(body, "translated", done)
-        # Nobody will ask to validate the claims of a pod that stays as it is, so what they would meet is said here.
-        ahead = foresee(done.templates, self.state)
-        told = f"drawbridge would make this pod ask for its devices by ResourceClaim ({self.mode})"
-        return self.allow_with((told, *ahead, *done.warnings), "would translate", done, ahead)
+def validate(body: bytes, state: State, *, impatient: Impatient = None) -> Outcome:
+    """Answer a validating review; `impatient` says when it can wait no longer."""
+    return _review("validate", body, state, impatient)
 
-    def refuse(self, done: Translation) -> Outcome:
-        message = "; ".join(done.refusals)
-        if self.mode is Mode.ENFORCE:
-            body = reviews.deny(
-                self.request.uid,
-                reviews.Status(message=message),
-                warnings=done.warnings,
-                audit=self.audit(REFUSED),
-            )
-            return self.outcome(body, REFUSED, done, done.refusals)
-        return self.allow_with(
-            (*(f"drawbridge would refuse this pod ({self.mode}): {text}" for text in done.refusals), *done.warnings),
-            "would refuse",
-            done,
-            done.refusals,
-        )
 
-    def leave(self, done: Translation) -> Outcome:
-        if not done.decisions and not done.warnings:
-            return self.untouched()
-        return self.allow_with(done.warnings, "left", done)
+def _review(path: str, body: bytes, state: State, impatient: Impatient) -> Outcome:
+    request = reviews.decode(body)
+    if not _concerns_us(path, request):
+        return answer(Question(path, request, {}), Ruling(outcome=OUT_OF_SCOPE), Mode.OFF)
+    try:
+        question = Question(path, request, reviews.read(request.object))
+    except WireError as error:
+        return _unreadable(Question(path, request, {}), error)
+    who = workload(request.namespace, mapping(question.object.get("metadata")))
+    mode = mode_of(state.configuration, state.namespaces.get(request.namespace, {}), who)
+    if mode is Mode.OFF:
+        return answer(question, Ruling(outcome=OFF), mode)
+    try:
+        ruling = decide(question, state, Budget(STEPS, impatient), foretell=mode is not Mode.ENFORCE)
+    except OutOfBudget as error:
+        ruling = _undecided(question, str(error))
+    return answer(question, ruling, mode)
 
-    def validate(self, impatient: Callable[[], bool] | None) -> Outcome:
-        request = self.request
-        if request.operation not in ("CREATE", "UPDATE") or request.sub_resource:
-            return self.untouched("out of scope")
-        try:
-            self.object = reviews.read(request.object)
-        except WireError as error:
-            return self.unreadable(error)
-        self.mode = self.find_mode()
-        if self.mode is Mode.OFF:
-            return self.untouched("off")
-        try:
-            found = inspect(request, self.object, self.state, impatient)
-        except WireError as error:
-            # The API server has read it, so the lack is ours, and no reason to turn anybody back.
-            text = f"drawbridge cannot read this {request.kind.kind or 'object'}, and does not judge it: {error}"
-            return self.allow_with((text,), "unreadable", problems=(text,))
-        if found.denials and self.mode is Mode.ENFORCE:
-            body = reviews.deny(
-                request.uid,
-                reviews.Status(message="; ".join(found.denials)),
-                warnings=found.warnings,
-                audit=self.audit(REFUSED),
-            )
-            return self.outcome(body, REFUSED, problems=found.denials)
-        told = (*(f"drawbridge would refuse this ({self.mode}): {text}" for text in found.denials), *found.warnings)
-        if not told:
-            return self.untouched()
-        return self.allow_with(told, "would refuse" if found.denials else "warned", problems=told)
 
-    def find_mode(self) -> Mode:
-        namespace = self.request.namespace
-        labels = self.state.namespaces.get(namespace, {})
-        return mode_of(self.state.configuration, labels, workload(namespace, mapping(self.object.get("metadata"))))
+def _concerns_us(path: str, request: Request) -> bool:
+    if request.sub_resource or request.operation not in ("CREATE", "UPDATE"):
+        return False
+    return path != "mutate" or (request.resource.group, request.resource.resource) == ("", "pods")
 
-    def untouched(self, outcome: str = "untouched") -> Outcome:
-        return self.outcome(reviews.allow(self.request.uid), outcome)
 
-    def unreadable(self, error: WireError) -> Outcome:
-        """No JSON object at all: nothing that an API server would ask about."""
-        message = f"this is no {self.request.kind.kind or 'object'} that can be read: {error}"
-        status = reviews.Status(code=400, reason="BadRequest", message=message)
-        return self.outcome(reviews.deny(self.request.uid, status), "unreadable", problems=(message,))
+# What it comes to
 
-    def allow_with(
-        self, warnings: tuple[str, ...], outcome: str, done: Translation | None = None, problems: tuple[str, ...] = ()
-    ) -> Outcome:
-        told = warnings if self.mode.tells else ()
-        body = reviews.allow(self.request.uid, warnings=told, audit=self.audit(outcome))
-        return self.outcome(body, outcome, done, problems)
 
-    def audit(self, outcome: str) -> dict[str, str]:
-        """What the API server's audit log keeps beside the request."""
-        return {"outcome": outcome, "mode": str(self.mode)}
+def decide(question: Question, state: State, budget: Budget, *, foretell: bool = False) -> Ruling:
+    """Decide a review, as if everything that follows were done. `foretell` also judges the claims that a pod would ask for."""
+    if question.path == "validate":
+        return _judge(question, state, budget)
+    if question.request.operation == "UPDATE":
+        return _replay(question)
+    return _create(question, state, budget, foretell=foretell)
 
-    def outcome(
-        self, body: bytes, outcome: str, done: Translation | None = None, problems: tuple[str, ...] = ()
-    ) -> Outcome:
-        request = self.request
-        record = Record(
-            path=self.name,
-            uid=request.uid,
-            outcome=outcome,
-            mode=str(self.mode),
-            operation=request.operation,
-            object=self.named(),
-            user=request.user_info.username,
-            dry_run=bool(request.dry_run),
-            decisions=done.decisions if done else (),
-            templates=tuple(done.templates) if done else (),
-            problems=problems,
-        )
-        return Outcome(body=body, record=record)
 
-    def named(self) -> str:
-        metadata = mapping(self.object.get("metadata"))
-        name = self.request.name or metadata.get("name") or f"{metadata.get('generateName', '')}*"
-        where = f"{self.request.namespace}/" if self.request.namespace else ""
-        return f"{self.request.kind.kind}/{where}{name}"
+def _replay(question: Question) -> Ruling:
+    """What was translated once must stay as it was translated."""
+    again = replay(question.object, reviews.read(question.request.old_object))
+    if not again.changed:
+        return NOTHING
+    return Ruling(outcome="replayed", operations=again.operations, restoring=again.operations)
+
+
+def _create(question: Question, state: State, budget: Budget, *, foretell: bool) -> Ruling:
+    done = translate(question.object, state, namespace=question.request.namespace, seal=True)
+    if done.refusals:
+        return _ruling(REFUSED, done, denials=done.refusals, problems=done.refusals)
+    if not done.changed:
+        return _ruling("left" if done.decisions or done.warnings else UNTOUCHED, done)
+    if not foretell:
+        return _ruling("translated", done)
+    # Nobody will ask to validate the claims of a pod that stays as it is, so what they would meet is said here.
+    ahead = foresee(done.templates, state, budget)
+    return _ruling("translated", done, warnings=(*ahead, *done.warnings), problems=ahead)
+
+
+def _ruling(outcome: str, done: Translation, **more: tuple[str, ...]) -> Ruling:
+    ruling = Ruling(
+        outcome=outcome,
+        warnings=done.warnings,
+        operations=done.operations,
+        decisions=done.decisions,
+        templates=tuple(done.templates),
+    )
+    return msgspec.structs.replace(ruling, **more) if more else ruling
+
+
+def _judge(question: Question, state: State, budget: Budget) -> Ruling:
+    try:
+        found = inspect(question.request, question.object, state, budget)
+    except WireError as error:
+        # The API server has read it, so the lack is ours, and no reason to turn anybody back.
+        text = f"drawbridge cannot read this {_kind(question)}, and does not judge it: {error}"
+        return Ruling(outcome="unreadable", warnings=(text,), problems=(text,))
+    if found.denials:
+        return Ruling(outcome=REFUSED, denials=found.denials, warnings=found.warnings, problems=found.denials)
+    return Ruling(outcome="warned", warnings=found.warnings, problems=found.warnings) if found.warnings else NOTHING
+
+
+def _undecided(question: Question, why: str) -> Ruling:
+    """Nobody is turned back because we were slow."""
+    said = "left this pod as it is" if question.path == "mutate" else f"did not judge this {_kind(question)}"
+    text = f"drawbridge {said}: it could not be decided in time ({why})"
+    return Ruling(outcome="undecided", warnings=(text,), problems=(text,))
+
+
+# What is said and done about it
+
+
+def answer(question: Question, ruling: Ruling, mode: Mode) -> Outcome:
+    """Answer a review in a mode.
+
+    | decided | enforce | warn | observe | off |
+    |---|---|---|---|---|
+    | translated | done | told | recorded | not decided |
+    | refused | refused | told | recorded | not decided |
+    | replayed | done | done | recorded | not decided |
+    | left, warned, undecided | told | told | recorded | not decided |
+    """
+    request = question.request
+    audit = {} if ruling.outcome in _SILENT else {"outcome": ruling.outcome, "mode": str(mode)}
+    if mode is Mode.ENFORCE and ruling.denials:
+        body = reviews.deny(request.uid, _status(question, ruling), warnings=ruling.warnings, audit=audit)
+        return Outcome(body=body, record=_record(question, ruling, ruling.outcome, mode))
+    if mode is Mode.ENFORCE:
+        body = reviews.allow(request.uid, operations=ruling.operations, warnings=ruling.warnings, audit=audit)
+        return Outcome(body=body, record=_record(question, ruling, ruling.outcome, mode))
+    warned = mode is Mode.WARN
+    done = warned and bool(ruling.operations) and ruling.restoring == ruling.operations
+    outcome = ruling.outcome if done else _WOULD.get(ruling.outcome, ruling.outcome)
+    if audit:
+        audit["outcome"] = outcome
+    operations = ruling.restoring if warned else ()
+    told = _told(question, ruling, mode) if warned else ()
+    body = reviews.allow(request.uid, operations=operations, warnings=told, audit=audit)
+    return Outcome(body=body, record=_record(question, ruling, outcome, mode))
+
+
+def _told(question: Question, ruling: Ruling, mode: Mode) -> tuple[str, ...]:
+    """What the user reads where nothing is done."""
+    if ruling.denials:
+        opening = f"drawbridge would refuse this {_kind(question)} ({mode}): "
+        return (*(opening + text for text in ruling.denials), *ruling.warnings)
+    if ruling.templates:
+        would = f"drawbridge would make this pod ask for its devices by ResourceClaim ({mode})"
+        return (would, *ruling.warnings)
+    return ruling.warnings
+
+
+def _status(question: Question, ruling: Ruling) -> reviews.Status:
+    """The words of a refusal, and the code that whoever else would have refused it uses."""
+    texts = [*ruling.denials, WAY_OUT] if _kind(question) == "Pod" else ruling.denials
+    message = "; ".join(texts)
+    if ruling.invalid:
+        return reviews.Status(code=422, reason="Invalid", message=message)
+    return reviews.Status(message=message)
+
+
+def _unreadable(question: Question, error: WireError) -> Outcome:
+    """No JSON object at all: nothing that an API server would ask about."""
+    message = f"this {_kind(question)} cannot be read: {error}"
+    status = reviews.Status(code=400, reason="BadRequest", message=message)
+    ruling = Ruling(outcome="unreadable", problems=(message,))
+    body = reviews.deny(question.request.uid, status)
+    return Outcome(body=body, record=_record(question, ruling, ruling.outcome, Mode.OFF))
+
+
+def _record(question: Question, ruling: Ruling, outcome: str, mode: Mode) -> Record:
+    request = question.request
+    metadata = question.object.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    name = request.name or metadata.get("name") or f"{metadata.get('generateName', '')}*"
+    where = f"{request.namespace}/" if request.namespace else ""
+    return Record(
+        path=question.path,
+        uid=request.uid,
+        outcome=outcome,
+        mode=str(mode),
+        operation=request.operation,
+        object=f"{request.kind.kind}/{where}{name}",
+        user=request.user_info.username,
+        dry_run=bool(request.dry_run),
+        decisions=ruling.decisions,
+        templates=ruling.templates,
+        problems=ruling.problems,
+    )
+
+
+def _kind(question: Question) -> str:
+    return question.request.kind.kind or "object"

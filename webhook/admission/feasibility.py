@@ -1,8 +1,9 @@
-"""Never, busy, fits: one answer about the claims of a pod and a fleet, in words. Pure.
+"""Never, busy, fits: one answer about the claims of a pod and a fleet. Pure.
 
 "Never" is what an idle fleet would refuse as well, so waiting cannot cure it. It is said only where it is certain: a taint that
 an admin set, a pool that a driver has not finished publishing, a fault in an object, or a search that ran out of budget make
-it a "not now" at most.
+it a "not now" at most. Words are made here, once, from the allocator's values; what is said to be never is said of an idle
+fleet throughout, and what is said to be busy of the fleet as it is.
 """
 
 from __future__ import annotations
@@ -16,24 +17,35 @@ from allocator import Options, Stage, allocate, fleet
 from allocator import Verdict as Found
 from allocator.reasons import explain
 from allocator.reasons.brief import losses
-from allocator.reasons.nearest import Kind, nearest
+from allocator.reasons.nearest import Hint, Kind, nearest
+from dra import cel
+from dra.budget import Budget
+from dra.errors import OutOfBudget, SelectorError
+from webhook.dialects import TARGETS
+from webhook.refusals import Code
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from allocator import FleetAnswer
+    from allocator import Answer, FleetAnswer, Reason
     from dra.objects import DeviceRequest, ResourceClaim
     from dra.stock import Stock
 
-# About 50 ms of search on one kind of node; the caller's patience bounds all of them together.
+# About 50 ms of search on one kind of node; the review's budget bounds all of them together.
 STEPS = 3_000
+# What one look of a search at the budget costs it.
+LOOK = 256
 # Changes tried for "what would fit instead".
 TRIES = 40
 # Kinds of node whose answers are compared; a fleet has few, and a refusal need not be told from all sides.
 KINDS = 16
+# Values of an attribute that are listed: products and profiles are few.
+VALUES = 12
 CURABLE = frozenset((Stage.TAINT, Stage.POOL))
 # What may be offered to somebody who writes a pod: other numbers, not other people's claims.
 OFFERS = (Kind.AMOUNT, Kind.COUNT, Kind.SPLIT, Kind.CLASS, Kind.SELECTOR, Kind.CONSTRAINT)
+# Attributes that tell single devices apart: nobody wants to read all of them.
+_UNIQUE = frozenset(target.unique for target in TARGETS.values())
 
 
 class Verdict(Enum):
@@ -44,28 +56,41 @@ class Verdict(Enum):
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """A verdict, and for NEVER and BUSY the reason and what would fit."""
+    """A verdict; for NEVER and BUSY the reason, and for NEVER its code and what would help."""
 
     verdict: Verdict
     text: str = ""
+    code: Code = Code.NEVER
+    remedy: str = ""
 
 
 FITS = Judgement(Verdict.FITS)
 UNKNOWN = Judgement(Verdict.UNKNOWN)
 
 
-def judge(stock: Stock, claims: Sequence[ResourceClaim], *, impatient: Callable[[], bool] | None = None) -> Judgement:
+def judge(
+    stock: Stock,
+    claims: Sequence[ResourceClaim],
+    *,
+    budget: Budget | None = None,
+    asked_by: Mapping[str, str] | None = None,
+) -> Judgement:
     """Say whether claims that belong to one pod can be served together on one node of this fleet.
 
-    `impatient` is asked now and then whether the caller can still wait; if not, nothing is promised.
+    Where the budget ends the search, nothing is promised. `asked_by` says in the user's words who asks for a claim, by its
+    name; a claim that somebody wrote is called what it is called.
     """
+    names, budget = asked_by or {}, budget or Budget()
+    budget.charge(len(claims))
     for claim in claims:
         for request in claim.spec.devices.requests:
-            if missing := _missing_classes(request, stock):
-                return Judgement(Verdict.NEVER, _unknown_class(claim, request, missing, stock))
+            missing = _missing_classes(request, stock)
+            if missing:
+                who = _who(claim.metadata.name, request.name, names)
+                return _unknown_class(who, missing, stock)
     if not stock.slices:
         return UNKNOWN  # no driver has spoken yet
-    question = _Question(stock, claims, Options(steps=STEPS, cancelled=impatient))
+    question = _Question(stock, claims, budget, names)
     best = question.best(idle=False)
     if best is Found.FEASIBLE:
         return FITS
@@ -75,8 +100,20 @@ def judge(stock: Stock, claims: Sequence[ResourceClaim], *, impatient: Callable[
 class _Question:
     """Claims that nothing free serves, or so it seems; and who is asked about them."""
 
-    def __init__(self, stock: Stock, claims: Sequence[ResourceClaim], options: Options) -> None:
-        self.stock, self.claims, self.options = stock, claims, options
+    def __init__(
+        self, stock: Stock, claims: Sequence[ResourceClaim], budget: Budget, asked_by: Mapping[str, str]
+    ) -> None:
+        self.stock, self.claims, self.asked_by = stock, claims, asked_by
+        self.budget = budget
+        self.options = Options(steps=STEPS, cancelled=self.spent)
+
+    def spent(self) -> bool:
+        """Whether the budget lets the search go on."""
+        try:
+            self.budget.charge(LOOK)
+        except OutOfBudget:
+            return True
+        return False
 
     def answers(self, *, idle: bool) -> FleetAnswer:
         return fleet(self.stock, self.claims, options=self.options, idle=idle)
@@ -102,18 +139,11 @@ class _Question:
         faults = [answer.error for answer in samples.values() if answer.error]
         if faults:
             return Judgement(Verdict.BUSY, f"the scheduler would stop at an error: {faults[0]}")
-        node, answer = min(samples.items(), key=lambda item: explain.distance(item[1]), default=("", None))
-        if answer is None:
+        if not samples:
             return Judgement(Verdict.BUSY, "there is no node that could serve this pod")
-        near = f"nearest is {node}: {losses(answer)}"
-        if CURABLE & {reason.stage for sample in samples.values() for reason in sample.reasons}:
-            return Judgement(Verdict.BUSY, f"no node can serve this pod as the fleet is now; {near}")
-        return Judgement(Verdict.NEVER, self.never(node, near))
-
-    def never(self, node: str, near: str) -> str:
-        text = f"none of {len(self.stock.nodes)} nodes could serve this pod even if idle; {near}"
-        offer = self.offer(node)
-        return f"{text}. Nearest fit: {offer}" if offer else text
+        if any(reason.stage in CURABLE for answer in samples.values() for reason in answer.reasons):
+            return Judgement(Verdict.BUSY, f"no node can serve this pod as the fleet is now; {_nearest(samples)}")
+        return self.never(samples)
 
     def busy(self) -> str:
         """What is in the way on the nodes that could serve the claims if they were idle."""
@@ -122,16 +152,130 @@ class _Question:
         others = f", and so on {len(able) - 1} more" if len(able) > 1 else ""
         return f"on {node} {losses(now[node])}{others}"
 
+    def never(self, samples: Mapping[str, Answer]) -> Judgement:
+        """Say why even an idle fleet would not do, as plainly as it can be said."""
+        opening = f"none of {len(self.stock.nodes)} nodes could serve this pod even if idle"
+        node = min(samples, key=lambda one: explain.distance(samples[one]))
+        lost = samples[node].reasons
+        selected = next(
+            (reason for reason in lost if reason.stage is Stage.SELECTOR and reason.lost == reason.of), None
+        )
+        if selected is not None:
+            known = "; ".join(self.published(selected))
+            there = f"; {known}" if known else f": {selected.text}"
+            text = f"{opening}: no device is what {self.who(selected)} asks for{there}"
+            return Judgement(Verdict.NEVER, text, Code.NO_DEVICE, "ask for one of these" if known else "")
+        short = next((reason for reason in lost if reason.stage is Stage.SEARCH), None)
+        request = None if short is None else self.request(short)
+        if short is not None and request is not None and request.exactly is not None and _is_plain(self.claims):
+            count, most = request.exactly.count, _most(samples)
+            devices = f"{count} devices of class {request.exactly.device_class_name} on one node"
+            text = f"{opening}: {self.who(short)} asks for {devices}, and the largest node has {most}"
+            if most < count:
+                return Judgement(Verdict.NEVER, text, Code.TOO_MANY, f"ask for {most} at most" if most else "")
+        return Judgement(Verdict.NEVER, f"{opening}; {_nearest(samples)}", Code.NEVER, self.offer(node))
+
+    def who(self, reason: Reason) -> str:
+        return _who(reason.claim.rpartition("/")[2], reason.request, self.asked_by)
+
+    def request(self, reason: Reason) -> DeviceRequest | None:
+        """The request that a reason is about."""
+        for claim in self.claims:
+            for request in claim.spec.devices.requests:
+                if (claim.metadata.name, request.name) == (reason.claim.rpartition("/")[2], reason.request):
+                    return request
+        return None
+
+    def published(self, reason: Reason) -> Iterator[str]:
+        """List what devices publish of the attributes that a request selects by."""
+        request = self.request(reason)
+        selectors = request.exactly.selectors if request is not None and request.exactly is not None else ()
+        for domain, name in _read_by([one.cel.expression for one in selectors if one.cel]):
+            values = self.values(domain, name)
+            if len(values) > VALUES:
+                values = [*values[:VALUES], f"{len(values) - VALUES} more"]
+            if values:
+                yield f"{name} is one of {', '.join(values)}"
+
+    def values(self, domain: str, name: str) -> list[str]:
+        """Gather the different values that the devices of a driver publish for an attribute."""
+        found: dict[str, None] = {}
+        for piece in self.stock.slices.values():
+            for device in piece.spec.devices:
+                value = device.attributes.get(f"{domain}/{name}")
+                if value is None and piece.spec.driver == domain:
+                    value = device.attributes.get(name)
+                if value is not None:
+                    text = value.string if value.string is not None else value.version
+                    found[str(value.int_ if text is None else text)] = None
+        return sorted(found)
+
     def offer(self, node: str) -> str:
-        """What would fit instead: an amount or a count that was tried and fits."""
+        """What would fit instead on an idle node: an amount or a count that was tried and fits."""
 
         def fits(stock: Stock, claims: Sequence[ResourceClaim]) -> bool:
-            patience = self.options.cancelled
-            return not (patience and patience()) and allocate(stock, node, claims, options=self.options).feasible
+            return not self.spent() and allocate(stock, node, claims, options=self.options).feasible
 
-        hints = nearest(self.stock, node, self.claims, fits=fits, tries=TRIES)
-        text = next((hint.text for kind in OFFERS for hint in hints if hint.kind is kind), "")
-        return text.removesuffix(" now") if text.startswith("on an idle") else text
+        hints = nearest(self.stock.idle(), node, self.claims, fits=fits, tries=TRIES)
+        for kind in OFFERS:
+            for hint in hints:
+                if hint.kind is kind:
+                    return _offered(hint, _who(hint.claim.rpartition("/")[2], hint.request, self.asked_by))
+        return ""
+
+
+def _offered(hint: Hint, who: str) -> str:
+    match hint.kind:
+        case Kind.AMOUNT:
+            name, _, amount = hint.value.partition("=")
+            return f"it would fit if {who} asked for no more than {amount} of {name}"
+        case Kind.COUNT:
+            devices = "1 device" if hint.value == "1" else f"{hint.value} devices"
+            return f"it would fit if {who} asked for no more than {devices}"
+        case Kind.SPLIT:
+            return f"it would fit if {who} asked for {hint.value}"
+        case Kind.CLASS:
+            return f"it would fit with class {hint.value}"
+        case Kind.SELECTOR:
+            return f"it would fit without the selector {hint.value}"
+        case Kind.CONSTRAINT:
+            return f"it would fit without the constraint on {hint.value}"
+    return hint.text
+
+
+def _who(claim: str, request: str, asked_by: Mapping[str, str]) -> str:
+    return asked_by.get(claim) or f"claim {claim}, request {request}"
+
+
+def _is_plain(claims: Sequence[ResourceClaim]) -> bool:
+    """Whether there is one request and nothing that ties devices together: then only the number can be at fault."""
+    devices = [claim.spec.devices for claim in claims]
+    return len(devices) == 1 and len(devices[0].requests) == 1 and not devices[0].constraints
+
+
+def _most(samples: Mapping[str, Answer]) -> int:
+    """The largest number of devices that came as far as the search on any kind of node."""
+    reached = [reason.of for answer in samples.values() for reason in answer.reasons if reason.stage is Stage.SEARCH]
+    return max(reached, default=0)
+
+
+def _nearest(samples: Mapping[str, Answer]) -> str:
+    node = min(samples, key=lambda one: explain.distance(samples[one]))
+    return f"nearest is {node}: {losses(samples[node])}"
+
+
+def _read_by(expressions: Sequence[str]) -> list[tuple[str, str]]:
+    """Name the attributes, by domain, that expressions look at, without those that tell single devices apart."""
+    names: dict[tuple[str, str], None] = {}
+    for expression in expressions:
+        try:
+            reads = cel.compile(expression, cel.STORED).reads
+        except SelectorError:
+            continue
+        for kind, domain, name in sorted(reads.names):
+            if kind == "attributes" and f"{domain}/{name}" not in _UNIQUE:
+                names[domain, name] = None
+    return list(names)
 
 
 def _missing_classes(request: DeviceRequest, stock: Stock) -> list[str]:
@@ -143,6 +287,7 @@ def _missing_classes(request: DeviceRequest, stock: Stock) -> list[str]:
     return names if names and all(name not in stock.classes for name in names) else []
 
 
-def _unknown_class(claim: ResourceClaim, request: DeviceRequest, missing: Sequence[str], stock: Stock) -> str:
+def _unknown_class(who: str, missing: Sequence[str], stock: Stock) -> Judgement:
     known = ", ".join(sorted(stock.classes)) or "none at all"
-    return f"claim {claim.metadata.name}, request {request.name}: there is no DeviceClass {' or '.join(missing)}; there is {known}"
+    text = f"{who}: there is no DeviceClass {' or '.join(missing)}; there is {known}"
+    return Judgement(Verdict.NEVER, text, Code.NO_CLASS, "name one that exists, or install the driver that brings it")

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra import validation, wire
+from dra.errors import OutOfBudget
 from dra.finding import Severity
 from dra.objects import ObjectMeta, Pod, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, claim_spec
 from webhook import names
 from webhook.admission.feasibility import Verdict, judge
 from webhook.claims import template
-from webhook.translate import at, paths, replay, translate
+from webhook.refusals import Code, sentence
+from webhook.translate import at, mapping, paths, replay, translate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
+    from dra.budget import Budget
     from dra.wire import Json
     from webhook.admission.admission_review import Request
     from webhook.state import State
-
-    # Asked now and then whether the review can still wait.
-    Impatient = Callable[[], bool] | None
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -40,21 +40,21 @@ class Found(msgspec.Struct, frozen=True):
 NOTHING = Found()
 
 
-def inspect(request: Request, obj: dict[str, Json], state: State, impatient: Impatient = None) -> Found:
+def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget) -> Found:
     """Look at one object of a validating review."""
     match request.resource.group, request.resource.resource:
         case "", "pods":
             pod = wire.convert(obj, Pod)
-            return _twice(pod, obj) or _pod(pod, request.namespace, state, impatient)
+            return _twice(pod, obj) or _pod(pod, obj, request.namespace, state, budget)
         case "resource.k8s.io", "resourceclaims":
             claim = wire.convert(obj, ResourceClaim)
-            return _fits([_named(claim.spec, request.namespace, _name(claim.metadata))], state, impatient)
+            return _fits([_named(claim.spec, request.namespace, _name(claim.metadata))], state, budget)
         case "resource.k8s.io", "resourceclaimtemplates":
             made = wire.convert(obj, ResourceClaimTemplate)
-            return _fits([_named(made.spec.spec, request.namespace, _name(made.metadata))], state, impatient)
+            return _fits([_named(made.spec.spec, request.namespace, _name(made.metadata))], state, budget)
         case (("apps" | "batch"), _):
-            return _workload(obj, request.namespace, state, impatient)
-        case (("resource.k8s.io" | "drawbridge.dev"), _):
+            return _workload(obj, request.namespace, state, budget)
+        case (("resource.k8s.io" | names.DOMAIN), _):
             return _object(obj)
     return NOTHING
 
@@ -66,11 +66,11 @@ def _twice(pod: Pod, obj: dict[str, Json]) -> Found | None:
     back = [operation["path"] for operation in replay(obj, obj).operations if operation["op"] == "remove"]
     if not back:
         return None
-    text = f"{', '.join(back)}: another webhook put back what had become a claim, so the pod would ask twice for its devices"
-    return Found(denials=(f"{text}; switch that injection off, or label the pod {names.SKIP_LABEL}=true",))
+    what = f"{', '.join(back)}: another webhook put back what had become a claim, so the pod would ask twice for its devices"
+    return Found(denials=(sentence(Code.TWICE, what, "switch that injection off"),))
 
 
-def _pod(pod: Pod, namespace: str, state: State, impatient: Impatient) -> Found:
+def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: Budget) -> Found:
     """Judge all claims of a pod together, as a scheduler would have to serve them."""
     sealed = pod.metadata.annotations.get(names.TEMPLATES)
     try:
@@ -97,24 +97,43 @@ def _pod(pod: Pod, namespace: str, state: State, impatient: Impatient) -> Found:
             warnings.append(
                 f"{kind} {name or entry.resource_claim_name} does not exist yet: the pod waits until it does"
             )
-    found = _fits(claims, state, impatient)
+    found = _fits(claims, state, budget, _askers(obj))
     return Found(found.denials, (*found.warnings, *warnings))
 
 
-def _workload(obj: dict[str, Json], namespace: str, state: State, impatient: Impatient) -> Found:
+def _askers(pod: dict[str, Json]) -> dict[str, str]:
+    """Say by name of a claim of ours which containers ask for it: their author never heard of the claim."""
+    spec = mapping(pod.get("spec"))
+    users: dict[str, list[str]] = {}
+    for part in ("initContainers", "containers"):
+        containers = spec.get(part)
+        for container in containers if isinstance(containers, list) else ():
+            claims = mapping(mapping(container).get("resources")).get("claims")
+            for claim in claims if isinstance(claims, list) else ():
+                name = str(mapping(claim).get("name"))
+                if name.startswith(names.PREFIX):
+                    users.setdefault(name, []).append(str(mapping(container).get("name")))
+    return {name: f"container {' and '.join(containers[:3])}" for name, containers in users.items()}
+
+
+def _workload(obj: dict[str, Json], namespace: str, state: State, budget: Budget) -> Found:
     """Tell who applies a workload what its pods will meet. A workload itself is never refused."""
     path = next(iter(paths(obj)), None)
     if path is None:
         return NOTHING
     done = translate(at(obj, path), state, namespace=namespace, path=path)
     refusals = tuple(f"its pods will be refused: {text}" for text in done.refusals)
-    return Found(warnings=(*refusals, *foresee(done.templates, state, impatient), *done.warnings))
+    return Found(warnings=(*refusals, *foresee(done.templates, state, budget), *done.warnings))
 
 
-def foresee(templates: Mapping[str, Json], state: State, impatient: Impatient = None) -> tuple[str, ...]:
-    """Say what claims made of these templates would meet, were they asked for now."""
-    specs = ((name, _template_spec(spec)) for name, spec in templates.items())
-    found = _fits([_named(spec, "", name) for name, spec in specs if spec is not None], state, impatient)
+def foresee(templates: Mapping[str, Json], state: State, budget: Budget) -> tuple[str, ...]:
+    """Say what claims made of these templates would meet, were they asked for now; nothing if there is no time to look."""
+    specs = [(name, _template_spec(spec)) for name, spec in templates.items()]
+    claims = [_named(spec, "", name) for name, spec in specs if spec is not None]
+    try:
+        found = _fits(claims, state, budget, dict.fromkeys(templates, "the pod"))
+    except OutOfBudget:
+        return ()
     return (*(f"such a pod will be refused: {text}" for text in found.denials), *found.warnings)
 
 
@@ -126,25 +145,34 @@ def _object(obj: dict[str, Json]) -> Found:
     """
     denials: list[str] = []
     warnings: list[str] = []
+    ours = str(obj.get("apiVersion", "")).startswith(f"{names.DOMAIN}/")
     for finding in validation.findings(validation.problems(obj), str(obj.get("kind", ""))):
         text = f"{finding.code} {finding.path}: {finding.message}" + (f" ({finding.hint})" if finding.hint else "")
-        ours = str(obj.get("apiVersion", "")).startswith(f"{names.DOMAIN}/")
-        (denials if ours and finding.severity == Severity.ERROR else warnings).append(text)
+        if ours and finding.severity == Severity.ERROR:
+            denials.append(sentence(Code.OBJECT, text))
+        else:
+            warnings.append(text)
     return Found(tuple(denials), tuple(warnings))
 
 
-def _fits(claims: Iterable[ResourceClaim], state: State, impatient: Impatient) -> Found:
+def _fits(
+    claims: Iterable[ResourceClaim], state: State, budget: Budget, asked_by: Mapping[str, str] | None = None
+) -> Found:
     claims = tuple(claims)
     if state.stock is None or not claims:
         return NOTHING
-    answer = judge(state.stock, claims, impatient=impatient)
+    answer = judge(state.stock, claims, budget=budget, asked_by=asked_by)
     match answer.verdict:
         case Verdict.NEVER:
-            return Found(denials=(answer.text,))
+            text = sentence(answer.code, answer.text, answer.remedy)
+            if state.configuration.file.impossible == "warn":
+                return Found(warnings=(f"this can never work: {text}",))
+            return Found(denials=(text,))
         case Verdict.BUSY:
             return Found(warnings=(answer.text,))
-        case Verdict.FITS | Verdict.UNKNOWN:
-            return NOTHING
+        case Verdict.UNKNOWN:
+            budget.charge()  # says so if it was the review's budget that ran out, and not one search's
+    return NOTHING
 
 
 def _template_spec(spec: Json) -> ResourceClaimSpec | None:

@@ -83,6 +83,8 @@ class File(_Declared, frozen=True, kw_only=True):
     # Claims that the pod's scheduler would not understand.
     not_understood: Literal["leave", "refuse"] = "leave"
     numa_bind: Literal["leave", "drop", "refuse"] = "leave"
+    # Claims that no node could serve even if idle.
+    impossible: Literal["refuse", "warn"] = "refuse"
     target_scheduler: str = "default-scheduler"
     # What a name means that several systems use: leave, a dialect, or what the dialect knows that reads it bare.
     meanings: dict[str, str] = {}

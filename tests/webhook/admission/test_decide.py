@@ -266,12 +266,23 @@ def test_the_same_manifest_applied_again_ends_where_it_began():
     assert outcome.record.outcome == "replayed"
 
 
-def test_an_update_replays_whatever_the_mode_is_now():
+def test_an_update_is_replayed_where_the_user_is_only_warned_by_now():
     stored, _ = mutated(pod())
     again = copy.deepcopy(stored)
     again["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
-    for mode in ("off", "observe", "warn"):
-        assert mutated(again, state(mode=mode), operation="UPDATE", old=stored)[1].record.outcome == "replayed"
+    after, outcome = mutated(again, state(mode="warn"), operation="UPDATE", old=stored)
+    assert outcome.record.outcome == "replayed"
+    assert after["spec"]["containers"][0]["resources"].get("limits") in (None, {})
+
+
+@pytest.mark.parametrize(("mode", "said"), [("observe", "would replay"), ("off", "off")])
+def test_an_update_changes_nothing_where_nothing_is_to_be_changed(mode, said):
+    stored, _ = mutated(pod())
+    again = copy.deepcopy(stored)
+    again["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
+    after, outcome = mutated(again, state(mode=mode), operation="UPDATE", old=stored)
+    assert after == again
+    assert outcome.record.outcome == said
 
 
 def test_an_update_translates_nothing():
@@ -369,6 +380,40 @@ def test_a_workload_is_warned_and_never_refused(kind):
     assert "its pods will be refused" in response["warnings"][0]
     good = workload(kind, **{"nvidia.com/gpu": "1"})
     assert untouched(validated(good, resource=plural, group=group))
+
+
+# Refusals
+
+
+def test_what_can_never_work_is_only_warned_of_where_the_admin_wants_that():
+    after, _ = mutated(pod(limits={"nvidia.com/gpu": "16"}))
+    file = msgspec.structs.replace(DEFAULT, mode="enforce", impossible="warn")
+    lenient = msgspec.structs.replace(ENFORCE, configuration=Configuration(file))
+    assert not answer(validated(after))["allowed"]
+    response = answer(validated(after, lenient))
+    assert response["allowed"]
+    assert "never" in response["warnings"][0]
+
+
+def test_a_refusal_carries_its_code_a_remedy_and_the_way_out():
+    after, _ = mutated(pod(limits={"nvidia.com/gpu": "16"}))
+    message = answer(validated(after))["status"]["message"]
+    for part in (
+        "container main asks for 16 devices",
+        "largest node has 4",
+        "ask for 4 at most",
+        "[R023]",
+        "skip=true",
+    ):
+        assert part in message
+
+
+def test_a_review_that_nobody_waits_for_is_allowed_with_a_warning():
+    after, _ = mutated(pod(limits={"nvidia.com/gpu": "16"}))
+    outcome = admission.validate(review(after), ENFORCE, impatient=lambda: True)
+    assert answer(outcome)["allowed"]
+    assert "could not be decided in time" in answer(outcome)["warnings"][0]
+    assert outcome.record.outcome == "undecided"
 
 
 # Hostile input

@@ -1,13 +1,15 @@
 import pytest
 
 from dra import wire
+from dra.budget import Budget
 from dra.objects.claim import ResourceClaim
 from dra.objects.deviceclass import DeviceClass
 from dra.objects.node import Node
 from dra.objects.resourceslice import ResourceSlice
 from dra.objects.taint import DeviceTaintRule
 from dra.stock.stock import Stock
-from webhook.admission.feasibility import Verdict, judge
+from webhook.admission.feasibility import LOOK, Verdict, judge
+from webhook.refusals import Code
 
 DRIVER = "gpu.nvidia.com"
 
@@ -69,7 +71,8 @@ def test_more_than_any_node_has_is_never_and_says_what_would_fit():
     told = judge(stock(), [claim(5)])
     assert told.verdict is Verdict.NEVER
     assert "none of 2 nodes" in told.text
-    assert "4 of 5 devices" in told.text
+    assert "the largest node has 4" in told.text
+    assert (told.code, told.remedy) == (Code.TOO_MANY, "ask for 4 at most")
 
 
 def test_what_somebody_holds_is_busy_and_says_where():
@@ -141,7 +144,34 @@ def test_a_search_that_runs_out_of_budget_promises_nothing(monkeypatch):
 
 
 def test_who_cannot_wait_is_told_no_but_not_what_would_fit_instead():
-    assert "Nearest fit" in judge(stock(), [claim(5)], impatient=lambda: False).text
-    hurried = judge(stock(), [claim(5)], impatient=lambda: True)
-    assert hurried.verdict is Verdict.NEVER
-    assert "Nearest fit" not in hurried.text
+    tied = [claim(2), claim(3, name="d")]
+    assert (
+        judge(stock(), tied, budget=Budget()).remedy
+        == "it would fit if claim c, request r asked for no more than 1 device"
+    )
+    hurried = judge(stock(), tied, budget=Budget(LOOK * 3))
+    assert hurried.verdict in (Verdict.NEVER, Verdict.UNKNOWN)
+    assert not hurried.remedy
+
+
+def test_a_product_that_does_not_exist_is_never_and_those_that_exist_are_listed():
+    def gpu(name):
+        return {"attributes": {"productName": {"string": name}, "uuid": {"string": f"GPU-{name}"}}}
+
+    fleet = Stock.of(
+        nodes=[node("n0"), node("n1")],
+        slices=[slice_("n0", 1, **gpu("A100")), slice_("n1", 1, **gpu("L40S"))],
+        classes=[class_()],
+    )
+    read = f"device.attributes['{DRIVER}']"
+    told = judge(fleet, [claim(1, cel=f"{read}.productName == 'H200' && {read}.uuid != ''")])
+    assert (told.verdict, told.code) == (Verdict.NEVER, Code.NO_DEVICE)
+    assert "productName is one of A100, L40S" in told.text
+    assert "GPU-" not in told.text
+    assert "device.attributes" not in told.text
+
+
+def test_who_asked_is_named_in_the_words_of_the_pod():
+    told = judge(stock(), [claim(9, name="drawbridge-main-gpu")], asked_by={"drawbridge-main-gpu": "container main"})
+    assert "container main asks for 9 devices" in told.text
+    assert "claim" not in told.text
