@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from time import thread_time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from webhook.admission import REFUSED, ReviewError, undecided
@@ -81,6 +82,8 @@ class App:
         self._idle = asyncio.Event()
         self._idle.set()
         self._attacked_until = 0.0
+        # The longest that one review has held the loop, in seconds of its CPU: what others waited, on a machine of their own.
+        self.longest_hold = 0.0
         # When the turn of the loop began in which reviews are being answered; 0 between turns.
         self._turn = 0.0
 
@@ -99,6 +102,11 @@ class App:
             await asyncio.sleep(notice)
         await self._door.end(grace)
         self._pool.close()
+
+    @property
+    def workers(self) -> Mapping[str, int]:
+        """What became of the reviews that were decided in workers, and how many workers were made and ended."""
+        return self._pool.counts
 
     def close(self) -> None:
         """Take no new connection any more."""
@@ -147,6 +155,13 @@ class App:
     # ---- reviews
 
     def _review(self, review: _Review) -> Reply | Coroutine[None, None, Reply]:
+        started = thread_time()
+        try:
+            return self._at_once(review)
+        finally:
+            self.longest_hold = max(self.longest_hold, thread_time() - started)
+
+    def _at_once(self, review: _Review) -> Reply | Coroutine[None, None, Reply]:
         if self._is_behind(review.started):
             return self._crowded(review.path)
         if len(review.body) > self._limits.inline:

@@ -36,6 +36,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.service")
 
+WORKERS = {
+    "forked": "Worker processes made for reviews that may take long.",
+    "decided": "Reviews that a worker has decided.",
+    "killed": "Workers that were ended because they had not decided in time, or ended by themselves.",
+    "crowded": "Reviews that were not decided because too many waited for a worker.",
+}
+
 
 class Address(NamedTuple):
     """Where to listen; port 0 is any free one."""
@@ -169,6 +176,9 @@ class Service:
         gauge = self.metrics.gauge
         gauge("drawbridge_stock_age_seconds", "Since what we know of the cluster was last current.", self.follower.age)
         gauge("drawbridge_certificate_days", "Until the serving certificate expires.", self.certificate.days)
+        gauge("drawbridge_longest_hold_seconds", "The longest that one review has held all others.", lambda: self.app.longest_hold)  # fmt: skip
+        for what, text in WORKERS.items():
+            gauge(f"drawbridge_workers_{what}", text, lambda what=what: float(self.app.workers[what]))  # type: ignore[misc]
         gauge("drawbridge_leader", "1 on the replica that keeps the templates.", lambda: float(self.election.leading))
         gauge(
             "drawbridge_configuration_good",

@@ -1,0 +1,123 @@
+"""Hostile reviews: each is one that an API server would pass on, at most 3 MiB, and made to take long or much.
+
+A generator rather than files: the largest would fill megabytes. Who finds another adds a line to REVIEWS.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Json = dict[str, Any]
+GPU = {"nvidia.com/gpu": "1"}
+
+
+def pod(
+    *, limits: Json = GPU, containers: int = 1, init: int = 0, annotations: Json | None = None, **spec: Any
+) -> Json:
+    """A pod of many containers."""
+    many = [{"name": f"c{i}", "image": "x", "resources": {"limits": limits}} for i in range(containers)]
+    first = [{"name": f"i{i}", "image": "x", "resources": {"limits": limits}} for i in range(init)]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "default", "annotations": annotations or {}},
+        "spec": {"containers": many, **({"initContainers": first} if first else {}), **spec},
+    }
+
+
+def review(obj: Json | str, *, operation: str = "CREATE", old: Json | None = None, kind: str = "pods") -> bytes:
+    """The review of an object; a str is JSON as it stands."""
+    group, resource = ("resource.k8s.io", kind) if kind.startswith("resource") else ("", kind)
+    request = {
+        "uid": "hostile",
+        "operation": operation,
+        "kind": {"group": group, "version": "v1", "kind": "Pod" if kind == "pods" else "ResourceClaim"},
+        "resource": {"group": group, "version": "v1", "resource": resource},
+        "namespace": "default",
+        "name": "p",
+        "object": "OBJECT" if isinstance(obj, str) else obj,
+        "oldObject": old,
+    }
+    text = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+    return (text.replace('"OBJECT"', obj) if isinstance(obj, str) else text).encode()
+
+
+def claim(*expressions: str, requests: int = 1, count: int = 1) -> Json:
+    """A claim with these selectors in each of its requests."""
+    selectors = [{"cel": {"expression": one}} for one in expressions]
+    asked = [
+        {"name": f"r{i}", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": count, "selectors": selectors}}
+        for i in range(requests)
+    ]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "c", "namespace": "default"},
+        "spec": {"devices": {"requests": asked}},
+    }
+
+
+def _claims(body: Json) -> bytes:
+    return review(body, kind="resourceclaims")
+
+
+def _deep(levels: int) -> str:
+    return "[" * levels + "]" * levels
+
+
+ZEROS = "0" * 9_000
+COSTLY = "device.driver.matches('^(a?){40}a{40}$') || [1,2,3,4,5,6,7,8,9].all(x, [1,2,3,4,5,6,7,8,9].all(y, [1,2,3,4,5,6,7,8,9].all(z, x + y + z > 0)))"
+
+# Path and review, by what is bad about it.
+REVIEWS: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "5,000 init containers": ("mutate", lambda: review(pod(init=5_000))),
+    "5,000 containers": ("mutate", lambda: review(pod(containers=5_000))),
+    "8,000 MIG keys": ("mutate", lambda: review(pod(limits={f"nvidia.com/mig-{i % 7 + 1}g.{i}gb": "1" for i in range(8_000)}))),
+    "260 KiB of use-gputype, 1,000 containers": (
+        "mutate",
+        lambda: review(
+            pod(
+                limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"},
+                containers=1_000,
+                annotations={"nvidia.com/use-gputype": ",".join(f"A{i}" for i in range(40_000))},
+            )
+        ),
+    ),
+    "a quantity of 4,000 digits": ("mutate", lambda: review(pod(limits={"nvidia.com/gpu": "9" * 4_000 + "e4000"}))),
+    "a quantity of a million digits": ("mutate", lambda: review(pod(limits={"nvidia.com/gpu": "0" * 1_000_000}))),
+    "999 claims of our names": (
+        "mutate",
+        lambda: review(pod(resourceClaims=[{"name": f"drawbridge-c0-gpu-{i}", "resourceClaimName": "x"} for i in range(999)])),
+    ),
+    "deep JSON in an annotation of ours": (
+        "mutate",
+        lambda: review(pod(annotations={"drawbridge.dev/original": _deep(100_000), "drawbridge.dev/templates": _deep(9_000)})),
+    ),
+    "deep JSON in a Koordinator annotation": (
+        "mutate",
+        lambda: review(
+            pod(
+                limits={"koordinator.sh/gpu": "100"},
+                annotations={"scheduling.koordinator.sh/device-allocate-hint": _deep(100_000)},
+            )
+        ),
+    ),
+    "a deep object": ("mutate", lambda: review('{"spec":' + _deep(500_000) + "}")),
+    "zeros in an update's record": (
+        "mutate",
+        lambda: review(
+            pod(annotations={"drawbridge.dev/original": json.dumps({"containers": {"c0": {"nvidia.com/gpu": ZEROS}}})}),
+            operation="UPDATE",
+            old=pod(annotations={"drawbridge.dev/original": "{}"}),
+        ),
+    ),
+    "isQuantity of 9,000 zeros": ("validate", lambda: _claims(claim(f"isQuantity('{ZEROS}x')"))),
+    "32 selectors that cost as much as may be": ("validate", lambda: _claims(claim(*([COSTLY] * 32)))),
+    "91 KB of selectors": ("validate", lambda: _claims(claim(*([COSTLY] * 32), requests=16))),
+    "32 requests of 32 devices": ("validate", lambda: _claims(claim("device.driver != 'x'", requests=32, count=32))),
+    "3 MiB of labels": ("mutate", lambda: review(pod(annotations={f"a/{i}": "x" * 60 for i in range(36_000)}))),
+}  # fmt: skip

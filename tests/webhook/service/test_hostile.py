@@ -1,0 +1,90 @@
+"""A live webhook over TLS between honest reviews and hostile ones: nobody honest is held or lost."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from io import BytesIO
+
+import aiohttp
+import pytest
+
+from tests.webhook.admission.test_decide import pod, review
+from tests.webhook.hostile import REVIEWS
+from tests.webhook.service.test_service import cluster, running, trust  # noqa: F401  a fixture
+
+JSON = {"Content-Type": "application/json"}
+PROMISE = 0.1
+
+
+async def post(session, url, body):
+    async with session.post(url, data=BytesIO(body), headers=JSON) as response:
+        return response.status, await response.read()
+
+
+@asynccontextmanager
+async def honest(session, url):
+    """A stream of small honest reviews, each of which must be answered with a patch; the block ends when it has seen some."""
+    stop, seen = asyncio.Event(), []
+
+    async def stream():
+        body = review(pod())
+        while not stop.is_set() or len(seen) < 20:
+            status, text = await post(session, f"{url}/mutate", body)
+            assert status == 200, text
+            assert "patch" in json.loads(text)["response"]
+            seen.append(1)
+            await asyncio.sleep(0.005)
+
+    task = asyncio.create_task(stream())
+    try:
+        yield
+    finally:
+        stop.set()
+        await task
+
+
+@pytest.mark.parametrize("what", REVIEWS)
+async def test_a_hostile_review_holds_nobody_and_is_answered(cluster, what):  # noqa: F811
+    path, make = REVIEWS[what]
+    body = make()
+    async with (
+        running(cluster) as here,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trust(cluster))) as session,
+    ):
+        url = f"https://{here.address}"
+        async with honest(session, url):
+            answers = [await post(session, f"{url}/{path}", body) for _ in range(2)]
+        for status, text in answers:
+            assert status in (200, 400), text
+            assert status == 400 or json.loads(text)["response"]["uid"] == "hostile"
+        assert here.service.app.longest_hold <= PROMISE
+
+
+async def test_a_crowd_of_hostile_reviews_costs_the_honest_nothing_but_time(cluster):  # noqa: F811
+    bodies = [(path, make()) for path, make in REVIEWS.values()]
+    async with (
+        running(cluster) as here,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trust(cluster), limit=50)) as session,
+    ):
+        url = f"https://{here.address}"
+        async with honest(session, url):
+            answers = await asyncio.gather(*(post(session, f"{url}/{path}", body) for path, body in bodies * 2))
+        assert {status for status, _ in answers} <= {200, 400, 503}
+        assert here.service.app.longest_hold <= PROMISE
+
+
+async def test_what_no_worker_decides_is_allowed_unchanged_with_a_warning_and_counted(cluster):  # noqa: F811
+    path, make = REVIEWS["260 KiB of use-gputype, 1,000 containers"]
+    async with (
+        running(cluster) as here,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trust(cluster))) as session,
+    ):
+        app = here.service.app
+        app._limits = app._limits._replace(patience=0.02)
+        status, text = await post(session, f"https://{here.address}/{path}", make())
+        answer = json.loads(text)["response"]
+        assert (status, answer["allowed"], "patch" in answer) == (200, True, False)
+        assert "left this pod as it is" in answer["warnings"][0]
+        count = here.service.metrics.registry.get_sample_value
+        assert count("drawbridge_reviews_total", {"path": "/mutate", "mode": "", "outcome": "undecided"}) == 1
+        assert count("drawbridge_workers_killed") == 1
