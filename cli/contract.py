@@ -8,6 +8,10 @@ wrong on the way, in the usage, in the files or in the world, ends here: text fo
 from __future__ import annotations
 
 import gc
+import os
+import shutil
+import sys
+import textwrap
 import traceback
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -75,13 +79,14 @@ class Command(click.Command):
         json_wanted = ctx.params.get("output") == "json"
         try:
             code = super().invoke(ctx)
+            if _unread(ctx):
+                code = Exit.BROKEN
         except (click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception as error:  # noqa: BLE001  the last line of defence: every failure has an exit and an answer
             code, errors = _explained(error)
-            for problem in errors:
-                click.echo(f"error: {_line(problem)}", err=True)
-            self._answer_errors(json_wanted, errors, ctx.params)
+            _say(errors)
+            self._answer_errors(json_wanted, [*_unread(ctx), *errors], ctx.params)
         ctx.exit(Exit.FINE if code is None else code)
 
     def _answer_errors(
@@ -143,11 +148,43 @@ def read(paths: Sequence[str], *more: Sequence[str]) -> list[Document]:
     """Read what `-f` names; give further lists of paths only so that standard input is not asked for twice."""
     from cluster import manifests
 
+    documents, problems_ = _read(paths, *more)
+    if problems_:
+        raise manifests.ManifestError(problems_)
+    return documents
+
+
+def read_what_can_be(paths: Sequence[str], *more: Sequence[str]) -> list[Document]:
+    """Read likewise for a command that looks at each object by itself: what cannot be read does not stop the rest.
+
+    It is named at once, stands in the JSON answer, and makes the exit 2 in the end.
+    """
+    documents, problems_ = _read(paths, *more)
+    errors = [_as_dict(problem) for problem in problems_]
+    _say(errors)
+    _unread(click.get_current_context()).extend(errors)
+    return documents
+
+
+def _unread(ctx: click.Context) -> list[dict[str, Any]]:
+    """What the command that is running could not read."""
+    unread: list[dict[str, Any]] = ctx.meta.setdefault(f"{__name__}.unread", [])
+    return unread
+
+
+def _say(errors: Iterable[Mapping[str, Any]]) -> None:
+    for problem in errors:
+        click.echo(f"error: {_line(problem)}", err=True)
+
+
+def _read(paths: Sequence[str], *more: Sequence[str]) -> tuple[list[Document], list[Problem]]:
+    from cluster import manifests
+
     refuse_two_standard_inputs(paths, *more)
     # Manifests are trees that live as long as the command: the cycle collector would walk them all again and again.
     gc.disable()
     try:
-        return manifests.read(paths)
+        return manifests.read_leniently(paths)
     finally:
         gc.freeze()
         gc.enable()
@@ -163,8 +200,43 @@ def write_json(value: Any) -> None:
     """Print the one JSON document of an answer."""
     import msgspec
 
+    ctx = click.get_current_context(silent=True)
+    if ctx is not None and isinstance(value, dict) and ctx.params.get("output") == "json" and (errors := _unread(ctx)):
+        value = {**value, "errors": errors}
     # Quantities are the only values that msgspec does not know how to write.
     click.echo(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2))
+
+
+def width() -> int | None:
+    """How many columns to write: those of the terminal, or what COLUMNS says. None for pipes and files."""
+    if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
+        return None
+    return max(shutil.get_terminal_size((80, 24)).columns, 40)
+
+
+def tell(lines: Iterable[str]) -> None:
+    """Print lines for people. On a terminal, one that is too long goes on below itself, further in."""
+    columns = width()
+    for text in lines:
+        if columns is None or len(text) <= columns:
+            click.echo(text)
+            continue
+        inside = " " * (len(text) - len(text.lstrip()) + 4)
+        pieces = textwrap.wrap(
+            text,
+            columns,
+            subsequent_indent=inside,
+            drop_whitespace=True,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for piece in pieces:
+            click.echo(piece)
+
+
+def counted(number: int, word: str, plural: str = "") -> str:
+    """A number and what it counts: 1 pod, 2 pods."""
+    return f"{number} {word if number == 1 else plural or f'{word}s'}"
 
 
 def wants_json(args: Sequence[str]) -> bool:

@@ -120,11 +120,15 @@ def _uri(file: str) -> str:
 def github(placed: Sequence[Placed]) -> str:
     """Write workflow commands that annotate the lines of a pull request."""
     return "\n".join(
-        f"::{_GITHUB_LEVELS[one.finding.severity]} "
-        f"file={_property(one.file)},line={one.line},col={one.column},title={_property(one.finding.code)}"
+        f"::{_GITHUB_LEVELS[one.finding.severity]} {_at(one)}title={_property(one.finding.code)}"
         f"::{_data(f'{one.finding.object}{one.finding.path}: {one.finding.message}. {one.finding.hint}')}"
         for one in placed
     )
+
+
+def _at(one: Placed) -> str:
+    """Where an annotation goes. What came from standard input has no file that a pull request could show."""
+    return "" if one.file == "-" else f"file={_property(one.file)},line={one.line},col={one.column},"
 
 
 def _data(value: str) -> str:

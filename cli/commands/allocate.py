@@ -208,8 +208,7 @@ def _one(question: _Question, node: str, output: str) -> Exit:
     if output == "json":
         inputs.write_json(question.document(node, answer, hints, elapsed))
     else:
-        for line in _text(node, question, answer, hints, elapsed):
-            click.echo(line)
+        inputs.tell(_text(node, question, answer, hints, elapsed))
     return _EXITS[answer.verdict]
 
 
@@ -224,8 +223,7 @@ def _every(question: _Question, output: str) -> Exit:
         }
         inputs.write_json({"nodes": documents})
     else:
-        for line in _fleet_text(question, found, {node: each[nodes[0]] for nodes in found.looks for node in nodes}):
-            click.echo(line)
+        inputs.tell(_fleet_text(question, found, {node: each[nodes[0]] for nodes in found.looks for node in nodes}))
     return min((_EXITS[answer.verdict] for answer in each.values()), key=_rank, default=Exit.REFUSED)
 
 
@@ -239,7 +237,11 @@ def _text(
 ) -> Iterator[str]:
     from allocator.reasons import explain
 
-    timing = "" if elapsed is None else f"  ({question.strategy}, {answer.steps} steps, {elapsed * 1000:.1f} ms)"
+    timing = (
+        ""
+        if elapsed is None
+        else f"  ({question.strategy}, {inputs.counted(answer.steps, 'step')}, {elapsed * 1000:.1f} ms)"
+    )
     yield f"{node}: {answer.verdict}{timing}"
     if answer.feasible:
         yield from _granted(answer)

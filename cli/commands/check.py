@@ -59,7 +59,7 @@ def command(
     from dra.validation import review
 
     gates = _gates(feature_gates)
-    documents = inputs.read(files, inventory)
+    documents = inputs.read_what_can_be(files, inventory)
     if not documents:
         click.echo("warning: the input holds no objects", err=True)
     known = _besides(inputs.read(inventory, files) if inventory else [], documents)
@@ -127,7 +127,7 @@ def _gates(text: str) -> Gates:
         named = {"AllAlpha": gates.ALPHA, "AllBeta": gates.BETA}.get(name, frozenset({name}))
         if value not in ("true", "false") or not named <= gates.ALL:
             raise Broken(
-                f"--feature-gates: {part!r} is no GATE=true or GATE=false", f"known: {', '.join(sorted(gates.ALL))}"
+                f"--feature-gates: {part!r} is not GATE=true or GATE=false", f"known: {', '.join(sorted(gates.ALL))}"
             )
         enabled = enabled | named if value == "true" else enabled - named
     return frozenset(enabled)
@@ -174,7 +174,7 @@ def _print(placed: Sequence[Placed], documents: Sequence[Document], output: str)
         case "junit":
             click.echo(reports.junit(placed, [(name(document.object), document.file) for document in documents]))
         case _:
-            click.echo(reports.text(placed, len(documents)))
+            inputs.tell(reports.text(placed, len(documents)).split("\n"))
 
 
 def _verdict(placed: Sequence[Placed], fail_on: str) -> Exit:

@@ -55,23 +55,48 @@ async def _demo(documents: list[Document], objects: list[dict[str, Any]], config
     async with playground(objects, source_of(config)) as here:
         click.echo(f"{_fleet(objects)}\ngate: {here.url}/mutate, on loopback over an embedded store\n")
         told = []
+        passed_over: list[Document] = []
         # One after the other, so that the order decides who gets the last device.
         for document in documents:
             pod = pod_of(document.object)
-            if pod is None:
-                here.cluster.load([document.object])
-            else:
+            if pod is not None:
                 told.append(await end_of(here, pod, SECONDS, shows=_comment(document)))
+            elif not _loaded(here, document):
+                passed_over.append(document)
         width = min(shutil.get_terminal_size((110, 24)).columns, 130)
         for line in fates.lines(told, width=width, colour=sys.stdout.isatty()):
             click.echo(line)
         click.echo(fates.total(told, time.monotonic() - started))
+        if passed_over:
+            click.echo(_passed_over(passed_over))
         if not stay:
             click.echo(_next(here, ""))
             return
         async with Door(here).open() as url:
             click.echo(_next(here, url))
             await stopping().wait()
+
+
+def _loaded(here: Playground, document: Document) -> bool:
+    """Put an object that is not a pod into the store, if it is of a kind that the store knows."""
+    from cluster.errors import BadRequest
+
+    try:
+        here.cluster.load([document.object])
+    except BadRequest:
+        return False
+    return True
+
+
+def _passed_over(documents: list[Document]) -> str:
+    """Say what was left out, by kind."""
+    from collections import Counter
+
+    kinds = Counter(str(document.object.get("kind") or "without a kind") for document in documents)
+    listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+    return (
+        f"{inputs.counted(len(documents), 'object')} passed over, which the demo does not know or cannot read: {listed}"
+    )
 
 
 def _comment(document: Document) -> str:
@@ -91,10 +116,12 @@ def _fleet(objects: list[dict[str, Any]]) -> str:
     count: Counter[str] = Counter()
     for obj in objects:
         if obj.get("kind") == "ResourceSlice":
-            spec = obj["spec"]
-            count[spec["driver"]] += len(spec.get("devices") or ())
+            spec = obj.get("spec") or {}
+            count[str(spec.get("driver"))] += len(spec.get("devices") or ())
     nodes = sum(obj.get("kind") == "Node" for obj in objects)
-    return f"fleet: {nodes} nodes; " + ", ".join(f"{number} of {driver}" for driver, number in count.items())
+    return f"fleet: {inputs.counted(nodes, 'node')}; " + ", ".join(
+        f"{number} of {driver}" for driver, number in count.items()
+    )
 
 
 def _next(here: Playground, url: str) -> str:

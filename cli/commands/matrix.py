@@ -56,12 +56,11 @@ def command(
         )
     else:
         for pool, one in found:
-            for line in _text(pool, one):
-                click.echo(line)
+            inputs.tell(_text(pool, one, inputs.width()))
     return Exit.FINE
 
 
-def _text(pool: Pool, one: Matrix) -> Iterator[str]:
+def _text(pool: Pool, one: Matrix, columns: int | None) -> Iterator[str]:
     yield f"pool {one.pool} of driver {one.driver}"
     if pool.reason:
         yield f"  cannot be used ({pool.status}): {pool.reason}"
@@ -74,23 +73,41 @@ def _text(pool: Pool, one: Matrix) -> Iterator[str]:
         return
     yield "  in use (row), wanted as well (column):  yes = both can be in use, otherwise what is in the way"
     yield ""
-    yield from _table(one.rows)
+    yield from _table(one.rows, columns)
     yield ""
     yield from _reasons(one.rows)
     yield from (f"  {note}" for note in one.notes)
 
 
-def _table(rows: Sequence[Row]) -> Iterator[str]:
+def _table(rows: Sequence[Row], columns: int | None) -> Iterator[str]:
+    """Draw the table, cut into parts that each fit the terminal and repeat the names of the rows."""
     names = [_name(row.devices) for row in rows]
     wide = max(map(len, names))
+    number = len(str(len(rows)))
     cells = [[str(cell.stage) if cell.stage else "yes" for cell in row.cells] for row in rows]
     widths = [max(len(str(at + 1)), *(len(line[at]) for line in cells)) for at in range(len(rows))]
-    number = len(str(len(rows)))
-    head = "  ".join(str(at + 1).ljust(width) for at, width in enumerate(widths))
-    yield f"  {'':{number}}  {'':{wide}}  {head}".rstrip()
-    for at, (name, line) in enumerate(zip(names, cells, strict=True)):
-        body = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        yield f"  {at + 1:>{number}}  {name:{wide}}  {body}".rstrip()
+    for part, shown in enumerate(_parts(widths, None if columns is None else columns - number - wide - 6)):
+        if part:
+            yield ""
+        head = "  ".join(str(at + 1).ljust(widths[at]) for at in shown)
+        yield f"  {'':{number}}  {'':{wide}}  {head}".rstrip()
+        for at, (name, line) in enumerate(zip(names, cells, strict=True)):
+            body = "  ".join(line[column].ljust(widths[column]) for column in shown)
+            yield f"  {at + 1:>{number}}  {name:{wide}}  {body}".rstrip()
+
+
+def _parts(widths: Sequence[int], room: int | None) -> Iterator[list[int]]:
+    """Cut columns into runs that fit the room, two blanks between them; each run has one column at least."""
+    run: list[int] = []
+    taken = 0
+    for column, width in enumerate(widths):
+        if run and room is not None and taken + width > room:
+            yield run
+            run, taken = [], 0
+        run.append(column)
+        taken += width + 2
+    if run:
+        yield run
 
 
 def _reasons(rows: Sequence[Row]) -> Iterator[str]:

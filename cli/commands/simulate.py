@@ -153,8 +153,7 @@ def _schedule(snapshot: Snapshot, strategy: str, budget_ms: int | None, output: 
     if output == "json":
         inputs.write_json({"strategy": strategy, **builtins(found)})
     else:
-        for line in _schedule_text(found, strategy):
-            click.echo(line)
+        inputs.tell(_schedule_text(found, strategy))
     if found.totals.undecided:
         return Exit.UNDECIDED
     return Exit.REFUSED if found.totals.unschedulable else Exit.FINE
@@ -175,7 +174,8 @@ def _schedule_text(found: Simulation, strategy: str) -> Iterator[str]:
     totals = found.totals
     yield ""
     yield (
-        f"{totals.placed} of {totals.pods} pods placed ({strategy}), {totals.devices} devices given; "
+        f"{totals.placed} of {inputs.counted(totals.pods, 'pod')} placed ({strategy}), "
+        f"{inputs.counted(totals.devices, 'device')} given; "
         f"hardware in use {totals.utilisation:.0%}, of what is free {totals.fragmentation:.0%} is broken up"
     )
 
@@ -212,8 +212,7 @@ def _replay(
 
         click.echo(drawing(workload.name, found), nl=False)
     else:
-        for line in _replay_text(workload.name, found):
-            click.echo(line)
+        inputs.tell(_replay_text(workload.name, found))
     return Exit.REFUSED if any(one.never for one in found) else Exit.FINE
 
 
@@ -225,17 +224,18 @@ def _plain(one: Replay) -> dict[str, Any]:
 
 
 def _replay_text(name: str, found: Sequence[Replay]) -> Iterator[str]:
-    yield f"workload {name}: {found[0].pods} pods"
+    yield f"workload {name}: {inputs.counted(found[0].pods, 'pod')}"
     yield ""
-    yield f"{'strategy':<22} {'placed':>7} {'at once':>8} {'peak':>6} {'in use':>7} {'broken up':>10} {'wait':>8} {'longest':>8}"
+    wide = max(len("strategy"), *(len(one.strategy) for one in found))
+    yield f"{'strategy':<{wide}} {'placed':>6} {'at once':>7} {'peak':>5} {'in use':>6} {'broken up':>9} {'wait':>8} {'longest':>8}"
     for one in found:
         yield (
-            f"{one.strategy:<22} {one.placed:>7} {one.at_once:>8} {one.peak:>6} {one.utilisation:>7.1%} "
-            f"{one.fragmentation:>10.1%} {one.pending_mean:>8.1f} {one.pending_worst:>8.1f}"
+            f"{one.strategy:<{wide}} {one.placed:>6} {one.at_once:>7} {one.peak:>5} {one.utilisation:>6.1%} "
+            f"{one.fragmentation:>9.1%} {one.pending_mean:>8.1f} {one.pending_worst:>8.1f}"
         )
     yield ""
     yield "placed: found a place; at once: without waiting; peak: most at the same time; in use: hardware, averaged over time;"
     yield "broken up: how much of what is free lies on hardware that is partly in use; wait, longest: in the workload's time"
     for one in found:
         if one.never:
-            yield f"{one.strategy}: {len(one.never)} pods never found a place, such as {', '.join(one.never[:3])}"
+            yield f"{one.strategy}: {inputs.counted(len(one.never), 'pod')} never found a place, such as {', '.join(one.never[:3])}"

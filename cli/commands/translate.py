@@ -58,7 +58,7 @@ def command(
     """
     configuration = configuration_of(config, files, inventory)
     stock = inputs.read(inventory, files) if inventory else []
-    documents = inputs.read(files)
+    documents = inputs.read_what_can_be(files)
     results = list(
         _translated(
             documents,
@@ -81,7 +81,7 @@ def _features(version: str) -> Features:
     major, _, minor = version.removeprefix("v").partition(".")
     number = minor.partition(".")[0]
     if major != "1" or not number.isdecimal():
-        raise Broken(f"{version!r} is no version of Kubernetes", "write it like 1.37")
+        raise Broken(f"{version!r} is not a version of Kubernetes", "write it like 1.37")
     return Features(minor=int(number))
 
 
@@ -202,18 +202,23 @@ def _as_report(results: list[Result]) -> None:
     """What became of each key, for people."""
     touched = [result for result in results if result.translation.decisions]
     for result in touched:
-        click.echo(f"{_reference(result)}  ({result.document.file}:{result.document.line})")
-        for decision in result.translation.decisions:
-            where = f"{decision.container or 'pod'}: {decision.key}"
-            click.echo(f"  {decision.action:<12} {where}{'  ' + decision.detail if decision.detail else ''}")
-        for name in result.translation.templates:
-            click.echo(f"  template     {name}")
+        inputs.tell(_story(result))
     refused = sum(bool(result.translation.refusals) for result in touched)
     changed = sum(result.translation.changed for result in touched)
-    click.echo(
-        f"{len(results)} objects: {changed} rewritten, {refused} refused, {len(touched) - changed - refused} left, "
-        f"{len(results) - len(touched)} without a legacy request"
+    left, others = len(touched) - changed - refused, len(results) - len(touched)
+    objects = inputs.counted(len(results), "object")
+    inputs.tell(
+        [f"{objects}: {changed} rewritten, {refused} refused, {left} left, {others} without a legacy request"],
     )
+
+
+def _story(result: Result) -> Iterator[str]:
+    yield f"{_reference(result)}  ({result.document.file}:{result.document.line})"
+    for decision in result.translation.decisions:
+        where = f"{decision.container or 'pod'}: {decision.key}"
+        yield f"  {decision.action:<12} {where}{'  ' + decision.detail if decision.detail else ''}"
+    for name in result.translation.templates:
+        yield f"  template     {name}"
 
 
 _PRINTERS = {

@@ -71,13 +71,14 @@ class Playground:
         if not checked["allowed"]:
             return Answer(None, warnings, checked["status"]["message"])
         try:
-            await self._namespace(metadata["namespace"])
+            await self.ensure_namespace(metadata["namespace"])
             stored = await self.cluster.create(resources.PODS.raw, pod, metadata["namespace"])
         except ApiError as error:
             return Answer(None, warnings, f"the API server says: {error}")
         return Answer(stored, warnings)
 
-    async def _namespace(self, name: str) -> None:
+    async def ensure_namespace(self, name: str) -> None:
+        """Make a namespace unless it exists."""
         try:
             await self.cluster.get(resources.NAMESPACES, name)
         except NotFound:
@@ -102,13 +103,17 @@ class Playground:
             answer: dict[str, Any] = json.loads(text)["response"]
             return answer
 
-    async def settled(self, names: Iterable[tuple[str, str]], seconds: float) -> None:
-        """Wait until each of these pods has a node or a reason for having none."""
+    async def settled(self, names: Iterable[tuple[str, str]], seconds: float) -> bool:
+        """Wait until each of these pods has a node or a reason for having none; say whether that was in time."""
         waiting = set(names)
-        async with asyncio.timeout(seconds):
-            while waiting:
-                await asyncio.sleep(0.02)
-                waiting = {key for key in waiting if not _decided(await self.pod(*key))}
+        try:
+            async with asyncio.timeout(seconds):
+                while waiting:
+                    await asyncio.sleep(0.02)
+                    waiting = {key for key in waiting if not _is_decided(await self.pod(*key))}
+        except TimeoutError:
+            return False
+        return True
 
     async def pod(self, namespace: str, name: str) -> Pod:
         """Read a pod."""
@@ -128,7 +133,7 @@ class Playground:
         return found
 
 
-def _decided(pod: Pod) -> bool:
+def _is_decided(pod: Pod) -> bool:
     if pod.spec.node_name:
         return True
     refused = next((c for c in pod.status.conditions if c.type == PLACED and c.status == "False"), None)

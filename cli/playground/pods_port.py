@@ -1,45 +1,78 @@
 """A plain loopback port that plays API server for pods: POST a manifest to /pods, read what became of it.
 
-For people and `curl`; text in, text out. Only what listens on loopback may stand behind it: nobody is asked who he is.
+For people and `curl`; text in, text out. Nobody is asked who he is, so only what listens on loopback may stand behind it.
+A web page in the browser of whoever runs this is not that person: a request that names us by a host name other than
+localhost (which may be anybody's), or that comes from a page of another origin, is refused.
 """
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from cli.playground import story as fates
 from cli.playground.way import end_of, pod_of, seen
-from cluster import manifests, resources
+from cluster import Apply, manifests, resources
 from cluster.errors import ApiError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from cli.playground.playground import Playground
     from cli.playground.story import Fate
+    from cluster import Raw
 
 SECONDS = 10.0
 WIDTH = 110
+MANAGER = "you"
+# What a manifest may bring along with its pods: what pods and devices are described by.
+COMPANIONS = frozenset(
+    resource.id
+    for resource in (
+        resources.NAMESPACES,
+        resources.NODES,
+        resources.DEVICE_CLASSES,
+        resources.RESOURCE_SLICES,
+        resources.RESOURCE_CLAIMS,
+        resources.RESOURCE_CLAIM_TEMPLATES,
+        resources.DEVICE_TAINT_RULES,
+        resources.DEVICE_COMPATIBILITIES,
+        resources.RESOURCE_QUOTAS,
+    )
+)
 HELP = """\
-POST /pods    a manifest (YAML or JSON) with pods or workloads, as `curl --data-binary @pod.yaml` sends it: pushed through the gate
-GET  /pods    what became of every pod
+POST   /pods                   a manifest (YAML or JSON) with pods or workloads, as `curl --data-binary @pod.yaml` sends it:
+                               pushed through the gate. Claims, templates, classes, slices and nodes in it are applied first.
+GET    /pods                   what became of every pod
+DELETE /pods/[NAMESPACE/]NAME  take a pod away; its claims and devices come free
 """
 
 
 class Door:
     """Serves a playground."""
 
-    def __init__(self, here: Playground) -> None:
+    def __init__(self, here: Playground, *, patience: float = SECONDS) -> None:
+        """`patience` is how many seconds an answer waits for a pod to be decided on."""
         self._here = here
+        self._patience = patience
 
     @asynccontextmanager
     async def open(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
         """Listen; give the URL."""
-        app = web.Application(client_max_size=4 << 20)
-        app.add_routes([web.get("/", self._help), web.get("/pods", self._list), web.post("/pods", self._push)])
+        app = web.Application(client_max_size=4 << 20, middlewares=[_refuse_strangers])
+        app.add_routes(
+            [
+                web.get("/", self._help),
+                web.get("/pods", self._list),
+                web.post("/pods", self._push),
+                web.delete("/pods/{name}", self._delete),
+                web.delete("/pods/{namespace}/{name}", self._delete),
+            ]
+        )
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         try:
@@ -57,21 +90,92 @@ class Door:
         try:
             documents = manifests.parse(await request.read(), "your manifest")
         except manifests.ManifestError as error:
-            return web.Response(status=400, text=f"{error}\n")
-        pods = [pod for document in documents if (pod := pod_of(document.object))]
-        if not pods:
-            return web.Response(status=400, text="there is no pod in it, and no workload that makes pods\n")
+            return _refused(400, str(error))
+        pods: list[Raw] = []
+        companions: list[Raw] = []
+        for document in documents:
+            if not isinstance(document.object.get("metadata") or {}, dict):
+                return _refused(400, f"line {document.line}: metadata is not an object")
+            pod = pod_of(document.object)
+            if pod is not None:
+                pods.append(pod)
+            elif _is_companion(document.object):
+                companions.append(document.object)
+            else:
+                kind = document.object.get("kind")
+                return _refused(400, f"line {document.line}: a {kind} is not something that can be pushed here")
+        if not pods and not companions:
+            return _refused(400, "the manifest holds no pod, and no workload that makes pods")
         try:
-            told = [await end_of(self._here, pod, SECONDS) for pod in pods]
+            for obj in companions:
+                await self._apply(obj)
+            told = [await end_of(self._here, pod, self._patience) for pod in pods]
         except ApiError as error:
-            return web.Response(status=error.status or 500, text=f"{error}\n")
-        return _text(told)
+            return _refused(error.status or 500, str(error))
+        applied = "".join(f"applied {obj['kind']} {obj['metadata']['name']}\n" for obj in companions)
+        return web.Response(text=applied + _text(told))
+
+    async def _apply(self, obj: Raw) -> None:
+        resource = resources.of(obj)
+        metadata = obj.get("metadata") or {}
+        assert resource is not None  # a companion
+        namespace = (metadata.get("namespace") or "default") if resource.namespaced else None
+        if namespace:
+            await self._here.ensure_namespace(namespace)
+        patch = Apply(obj, MANAGER, force=True)
+        await self._here.cluster.patch(resource.raw, str(metadata.get("name") or ""), patch, namespace)
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        namespace, name = request.match_info.get("namespace", "default"), request.match_info["name"]
+        try:
+            await self._here.cluster.delete(resources.PODS, name, namespace)
+        except ApiError as error:
+            return _refused(error.status or 500, str(error))
+        return web.Response(text=f"deleted Pod {namespace}/{name}\n")
 
     async def _list(self, request: web.Request) -> web.Response:
         del request
         page = await self._here.cluster.list(resources.PODS, limit=0)
-        return _text([await seen(self._here, pod) for pod in page.items])
+        return web.Response(text=_text([await seen(self._here, pod) for pod in page.items]))
 
 
-def _text(told: Iterable[Fate]) -> web.Response:
-    return web.Response(text="\n".join(fates.lines(list(told), width=WIDTH, colour=False)))
+@web.middleware
+async def _refuse_strangers(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    origin = request.headers.get("Origin")
+    if not _is_ours(request.host):
+        return _refused(403, "call this port by its address or as localhost: another host name may be anybody's")
+    if origin is not None and origin != f"http://{request.host}":
+        return _refused(403, "a page of another origin may not use this port")
+    return await handler(request)
+
+
+def _is_ours(host: str) -> bool:
+    """Say whether a Host header names this machine: no name but localhost does, whatever it resolves to."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    if name == "localhost":
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_companion(obj: Raw) -> bool:
+    resource = resources.of(obj)
+    metadata = obj.get("metadata")
+    named = isinstance(metadata, dict) and isinstance(metadata.get("name"), str)
+    return resource is not None and resource.id in COMPANIONS and named
+
+
+def _refused(status: int, text: str) -> web.Response:
+    return web.Response(status=status, text=f"{text}\n")
+
+
+def _text(told: Iterable[Fate]) -> str:
+    return "\n".join(fates.lines(list(told), width=WIDTH, colour=False))

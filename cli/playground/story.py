@@ -67,10 +67,11 @@ def total(fates: Sequence[Fate], seconds: float) -> str:
         End.PLACED: "placed",
         End.WAITS: "waiting for devices",
         End.REFUSED: "refused at the gate",
-        End.UNTOUCHED: "none of our business",
+        End.UNTOUCHED: "left as they are",
     }
     parts = [f"{count} {words[end]}" for end, count in counts.items() if count]
-    return f"{len(fates)} pods: {', '.join(parts)}; {seconds:.1f} s"
+    pods = "1 pod" if len(fates) == 1 else f"{len(fates)} pods"
+    return f"{pods}: {', '.join(parts) or 'nothing to push'}; {seconds:.1f} s"
 
 
 def asked(pod: Mapping[str, object]) -> tuple[str, ...]:

@@ -56,9 +56,10 @@ async def end_of(here: Playground, pod: dict[str, Any], seconds: float, *, shows
             told=answer.warnings,
         )
     stored = answer.stored["metadata"]
-    await here.settled([(stored["namespace"], stored["name"])], seconds)
+    late = not await here.settled([(stored["namespace"], stored["name"])], seconds)
     fate = await seen(here, await here.pod(stored["namespace"], stored["name"]))
-    return msgspec.structs.replace(fate, shows=shows, asked=asked(pod), told=answer.warnings)
+    because = (*fate.because, f"nothing more was decided within {seconds:g} s") if late else fate.because
+    return msgspec.structs.replace(fate, shows=shows, asked=asked(pod), told=answer.warnings, because=because)
 
 
 async def seen(here: Playground, pod: Pod) -> Fate:
@@ -76,6 +77,6 @@ async def seen(here: Playground, pod: Pod) -> Fate:
         ),
         because=tuple(waits.split("; ")) if waits else (),
     )
-    if names.ORIGINAL in pod.metadata.annotations or claims:
+    if names.ORIGINAL in pod.metadata.annotations or pod.spec.resource_claims:
         return fate
     return msgspec.structs.replace(fate, end=End.UNTOUCHED, became=("left as it is",), because=())

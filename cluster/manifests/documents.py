@@ -63,7 +63,7 @@ class Problem:
 
 
 class ManifestError(Exception):
-    """Something given to read is no manifest. Holds every problem of everything that was to be read."""
+    """Something given to read is not a manifest. Holds every problem of everything that was to be read."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -127,6 +127,14 @@ class Document:
 
 def read(paths: Iterable[str | Path]) -> list[Document]:
     """Read files, directories and `-` (standard input) in order; raise ManifestError with all that is wrong."""
+    documents, problems = read_leniently(paths)
+    if problems:
+        raise ManifestError(problems)
+    return documents
+
+
+def read_leniently(paths: Iterable[str | Path]) -> tuple[list[Document], list[Problem]]:
+    """Read likewise, and give what can be read beside all that is wrong with the rest."""
     documents: list[Document] = []
     problems: list[Problem] = []
     for path in paths:
@@ -135,9 +143,7 @@ def read(paths: Iterable[str | Path]) -> list[Document]:
                 _collect(data, name, documents, problems)
         except ManifestError as error:
             problems.extend(error.problems)
-    if problems:
-        raise ManifestError(problems)
-    return documents
+    return documents, problems
 
 
 def parse(data: bytes | str, file: str = "-") -> list[Document]:
@@ -268,7 +274,7 @@ def _utf8(data: bytes, file: str) -> bytes:
 
 
 def _is_yaml(data: bytes, file: str) -> bool:
-    """Say whether what is no JSON is at least YAML, of which JSON is nearly a part."""
+    """Say whether what is not JSON is at least YAML, of which JSON is nearly a part."""
     problems: list[Problem] = []
     try:
         for chunk, first_line in _chunks(data, file, problems):

@@ -193,3 +193,67 @@ def test_reading_a_configuration_needs_no_web_server(tmp_path):
     arguments = ["dialects", "-o", "json", "--config", str(file)]
     done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
     assert not {"aiohttp", "kubernetes", "cryptography", "prometheus_client"} & set(done.stdout.split())
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    """A folder with a chart's template, a binary that calls itself YAML, and two good manifests."""
+    (tmp_path / "a.yaml").write_text(GOOD)
+    (tmp_path / "b.yaml").write_text("{{- if .Values.gpu }}\nkind: Pod\n{{- end }}\n")
+    (tmp_path / "c.yaml").write_bytes(b"\x89PNG\xff\xfe\x00")
+    (tmp_path / "d.yaml").write_text(GOOD.replace("name: gpu", "name: Bad_Name"))
+    return tmp_path
+
+
+def test_one_file_that_cannot_be_read_does_not_stop_the_check_of_the_rest(mixed):
+    result = run("check", "-f", str(mixed))
+    assert result.exit_code == 2
+    assert "2 objects checked: 1 error" in result.stdout
+    for name in ("b.yaml", "c.yaml"):
+        assert f"error: {mixed}/{name}:" in result.stderr
+    assert "this looks like a template" in result.stderr
+    result = run("check", "-f", str(mixed), "-o", "json")
+    assert result.exit_code == 2
+    assert {Path(error["file"]).name for error in answer(result)["errors"]} == {"b.yaml", "c.yaml"}
+    assert [finding["code"] for finding in answer(result)["findings"]] == ["D102"]
+
+
+def test_one_file_that_cannot_be_read_does_not_stop_the_translation_of_the_rest(mixed):
+    result = run("translate", "-f", str(mixed), "-o", "json")
+    assert result.exit_code == 2
+    assert len(answer(result)["items"]) == 2
+    assert len(answer(result)["errors"]) == 2
+    assert run("translate", "-f", str(mixed)).stdout.count("kind: DeviceClass") == 2
+
+
+def test_what_is_decided_together_is_not_decided_without_a_part(mixed):
+    result = run("allocate", "-f", str(mixed), "--all-nodes", "-o", "json")
+    assert result.exit_code == 2
+    assert answer(result)["verdict"] == "error"
+    assert len(answer(result)["errors"]) == 2
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_lines_for_people_fit_a_terminal(columns, tmp_path):
+    modes = Path(__file__).parents[2] / "manifests" / "examples" / "modes"
+    file = tmp_path / "long.yaml"
+    file.write_text(GOOD.replace("{name: gpu}", "{name: gpu, bogus: 1, namespace: a}"))
+    for arguments in (
+        ["check", "-f", str(file), "--inventory", str(modes)],
+        ["matrix", "-f", str(modes)],
+        ["allocate", "-f", str(modes), "--all-nodes"],
+        ["simulate", "-f", str(modes)],
+        ["simulate", "--generate", "mig", "--pods", "10", "--strategy", "all"],
+        ["translate", "-f", str(modes.parent / "pods"), "-o", "report"],
+    ):
+        result = CliRunner(env={"COLUMNS": str(columns)}).invoke(main, arguments)
+        assert result.exit_code in (0, 1), result.output
+        for line in result.stdout.splitlines():
+            longest_word = max(map(len, line.split()), default=0)
+            assert len(line) <= columns or longest_word > columns - 30, (arguments, line)
+
+
+def test_a_pipe_gets_whole_lines(tmp_path):
+    file = tmp_path / "long.yaml"
+    file.write_text(GOOD.replace("{name: gpu}", f"{{name: gpu, {'bogus' * 30}: 1}}"))
+    assert max(map(len, run("check", "-f", str(file)).stdout.splitlines())) > 150

@@ -166,13 +166,95 @@ async def test_a_person_can_push_pods_with_curl():
                 200,
                 "·",
             ),
-            (b"kind: ConfigMap", 400, "no pod"),
+            (b"kind: ConfigMap", 400, "a ConfigMap is not something that can be pushed here"),
+            (b"kind: Pod\nmetadata: [1]", 400, "metadata is not an object"),
+            (b"", 400, "no pod"),
             (b"{", 400, "your manifest"),
         ):
             async with session.post(f"{url}/pods", data=body) as response:
                 assert (response.status, says in (text := await response.text())) == (status, True), text
         async with session.get(f"{url}/pods") as response:
             assert "training-0" in await response.text()
+
+
+OWN_TEMPLATE = """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: mine}
+spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: own}
+spec:
+  resourceClaims: [{name: gpu, resourceClaimTemplateName: mine}]
+  containers: [{name: c, image: x, resources: {claims: [{name: gpu}]}}]
+"""
+
+
+async def test_a_pod_that_brings_its_own_template_gets_its_devices_and_can_be_taken_away():
+    async with playground(FLEET, Source()) as here, Door(here).open() as url, aiohttp.ClientSession() as session:
+        async with session.post(f"{url}/pods", data=OWN_TEMPLATE) as response:
+            text = await response.text()
+            assert response.status == 200, text
+            assert "applied ResourceClaimTemplate mine" in text
+            assert "✓ own" in text
+        for status in (200, 404):
+            async with session.delete(f"{url}/pods/own") as response:
+                assert response.status == status, await response.text()
+        async with session.get(f"{url}/pods") as response:
+            assert "own" not in await response.text()
+
+
+async def test_a_pod_whose_template_never_comes_is_answered_and_said_to_wait():
+    pod = OWN_TEMPLATE.partition("---\n")[2]
+    async with playground(FLEET, Source()) as here, Door(here, patience=0.5).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
+        async with session.post(f"{url}/pods", data=pod) as response:
+            text = await response.text()
+            assert response.status == 200, text
+        assert "… own" in text
+        assert "nothing more was decided within 0.5 s" in text
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "rebound.example.com"}, 403),
+        ({"Host": "localhost.example.com:80"}, 403),
+        ({"Host": ""}, 403),
+        ({"Origin": "https://evil.example.com"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Host": "localhost:1"}, 200),
+        ({"Host": "[::1]:1", "Origin": "http://[::1]:1"}, 200),
+        ({}, 200),
+    ],
+)
+async def test_a_page_of_somebody_else_cannot_use_the_port(headers, status):
+    async with (
+        playground(FLEET, Source()) as here,
+        Door(here).open() as url,
+        aiohttp.ClientSession() as session,
+        session.get(f"{url}/pods", headers=headers) as response,
+    ):
+        assert response.status == status, await response.text()
+
+
+def test_a_demo_passes_over_what_is_not_a_pod_and_counts_it(tmp_path):
+    others = (
+        "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n"
+        "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: i}\n"
+        "---\napiVersion: ray.io/v1\nkind: RayCluster\nmetadata: {name: r}\nspec: {}\n"
+        "---\napiVersion: v1\nkind: Secret\nmetadata: {name: odd, labels: [x]}\n"
+        "---\n"
+    )
+    file = tmp_path / "all.yaml"
+    file.write_text(others + OWN_TEMPLATE)
+    done = run("demo", "-f", str(file), "--once")
+    assert done.returncode == 0, done.stderr
+    assert "✓ own" in done.stdout
+    assert "1 pod: 1 placed" in done.stdout
+    assert "4 objects passed over" in done.stdout
+    assert "1 Service, 1 Ingress, 1 RayCluster, 1 Secret" in done.stdout
 
 
 def test_workloads_become_the_pods_that_their_controllers_would_make():
