@@ -18,7 +18,7 @@ from dra.errors import OutOfBudget
 from dra.wire import Json, Wire, WireError
 from webhook.admission import admission_review as reviews
 from webhook.admission.validate import foresee, inspect
-from webhook.refusals import WAY_OUT
+from webhook.refusals import INVALID, WAY_OUT
 from webhook.state import Mode, mode_of, workload
 from webhook.translate import Decision, Translation, mapping, replay, translate
 
@@ -153,7 +153,9 @@ def _replay(question: Question) -> Ruling:
 def _create(question: Question, state: State, budget: Budget, *, foretell: bool) -> Ruling:
     done = translate(question.object, state, namespace=question.request.namespace, seal=True)
     if done.refusals:
-        return _ruling(REFUSED, done, denials=done.refusals, problems=done.refusals)
+        ruling = _ruling(REFUSED, done, denials=done.refusals, problems=done.refusals)
+        codes = [decision.code for decision in done.decisions if decision.code]
+        return msgspec.structs.replace(ruling, invalid=INVALID.issuperset(codes))
     if not done.changed:
         return _ruling("left" if done.decisions or done.warnings else UNTOUCHED, done)
     if not foretell:

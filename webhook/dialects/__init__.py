@@ -6,7 +6,7 @@ from typing import Any
 
 from webhook.dialects import hami, koordinator, nvidia, plain
 from webhook.dialects.demand import AUTO, MIB, Answer, Demand, Left, Note, Pairs, Refusal
-from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scheduler, Scope, pattern
+from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scheduler, Scope, Unit, pattern
 from webhook.dialects.targets import DRANET_NUMA_NODE, NETWORK_RESOURCE, NUMA_NODE, PCIE_ROOT, TARGETS, Target
 from webhook.dialects.vocabulary import Bare, Vocabulary
 from webhook.dialects.words import WHOLE, Amount, Hint, Meaning, Mistake, Options, Said, Words
@@ -49,6 +49,7 @@ __all__ = [
     "Scheduler",
     "Scope",
     "Target",
+    "Unit",
     "Vocabulary",
     "Words",
     "pattern",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from webhook.dialects.table import Action, Role
+from webhook.refusals import Code
 
 MIB = 1 << 20
 AUTO = "auto"  # for Pairs: the PCIe root or a NUMA node, whichever both sides publish
@@ -73,6 +74,7 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     key: str
     reason: str
     remedy: str = ""
+    code: Code = Code.RULE
 
 
 class Left(msgspec.Struct, frozen=True, gc=False):

@@ -37,10 +37,9 @@ class Gate:
 
     def decide(self, path: str, body: bytes, state: State, patience: float) -> Outcome:
         """Answer a review to "mutate" or "validate"; `patience` is how many seconds a search may take."""
-        if path == "mutate":
-            return admission.mutate(body, state)
         until = monotonic() + patience
-        return admission.validate(body, state, impatient=lambda: monotonic() > until)
+        decide = admission.mutate if path == "mutate" else admission.validate
+        return decide(body, state, impatient=lambda: monotonic() > until)
 
     def forget(self, state: State) -> None:
         """Drop what a decision that was interrupted may have left half remembered."""

@@ -26,8 +26,10 @@ from webhook.dialects import (
     Role,
     Said,
     Scope,
+    Unit,
     Words,
 )
+from webhook.refusals import Code
 from webhook.translate.owner import meaning
 from webhook.translate.pod_view import Slot, Word, number
 
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
     from webhook.state import Configuration, Inventory
     from webhook.translate.owner import Owners
+
+_BYTES = {Unit.MIB: 1 << 20, Unit.GIB: 1 << 30}
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,9 +71,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         """Give it up; the containers stay as they are."""
         return msgspec.structs.replace(self, left=Left(key, reason), quiet=quiet, open=False)
 
-    def refuse(self, key: str, reason: str, remedy: str = "") -> Case:
+    def refuse(self, key: str, reason: str, remedy: str = "", code: Code = Code.RULE) -> Case:
         """Turn the pod back for it."""
-        return msgspec.structs.replace(self, refusals=(*self.refusals, Refusal(key, reason, remedy)), open=False)
+        refusal = Refusal(key, reason, remedy, code)
+        return msgspec.structs.replace(self, refusals=(*self.refusals, refusal), open=False)
 
     def note(self, *notes: Note) -> Case:
         """Add what has to be said about it."""
@@ -176,5 +181,9 @@ def _amount(word: Word, slot: Slot, whose: Owners, configuration: Configuration)
     low, high = known.row.least, known.row.most
     if value < low or (high is not None and value > high):
         bounds = f"{low} to {high}" if high is not None else f"from {low} up"
-        return Refusal(word.key, f"{word.raw} is out of range", f"write a whole number of {known.row.unit}, {bounds}")
+        remedy = f"write a whole number of {known.row.unit}, {bounds}"
+        meant = value // _BYTES.get(known.row.unit, 1)
+        if meant != value and low <= meant and (high is None or meant <= high):
+            remedy = f"the number counts {known.row.unit}: write {meant}"
+        return Refusal(word.key, f"{word.raw} is out of range", remedy, Code.RANGE)
     return Amount(word.key, known.row, value, known.part)

@@ -15,6 +15,7 @@ import msgspec
 from dra.wire import Json
 from webhook.claims import POD_LIMIT, Grant, Impossible, Made, Shared, Wish, Workshop, results, share
 from webhook.dialects import NUMA_NODE, Action, Demand, Note, Pairs, Role, Scope
+from webhook.refusals import Code
 from webhook.state import CLAIMS, EXTENDED, Configuration, Features, Inventory, Joint
 from webhook.translate.case import Case
 from webhook.translate.pod_view import PodView
@@ -112,7 +113,11 @@ def _pair(cases: Sequence[Case], joint: Joint) -> list[Case]:
         each, rest = divmod(secondary.count, primary.count)
         if rest or not each:
             reason = f"{primary.count} and {secondary.count} {joint.secondary} do not pair"
-            paired[i] = paired[i].refuse(key, reason) if joint.otherwise == "refuse" else paired[i].leave(key, reason)
+            if joint.otherwise == "refuse":
+                remedy = f"ask for {primary.count} {joint.secondary}, or for a multiple of it"
+                paired[i] = paired[i].refuse(key, reason, remedy, Code.JOINT)
+            else:
+                paired[i] = paired[i].leave(key, reason)
             continue
         pairs = Pairs(primary=primary, secondary=secondary.times(each), attribute=joint.attribute, each=each)
         paired[j] = msgspec.structs.replace(paired[j], demands=_without(paired[j], joint.secondary))
@@ -168,8 +173,11 @@ def serve(case: Case, context: Context) -> Case:
             demand = asked if isinstance(asked, Pairs) else msgspec.structs.replace(asked, same="")
             made = context.workshop.make(demand)
         if isinstance(made, Impossible):
-            refused = _is_refused(made, context)
-            return case.refuse(key, made.reason) if refused else case.leave(key, made.reason)
+            if not _is_refused(made, context):
+                return case.leave(key, made.reason)
+            if made.unresolved:
+                return case.refuse(key, made.reason, "declare the sizes under `models`", Code.SIZES)
+            return case.refuse(key, made.reason, "ask for less, or split the pod", Code.INEXPRESSIBLE)
         demands.append((key, demand))
         served.append(made)
         _tell_class(notes, key, made)
@@ -224,7 +232,9 @@ def suit_scheduler(case: Case, context: Context) -> Case:
     if not problem:
         return case
     key = case.keys[0]
-    return case.refuse(key, problem) if file.not_understood == "refuse" else case.leave(key, problem)
+    if file.not_understood == "leave":
+        return case.leave(key, problem)
+    return case.refuse(key, problem, "name a scheduler that serves claims", Code.SCHEDULER)
 
 
 FOR_ITSELF: tuple[Step, ...] = (step_aside, serve, leave_approximations, respect_quotas)
@@ -291,7 +301,7 @@ def _too_many(cases: Iterable[Case], devices: int) -> tuple[Case, ...]:
     told = list(cases)
     first = next(i for i, case in enumerate(told) if case.open)
     reason = f"{devices} devices for one pod, {POD_LIMIT} is the most"
-    told[first] = told[first].refuse(told[first].keys[0], reason, "split the pod")
+    told[first] = told[first].refuse(told[first].keys[0], reason, "split the pod", Code.POD_LIMIT)
     return tuple(told)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from webhook.dialects import Dialect, Hint, Left, Meaning, Position, Refusal, Role
+from webhook.refusals import Code
 
 if TYPE_CHECKING:
     from dra.wire import Json
@@ -66,7 +67,7 @@ def owners(pod: PodView, configuration: Configuration) -> Owners:
     if len(systems) > 1:
         (one, key), (other, its) = list(systems.values())[:2]
         reason = f"belongs to {one.title}, {its} to {other.title}: both would hand out the same devices"
-        return Owners(hints, ignored, refusal=Refusal(key, reason, "keep the keys of one of them"))
+        return Owners(hints, ignored, refusal=Refusal(key, reason, "keep the keys of one of them", Code.MIXED))
     speaking = {order: dialect for order, dialect, _ in own}
     by_scheduler = [d for d in configuration.dialects if d.scheduler_is_evidence and pod.scheduler in d.schedulers]
     found = [*speaking.values()] or evidence or by_scheduler

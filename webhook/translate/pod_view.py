@@ -16,6 +16,7 @@ from dra.quantity import NANO, parse
 from dra.wire import Json
 from webhook import names
 from webhook.dialects import Refusal
+from webhook.refusals import Code
 from webhook.state import Known
 
 if TYPE_CHECKING:
@@ -170,20 +171,31 @@ def _entry_names(entries: Json) -> tuple[str, ...]:
 
 def number(word: Word) -> int | Refusal:
     """Read a word as a whole number, or say why the API server would refuse it (validation of extended resources)."""
+    limit = request = None
     try:
-        limit = None if word.limit is None else parse(_text(word.limit))
-        request = None if word.request is None else parse(_text(word.request))
+        if word.limit is not None:
+            limit = parse(_text(word.limit))
     except QuantityError as error:
-        return Refusal(word.key, f"{word.raw!r} is no quantity: {error}", "write a whole number")
+        return _invalid(word, f"limit {word.limit!r} is not a quantity: {error}", "write a whole number")
+    try:
+        if word.request is not None:
+            request = parse(_text(word.request))
+    except QuantityError as error:
+        return _invalid(word, f"request {word.request!r} is not a quantity: {error}", "write a whole number")
     if limit is None:
-        return Refusal(word.key, "is requested without a limit", "set the same number as a limit")
+        return _invalid(word, "is requested without a limit", "set the same number as a limit")
     if request is not None and request != limit:
-        return Refusal(word.key, f"request {word.request} and limit {word.limit} differ", "make them equal")
+        return _invalid(word, f"request {word.request} and limit {word.limit} differ", "make them equal")
     if limit.nano % NANO:
-        return Refusal(word.key, f"{word.limit} is not a whole number", "devices are not divisible here: round it")
+        remedy = "ask for whole ones; a part of a device is asked for by a key of its own, see `drawbridge dialects`"
+        return _invalid(word, f"{word.limit} is not a whole number", remedy)
     if limit.nano < 0:
-        return Refusal(word.key, f"{word.limit} is negative", "write a number from 0 up")
+        return _invalid(word, f"{word.limit} is negative", "write a number from 0 up")
     return limit.nano // NANO
+
+
+def _invalid(word: Word, reason: str, remedy: str) -> Refusal:
+    return Refusal(word.key, reason, remedy, Code.AMOUNT)
 
 
 def equal(left: Json, right: Json) -> bool:

@@ -1,6 +1,6 @@
 """What became of each key, in the words that people read: decisions, warnings and refusals.
 
-A warning names container, key and reason, and keeps to the 256 bytes that clients show.
+Whole sentences: whoever hands them on cuts them to what his medium holds (`webhook.admission.admission_review`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from webhook.dialects import Action, Refusal
+from webhook.refusals import Code, sentence
 from webhook.translate.pod_view import equal
 
 if TYPE_CHECKING:
@@ -18,10 +19,8 @@ if TYPE_CHECKING:
     from webhook.translate.checks import Verdict
     from webhook.translate.owner import Owners
 
-_LONGEST = 256  # bytes of a warning that clients keep
 
-
-class Decision(msgspec.Struct, frozen=True, gc=False):
+class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What became of one key on one container ("" for the pod as a whole)."""
 
     object: str
@@ -30,61 +29,51 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     key: str
     action: Action
     detail: str
+    # Of a refusal.
+    code: str = ""
+    remedy: str = ""
 
 
 class Report:
     """Collects what is said about one pod, in the order in which it is found."""
 
-    __slots__ = ("_approximations", "_decisions", "_object", "_refusals", "_warnings")
+    __slots__ = ("_approximations", "_object", "decisions", "refusals", "warnings")
 
     def __init__(self, object_: str, approximations: str) -> None:
         self._object = object_
         self._approximations = approximations
-        self._decisions: list[Decision] = []
-        self._warnings: list[str] = []
-        self._refusals: list[str] = []
-
-    @property
-    def decisions(self) -> tuple[Decision, ...]:
-        return tuple(self._decisions)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self._warnings))
-
-    @property
-    def refusals(self) -> tuple[str, ...]:
-        return tuple(self._refusals)
+        self.decisions: list[Decision] = []
+        self.warnings: list[str] = []
+        self.refusals: list[str] = []
 
     def add(self, verdict: Verdict, whose: Owners) -> None:
         """Report every case, and the known keys that play no part."""
         spoken = set()
         for case in verdict.cases:
             spoken.add(case.dialect.name)
-            self._case(case)
+            if case.left:
+                self._left(case)
+            elif case.refusals:
+                for refusal in case.refusals:
+                    self.refused(case.container, case.dialect.name, refusal)
+            else:
+                self._went(case)
         for dialect, hint in whose.ignored:
             if dialect in spoken and hint.row.action is Action.IGNORED:
                 self._decide("", dialect, hint.key, Action.IGNORED, hint.row.because)
-                self._warnings.append(_cut(f"{hint.key}: ignored: {hint.row.because}"))
+                self._warn(f"{hint.key}: ignored: {hint.row.because}")
 
-    def _case(self, case: Case) -> None:
-        dialect = case.dialect.name
-        if case.left:
-            self._left(case)
-        elif case.refusals:
-            for refusal in case.refusals:
-                self.refused(case.container, dialect, refusal)
-        else:
-            said = {note.key for note in case.notes}
-            for note in case.notes:
-                self._decide(case.container, dialect, note.key, note.action, note.detail)
-                if note.action is Action.APPROXIMATED and self._approximations == "warn":
-                    self._warnings.append(_cut(f"{_who(case.container)}{note.key}: approximated: {note.detail}"))
-                elif note.action is Action.IGNORED and note.key not in case.keys:
-                    self._warnings.append(_cut(f"{note.key}: ignored: {note.detail}"))
-            for key in case.keys:
-                if key not in said:
-                    self._decide(case.container, dialect, key, Action.TRANSLATED, "")
+    def _went(self, case: Case) -> None:
+        silent = dict.fromkeys(case.keys)
+        for note in case.notes:
+            silent.pop(note.key, None)
+            self._decide(case.container, case.dialect.name, note.key, note.action, note.detail)
+            if note.action is Action.APPROXIMATED and self._approximations == "warn":
+                self._warn(f"{_who(case.container)}{note.key}: approximated: {note.detail}")
+            elif note.action is Action.IGNORED and note.key not in case.keys:
+                self._warn(f"{note.key}: ignored: {note.detail}")
+        for key in silent:
+            self._decide(case.container, case.dialect.name, key, Action.TRANSLATED, "")
 
     def _left(self, case: Case) -> None:
         assert case.left
@@ -94,13 +83,23 @@ class Report:
             text = reason if key == cause else f"stays with {cause}"
             self._decide(case.container, case.dialect.name, key, Action.LEFT, text)
         if not case.quiet:
-            self._warnings.append(_cut(f"{_who(case.container)}{cause}: left as it is: {reason}"))
+            self._warn(f"{_who(case.container)}{cause}: left as it is: {reason}")
 
     def refused(self, container: str, dialect: str, refusal: Refusal) -> None:
         """Report that a pod can't be admitted."""
-        self._decide(container, dialect, refusal.key, Action.REFUSED, refusal.reason)
-        remedy = f" ({refusal.remedy})" if refusal.remedy else ""
-        self._refusals.append(f"{_who(container)}{refusal.key}: {refusal.reason}{remedy}")
+        decision = Decision(
+            self._object,
+            container,
+            dialect,
+            refusal.key,
+            Action.REFUSED,
+            refusal.reason,
+            code=refusal.code,
+            remedy=refusal.remedy,
+        )
+        self.decisions.append(decision)
+        what = f"{_who(container)}{refusal.key}: {refusal.reason}"
+        self.refusals.append(sentence(refusal.code, what, refusal.remedy))
 
     def back(self, container: str, key: str, now: Json, before: Json) -> None:
         """Report a key that another webhook put back: the same number is removed again, another one is a second request."""
@@ -108,16 +107,15 @@ class Report:
             self._decide(container, "", key, Action.TRANSLATED, "was put back by another webhook and is removed again")
             return
         reason = f"was translated as {before} and is asked for again as {now}: another webhook adds it"
-        self.refused(container, "", Refusal(key, reason, "switch that webhook off for this pod"))
+        self.refused(container, "", Refusal(key, reason, "switch that webhook off for this pod", Code.TWICE))
 
     def _decide(self, container: str, dialect: str, key: str, action: Action, detail: str) -> None:
-        self._decisions.append(Decision(self._object, container, dialect, key, action, detail))
+        self.decisions.append(Decision(self._object, container, dialect, key, action, detail))
+
+    def _warn(self, text: str) -> None:
+        if text not in self.warnings:
+            self.warnings.append(text)
 
 
 def _who(container: str) -> str:
     return f"container {container}: " if container else "pod: "
-
-
-def _cut(text: str) -> str:
-    data = text.encode()
-    return text if len(data) <= _LONGEST else data[: _LONGEST - 3].decode(errors="ignore") + "…"

@@ -163,8 +163,13 @@ def _annotations(
     earlier = mapping(marker.value(present.get(names.DECISION))).get("decisions")
     decisions = list(earlier) if isinstance(earlier, list) else []
     for decision in report.decisions:
-        told = msgspec.structs.asdict(decision)
-        del told["object"]
+        told: dict[str, Json] = {
+            "container": decision.container,
+            "dialect": decision.dialect,
+            "key": decision.key,
+            "action": decision.action,
+            "detail": decision.detail,
+        }
         decisions.append(told)
     devices = dict(mapping(marker.value(present.get(names.DEVICES))))
     devices.update(_devices(verdict))

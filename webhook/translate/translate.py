@@ -80,14 +80,16 @@ def translate(pod: Json, state: State, *, namespace: str, path: str = "", seal: 
     verdict = judge(cases(spoken, whose, configuration, state.fleet), context)
     report.add(verdict, whose)
     if report.refusals:
-        return Translation(decisions=report.decisions, refusals=report.refusals, warnings=report.warnings)
+        return Translation(
+            decisions=tuple(report.decisions), refusals=tuple(report.refusals), warnings=tuple(report.warnings)
+        )
     key = state.keys[0] if seal and state.keys else None
     change = rewrite(view, verdict, report, again=again, record=record, path=path, key=key)
     return Translation(
-        decisions=report.decisions,
+        decisions=tuple(report.decisions),
         operations=tuple(change.operations),
         templates=change.templates,
-        warnings=report.warnings,
+        warnings=tuple(report.warnings),
     )
 
 

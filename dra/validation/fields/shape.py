@@ -350,7 +350,9 @@ def _struct(info: inspect.StructType, made: dict[type, _Struct]) -> Shape:
 
 
 def _zero(shape: Shape) -> Any:
-    return shape.complete({}) if isinstance(shape, _Struct) else [] if isinstance(shape, _List) else shape.zero
+    if isinstance(shape, _Struct | _Map):
+        return shape.complete({})
+    return [] if isinstance(shape, _List) else shape.zero
 
 
 def _described(value: Any) -> str:
