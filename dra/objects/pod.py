@@ -60,6 +60,7 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     resources: ResourceRequirements = ResourceRequirements()
     runtime_class_name: str | None = None
     scheduler_name: str = ""
+    service_account_name: str = ""
     scheduling_gates: tuple[Json, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     priority: int | None = None

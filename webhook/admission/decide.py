@@ -18,6 +18,7 @@ from dra.errors import OutOfBudget
 from dra.wire import Json, Wire, WireError
 from webhook.admission import admission_review as reviews
 from webhook.admission.validate import foresee, inspect
+from webhook.claims import upkeep
 from webhook.refusals import INVALID, WAY_OUT
 from webhook.state import Mode, mode_of, workload
 from webhook.translate import Decision, Translation, mapping, replay, translate
@@ -156,6 +157,8 @@ def _create(question: Question, state: State, budget: Budget, *, foretell: bool)
         ruling = _ruling(REFUSED, done, denials=done.refusals, problems=done.refusals)
         codes = [decision.code for decision in done.decisions if decision.code]
         return msgspec.structs.replace(ruling, invalid=INVALID.issuperset(codes))
+    if taken := upkeep.taken(done.templates, question.request.namespace, state):
+        return _ruling(REFUSED, done, denials=taken, problems=taken)
     if not done.changed:
         return _ruling("left" if done.decisions or done.warnings else UNTOUCHED, done)
     if not foretell:

@@ -74,7 +74,7 @@ def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: B
     """Judge all claims of a pod together, as a scheduler would have to serve them."""
     sealed = pod.metadata.annotations.get(names.TEMPLATES)
     try:
-        proven = template.unseal(sealed, *state.keys) if sealed and state.keys else {}
+        proven = template.unseal(sealed, template.bearer(pod, namespace), *state.keys) if sealed and state.keys else {}
     except template.TemplatesError as error:
         return Found(
             denials=(

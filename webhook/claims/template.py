@@ -1,34 +1,77 @@
 """Templates by the hash of their content, and the proof on a pod that it was us who asked for them.
 
-A template's name says what is in it: `drawbridge-` and 16 hex digits of the SHA-256 of the canonical JSON of its spec.
-Equal requests therefore share one template, and a template whose content does not fit its name is not ours. The pod
-carries the specs in `drawbridge.dev/templates`, under an HMAC with a key that only our processes know; the templates
-controller creates what verifies and nothing else, so writing that annotation by hand gives nobody our rights.
-The annotation is not bound to a namespace: a copied one asks for a template that its author could have had anyway.
+A template's name says what is in it: `drawbridge-` and 32 hex digits of the SHA-256 of the canonical JSON of its spec.
+Equal requests therefore share one template, and a template whose content does not fit its name is not ours. (Sixteen
+digits were written once, and are still read.)
+
+The pod carries the specs in `drawbridge.dev/templates`, sealed by an HMAC with a key that only our processes know. The
+seal covers everything that makes the demand this pod's and that cannot change after admission: its namespace, its name
+(the `generateName` where one is given, because the name is made of it later), its service account, what it asked for
+before we came (`drawbridge.dev/original`), and the specs. On any other pod it is worth nothing.
+
+It cannot cover a uid, which no pod has during admission, nor the owner, which adoption changes. So pods of one
+controller can carry each other's seal; they ask for the same. And a seal says what was allowed once, never what is
+allowed now: `webhook.claims.upkeep` asks that again before anything is made.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from webhook import names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from dra.objects import Pod
     from dra.wire import Json
 
-_VERSION = "v1"
+_DIGITS, _FORMER_DIGITS = 32, 16
+_VERSION = "v2"
+# The Secret's key is used for nothing by itself: each purpose has a key of its own, derived by the purpose's name.
+_PURPOSE = f"{names.TEMPLATES}/{_VERSION}".encode()
 
 _canonical = msgspec.json.Encoder(order="sorted").encode
 
 
 class TemplatesError(ValueError):
-    """A `drawbridge.dev/templates` value that was not written by us, or was changed since."""
+    """A `drawbridge.dev/templates` value that was not written by us for this pod, or was changed since."""
+
+
+class Bearer(NamedTuple):
+    """Whom a seal is for: what is known of a pod during its admission and stays as it is."""
+
+    namespace: str
+    name: str = ""
+    account: str = ""
+    asked: str = ""  # the text of drawbridge.dev/original
+
+
+def bearer_of(pod: Mapping[str, Json], namespace: str, asked: str | None = None) -> Bearer:
+    """Say whom a raw pod is; `asked` where the record is about to be written."""
+    metadata, spec = _mapping(pod.get("metadata")), _mapping(pod.get("spec"))
+    written = _mapping(metadata.get("annotations")).get(names.ORIGINAL, "")
+    return Bearer(
+        namespace=namespace,
+        name=str(metadata.get("generateName") or metadata.get("name") or ""),
+        account=str(spec.get("serviceAccountName") or ""),
+        asked=str(written) if asked is None else asked,
+    )
+
+
+def bearer(pod: Pod, namespace: str = "") -> Bearer:
+    """Say whom a pod is."""
+    metadata = pod.metadata
+    return Bearer(
+        namespace=namespace or metadata.namespace,
+        name=metadata.generate_name or metadata.name,
+        account=pod.spec.service_account_name,
+        asked=metadata.annotations.get(names.ORIGINAL, ""),
+    )
 
 
 def canonical(spec: Json) -> bytes:
@@ -38,7 +81,13 @@ def canonical(spec: Json) -> bytes:
 
 def name_of(spec: Json) -> str:
     """Name a template by its content."""
-    return names.PREFIX + hashlib.sha256(canonical(spec)).hexdigest()[:16]
+    return names.PREFIX + _digest(spec)[:_DIGITS]
+
+
+def fits(name: str, spec: Json) -> bool:
+    """Say whether a name is that of the content, in the length of today or in that of former versions."""
+    digest = _digest(spec)
+    return name in (names.PREFIX + digest[:_DIGITS], names.PREFIX + digest[:_FORMER_DIGITS])
 
 
 def object_of(name: str, spec: Json, namespace: str = "") -> dict[str, Json]:
@@ -49,14 +98,14 @@ def object_of(name: str, spec: Json, namespace: str = "") -> dict[str, Json]:
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}
 
 
-def seal(templates: Mapping[str, Json], key: bytes) -> str:
-    """Write the value of `drawbridge.dev/templates`."""
+def seal(templates: Mapping[str, Json], key: bytes, whose: Bearer) -> str:
+    """Write the value of `drawbridge.dev/templates` for one pod."""
     body = canonical(dict(templates))
-    return f"{_VERSION} {_code(body, key)} {body.decode()}"
+    return f"{_VERSION} {_code(body, key, whose)} {body.decode()}"
 
 
-def unseal(value: str, *keys: bytes) -> dict[str, Json]:
-    """Read a value that `seal` wrote with one of the keys; raise TemplatesError for anything else.
+def unseal(value: str, whose: Bearer, *keys: bytes) -> dict[str, Json]:
+    """Read a value that `seal` wrote for this pod with one of the keys; raise TemplatesError for anything else.
 
     Several keys are for rotation. Besides the code, every name must fit its content.
     """
@@ -64,19 +113,38 @@ def unseal(value: str, *keys: bytes) -> dict[str, Json]:
     code, _, body = rest.partition(" ")
     if version != _VERSION:
         raise TemplatesError(f"unknown version {version[:16]!r} of the templates annotation")
-    data = body.encode()
-    good = [hmac.compare_digest(_code(data, key).encode(), code.encode()) for key in keys]
+    data = body.encode(errors="surrogatepass")
+    claimed = code.encode(errors="surrogatepass")
+    good = [hmac.compare_digest(_code(data, key, whose).encode(), claimed) for key in keys]
     if not any(good):
-        raise TemplatesError("the templates annotation was not written by this installation, or was changed since")
+        raise TemplatesError(
+            "the templates annotation was not written by this installation for this pod, or was changed since"
+        )
     try:
         templates: dict[str, Json] = msgspec.json.decode(data, type=dict[str, dict[str, object]])
     except msgspec.DecodeError as error:
         raise TemplatesError(f"the templates annotation is damaged: {error}") from error
     for name, spec in templates.items():
-        if name_of(spec) != name:
+        if not fits(name, spec):
             raise TemplatesError(f"template {name} does not hold what its name says")
     return templates
 
 
-def _code(body: bytes, key: bytes) -> str:
-    return hmac.new(key, body, hashlib.sha256).hexdigest()
+def _digest(spec: Json) -> str:
+    return hashlib.sha256(canonical(spec)).hexdigest()
+
+
+def _code(body: bytes, key: bytes, whose: Bearer) -> str:
+    # Each part of the bearer behind its length, so that no two bearers are written alike.
+    parts = [part.encode(errors="surrogatepass") for part in whose]
+    head = b"".join(b"%d:%b," % (len(part), part) for part in parts)
+    return hmac.new(_derived(key), head + body, hashlib.sha256).hexdigest()
+
+
+@lru_cache(maxsize=8)
+def _derived(key: bytes) -> bytes:
+    return hmac.digest(key, _PURPOSE, "sha256")
+
+
+def _mapping(value: Json) -> Mapping[str, Json]:
+    return value if isinstance(value, Mapping) else {}

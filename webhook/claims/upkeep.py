@@ -1,17 +1,20 @@
 """What should become of templates: created, mended, kept or swept. Pure; `webhook.service.template_controller` carries it out.
 
-A pod names its templates and proves in `drawbridge.dev/templates` that they are ours (`webhook.claims.template`). Everything here
-follows from that proof and from what is stored:
+A pod names its templates and proves in `drawbridge.dev/templates` that they are ours (`webhook.claims.template`). The proof says
+that the gate allowed this pod once; whether it would allow it now is asked again (`objection`), because our rights must
+not become a pod author's. Everything else follows from the proof and from what is stored:
 
-| wanted by a proof | stored | what happens |
+| proven and allowed now | stored | what happens |
 |---|---|---|
 | yes | nothing | create it |
 | yes | the same content | nothing, whoever made it |
-| yes | other content under our name | replace it and say so: the name is the content's hash, so nobody can mean anything else |
+| yes | other content, labelled as ours | replace it and say so: the name is the content's hash, so nobody can mean anything else |
+| yes | other content of somebody else | say so and leave it; the gate turns back pods that need this name |
+| no | labelled as ours, with other content than its name says, and used by no pod | take it away |
 | no | labelled as ours, unused for longer than the grace period | sweep it |
 | no | anything else | not ours to touch |
 
-A template that asks for adminAccess is never made, proof or not: our rights must not become a pod author's.
+A template that asks for adminAccess is never made, proof or not.
 """
 
 from __future__ import annotations
@@ -20,20 +23,25 @@ import re
 from enum import Enum
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from dra import wire
 from dra.objects import ResourceClaimTemplateSpec, claim_spec
 from webhook import names
 from webhook.claims import template
+from webhook.state import EXTENDED, Mode, mode_of, workload
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from dra.objects import Pod, ResourceClaimTemplate
+    from dra.objects import Pod, ResourceClaimSpec, ResourceClaimTemplate
     from dra.wire import Json
+    from webhook.state import State
 
 Key = tuple[str, str]  # namespace and name
 
-_NAME = re.compile(re.escape(names.PREFIX) + "[0-9a-f]{16}")
+# Sixteen digits were written by former versions; their templates are kept, and swept, like ours.
+_NAME = re.compile(re.escape(names.PREFIX) + "(?:[0-9a-f]{16}){1,2}")
 _OVER = frozenset(("Succeeded", "Failed"))
 
 
@@ -43,6 +51,7 @@ class Due(Enum):
     NOTHING = "nothing"
     CREATE = "create"
     REPLACE = "replace"
+    TAKEN = "taken"  # by somebody else, with other content
 
 
 def used(pod: Pod) -> frozenset[Key]:
@@ -59,12 +68,83 @@ def proven(pod: Pod, keys: Sequence[bytes]) -> dict[Key, Json]:
     if not text:
         return {}
     referred = used(pod)
-    templates = template.unseal(text, *keys) if referred else {}
+    templates = template.unseal(text, template.bearer(pod), *keys) if referred else {}
     return {
         (pod.metadata.namespace, name): spec
         for name, spec in templates.items()
         if (pod.metadata.namespace, name) in referred and not privileged(spec)
     }
+
+
+def objection(pod: Pod, specs: Iterable[Json], state: State) -> str:
+    """Say why the gate would not make a pod ask for these templates now; "" if it would."""
+    if pod.metadata.labels.get(names.SKIP_LABEL) == "true":
+        return f"the pod is labelled {names.SKIP_LABEL}=true"
+    namespace = pod.metadata.namespace
+    labels = state.namespaces.get(namespace, {})
+    mode = mode_of(state.configuration, labels, workload(namespace, _known_at_the_gate(pod)))
+    if mode is not Mode.ENFORCE:
+        return f"the mode is {mode}"
+    escaped = _escaped(pod, specs, state)
+    return f"a ResourceQuota limits requests.{escaped}, which the claims would escape" if escaped else ""
+
+
+def _known_at_the_gate(pod: Pod) -> dict[str, Json]:
+    """Write a pod's metadata as admission saw it: before there was a name, where one had to be made."""
+    metadata = pod.metadata
+    generated = metadata.generate_name and metadata.name.startswith(metadata.generate_name)
+    return {
+        "name": "" if generated else metadata.name,
+        "generateName": metadata.generate_name,
+        "labels": metadata.labels,
+        "ownerReferences": [
+            {"controller": owner.controller, "kind": owner.kind, "name": owner.name}
+            for owner in metadata.owner_references
+        ],
+    }
+
+
+def _escaped(pod: Pod, specs: Iterable[Json], state: State) -> str:
+    """Name a key the pod gave up that a quota of its namespace limits, and that claims are not charged to; "" if none."""
+    limited = state.quotas.get(pod.metadata.namespace, frozenset())
+    if not limited:
+        return ""
+    mapped = state.configuration.file.quotas
+    charged = _charged(specs, state)
+    for key in sorted(_asked(pod)):
+        if f"requests.{key}" in limited and key not in mapped and key not in charged:
+            return key
+    return ""
+
+
+def _asked(pod: Pod) -> frozenset[str]:
+    """The keys that the pod was asking with; the seal covers the record of them."""
+    try:
+        record = msgspec.json.decode(template.bearer(pod).asked or "{}", type=_Record)
+    except msgspec.DecodeError:
+        return frozenset()
+    return frozenset(key for keys in record.containers.values() for key in keys)
+
+
+class _Record(msgspec.Struct):
+    containers: dict[str, dict[str, object]] = {}
+
+
+def _charged(specs: Iterable[Json], state: State) -> frozenset[str]:
+    """The old keys whose quota the claims of these templates are charged to, as their classes say."""
+    if not state.features.on(EXTENDED):
+        return frozenset()
+    classes = {name for spec in specs for name in _classes(spec)}
+    found = (state.fleet.classes.get(name) for name in classes)
+    return frozenset(served.extended_resource for served in found if served is not None)
+
+
+def _classes(spec: Json) -> Iterable[str]:
+    for request in wire.convert(spec, ResourceClaimTemplateSpec).spec.devices.requests:
+        if request.exactly is not None:
+            yield request.exactly.device_class_name
+        for alternative in request.first_available:
+            yield alternative.device_class_name
 
 
 def privileged(spec: Json) -> bool:
@@ -77,10 +157,31 @@ def due(wanted: Json, stored: ResourceClaimTemplate | None) -> Due:
     """Say what a wanted template needs."""
     if stored is None:
         return Due.CREATE
+    if same(wanted, stored.spec.spec):
+        return Due.NOTHING
+    return Due.REPLACE if ours(stored) else Due.TAKEN
+
+
+def same(wanted: Json, stored: ResourceClaimSpec) -> bool:
+    """Say whether what is stored asks for what is wanted."""
     read = wire.convert(wanted, ResourceClaimTemplateSpec)
     # What is stored has the API server's defaults filled in, so both are compared with them.
-    same = claim_spec(read.spec) == claim_spec(stored.spec.spec)
-    return Due.NOTHING if same else Due.REPLACE
+    return claim_spec(read.spec) == claim_spec(stored)
+
+
+def taken(templates: Mapping[str, Json], namespace: str, state: State) -> tuple[str, ...]:
+    """Say which names that a pod is about to use hold something else, and whose they are."""
+    problems = []
+    for name, wanted in templates.items():
+        stored = state.templates.get((namespace, name))
+        if stored is None or same(wanted, stored):
+            continue
+        owner = state.template_owners.get((namespace, name), "its own label says that it is ours")
+        problems.append(
+            f"ResourceClaimTemplate {namespace}/{name} holds something else than its name says ({owner}): "
+            "pods that need this name are turned back until it is deleted"
+        )
+    return tuple(problems)
 
 
 def ours(stored: ResourceClaimTemplate) -> bool:
@@ -97,7 +198,10 @@ def swept(
     now: float,
     grace: float,
 ) -> tuple[dict[Key, float], list[ResourceClaimTemplate]]:
-    """Remember since when each template of ours is unused, and name those whose grace is over."""
+    """Remember since when each template of ours is unused, and name those whose grace is over.
+
+    One whose content is not what its name says has no grace: the next pod that needs the name would be turned back.
+    """
     remembered: dict[Key, float] = {}
     over = []
     for one in stored:
@@ -105,9 +209,13 @@ def swept(
         if key in in_use or not ours(one) or one.metadata.deletion_timestamp:
             continue
         remembered[key] = unused_since.get(key, now)
-        if now - remembered[key] >= grace:
+        if now - remembered[key] >= grace or not _fits(one):
             over.append(one)
     return remembered, over
+
+
+def _fits(stored: ResourceClaimTemplate) -> bool:
+    return template.fits(stored.metadata.name, {"spec": msgspec.json.decode(wire.encode(stored.spec.spec))})
 
 
 class Demand:

@@ -3,6 +3,8 @@
 An ordinary controller, never part of a review: it follows pods, workloads and templates, and does what `webhook.claims.upkeep`
 says. Nothing is remembered between starts but the clock of the sweep, so a kill costs a grace period and nothing else.
 What workloads will need is made before their first pod asks, which saves that pod the wait.
+
+Any of the objects may be hostile, and all of them are looked at: what fails on one is named once and leaves the others alone.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import asyncio
 import logging
 from contextlib import suppress
 from functools import partial
+from operator import is_
 from typing import TYPE_CHECKING
 
 from cluster import resources
@@ -25,7 +28,7 @@ from webhook.translate import at, mapping, paths, translate
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cluster.informers import Batch, Delta
+    from cluster.informers import Batch
     from cluster.protocol import Cluster
     from cluster.resources import Raw, Resource
     from dra.objects import Pod, ResourceClaimTemplate
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.templates")
 WORKERS = 4
+# How soon a pod is looked at again whose namespace did not allow what it proves, after something there has changed.
+AGAIN_SECONDS = 1.0
 WORKLOADS: tuple[Resource[Raw], ...] = (
     resources.DEPLOYMENTS,
     resources.STATEFUL_SETS,
@@ -57,6 +62,7 @@ class Templates:
         *,
         grace: float = 3600.0,
         sweep_every: float = 30.0,
+        again_every: float = AGAIN_SECONDS,
         follow_workloads: bool = True,
     ) -> None:
         self._cluster = cluster
@@ -64,10 +70,14 @@ class Templates:
         self._metrics = metrics
         self._grace = grace
         self._sweep_every = sweep_every
+        self._again_every = again_every
         self._demand = upkeep.Demand()
         self._queue: WorkQueue[Key] = WorkQueue("templates")
         self._unused: dict[Key, float] = {}
         self._translated_with: tuple[object, object] = (None, None)
+        # Pods that prove a template which the gate would not give them now, and why.
+        self._withheld: dict[Key, str] = {}
+        self._withheld_with: tuple[object, ...] = ()
         self._pods = Informer(cluster, resources.PODS)
         self._templates = Informer(cluster, resources.RESOURCE_CLAIM_TEMPLATES)
         self._workloads = [Informer(cluster, kind.raw) for kind in WORKLOADS] if follow_workloads else []
@@ -87,6 +97,7 @@ class Templates:
             await self._pods.synced(float("inf"))  # before that, everything would look unused
             for informer in self._workloads:
                 await informer.synced(float("inf"))
+            group.create_task(self._reconsider())
             await self._tend()
 
     async def _tend(self) -> None:
@@ -96,22 +107,44 @@ class Templates:
             self._translate_again()
             await self._sweep()
 
+    async def _reconsider(self) -> None:
+        """A mode may have changed, or a quota, or we were only the last to hear of it."""
+        while True:
+            await asyncio.sleep(self._again_every)
+            state = self._state()
+            using = (state.configuration, state.namespaces, state.quotas, state.keys)
+            if len(using) == len(self._withheld_with) and all(map(is_, using, self._withheld_with)):
+                continue
+            self._withheld_with = using
+            for key in tuple(self._withheld):
+                pod = self._pods.objects.get(key)
+                if pod is not None:
+                    self._ask(("Pod", key), *self._of_pod(pod, key))
+
     def _on_pods(self, batch: Batch[Pod]) -> None:
         for delta in batch.deltas:
-            self._ask(("Pod", delta.key), *self._of_pod(delta))
+            if delta.new is None:
+                self._withheld.pop(delta.key, None)
+                self._ask(("Pod", delta.key), {})
+            else:
+                self._ask(("Pod", delta.key), *self._of_pod(delta.new, delta.key))
 
-    def _of_pod(self, delta: Delta[Pod]) -> tuple[Mapping[Key, Json], frozenset[Key]]:
-        if delta.new is None:
-            return {}, frozenset()
+    def _of_pod(self, pod: Pod, key: Key) -> tuple[Mapping[Key, Json], frozenset[Key]]:
+        """What a pod wants and may have, and what it uses."""
+        state = self._state()
         try:
-            return upkeep.proven(delta.new, self._state().keys), upkeep.used(delta.new)
+            proven = upkeep.proven(pod, state.keys)
+            problem = upkeep.objection(pod, proven.values(), state) if proven else ""
         except template.TemplatesError as error:
-            if delta.old is None or delta.old.metadata.annotations != delta.new.metadata.annotations:
-                self._metrics.template("forged")
-                logger.warning(
-                    "a pod's templates are not believed", extra={"pod": "/".join(delta.key), "problem": str(error)}
-                )
-            return {}, upkeep.used(delta.new)
+            proven, problem = {}, str(error)
+        if not problem:
+            self._withheld.pop(key, None)
+            return proven, upkeep.used(pod)
+        if self._withheld.get(key) != problem:
+            self._withheld[key] = problem
+            self._metrics.template("withheld")
+            logger.warning("no template is made for a pod", extra={"pod": "/".join(key), "problem": problem})
+        return {}, upkeep.used(pod)
 
     def _on_templates(self, batch: Batch[ResourceClaimTemplate]) -> None:
         for delta in batch.deltas:
@@ -170,6 +203,15 @@ class Templates:
                 )
                 await self._delete(stored, "replaced")
                 await self._create(namespace, name, wanted)
+            case Due.TAKEN:
+                self._say_taken(namespace, name)
+
+    def _say_taken(self, namespace: str, name: str) -> None:
+        owner = self._state().template_owners.get((namespace, name), "")
+        self._metrics.template("taken")
+        logger.warning(
+            "a name of ours holds somebody else's template", extra={"template": f"{namespace}/{name}", "owner": owner}
+        )
 
     async def _create(self, namespace: str, name: str, spec: Json) -> None:
         made = template.object_of(name, spec, namespace)
@@ -191,9 +233,12 @@ class Templates:
         """Somebody was first, and our copy does not show it yet."""
         with suppress(NotFound):
             stored = await self._cluster.get(resources.RESOURCE_CLAIM_TEMPLATES, name, namespace)
-            if upkeep.due(spec, stored) is Due.REPLACE:
-                await self._delete(stored, "replaced")
-                self._queue.add((namespace, name))
+            match upkeep.due(spec, stored):
+                case Due.REPLACE:
+                    await self._delete(stored, "replaced")
+                    self._queue.add((namespace, name))
+                case Due.TAKEN:
+                    self._say_taken(namespace, name)
 
     async def _delete(self, stored: ResourceClaimTemplate, why: str) -> None:
         meta = stored.metadata

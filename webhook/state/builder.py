@@ -25,12 +25,14 @@ from dra.objects import (
     ResourceSlice,
 )
 from dra.stock import Stock
+from webhook import names
 from webhook.state.inventory import Inventory
 from webhook.state.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dra.objects import ObjectMeta
     from webhook.state.configuration import Configuration
     from webhook.state.features import Features
 
@@ -45,6 +47,7 @@ class StateBuilder:
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._quotas: dict[str, dict[str, frozenset[str]]] = {}
         self._templates: dict[tuple[str, str], ResourceClaimSpec] = {}
+        self._template_owners: dict[tuple[str, str], str] = {}
         # Until everything has been read once, objects are only collected: a stock is cheaper to make than to move.
         self._collected: dict[tuple[str, str, str], Stocked] = {}
         self._stock: Stock | None = None
@@ -56,7 +59,11 @@ class StateBuilder:
         """The state to decide on now. What is not fresh must not refuse anything."""
         if self._outdated:
             self._outdated = False
-            self._set(namespaces=dict(self._namespaces), templates=dict(self._templates))
+            self._set(
+                namespaces=dict(self._namespaces),
+                templates=dict(self._templates),
+                template_owners=dict(self._template_owners),
+            )
         return self._state if fresh or self._state.stock is None else msgspec.structs.replace(self._state, stock=None)
 
     def configure(self, configuration: Configuration) -> None:
@@ -82,6 +89,9 @@ class StateBuilder:
                 self._limit(meta.namespace)
             case ResourceClaimTemplate():
                 self._templates[meta.namespace, meta.name] = obj.spec.spec
+                self._template_owners.pop((meta.namespace, meta.name), None)
+                if owner := _stranger(meta):
+                    self._template_owners[meta.namespace, meta.name] = owner
                 self._outdated = True
             case _:
                 self._stocked(obj)
@@ -98,6 +108,7 @@ class StateBuilder:
                 self._limit(meta.namespace)
             case ResourceClaimTemplate():
                 self._templates.pop((meta.namespace, meta.name), None)
+                self._template_owners.pop((meta.namespace, meta.name), None)
                 self._outdated = True
             case _:
                 self._gone(obj)
@@ -182,6 +193,18 @@ class Survey:
         """Take stock of the devices: the slow part, which may happen in a thread."""
         stock = self._stock
         self.fleet = Inventory.of(stock.classes.values(), stock.slices.values(), stock.nodes.values(), self.fleet)
+
+
+def _stranger(meta: ObjectMeta) -> str:
+    """Say whose a template is that has a name of our form; "" if it is ours, or has a name of its own."""
+    manager = meta.labels.get("app.kubernetes.io/managed-by", "")
+    if not meta.name.startswith(names.PREFIX) or names.LABELS.items() <= meta.labels.items():
+        return ""
+    for owner in meta.owner_references:
+        return f"it belongs to {owner.kind} {owner.name}"
+    if manager:
+        return f"its label says that {manager} manages it"
+    return f"somebody made it at {meta.creation_timestamp or 'an unknown time'}, and no owner is written on it"
 
 
 def _key(obj: Stocked) -> tuple[str, str, str]:

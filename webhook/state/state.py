@@ -32,3 +32,5 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     stock: Stock | None = None
     # What pods refer to by name: (namespace, name).
     templates: Mapping[tuple[str, str], ResourceClaimSpec] = {}
+    # Whose those templates are that have a name of our form and not our label.
+    template_owners: Mapping[tuple[str, str], str] = {}

@@ -43,6 +43,7 @@ def rewrite(
     again: Mapping[str, tuple[str, ...]],
     record: Original,
     path: str = "",
+    namespace: str = "",
     key: bytes | None = None,
 ) -> Change:
     """Write the operations. `again` are keys that came back after an earlier round, `record` what that round wrote."""
@@ -62,7 +63,9 @@ def rewrite(
         later = msgspec.structs.replace(later, scheduler_name=spec.get("schedulerName"), scheduled_by=verdict.scheduler)
     if path:
         operations += _tolerations(f"{path}/spec/tolerations", spec.get("tolerations"), gone)
-    annotations = _annotations(pod, record.joined(later), verdict, report, templates=templates, key=key)
+    annotations = _annotations(
+        pod, record.joined(later), verdict, report, templates=templates, namespace=namespace, key=key
+    )
     return Change((*operations, *_annotate(pod, annotations, path)), templates)
 
 
@@ -157,6 +160,7 @@ def _annotations(
     report: Report,
     *,
     templates: dict[str, Json],
+    namespace: str,
     key: bytes | None,
 ) -> dict[str, Json]:
     present = pod.annotations
@@ -179,15 +183,17 @@ def _annotations(
         names.DEVICES: marker.text(devices),
     }
     if key is not None:
-        annotations[names.TEMPLATES] = template.seal({**_sealed(present, key), **templates}, key)
+        whose = template.bearer_of(pod.raw, namespace, asked=str(annotations[names.ORIGINAL]))
+        earlier_ones = _sealed(present, key, template.bearer_of(pod.raw, namespace))
+        annotations[names.TEMPLATES] = template.seal({**earlier_ones, **templates}, key, whose)
     return annotations
 
 
-def _sealed(present: Mapping[str, Json], key: bytes) -> dict[str, Json]:
+def _sealed(present: Mapping[str, Json], key: bytes, whose: template.Bearer) -> dict[str, Json]:
     """What an earlier round sealed; anything else is replaced by what we know to be true."""
     value = present.get(names.TEMPLATES)
     try:
-        return template.unseal(value, key) if isinstance(value, str) else {}
+        return template.unseal(value, whose, key) if isinstance(value, str) else {}
     except template.TemplatesError:
         return {}
 

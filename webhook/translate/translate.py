@@ -84,7 +84,7 @@ def translate(pod: Json, state: State, *, namespace: str, path: str = "", seal: 
             decisions=tuple(report.decisions), refusals=tuple(report.refusals), warnings=tuple(report.warnings)
         )
     key = state.keys[0] if seal and state.keys else None
-    change = rewrite(view, verdict, report, again=again, record=record, path=path, key=key)
+    change = rewrite(view, verdict, report, again=again, record=record, path=path, namespace=namespace, key=key)
     return Translation(
         decisions=tuple(report.decisions),
         operations=tuple(change.operations),

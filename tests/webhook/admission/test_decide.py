@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from dra import wire
+from dra.objects.claim import ResourceClaimSpec
 from dra.objects.deviceclass import DeviceClass
 from dra.objects.node import Node
 from dra.objects.resourceslice import ResourceSlice
@@ -113,7 +114,8 @@ def test_a_legacy_pod_becomes_a_pod_with_a_sealed_claim():
     after, outcome = mutated(pod())
     (entry,) = after["spec"]["resourceClaims"]
     sealed = after["metadata"]["annotations"]["drawbridge.dev/templates"]
-    assert list(template.unseal(sealed, KEY)) == [entry["resourceClaimTemplateName"]] == list(outcome.record.templates)
+    proven = template.unseal(sealed, template.bearer_of(after, "ns"), KEY)
+    assert list(proven) == [entry["resourceClaimTemplateName"]] == list(outcome.record.templates)
     assert "nvidia.com/gpu" not in after["spec"]["containers"][0]["resources"].get("limits", {})
     assert outcome.record.outcome == "translated"
 
@@ -185,6 +187,32 @@ def test_a_refusal_names_container_key_and_remedy():
     assert (response["allowed"], response["status"]["code"]) == (False, 422)
     for part in ("container main", "nvidia.com/gpumem", "1500m", "ask for whole ones", "[R001]", "skip=true"):
         assert part in response["status"]["message"]
+
+
+def test_a_name_that_somebody_else_holds_with_other_content_is_refused_with_its_owner():
+    """Whoever takes the name of a pod's template in advance must not decide what the pod gets."""
+    (name,) = mutated(pod())[1].record.templates
+    other = wire.convert(
+        {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": GPU, "count": 7}}]}}, ResourceClaimSpec
+    )
+    squatted = msgspec.structs.replace(
+        ENFORCE, templates={("ns", name): other}, template_owners={("ns", name): "it belongs to Job x"}
+    )
+    response = answer(mutated(pod(), squatted)[1])
+    assert not response["allowed"]
+    for part in (f"ns/{name}", "it belongs to Job x", "until it is deleted"):
+        assert part in response["status"]["message"]
+    observing = msgspec.structs.replace(squatted, namespaces={"ns": {"drawbridge.dev/mode": "observe"}})
+    assert answer(mutated(pod(), observing)[1])["allowed"]
+
+
+@pytest.mark.parametrize("mode", ["off", "observe", "warn"])
+def test_nothing_is_sealed_for_a_namespace_that_does_not_enforce(mode):
+    """Anybody who reaches the port may post a review, and name a namespace."""
+    world = msgspec.structs.replace(ENFORCE, namespaces={"ns": {"drawbridge.dev/mode": mode}})
+    outcome = mutated(pod(), world)[1]
+    assert "patch" not in answer(outcome)
+    assert b"v2 " not in outcome.body
 
 
 # Modes

@@ -1,15 +1,21 @@
 """Templates are what their names say, and only what we sealed is ours."""
 
+import hmac
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra import wire
+from dra.objects import Pod
 from webhook.claims import template
-from webhook.claims.template import TemplatesError
+from webhook.claims.template import Bearer, TemplatesError
+from webhook.names import ORIGINAL
 
 SPEC = {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "c", "count": 2}}]}}}
 NAME = template.name_of(SPEC)
 KEY, OLD = b"new", b"old"
+POD = Bearer("team-a", "train-", "default", '{"containers":{"main":{"nvidia.com/gpu":"2"}}}')
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-100, 100) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -17,9 +23,9 @@ json_values = st.recursive(
 )
 
 
-def test_a_name_is_a_prefix_and_sixteen_hex_digits():
+def test_a_name_is_a_prefix_and_thirty_two_hex_digits():
     assert NAME.startswith("drawbridge-")
-    assert len(NAME) == len("drawbridge-") + 16
+    assert len(NAME) == len("drawbridge-") + 32
     assert int(NAME.removeprefix("drawbridge-"), 16) >= 0
 
 
@@ -32,34 +38,80 @@ def test_another_content_is_another_name():
     assert template.name_of({"spec": {}}) != NAME
 
 
+def test_a_name_of_sixteen_digits_that_a_former_version_wrote_still_fits():
+    assert template.fits(NAME, SPEC)
+    assert template.fits(NAME[:-16], SPEC)
+    assert not template.fits(NAME[:-8], SPEC)
+    assert not template.fits(NAME, {"spec": {}})
+
+
 def test_what_was_sealed_is_read_back():
-    assert template.unseal(template.seal({NAME: SPEC}, KEY), KEY) == {NAME: SPEC}
+    assert template.unseal(template.seal({NAME: SPEC}, KEY, POD), POD, KEY) == {NAME: SPEC}
 
 
 def test_an_older_key_still_reads_during_a_rotation():
-    assert template.unseal(template.seal({NAME: SPEC}, OLD), KEY, OLD) == {NAME: SPEC}
+    assert template.unseal(template.seal({NAME: SPEC}, OLD, POD), POD, KEY, OLD) == {NAME: SPEC}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        POD._replace(namespace="team-b"),
+        POD._replace(name="train-2"),
+        POD._replace(account="builder"),
+        POD._replace(asked="{}"),
+        Bearer("team-atrain-", "", "default", POD.asked),
+        Bearer("team-a", "train-default", "", POD.asked),
+    ],
+)
+def test_on_another_pod_a_seal_is_worth_nothing(other):
+    with pytest.raises(TemplatesError, match="for this pod"):
+        template.unseal(template.seal({NAME: SPEC}, KEY, POD), other, KEY)
+
+
+def test_the_secrets_own_key_seals_nothing_by_itself():
+    """What another purpose writes with the same key is no seal, whatever it covers."""
+    body = template.canonical({NAME: SPEC})
+    parts = [part.encode() for part in POD]
+    covered = b"".join(b"%d:%b," % (len(part), part) for part in parts) + body
+    assert template._code(body, KEY, POD) != hmac.new(KEY, covered, "sha256").hexdigest()
+
+
+def test_a_raw_pod_and_a_read_one_are_the_same_bearer():
+    raw = {
+        "metadata": {"generateName": "train-", "name": "train-x7", "annotations": {ORIGINAL: "{}"}},
+        "spec": {"serviceAccountName": "builder"},
+    }
+    assert template.bearer_of(raw, "team-a") == template.bearer(wire.convert(raw, Pod), "team-a")
+    assert template.bearer_of(raw, "team-a") == Bearer("team-a", "train-", "builder", "{}")
+
+
+@pytest.mark.parametrize("raw", [{}, {"metadata": None, "spec": []}, {"metadata": {"annotations": 1, "name": 7}}])
+def test_a_pod_of_odd_shape_is_a_bearer_without_a_name(raw):
+    assert template.bearer_of(raw, "team-a").namespace == "team-a"
 
 
 @pytest.mark.parametrize(
     "value",
     [
         "",
-        "v1",
-        "v2 0 {}",
+        "v2",
         "v1 0 {}",
-        template.seal({NAME: SPEC}, b"somebody else's"),
-        template.seal({NAME: SPEC}, KEY).replace('"count":2', '"count":8'),
-        template.seal({"drawbridge-0000000000000000": SPEC}, KEY),
-        "v1 " + template._code(b"{", KEY) + " {",
-        "v1 " + template._code(b"[]", KEY) + " []",
-        "v1 \u00fc {}",
+        "v2 0 {}",
+        template.seal({NAME: SPEC}, b"somebody else's", POD),
+        template.seal({NAME: SPEC}, KEY, POD).replace('"count":2', '"count":8'),
+        template.seal({"drawbridge-0000000000000000": SPEC}, KEY, POD),
+        "v2 " + template._code(b"{", KEY, POD) + " {",
+        "v2 " + template._code(b"[]", KEY, POD) + " []",
+        "v2 \u00fc {}",
+        "v2 \ud800 {}",
     ],
 )
 def test_what_was_not_sealed_so_is_refused(value):
     with pytest.raises(TemplatesError):
-        template.unseal(value, KEY)
+        template.unseal(value, POD, KEY)
 
 
 def test_without_any_key_nothing_is_believed():
     with pytest.raises(TemplatesError):
-        template.unseal(template.seal({NAME: SPEC}, KEY))
+        template.unseal(template.seal({NAME: SPEC}, KEY, POD), POD)

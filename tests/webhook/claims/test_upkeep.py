@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from dra import wire
@@ -5,7 +6,11 @@ from dra.objects.claim import ResourceClaimTemplate
 from dra.objects.pod import Pod
 from webhook.claims import template, upkeep
 from webhook.claims.upkeep import Due
+from webhook.names import ORIGINAL as ORIGINAL_ANNOTATION
 from webhook.names import TEMPLATES
+from webhook.state import Configuration, Features, Mode, Served, State, mode_of, workload
+from webhook.state.configuration import DEFAULT
+from webhook.state.inventory import Inventory
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 
@@ -19,12 +24,20 @@ WANTED = spec()
 NAME = template.name_of(WANTED)
 
 
-def pod(*names, annotation=None, phase="Pending", namespace="ns"):
-    annotations = {} if annotation is None else {TEMPLATES: annotation}
+ORIGINAL = '{"containers":{"main":{"nvidia.com/gpu":"1"}}}'
+POD = template.Bearer("ns", "p", "default", ORIGINAL)
+
+
+def seal(templates, key=KEY, whose=POD):
+    return template.seal(templates, key, whose)
+
+
+def pod(*names, annotation=None, phase="Pending", namespace="ns", **metadata):
+    annotations = {ORIGINAL_ANNOTATION: ORIGINAL} | ({} if annotation is None else {TEMPLATES: annotation})
     claims = [{"name": f"drawbridge-{i}", "resourceClaimTemplateName": name} for i, name in enumerate(names)]
     value = {
-        "metadata": {"name": "p", "namespace": namespace, "annotations": annotations},
-        "spec": {"resourceClaims": claims},
+        "metadata": {"name": "p", "namespace": namespace, "annotations": annotations} | metadata,
+        "spec": {"resourceClaims": claims, "serviceAccountName": "default"},
         "status": {"phase": phase},
     }
     return wire.convert(value, Pod)
@@ -37,17 +50,17 @@ def stored(spec, name=NAME, labels=None, **metadata):
 
 
 def test_a_pod_that_proves_its_templates_wants_them():
-    sealed = template.seal({NAME: WANTED}, KEY)
+    sealed = seal({NAME: WANTED})
     assert upkeep.proven(pod(NAME, annotation=sealed), [OTHER, KEY]) == {("ns", NAME): WANTED}
 
 
 def test_a_template_that_the_pod_does_not_refer_to_is_not_wanted():
-    sealed = template.seal({NAME: WANTED}, KEY)
+    sealed = seal({NAME: WANTED})
     assert upkeep.proven(pod("somebody-elses", annotation=sealed), [KEY]) == {}
 
 
 def test_a_pod_that_is_over_wants_nothing():
-    sealed = template.seal({NAME: WANTED}, KEY)
+    sealed = seal({NAME: WANTED})
     assert upkeep.proven(pod(NAME, annotation=sealed, phase="Succeeded"), [KEY]) == {}
     assert upkeep.used(pod(NAME, phase="Failed")) == frozenset()
 
@@ -56,9 +69,7 @@ def test_a_pod_without_the_annotation_wants_nothing_and_is_no_forgery():
     assert upkeep.proven(pod(NAME), [KEY]) == {}
 
 
-@pytest.mark.parametrize(
-    "annotation", ["x", "v1 00 {}", template.seal({NAME: WANTED}, OTHER), template.seal({NAME: spec(2)}, KEY)]
-)
+@pytest.mark.parametrize("annotation", ["x", "v2 00 {}", seal({NAME: WANTED}, OTHER), seal({NAME: spec(2)})])
 def test_a_forged_proof_is_none(annotation):
     with pytest.raises(template.TemplatesError):
         upkeep.proven(pod(NAME, annotation=annotation), [KEY])
@@ -67,7 +78,7 @@ def test_a_forged_proof_is_none(annotation):
 def test_admin_access_is_never_made_even_with_a_proof():
     wanted = spec(adminAccess=True)
     name = template.name_of(wanted)
-    assert upkeep.proven(pod(name, annotation=template.seal({name: wanted}, KEY)), [KEY]) == {}
+    assert upkeep.proven(pod(name, annotation=seal({name: wanted})), [KEY]) == {}
 
 
 def test_a_missing_template_is_created_and_an_equal_one_is_left():
@@ -82,8 +93,90 @@ def test_defaults_that_the_api_server_filled_in_are_no_difference():
 
 
 @pytest.mark.parametrize("other", [spec(2), spec(adminAccess=True), {"spec": {"devices": {}}}])
-def test_other_content_under_our_name_is_replaced(other):
+def test_other_content_under_our_name_is_replaced_if_it_is_ours_and_left_if_not(other):
     assert upkeep.due(WANTED, stored(other)) is Due.REPLACE
+    assert upkeep.due(WANTED, stored(other, labels={})) is Due.TAKEN
+
+
+def test_what_is_ours_and_not_what_its_name_says_has_no_grace():
+    other = stored(spec(7))
+    assert upkeep.swept({}, [other], frozenset(), now=0.0, grace=60.0)[1] == [other]
+    assert upkeep.swept({}, [other], frozenset({("ns", NAME)}), now=0.0, grace=60.0)[1] == []
+
+
+def test_a_template_of_a_former_version_is_swept_like_ours():
+    former = stored(WANTED, name=NAME[:-16])
+    assert upkeep.swept({}, [former], frozenset(), now=0.0, grace=60.0)[1] == []
+    assert upkeep.swept({("ns", NAME[:-16]): 0.0}, [former], frozenset(), now=60.0, grace=60.0)[1] == [former]
+
+
+# A proof says what was allowed once; what is allowed now is asked again
+
+
+def state(mode="enforce", **fields):
+    return State(namespaces={"ns": {"drawbridge.dev/mode": mode}}, **fields)
+
+
+def test_in_a_namespace_that_enforces_there_is_no_objection():
+    assert upkeep.objection(pod(NAME), [WANTED], state()) == ""
+
+
+@pytest.mark.parametrize("mode", ["off", "observe", "warn"])
+def test_where_the_gate_would_change_nothing_nothing_is_made(mode):
+    assert upkeep.objection(pod(NAME), [WANTED], state(mode)) == f"the mode is {mode}"
+
+
+def test_a_pod_that_is_skipped_gets_nothing():
+    assert "skip" in upkeep.objection(pod(NAME, labels={"drawbridge.dev/skip": "true"}), [WANTED], state())
+
+
+def test_a_quota_on_what_the_pod_asked_with_is_not_escaped():
+    limited = {"quotas": {"ns": frozenset({"requests.nvidia.com/gpu"})}}
+    assert "requests.nvidia.com/gpu" in upkeep.objection(pod(NAME), [WANTED], state(**limited))
+    elsewhere = {"quotas": {"other": frozenset({"requests.nvidia.com/gpu"})}}
+    assert upkeep.objection(pod(NAME), [WANTED], state(**elsewhere)) == ""
+
+
+def test_a_quota_that_is_mapped_or_charged_by_the_class_holds_nothing_back():
+    limited = {"quotas": {"ns": frozenset({"requests.nvidia.com/gpu"})}}
+    mapped = Configuration(msgspec.structs.replace(DEFAULT, quotas={"nvidia.com/gpu": "x"}))
+    assert upkeep.objection(pod(NAME), [WANTED], state(configuration=mapped, **limited)) == ""
+    served = Served(name="gpu.nvidia.com", extended_resource="nvidia.com/gpu")
+    charged = Inventory(known=True, classes={"gpu.nvidia.com": served})
+    on = Features(minor=37, gates={"DRAExtendedResource": True})
+    assert upkeep.objection(pod(NAME), [WANTED], state(fleet=charged, features=on, **limited)) == ""
+    off = Features(minor=37, gates={"DRAExtendedResource": False})
+    assert upkeep.objection(pod(NAME), [WANTED], state(fleet=charged, features=off, **limited))
+
+
+def test_the_canary_decides_as_it_did_at_the_gate():
+    """A pod with a made name was hashed by its prefix; with its full name it would be another workload."""
+    for percent in range(5, 100, 5):
+        canary = Configuration(msgspec.structs.replace(DEFAULT, canary=percent))
+        asked = state(configuration=canary)
+        metadata = {"generateName": "train-"}
+        there = mode_of(canary, asked.namespaces["ns"], workload("ns", metadata)) is Mode.ENFORCE
+        stored_pod = pod(NAME, generateName="train-", name="train-x7f2q")
+        assert (upkeep.objection(stored_pod, [WANTED], asked) == "") is there
+
+
+# A name that is taken
+
+
+def test_a_name_that_holds_what_it_says_or_nothing_is_free():
+    there = {("ns", NAME): stored(WANTED).spec.spec}
+    assert upkeep.taken({NAME: WANTED}, "ns", state()) == ()
+    assert upkeep.taken({NAME: WANTED}, "ns", state(templates=there)) == ()
+    assert upkeep.taken({NAME: WANTED}, "other", state(templates={("ns", NAME): stored(spec(7)).spec.spec})) == ()
+
+
+def test_a_name_that_holds_something_else_is_told_with_its_owner():
+    there = {("ns", NAME): stored(spec(7)).spec.spec}
+    (problem,) = upkeep.taken(
+        {NAME: WANTED}, "ns", state(templates=there, template_owners={("ns", NAME): "it belongs to Job x"})
+    )
+    assert f"ns/{NAME}" in problem
+    assert "it belongs to Job x" in problem
 
 
 def test_only_what_is_ours_is_swept_and_only_after_the_grace_period():

@@ -62,10 +62,10 @@ async def trust(cluster):
     return ssl.create_default_context(cadata=base64.b64decode(secret.data["ca.crt"]).decode())
 
 
-async def post(cluster, address, obj, path="mutate"):
+async def post(cluster, address, obj, path="mutate", **more):
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trust(cluster))) as session:
         headers = {"Content-Type": "application/json"}
-        async with session.post(f"https://{address}/{path}", data=review(obj), headers=headers) as response:
+        async with session.post(f"https://{address}/{path}", data=review(obj, **more), headers=headers) as response:
             return json.loads(await response.text())["response"]
 
 
@@ -93,7 +93,7 @@ async def test_a_process_that_says_it_listens_decides_with_full_knowledge(cluste
 
 async def test_the_whole_way_from_a_review_to_a_template(cluster):
     async with running(cluster) as here:
-        answer = await post(cluster, here.address, pod())
+        answer = await post(cluster, here.address, pod(), namespace="default")
         stored = operated(pod() | {"metadata": {"name": "p", "namespace": "default"}}, tuple(json.loads(base64.b64decode(answer["patch"]))))  # fmt: skip
         await cluster.create(resources.PODS.raw, stored, "default")
         name = stored["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]

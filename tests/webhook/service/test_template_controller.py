@@ -1,4 +1,5 @@
 import asyncio
+import json
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -10,6 +11,7 @@ from cluster.embedded.embedded import Embedded
 from cluster.errors import NotFound, Unavailable
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod
 from webhook.claims import template
+from webhook.names import ORIGINAL
 from webhook.service.metrics import Metrics
 from webhook.service.template_controller import Templates
 from webhook.state.configuration import DEFAULT, Configuration
@@ -28,12 +30,15 @@ def spec(count=1):
     return {"spec": {"devices": {"requests": [request]}}}
 
 
-def translated(name="p", count=1, key=KEY, namespace="default"):
+def translated(name="p", count=1, key=KEY, namespace="default", sealed_for=""):
     """A pod as the gate leaves it."""
     wanted = spec(count)
     made = template.name_of(wanted)
     value = pod(limits={}, name=name, namespace=namespace)
-    value["metadata"]["annotations"] = {"drawbridge.dev/templates": template.seal({made: wanted}, key)}
+    asked = json.dumps({"containers": {"main": {"nvidia.com/gpu": str(count)}}})
+    value["metadata"]["annotations"] = {ORIGINAL: asked}
+    sealed = template.seal({made: wanted}, key, template.bearer_of(value, sealed_for or namespace))
+    value["metadata"]["annotations"]["drawbridge.dev/templates"] = sealed
     value["spec"]["resourceClaims"] = [{"name": "drawbridge-gpu", "resourceClaimTemplateName": made}]
     return value
 
@@ -73,8 +78,9 @@ class Killed(BaseException):
 
 @asynccontextmanager
 async def running(cluster, state=STATE, **settings):
-    settings = {"grace": 3600.0, "sweep_every": 0.02} | settings
-    controller = Templates(cluster, lambda: state, Metrics(), **settings)
+    settings = {"grace": 3600.0, "sweep_every": 0.02, "again_every": 0.02} | settings
+    now = (lambda: state.now) if isinstance(state, Changing) else lambda: state
+    controller = Templates(cluster, now, Metrics(), **settings)
     task = asyncio.create_task(controller.run())
     yield controller
     task.cancel()
@@ -134,14 +140,71 @@ async def _count(cluster, number):
     return len(cluster.writes) >= number
 
 
-async def test_other_content_under_our_name_is_replaced():
+async def test_other_content_that_is_labelled_as_ours_is_replaced():
+    cluster = Recorder()
+    squat = template.object_of(template.name_of(spec()), spec(8), "default")
+    await cluster.create(resources.RESOURCE_CLAIM_TEMPLATES.raw, squat, "default")
+    async with running(cluster):
+        await put(cluster, translated())
+        await has(cluster, 1)
+
+
+async def test_somebody_elses_content_under_our_name_is_left_and_named(caplog):
     cluster = Recorder()
     squat = template.object_of(template.name_of(spec()), spec(8), "default")
     squat["metadata"]["labels"] = {}
     await cluster.create(resources.RESOURCE_CLAIM_TEMPLATES.raw, squat, "default")
     async with running(cluster):
-        await put(cluster, translated())
+        await put(cluster, translated(), translated("b", 2))
+        await has(cluster, 2, 8)
+    assert "holds somebody else's template" in caplog.text
+
+
+async def test_what_was_sealed_for_another_namespace_is_not_made():
+    cluster = Recorder()
+    async with running(cluster):
+        await put(cluster, translated("stolen", 6, sealed_for="team-b"), translated("good", 1))
         await has(cluster, 1)
+    assert [what for what, _ in cluster.writes] == ["create"]
+
+
+class Changing:
+    """A state that a test can exchange."""
+
+    def __init__(self, mode):
+        self.enter(mode)
+
+    def enter(self, mode, **fields):
+        labels = {"default": {"drawbridge.dev/mode": mode}}
+        self.now = msgspec.structs.replace(STATE, namespaces=labels, **fields)
+
+
+@pytest.mark.parametrize("mode", ["off", "observe", "warn"])
+async def test_nothing_is_made_that_the_gate_would_not_allow_now_and_it_is_made_when_it_would(mode):
+    cluster, world = Recorder(), Changing(mode)
+    async with running(cluster, world):
+        await put(cluster, translated())
+        await settle()
+        assert cluster.writes == []
+        world.enter("enforce")
+        await has(cluster, 1)
+
+
+async def test_a_quota_that_came_after_the_seal_holds():
+    cluster, world = Recorder(), Changing("enforce")
+    world.enter("enforce", quotas={"default": frozenset({"requests.nvidia.com/gpu"})})
+    async with running(cluster, world):
+        await put(cluster, translated())
+        await settle()
+        assert cluster.writes == []
+        world.enter("enforce")
+        await has(cluster, 1)
+
+
+async def settle():
+    """Let everything that is ready run."""
+    for _ in range(200):
+        await asyncio.sleep(0)
 
 
 async def test_equal_content_that_somebody_else_made_is_used():
@@ -209,23 +272,25 @@ async def test_what_a_workload_will_need_is_made_before_its_first_pod():
 async def test_for_a_workload_that_will_not_be_translated_nothing_is_made():
     cluster = Recorder()
     observing = msgspec.structs.replace(
-        STATE, configuration=Configuration(msgspec.structs.replace(DEFAULT, mode="observe"))
+        STATE,
+        configuration=Configuration(msgspec.structs.replace(DEFAULT, mode="observe")),
+        namespaces={"kube-system": {"drawbridge.dev/mode": "enforce"}},
     )
     async with running(cluster, observing):
         await cluster.create(resources.DEPLOYMENTS, deployment(**{"nvidia.com/gpu": "2"}), "default")
-        await put(cluster, translated())
+        await put(cluster, translated(namespace="kube-system"))
         await has(cluster, 1)
 
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("write", range(1, 5))
 async def test_a_kill_at_any_write_is_mended_by_the_next_start(write, after):
-    """Four writes are due: two creations, and a deletion and a creation for a squatted name."""
+    """Four writes are due: two creations, and a deletion and a creation for a name that holds something else."""
     cluster = Recorder()
     squat = template.object_of(template.name_of(spec(3)), spec(9), "default")
-    squat["metadata"]["labels"] = {}
     await cluster.create(resources.RESOURCE_CLAIM_TEMPLATES.raw, squat, "default")
     await put(cluster, *(translated(f"p{n}", n) for n in (1, 2, 3)))
+    cluster.writes.clear()
     cluster.dies_at, cluster.after = write, after
     controller = Templates(cluster, lambda: STATE, Metrics(), sweep_every=0.02)
     with pytest.raises(BaseException) as caught:  # noqa: PT011  the kill arrives inside a group
