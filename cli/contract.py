@@ -8,7 +8,6 @@ wrong on the way, in the usage, in the files or in the world, ends here: text fo
 from __future__ import annotations
 
 import gc
-import os
 import shutil
 import sys
 import textwrap
@@ -208,8 +207,8 @@ def write_json(value: Any) -> None:
 
 
 def width() -> int | None:
-    """How many columns to write: those of the terminal, or what COLUMNS says. None for pipes and files."""
-    if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
+    """How many columns the terminal has (or COLUMNS says it has). None for pipes and files, which get whole lines."""
+    if not sys.stdout.isatty():
         return None
     return max(shutil.get_terminal_size((80, 24)).columns, 40)
 
@@ -260,7 +259,7 @@ def _explained(error: Exception) -> tuple[Exit, list[dict[str, Any]]]:
     if isinstance(error, OSError):
         return Exit.UNDECIDED, [{"message": f"{error.filename or 'environment'}: {error.strerror or error}"}]
     traceback.print_exception(error)
-    message = f"this is a defect of drawbridge: {type(error).__name__}: {error}"
+    message = f"this is a bug in drawbridge: {type(error).__name__}: {error}"
     return Exit.UNDECIDED, [{"message": message, "remedy": "report it with the lines above and the input"}]
 
 

@@ -6,8 +6,11 @@ that cannot be read as that kind are reported all together, with file, line and 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
 
 from dra.objects import (
     DeviceClass,
@@ -88,6 +91,24 @@ def typed(documents: Iterable[Document]) -> Given:
     if wrong:
         raise ManifestError(inputs.problems(wrong))
     return Given(objects)
+
+
+def warn_of_passed_over(documents: Iterable[Document], *, also: Sequence[tuple[str, str]] = ()) -> None:
+    """Say on stderr what says nothing here, by kind: pods that only a workload would make are not among the pods.
+
+    `also` are further kinds that the command reads, as apiVersion and kind.
+    """
+    from cli import contract as inputs
+
+    kinds: Counter[str] = Counter()
+    for document in documents:
+        version, kind = (str(document.object.get(name) or "") for name in ("apiVersion", "kind"))
+        if (version.rpartition("/")[0], kind) not in _TYPES and (version, kind) not in also:
+            kinds[kind or "without a kind"] += 1
+    if kinds:
+        listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+        objects = inputs.counted(kinds.total(), "object")
+        click.echo(f"warning: {objects} passed over, which this command does not look into: {listed}", err=True)
 
 
 def key(obj: ResourceClaim | Pod) -> str:

@@ -91,7 +91,7 @@ def _operate(document: Json, operation: dict[str, Json]) -> Json:
             return _put(document, path, _find(document, _tokens(operation, "from")), insert=True)
         case "test":
             if not same(_find(document, path), _value(operation)):
-                raise _PatchError("the value there is another")
+                raise _PatchError("the value there differs")
             return document
     raise _PatchError("no such operation", BadRequest)
 
@@ -112,7 +112,7 @@ def same(left: Json, right: Json) -> bool:
 def _tokens(operation: dict[str, Json], member: str) -> list[str]:
     pointer = operation.get(member)
     if not isinstance(pointer, str) or (pointer and not pointer.startswith("/")):
-        raise _PatchError(f"{member!r} is no JSON pointer", BadRequest)
+        raise _PatchError(f"{member!r} is not a JSON pointer", BadRequest)
     return split(pointer)
 
 
@@ -124,7 +124,7 @@ def _value(operation: dict[str, Json]) -> Json:
 
 def _index(token: str, size: int) -> int:
     if not (token.isascii() and token.isdigit()) or (len(token) > 1 and token[0] == "0"):
-        raise _PatchError(f"{token!r} is no index")
+        raise _PatchError(f"{token!r} is not an index")
     index = int(token)
     if index >= size:
         raise _PatchError(f"index {index} is beyond the end")

@@ -6,11 +6,11 @@ class DraError(Exception):
 
 
 class QuantityError(DraError, ValueError):
-    """A text is no Kubernetes quantity."""
+    """A text is not a Kubernetes quantity."""
 
 
 class SemverError(DraError, ValueError):
-    """A text is no semantic version 2.0.0."""
+    """A text is not a semantic version 2.0.0."""
 
 
 class SelectorError(DraError):

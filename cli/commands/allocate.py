@@ -64,8 +64,8 @@ def command(
     """
     import allocator.strategies.choose  # noqa: F401  loaded here, so that no import is timed as search
     from allocator.strategies import STRATEGIES
-    from cli.devices import named, typed
-    from dra.objects import ResourceClaim
+    from cli.devices import named, typed, warn_of_passed_over
+    from dra.objects import ResourceClaim, ResourceClaimTemplate
 
     if strategy == "help":
         for one in STRATEGIES.values():
@@ -76,8 +76,16 @@ def command(
     if bool(node) == all_nodes:
         raise Broken("say which node to look at", "give either --node NAME or --all-nodes")
     began = perf_counter()
-    given = typed(inputs.read(files))
+    documents = inputs.read(files)
+    warn_of_passed_over(documents)
+    given = typed(documents)
     wanted = named(given.unallocated(), claims, given.of(ResourceClaim))
+    if not wanted and (templates := given.of(ResourceClaimTemplate)):
+        click.echo(
+            f"warning: {inputs.counted(len(templates), 'template')} and no claim to allocate were given: "
+            "a template is not a claim; `drawbridge simulate` makes the claims of pods",
+            err=True,
+        )
     loaded = perf_counter()
     stock = given.stock()
     if node and node not in stock.nodes:

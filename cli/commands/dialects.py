@@ -54,7 +54,7 @@ def _write(dialects: list[dict[str, Any]], output: str) -> None:
 
 
 def _print(dialect: Dialect) -> None:
-    scope = "numbers speak of each container" if dialect.scope == "container" else "numbers speak of the whole pod"
+    scope = "numbers count for each container" if dialect.scope == "container" else "numbers count for the whole pod"
     click.echo(f"{dialect.name}: {dialect.title} ({scope})")
     for row in dialect.keys:
         click.echo(f"  {row.action:<12} {row.name}  [{row.place}, {row.unit}]")

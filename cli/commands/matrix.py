@@ -46,7 +46,7 @@ def command(
             reachable.setdefault(pool.id, pool)
     wanted = [pool for id_, pool in sorted(reachable.items()) if not pools or "/".join(id_) in pools or id_[1] in pools]
     if not wanted:
-        have = ", ".join("/".join(id_) for id_ in sorted(reachable)) or "none that a Node which was read can reach"
+        have = ", ".join("/".join(id_) for id_ in sorted(reachable)) or "none that one of the given nodes can reach"
         raise Broken("no pool to look at", f"there are: {have}")
     rules = Rules(stock.compatibilities.values())
     found = [(pool, matrix(pool, rules, only=sets)) for pool in wanted]

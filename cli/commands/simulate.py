@@ -92,11 +92,12 @@ def _strategies(named: Sequence[str]) -> list[str]:
 
 def _read(files: Sequence[str]) -> tuple[Workload | None, Snapshot | None]:
     from allocator.simulation import Snapshot
-    from cli.arrivals import arrivals, name_of
-    from cli.devices import typed
+    from cli.arrivals import KIND, arrivals, name_of
+    from cli.devices import typed, warn_of_passed_over
     from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate
 
     documents = inputs.read(files)
+    warn_of_passed_over(documents, also=(KIND,))
     given = typed(documents)
     stock = given.stock()
     templates = tuple(given.of(ResourceClaimTemplate))
@@ -176,7 +177,7 @@ def _schedule_text(found: Simulation, strategy: str) -> Iterator[str]:
     yield (
         f"{totals.placed} of {inputs.counted(totals.pods, 'pod')} placed ({strategy}), "
         f"{inputs.counted(totals.devices, 'device')} given; "
-        f"hardware in use {totals.utilisation:.0%}, of what is free {totals.fragmentation:.0%} is broken up"
+        f"hardware in use {totals.utilisation:.0%}, {totals.fragmentation:.0%} of what is free is broken up"
     )
 
 

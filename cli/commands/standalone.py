@@ -20,7 +20,7 @@ FREE = "127.0.0.1:0"
 
 @inputs.command("standalone")
 @inputs.files(
-    required=False, help="Nodes, classes, slices and what else the store shall hold; default: the example fleet."
+    required=False, help="Nodes, classes, slices and whatever else the store should hold; default: the example fleet."
 )
 @click.option("--config", metavar="FILE", default="", help="The DrawbridgeConfiguration; followed while it changes.")
 @click.option(
@@ -35,9 +35,17 @@ FREE = "127.0.0.1:0"
     default=FREE,
     help="Where to answer reviews (TLS). Default: a free port of loopback.",
 )
-@click.option("--metrics-listen", type=AddressType(), default=FREE, help="Where to show metrics. Default: likewise.")
 @click.option(
-    "--pods-listen", type=AddressType(), default=FREE, help="Where to take pods from people. Default: likewise."
+    "--metrics-listen",
+    type=AddressType(),
+    default=FREE,
+    help="Where to show metrics. Default: a free port of loopback.",
+)
+@click.option(
+    "--pods-listen",
+    type=AddressType(),
+    default=FREE,
+    help="Where to take pods from people. Default: a free port of loopback.",
 )
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True

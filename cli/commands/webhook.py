@@ -36,7 +36,7 @@ class AddressType(click.ParamType["Address"]):
 
         host, colon, port = value.rpartition(":")
         if not colon or not port.isdigit() or int(port) > 65535:
-            self.fail(f"{value!r} is no HOST:PORT", param, ctx)
+            self.fail(f"{value!r} is not HOST:PORT", param, ctx)
         return Address(host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104  an empty host means every address, as usual
 
 
@@ -59,7 +59,9 @@ class AddressType(click.ParamType["Address"]):
 @click.option(
     "--name", "names", metavar="HOST", multiple=True, help="A further name or address the certificate is for."
 )
-@click.option("--tls-cert", metavar="FILE", help="Serve this certificate, kept by somebody else, instead of our own.")
+@click.option(
+    "--tls-cert", metavar="FILE", help="Serve this certificate, which somebody else renews, instead of our own."
+)
 @click.option("--tls-key", metavar="FILE", help="The key of --tls-cert.")
 @click.option("--notice", type=float, default=5.0, show_default=True, help="Seconds to serve on after SIGTERM.")
 @click.option(

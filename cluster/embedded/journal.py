@@ -84,7 +84,7 @@ def _commit(text: bytes, where: str) -> Commit:
         return _read_commit(body)
     except msgspec.DecodeError as error:
         raise StoreError(
-            f"{where}: the line is whole and says something else than this version writes: {error}"
+            f"{where}: the line is complete, but not in the form that this version writes: {error}"
         ) from error
 
 
@@ -131,7 +131,7 @@ class Journal:
         try:
             self._compact(content())
         except StoreError as error:
-            logger.warning("the store keeps growing, it could not be written anew: %s", error)
+            logger.warning("the file of the store could not be rewritten and keeps growing: %s", error)
             self._compacted = self._size
 
     def _compact(self, commits: Iterable[Commit]) -> None:

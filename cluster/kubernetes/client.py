@@ -234,7 +234,7 @@ def _path(resource: Resource[T], namespace: str | None, name: str = "", subresou
     """A path with its names quoted. Dots alone would be resolved away on the way."""
     for part in (namespace, name):
         if part in (".", ".."):
-            raise BadRequest(f"{part!r} is no name")
+            raise BadRequest(f"{part!r} is not a name")
     where = quote(namespace, safe="") if namespace is not None else None
     return resource.path(where, quote(name, safe=""), subresource)
 

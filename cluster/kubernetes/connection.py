@@ -45,7 +45,7 @@ def _broken(error: Exception) -> ClusterError:
 
 
 _FOREIGN: dict[type[Exception], Callable[[Exception], ClusterError]] = {
-    aiohttp.InvalidURL: lambda error: ConfigError(f"the address of the API server is no URL: {error}"),
+    aiohttp.InvalidURL: lambda error: ConfigError(f"the address of the API server is not a URL: {error}"),
     aiohttp.ClientError: _broken,
     TimeoutError: _broken,
     OSError: _broken,

@@ -260,7 +260,7 @@ def _texts(data: bytes, file: str, problems: list[Problem]) -> Iterator[tuple[An
 def _utf8(data: bytes, file: str) -> bytes:
     """Take the byte order mark off, and make sure that the text is UTF-8."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise ManifestError([Problem(file, "this is UTF-16", "save it as UTF-8, as kubectl wants it", 1)])
+        raise ManifestError([Problem(file, "this is UTF-16", "save it as UTF-8, which is what kubectl reads", 1)])
     data = data.removeprefix(b"\xef\xbb\xbf")
     try:
         data.decode()
@@ -292,7 +292,7 @@ def _chunks(data: bytes, file: str, problems: list[Problem]) -> Iterator[tuple[b
         separator = line + data.count(b"\n", start, match.start())
         if rest and not rest.startswith(b"#"):
             remedy = "kubectl takes only a comment after `---`: begin the document on the next line"
-            problems.append(Problem(file, "something stands behind the document separator", remedy, separator, 4))
+            problems.append(Problem(file, "there is text after the document separator", remedy, separator, 4))
         if match.start() > start:
             yield data[start : match.start()], line
         start, line = match.end(), separator + 1

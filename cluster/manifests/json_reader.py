@@ -20,7 +20,7 @@ Value = tuple[Any, bytes, int]  # a value, its text, and the line at which that 
 
 
 class JsonError(Exception):
-    """The text is no stream of JSON values. Line and column count from 1; 0 is nowhere in particular."""
+    """The text is not a stream of JSON values. Line and column count from 1; 0 is nowhere in particular."""
 
     def __init__(self, message: str, line: int = 0, column: int = 0) -> None:
         super().__init__(message)
@@ -36,8 +36,8 @@ def stream(data: bytes) -> list[Value] | JsonError:
     except msgspec.DecodeError:
         return _slowly(data.decode())
     except RecursionError:
-        return JsonError("nested too deep")
-    return JsonError("nested too deep") if _is_deep(value) else [(value, data, 1)]
+        return JsonError("nested too deeply")
+    return JsonError("nested too deeply") if _is_deep(value) else [(value, data, 1)]
 
 
 def _slowly(text: str) -> list[Value] | JsonError:
@@ -53,7 +53,7 @@ def _slowly(text: str) -> list[Value] | JsonError:
                 break
             value, at = decoder.raw_decode(text, start)
             if _is_deep(value):
-                return JsonError("nested too deep")
+                return JsonError("nested too deeply")
             found.append((value, text[start:at].encode(), line))
             line += text.count("\n", start, at)
     except json.JSONDecodeError as error:

@@ -1,4 +1,4 @@
-"""The parts of a Pod that decide about devices. Everything else on a pod is none of our business and is not read."""
+"""The parts of a Pod that decide about devices. Everything else on a pod is not our concern and is not read."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def _template(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, 
 
 
 def _slice(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
-    # In v1beta1 these two are no pointers: empty and false are the same as not set.
+    # In v1beta1 these two are not pointers: empty and false are the same as not set.
     kept = {
         name: member for name, member in spec.items() if (name, member) not in (("nodeName", ""), ("allNodes", False))
     }

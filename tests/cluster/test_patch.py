@@ -76,16 +76,16 @@ def test_a_document_is_never_changed_in_place(document):
     ("operation", "kind", "text"),
     [
         ({"op": "jump", "path": "/a"}, BadRequest, "no such operation"),
-        ({"op": "add", "path": "a", "value": 1}, BadRequest, "'path' is no JSON pointer"),
+        ({"op": "add", "path": "a", "value": 1}, BadRequest, "'path' is not a JSON pointer"),
         ({"op": "add", "path": "/a"}, BadRequest, "'value' is missing"),
-        ({"op": "copy", "path": "/a"}, BadRequest, "'from' is no JSON pointer"),
-        ({"op": "add", "path": "/list/01", "value": 1}, Invalid, "'01' is no index"),
+        ({"op": "copy", "path": "/a"}, BadRequest, "'from' is not a JSON pointer"),
+        ({"op": "add", "path": "/list/01", "value": 1}, Invalid, "'01' is not an index"),
         ({"op": "add", "path": "/list/3", "value": 1}, Invalid, "index 3 is beyond the end"),
-        ({"op": "remove", "path": "/list/-"}, Invalid, "'-' is no index"),
+        ({"op": "remove", "path": "/list/-"}, Invalid, "'-' is not an index"),
         ({"op": "add", "path": "/text/x", "value": 1}, Invalid, "'x' is below a scalar"),
         ({"op": "remove", "path": ""}, Invalid, "the whole document cannot be removed"),
         ({"op": "move", "from": "/list", "path": "/list/0"}, Invalid, "cannot be moved into itself"),
-        ({"op": "test", "path": "/one", "value": True}, Invalid, "the value there is another"),
+        ({"op": "test", "path": "/one", "value": True}, Invalid, "the value there differs"),
     ],
 )
 def test_an_operation_that_cannot_be_done_says_which_and_why(operation, kind, text):

@@ -91,7 +91,7 @@ def _range(
     if in_milli:
         unsafe = [name for q, name in named if q.nano % _MILLI or not -MAX - 1 <= q.nano // _MILLI <= MAX]
         for name in unsafe:
-            yield Problem("D113", f"{path}/{name}", f"{name} cannot be said in thousandths of a unit")
+            yield Problem("D113", f"{path}/{name}", f"{name} cannot be expressed in thousandths of a unit")
         if unsafe:
             return
     if step is not None:

@@ -52,7 +52,7 @@ def _set(name: str, members: Sequence[_Member]) -> Iterator[tuple[int | None, Pr
     bare = [member for member in members if not member.groups and not member.whole]
     common = frozenset.intersection(*(member.groups for member in grouped))
     if common and len(grouped) == len(members) > 1:
-        message = f"all devices of {name!r} have {', '.join(sorted(common))}: the groups keep nobody apart"
+        message = f"all devices of {name!r} have {', '.join(sorted(common))}: the groups keep no devices apart"
         yield grouped[0].number, Problem("D415", grouped[0].path, message)
         return
     if bare:
@@ -63,9 +63,7 @@ def _set(name: str, members: Sequence[_Member]) -> Iterator[tuple[int | None, Pr
     used = Counter(group for member in grouped for group in member.groups)
     for member in grouped:
         if all(used[group] == 1 for group in member.groups) and len(members) > 1:
-            message = (
-                f"no other device of {name!r} shares a group with {member.device!r}: it is in use alone or not at all"
-            )
+            message = f"no other device of {name!r} shares a group with {member.device!r}: it can only be in use alone"
             yield (
                 member.number,
                 Problem("D415", member.path, message, "if it shall be exclusive, that is how to say it"),

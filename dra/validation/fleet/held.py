@@ -74,7 +74,7 @@ def _twice(device: DeviceId, held: Sequence[_Held]) -> Iterator[Found]:
 
 def _device(device: DeviceId, held: Sequence[_Held], published: Published | None) -> Iterator[Found]:
     if published is None:
-        yield from _told(held, "D602", "", f"{'/'.join(device)} is not published (any more)")
+        yield from _told(held, "D602", "", f"{'/'.join(device)} is not published, or not any more")
         return
     for name, capacity in published.device.capacity.items():
         amounts = [one.result.consumed_capacity[name] for one in held if name in one.result.consumed_capacity]

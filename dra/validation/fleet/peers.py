@@ -70,7 +70,7 @@ def _pool(
         yield Problem(
             "D504",
             "",
-            f"no device of the pool {carriers[0].pool!r} is permitted: {carriers[0].device.name!r} is in use alone or not at all",
+            f"no device of the pool {carriers[0].pool!r} is permitted: {carriers[0].device.name!r} can only be in use alone",
         )
 
 

@@ -211,7 +211,9 @@ class _Judge:
             at = f"{self._path}/resourceClaims/{index}"
             if entry.name and entry.name not in used:
                 yield Problem(
-                    "D204", at, f"no container uses the claim {entry.name!r}: its devices are reserved for nothing"
+                    "D204",
+                    at,
+                    f"no container uses the claim {entry.name!r}: only a driver that serves the whole pod, as network drivers do, makes use of it",
                 )
             if complete and self._devices(entry) is None:
                 yield from self._absent(entry, at)
@@ -222,7 +224,7 @@ class _Judge:
             yield Problem(
                 "D208",
                 f"{self._path}/nodeName",
-                "with nodeName set the scheduler is passed by, and it is who allocates devices",
+                "with nodeName set the pod bypasses the scheduler, and it is the scheduler that allocates devices",
             )
 
     def _absent(self, entry: PodResourceClaim, at: str) -> Problems:
@@ -232,6 +234,6 @@ class _Judge:
         ):
             if name:
                 elsewhere = [space for space in self._world.homes.get(name, ()) if space != self._namespace]
-                where = f"it is there in namespace {some(elsewhere)}: a pod uses only what is in its own"
+                where = f"it exists in namespace {some(elsewhere)}: a pod can use only what is in its own namespace"
                 message = f"{name!r} is not among the manifests in namespace {self._namespace}"
                 yield Problem("D206", f"{at}/{kind}", message, where if elsewhere else "")

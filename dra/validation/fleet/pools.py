@@ -80,10 +80,9 @@ def _completeness(piece: ResourceSlice, current: Sequence[ResourceSlice]) -> Pro
     if len(counts) > 1:
         yield Problem("D403", path, f"the slices of this generation say {', '.join(map(str, sorted(counts)))}")
     elif len(current) != said:
-        which = "are missing" if len(current) < said else "are too many, which counts as incomplete, too"
-        message = (
-            f"{abs(said - len(current))} slices of the pool {which}: {len(current)} are here, {said} are announced"
-        )
+        missing = said - len(current)
+        which = f"{missing} missing" if missing > 0 else f"{-missing} too many, which counts as incomplete as well"
+        message = f"slices of the pool: {which} ({len(current)} given, {said} announced)"
         yield Problem("D401", path, message)
 
 
@@ -95,13 +94,13 @@ def _duplicates(current: Sequence[Piece]) -> Iterator[Found]:
         for index, device in enumerate(piece.slice.spec.devices):
             other = devices.setdefault(device.name, piece)
             if other is not piece and piece.number is not None and _meet(piece.slice, other.slice):
-                message = f"device {device.name!r} is published by ResourceSlice/{other.slice.metadata.name}, too"
+                message = f"device {device.name!r} is also published by ResourceSlice/{other.slice.metadata.name}"
                 yield piece.number, Problem("D404", f"/spec/devices/{index}/name", message)
         for index, counter_set in enumerate(piece.slice.spec.shared_counters):
             other = sets.setdefault(counter_set.name, piece)
             if other is not piece and piece.number is not None:
                 message = (
-                    f"counter set {counter_set.name!r} is defined by ResourceSlice/{other.slice.metadata.name}, too"
+                    f"counter set {counter_set.name!r} is also defined by ResourceSlice/{other.slice.metadata.name}"
                 )
                 yield piece.number, Problem("D414", f"/spec/sharedCounters/{index}/name", message)
 
@@ -122,7 +121,9 @@ def _slice(piece: ResourceSlice, sets: Mapping[str, CounterSet], *, complete: bo
             if counter.value.nano < 0:
                 at = member(f"/spec/sharedCounters/{index}/counters", name)
                 yield Problem(
-                    "D406", at, f"{name} is {counter.value}: no device that consumes counters of the pool can be had"
+                    "D406",
+                    at,
+                    f"{name} is {counter.value}: no device that consumes counters of the pool can be allocated",
                 )
     for index, device in enumerate(spec.devices):
         path = f"/spec/devices/{index}"
@@ -146,14 +147,16 @@ def _device(device: Device, path: str, driver: str) -> Problems:
         at = member(f"{path}/capacity", name)
         if capacity.value.nano < 0:
             yield Problem(
-                "D406", f"{at}/value", f"{name} is {capacity.value}: a claim that meets the device fails for good"
+                "D406",
+                f"{at}/value",
+                f"{name} is {capacity.value}: a claim that considers the device fails permanently",
             )
     if device.allow_multiple_allocations:
         yield from _shared(device, path)
     if device.node_selector is not None:
         yield from _selector(device.node_selector, f"{path}/nodeSelector")
         if len(device.node_selector.node_selector_terms) > 1:
-            message = "more than one term: a claim that gets the device fails for good"
+            message = "more than one term: a claim that gets the device fails permanently"
             yield Problem("D418", f"{path}/nodeSelector/nodeSelectorTerms", message)
 
 
@@ -185,7 +188,9 @@ def _consumption(device: Device, path: str, sets: Mapping[str, CounterSet], *, c
                 message = f"it consumes {counter.value} of {name}, {consumption.counter_set!r} has {have.value}"
                 yield Problem("D407", where, message)
             if counter.value.nano < 0:
-                yield Problem("D406", where, f"{counter.value}: in use, the device would give instead of take")
+                yield Problem(
+                    "D406", where, f"{counter.value}: a device in use would add to the counter instead of drawing on it"
+                )
 
 
 def _order(current: Sequence[Piece]) -> Iterator[Found]:

@@ -222,7 +222,9 @@ def _unpublished(selector: DeviceSelector, path: str, fleet: Fleet) -> Problems:
         known = (
             f"{domain} publishes {', '.join(siblings[:8])}"
             if siblings
-            else f"published are {what} names of {', '.join(domains[:5]) or 'nobody'}"
+            else f"{what} names are published in the domains {', '.join(domains[:5])}"
+            if domains
+            else f"no {what} is published at all"
         )
         hint = f"did you mean {near}?" if near else ""
         yield Problem("D303", path, f"no published device has the {what} {domain}/{name}; {known}", hint)

@@ -111,7 +111,7 @@ def _version(kind: str, version: str) -> Problems:
         yield Problem("D004", "/apiVersion", message, hint)
     elif kind not in versions.SERVED.get(version, ()):
         newer = f"write apiVersion: {versions.CURRENT}" if kind in versions.SERVED[versions.CURRENT] else ""
-        yield Problem("D004", "/apiVersion", f"no API server of today knows {kind} in {version}", newer)
+        yield Problem("D004", "/apiVersion", f"no supported API server knows {kind} in {version}", newer)
     elif version != versions.CURRENT and kind != "ResourcePoolStatusRequest":
         yield Problem("D003", "/apiVersion", f"{version} is outdated and off by default", _modern(version, kind))
 

@@ -326,3 +326,17 @@ def test_strategies_are_listed_with_what_they_do(fleet):
     result = run("allocate", "-f", fleet, "--strategy", "help")
     assert result.exit_code == 0
     assert [line.split()[0] for line in result.stdout.splitlines()] == list(STRATEGIES)
+
+
+def test_a_template_is_not_taken_for_a_claim_that_has_nothing_to_ask(tmp_path):
+    spec = {"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}}}
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "t"},
+        "spec": spec,
+    }
+    file = manifest(tmp_path / "t.yaml", node("n"), template)
+    done = run("allocate", "-f", file, "--all-nodes")
+    assert "1 template and no claim to allocate were given" in done.stderr
+    assert "a template is not a claim" in done.stderr

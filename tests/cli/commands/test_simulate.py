@@ -153,3 +153,11 @@ def test_usage_that_cannot_be_answered_is_exit_2_with_a_remedy(fleet, args, told
 def test_broken_usage_still_answers_with_one_document(fleet):
     result = run("simulate", "-f", fleet, "--strategy", "best", "-o", "json")
     assert json.loads(result.stdout).keys() >= {"pods", "totals", "errors"}
+
+
+def test_workloads_beside_the_pods_are_named_and_not_dropped_in_silence(fleet, tmp_path):
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {"replicas": 3}}
+    others = manifest(tmp_path / "others.yaml", deployment, {"apiVersion": "batch/v1", "kind": "Job"}, deployment)
+    done = run("simulate", "-f", fleet, "-f", others)
+    assert done.exit_code == 0
+    assert "3 objects passed over, which this command does not look into: 2 Deployment, 1 Job" in done.stderr
