@@ -47,7 +47,9 @@ class Lines:
             self._size += len(rest)
         yield from (one for one in whole if one and not one.isspace())
         if self._size > self._longest:
-            raise Unavailable(f"a line of the watch exceeds {self._longest} bytes: this is not the watch of an API server")
+            raise Unavailable(
+                f"a line of the watch exceeds {self._longest} bytes: this is not the watch of an API server"
+            )
 
 
 class Stream(Generic[T]):
