@@ -13,7 +13,7 @@ from dra.objects.resourceslice import ResourceSlice
 from webhook.state.configuration import Configuration, read
 from webhook.state.inventory import Inventory
 from webhook.state.state import State
-from webhook.translate.translate import Translation, translate
+from webhook.translate.translate import Translation, replay, translate
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "manifests" / "examples"
@@ -60,6 +60,11 @@ def became(value: dict, *, fleet: Inventory = UNKNOWN, features=None, quota=froz
     more = {} if features is None else {"features": features}
     state = State(configuration=configured(**fields), fleet=fleet, quotas={"n": quota}, keys=(KEY,), **more)
     return translate(value, state, namespace="n", seal=True)
+
+
+def replayed(asked: dict, stored: dict) -> Translation:
+    """Replay an update of a pod of namespace n."""
+    return replay(asked, stored, State(configuration=configured(), keys=(KEY,)), namespace="n")
 
 
 def patched(value: dict, done: Translation) -> dict:

@@ -19,9 +19,9 @@ from dra.wire import Json, Wire, WireError
 from webhook.admission import admission_review as reviews
 from webhook.admission.validate import foresee, inspect
 from webhook.claims import upkeep
-from webhook.refusals import INVALID, WAY_OUT
+from webhook.refusals import INVALID, WAY_OUT, Code, sentence
 from webhook.state import Mode, mode_of, workload
-from webhook.translate import Decision, Translation, mapping, replay, translate
+from webhook.translate import Decision, Translation, clean, mapping, replay, translate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,12 @@ STEPS = 1_000_000
 UNTOUCHED, OUT_OF_SCOPE, OFF = "untouched", "out of scope", "off"
 _SILENT = frozenset((UNTOUCHED, OUT_OF_SCOPE, OFF))
 # What an outcome is called where it is only told.
-_WOULD = {REFUSED: "would refuse", "translated": "would translate", "replayed": "would replay"}
+_WOULD = {
+    REFUSED: "would refuse",
+    "cleaned": "would clean",
+    "translated": "would translate",
+    "replayed": "would replay",
+}
 
 
 class Record(Wire, frozen=True, kw_only=True, omit_defaults=True):
@@ -121,7 +126,7 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient) -> Outco
     try:
         ruling = decide(question, state, Budget(STEPS, impatient), foretell=mode is not Mode.ENFORCE)
     except OutOfBudget as error:
-        ruling = _undecided(question, str(error))
+        ruling = _undecided(question, state, str(error))
     return answer(question, ruling, mode)
 
 
@@ -139,28 +144,32 @@ def decide(question: Question, state: State, budget: Budget, *, foretell: bool =
     if question.path == "validate":
         return _judge(question, state, budget)
     if question.request.operation == "UPDATE":
-        return _replay(question)
+        return _replay(question, state)
     return _create(question, state, budget, foretell=foretell)
 
 
-def _replay(question: Question) -> Ruling:
+def _replay(question: Question, state: State) -> Ruling:
     """What was translated once must stay as it was translated."""
-    again = replay(question.object, reviews.read(question.request.old_object))
+    old = reviews.read(question.request.old_object)
+    again = replay(question.object, old, state, namespace=question.request.namespace)
     if not again.changed:
         return NOTHING
     return Ruling(outcome="replayed", operations=again.operations, restoring=again.operations)
 
 
 def _create(question: Question, state: State, budget: Budget, *, foretell: bool) -> Ruling:
-    done = translate(question.object, state, namespace=question.request.namespace, seal=True)
+    done = translate(question.object, state, namespace=question.request.namespace, seal=True, budget=budget)
     if done.refusals:
         ruling = _ruling(REFUSED, done, denials=done.refusals, problems=done.refusals)
         codes = [decision.code for decision in done.decisions if decision.code]
         return msgspec.structs.replace(ruling, invalid=INVALID.issuperset(codes))
     if taken := upkeep.taken(done.templates, question.request.namespace, state):
+        taken = tuple([sentence(Code.TAKEN, text) for text in taken])
         return _ruling(REFUSED, done, denials=taken, problems=taken)
+    if not done.changed and done.decisions:
+        return _ruling("left", done)
     if not done.changed:
-        return _ruling("left" if done.decisions or done.warnings else UNTOUCHED, done)
+        return _ruling("cleaned" if done.cleaning else "left" if done.warnings else UNTOUCHED, done)
     if not foretell:
         return _ruling("translated", done)
     # Nobody will ask to validate the claims of a pod that stays as it is, so what they would meet is said here.
@@ -173,6 +182,7 @@ def _ruling(outcome: str, done: Translation, **more: tuple[str, ...]) -> Ruling:
         outcome=outcome,
         warnings=done.warnings,
         operations=done.operations,
+        restoring=done.cleaning,
         decisions=done.decisions,
         templates=tuple(done.templates),
     )
@@ -191,11 +201,14 @@ def _judge(question: Question, state: State, budget: Budget) -> Ruling:
     return Ruling(outcome="warned", warnings=found.warnings, problems=found.warnings) if found.warnings else NOTHING
 
 
-def _undecided(question: Question, why: str) -> Ruling:
-    """Nobody is turned back because we were slow."""
+def _undecided(question: Question, state: State, why: str) -> Ruling:
+    """Nobody is turned back because we were slow; nor does anybody keep annotations in our name for it."""
     said = "left this pod as it is" if question.path == "mutate" else f"did not judge this {_kind(question)}"
     text = f"drawbridge {said}: it could not be decided in time ({why})"
-    return Ruling(outcome="undecided", warnings=(text,), problems=(text,))
+    cleaning: tuple[dict[str, Json], ...] = ()
+    if (question.path, question.request.operation) == ("mutate", "CREATE"):
+        cleaning = clean(question.object, state, namespace=question.request.namespace)
+    return Ruling(outcome="undecided", warnings=(text,), operations=cleaning, restoring=cleaning, problems=(text,))
 
 
 # What is said and done about it
@@ -208,7 +221,7 @@ def answer(question: Question, ruling: Ruling, mode: Mode) -> Outcome:
     |---|---|---|---|---|
     | translated | done | told | recorded | not decided |
     | refused | refused | told | recorded | not decided |
-    | replayed | done | done | recorded | not decided |
+    | replayed, cleaned | done | done | recorded | not decided |
     | left, warned, undecided | told | told | recorded | not decided |
     """
     request = question.request

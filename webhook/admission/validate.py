@@ -45,7 +45,7 @@ def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget
     match request.resource.group, request.resource.resource:
         case "", "pods":
             pod = wire.convert(obj, Pod)
-            return _twice(pod, obj) or _pod(pod, obj, request.namespace, state, budget)
+            return _twice(pod, obj, request.namespace, state) or _pod(pod, obj, request.namespace, state, budget)
         case "resource.k8s.io", "resourceclaims":
             claim = wire.convert(obj, ResourceClaim)
             return _fits([_named(claim.spec, request.namespace, _name(claim.metadata))], state, budget)
@@ -59,11 +59,15 @@ def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget
     return NOTHING
 
 
-def _twice(pod: Pod, obj: dict[str, Json]) -> Found | None:
+def _twice(pod: Pod, obj: dict[str, Json], namespace: str, state: State) -> Found | None:
     """Turn back a pod that would ask twice: what we took away is there again, put back by a webhook that came last."""
     if not any(entry.name.startswith(names.PREFIX) for entry in pod.spec.resource_claims):
         return None
-    back = [operation["path"] for operation in replay(obj, obj).operations if operation["op"] == "remove"]
+    back = [
+        operation["path"]
+        for operation in replay(obj, obj, state, namespace=namespace).operations
+        if operation["op"] == "remove"
+    ]
     if not back:
         return None
     what = f"{', '.join(back)}: another webhook put back what had become a claim, so the pod would ask twice for its devices"
@@ -73,15 +77,14 @@ def _twice(pod: Pod, obj: dict[str, Json]) -> Found | None:
 def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: Budget) -> Found:
     """Judge all claims of a pod together, as a scheduler would have to serve them."""
     sealed = pod.metadata.annotations.get(names.TEMPLATES)
-    try:
-        proven = template.unseal(sealed, template.bearer(pod, namespace), *state.keys) if sealed and state.keys else {}
-    except template.TemplatesError as error:
-        return Found(
-            denials=(
-                f"{error}: drop the {names.DOMAIN}/ annotations and {names.PREFIX} claims, and apply the original pod",
-            )
-        )
     claims, warnings = [], []
+    proven: dict[str, Json] = {}
+    try:
+        if sealed and state.keys:
+            proven = template.unseal(sealed, template.bearer(pod, namespace), *state.keys)
+    except template.TemplatesError as error:
+        # It proves nothing, so nothing is made of it; what the pod's claims refer to is judged as it is stored.
+        warnings.append(f"{error}: drop the {names.DOMAIN}/ annotations")
     for entry in pod.spec.resource_claims:
         name = entry.resource_claim_template_name or ""
         spec = _template_spec(proven.get(name)) or state.templates.get((namespace, name))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from webhook.translate.pod_template import at, name_of, paths, translate_object
 from webhook.translate.pod_view import mapping
-from webhook.translate.translate import Decision, Translation, replay, translate
+from webhook.translate.translate import Decision, Translation, clean, replay, translate
 
 __all__ = [
     "Decision",
     "Translation",
     "at",
+    "clean",
     "mapping",
     "name_of",
     "paths",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from webhook.state import Configuration
 
 _LISTS = ("initContainers", "containers")
+_OURS = frozenset(names.ANNOTATIONS)
 
 
 class Word(msgspec.Struct, frozen=True, gc=False):
@@ -65,6 +66,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     claims: tuple[str, ...]  # the names of its claim entries
     slots: tuple[Slot, ...]
     speaks: bool  # whether any container says something
+    marked: bool  # whether it bears an annotation with a name of ours
 
     @property
     def passed_by(self) -> bool:
@@ -118,6 +120,7 @@ def look(pod: Json, configuration: Configuration) -> PodView:
         claims=_entry_names(spec.get("resourceClaims")),
         slots=slots,
         speaks=any(slot.words for slot in slots),
+        marked=not _OURS.isdisjoint(annotations) if isinstance(annotations, dict) else False,
     )
 
 

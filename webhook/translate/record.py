@@ -1,22 +1,31 @@
 """What we write on a pod, so that it can be read, replayed, taken back, and never done twice.
 
 `original` holds the requests as they were, by container, and the scheduler's name; `decision` what was done and by which
-version; `templates` the sealed specs (`webhook.claims.template`); `devices` counts and models for tools that looked at the old
-keys. A pod author may write these too. Nothing is believed that gives anything: a record is only ever used to take keys
-away from a container that has a claim of ours.
+version; `devices` counts and models for tools that looked at the old keys; `templates` the sealed specs
+(`webhook.claims.template`). The seal covers the text of `original`, which in turn carries a digest of `decision` and `devices`.
+
+A pod author may write these too. What does not verify is not ours: it is believed in nothing, and taken off. What verifies is
+still believed only for containers that have a claim of ours to show for it, because the annotations of one pod can be copied to
+another one of the same workload. Offline there is no key: then the claim alone must do, and nobody is to be protected.
 """
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from dra.wire import Json
 from webhook import names
+from webhook.claims import template
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
+
+    from webhook.translate.pod_view import PodView
+
+_ROUND = 16  # hex digits of a digest
 
 
 class Original(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -26,10 +35,8 @@ class Original(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     scheduler_name: str | None = None
     # What we set instead, so that a replay needs no configuration.
     scheduled_by: str | None = None
-
-    @property
-    def empty(self) -> bool:
-        return not self.containers and self.scheduled_by is None
+    # Of the two annotations beside it.
+    digest: str = ""
 
     def joined(self, later: Original) -> Original:
         """Add what a later round recorded; what was recorded first stands."""
@@ -43,31 +50,87 @@ class Original(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
         )
 
 
-_read = msgspec.json.Decoder(Original).decode
-encode = msgspec.json.Encoder(order="sorted").encode
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """What an earlier round of ours wrote on a pod."""
+
+    record: Original = Original()
+    decisions: tuple[Json, ...] = ()
+    devices: dict[str, Json] = {}
+    templates: dict[str, Json] = {}
 
 
-def original(annotations: Mapping[str, Json]) -> Original:
-    """Read the record off a pod; a damaged one counts as none."""
-    text = annotations.get(names.ORIGINAL)
-    if not isinstance(text, str):
-        return Original()
-    try:
-        return _read(text)
-    except (msgspec.DecodeError, msgspec.ValidationError):
-        return Original()
+NOTHING_WRITTEN = Written()
+
+
+def written(pod: PodView, namespace: str, keys: Sequence[bytes], *, offline: bool = False) -> Written:
+    """Read what we wrote on a pod; what somebody else wrote in our name counts as nothing."""
+    text = pod.annotations.get(names.ORIGINAL)
+    sealed = pod.annotations.get(names.TEMPLATES)
+    decision, devices = pod.annotations.get(names.DECISION), pod.annotations.get(names.DEVICES)
+    record = _original(text)
+    if record is None or not _is_shown_for(record, pod):
+        return NOTHING_WRITTEN
+    templates: dict[str, Json] = {}
+    if keys:
+        try:
+            templates = template.unseal(str(sealed), template.bearer_of(pod.raw, namespace), *keys)
+        except template.TemplatesError:
+            return NOTHING_WRITTEN
+        if record.digest != digest(decision, devices):
+            return NOTHING_WRITTEN
+    elif not offline:
+        return NOTHING_WRITTEN
+    told, counted = _value(decision), _value(devices)
+    earlier = told.get("decisions") if isinstance(told, dict) else None
+    return Written(
+        record=record,
+        decisions=tuple(earlier) if isinstance(earlier, list) else (),
+        devices=counted if isinstance(counted, dict) else {},
+        templates=templates,
+    )
+
+
+def foreign(pod: PodView, believed: Written) -> tuple[str, ...]:
+    """Name the annotations that look like ours and are not."""
+    if believed is not NOTHING_WRITTEN:
+        return ()
+    return tuple([name for name in names.ANNOTATIONS if name in pod.annotations])
+
+
+def digest(decision: Json, devices: Json) -> str:
+    """Sum up the two annotations that stand beside a record."""
+    both = f"{decision}\0{devices}".encode(errors="surrogatepass")
+    return hashlib.sha256(both).hexdigest()[:_ROUND]
 
 
 def text(value: object) -> str:
     """Write an annotation's value: one line of JSON, the same for the same value."""
-    return encode(value).decode()
+    return _encode(value).decode()
 
 
-def value(text_: Json) -> Json:
-    """Read an annotation that `text` wrote; None for anything else."""
-    if not isinstance(text_, str):
+_read = msgspec.json.Decoder(Original).decode
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+def _original(value: Json) -> Original | None:
+    if not isinstance(value, str):
         return None
     try:
-        return msgspec.json.decode(text_)
-    except msgspec.DecodeError:
+        return _read(value)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _is_shown_for(record: Original, pod: PodView) -> bool:
+    """Whether every container of a record has a claim of ours."""
+    claimed = {slot.name for slot in pod.slots if any(name.startswith(names.PREFIX) for name in slot.claims)}
+    return bool(record.containers) and record.containers.keys() <= claimed
+
+
+def _value(value: Json) -> Json:
+    if not isinstance(value, str):
+        return None
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.DecodeError, RecursionError):
         return None

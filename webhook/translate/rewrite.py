@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dra.pointer import escape
 from dra.wire import Json
 from webhook import names
 from webhook.claims import named, template
 from webhook.dialects import Pairs
 from webhook.translate import json_patch as patch
 from webhook.translate import record as marker
-from webhook.translate.pod_view import equal, mapping
-from webhook.translate.record import Original
+from webhook.translate.pod_view import equal
+from webhook.translate.record import Original, Written
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from webhook.translate.report import Report
 
 Operation = dict[str, "Json"]
+# Bytes that all annotations of an object may have together.
+ANNOTATIONS = 256 * 1024
 _LABEL = 63
 
 
@@ -33,6 +36,8 @@ class Change(msgspec.Struct, frozen=True):
 
     operations: tuple[Operation, ...] = ()
     templates: Mapping[str, Json] = {}
+    # Whether the record would make the pod's annotations larger than the API server takes them.
+    too_large: bool = False
 
 
 def rewrite(
@@ -41,12 +46,17 @@ def rewrite(
     report: Report,
     *,
     again: Mapping[str, tuple[str, ...]],
-    record: Original,
+    written: Written,
+    foreign: Sequence[str],
+    bearer: template.Bearer,
     path: str = "",
-    namespace: str = "",
     key: bytes | None = None,
 ) -> Change:
-    """Write the operations. `again` are keys that came back after an earlier round, `record` what that round wrote."""
+    """Write the operations.
+
+    `again` are keys that came back after an earlier round, `written` what that round wrote, `foreign` what somebody else wrote
+    in our name.
+    """
     spec = pod.spec
     gone = _gone(verdict)
     entries, references, templates = _entries(verdict.shared.grants, pod)
@@ -63,34 +73,32 @@ def rewrite(
         later = msgspec.structs.replace(later, scheduler_name=spec.get("schedulerName"), scheduled_by=verdict.scheduler)
     if path:
         operations += _tolerations(f"{path}/spec/tolerations", spec.get("tolerations"), gone)
-    annotations = _annotations(
-        pod, record.joined(later), verdict, report, templates=templates, namespace=namespace, key=key
-    )
+    record = written.record.joined(later)
+    annotations = _annotations(record, written, verdict, report, templates=templates, bearer=bearer, key=key)
+    if _size({**pod.annotations, **annotations}) > ANNOTATIONS:
+        return Change(too_large=True)
+    for name in foreign:
+        if name not in annotations:
+            operations.append({"op": "remove", "path": f"{path}/metadata/annotations/{escape(name)}"})
     return Change((*operations, *_annotate(pod, annotations, path)), templates)
 
 
-def stripped(pod: dict[str, Json], record: Original) -> list[Operation]:
+def cleaned(pod: PodView, foreign: Sequence[str], path: str = "") -> tuple[Operation, ...]:
+    """Take off annotations that look like ours and are not."""
+    return tuple(patch.remove_keys(f"{path}/metadata/annotations", pod.annotations, foreign))
+
+
+def stripped(pod: PodView, record: Original) -> tuple[Operation, ...]:
     """Take away again what a record says was taken, where it stands there with the recorded number."""
-    spec = mapping(pod.get("spec"))
     operations: list[Operation] = []
-    for name in ("initContainers", "containers"):
-        containers = spec.get(name)
-        for i, container in enumerate(containers if isinstance(containers, list) else ()):
-            operations += _strip(f"/spec/{name}/{i}", mapping(container), record)
-    if record.scheduled_by is not None and spec.get("schedulerName") == record.scheduler_name:
-        operations += patch.set_keys("/spec", spec, {"schedulerName": record.scheduled_by})
-    return operations
-
-
-def _strip(path: str, container: dict[str, Json], record: Original) -> list[Operation]:
-    removed = record.containers.get(str(container.get("name")), {})
-    resources = mapping(container.get("resources"))
-    operations = []
-    for part in ("limits", "requests"):
-        values = mapping(resources.get(part))
-        again = [key for key, amount in removed.items() if key in values and equal(values[key], amount)]
-        operations += patch.remove_keys(f"{path}/resources/{part}", values, again)
-    return operations
+    for slot in pod.slots:
+        removed = record.containers.get(slot.name, {})
+        for part, values in (("limits", slot.limits), ("requests", slot.requests)):
+            again = [key for key, amount in removed.items() if key in values and equal(values[key], amount)]
+            operations += patch.remove_keys(f"/spec/{slot.list}/{slot.index}/resources/{part}", values, again)
+    if record.scheduled_by is not None and pod.spec.get("schedulerName") == record.scheduler_name:
+        operations += patch.set_keys("/spec", pod.spec, {"schedulerName": record.scheduled_by})
+    return tuple(operations)
 
 
 def _gone(verdict: Verdict) -> dict[str, dict[str, Json]]:
@@ -154,18 +162,17 @@ def _tolerations(path: str, present: Json, gone: Mapping[str, Mapping[str, Json]
 
 
 def _annotations(
-    pod: PodView,
     record: Original,
+    written: Written,
     verdict: Verdict,
     report: Report,
     *,
-    templates: dict[str, Json],
-    namespace: str,
+    templates: Mapping[str, Json],
+    bearer: template.Bearer,
     key: bytes | None,
 ) -> dict[str, Json]:
-    present = pod.annotations
-    earlier = mapping(marker.value(present.get(names.DECISION))).get("decisions")
-    decisions = list(earlier) if isinstance(earlier, list) else []
+    """Write the annotations; what an earlier round wrote comes first in each."""
+    decisions = list(written.decisions)
     for decision in report.decisions:
         told: dict[str, Json] = {
             "container": decision.container,
@@ -175,27 +182,23 @@ def _annotations(
             "detail": decision.detail,
         }
         decisions.append(told)
-    devices = dict(mapping(marker.value(present.get(names.DEVICES))))
-    devices.update(_devices(verdict))
-    annotations: dict[str, Json] = {
-        names.ORIGINAL: marker.text(record),
-        names.DECISION: marker.text({"version": names.VERSION, "decisions": decisions}),
-        names.DEVICES: marker.text(devices),
-    }
-    if key is not None:
-        whose = template.bearer_of(pod.raw, namespace, asked=str(annotations[names.ORIGINAL]))
-        earlier_ones = _sealed(present, key, template.bearer_of(pod.raw, namespace))
-        annotations[names.TEMPLATES] = template.seal({**earlier_ones, **templates}, key, whose)
+    decision_text = marker.text({"version": names.VERSION, "decisions": decisions})
+    devices_text = marker.text({**written.devices, **_devices(verdict)})
+    annotations: dict[str, Json] = {names.DECISION: decision_text, names.DEVICES: devices_text}
+    if key is None:
+        annotations[names.ORIGINAL] = marker.text(record)
+        return annotations
+    record = msgspec.structs.replace(record, digest=marker.digest(decision_text, devices_text))
+    original_text = marker.text(record)
+    annotations[names.ORIGINAL] = original_text
+    sealed = {**written.templates, **templates}
+    annotations[names.TEMPLATES] = template.seal(sealed, key, bearer._replace(asked=original_text))
     return annotations
 
 
-def _sealed(present: Mapping[str, Json], key: bytes, whose: template.Bearer) -> dict[str, Json]:
-    """What an earlier round sealed; anything else is replaced by what we know to be true."""
-    value = present.get(names.TEMPLATES)
-    try:
-        return template.unseal(value, whose, key) if isinstance(value, str) else {}
-    except template.TemplatesError:
-        return {}
+def _size(annotations: Mapping[str, Json]) -> int:
+    """Count annotations as the API server does (apimachinery: ValidateAnnotationsSize)."""
+    return sum([len(key.encode()) + len(str(value).encode(errors="replace")) for key, value in annotations.items()])
 
 
 def _devices(verdict: Verdict) -> dict[str, Json]:

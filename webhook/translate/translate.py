@@ -17,19 +17,23 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.wire import Json
-from webhook import names
-from webhook.claims import workshop
+from webhook.claims import template, workshop
 from webhook.translate.case import cases
-from webhook.translate.checks import Context, judge
+from webhook.translate.checks import Context, Verdict, judge
 from webhook.translate.owner import owners
-from webhook.translate.pod_view import look, mapping
-from webhook.translate.record import Original, original
+from webhook.translate.pod_view import look
+from webhook.translate.record import NOTHING_WRITTEN, foreign, written
 from webhook.translate.report import Decision, Report
-from webhook.translate.rewrite import rewrite, stripped
+from webhook.translate.rewrite import ANNOTATIONS, cleaned, rewrite, stripped
 
 if TYPE_CHECKING:
+    from dra.budget import Budget
     from webhook.state import State
     from webhook.translate.pod_view import PodView, Word
+    from webhook.translate.record import Original
+
+# Steps that a container, or a word on one, may cost.
+_PRICE = 100
 
 
 class Translation(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +41,8 @@ class Translation(msgspec.Struct, frozen=True, kw_only=True):
 
     decisions: tuple[Decision, ...] = ()
     operations: tuple[dict[str, Json], ...] = ()
+    # Taking off annotations that only look like ours: all of the operations, where nothing is translated.
+    cleaning: tuple[dict[str, Json], ...] = ()
     # Name of a ResourceClaimTemplate: its spec.
     templates: Mapping[str, Json] = {}
     refusals: tuple[str, ...] = ()
@@ -44,13 +50,16 @@ class Translation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changed(self) -> bool:
-        return bool(self.operations)
+        """Whether anything becomes of the pod's own words."""
+        return self.operations != self.cleaning
 
 
 NOTHING = Translation()
 
 
-def translate(pod: Json, state: State, *, namespace: str, path: str = "", seal: bool = False) -> Translation:
+def translate(
+    pod: Json, state: State, *, namespace: str, path: str = "", seal: bool = False, budget: Budget | None = None
+) -> Translation:
     """Translate a pod, or the pod template that stands at `path` of a workload: the same words for whoever asks.
 
     `seal` writes the templates annotation, with the state's first key; offline nobody could verify it. A template is also given
@@ -58,11 +67,19 @@ def translate(pod: Json, state: State, *, namespace: str, path: str = "", seal: 
     """
     configuration = state.configuration
     view = look(pod, configuration)
-    if not view.speaks or view.bound or view.passed_by:
+    if view.passed_by or not (view.speaks or view.marked):
         return NOTHING
+    believed = written(view, namespace, state.keys, offline=not seal) if view.marked else NOTHING_WRITTEN
+    strange = foreign(view, believed) if view.marked else ()
+    cleaning = cleaned(view, strange, path) if strange else ()
     report = Report(f"Pod/{namespace or 'default'}/{view.name}", configuration.file.approximations)
-    record = _believed(view)
-    fresh, again = _fresh(view, record, report)
+    if strange:
+        report.warnings.append(f"{', '.join(strange)}: not written by drawbridge for this pod, and taken off")
+    if view.bound or not view.speaks:
+        return _alone(report, cleaning)
+    if budget is not None:
+        budget.charge(sum([_PRICE * (1 + len(slot.words)) for slot in view.slots]))
+    fresh, again = _fresh(view, believed.record, report)
     whose = owners(view, configuration)
     if whose.refusal and any(fresh.values()):
         report.refused("", "", whose.refusal)
@@ -74,45 +91,72 @@ def translate(pod: Json, state: State, *, namespace: str, path: str = "", seal: 
         workshop=workshop(configuration, state.fleet),
         scheduler=view.scheduler or "default-scheduler",
         quota=state.quotas.get(namespace, frozenset()),
-        recorded=record.containers,
+        recorded=believed.record.containers,
     )
     spoken = {slot.order: (slot, fresh[slot.order]) for slot in view.slots if fresh[slot.order]}
     verdict = judge(cases(spoken, whose, configuration, state.fleet), context)
+    key = state.keys[0] if seal and state.keys else None
+    before = len(report.decisions)
     report.add(verdict, whose)
     if report.refusals:
-        return Translation(
-            decisions=tuple(report.decisions), refusals=tuple(report.refusals), warnings=tuple(report.warnings)
-        )
-    key = state.keys[0] if seal and state.keys else None
-    change = rewrite(view, verdict, report, again=again, record=record, path=path, namespace=namespace, key=key)
+        return _alone(report, cleaning)
+    bearer = template.bearer_of(view.raw, namespace)
+    change = rewrite(
+        view, verdict, report, again=again, written=believed, foreign=strange, bearer=bearer, path=path, key=key
+    )
+    if change.too_large:
+        del report.decisions[before:]
+        report.add(_left(verdict), whose)
+        return _alone(report, cleaning)
+    if not change.operations:
+        return _alone(report, cleaning)
     return Translation(
         decisions=tuple(report.decisions),
-        operations=tuple(change.operations),
+        operations=change.operations,
+        cleaning=cleaning,
         templates=change.templates,
         warnings=tuple(report.warnings),
     )
 
 
-def replay(pod: dict[str, Json], old: dict[str, Json]) -> Translation:
+def _alone(report: Report, cleaning: tuple[dict[str, Json], ...]) -> Translation:
+    """Nothing becomes of the pod's words; what is not ours goes all the same."""
+    return Translation(
+        decisions=tuple(report.decisions),
+        operations=() if report.refusals else cleaning,
+        cleaning=() if report.refusals else cleaning,
+        refusals=tuple(report.refusals),
+        warnings=tuple(report.warnings),
+    )
+
+
+def _left(verdict: Verdict) -> Verdict:
+    """Leave everything that was to be translated, because what would have to be written is too much."""
+    reason = f"with the record of it the pod's annotations would be larger than {ANNOTATIONS // 1024} KiB"
+    left = [case.leave(case.keys[0], reason) if case.open else case for case in verdict.cases]
+    return Verdict(cases=tuple(left))
+
+
+def clean(pod: Json, state: State, *, namespace: str) -> tuple[dict[str, Json], ...]:
+    """Take off what only looks like ours, without a look at anything else."""
+    view = look(pod, state.configuration)
+    if view.passed_by or not view.marked:
+        return ()
+    return cleaned(view, foreign(view, written(view, namespace, state.keys)))
+
+
+def replay(pod: Json, old: Json, state: State, *, namespace: str) -> Translation:
     """On an update of a pod that was translated, take away again what the record says was taken, and nothing else.
 
     Who applies the same manifest twice asks for the old keys and the old scheduler again; the API server would refuse
-    that as a change of what can't be changed. A number that differs from the record is not touched: that is a change.
+    that as a change of what can't be changed. A number that differs from the record is not touched: that is a change. Nor is
+    anything on a pod whose record is not ours: to follow that would make the API server refuse the update.
     """
-    record = original(mapping(mapping(old.get("metadata")).get("annotations")))
-    return Translation(operations=tuple(stripped(pod, record)))
-
-
-def _believed(pod: PodView) -> Original:
-    """Read the record of an earlier round, as far as its containers have a claim of ours to show for it."""
-    record = original(pod.annotations)
-    if record.empty:
-        return record
-    claimed = {slot.name for slot in pod.slots if any(name.startswith(names.PREFIX) for name in slot.claims)}
-    kept = {name: keys for name, keys in record.containers.items() if name in claimed}
-    if not kept:
-        return Original()
-    return msgspec.structs.replace(record, containers=kept)
+    before = look(old, state.configuration)
+    if not before.marked:
+        return NOTHING
+    record = written(before, namespace, state.keys).record
+    return Translation(operations=stripped(look(pod, state.configuration), record)) if record.containers else NOTHING
 
 
 def _fresh(
@@ -135,4 +179,4 @@ def _fresh(
     return fresh, again
 
 
-__all__ = ["NOTHING", "Decision", "Translation", "replay", "translate"]
+__all__ = ["NOTHING", "Decision", "Translation", "clean", "replay", "translate"]

@@ -5,12 +5,12 @@ import copy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.webhook.pods import KEY, KOORD, SIZES, WHOLE, configured, container, example_fleet, patched, pod
+from tests.webhook.pods import KEY, KOORD, SIZES, WHOLE, configured, container, example_fleet, patched, pod, replayed
 from webhook.names import DECISION, DEVICES, ORIGINAL, TEMPLATES
 from webhook.state import State
 from webhook.state.configuration import read
 from webhook.translate.pod_template import translate_object
-from webhook.translate.translate import replay, translate
+from webhook.translate.translate import translate
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
 values = st.recursive(
@@ -85,7 +85,7 @@ def test_a_spoiled_pod_is_translated_or_not_but_never_an_error(value):
     if done.changed:
         after = patched(value, done)
         assert not translate(after, STATE, namespace="n", seal=True).templates
-        patched(value, replay(value, after))
+        patched(value, replayed(value, after))
 
 
 @many

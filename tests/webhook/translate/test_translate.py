@@ -23,6 +23,7 @@ from tests.webhook.pods import (
     patched,
     pod,
     refused,
+    replayed,
     untouched,
 )
 from webhook.claims import template
@@ -30,7 +31,8 @@ from webhook.names import DECISION, DEVICES, ORIGINAL, TEMPLATES, VERSION
 from webhook.state import State
 from webhook.state.features import Features
 from webhook.state.inventory import Inventory
-from webhook.translate.translate import replay, translate
+from webhook.translate.record import digest
+from webhook.translate.translate import translate
 
 GPU = {"nvidia.com/gpu": 1}
 
@@ -98,7 +100,9 @@ def test_amounts_that_are_none_are_refused_with_their_text(amount):
 def test_the_record_holds_what_was_taken_and_what_was_done():
     value = pod({"nvidia.com/gpumem": 3000, "cpu": 1}, scheduler="hami-scheduler")
     after = patched(value, became(value))
-    assert json.loads(annotations(after)[ORIGINAL]) == {
+    record = json.loads(annotations(after)[ORIGINAL])
+    assert record.pop("digest") == digest(annotations(after)[DECISION], annotations(after)[DEVICES])
+    assert record == {
         "containers": {"c0": {"nvidia.com/gpumem": 3000}},
         "schedulerName": "hami-scheduler",
         "scheduledBy": "default-scheduler",
@@ -181,7 +185,7 @@ def test_a_second_apply_is_undone_and_the_scheduler_too():
     asked = copy.deepcopy(stored)
     asked["spec"]["schedulerName"] = "koord-scheduler"
     asked["spec"]["containers"][0]["resources"]["limits"] = {KOORD + "gpu": "100"}
-    assert patched(asked, replay(asked, stored)) == stored
+    assert patched(asked, replayed(asked, stored)) == stored
 
 
 def test_a_changed_number_is_no_replay():
@@ -189,11 +193,11 @@ def test_a_changed_number_is_no_replay():
     stored = patched(value, became(value, **WHOLE))
     asked = copy.deepcopy(stored)
     asked["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 2}
-    assert replay(asked, stored).operations == ()
+    assert replayed(asked, stored).operations == ()
 
 
 def test_an_update_of_a_pod_we_never_touched_is_untouched():
-    assert replay(pod(GPU), pod(GPU)).operations == ()
+    assert replayed(pod(GPU), pod(GPU)).operations == ()
 
 
 # Evidence for whole GPUs

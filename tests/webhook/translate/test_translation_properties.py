@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dra import validation
-from tests.webhook.pods import KEY, KOORD, SIZES, UNKNOWN, configured, container, example_fleet, patched
+from tests.webhook.pods import KEY, KOORD, SIZES, UNKNOWN, configured, container, example_fleet, patched, replayed
 from webhook.claims import template
 from webhook.names import DECISION, DEVICES, ORIGINAL, TEMPLATES
 from webhook.state import State
-from webhook.translate.translate import replay, translate
+from webhook.translate.translate import translate
 
 KNOWN = {
     "nvidia.com/gpu": st.sampled_from([0, 1, 2, 3, 33]),
@@ -201,8 +201,8 @@ def test_applying_the_manifest_again_is_undone_by_the_replay(pod, world):
             for amounts in ("limits", "requests"):
                 if amounts in old["resources"]:
                     new["resources"][amounts] = copy.deepcopy(old["resources"][amounts])
-    assert pruned(patched(asked, replay(asked, stored))) == pruned(stored)
-    assert replay(stored, stored).operations == ()
+    assert pruned(patched(asked, replayed(asked, stored))) == pruned(stored)
+    assert replayed(stored, stored).operations == ()
 
 
 @every
@@ -228,12 +228,17 @@ def test_every_template_is_valid_named_by_its_content_and_used(pod, world):
 
 @every
 @given(pods(), worlds)
-def test_without_a_key_only_the_sealed_templates_are_missing(pod, world):
+def test_without_a_key_only_what_proves_the_rest_is_missing(pod, world):
     sealed, open_ = run(pod, world), run(pod, world, key=None)
     assert open_.decisions == sealed.decisions
     if sealed.changed:
         with_seal, without = patched(pod, sealed), patched(pod, open_)
-        del with_seal["metadata"]["annotations"][TEMPLATES]
+        notes = with_seal["metadata"]["annotations"]
+        del notes[TEMPLATES]
+        record = json.loads(notes[ORIGINAL])
+        del record["digest"]
+        assert record == json.loads(without["metadata"]["annotations"].pop(ORIGINAL))
+        del notes[ORIGINAL]
         assert with_seal == without
 
 
