@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from time import thread_time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from webhook.admission import REFUSED, ReviewError, undecided
@@ -82,7 +81,7 @@ class App:
         self._idle = asyncio.Event()
         self._idle.set()
         self._attacked_until = 0.0
-        # The longest that one review has held the loop, in seconds of its CPU: what others waited, on a machine of their own.
+        # The longest that one review has held the loop, in seconds.
         self.longest_hold = 0.0
         # When the turn of the loop began in which reviews are being answered; 0 between turns.
         self._turn = 0.0
@@ -155,11 +154,10 @@ class App:
     # ---- reviews
 
     def _review(self, review: _Review) -> Reply | Coroutine[None, None, Reply]:
-        started = thread_time()
         try:
             return self._at_once(review)
         finally:
-            self.longest_hold = max(self.longest_hold, thread_time() - started)
+            self.longest_hold = max(self.longest_hold, self._loop.time() - review.started)
 
     def _at_once(self, review: _Review) -> Reply | Coroutine[None, None, Reply]:
         if self._is_behind(review.started):
