@@ -85,6 +85,7 @@ class App:
         self.longest_hold = 0.0
         # When the turn of the loop began in which reviews are being answered; 0 between turns.
         self._turn = 0.0
+        self._in_turn = 0
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext) -> int:
         """Listen; return the port."""
@@ -190,8 +191,11 @@ class App:
         """Whether this turn of the loop has answered for so long that the rest had better come again."""
         if not self._turn:
             self._turn = now
+            self._in_turn = 0
             self._loop.call_soon(self._next_turn)
-        return now - self._turn > self._limits.turn
+        self._in_turn += 1
+        # A process that was not given the machine for a while has a long turn, too, but few reviews in it.
+        return self._in_turn > self._limits.at_once and now - self._turn > self._limits.turn
 
     def _next_turn(self) -> None:
         self._turn = 0.0

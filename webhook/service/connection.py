@@ -76,6 +76,8 @@ class Limits(NamedTuple):
     workers: int = 2
     # How long answers of one turn of the loop may take together before the rest is told to come again.
     turn: float = 0.25
+    # ... but so many are answered in any case.
+    at_once: int = 64
 
 
 class Phase(IntEnum):

@@ -6,6 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from webhook.admission import decide as admission
+from webhook.service.alike import Alike
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,6 +24,7 @@ class Gate:
         self._world = world
         self._follower = follower
         self._certificate = certificate
+        self._alike = Alike()
         # A state that may not refuse is made once for each that may, so that it is known again.
         self._old: tuple[State, State] | None = None
 
@@ -38,8 +40,18 @@ class Gate:
     def decide(self, path: str, body: bytes, state: State, patience: float) -> Outcome:
         """Answer a review to "mutate" or "validate"; `patience` is how many seconds a search may take."""
         until = monotonic() + patience
-        decide = admission.mutate if path == "mutate" else admission.validate
-        return decide(body, state, impatient=lambda: monotonic() > until)
+
+        def impatient() -> bool:
+            return monotonic() > until
+
+        if path == "validate":
+            return admission.validate(body, state, impatient=impatient)
+        known = self._alike.find(body, state)
+        if known is not None:
+            return known
+        outcome = admission.mutate(body, state, impatient=impatient)
+        self._alike.keep(body, outcome)
+        return outcome
 
     def forget(self, state: State) -> None:
         """Drop what a decision that was interrupted may have left half remembered."""

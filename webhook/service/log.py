@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import sys
 from datetime import UTC, datetime
+from functools import lru_cache
+from time import time
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from webhook.admission import Record
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+# A pod of 5,000 containers would fill megabytes; a collector cuts lines at 16 KiB and a reader long before.
+LONGEST = 16 * 1024
+MOST = 32  # decisions of one pod
 _encoder = msgspec.json.Encoder(enc_hook=str)
 
 
@@ -33,7 +38,7 @@ class JsonFormatter(logging.Formatter):
         line |= {key: value for key, value in vars(record).items() if key not in _STANDARD}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return _encoder.encode(line).decode()
+        return _bounded(_encoder.encode(line)).decode()
 
 
 class Decisions:
@@ -50,7 +55,8 @@ class Decisions:
         if self._stream is None or level < self._level:
             return
         head = f'{{"ts":"{_time()}","level":"{logging.getLevelName(level).lower()}","logger":"drawbridge.decision","us":{seconds * 1e6:.0f},'
-        self._stream.write(head.encode() + _encoder.encode(record)[1:] + b"\n")
+        line = _encoder.encode(record if len(record.decisions) <= MOST else _shortened(record))
+        self._stream.write(_bounded(head.encode() + line[1:]) + b"\n")
         self._stream.flush()
 
 
@@ -78,6 +84,26 @@ class _Text:
         self._stream.flush()
 
 
+def _shortened(record: Record) -> Record:
+    left = len(record.decisions) - MOST
+    said = f"{left} more decisions on this object are not listed here"
+    return msgspec.structs.replace(record, decisions=record.decisions[:MOST], problems=(*record.problems[:MOST], said))
+
+
 def _time(seconds: float | None = None) -> str:
-    moment = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03}Z"
+    now = time() if seconds is None else seconds
+    whole = int(now)
+    return f"{_second(whole)}.{int((now - whole) * 1000):03}Z"
+
+
+@lru_cache(maxsize=4)
+def _second(whole: int) -> str:
+    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}"
+
+
+def _bounded(line: bytes) -> bytes:
+    """A line that a collector takes: what is longer than LONGEST keeps its beginning, as JSON."""
+    if len(line) <= LONGEST:
+        return line
+    cut = line[:LONGEST].decode(errors="ignore")
+    return _encoder.encode({"ts": _time(), "level": "warning", "logger": "drawbridge.log", "msg": "a line was cut", "bytes": len(line), "line": cut})  # fmt: skip

@@ -196,7 +196,7 @@ async def test_beyond_the_limit_of_reviews_that_wait_the_answer_is_503_at_once(r
     assert (await slow)[0] == 200
 
 
-@pytest.mark.parametrize("running", [Limits(turn=0.01, hold=1)], indirect=True)
+@pytest.mark.parametrize("running", [Limits(turn=0.01, at_once=1, hold=1)], indirect=True)
 async def test_when_one_turn_of_the_loop_takes_too_long_the_rest_is_told_to_come_again(running):
     one, two, three = [await running.connect() for _ in range(3)]
     review = named("slow")

@@ -2,6 +2,7 @@ import io
 import json
 import logging
 
+import msgspec
 import pytest
 
 from webhook.admission.decide import Record
@@ -70,3 +71,16 @@ def test_other_loggers_write_json_too_with_extras_and_exceptions(stream):
 
 def test_without_a_stream_nothing_is_written_and_nothing_breaks():
     log.Decisions().write(record(), 0.0)
+
+
+def test_no_line_is_longer_than_a_collector_takes_and_each_is_still_json(stream):
+    decisions = log.configure("info", stream)
+    many = record()
+    decisions.write(msgspec.structs.replace(many, decisions=many.decisions * 5_000), 0.0)
+    decisions.write(record(problems=("ü" * 1_000_000,)), 0.0)
+    logging.getLogger("x").warning("y" * 1_000_000)
+    listed, cut, other = lines(stream)
+    assert len(listed["decisions"]) == log.MOST
+    assert listed["problems"] == ["4968 more decisions on this object are not listed here"]
+    assert cut["msg"] == other["msg"] == "a line was cut"
+    assert all(len(line) < 2 * log.LONGEST + 1000 for line in stream.getvalue().splitlines())
