@@ -6,7 +6,6 @@ business, where they are kept is `certs.store`'s. Key usages follow what kube-ap
 
 from __future__ import annotations
 
-import datetime as dt
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,11 +15,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from certs.rotation import SKEW, Span
 
-# A peer whose clock is behind ours must still believe a certificate made just now.
-SKEW = dt.timedelta(minutes=5)
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Sequence
 
 
 class Pair(NamedTuple):
@@ -28,17 +27,6 @@ class Pair(NamedTuple):
 
     certificate: bytes
     key: bytes
-
-
-class Span(NamedTuple):
-    """When a certificate is valid."""
-
-    start: dt.datetime
-    end: dt.datetime
-
-    def part(self, fraction: float) -> dt.datetime:
-        """The instant at which this fraction of the life is over."""
-        return self.start + (self.end - self.start) * fraction
 
 
 def authority(name: str, *, now: dt.datetime, life: dt.timedelta) -> Pair:
@@ -77,7 +65,7 @@ def leaf(issuer: Pair, names: Sequence[str], *, now: dt.datetime, life: dt.timed
 
 
 def span(certificate: bytes) -> Span:
-    """Read when a certificate is valid; the skew it was back-dated by is not part of its life."""
+    """Read the life of a certificate; the skew it was back-dated by is not part of it."""
     parsed = x509.load_pem_x509_certificate(certificate)
     return Span(parsed.not_valid_before_utc + SKEW, parsed.not_valid_after_utc)
 

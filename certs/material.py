@@ -1,13 +1,29 @@
-"""What the shared Secret holds, and how one rotation step changes it. Values only; `certs.store` reads and writes them.
+"""What the two shared Secrets hold, and how one rotation step changes it. Values only; `certs.store` reads and writes them.
 
-| key | holds |
+The first is the authority's, and the controller's alone; the second is what a replica serves with, and all that the
+webhook's account may read.
+
+| authority's | holds |
 |---|---|
-| tls.crt, tls.key | the leaf that replicas serve |
-| ca.crt | the bundle: every authority that is trusted now |
 | authority.crt, authority.key | the authority that signs now |
 | next.crt, next.key | the authority that will sign (INTRODUCED) |
 | previous.crt | the authority that signed before (SWITCHED) |
 | since | when the phase last changed, RFC 3339 |
+
+| serving | holds |
+|---|---|
+| tls.crt, tls.key | the leaf that replicas serve |
+| ca.crt | the bundle: every authority that is trusted now |
+
+| both | hold |
+|---|---|
+| seal.key | the key that seals now |
+| seal-next.key | the key that will seal, known to every replica before the first uses it (INTRODUCED) |
+| seal-previous.key | the key that sealed before; what it sealed is still believed, until the next switch |
+
+The seal's keys change with the authority and by the same steps. They stand in both Secrets so that the loss of either loses
+no seal. Older versions had one Secret with everything in it: while there is no Secret of the authority's, its entries are
+looked for in the serving one, and move at the first write.
 """
 
 from __future__ import annotations
@@ -22,15 +38,30 @@ from certs.authority import Pair
 from certs.rotation import Phase, Step, View
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from certs.rotation import Policy
 
 AUTHORITY_NAME = "drawbridge"
+SEAL_BYTES = 32
+SEALS = frozenset(("seal.key", "seal-next.key", "seal-previous.key"))
+AUTHORITYS = frozenset(("authority.crt", "authority.key", "next.crt", "next.key", "previous.crt", "since")) | SEALS
+SERVING = frozenset(("tls.crt", "tls.key", "ca.crt")) | SEALS
 # Every entry that belongs to us, so that a step can also take one away.
-ENTRIES = frozenset(
-    ("authority.crt", "authority.key", "tls.crt", "tls.key", "next.crt", "next.key", "previous.crt", "ca.crt", "since")
-)
+ENTRIES = AUTHORITYS | SERVING
+
+
+class Seals(NamedTuple):
+    """The keys that templates are sealed with."""
+
+    current: bytes = b""
+    next: bytes = b""
+    previous: bytes = b""
+
+    @property
+    def keys(self) -> tuple[bytes, ...]:
+        """The first one seals, all of them verify."""
+        return tuple(key for key in self if key)
 
 
 class Material(NamedTuple):
@@ -41,6 +72,7 @@ class Material(NamedTuple):
     next: Pair | None = None
     previous: bytes | None = None
     since: dt.datetime | None = None
+    seals: Seals = Seals()
 
     @property
     def phase(self) -> Phase:
@@ -76,47 +108,87 @@ def view(material: Material, names: Sequence[str], *, bundle_everywhere: bool) -
     )
 
 
-def apply(material: Material, step: Step, names: Sequence[str], *, now: dt.datetime, policy: Policy) -> Material:
-    """Carry out one step."""
+def apply(
+    material: Material,
+    step: Step,
+    names: Sequence[str],
+    *,
+    now: dt.datetime,
+    policy: Policy,
+    new_seal: Callable[[], bytes],
+) -> Material:
+    """Carry out one step. `new_seal` makes a key of `SEAL_BYTES`."""
     match step:
         case Step.REMAKE:
             signer = authority.authority(AUTHORITY_NAME, now=now, life=policy.authority_life)
-            return Material(signer, _leaf(signer, names, now, policy), since=now)
+            # Replicas serve what the old one signed for some seconds more.
+            old = material.authority and material.authority.certificate
+            leaf = _leaf(signer, names, now, policy)
+            return Material(signer, leaf, previous=old, since=now, seals=material.seals)
         case Step.SIGN:
             return material._replace(leaf=_leaf(_there(material.authority), names, now, policy))
         case Step.INTRODUCE:
             made = authority.authority(AUTHORITY_NAME, now=now, life=policy.authority_life)
-            return material._replace(next=made, previous=None, since=now)
+            seals = material.seals._replace(next=new_seal())
+            return material._replace(next=made, previous=None, since=now, seals=seals)
         case Step.SWITCH:
             signer = _there(material.next)
+            leaf = _leaf(signer, names, now, policy)
             old = _there(material.authority).certificate
-            return Material(signer, _leaf(signer, names, now, policy), previous=old, since=now)
+            return Material(signer, leaf, previous=old, since=now, seals=_switched(material.seals))
         case Step.RETIRE:
             return material._replace(previous=None, since=now)
 
 
-def decode(data: Mapping[str, bytes]) -> Material:
-    """Read material out of a Secret's data. A pair that cannot be used counts as not there."""
+def sealed(material: Material, new_seal: Callable[[], bytes]) -> Material:
+    """Give material a seal key if it has none."""
+    if material.seals.current:
+        return material
+    return material._replace(seals=material.seals._replace(current=new_seal()))
+
+
+def _switched(seals: Seals) -> Seals:
+    if not seals.next:  # a version that knew one key only had introduced the authority
+        return seals
+    return Seals(current=seals.next, previous=seals.current)
+
+
+def decode(serving: Mapping[str, bytes], authoritys: Mapping[str, bytes] | None) -> Material:
+    """Read material out of both Secrets' data. A pair that cannot be used counts as not there."""
+    held = serving if authoritys is None else authoritys
+    sealing = held if _seal(held, "seal.key") else serving
     return Material(
-        authority=_pair(data, "authority"),
-        leaf=_pair(data, "tls"),
-        next=_pair(data, "next"),
-        previous=data.get("previous.crt") or None,
-        since=_instant(data.get("since", b"")),
+        authority=_pair(held, "authority"),
+        leaf=_pair(serving, "tls"),
+        next=_pair(held, "next"),
+        previous=_certificate(held.get("previous.crt", b"")),
+        since=_instant(held.get("since", b"")),
+        seals=Seals(_seal(sealing, "seal.key"), _seal(sealing, "seal-next.key"), _seal(sealing, "seal-previous.key")),
     )
 
 
-def encode(material: Material) -> dict[str, bytes]:
-    """Write material as a Secret's data."""
-    pairs = {"authority": material.authority, "tls": material.leaf, "next": material.next}
-    data = {f"{name}.crt": pair.certificate for name, pair in pairs.items() if pair}
-    data |= {f"{name}.key": pair.key for name, pair in pairs.items() if pair}
-    data["ca.crt"] = material.bundle
-    if material.previous:
-        data["previous.crt"] = material.previous
-    if material.since:
-        data["since"] = material.since.isoformat().encode()
-    return data
+def encode(material: Material) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """Write material as the data of both Secrets: serving, and the authority's."""
+    seals = {"seal.key": material.seals.current, "seal-next.key": material.seals.next}
+    seals["seal-previous.key"] = material.seals.previous
+    serving = seals | _entries("tls", material.leaf) | {"ca.crt": material.bundle}
+    authoritys = seals | _entries("authority", material.authority) | _entries("next", material.next)
+    authoritys["previous.crt"] = material.previous or b""
+    authoritys["since"] = material.since.isoformat().encode() if material.since else b""
+    return _filled(serving), _filled(authoritys)
+
+
+def _entries(name: str, pair: Pair | None) -> dict[str, bytes]:
+    return {f"{name}.crt": pair.certificate, f"{name}.key": pair.key} if pair else {}
+
+
+def _filled(data: dict[str, bytes]) -> dict[str, bytes]:
+    return {name: value for name, value in data.items() if value}
+
+
+def _seal(data: Mapping[str, bytes], name: str) -> bytes:
+    key = data.get(name, b"")
+    return key if len(key) >= SEAL_BYTES else b""
 
 
 def _pair(data: Mapping[str, bytes], name: str) -> Pair | None:
@@ -131,6 +203,15 @@ def _pair(data: Mapping[str, bytes], name: str) -> Pair | None:
         UnsupportedAlgorithm,
     ):  # what cryptography raises for bytes that are no key or certificate
         return None
+
+
+def _certificate(data: bytes) -> bytes | None:
+    """A certificate that can be read, None for anything else: rubbish in a bundle would spoil all of it."""
+    try:
+        authority.span(data)
+    except ValueError:
+        return None
+    return data
 
 
 def _instant(text: bytes) -> dt.datetime | None:

@@ -16,8 +16,12 @@ means STEADY, no authority means EMPTY. So a replica killed between any two writ
 correctly, and two replicas that step at once collide on the resourceVersion, where one loses and looks again.
 
 The leaf is renewed in every phase on its own clock, at two thirds of its life; renewal is polled, because a paused
-container misses timers. What is broken or expired is not rotated but remade: with no sound authority there is no
-overlap left to keep.
+container misses timers. What is broken or expired is not rotated but remade, and the certificate of the authority that went
+before, if it can still be read, is trusted for a while longer, as after a switch.
+
+Clocks jump. Whatever is made is valid from `SKEW` before it was made, so a clock that is wrong by less than that, ours or
+the API server's, ahead or behind, makes nothing that the other would not believe. What was made further in the future
+than that can be believed by nobody and is made again.
 """
 
 from __future__ import annotations
@@ -29,9 +33,23 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from certs.authority import Span
+# How long before the moment it is made a certificate is valid, for clocks that differ.
+SKEW = dt.timedelta(days=30)
 
-RENEW_AT = 2 / 3
+
+class Span(NamedTuple):
+    """The life of a certificate, from when it was made; it is valid `SKEW` longer at its beginning."""
+
+    start: dt.datetime
+    end: dt.datetime
+
+    def part(self, fraction: float) -> dt.datetime:
+        """The instant at which this fraction of the life is over."""
+        return self.start + (self.end - self.start) * fraction
+
+    def valid(self, now: dt.datetime) -> bool:
+        """Whether the certificate can be believed at an instant."""
+        return self.start - SKEW <= now < self.end
 
 
 class Phase(StrEnum):
@@ -44,7 +62,7 @@ class Phase(StrEnum):
 class Step(Enum):
     """One change to the Secret."""
 
-    REMAKE = "make a new authority and a leaf, and trust nothing else"
+    REMAKE = "make a new authority and a leaf"
     SIGN = "sign a new leaf with the authority that signs now"
     INTRODUCE = "make the next authority and trust both"
     SWITCH = "sign a leaf with the next authority and keep trusting the old one"
@@ -57,6 +75,8 @@ class Policy(NamedTuple):
     authority_life: dt.timedelta = dt.timedelta(days=365 * 2)
     leaf_life: dt.timedelta = dt.timedelta(days=90)
     pause: dt.timedelta = dt.timedelta(minutes=10)
+    # The part of its life after which a certificate is succeeded.
+    renew_at: float = 2 / 3
 
 
 class View(NamedTuple):
@@ -75,21 +95,23 @@ class View(NamedTuple):
 
 def step(view: View, *, now: dt.datetime, policy: Policy) -> Step | None:
     """Say the one thing to do now, or None."""
-    if view.authority is None or not view.authority.start <= now + policy.pause or view.authority.end <= now:
+    if view.authority is None or not view.authority.valid(now):
         return Step.REMAKE
-    if view.leaf is None or not view.leaf_sound or view.leaf.part(RENEW_AT) <= now:
+    if view.leaf is None or not view.leaf_sound or not view.leaf.valid(now) or view.leaf.part(policy.renew_at) <= now:
         return Step.SIGN
     next_step, due = TABLE[view.phase]
     return next_step if due(view, now, policy) else None
 
 
 def _aged(view: View, now: dt.datetime, policy: Policy) -> bool:
-    del policy
-    return view.authority is not None and view.authority.part(RENEW_AT) <= now
+    return view.authority is not None and view.authority.part(policy.renew_at) <= now
 
 
 def _settled(view: View, now: dt.datetime, policy: Policy) -> bool:
-    return view.bundle_everywhere and (view.since is None or view.since + policy.pause <= now)
+    if not view.bundle_everywhere:
+        return False
+    # A phase that began in the future began while a clock was wrong: nobody knows when, and the pause is kept from now on.
+    return view.since is None or view.since + policy.pause <= now
 
 
 def _always(view: View, now: dt.datetime, policy: Policy) -> bool:
@@ -105,9 +127,9 @@ TABLE: dict[Phase, tuple[Step, Callable[[View, dt.datetime, Policy], bool]]] = {
     Phase.SWITCHED: (Step.RETIRE, _settled),
 }
 
-# step: the phase it leads to (SIGN stays where it is)
+# step: the phase it leads to (SIGN stays where it is; REMAKE leads to STEADY where nothing was before)
 LEADS_TO = {
-    Step.REMAKE: Phase.STEADY,
+    Step.REMAKE: Phase.SWITCHED,
     Step.INTRODUCE: Phase.INTRODUCED,
     Step.SWITCH: Phase.SWITCHED,
     Step.RETIRE: Phase.STEADY,

@@ -1,7 +1,9 @@
-"""The Secret that replicas share: read it, do what rotation says, write it back with the version that was read.
+"""The two Secrets that replicas share: read them, do what rotation says, write them back with the versions that were read.
 
-Any replica may do any step; two that try at once collide on the resourceVersion and the loser reads again. A kill between
-any two writes is harmless, because the phase is what the Secret holds (`certs.rotation`).
+Any replica may do any step; two that try at once collide on the resourceVersion and the loser reads again. What a step
+changes in both Secrets is written to the authority's first: that one says which phase it is, and what the other holds is
+mended to fit (`certs.rotation`: a leaf that the present authority did not sign is signed again, and until then it is one
+that every bundle still trusts). So a kill between any two writes is harmless.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from binascii import Error as Base64Error
 from typing import TYPE_CHECKING
 
 from certs import inject, material
-from certs.rotation import Policy, Step, step
+from certs.rotation import Policy, step
 from cluster import resources
 from cluster.errors import AlreadyExists, Conflict, NotFound
 from cluster.patch import Merge
@@ -28,7 +30,7 @@ ATTEMPTS = 10
 
 
 class Store:
-    """The shared Secret `namespace/name`, holding certificates for `names`."""
+    """The shared Secrets `namespace/name` and `namespace/name-authority`, with certificates for `names`."""
 
     def __init__(
         self,
@@ -37,77 +39,81 @@ class Store:
         namespace: str,
         name: str,
         names: Sequence[str],
+        new_seal: Callable[[], bytes],
         webhooks: Sequence[str] = (),
         policy: Policy | None = None,
-        once: Mapping[str, Callable[[], bytes]] | None = None,
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
     ) -> None:
-        """`webhooks` are the configurations that must carry our bundle; `once` makes other entries that are missing."""
+        """`webhooks` are the configurations that must carry our bundle; `new_seal` makes a key."""
         self._cluster = cluster
         self._namespace = namespace
         self._name = name
         self._names = names
+        self._new_seal = new_seal
         self._webhooks = webhooks
         self._policy = policy or Policy()
-        self._once = once or {}
         self._now = now
 
-    async def sync(self) -> tuple[Material, dict[str, bytes]]:
-        """Bring Secret and webhook configurations up to date; return the certificates and the other entries."""
+    async def sync(self) -> Material:
+        """Bring Secrets and webhook configurations up to date; return what the Secrets hold."""
         for _ in range(ATTEMPTS):
-            secret = await self._read()
-            data = _decoded(secret)
-            held = material.decode(data)
+            authoritys = await self._read(authoritys_name(self._name))
+            serving = await self._read(self._name)
+            held = material.decode(_decoded(serving), None if authoritys is None else _decoded(authoritys))
             everywhere = bool(held.bundle) and await inject.ensure(self._cluster, self._webhooks, held.bundle)
-            missing = {name: make() for name, make in self._once.items() if not data.get(name)}
-            due = step(
-                material.view(held, self._names, bundle_everywhere=everywhere), now=self._now(), policy=self._policy
-            )
-            if due is None and not missing:
-                return held, {name: data[name] for name in self._once}
-            await self._write(secret, data, held, due, missing)
+            wanted = self._due(material.sealed(held, self._new_seal), bundle_everywhere=everywhere)
+            serve, sign = material.encode(wanted)
+            if not await self._write(authoritys, authoritys_name(self._name), sign):
+                continue
+            if await self._write(serving, self._name, serve) and wanted == held:
+                return held
         raise Conflict(f"Secret {self._namespace}/{self._name} keeps changing under us; is another program writing it?")
 
-    async def read(self) -> tuple[Material, dict[str, bytes]]:
-        """Read what is there and change nothing, for a process without the right to write."""
-        data = _decoded(await self._read())
-        return material.decode(data), {name: data[name] for name in self._once if data.get(name)}
+    async def read(self) -> Material:
+        """Read what a replica serves with and change nothing, for a process without the right to do more."""
+        return material.decode(_decoded(await self._read(self._name)), {})
 
-    async def _read(self) -> Secret | None:
+    def _due(self, held: Material, *, bundle_everywhere: bool) -> Material:
+        now = self._now()
+        view = material.view(held, self._names, bundle_everywhere=bundle_everywhere)
+        due = step(view, now=now, policy=self._policy)
+        if due is None:
+            return held
+        return material.apply(held, due, self._names, now=now, policy=self._policy, new_seal=self._new_seal)
+
+    async def _read(self, name: str) -> Secret | None:
         try:
-            return await self._cluster.get(resources.SECRETS, self._name, self._namespace)
+            return await self._cluster.get(resources.SECRETS, name, self._namespace)
         except NotFound:
             return None
 
-    async def _write(
-        self,
-        secret: Secret | None,
-        data: Mapping[str, bytes],
-        held: Material,
-        due: Step | None,
-        missing: dict[str, bytes],
-    ) -> None:
-        if due is not None:
-            held = material.apply(held, due, self._names, now=self._now(), policy=self._policy)
-        wanted = material.encode(held) | missing
-        text = {name: b64encode(value).decode() for name, value in wanted.items()}
+    async def _write(self, secret: Secret | None, name: str, wanted: Mapping[str, bytes]) -> bool:
+        """Have one Secret hold this of ours; say whether it does, now that nobody else was first."""
+        data = secret.data if secret else {}
+        changed: dict[str, str | None] = {entry: b64encode(value).decode() for entry, value in wanted.items()}
+        changed = {entry: value for entry, value in changed.items() if data.get(entry) != value}
+        gone = (entry for entry in data if entry in material.ENTRIES and entry not in wanted)
+        changed |= dict.fromkeys(gone)
+        if secret is not None and not changed:
+            return True
         try:
             if secret is None:
-                await self._cluster.create(resources.SECRETS, self._fresh(text), self._namespace)
-                return
-            gone = {name: None for name in data if name in material.ENTRIES and name not in wanted}
-            body = {"metadata": {"resourceVersion": secret.metadata.resource_version}, "data": text | gone}
-            await self._cluster.patch(resources.SECRETS, self._name, Merge(body), self._namespace)
+                await self._cluster.create(resources.SECRETS, self._fresh(name, changed), self._namespace)
+            else:
+                body = {"metadata": {"resourceVersion": secret.metadata.resource_version}, "data": changed}
+                await self._cluster.patch(resources.SECRETS, name, Merge(body), self._namespace)
         except (AlreadyExists, Conflict, NotFound):
-            return  # another replica was first: read again
+            return False  # another replica was first: read again
+        return True
 
-    def _fresh(self, data: Mapping[str, str]) -> dict[str, object]:
-        metadata = {
-            "name": self._name,
-            "namespace": self._namespace,
-            "labels": {"app.kubernetes.io/name": "drawbridge"},
-        }
+    def _fresh(self, name: str, data: Mapping[str, str | None]) -> dict[str, object]:
+        metadata = {"name": name, "namespace": self._namespace, "labels": {"app.kubernetes.io/name": "drawbridge"}}
         return {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": dict(data)}
+
+
+def authoritys_name(name: str) -> str:
+    """The name of the Secret that only the controller reads, beside the one that replicas serve with."""
+    return f"{name}-authority"
 
 
 def _decoded(secret: Secret | None) -> dict[str, bytes]:

@@ -1,79 +1,92 @@
 """The certificate drill: an authority is succeeded while the API server keeps calling, and no call fails.
 
-The steps are written into the Secret as a replica would write them a year from now; everything else is the running
+The steps are written into the Secrets as a replica would write them a year from now; everything else is the running
 controller, the running gate and the real API server, under failurePolicy Fail.
 """
 
 import base64
 import datetime as dt
+import secrets
 import socket
 import threading
+import time
 
 import pytest
 
 from certs import authority, material
 from certs.rotation import Phase, Policy, Step
+from e2e.client import ApiError
 from e2e.gate import SYSTEM
 from e2e.workloads import container, limits, pod
 
 pytestmark = pytest.mark.real
 
-PATH = f"/api/v1/namespaces/{SYSTEM}/secrets/drawbridge"
+SECRETS = f"/api/v1/namespaces/{SYSTEM}/secrets"
+SERVING, AUTHORITYS = f"{SECRETS}/drawbridge", f"{SECRETS}/drawbridge-authority"
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
+KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 # What a replica of this installation signs for.
 NAMES = ("drawbridge.drawbridge-system.svc", "drawbridge.drawbridge-system.svc.cluster.local", "drawbridge.drawbridge-system", "127.0.0.1")  # fmt: skip
 POLICY = Policy()
 
 
 class Calls:
-    """Reviews without a pause, in a thread; every failure is kept."""
+    """A hundred reviews a second, from several threads; every failure is kept."""
+
+    EACH, THREADS = 0.08, 8
 
     def __init__(self, cluster, namespace):
         self.cluster, self.namespace = cluster, namespace
         self.answered, self.failures, self.over = 0, [], threading.Event()
-        self.thread = threading.Thread(target=self.run)
+        self.counting = threading.Lock()
+        self.threads = [threading.Thread(target=self.run) for _ in range(self.THREADS)]
 
     def run(self):
         item = pod("p", self.namespace, container(**limits(**{"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100})))
-        while not self.over.is_set():
+        while not self.over.wait(self.EACH):
             try:
                 self.cluster.create(item, dryRun="All")
-                self.answered += 1
+                with self.counting:
+                    self.answered += 1
             except Exception as error:  # noqa: BLE001  whatever it is, a user would have seen it
                 self.failures.append(str(error))
 
     def __enter__(self):
-        self.thread.start()
+        for thread in self.threads:
+            thread.start()
         return self
 
     def __exit__(self, *_):
         self.over.set()
-        self.thread.join()
+        for thread in self.threads:
+            thread.join()
+
+
+def data_of(cluster, path):
+    return {name: base64.b64decode(value) for name, value in cluster.get(path)["data"].items()}
 
 
 def held(cluster):
-    data = cluster.get(PATH)["data"]
-    return material.decode({name: base64.b64decode(value) for name, value in data.items()})
+    return material.decode(data_of(cluster, SERVING), data_of(cluster, AUTHORITYS))
 
 
 def take(cluster, step):
-    """Do one step in the Secret; `since` lies far enough back for nobody to have to wait."""
+    """Do one step in the Secrets, the authority's first, as a replica would a year from now."""
     now = dt.datetime.now(dt.UTC)
-    after = material.apply(held(cluster), step, NAMES, now=now, policy=POLICY)
-    wanted = material.encode(after._replace(since=now))
-    gone = dict.fromkeys(name for name in material.ENTRIES if name not in wanted)
-    data = {name: base64.b64encode(value).decode() for name, value in wanted.items()}
-    cluster.patch(PATH, {"data": data | gone})
+    after = material.apply(held(cluster), step, NAMES, now=now, policy=POLICY, new_seal=lambda: secrets.token_bytes(32))
+    serving, authoritys = material.encode(after)
+    for path, wanted in ((AUTHORITYS, authoritys), (SERVING, serving)):
+        gone = dict.fromkeys(name for name in material.ENTRIES if name not in wanted)
+        cluster.patch(path, {"data": {name: base64.b64encode(value).decode() for name, value in wanted.items()} | gone})
     return after
 
 
 def believed(cluster):
     """The bundles of all webhooks that are registered."""
-    base = "/apis/admissionregistration.k8s.io/v1"
-    kinds = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
     return {
-        base64.b64decode(webhook["clientConfig"]["caBundle"])
-        for kind in kinds
-        for webhook in cluster.get(f"{base}/{kind}/drawbridge")["webhooks"]
+        base64.b64decode(webhook["clientConfig"].get("caBundle", ""))
+        for kind in KINDS
+        for webhook in cluster.get(f"{CONFIGURATIONS}/{kind}/drawbridge")["webhooks"]
     }
 
 
@@ -83,34 +96,118 @@ def served(gate):
         return tls.getpeercert(binary_form=True)
 
 
-def test_an_authority_is_succeeded_and_no_call_fails(control_plane, gated, gate):
+def succeed(control_plane, gate, calls):
+    """One authority after the other; the calls go on while each step is seen by everybody."""
     first = held(control_plane)
-    with Calls(control_plane, gated) as calls:
-        both = take(control_plane, Step.INTRODUCE)
-        control_plane.until("both are believed", lambda: believed(control_plane) == {both.bundle}, 40)
-        before = served(gate)
-        new = take(control_plane, Step.SWITCH)
-        control_plane.until("the new leaf is served", lambda: served(gate) != before, 40)
-        control_plane.until("the old one is still believed", lambda: believed(control_plane) == {new.bundle}, 40)
-        last = take(control_plane, Step.RETIRE)
-        control_plane.until("the old one is forgotten", lambda: believed(control_plane) == {last.bundle}, 40)
-        answered = calls.answered
-        control_plane.until("calls go on", lambda: calls.answered > answered + 20, 20)
-    assert calls.failures == []
+    both = take(control_plane, Step.INTRODUCE)
+    control_plane.until("both are believed", lambda: believed(control_plane) == {both.bundle}, 40)
+    before = served(gate)
+    new = take(control_plane, Step.SWITCH)
+    control_plane.until("the new leaf is served", lambda: served(gate) != before, 40)
+    control_plane.until("the old one is still believed", lambda: believed(control_plane) == {new.bundle}, 40)
+    last = take(control_plane, Step.RETIRE)
+    control_plane.until("the old one is forgotten", lambda: believed(control_plane) == {last.bundle}, 40)
+    answered = calls.answered
+    control_plane.until("calls go on", lambda: calls.answered > answered + 20, 20)
     assert held(control_plane).phase is Phase.STEADY
     assert first.authority.certificate not in last.bundle
     assert authority.signed_by(last.leaf.certificate, last.authority.certificate)
+    assert last.seals.keys == (new.seals.current, first.seals.current)
 
 
-def test_a_secret_that_was_deleted_is_made_again(control_plane, gated, gate):
-    """The worst case: no overlap is left to keep, so calls may fail for seconds, and then work without a person."""
-    control_plane.delete(PATH)
-    item = pod("p", gated, container(**limits(**{"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100})))
+ROUNDS = [
+    pytest.param(2, id="twice"),
+    pytest.param(50, id="fifty times", marks=[pytest.mark.long, pytest.mark.time_limit(3600, "fifty rotations")]),
+]
 
-    def works():
-        try:
-            return control_plane.create(item, dryRun="All") and held(control_plane).phase is Phase.STEADY
-        except Exception:  # noqa: BLE001  any failure means: not yet
-            return False
 
-    control_plane.until("reviews are answered under a new authority", works, 60)
+@pytest.mark.parametrize("times", ROUNDS)
+def test_an_authority_is_succeeded_and_no_call_fails(control_plane, gated, gate, times):
+    begun = time.monotonic()
+    with Calls(control_plane, gated) as calls:
+        for _ in range(times):
+            succeed(control_plane, gate, calls)
+    assert calls.failures == []
+    print(
+        f"{times} rotations, {calls.answered} calls, {calls.answered / (time.monotonic() - begun):.0f} a second, none failed"
+    )
+
+
+ITEM = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}
+
+
+def works(control_plane, gated):
+    """Whether reviews are answered and the certificates are at rest."""
+    try:
+        control_plane.create(pod("p", gated, container(**limits(**ITEM))), dryRun="All")
+        return held(control_plane).phase is Phase.STEADY or held(control_plane).authority
+    except Exception:  # noqa: BLE001  any failure means: not yet
+        return False
+
+
+def test_a_serving_secret_that_was_deleted_is_made_again_and_no_call_fails(control_plane, gated, gate):
+    before = held(control_plane)
+    with Calls(control_plane, gated) as calls:
+        control_plane.delete(SERVING)
+        control_plane.until("there is another", lambda: control_plane.read({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "drawbridge", "namespace": SYSTEM}}), 20)  # fmt: skip
+        answered = calls.answered
+        control_plane.until("calls go on", lambda: calls.answered > answered + 100, 20)
+    assert calls.failures == []
+    assert held(control_plane).seals == before.seals, "what was sealed stays believed"
+
+
+@pytest.mark.parametrize("harm", ["deleted", "both deleted", "damaged", "older format"])
+def test_whatever_happens_to_the_secrets_reviews_are_answered_again_without_a_person(control_plane, gated, gate, harm):
+    """Calls may fail for a moment where no overlap is left to keep."""
+    before = held(control_plane)
+    match harm:
+        case "deleted":
+            control_plane.delete(AUTHORITYS)
+        case "both deleted":
+            control_plane.delete(AUTHORITYS)
+            control_plane.delete(SERVING)
+        case "damaged":
+            rubbish = base64.b64encode(b"rubbish").decode()
+            for path in (AUTHORITYS, SERVING):
+                control_plane.patch(path, {"data": dict.fromkeys(data_of(control_plane, path), rubbish)})
+        case "older format":
+            whole = data_of(control_plane, AUTHORITYS) | data_of(control_plane, SERVING)
+            control_plane.patch(
+                SERVING, {"data": {name: base64.b64encode(value).decode() for name, value in whole.items()}}
+            )
+            control_plane.delete(AUTHORITYS)
+    control_plane.until("both Secrets hold their own", lambda: at_rest(control_plane), 60)
+    control_plane.until("reviews are answered", lambda: works(control_plane, gated), 60)
+    if harm == "older format":
+        assert held(control_plane).seals == before.seals
+
+
+def at_rest(cluster):
+    try:
+        now = held(cluster)
+        return (
+            now.authority and now.leaf and not data_of(cluster, SERVING).keys() & (material.AUTHORITYS - material.SEALS)
+        )
+    except ApiError:
+        return False
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bundle_that_somebody_emptied_is_back_within_a_second(control_plane, gated, gate, kind):
+    path = f"{CONFIGURATIONS}/{kind}/drawbridge"
+    whole = {held(control_plane).bundle}
+    control_plane.until("the bundle is everywhere", lambda: believed(control_plane) == whole, 20)
+    count = len(control_plane.get(path)["webhooks"])
+    control_plane.patch(
+        path, [{"op": "remove", "path": f"/webhooks/{i}/clientConfig/caBundle"} for i in range(count)], "json"
+    )
+    begun = time.monotonic()
+    control_plane.until("the bundle is back", lambda: believed(control_plane) == whole, 20)
+    assert time.monotonic() - begun < 5, "by a watch, not by the look every ten seconds"
+
+
+def test_the_webhooks_account_cannot_read_the_authoritys_key(control_plane, gate):
+    for role, secret, verdict in (("webhook", "drawbridge", "yes"), ("webhook", "drawbridge-authority", "no"), ("controller", "drawbridge-authority", "yes")):  # fmt: skip
+        account = f"--as=system:serviceaccount:{SYSTEM}:drawbridge-{role}"
+        said = control_plane.kubectl("auth", "can-i", "get", f"secrets/{secret}", "-n", SYSTEM, account, check=False)
+        assert said.stdout.strip() == verdict

@@ -2,6 +2,7 @@
 
 import pytest
 
+from certs.store import authoritys_name
 from cli.commands.manifests import BASE, generated, rest
 from cluster import manifests
 from webhook.admission.registration import Options
@@ -47,10 +48,14 @@ def test_nobody_has_a_right_to_everything():
         assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
 
 
-def test_the_webhook_reads_one_secret_and_no_other():
-    for rule in rules("drawbridge-webhook", "drawbridge-controller"):
-        if "secrets" in rule["resources"] and rule["verbs"] != ["create"]:
-            assert rule["resourceNames"] == ["drawbridge"]
+SERVING, AUTHORITYS = ["drawbridge"], [authoritys_name("drawbridge")]
+
+
+def test_the_webhook_reads_one_secret_and_the_authoritys_key_is_in_another():
+    for role, secrets in (("drawbridge-webhook", SERVING), ("drawbridge-controller", [*SERVING, *AUTHORITYS])):
+        for rule in rules(role):
+            if "secrets" in rule["resources"] and rule["verbs"] != ["create"]:
+                assert rule["resourceNames"] == secrets
 
 
 @pytest.mark.parametrize("deployment", of("Deployment"), ids=lambda o: o["metadata"]["name"])

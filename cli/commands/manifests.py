@@ -80,6 +80,13 @@ class UrlType(click.ParamType["str"]):
     default="",
     help="Where the API server finds drawbridge, if not behind its Service.",
 )
+@click.option("--ca-bundle", metavar="FILE", default="", help="The bundle, if you keep it; default: drawbridge does.")
+@click.option(
+    "--cert-manager",
+    metavar="NAMESPACE/NAME",
+    default="",
+    help="The Certificate from which cert-manager injects the bundle.",
+)
 def command(
     *,
     only: str | None,
@@ -90,17 +97,29 @@ def command(
     opt_in: bool,
     devices: bool,
     url: str,
+    ca_bundle: str,
+    cert_manager: str,
 ) -> Exit:
     """Print what `kubectl apply` needs to install drawbridge.
 
     To take it away again, delete the webhook configurations first: without them no pod waits for templates that nobody
     makes any more. Then delete the rest.
     """
+    from base64 import b64encode
+
     from cli.configuration import source_of
     from cluster import manifests
     from webhook.admission import Options, configurations
 
-    options = Options(namespace=namespace, failure_policy=failure_policy, opt_in=opt_in, devices=devices, url=url)
+    options = Options(
+        namespace=namespace,
+        failure_policy=failure_policy,
+        opt_in=opt_in,
+        devices=devices,
+        url=url,
+        ca_bundle=b64encode(Path(ca_bundle).read_bytes()).decode() if ca_bundle else "",
+        inject_ca_from=cert_manager,
+    )
     objects: list[dict[str, Any]] = []
     if only != "webhooks":
         objects += rest(namespace, image, config)

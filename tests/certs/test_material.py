@@ -14,11 +14,22 @@ POLICY = Policy(dt.timedelta(days=300), dt.timedelta(days=90), dt.timedelta(minu
 NAMES = ("drawbridge.drawbridge-system.svc", "127.0.0.1")
 
 
+KEYS = itertools.count()
+
+
+def new_seal():
+    return b"%032d" % next(KEYS)
+
+
+def apply(held, due, names, *, now):
+    return material.apply(held, due, names, now=now, policy=POLICY, new_seal=new_seal)
+
+
 def advance(held, now):
     """Step until nothing is left to do, as the store does."""
-    taken = []
+    held, taken = material.sealed(held, new_seal), []
     while (due := step(material.view(held, NAMES, bundle_everywhere=True), now=now, policy=POLICY)) and len(taken) < 5:
-        held = material.apply(held, due, NAMES, now=now, policy=POLICY)
+        held = apply(held, due, NAMES, now=now)
         taken.append(due)
     return held, taken
 
@@ -43,8 +54,8 @@ def test_an_empty_secret_is_filled_in_one_step():
 
 def test_material_survives_the_secret():
     held, _ = advance(Material(), NOW)
-    held = material.apply(held, Step.INTRODUCE, NAMES, now=NOW, policy=POLICY)
-    assert material.decode(material.encode(held)) == held
+    held = apply(held, Step.INTRODUCE, NAMES, now=NOW)
+    assert material.decode(*material.encode(held)) == held
 
 
 def test_every_leaf_that_may_be_served_is_trusted_by_every_bundle_that_may_be_believed():
@@ -66,24 +77,81 @@ def test_every_leaf_that_may_be_served_is_trusted_by_every_bundle_that_may_be_be
 def test_each_step_leads_to_the_phase_its_table_says():
     held, _ = advance(Material(), NOW)
     for taken in (Step.INTRODUCE, Step.SWITCH, Step.RETIRE, Step.REMAKE):
-        held = material.apply(held, taken, NAMES, now=NOW, policy=POLICY)
+        held = apply(held, taken, NAMES, now=NOW)
         assert held.phase is LEADS_TO[taken]
+    assert apply(Material(), Step.REMAKE, NAMES, now=NOW).phase is Phase.STEADY, "where nothing was before"
+
+
+def test_a_seal_key_is_known_to_all_before_the_first_uses_it_and_believed_after_the_last_did():
+    """Over five lives of the authority: what one replica seals a day before or after, another verifies."""
+    held, now, history = Material(), NOW, []
+    for _ in range(1500):
+        held, _ = advance(held, now)
+        history.append(held.seals)
+        now += dt.timedelta(days=1)
+    for before, after in itertools.pairwise(history):
+        assert before.keys[0] in after.keys
+        assert after.keys[0] in before.keys
+    assert len({seals.current for seals in history}) >= 5
+    lives = [
+        [day for day, seals in enumerate(history) if key in seals.keys] for key in {s.current for s in history[:700]}
+    ]
+    assert min(len(life) for life in lives) > 300, "a pod that was sealed yesterday lives on when the key changes today"
+
+
+def test_a_seal_key_survives_the_loss_of_either_secret_and_a_new_authority():
+    held, _ = advance(Material(), NOW)
+    serving, authoritys = material.encode(held)
+    assert material.decode({}, authoritys).seals == held.seals
+    assert material.decode(serving, None).seals == held.seals
+    assert apply(held, Step.REMAKE, NAMES, now=NOW).seals == held.seals
+
+
+def test_what_a_replica_serves_with_does_not_hold_the_authoritys_key():
+    held, _ = advance(Material(), NOW)
+    introduced = apply(held, Step.INTRODUCE, NAMES, now=NOW)
+    serving, authoritys = material.encode(introduced)
+    assert {"authority.key", "next.key"} <= authoritys.keys()
+    keys = (introduced.authority.key, introduced.next.key)
+    assert not any(key in value for value in serving.values() for key in keys)
+    assert not serving.keys() & {"authority.key", "next.key"}
+
+
+def test_the_one_secret_of_older_versions_is_read():
+    held, _ = advance(Material(), NOW)
+    serving, authoritys = material.encode(held)
+    assert material.decode(serving | authoritys, None) == held
+
+
+def test_what_somebody_puts_beside_a_leaf_does_not_become_an_authority():
+    held, _ = advance(Material(), NOW)
+    other, _ = advance(Material(), NOW)
+    serving, authoritys = material.encode(held)
+    planted = {"next.crt": other.authority.certificate, "next.key": other.authority.key}
+    assert material.decode(serving | planted, authoritys) == held
+
+
+def test_after_a_remake_what_is_still_served_is_still_trusted():
+    held, _ = advance(Material(), NOW)
+    remade = apply(held, Step.REMAKE, NAMES, now=NOW)
+    assert trusts(remade.bundle, held.leaf.certificate)
 
 
 def test_the_bundle_holds_both_authorities_while_one_follows_the_other():
     held, _ = advance(Material(), NOW)
-    introduced = material.apply(held, Step.INTRODUCE, NAMES, now=NOW, policy=POLICY)
-    switched = material.apply(introduced, Step.SWITCH, NAMES, now=NOW, policy=POLICY)
+    introduced = apply(held, Step.INTRODUCE, NAMES, now=NOW)
+    switched = apply(introduced, Step.SWITCH, NAMES, now=NOW)
     assert len(x509.load_pem_x509_certificates(introduced.bundle)) == 2
     assert set(switched.bundle.split(b"-----BEGIN")) == set(introduced.bundle.split(b"-----BEGIN"))
 
 
 @pytest.mark.parametrize("damage", [b"", b"rubbish", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
-@pytest.mark.parametrize("entry", ["tls.crt", "tls.key", "authority.crt", "authority.key", "since", "next.crt"])
+@pytest.mark.parametrize("entry", sorted(material.ENTRIES - material.SEALS))
 def test_a_secret_damaged_by_hand_is_mended(entry, damage):
     held, _ = advance(Material(), NOW)
-    data = material.encode(held) | {entry: damage}
-    mended, _ = advance(material.decode(data), NOW)
+    serving, authoritys = (data | {entry: damage} for data in material.encode(held))
+    mended, _ = advance(material.decode(serving, authoritys), NOW)
+    assert x509.load_pem_x509_certificates(mended.bundle)
     assert trusts(mended.bundle, mended.leaf.certificate)
     assert mended.phase is Phase.STEADY
 
@@ -91,8 +159,8 @@ def test_a_secret_damaged_by_hand_is_mended(entry, damage):
 def test_a_certificate_beside_somebody_elses_key_is_replaced():
     held, _ = advance(Material(), NOW)
     other, _ = advance(Material(), NOW)
-    data = material.encode(held) | {"tls.key": material.encode(other)["tls.key"]}
-    _, taken = advance(material.decode(data), NOW)
+    (serving, authoritys), (others, _) = material.encode(held), material.encode(other)
+    _, taken = advance(material.decode(serving | {"tls.key": others["tls.key"]}, authoritys), NOW)
     assert taken == [Step.SIGN]
 
 

@@ -2,8 +2,7 @@ import datetime as dt
 
 import pytest
 
-from certs.authority import Span
-from certs.rotation import LEADS_TO, TABLE, Phase, Policy, Step, View, step
+from certs.rotation import LEADS_TO, SKEW, TABLE, Phase, Policy, Span, Step, View, step
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
@@ -60,10 +59,19 @@ def test_an_expired_authority_is_remade_whatever_the_phase(phase):
     assert at(300, phase=phase) is Step.REMAKE
 
 
-def test_an_authority_from_the_future_is_remade_beyond_the_pause():
-    late = Span(NOW + dt.timedelta(minutes=9), NOW + 300 * DAY)
-    assert at(0, authority=late) is None
-    assert at(0, authority=Span(NOW + DAY, NOW + 300 * DAY)) is Step.REMAKE
+@pytest.mark.parametrize("made", [NOW + SKEW, NOW + 3 * SKEW], ids=["as far ahead as others still believe", "further"])
+def test_what_was_made_while_a_clock_was_ahead_is_made_again_only_if_nobody_can_believe_it(made):
+    span = Span(made, made + 300 * DAY)
+    believed = span.valid(NOW)
+    assert believed == (made == NOW + SKEW)
+    assert at(0, authority=span) is (None if believed else Step.REMAKE)
+    assert at(0, leaf=span) is (None if believed else Step.SIGN)
+
+
+@pytest.mark.parametrize("jump", [-29, -1, 1, 29])
+@pytest.mark.parametrize("phase", [Phase.STEADY, Phase.INTRODUCED, Phase.SWITCHED])
+def test_a_clock_that_jumps_by_less_than_the_skew_never_ends_in_a_new_authority_at_once(phase, jump):
+    assert at(jump, phase=phase) is not Step.REMAKE
 
 
 def test_the_table_covers_every_phase_and_every_step_leads_somewhere():

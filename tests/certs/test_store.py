@@ -1,5 +1,6 @@
 import asyncio
 import datetime as dt
+import itertools
 from base64 import b64decode, b64encode
 
 import pytest
@@ -45,7 +46,7 @@ class Clock:
 
 
 def store(cluster, clock, **kwargs):
-    kwargs.setdefault("once", {"seal.key": lambda: b"k" * 32})
+    kwargs.setdefault("new_seal", lambda: b"k" * 32)
     return Store(cluster, namespace="default", name="drawbridge", names=NAMES, webhooks=["drawbridge"], policy=POLICY, now=clock, **kwargs)  # fmt: skip
 
 
@@ -65,21 +66,21 @@ def cluster():
 
 
 async def test_a_first_start_makes_everything_and_tells_every_webhook(cluster):
-    held, entries = await store(cluster, Clock()).sync()
+    held = await store(cluster, Clock()).sync()
     assert authority.names(held.leaf.certificate) == set(NAMES)
-    assert entries == {"seal.key": b"k" * 32}
+    assert held.seals.keys == (b"k" * 32,)
     assert await bundles(cluster) == [held.bundle] * 4
 
 
 async def test_a_second_start_finds_what_the_first_one_made(cluster):
     first = await store(cluster, Clock()).sync()
-    other = store(cluster, Clock(), once={"seal.key": lambda: pytest.fail("made twice")})
+    other = store(cluster, Clock(), new_seal=lambda: pytest.fail("made twice"))
     assert await other.sync() == first
 
 
 async def test_replicas_that_start_together_agree(cluster):
     number = iter(range(100))
-    several = [store(cluster, Clock(), once={"seal.key": lambda: b"%d" % next(number)}) for _ in range(8)]
+    several = [store(cluster, Clock(), new_seal=lambda: b"%032d" % next(number)) for _ in range(8)]
     answers = await asyncio.gather(*(one.sync() for one in several))
     assert all(answer == answers[0] for answer in answers)
 
@@ -87,11 +88,11 @@ async def test_replicas_that_start_together_agree(cluster):
 async def test_over_a_whole_life_every_old_leaf_is_trusted_by_every_new_bundle(cluster):
     clock = Clock()
     one = store(cluster, clock)
-    before, _ = await one.sync()
+    before = await one.sync()
     phases = set()
     for _ in range(400):
         clock.now += DAY
-        after, _ = await one.sync()
+        after = await one.sync()
         assert await bundles(cluster) == [after.bundle] * 4
         assert before.authority.certificate.strip() in after.bundle
         phases.add(after.phase)
@@ -116,12 +117,12 @@ async def test_a_secret_that_was_emptied_is_filled_again(cluster):
     secret = await cluster.get(resources.SECRETS, "drawbridge", "default")
     empty = {"data": dict.fromkeys(secret.data)}
     await cluster.patch(resources.SECRETS, "drawbridge", Merge(empty), "default")
-    held, _ = await store(cluster, Clock()).sync()
+    held = await store(cluster, Clock()).sync()
     assert await bundles(cluster) == [held.bundle] * 4
 
 
 async def test_without_webhook_configurations_nobody_has_to_be_told():
-    held, _ = await store(Embedded(), Clock()).sync()
+    held = await store(Embedded(), Clock()).sync()
     assert held.leaf
 
 
@@ -147,7 +148,7 @@ class Dying(Embedded):
 
 
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("write", range(1, 5))
+@pytest.mark.parametrize("write", range(1, 6))
 @pytest.mark.parametrize("day", [0, 61, 201, 202])
 async def test_a_kill_at_any_write_leaves_what_the_next_start_repairs(write, after, day):
     cluster, clock = Dying(), Clock()
@@ -162,7 +163,80 @@ async def test_a_kill_at_any_write_leaves_what_the_next_start_repairs(write, aft
     except Unavailable:
         pass
     cluster.left = 10**9
-    held, entries = await store(cluster, clock).sync()
+    held = await store(cluster, clock).sync()
     assert await bundles(cluster) == [held.bundle] * 4
-    assert entries["seal.key"]
+    assert held.seals.current
     assert authority.signed_by(held.leaf.certificate, held.authority.certificate)
+
+
+def secret(name, data):
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "default"}, "data": data}
+
+
+async def data_of(cluster, name):
+    return (await cluster.get(resources.SECRETS, name, "default")).data
+
+
+async def test_the_authoritys_key_stands_in_a_secret_of_its_own(cluster):
+    await store(cluster, Clock()).sync()
+    assert "authority.key" in await data_of(cluster, "drawbridge-authority")
+    assert (await data_of(cluster, "drawbridge")).keys() == {"tls.crt", "tls.key", "ca.crt", "seal.key"}
+
+
+async def test_the_one_secret_of_an_older_version_becomes_two_and_nothing_is_made_anew(cluster):
+    before = await store(cluster, Clock()).sync()
+    whole = await data_of(cluster, "drawbridge") | await data_of(cluster, "drawbridge-authority")
+    older = Embedded.of([secret("drawbridge", whole), webhooks("MutatingWebhookConfiguration"), webhooks("ValidatingWebhookConfiguration")])  # fmt: skip
+    assert await store(older, Clock()).sync() == before
+    assert "authority.key" in await data_of(older, "drawbridge-authority")
+    assert "authority.key" not in await data_of(older, "drawbridge")
+
+
+@pytest.mark.parametrize("lost", ["drawbridge", "drawbridge-authority"])
+async def test_a_secret_that_was_deleted_comes_back_and_what_was_sealed_stays_believed(cluster, lost):
+    before = await store(cluster, Clock()).sync()
+    await cluster.delete(resources.SECRETS, lost, "default")
+    after = await store(cluster, Clock(), new_seal=lambda: pytest.fail("a seal key was lost")).sync()
+    assert after.seals == before.seals
+    assert await bundles(cluster) == [after.bundle] * 4
+    if lost == "drawbridge":
+        assert after.authority == before.authority, "so no call fails: the new leaf is believed already"
+
+
+async def test_a_replica_that_only_reads_knows_leaf_and_seals_but_no_authority(cluster):
+    held = await store(cluster, Clock()).sync()
+    seen = await store(cluster, Clock()).read()
+    assert (seen.leaf, seen.seals, seen.authority) == (held.leaf, held.seals, None)
+
+
+@pytest.mark.parametrize("days", [-29, -1, 1, 29, 59])
+async def test_a_clock_that_jumps_and_comes_back_costs_no_trust(cluster, days):
+    """The leaf of before, during and after is valid at the true time, and believed by the bundle of its moment and of the next."""
+    clock = Clock()
+    one = store(cluster, clock)
+    history = [await one.sync()]
+    clock.now += days * DAY
+    history.append(await one.sync())
+    clock.now = NOW
+    history.append(await one.sync())
+    for held in history:
+        assert authority.span(held.leaf.certificate).valid(NOW) or days > 30
+        assert authority.span(held.authority.certificate).valid(NOW)
+    for before, after in itertools.pairwise(history):
+        assert before.authority.certificate.strip() in after.bundle
+        assert after.authority.certificate.strip() in before.bundle
+    assert authority.span(history[-1].leaf.certificate).valid(NOW)
+
+
+@pytest.mark.parametrize("age", [0, 45, 190, 201])
+async def test_two_replicas_whose_clocks_differ_by_less_than_the_skew_come_to_an_end(cluster, age):
+    early, late = Clock(), Clock()
+    one, two = store(cluster, early), store(cluster, late)
+    await one.sync()
+    early.now += age * DAY
+    late.now += (age + 29) * DAY
+    for _ in range(5):
+        await asyncio.gather(one.sync(), two.sync())
+    held = await one.sync()
+    assert await two.sync() == held
+    assert await bundles(cluster) == [held.bundle] * 4

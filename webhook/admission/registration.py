@@ -11,8 +11,10 @@ Mirrors k8s.io/api/admissionregistration/v1 and apiserver/pkg/admission/plugin/w
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, NamedTuple
 
+from certs.annotations import BUNDLE_KEEPER, CERT_MANAGER, RULES
 from webhook import names
 from webhook.dialects import Position, Role
 
@@ -41,7 +43,9 @@ class Options(NamedTuple):
     service: str = "drawbridge"
     # Where to call instead of the Service: a process outside the cluster, as in tests.
     url: str = ""
+    # Who keeps the bundle, if not our controller: the admin, who gives it here, or cert-manager, from this Certificate.
     ca_bundle: str = ""
+    inject_ca_from: str = ""
     # For pods that name an accelerator. Ignore: they enter as they are while we are away, and what the device plugin no
     # longer serves stays pending. Fail: they are turned back, and their controllers try again.
     failure_policy: str = "Ignore"
@@ -67,7 +71,7 @@ def mutating(dialects: Sequence[Dialect], options: Options) -> Json:
         "objectSelector": _not_skipped(),
         "matchConditions": [{"name": "names-an-accelerator", "expression": on_mutate(dialects)}],
     }
-    return _configuration("MutatingWebhookConfiguration", [webhook])
+    return _configuration("MutatingWebhookConfiguration", [webhook], options)
 
 
 def validating(dialects: Sequence[Dialect], options: Options) -> Json:
@@ -85,7 +89,7 @@ def validating(dialects: Sequence[Dialect], options: Options) -> Json:
         webhooks.append(_claims(options))
     if options.devices:
         webhooks.append(_devices(options))
-    return _configuration("ValidatingWebhookConfiguration", webhooks)
+    return _configuration("ValidatingWebhookConfiguration", webhooks, options)
 
 
 def _workloads(dialects: Sequence[Dialect], options: Options) -> Json:
@@ -237,10 +241,23 @@ def _rule(group: str, version: str, plurals: Sequence[str], *operations: str) ->
     }
 
 
-def _configuration(kind: str, webhooks: Sequence[Json]) -> Json:
+def _configuration(kind: str, webhooks: Sequence[dict[str, Json]], options: Options) -> Json:
+    """A configuration that can be called at once if it has its bundle, and else as soon as the bundle is put in.
+
+    Without rules a webhook is asked nothing. They wait in an annotation, from where whoever puts in the bundle (`certs.inject`)
+    takes them; a manifest without rules, applied again, does not take them away.
+    """
+    metadata: dict[str, Json] = {"name": NAME, "labels": {"app.kubernetes.io/name": NAME}}
+    if options.ca_bundle:
+        metadata["annotations"] = {BUNDLE_KEEPER: "other"}
+    else:
+        waiting = {str(webhook["name"]): webhook["rules"] for webhook in webhooks}
+        keeper = {CERT_MANAGER: options.inject_ca_from} if options.inject_ca_from else {}
+        metadata["annotations"] = keeper | {RULES: json.dumps(waiting, separators=(",", ":"))}
+        webhooks = [{key: value for key, value in webhook.items() if key != "rules"} for webhook in webhooks]
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,
-        "metadata": {"name": NAME, "labels": {"app.kubernetes.io/name": NAME}},
+        "metadata": metadata,
         "webhooks": list(webhooks),
     }

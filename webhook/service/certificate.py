@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Protocol
 from certs import authority, reload
 from certs.authority import Pair
 from cluster.errors import ClusterError, NotFound
+from webhook.service.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from certs.bell import Bell
+    from certs.rotation import Span
     from certs.store import Store
 
 logger = logging.getLogger("drawbridge.certificate")
-EVERY = 10.0
-RETRY = 1.0
-SEAL_KEY = "seal.key"
 
 
 class Origin(Protocol):
@@ -41,10 +41,10 @@ class Shared:
 
     async def load(self) -> tuple[Pair, tuple[bytes, ...]]:
         """See Origin."""
-        held, entries = await (self._store.sync() if self._keep else self._store.read())
-        if held.leaf is None or SEAL_KEY not in entries:
+        held = await (self._store.sync() if self._keep else self._store.read())
+        if held.leaf is None or not held.seals.keys:
             raise NotFound("the Secret is not complete yet; is drawbridge's controller running?")
-        return held.leaf, (entries[SEAL_KEY],)
+        return held.leaf, held.seals.keys
 
 
 class Files:
@@ -64,10 +64,18 @@ class Files:
 class Certificate:
     """One TLS context, kept current."""
 
-    def __init__(self, origin: Origin, learned: Callable[[tuple[bytes, ...]], None]) -> None:
-        """`learned` is told the seal keys whenever they change."""
+    def __init__(
+        self,
+        origin: Origin,
+        bell: Bell,
+        learned: Callable[[tuple[bytes, ...]], None],
+        pace: Pace = Pace(),  # noqa: B008  a value
+    ) -> None:
+        """`learned` is told the seal keys whenever they change; the bell says when to look."""
         self.context = reload.context()
         self._origin = origin
+        self._bell = bell
+        self._pace = pace
         self._learned = learned
         self._pair: Pair | None = None
         self._keys: tuple[bytes, ...] = ()
@@ -76,8 +84,11 @@ class Certificate:
 
     async def run(self) -> None:
         """Look again for ever; what fails is said and tried again, the last good certificate stays."""
-        while True:  # noqa: ASYNC110  what is waited for happens on a server
-            await asyncio.sleep(EVERY if await self.look() else RETRY)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._bell.run())
+            while True:
+                good = await self.look()
+                await self._bell.wait(self._pace.certificate if good else self._pace.certificate_retry)
 
     async def look(self) -> bool:
         """Look once; say whether all is well."""
@@ -114,7 +125,7 @@ class Certificate:
             return 0.0
         return (self.span().end - dt.datetime.now(dt.UTC)) / dt.timedelta(days=1)
 
-    def span(self) -> authority.Span:
+    def span(self) -> Span:
         """When the certificate is valid."""
         if self._pair is None:
             raise ValueError("there is no certificate yet")

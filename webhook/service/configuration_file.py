@@ -66,9 +66,10 @@ def _counted(number: int) -> str:
 class Source:
     """One file, the configuration in force, and what is wrong with the newest content."""
 
-    def __init__(self, path: str = "") -> None:
+    def __init__(self, path: str = "", *, every: float = EVERY) -> None:
         """Without a path the defaults are in force for ever. A file that is bad at the start is an error."""
         self.path = path
+        self._every = every
         self.problem = ""
         self._content = self._bytes()
         self.current = load(path) if path else Configuration()
@@ -76,7 +77,7 @@ class Source:
     async def follow(self, changed: Callable[[Configuration], None]) -> None:
         """Call `changed` with each new good configuration, for ever."""
         while self.path:
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(self._every)
             if self.look():
                 changed(self.current)
 

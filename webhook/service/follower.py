@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cluster import resources
 from cluster.errors import ApiError
 from cluster.informers import Informer, Quarantine
+from webhook.service.pace import Pace
 from webhook.state import Features
 
 if TYPE_CHECKING:
@@ -31,21 +32,16 @@ NEEDED = (
     resources.RESOURCE_CLAIMS,
     resources.RESOURCE_CLAIM_TEMPLATES,
 )
-# Followed where the server has them; a server of the right group may still lack a kind, so nobody waits for these long.
+# Followed where the server has them; a server of the right group may still lack a kind, so nobody waits for these long (`Pace.extra`).
 EXTRA = (resources.DEVICE_TAINT_RULES, resources.DEVICE_COMPATIBILITIES)
-EXTRA_SECONDS = 3.0
-REFRESH_SECONDS = 0.25
-RETRY_SECONDS = 1.0
-SERVER_SECONDS = 600.0
-# Older than this, what we know is good enough to translate by, but not to refuse by.
-FRESH_SECONDS = 60.0
 
 
 class Follower:
     """One world, followed."""
 
-    def __init__(self, cluster: Cluster, world: StateBuilder) -> None:
+    def __init__(self, cluster: Cluster, world: StateBuilder, pace: Pace = Pace()) -> None:  # noqa: B008  a value
         self._cluster = cluster
+        self._pace = pace
         self._world = world
         self._informers: list[Informer[Any]] = []
         # Objects that could not be read or taken in: each is left out until it changes.
@@ -66,7 +62,7 @@ class Follower:
             for informer in self._informers:
                 await informer.synced(float("inf"))
             for informer in extra:
-                await informer.synced(EXTRA_SECONDS)
+                await informer.synced(self._pace.extra)
             self._world.settle()
             self._settled.set()
             group.create_task(self._watch_server())
@@ -75,12 +71,12 @@ class Follower:
                     # On 5,000 nodes a look takes 100 ms, in which reviews want to be answered.
                     await asyncio.to_thread(survey.look)
                     self._world.take(survey)
-                await asyncio.sleep(REFRESH_SECONDS)
+                await asyncio.sleep(self._pace.refresh)
 
     async def _watch_server(self) -> None:
         """Servers are upgraded, and gates opened, while we run."""
         while True:
-            await asyncio.sleep(SERVER_SECONDS)
+            await asyncio.sleep(self._pace.server)
             self._world.learn(features=features(await self._server()))
 
     async def _server(self) -> Server:
@@ -90,7 +86,7 @@ class Follower:
             except ApiError as error:
                 self._problem = f"the API server does not answer: {error}"
                 logger.warning("the API server does not answer", extra={"problem": str(error)})
-                await asyncio.sleep(RETRY_SECONDS)
+                await asyncio.sleep(self._pace.retry)
 
     async def settled(self) -> None:
         """Wait until everything was read once."""
@@ -112,7 +108,7 @@ class Follower:
 
     def fresh(self) -> bool:
         """Say whether what we know may refuse something."""
-        return self.age() <= FRESH_SECONDS
+        return self.age() <= self._pace.fresh
 
     def _informer(self, kind: Resource[Any]) -> Informer[Any]:
         clock = asyncio.get_running_loop().time

@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aiohttp import web
 
-from certs.store import Store
+from certs.bell import Bell
+from certs.material import SEAL_BYTES
+from certs.store import Store, authoritys_name
 from cluster.controllers import Election, Terms
 from webhook.admission import registration
 from webhook.service.app import App
-from webhook.service.certificate import SEAL_KEY, Certificate, Files, Shared
+from webhook.service.certificate import Certificate, Files, Shared
 from webhook.service.connection import Limits
 from webhook.service.follower import Follower
 from webhook.service.gate import Gate
 from webhook.service.metrics import Metrics
+from webhook.service.pace import Pace
 from webhook.service.template_controller import Templates
 from webhook.state import StateBuilder
 
@@ -76,6 +79,7 @@ class Settings(NamedTuple):
     limits: Limits = Limits()
     terms: Terms = Terms()
     policy: Policy | None = None
+    pace: Pace = Pace()
 
 
 class Service:
@@ -89,10 +93,10 @@ class Service:
         self._settings = settings
         self.metrics = Metrics()
         self.world = StateBuilder(source.current)
-        self.follower = Follower(cluster, self.world)
+        self.follower = Follower(cluster, self.world, settings.pace)
         shared = Shared(self._store(), keep=settings.controllers)
         origin = Files(*settings.files, shared) if settings.files else shared
-        self.certificate = Certificate(origin, lambda keys: self.world.learn(keys=keys))
+        self.certificate = Certificate(origin, self._bell(), lambda keys: self.world.learn(keys=keys), settings.pace)
         self.app = App(
             Gate(self.world, self.follower, self.certificate.unready), self.metrics, settings.limits, decisions
         )
@@ -169,7 +173,17 @@ class Service:
             names=settings.names,
             webhooks=[registration.NAME],
             policy=settings.policy,
-            once={SEAL_KEY: lambda: secrets.token_bytes(32)},
+            new_seal=lambda: secrets.token_bytes(SEAL_BYTES),
+        )
+
+    def _bell(self) -> Bell:
+        """Whoever keeps the certificates looks at all of them; whoever serves, at what it serves with."""
+        settings = self._settings
+        return Bell(
+            self._cluster,
+            namespace=settings.namespace,
+            secrets=[settings.secret, authoritys_name(settings.secret)] if settings.controllers else [settings.secret],
+            webhooks=[registration.NAME] if settings.controllers else [],
         )
 
     def _gauges(self) -> None:

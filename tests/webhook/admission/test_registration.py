@@ -1,6 +1,9 @@
+import json
+
 import msgspec
 import pytest
 
+from certs.annotations import BUNDLE_KEEPER, CERT_MANAGER, RULES
 from webhook.admission.registration import Options, configurations, mutating, on_mutate, validating
 from webhook.dialects.table import Dialect, Position, Row
 from webhook.state.configuration import DEFAULT, Configuration
@@ -36,7 +39,7 @@ def test_by_opt_in_only_labelled_namespaces_are_looked_at():
 
 
 def test_mutation_covers_pods_but_none_of_their_subresources():
-    (webhook,) = mutating(DIALECTS, Options())["webhooks"]
+    (webhook,) = mutating(DIALECTS, Options(ca_bundle="Ym9v"))["webhooks"]
     assert [rule["resources"] for rule in webhook["rules"]] == [["pods"]]
     assert webhook["reinvocationPolicy"] == "IfNeeded"
 
@@ -80,3 +83,23 @@ def test_a_key_whose_domain_varies_lets_every_extended_resource_through():
 @pytest.mark.parametrize("options", [Options(), Options(devices=True, opt_in=True, url="https://x")])
 def test_equal_options_make_equal_configurations(options):
     assert configurations(DIALECTS, options) == configurations(DIALECTS, options)
+
+
+def test_a_configuration_without_its_bundle_calls_nobody_and_keeps_its_rules_for_later():
+    callable_ = configurations(DIALECTS, Options(ca_bundle="Ym9v", devices=True))
+    for made, later in zip(configurations(DIALECTS, Options(devices=True)), callable_, strict=True):
+        assert not any("rules" in webhook for webhook in made["webhooks"])
+        waiting = json.loads(made["metadata"]["annotations"][RULES])
+        assert waiting == {webhook["name"]: webhook["rules"] for webhook in later["webhooks"]}
+
+
+@pytest.mark.parametrize(
+    ("options", "annotation"),
+    [
+        (Options(ca_bundle="Ym9v"), (BUNDLE_KEEPER, "other")),
+        (Options(inject_ca_from="ns/one"), (CERT_MANAGER, "ns/one")),
+    ],
+)
+def test_who_keeps_the_bundle_is_said_on_the_configuration(options, annotation):
+    name, value = annotation
+    assert all(made["metadata"]["annotations"][name] == value for made in configurations(DIALECTS, options))

@@ -5,8 +5,8 @@ import pytest
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Forbidden, NotFound
 from cluster.server import Features, Server
-from webhook.service import follower as module
 from webhook.service.follower import Follower, features
+from webhook.service.pace import Pace
 from webhook.state.builder import StateBuilder
 from webhook.state.configuration import Configuration
 
@@ -24,8 +24,8 @@ def test_a_gate_that_was_found_closed_is_closed_whatever_the_version():
     assert told.on("DRAExtendedResource")
 
 
-async def following(cluster, check):
-    follower = Follower(cluster, StateBuilder(Configuration()))
+async def following(cluster, check, pace=Pace()):  # noqa: B008  a value
+    follower = Follower(cluster, StateBuilder(Configuration()), pace)
     task = asyncio.create_task(follower.run())
     try:
         await check(follower)
@@ -34,9 +34,7 @@ async def following(cluster, check):
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_kind_that_the_server_lacks_is_not_waited_for_for_ever(monkeypatch):
-    monkeypatch.setattr(module, "EXTRA_SECONDS", 0.05)
-
+async def test_a_kind_that_the_server_lacks_is_not_waited_for_for_ever():
     class Lacking(Embedded):
         def watch(self, resource, *args, **kwargs):
             if resource.plural == "devicetaintrules":
@@ -49,7 +47,7 @@ async def test_a_kind_that_the_server_lacks_is_not_waited_for_for_ever(monkeypat
         assert follower.unsettled() == ""
         assert follower.fresh()
 
-    await following(Lacking(), check)
+    await following(Lacking(), check, Pace(extra=0.05))
 
 
 async def test_a_right_that_is_missing_is_named():
@@ -70,11 +68,13 @@ async def test_a_right_that_is_missing_is_named():
 
 
 @pytest.mark.parametrize("broken", [True, False])
-async def test_what_was_read_grows_old_while_the_server_is_away(monkeypatch, broken):
+async def test_what_was_read_grows_old_while_the_server_is_away(broken):
     class Leaving(Embedded):
         away = False
+        watches = 0
 
         def watch(self, *args, **kwargs):
+            self.watches += 1
             if self.away:
                 raise NotFound("gone")
             return super().watch(*args, **kwargs | {"timeout": 0.05})
@@ -89,7 +89,10 @@ async def test_what_was_read_grows_old_while_the_server_is_away(monkeypatch, bro
                 while follower.age() < 0.6:  # noqa: ASYNC110  time has to pass
                     await asyncio.sleep(0.05)
             else:
-                await asyncio.sleep(0.6)
-                assert follower.age() < 0.6
+                before = asyncio.get_running_loop().time()
+                many = cluster.watches + 30  # of several collections, each of which ends and is opened again
+                while cluster.watches < many:  # noqa: ASYNC110  time has to pass
+                    await asyncio.sleep(0.01)
+                assert follower.age() < asyncio.get_running_loop().time() - before
 
     await following(cluster, check)

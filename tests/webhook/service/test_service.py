@@ -17,11 +17,12 @@ from cluster.errors import Unavailable
 from cluster.patch import Merge, operated
 from dra.wire import builtins
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod, review
-from webhook.service import follower as follower_module
 from webhook.service.configuration_file import Source
+from webhook.service.pace import Pace
 from webhook.service.service import Address, Service, Settings
 
 NAMESPACE = "drawbridge-system"
+QUICK = Pace(certificate=0.02, certificate_retry=0.02, retry=0.01)
 
 
 def plain(kind, api_version, obj):
@@ -123,12 +124,16 @@ async def test_metrics_show_decisions_stock_and_certificate(cluster):
 
 
 async def test_a_gate_without_controllers_waits_for_the_secret_and_writes_nothing(cluster):
+    looked = asyncio.Event()
+
     class ReadOnly:
         def __init__(self, inner):
             self._inner = inner
 
         def __getattr__(self, name):
             assert name in ("get", "list", "watch", "server"), f"a gate must not {name}"
+            if name == "get":  # the Secret is all that it gets; everything else it watches
+                looked.set()
             return getattr(self._inner, name)
 
     async with asyncio.TaskGroup() as group:
@@ -140,7 +145,7 @@ async def test_a_gate_without_controllers_waits_for_the_secret_and_writes_nothin
                 assert (await post(cluster, here.address, pod()))["patchType"] == "JSONPatch"
 
         waiting = group.create_task(gate())
-        await asyncio.sleep(0.2)
+        await looked.wait()
         assert not started.is_set()
         async with running(cluster, gate=False):
             await waiting
@@ -153,12 +158,11 @@ async def test_replicas_share_certificate_and_seal(cluster):
         assert sorted([one.service.election.leading, two.service.election.leading]) == [False, True]
 
 
-async def test_a_new_configuration_is_in_force_without_a_restart(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr("webhook.service.configuration_file.EVERY", 0.01)
+async def test_a_new_configuration_is_in_force_without_a_restart(cluster, tmp_path):
     file = tmp_path / "drawbridge.yaml"
     good = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: {}\n"
     file.write_text(good.format("enforce"))
-    async with running(cluster, Source(str(file))) as here:
+    async with running(cluster, Source(str(file), every=0.01)) as here:
         assert "patch" in await post(cluster, here.address, pod())
         file.write_text(good.format("warn"))
 
@@ -169,15 +173,13 @@ async def test_a_new_configuration_is_in_force_without_a_restart(cluster, tmp_pa
         await until(warned)
 
 
-async def test_a_rotation_under_load_refuses_nobody(cluster, monkeypatch):
+async def test_a_rotation_under_load_refuses_nobody(cluster):
     """Authority and leaf change many times over while reviews go on, each over a new connection that trusts the bundle of its moment."""
-    monkeypatch.setattr("webhook.service.certificate.EVERY", 0.02)
     second = dt.timedelta(seconds=1)  # what a certificate can tell apart
     # Early renewals, so that a machine that stalls for seconds does not outlive a certificate.
-    monkeypatch.setattr("certs.rotation.RENEW_AT", 1 / 12)
-    policy = Policy(authority_life=36 * second, leaf_life=12 * second, pause=0.2 * second)
+    policy = Policy(authority_life=36 * second, leaf_life=12 * second, pause=0.2 * second, renew_at=1 / 12)
     leaves, bundles = set(), set()
-    async with running(cluster, policy=policy) as here:
+    async with running(cluster, policy=policy, pace=QUICK) as here:
         end = asyncio.get_running_loop().time() + 5
         while asyncio.get_running_loop().time() < end:
             assert (await post(cluster, here.address, pod()))["allowed"]
@@ -187,9 +189,7 @@ async def test_a_rotation_under_load_refuses_nobody(cluster, monkeypatch):
     assert len(bundles) >= 4, "one authority, both, both the other way round, the new one"
 
 
-async def test_an_api_server_that_is_away_at_the_start_is_waited_for(cluster, monkeypatch):
-    monkeypatch.setattr(follower_module, "RETRY_SECONDS", 0.01)
-
+async def test_an_api_server_that_is_away_at_the_start_is_waited_for(cluster):
     class Away(Embedded):
         tries = 3
 
@@ -201,26 +201,26 @@ async def test_an_api_server_that_is_away_at_the_start_is_waited_for(cluster, mo
 
     away = Away()
     fill(away)
-    async with running(away) as here:
+    async with running(away, pace=QUICK) as here:
         assert (await post(away, here.address, pod()))["allowed"]
 
 
-async def test_a_stock_that_is_old_translates_and_never_denies(cluster, monkeypatch):
+async def test_a_stock_that_is_old_translates_and_never_denies(cluster):
+    impossible = pod(limits={"nvidia.com/gpu": "64"})
+
+    async def verdict(here):
+        answer = await post(cluster, here.address, impossible)
+        changed = operated(impossible, tuple(json.loads(base64.b64decode(answer["patch"]))))
+        return (await post(cluster, here.address, changed, "validate"))["allowed"]
+
     async with running(cluster) as here:
-        impossible = pod(limits={"nvidia.com/gpu": "64"})
-
-        async def verdict():
-            answer = await post(cluster, here.address, impossible)
-            changed = operated(impossible, tuple(json.loads(base64.b64decode(answer["patch"]))))
-            return (await post(cluster, here.address, changed, "validate"))["allowed"]
-
-        assert not await verdict()
-        monkeypatch.setattr(follower_module, "FRESH_SECONDS", -1.0)
-        assert await verdict()
+        assert not await verdict(here)
+    async with running(cluster, pace=Pace(fresh=-1.0)) as here:
+        assert await verdict(here)
 
 
-async def test_a_secret_deleted_by_hand_is_made_again_and_told_to_the_webhooks(cluster, monkeypatch):
-    monkeypatch.setattr("webhook.service.certificate.EVERY", 0.02)
+@pytest.mark.parametrize("lost", ["drawbridge", "drawbridge-authority"])
+async def test_a_secret_deleted_by_hand_is_made_again_and_told_to_the_webhooks(cluster, lost):
     client = {"service": {"namespace": NAMESPACE, "name": "drawbridge"}}
     hook = {
         "name": "a.drawbridge.dev",
@@ -239,23 +239,24 @@ async def test_a_secret_deleted_by_hand_is_made_again_and_told_to_the_webhooks(c
         },
     )
     async with running(cluster) as here:
-        await cluster.delete(resources.SECRETS, "drawbridge", NAMESPACE)
+        await cluster.delete(resources.SECRETS, lost, NAMESPACE)
 
         async def told():
-            secrets = [
-                one for one in (await cluster.list(resources.SECRETS)).items if one.metadata.name == "drawbridge"
-            ]
+            secrets = {one.metadata.name: one for one in (await cluster.list(resources.SECRETS)).items}
+            if secrets.keys() < {"drawbridge", "drawbridge-authority"}:
+                return False
             found = await cluster.get(resources.MUTATING_WEBHOOKS, "drawbridge")
-            return bool(secrets) and found.webhooks[0].client_config.ca_bundle == secrets[0].data["ca.crt"]
+            return found.webhooks[0].client_config.ca_bundle == secrets["drawbridge"].data["ca.crt"]
 
         await until(told)
-        async with asyncio.timeout(5):
-            while True:
-                try:
-                    assert (await post(cluster, here.address, pod()))["allowed"]
-                    break
-                except aiohttp.ClientConnectorError:
-                    await asyncio.sleep(0.01)  # the new leaf is loaded at the next look
+
+        async def answered():
+            try:
+                return (await post(cluster, here.address, pod()))["allowed"]
+            except aiohttp.ClientConnectorError:
+                return False  # the new leaf is not loaded yet
+
+        await until(answered)
 
 
 async def test_a_quota_on_the_key_leaves_the_pod_as_it_is(cluster):

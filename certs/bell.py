@@ -1,0 +1,60 @@
+"""Rings when something changed that certificates depend on: the shared Secrets, or the webhook configurations with the bundle.
+
+It says that one should look, never what there is to see; `certs.store` reads for itself. Where the right to watch is missing
+it stays silent, and whoever waits for it looks now and then anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from cluster import resources
+from cluster.informers import Informer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cluster.informers import Batch
+    from cluster.protocol import Cluster
+
+# Somebody who keeps undoing what we do gets no more than this many answers a second.
+LEAST_SECONDS = 0.2
+
+
+class Bell:
+    """Listens to Secrets of one namespace, and to webhook configurations, by their names."""
+
+    def __init__(self, cluster: Cluster, *, namespace: str, secrets: Sequence[str], webhooks: Sequence[str]) -> None:
+        kinds: list[tuple[resources.Resource[Any], str | None, Sequence[str]]] = [
+            (resources.SECRETS, namespace, secrets),
+            (resources.MUTATING_WEBHOOKS.raw, None, webhooks),
+            (resources.VALIDATING_WEBHOOKS.raw, None, webhooks),
+        ]
+        self._informers = [
+            Informer(cluster, kind, where, fields=f"metadata.name={name}")
+            for kind, where, names in kinds
+            for name in names
+        ]
+        self._rung = asyncio.Event()
+
+    async def run(self) -> None:
+        """Listen until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for informer in self._informers:
+                informer.listen(self._heard)
+                group.create_task(informer.run())
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until it rings, or until so many seconds are over."""
+        await asyncio.sleep(LEAST_SECONDS if seconds > LEAST_SECONDS else 0)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._rung.wait()
+        except TimeoutError:
+            return
+        self._rung.clear()
+
+    def _heard(self, batch: Batch[Any]) -> None:
+        del batch
+        self._rung.set()

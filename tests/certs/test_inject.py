@@ -1,0 +1,83 @@
+"""A configuration calls nobody before it has its bundle; what somebody else keeps is left to them."""
+
+import asyncio
+import json
+from base64 import b64encode
+
+import pytest
+
+from certs import inject
+from certs.annotations import BUNDLE_KEEPER, CERT_MANAGER, RULES
+from certs.bell import Bell
+from cluster import resources
+from cluster.embedded.embedded import Embedded
+from cluster.patch import Merge
+from tests.cluster.conftest import eventually
+
+BUNDLE = b"-----BEGIN CERTIFICATE-----"
+TEXT = b64encode(BUNDLE).decode()
+RULE = [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}]
+
+
+def configuration(*, bundle="", rules=None, **annotations):
+    webhook = {"name": "a.drawbridge.dev", "clientConfig": {"url": "https://x"}}
+    if bundle:
+        webhook["clientConfig"]["caBundle"] = bundle
+    if rules is not None:
+        webhook["rules"] = rules
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "drawbridge", "annotations": annotations},
+        "webhooks": [webhook],
+    }
+
+
+WAITING = {RULES: json.dumps({"a.drawbridge.dev": RULE})}
+
+
+async def injected(made):
+    cluster = Embedded.of([made])
+    await inject.ensure(cluster, ["drawbridge"], BUNDLE)
+    (webhook,) = (await cluster.get(resources.MUTATING_WEBHOOKS.raw, "drawbridge"))["webhooks"]
+    return webhook["clientConfig"].get("caBundle"), webhook.get("rules")
+
+
+async def test_bundle_and_rules_are_put_in_together():
+    assert await injected(configuration(**WAITING)) == (TEXT, RULE)
+
+
+async def test_rules_that_were_changed_in_the_annotation_take_the_place_of_the_old_ones():
+    assert await injected(configuration(bundle=TEXT, rules=[], **WAITING)) == (TEXT, RULE)
+
+
+async def test_a_configuration_of_an_older_version_keeps_the_rules_it_has():
+    assert await injected(configuration(rules=RULE)) == (TEXT, RULE)
+
+
+@pytest.mark.parametrize("keeper", [{BUNDLE_KEEPER: "other"}, {CERT_MANAGER: "ns/certificate"}])
+async def test_a_bundle_that_another_keeps_is_left_alone_and_the_rules_wait_for_it(keeper):
+    assert await injected(configuration(**keeper, **WAITING)) == (None, None)
+    assert await injected(configuration(bundle="b3RoZXI=", **keeper, **WAITING)) == ("b3RoZXI=", RULE)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '"rules"'])
+async def test_an_annotation_that_makes_no_sense_calls_nobody(text):
+    assert await injected(configuration(**{RULES: text})) == (TEXT, None)
+
+
+async def test_the_bell_rings_when_a_bundle_is_wiped_and_not_for_somebody_elses_objects():
+    cluster = Embedded.of([configuration(bundle=TEXT), configuration() | {"metadata": {"name": "other"}}])
+    bell = Bell(cluster, namespace="default", secrets=["drawbridge"], webhooks=["drawbridge"])
+    async with asyncio.TaskGroup() as group:
+        ringing = group.create_task(bell.run())
+        await eventually(lambda: asyncio.sleep(0, bell._rung.is_set()))
+        bell._rung.clear()
+        await cluster.patch(resources.MUTATING_WEBHOOKS.raw, "other", Merge({"metadata": {"labels": {"a": "b"}}}))
+        wipe = {"webhooks": configuration()["webhooks"]}
+        seen = bell._informers[1].health.events
+        await cluster.patch(resources.MUTATING_WEBHOOKS.raw, "drawbridge", Merge(wipe))
+        await eventually(lambda: asyncio.sleep(0, bell._informers[1].health.events > seen))
+        assert bell._rung.is_set()
+        assert bell._informers[1].health.events == seen + 1
+        ringing.cancel()

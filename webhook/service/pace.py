@@ -1,0 +1,22 @@
+"""How often a process looks, and how long it waits: the durations of this room that are neither limits nor an admin's choice."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Pace(NamedTuple):
+    """Seconds."""
+
+    # Between looks at Secrets and webhook configurations while nobody says that they changed; and while something fails.
+    certificate: float = 10.0
+    certificate_retry: float = 1.0
+    # Between two views made from a stream of changes.
+    refresh: float = 0.25
+    # Between questions to an API server that does not answer, and between looks at its version and gates.
+    retry: float = 1.0
+    server: float = 600.0
+    # A server of the right group may still lack a kind; nobody waits longer for it.
+    extra: float = 3.0
+    # What was confirmed longer ago is good enough to translate by, but not to refuse by.
+    fresh: float = 60.0
