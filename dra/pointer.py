@@ -27,3 +27,12 @@ def field_path(pointer: str) -> str:
         else:
             path += f"[{name}]"
     return path
+
+
+def of_path(path: str) -> str:
+    """Read a path as msgspec writes it: $.spec.devices[0].name is /spec/devices/0/name.
+
+    msgspec does not say which member of a map it means, only that it is one: the map is pointed at.
+    """
+    known = path.partition("[...]")[0]
+    return known.removeprefix("$").replace("[", "/").replace("]", "").replace(".", "/")

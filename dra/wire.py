@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from dra.pointer import of_path
 from dra.quantity import Quantity, from_json
 
 T = TypeVar("T")
@@ -115,8 +116,4 @@ def _write(value: Any) -> Any:
 def _wire_error(error: msgspec.ValidationError) -> WireError:
     """Split msgspec's "Expected `int`, got `str` - at `$.spec.devices[0].count`" into message and JSON pointer."""
     message, _, path = str(error).partition(" - at `")
-    return WireError(message, _pointer(path.rstrip("`")))
-
-
-def _pointer(path: str) -> str:
-    return path.removeprefix("$").replace("[", "/").replace("]", "").replace(".", "/")
+    return WireError(message, of_path(path.rstrip("`")))

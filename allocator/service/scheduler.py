@@ -34,7 +34,7 @@ from cluster import resources
 from cluster.errors import ApiError, NotFound
 from cluster.informers import Informer
 from cluster.patch import Merge
-from dra.objects import ResourceClaim, matches
+from dra.objects import ResourceClaim, claim_name, matches
 from dra.stock import Stock
 from dra.wire import builtins
 
@@ -205,10 +205,11 @@ class Scheduler:
 
     def _claims(self, pod: Pod) -> list[ResourceClaim]:
         """The claims of a pod; raise _Waiting while one of them does not exist."""
-        made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
         found = []
         for entry in pod.spec.resource_claims:
-            name = entry.resource_claim_name or made.get(entry.name)
+            name = claim_name(pod, entry)
+            if name is None:
+                continue  # the controller says that none is needed
             claim = self._stock.claims.get(f"{pod.metadata.namespace}/{name}")
             if claim is None or claim.metadata.deletion_timestamp:
                 raise _Waiting(f"waiting for claim {entry.name} to be made")

@@ -30,6 +30,7 @@ from dra.objects import (
     ResourceClaim,
     ResourceClaimSpec,
     ResourceClaimTemplate,
+    claim_name,
     matches,
 )
 from dra.stock import Stock
@@ -219,17 +220,17 @@ class _Run:
 
     def _claims(self, pod: Pod) -> Iterator[ResourceClaim]:
         namespace = pod.metadata.namespace or "default"
-        made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
         for entry in pod.spec.resource_claims:
-            name = entry.resource_claim_name or made.get(entry.name)
-            if name is None and entry.name in made:
+            name = claim_name(pod, entry)
+            if name is None:
                 continue  # the controller says that none is needed
-            if name is not None and (found := self.claims.get(f"{namespace}/{name}")) is not None:
+            if name and (found := self.claims.get(f"{namespace}/{name}")) is not None:
                 yield found
             elif entry.resource_claim_template_name is not None:
                 yield self._generated(pod, entry.name, f"{namespace}/{entry.resource_claim_template_name}")
             else:
-                raise _Missing(f"ResourceClaim {namespace}/{name} does not exist")
+                named = f"{namespace}/{name}" if name else f"of entry {entry.name}"
+                raise _Missing(f"ResourceClaim {named} does not exist")
 
     def _generated(self, pod: Pod, entry: str, template: str) -> ResourceClaim:
         found = self.templates.get(template)

@@ -10,7 +10,7 @@ import asyncio
 import json
 import uuid
 from base64 import b64decode
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from ssl import create_default_context
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from cluster.controllers import ClaimController
 from cluster.embedded import Embedded
 from cluster.errors import ApiError, NotFound
 from cluster.patch import operated
+from dra.objects import claim_names
 from webhook.service import Service, Settings
 
 if TYPE_CHECKING:
@@ -121,15 +122,10 @@ class Playground:
 
     async def claims(self, pod: Pod) -> list[ResourceClaim]:
         """Read the claims of a pod, as far as they exist."""
-        made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
         found = []
-        for entry in pod.spec.resource_claims:
-            name = entry.resource_claim_name or made.get(entry.name)
-            if name:
-                try:
-                    found.append(await self.cluster.get(resources.RESOURCE_CLAIMS, name, pod.metadata.namespace))
-                except NotFound:
-                    continue
+        for name in claim_names(pod):
+            with suppress(NotFound):
+                found.append(await self.cluster.get(resources.RESOURCE_CLAIMS, name, pod.metadata.namespace))
         return found
 
 

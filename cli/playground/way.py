@@ -8,14 +8,11 @@ import msgspec
 
 from cli.playground.story import End, Fate, asked, given, wanted
 from webhook import names
-from webhook.translate import at, paths
+from webhook.translate import at, controller_kind, paths
 
 if TYPE_CHECKING:
     from cli.playground.playground import Playground
     from dra.objects import Pod
-
-# The kind that a workload's pods name as their controller, where it is not the workload's own.
-_BETWEEN = {"Deployment": "ReplicaSet", "CronJob": "Job"}
 
 
 def pod_of(obj: dict[str, Any]) -> dict[str, Any] | None:
@@ -26,8 +23,7 @@ def pod_of(obj: dict[str, Any]) -> dict[str, Any] | None:
     if not path:
         return named(obj)
     template, owner = at(obj, path), obj.get("metadata") or {}
-    kind = str(obj.get("kind"))
-    reference = {"kind": _BETWEEN.get(kind, kind), "name": owner.get("name"), "controller": True}
+    reference = {"kind": controller_kind(str(obj.get("kind"))), "name": owner.get("name"), "controller": True}
     metadata = {**(template.get("metadata") or {}), "name": f"{owner.get('name')}-0", "ownerReferences": [reference]}
     if "namespace" in owner:
         metadata["namespace"] = owner["namespace"]

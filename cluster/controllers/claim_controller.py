@@ -21,6 +21,7 @@ from cluster.controllers.workqueue import WorkQueue
 from cluster.errors import NotFound
 from cluster.informers import Informer, Quarantine
 from cluster.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from dra.objects import claim_names
 
 if TYPE_CHECKING:
     from cluster.controllers.claim_decisions import Action
@@ -89,11 +90,7 @@ class ClaimController:
                 self._queue.add((_POD, *where))
 
     def _claims_of(self, pod: Pod) -> list[Key]:
-        named = {entry.resource_claim_name for entry in pod.spec.resource_claims}
-        named |= {entry.resource_claim_name for entry in pod.status.resource_claim_statuses}
-        if extended := pod.status.extended_resource_claim_status:
-            named.add(extended.resource_claim_name)
-        return [(pod.metadata.namespace, name) for name in sorted(filter(None, named))]
+        return [(pod.metadata.namespace, name) for name in claim_names(pod)]
 
     def _claims_in(self, namespace: str) -> dict[str, ResourceClaim]:
         made = {name: claim for (where, name), claim in self._made.items() if where == namespace}

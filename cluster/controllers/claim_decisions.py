@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cluster.patch import Apply, Merge, Operations
+from dra.objects import claim_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -75,16 +76,6 @@ def owner_uid(claim: ResourceClaim) -> str:
     for owner in claim.metadata.owner_references:
         if owner.controller and (owner.api_version, owner.kind) == ("v1", "Pod"):
             return owner.uid
-    return ""
-
-
-def claim_name(pod: Pod, entry: PodResourceClaim) -> str | None:
-    """The claim behind an entry of a pod: its name, "" while it has not been made, None if the pod needs none."""
-    if entry.resource_claim_name:
-        return entry.resource_claim_name
-    for status in pod.status.resource_claim_statuses:
-        if status.name == entry.name:
-            return status.resource_claim_name or None
     return ""
 
 

@@ -66,6 +66,8 @@ from dra.objects.pod import (
     ResourceRequirements,
     SecurityContext,
     Toleration,
+    claim_name,
+    claim_names,
 )
 from dra.objects.quota import DeviceQuota
 from dra.objects.resourceslice import ResourcePool, ResourceSlice, ResourceSliceSpec
@@ -138,6 +140,8 @@ __all__ = [
     "Taint",
     "Toleration",
     "blocks",
+    "claim_name",
+    "claim_names",
     "claim_spec",
     "defaults",
     "matches",

@@ -6,7 +6,7 @@ server accepts in `dra.validation`.
 
 from __future__ import annotations
 
-from typing import Annotated, NewType
+from typing import Annotated
 
 from msgspec import Meta, field
 
@@ -14,10 +14,6 @@ from dra.objects.node import NodeSelector
 from dra.objects.taint import DeviceTaint
 from dra.quantity import Quantity
 from dra.wire import Wire
-
-Driver = NewType("Driver", str)
-PoolName = NewType("PoolName", str)
-DeviceName = NewType("DeviceName", str)
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 

@@ -95,3 +95,21 @@ class Pod(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+
+def claim_name(pod: Pod, entry: PodResourceClaim) -> str | None:
+    """The claim behind an entry of a pod: its name, "" while it has not been made, None if the pod needs none."""
+    if entry.resource_claim_name:
+        return entry.resource_claim_name
+    for status in pod.status.resource_claim_statuses:
+        if status.name == entry.name:
+            return status.resource_claim_name or None
+    return ""
+
+
+def claim_names(pod: Pod) -> list[str]:
+    """Every claim that exists for a pod, in order: those of its entries, and the one for its extended resources."""
+    names = [claim_name(pod, entry) for entry in pod.spec.resource_claims]
+    if extended := pod.status.extended_resource_claim_status:
+        names.append(extended.resource_claim_name)
+    return list(dict.fromkeys(name for name in names if name))

@@ -23,7 +23,7 @@ from cluster.informers import Informer
 from webhook.claims import Due, template, upkeep
 from webhook.state import Mode, mode_of
 from webhook.state import workload as workload_of
-from webhook.translate import at, mapping, paths, translate
+from webhook.translate import at, controller_kind, mapping, paths, translate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -161,7 +161,7 @@ class Templates:
         if any(owner.get("controller") for owner in metadata.get("ownerReferences") or ()):
             return {}
         namespace, state = str(metadata.get("namespace", "")), self._state()
-        who = workload_of(namespace, {"ownerReferences": [{"controller": True, "kind": _pods_owner(obj), "name": metadata.get("name", "")}]})  # fmt: skip
+        who = workload_of(namespace, {"ownerReferences": [{"controller": True, "kind": controller_kind(str(obj.get("kind"))), "name": metadata.get("name", "")}]})  # fmt: skip
         if mode_of(state.configuration, state.namespaces.get(namespace, {}), who) is not Mode.ENFORCE:
             return {}
         wanted: dict[Key, Json] = {}
@@ -264,8 +264,3 @@ class Templates:
                 logger.warning(
                     "a template could not be swept", extra={"template": one.metadata.name, "problem": str(error)}
                 )
-
-
-def _pods_owner(obj: Raw) -> str:
-    """The kind that a workload's pods will name as their controller."""
-    return {"Deployment": "ReplicaSet", "CronJob": "Job"}.get(str(obj.get("kind")), str(obj.get("kind")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from webhook.translate.pod_template import at, name_of, paths, translate_object
+from webhook.translate.pod_template import at, controller_kind, name_of, paths, translate_object
 from webhook.translate.pod_view import mapping
 from webhook.translate.translate import Decision, Translation, clean, replay, translate
 
@@ -11,6 +11,7 @@ __all__ = [
     "Translation",
     "at",
     "clean",
+    "controller_kind",
     "mapping",
     "name_of",
     "paths",

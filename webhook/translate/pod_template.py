@@ -34,6 +34,15 @@ TEMPLATES: Mapping[tuple[str, str], str] = {
 }
 
 
+# What stands between a workload and its pods, and is what they name as their controller.
+_BETWEEN: Mapping[str, str] = {"Deployment": "ReplicaSet", "CronJob": "Job"}
+
+
+def controller_kind(kind: str) -> str:
+    """The kind that the pods of a workload of some kind name as their controller."""
+    return _BETWEEN.get(kind, kind)
+
+
 def name_of(obj: Mapping[str, Json]) -> str:
     """Name an object as reports do: Kind/namespace/name."""
     metadata = mapping(obj.get("metadata"))

@@ -2,14 +2,11 @@
 
 import itertools
 
-import pytest
-
 from cluster.controllers.events import REMEMBERED, Recorder
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Unavailable
-from cluster.informers.listing import everything
-from cluster.resources import CONFIG_MAPS, EVENTS, NODES, RESOURCE_CLAIMS
-from tests.cluster.objects import claim, config_map
+from cluster.resources import EVENTS, NODES, RESOURCE_CLAIMS
+from tests.cluster.objects import claim
 
 
 class Time:
@@ -101,29 +98,3 @@ async def test_what_is_remembered_is_bounded():
     for number in range(REMEMBERED + 10):
         await told.record(body, "Busy", str(number))
     assert len(told._known) == REMEMBERED
-
-
-@pytest.mark.parametrize("limit", [1, 2, 500])
-async def test_a_whole_collection_is_read_in_pages(cluster, home, limit):
-    for name in ("a", "b", "c"):
-        await cluster.create(RESOURCE_CLAIMS, claim(name), home)
-    found = await everything(cluster, RESOURCE_CLAIMS, home, limit=limit)
-    assert [one.metadata.name for one in found.items] == ["a", "b", "c"]
-    assert found.more == ""
-
-
-async def test_a_collection_that_runs_away_is_read_in_one_piece():
-    cluster = Embedded(window=1)
-    for number in range(4):
-        await cluster.create(CONFIG_MAPS, config_map(f"c-{number}"), "default")
-
-    class Busy(Embedded):
-        async def list(self, resource, *args, **options):
-            if options.get("more"):
-                for _ in range(3):
-                    made = await cluster.create(resource, config_map(), "default")
-                    await cluster.delete(resource, made.metadata.name, "default")
-            return await cluster.list(resource, *args, **options)
-
-    found = await everything(Busy(), CONFIG_MAPS, "default", limit=2)
-    assert len(found.items) == 4

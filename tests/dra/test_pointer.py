@@ -1,0 +1,32 @@
+"""JSON pointers: written, taken apart, and made of other ways to say a path."""
+
+import pytest
+
+from dra.objects import Pod
+from dra.pointer import escape, field_path, member, of_path, split
+from dra.wire import WireError, convert
+
+
+@pytest.mark.parametrize("name", ["a", "", "a/b", "a~b", "~1", "~0/", "//"])
+def test_what_is_escaped_is_one_part_again(name):
+    assert split(f"/x/{escape(name)}") == ["x", name]
+    assert split(member("/x", name)) == ["x", name]
+
+
+def test_a_pointer_is_written_as_api_errors_do():
+    assert field_path("/spec/devices/requests/0/name") == "spec.devices.requests[0].name"
+    assert field_path("/metadata/labels/a~1b") == "metadata.labels[a/b]"
+
+
+@pytest.mark.parametrize(
+    ("path", "pointer"),
+    [("$", ""), ("$.spec.devices[0].name", "/spec/devices/0/name"), ("$.a[...].b", "/a"), ("$[0]", "/0")],
+)
+def test_a_path_of_the_decoder_becomes_a_pointer_that_leads_somewhere(path, pointer):
+    assert of_path(path) == pointer
+
+
+def test_an_error_in_a_map_points_at_the_map():
+    with pytest.raises(WireError) as caught:
+        convert({"spec": {"nodeSelector": {"a": 1}}}, Pod)
+    assert caught.value.pointer == "/spec/nodeSelector"
