@@ -5,8 +5,8 @@ look at the number alone. Go keeps more, and a little of that can be seen: wheth
 decides what CEL's `isInteger` answers, and a text that already looks canonical is printed back verbatim. So that too is
 kept, in `_parts` (mantissa, power of ten, big or not) and `_text`, and follows quantity.go step by step.
 
-Powers of ten beyond `_LARGEST_POWER` are treated as that power: such numbers still parse and print, but compare as equal
-to each other. Go hangs on some of them.
+Reading is linear in the text, however long that is. Numbers beyond ten to the power of `_LARGEST_POWER` are treated as about
+that: they still parse and print, but some of them compare as equal to each other. Go hangs on some of them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,23 @@ MAX: Final = 2**63 - 1  # in whole units: where binary suffixes are capped
 _MIN = -(2**63)
 _LARGEST_POWER = 4000
 
-_SHAPE = re.compile(r"([+-]?)(0*)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[+-]?[0-9]*)").fullmatch
+_LARGEST_NANO: Final[int] = 10 ** (_LARGEST_POWER + 9)
+_LONGEST_BITS = 10_000  # of a bare number in JSON; Python refuses to print 4,300 digits
+# No longer text is remembered: the memory of `parse` is bounded by its entries.
+_LONGEST_REMEMBERED = 64
+
+# What a part has taken it never gives back (`*+`): what follows begins with another character, and zeros are many.
+_SHAPE = re.compile(r"([+-]?)(0*+)([0-9]*+)(?:\.([0-9]*+))?+([eEinumkKMGTP]*+[+-]?+[0-9]*+)").fullmatch
 _DECIMAL = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_SUFFIX = {power: suffix for suffix, power in _DECIMAL.items()}
 _BINARY_SUFFIX = {power: suffix for suffix, power in _BINARY.items()}
 # How many digits a number may have before a binary suffix to stay on the int64 fast path (float32(exponent)*3/10 in Go).
 _BINARY_DIGITS = {power: 14 - power * 3 // 10 for power in _BINARY.values()}
+# A whole number of more digits is beyond where binary suffixes are capped; and between two multiples of 2**-60 nano-units
+# there is one of 10**-_BINARY_FRACTION, so that what stands behind it decides no more than whether there is something.
+_BINARY_WHOLE = 30
+_BINARY_FRACTION = 80
 _WRAPPING_POWERS = (1, 2, 3, 6, 9)  # overflow shows as zero for all others in Go
 _POWERS = tuple(10**power for power in range(64))
 
@@ -159,10 +169,9 @@ class Quantity:
 identical = Quantity.identical
 
 
-@lru_cache(maxsize=16384)
 def parse(text: str) -> Quantity:
     """Read a quantity as Go's ParseQuantity does."""
-    return parse_uncached(text)
+    return _remembered(text) if len(text) <= _LONGEST_REMEMBERED else parse_uncached(text)
 
 
 def parse_uncached(text: str) -> Quantity:
@@ -181,18 +190,20 @@ def parse_uncached(text: str) -> Quantity:
     return _decimal(text, number, _exponent(text, suffix), "DecimalExponent")
 
 
+_remembered = lru_cache(maxsize=16384)(parse_uncached)
+
+
 def _make(cls: type[Quantity], parts: tuple[int, int, bool], format_: Format, text: str) -> Quantity:
     quantity = object.__new__(cls)
     mantissa, scale, _ = parts
     power = scale + 9
-    _set_nano(
-        quantity,
-        mantissa * _POWERS[power]
-        if 0 <= power < 64
-        else mantissa * _ten(power)
-        if power >= 0
-        else mantissa // _ten(-power),
-    )
+    if 0 <= power < 64:
+        nano = mantissa * _POWERS[power]
+    elif power < 0:
+        nano = mantissa // _ten(-power)
+    else:
+        nano = max(-_LARGEST_NANO, min(mantissa * _ten(power), _LARGEST_NANO))
+    _set_nano(quantity, nano)
     _set_format(quantity, format_)
     _set_parts(quantity, parts)
     _set_text(quantity, text)
@@ -206,7 +217,7 @@ _set_nano, _set_format, _set_parts, _set_text = (
 
 
 def _ten(power: int) -> int:
-    ten: int = 10 ** min(power, _LARGEST_POWER)
+    ten: int = 10 ** min(power, _LARGEST_POWER + 9)
     return ten
 
 
@@ -215,19 +226,16 @@ def _wrong(text: str, why: str) -> QuantityError:
     return QuantityError(f"{shown!r} is no quantity: {why}; write it like 1, 500m, 80Gi or 1e3")
 
 
-def _integer(text: str, digits: str) -> int:
-    try:
-        return int(digits)
-    except ValueError:  # Python refuses to read more than 4,300 digits
-        raise _wrong(text, "too many digits") from None
-
-
 def _exponent(text: str, suffix: str) -> int:
-    if len(suffix) < 2 or suffix[0] not in "eE" or not suffix[1:].lstrip("+-").isdigit():
-        raise _wrong(text, f"{suffix!r} is no suffix")
-    exponent = _integer(text, suffix[1:])
+    digits = suffix[2:] if suffix[1:2] in ("+", "-") else suffix[1:]
+    if suffix[:1] not in ("e", "E") or not digits.isdecimal():
+        raise _wrong(text, f"{suffix[:20]!r} is no suffix")
+    digits = digits.lstrip("0") or "0"
+    # Go's ParseInt refuses what 64 bits do not hold.
+    exponent = int(digits) if len(digits) < 20 else 2 * MAX
+    exponent = -exponent if suffix[1] == "-" else exponent
     if not _MIN <= exponent <= MAX:
-        raise _wrong(text, f"{suffix!r} is no suffix")
+        raise _wrong(text, f"{suffix[:20]!r} is no suffix")
     return (exponent + 2**31) % 2**32 - 2**31  # Go keeps the low 32 bits
 
 
@@ -244,9 +252,10 @@ def _decimal(text: str, number: _Number, power: int, format_: Format) -> Quantit
         # What looks canonical is printed back as it was written.
         as_written = (scale % 3 == 0 and digits[0] != "0" and digits[-3:] != "000") or text == "0"
         return _make(Quantity, (-value if sign == "-" else value, scale, False), format_, text if as_written else "")
-    mantissa = _written(text, number)
-    if mantissa and scale != -9:
-        mantissa, scale = _to_nano(mantissa, scale), -9
+    _require_digit(text, number)
+    mantissa = _in_nano(whole, fraction, power)
+    if mantissa:
+        scale = -9
     return _make(Quantity, (-mantissa if sign == "-" else mantissa, scale, True), format_, "")
 
 
@@ -257,29 +266,35 @@ def _binary(text: str, number: _Number, power: int) -> Quantity:
         as_written = value & 7 != 0
         value <<= power
         return _make(Quantity, (-value if sign == "-" else value, 0, False), "BinarySI", text if as_written else "")
-    mantissa, scale = _written(text, number) << power, -len(fraction)
+    _require_digit(text, number)
+    rest = fraction[_BINARY_FRACTION:].strip("0")
+    digits = fraction[:_BINARY_FRACTION] + ("1" if rest else "")
+    mantissa, scale = int(whole[:_BINARY_WHOLE] + digits or "0") << power, -len(fraction)
     if mantissa:
-        mantissa, scale = _to_nano(mantissa, scale), -9
+        mantissa, scale = -(-mantissa * NANO // 10 ** len(digits)), -9
     if mantissa > MAX * NANO:
         mantissa, scale = MAX, 0
     format_: Format = "DecimalSI" if scale == -9 and 0 < mantissa < NANO else "BinarySI"
     return _make(Quantity, (-mantissa if sign == "-" else mantissa, scale, True), format_, "")
 
 
-def _written(text: str, number: _Number) -> int:
+def _require_digit(text: str, number: _Number) -> None:
     # Go reads "+", "." and the like as zero, but only where a number would fit its fast path.
     _, zeros, whole, fraction, _ = number
     if not (zeros or whole or fraction):
         raise _wrong(text, "there is no digit")
-    return _integer(text, zeros + whole + fraction)
 
 
-def _to_nano(mantissa: int, scale: int) -> int:
-    """Rescale to billionths, rounding up: who asks for almost nothing gets the smallest amount there is."""
-    power = scale + 9
-    if power >= 0:
-        return mantissa * _ten(power)
-    return -(-mantissa // _ten(-power))
+def _in_nano(whole: str, fraction: str, power: int) -> int:
+    """Count billionths, rounding up: who asks for almost nothing gets the smallest amount there is."""
+    digits = (whole + fraction).lstrip("0")
+    # So many of the digits, zeros added if they are not enough, are whole billionths.
+    count = len(digits) - len(fraction) + power + 9
+    if digits and count > _LARGEST_POWER + 9:
+        return _LARGEST_NANO
+    counted = digits[: max(count, 0)]
+    nano = int(counted) * _ten(count - len(counted)) if counted else 0
+    return nano + 1 if digits[len(counted) :].strip("0") else nano
 
 
 def _add(left: tuple[int, int, bool], right: tuple[int, int, bool]) -> tuple[int, int, bool]:
@@ -288,7 +303,9 @@ def _add(left: tuple[int, int, bool], right: tuple[int, int, bool]) -> tuple[int
         if exact is not None:
             return exact
     scale = min(left[1], right[1])
-    return left[0] * _ten(left[1] - scale) + right[0] * _ten(right[1] - scale), scale, True
+    total = left[0] * _ten(left[1] - scale) + right[0] * _ten(right[1] - scale)
+    # Beyond ten times the largest number sums grow no more, so that no chain of them makes numbers without end.
+    return max(-10 * _LARGEST_NANO, min(total, 10 * _LARGEST_NANO)), scale, True
 
 
 def _add_int64(left: tuple[int, int, bool], right: tuple[int, int, bool]) -> tuple[int, int, bool] | None:
@@ -362,9 +379,9 @@ def _canonical(nano: int, parts: tuple[int, int, bool], format_: Format) -> str:
     if nano == 0:
         return "0"
     if format_ == "BinarySI" and nano % NANO == 0 and abs(nano) >= 1024 * NANO:
-        number, power = _without_factors(nano // NANO, 1024)
+        number, power = _without_kibis(nano // NANO)
         return str(number) + _BINARY_SUFFIX.get(power * 10, "")
-    number, power = _without_factors(parts[0], 10)
+    number, power = _without_tens(parts[0])
     power += parts[1]
     number *= _POWERS[power % 3]
     power -= power % 3
@@ -374,15 +391,22 @@ def _canonical(nano: int, parts: tuple[int, int, bool], format_: Format) -> str:
     return str(number) + _DECIMAL_SUFFIX.get(power, "")
 
 
-def _without_factors(number: int, factor: int) -> tuple[int, int]:
-    times = 0
-    quotient, rest = divmod(number, factor)
-    while not rest:
-        number, times = quotient, times + 1
-        quotient, rest = divmod(number, factor)
-    return number, times
+def _without_tens(number: int) -> tuple[int, int]:
+    """Split a number that is not zero into one that does not end in a zero, and how often ten was in it."""
+    text = str(number)
+    bare = text.rstrip("0")
+    return int(bare), len(text) - len(bare)
+
+
+def _without_kibis(number: int) -> tuple[int, int]:
+    times = ((number & -number).bit_length() - 1) // 10
+    return number >> 10 * times, times
 
 
 def from_json(value: str | float) -> Quantity:
     """Read a quantity as it may stand in JSON: a text with blanks around it, or a bare number."""
-    return parse(value.strip(" \t\n\v\f\r\x85\xa0") if isinstance(value, str) else repr(value))
+    if isinstance(value, str):
+        return parse(value.strip(" \t\n\v\f\r\x85\xa0"))
+    if isinstance(value, int) and value.bit_length() > _LONGEST_BITS:
+        raise QuantityError("a bare number of so many digits is no quantity: write it as a text")
+    return parse(repr(value))

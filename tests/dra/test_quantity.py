@@ -3,6 +3,7 @@
 import copy
 import pickle
 import random
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from dra.errors import QuantityError
 from dra.quantity import MAX, NANO, Quantity, from_json, identical, parse, parse_uncached
+from tests.growth import assert_linear
 
 
 @pytest.mark.parametrize(
@@ -127,12 +129,56 @@ def test_a_quantity_can_be_made_from_integers():
     assert Quantity.from_nano(5 * NANO).as_int() == 5
 
 
-@pytest.mark.parametrize("text", ["1e1000000000", "1e-1000000000", "9" * 5000, "1." + "9" * 5000, "-1e2000000000"])
-def test_absurd_exponents_and_lengths_end_quickly(text):
-    try:
-        str(parse_uncached(text))
-    except QuantityError:
-        assert len(text) > 4300
+@pytest.mark.parametrize(
+    "text",
+    ["1e1000000000", "1e-1000000000", "9" * 5000, "1." + "9" * 5000, "-1e2000000000", "9" * 5000 + "Ki", "9" * 5000 + "e4000"],
+)  # fmt: skip
+def test_absurd_exponents_and_lengths_read_and_print(text):
+    quantity = parse_uncached(text)
+    again = parse_uncached(str(quantity))
+    # Beyond exa Go prints numbers without an exponent as if they had no zeros.
+    assert again == quantity or quantity.format == "DecimalSI"
+
+
+def test_sums_of_the_largest_numbers_do_not_grow_without_end():
+    total = parse("9" * 3990)
+    for _ in range(2000):
+        total += total
+    assert len(str(total)) < 4100
+
+
+def test_a_bare_number_no_text_could_hold_is_an_error():
+    with pytest.raises(QuantityError, match="so many digits"):
+        from_json(1 << 100_000)
+
+
+LONG = {
+    "zeros and no suffix": lambda n: "0" * n + "x",
+    "zeros": lambda n: "0" * n,
+    "digits": lambda n: "9" * n,
+    "digits and a binary suffix": lambda n: "9" * n + "Ki",
+    "a fraction": lambda n: "0." + "9" * n,
+    "a fraction and a binary suffix": lambda n: "0." + "9" * n + "Ei",
+    "an exponent of zeros": lambda n: "1e" + "0" * n + "5",
+    "an exponent": lambda n: "1e" + "9" * n,
+    "a small number": lambda n: "0." + "0" * n + "1",
+    "suffixes": lambda n: "1" + "m" * n,
+    "signs": lambda n: "-" * n,
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_reading_is_linear_in_the_text(name):
+    def read(text):
+        with suppress(QuantityError):
+            str(parse_uncached(text))
+
+    assert_linear(read, LONG[name], 50_000)
+
+
+def test_long_texts_are_not_remembered():
+    assert parse("1" * 65) is not parse("1" * 65)
+    assert parse("1" * 64) is parse("1" * 64)
 
 
 AMOUNTS = st.integers(-(2**70), 2**70) | st.builds(
@@ -217,6 +263,27 @@ def compare_with_go(oracle, count, seed):
 @pytest.mark.oracle
 def test_a_hundred_thousand_random_strings_read_print_and_compute_as_in_go(quantity_oracle):
     assert compare_with_go(quantity_oracle, 100_000, seed=1) > 50_000
+
+
+def long_quantity(rng):
+    """Hundreds of digits, so that what is cut off must not be seen."""
+    whole = rng.choice(["", "0" * rng.randrange(400), "7" * rng.randrange(1, 400)])
+    ends = ["0" * rng.randrange(400), "9" * rng.randrange(400), "0" * rng.randrange(200) + "1" + "0" * rng.randrange(3)]
+    # What rounding decides on: multiples of a power of two, and what is just beside them.
+    power = rng.randrange(60, 75)
+    beside = str(rng.randrange(1, 2**62) * 5**power).rjust(power, "0")[-power:]
+    ends += [beside, beside + "0" * rng.randrange(200) + "1", beside[:-1] + "4" + "9" * 300]
+    fraction = rng.choice(["", "." + rng.choice(ends)])
+    suffix = rng.choice([*SUFFIXES, f"e{rng.randrange(-300, 300)}", f"E{'0' * 300}{rng.randrange(9)}"])
+    return rng.choice(["", "-"]) + whole + fraction + suffix
+
+
+@pytest.mark.oracle
+def test_long_texts_read_and_print_as_in_go(quantity_oracle):
+    rng = random.Random(3)
+    texts = [long_quantity(rng) for _ in range(20_000)]
+    answers = quantity_oracle.ask_all({"op": "quantity", "a": text} for text in texts)
+    assert sum(check_one(text, theirs) is not None for text, theirs in zip(texts, answers, strict=True)) > 10_000
 
 
 @pytest.mark.oracle
