@@ -11,11 +11,13 @@ from functools import lru_cache, total_ordering
 
 from dra.errors import SemverError
 
+# No longer text is remembered: the memory is bounded by its entries.
+_LONGEST_REMEMBERED = 128
 _LARGEST = 2**64 - 1
 _SHAPE = re.compile(
     r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
-    r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
-    r"(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
+    r"(?:-([0-9A-Za-z-]++(?:\.[0-9A-Za-z-]++)*+))?+"
+    r"(?:\+([0-9A-Za-z-]++(?:\.[0-9A-Za-z-]++)*+))?+"
 ).fullmatch
 _DIGITS = frozenset("0123456789")
 
@@ -73,15 +75,21 @@ class Version:
         return f"Version({self._text!r})"
 
 
-@lru_cache(maxsize=4096)
 def parse(text: str) -> Version:
-    """Read a strict semantic version."""
+    """Read a strict semantic version; the same text gives the same object while it stays in the cache."""
+    return _remembered(text) if len(text) <= _LONGEST_REMEMBERED else _parse(text)
+
+
+def _parse(text: str) -> Version:
     shape = _SHAPE(text)
     if shape is None:
         raise _wrong(text, "major.minor.patch is expected, without a leading v or leading zeros")
     major, minor, patch, prerelease, _ = shape.groups()
     parts = tuple(_part(text, part) for part in prerelease.split(".")) if prerelease else ()
     return Version((_number(text, major), _number(text, minor), _number(text, patch), not parts, parts), text)
+
+
+_remembered = lru_cache(maxsize=4096)(_parse)
 
 
 def _part(text: str, part: str) -> tuple[int, int, str]:

@@ -1,75 +1,123 @@
 """Regular expressions through RE2, as Go's regexp (cel-go `matches`, apiserver library/regex.go `find`, `findAll`).
 
-Compiled patterns are kept; a search of RE2 is linear in the text, so no pattern can make it hang.
+Compiled patterns are kept, up to a number of bytes. RE2 is linear in the text, but eight characters of pattern can be
+hundreds of thousands of instructions; `work` says how much a search may be. Patterns and texts go to RE2 as bytes, so that
+looking for the next of many occurrences does not encode the whole text again.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from dra.budget import Budget
+from dra.cache import Cache
 from dra.cel.signatures import Function, function, method, over
 from dra.cel.types import BOOL, INT, STRING, list_of
-from dra.errors import SelectorRunError
+from dra.errors import CostExceeded, SelectorRunError
 
 if TYPE_CHECKING:
     from dra.cel.values import Value
+
+# What a program and its automaton may use. Few patterns need more than the first; RE2's own default is the second.
+_MEMORY: Final = (256 << 10, 8 << 20)
+_PATTERNS: Cache[Any] = Cache(32 << 20)
+# Bytes that looking for all occurrences may go through, again and again: about a second. Go has no such limit.
+_MOST_SCANNED: Final = 1_000_000_000
+# Instructions times bytes in a step of a budget.
+_WORK_IN_A_STEP: Final = 64
+# Steps for compiling: for a character, for a class of Unicode such as \\pL, and where RE2's own limit is tried out.
+_CHARACTER, _CLASS, _LARGE = 4, 250, 150_000
 
 
 class PatternError(ValueError):
     """RE2 does not take the pattern."""
 
 
-@lru_cache(maxsize=1024)
-def compiled(pattern: str) -> Any:  # an re2 pattern; the library has no types
-    """Compile a pattern once."""
+def compiled(pattern: str, budget: Budget | None = None) -> Any:  # an re2 pattern; the library has no types
+    """Compile a pattern once, at the expense of the budget."""
+    known = _PATTERNS.get(pattern)
+    if known is None:
+        budget = budget or Budget()
+        budget.charge(20 + _CHARACTER * len(pattern) + _CLASS * (pattern.count("\\p") + pattern.count("\\P")))
+        known, memory = _compiled(pattern.encode(errors="replace"), budget)
+        _PATTERNS.put(pattern, known, memory + 2 * len(pattern))
+    return known
+
+
+def _compiled(pattern: bytes, budget: Budget) -> tuple[Any, int]:
+    """Compile a pattern with as little memory as will do, and say how much that is."""
     import re2  # loads a shared library, and few selectors need it
 
     options = re2.Options()
     options.log_errors = False
     options.never_nl = False
-    try:
-        return re2.compile(pattern, options=options)
-    except re2.error as error:
-        raise PatternError(error.args[0].decode() if isinstance(error.args[0], bytes) else str(error.args[0])) from None
+    for memory in _MEMORY:
+        options.max_mem = memory
+        if memory != _MEMORY[0]:
+            budget.charge(_LARGE)
+        try:
+            # Not `re2.compile`, which keeps 128 patterns of up to 8 MiB for itself.
+            return re2._Regexp(pattern, options), memory  # noqa: SLF001
+        except re2.error as error:
+            said = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error.args[0])
+            if "too large" not in said or memory == _MEMORY[-1]:
+                raise PatternError(said) from None
+    raise AssertionError("the last amount of memory either does or is an error")
 
 
-def _search(pattern: str) -> Any:
+def work(pattern: Any, size: int) -> int:
+    """Say how many steps of a budget a search of a text of this size may take."""
+    instructions: int = pattern.programsize
+    return 1 + instructions * size // _WORK_IN_A_STEP
+
+
+def _pattern(pattern: str) -> Any:
     try:
-        return compiled(pattern).search
+        return compiled(pattern)
     except PatternError as error:
         raise SelectorRunError(f"error parsing regexp: {error}") from None
 
 
 def matches(text: str, pattern: str) -> bool:
     """Whether the pattern occurs in the text."""
-    return _search(pattern)(text) is not None
+    return _pattern(pattern).search(text.encode()) is not None
 
 
 def find(text: str, pattern: str) -> str:
     """Return the first occurrence, or nothing."""
-    match = _search(pattern)(text)
-    return match[0] if match else ""
+    match = _pattern(pattern).search(text.encode())
+    return match[0].decode() if match else ""
 
 
 def find_all(text: str, pattern: str, count: int = -1) -> list[Value]:
     """Return all occurrences, or the first few."""
     if count == 0:
         return []
-    search = _search(pattern)
+    search = _pattern(pattern).search
+    data = text.encode()
     found: list[Value] = []
-    position, previous_end = 0, -1
-    while position <= len(text) and (count < 0 or len(found) < count):
-        match = search(text, position)
+    position, previous_end, scanned = 0, -1, 0
+    while position <= len(data) and (count < 0 or len(found) < count):
+        scanned += len(data) - position
+        if scanned > _MOST_SCANNED:
+            raise CostExceeded("operation cancelled: findAll goes through the text too often")
+        match = search(data, position)
         if match is None:
             break
         start, end = match.span()
         # Go drops an empty match that touches the one before it.
         if end > start or start != previous_end:
-            found.append(match[0])
+            found.append(match[0].decode())
         previous_end = end
-        position = end if end > start else end + 1
+        position = end if end > start else _next_character(data, end)
     return found
+
+
+def _next_character(data: bytes, position: int) -> int:
+    position += 1
+    while position < len(data) and data[position] & 0xC0 == 0x80:
+        position += 1
+    return position
 
 
 _TEXTS = list_of(STRING)

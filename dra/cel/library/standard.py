@@ -269,7 +269,8 @@ def _fails(source: str, target: str) -> SelectorRunError:
 
 _INTEGER = "[+-]?[0-9]+"
 _UNSIGNED = "[0-9]+"
-_DOUBLE = r"(?i)[+-]?(?:(?:[0-9](?:_?[0-9])*)?\.?[0-9]*(?:[eE][+-]?[0-9]+)?|inf|infinity|nan|0x(?P<hex>[0-9a-f]*\.?[0-9a-f]*)p[+-]?[0-9]+)"
+# What a part has taken it never gives back (`*+`): two parts that both take digits would be tried in all ways.
+_DOUBLE = r"(?i)[+-]?(?:[0-9]*+\.?+[0-9]*+(?:e[+-]?[0-9]++)?+|inf|infinity|nan|0x(?P<hex>[0-9a-f]*+\.?+[0-9a-f]*+)p[+-]?[0-9]++)"
 
 
 def _string_to_int(text: str) -> int:
@@ -288,7 +289,7 @@ def string_to_double(text: str) -> float:
     """Read a double as Go's ParseFloat does."""
     match = re.fullmatch(_DOUBLE, text)
     try:
-        if match is None or "_" in text:
+        if match is None:
             raise _fails("string", "double")
         value = float.fromhex(text) if match["hex"] is not None else float(text)
     except (ValueError, OverflowError):

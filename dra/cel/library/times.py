@@ -59,6 +59,7 @@ def timestamp_to_string(value: Timestamp) -> str:
 
 
 _OFFSET = r"([+-]?[0-9]+):([+-]?[0-9]+)"
+_MOST_DIGITS = 18  # more are beyond any time, and Python refuses to read thousands
 
 
 def _zoned(value: Timestamp, zone: str) -> dt.datetime:
@@ -66,7 +67,9 @@ def _zoned(value: Timestamp, zone: str) -> dt.datetime:
         shape = re.fullmatch(_OFFSET, zone)
         if shape is None:
             raise SelectorRunError(f"invalid time zone offset {zone!r}")
-        hours, minutes = int(shape[1]), int(shape[2])
+        if max(len(shape[1].lstrip("+-0")), len(shape[2].lstrip("+-0"))) > _MOST_DIGITS:
+            raise SelectorRunError("timestamp overflow")
+        hours, minutes = _integer(shape[1]), _integer(shape[2])
         try:
             return _moment(value, hours * 60 - minutes if zone[0] == "-" else hours * 60 + minutes)
         except OverflowError:
@@ -79,6 +82,11 @@ def _zoned(value: Timestamp, zone: str) -> dt.datetime:
         return _moment(value).astimezone(zoneinfo.ZoneInfo(zone))
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         raise SelectorRunError(f"unknown time zone {zone}") from None
+
+
+def _integer(text: str) -> int:
+    digits = int(text.lstrip("+-0") or "0")
+    return -digits if text[0] == "-" else digits
 
 
 def _part(id_: str, part: Callable[[dt.datetime], int], zoned_id: str = "") -> tuple[Overload, ...]:

@@ -1,0 +1,72 @@
+"""Everything that reads a text takes time in proportion to it, however it was made to hurt."""
+
+from contextlib import suppress
+
+import pytest
+
+from dra.budget import Budget
+from dra.cel.library import named_formats, networks, regexes, standard, strings, text_format, times, urls
+from dra.errors import OutOfBudget, SelectorRunError, SemverError
+from dra.semver import Version
+from tests.growth import assert_linear
+
+NOW = standard.Timestamp(0)
+READERS = {
+    "semver": Version.parse,
+    "tolerant semver": Version.parse_tolerant,
+    "timestamp": times.parse_timestamp,
+    "time zone": lambda text: times._zoned(NOW, text),
+    "duration": standard.string_to_duration,
+    "int": standard._string_to_int,
+    "uint": standard._string_to_uint,
+    "double": standard.string_to_double,
+    "ip": networks.parse_ip,
+    "cidr": networks.parse_cidr,
+    "url": lambda text: str(urls.parse_url(text)),
+    "query": lambda text: urls._query(urls.parse_url(text)),
+    "template": lambda text: text_format.formatted(text, [1.0]),
+    "quoted": lambda text: text_format.formatted("%s", [[text]]),
+    "pattern": lambda text: regexes.find(text, "((a|b)*a)*c"),
+    "split": lambda text: strings._split(text, "a"),
+    "replace": lambda text: strings._replace(text, "a", "b"),
+    **{f"format {name}": known.validate for name, known in named_formats.FORMATS.items()},
+}
+# The pieces of which each kind of text is made, and what stands before and after many of them.
+TEXTS = [
+    ("", "0", "x"), ("", "9", ""), ("-", "0", ":0"), ("", "9", ":0"), ("1:", "9", ""), ("0x", "f", "p1"), ("1e", "9", ""), ("", "1_", ""),
+    ("1.2.3-", "a", "!"), ("1.2.3-", "a.", ""), ("1.2.3+", "a.", "!"), ("1.2.3-", "1.", "1"), ("v", "0", "1.2"), ("", ".", ""),
+    ("2020-01-01T00:00:00.", "9", "x"), ("", "1s", ""), ("", "0.1s", "x"), ("", "t", ""), ("", ":", ""), ("::%", "a", ""), ("", "1.", ""),
+    ("http://", "a@", ""), ("http://", "[:", ""), ("http://[", ":", "]"), ("http://a/", "%20", ""), ("http://a?", "a=%20&", ""), ("a+", "a+", ":"),
+    ("http://a:", "9", ""), ("", "%", ""), ("%.", "9", "f"), ("", "%%", ""), ("", "a-", ""), ("", "a.a-", "!"), ("", "a", "!"), ("", "abcd", "="),
+    ("", "\x00", ""), ("", "\U0001f600", ""), ("", "ab", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_reading_is_linear(reader):
+    def read(text):
+        with suppress(SelectorRunError, SemverError):
+            READERS[reader](text)
+
+    for before, piece, after in TEXTS:
+        assert_linear(read, lambda size: before + piece * (size // len(piece)) + after, 2_000)  # noqa: B023 - used at once
+
+
+def test_finding_all_occurrences_does_not_read_the_text_again_for_each():
+    assert_linear(lambda text: regexes.find_all(text, "[ab]|é"), lambda size: "aé" * size, 2_000)
+
+
+def test_a_pattern_is_compiled_at_the_expense_of_the_budget():
+    budget = Budget()
+    regexes.compiled("^paid for once$", budget)
+    once = budget.spent
+    assert once
+    regexes.compiled("^paid for once$", budget)
+    assert budget.spent == once
+    with pytest.raises(OutOfBudget):
+        regexes.compiled(r"\pL{200}", Budget(100_000))
+
+
+def test_the_work_of_a_pattern_is_that_of_its_program_not_of_its_text():
+    small, large = regexes.compiled("^h[0-9]+$"), regexes.compiled(r"(a{1,100}){1,9}")
+    assert regexes.work(large, 1000) > 100 * regexes.work(small, 1000)
