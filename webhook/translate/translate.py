@@ -20,6 +20,7 @@ from dra.wire import Json
 from webhook.claims import template, workshop
 from webhook.translate.case import cases
 from webhook.translate.checks import Context, Verdict, judge
+from webhook.translate.limits import too_much
 from webhook.translate.owner import owners
 from webhook.translate.pod_view import look
 from webhook.translate.record import LARGEST, NOTHING_WRITTEN, foreign, written
@@ -76,6 +77,9 @@ def translate(
     if strange:
         report.warnings.append(f"{', '.join(strange)}: not written by drawbridge for this pod, and taken off")
     if view.bound or not view.speaks:
+        return _alone(report, cleaning)
+    if problem := too_much(view, configuration):
+        report.passed_by(problem)
         return _alone(report, cleaning)
     if budget is not None:
         budget.charge(sum([_PRICE * (1 + len(slot.words)) for slot in view.slots]))
