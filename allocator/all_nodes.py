@@ -16,7 +16,7 @@ import msgspec
 
 from allocator.answer import Answer, Fatal, Verdict
 from allocator.one_node import DEFAULTS, Found, Options, composed, decide, explained, find
-from allocator.problem import OPTIONAL_OPERATIONS, Compiler, candidates_of, question_of
+from allocator.problem import OPTIONAL_OPERATIONS, CompileCache, candidates_of, question_of
 from dra.errors import NodeSelectorError
 from dra.policy import Rules
 from dra.stock import FREE, reaches, targets
@@ -101,7 +101,7 @@ def fleet(
         options.cuts,
     )
     found = memo.get(key)
-    if isinstance(found, _Query) and found.compiler.size < _SIZE:
+    if isinstance(found, _Query) and found.cache.size < _SIZE:
         query = found
     else:
         query = _Query(stock, claims, idle=idle)
@@ -129,7 +129,7 @@ class _Query:
         except Fatal as error:
             self.fault = Found(Verdict.ERROR, error=str(error))
             question = question_of((), stock.classes)
-        self.compiler = Compiler(question, Rules(self.compatibilities))
+        self.cache = CompileCache(question, Rules(self.compatibilities))
 
     def look(self, stock: Stock, options: Options) -> None:
         """Bring what was found up to date."""
@@ -170,7 +170,7 @@ class _Query:
             pools = stock.pools(node.metadata.name)
         except NodeSelectorError as error:
             return Found(Verdict.ERROR, error=str(error))
-        return find(self.compiler, node, pools, self._use(stock), options)
+        return find(self.cache, node, pools, self._use(stock), options)
 
     def answer(
         self, stock: Stock, name: str, found: Found, claims: tuple[ResourceClaim, ...], options: Options
@@ -238,7 +238,7 @@ class _Query:
         look: object = page.content
         if spec.skip_node_operations or spec.per_device_node_selection:
             look = look, OPTIONAL_OPERATIONS in node.status.declared_features, _reach(page, node)
-        return look, *self.compiler.reads.columns(page)
+        return look, *self.cache.pages.columns(page, self.cache.reads)
 
 
 def _held(pages: Sequence[Page], use: PoolUse) -> object:

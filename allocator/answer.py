@@ -83,7 +83,3 @@ class Fatal(Exception):  # noqa: N818 - it is an outcome of a search, raised whe
     def __init__(self, where: str, what: str, *, node_only: bool = False) -> None:
         super().__init__(f"{where}: {what}")
         self.node_only = node_only
-
-
-class Undecided(Exception):  # noqa: N818 - likewise
-    """The step budget is spent, or the caller has stopped waiting."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.answer import Answer, Fatal, Undecided, Verdict
-from allocator.problem import Candidate, Compiler, Fault, Judge, Leaf, question_of
+from allocator.answer import Answer, Fatal, Reason, Stage, Verdict
+from allocator.problem import Candidate, CompileCache, Fault, Judge, Leaf, compile, question_of  # noqa: A004  the verb
 from allocator.reasons.losses import losses
 from allocator.result import granted, share_id
-from allocator.search import Budget, Cuts, Walk
-from dra.errors import NodeSelectorError
+from allocator.search import MICROSECONDS, Cuts, Walk
+from dra.budget import Budget
+from dra.errors import NodeSelectorError, OutOfBudget
 from dra.objects import ResourceClaim
 from dra.policy import Rules
 from dra.stock import PoolStatus
@@ -24,14 +26,17 @@ if TYPE_CHECKING:
     from dra.objects import Node
     from dra.stock import Pool, PoolId, PoolUse, Stock
 
-STEPS = 120_000  # less than a second of search, proofs included
+STEPS = 120_000  # less than a second, compiling and proofs included
 
 
 class Options(msgspec.Struct, frozen=True):
     """How to search; none of it changes an answer, apart from giving up earlier or later."""
 
+    # For one node, in steps of the search; what comes before it is paid from them, too.
     steps: int = STEPS
     cancelled: Callable[[], bool] | None = None
+    # What all questions of a caller may cost together. When it is spent, whatever is still asked is undecided at once.
+    budget: Budget | None = None
     cuts: Cuts = Cuts()
     new_share_id: Callable[[ResourceClaim, str, Candidate], str] = share_id
     # Another order in which devices are tried, for strategies: any order is searched exactly. None is the in-tree one.
@@ -53,25 +58,44 @@ class Found(msgspec.Struct, frozen=True):
     steps: int = 0
 
 
+def budget_of(options: Options) -> Budget:
+    """Make the budget for one node."""
+    steps = MICROSECONDS * options.steps
+    if options.budget is not None:
+        return options.budget.part(steps)
+    return Budget(steps, options.cancelled)
+
+
 def find(
-    compiler: Compiler, node: Node, pools: Sequence[Pool], use: Callable[[PoolId], PoolUse], options: Options
+    cache: CompileCache, node: Node, pools: Sequence[Pool], use: Callable[[PoolId], PoolUse], options: Options
 ) -> Found:
     """Search one node."""
-    budget = Budget(options.steps, options.cancelled)
-    judge = Judge(compiler.question, node)
+    budget = budget_of(options)
+    judge = Judge(cache.question, node, budget)
+    walk: Walk | None = None
     try:
-        problem = compiler.compile(node, pools, use, options.arrange, narrow=options.cuts.values)
+        problem = compile(
+            cache,
+            node,
+            pools,
+            use,
+            budget=budget,
+            arrange=options.arrange,
+            narrow=options.cuts.values,
+        )
 
         def fault(leaf: Leaf, place: int) -> Fatal:
             return _fault(judge, leaf, problem.places[place])
 
-        solution = Walk(problem, options.cuts, budget, fault).solve()
+        walk = Walk(problem, options.cuts, budget, fault)
+        solution = walk.solve()
     except Fatal as error:
-        return Found(Verdict.ERROR, error=str(error), node_only=error.node_only, steps=budget.spent)
+        return Found(Verdict.ERROR, error=str(error), node_only=error.node_only, steps=_spent(walk))
     except NodeSelectorError as error:
-        return Found(Verdict.ERROR, error=str(error), steps=budget.spent)
-    except Undecided as reason:
-        return Found(Verdict.UNDECIDED, error=str(reason), steps=budget.spent)
+        return Found(Verdict.ERROR, error=str(error), steps=_spent(walk))
+    except OutOfBudget as reason:
+        return Found(Verdict.UNDECIDED, error=str(reason), steps=_spent(walk))
+    steps = _spent(walk)
     if solution is not None:
         question = problem.question
         return Found(
@@ -79,13 +103,13 @@ def find(
             tuple((question.leaves[leaf], problem.places[place]) for leaf, place in solution.chosen),
             tuple(place for _, place in solution.chosen),
             tuple(one.leaves[at] for one, at in zip(question.requests, solution.alternatives, strict=True)),
-            steps=budget.spent,
+            steps=steps,
         )
     invalid = next((pool for pool in pools if pool.status is PoolStatus.INVALID), None)
     if invalid is not None:
         why = f"pool {'/'.join(invalid.id)} is invalid: {invalid.reason}"
-        return Found(Verdict.ERROR, error=why, node_only=True, steps=budget.spent)
-    return Found(Verdict.INFEASIBLE, steps=budget.spent)
+        return Found(Verdict.ERROR, error=why, node_only=True, steps=steps)
+    return Found(Verdict.INFEASIBLE, steps=steps)
 
 
 def decide(stock: Stock, node: str, claims: Sequence[ResourceClaim], options: Options) -> Answer:
@@ -96,20 +120,25 @@ def decide(stock: Stock, node: str, claims: Sequence[ResourceClaim], options: Op
         question, pools = question_of(claims, stock.classes), stock.pools(node)
     except (Fatal, NodeSelectorError) as error:
         return Answer(Verdict.ERROR, error=str(error))
-    compiler = Compiler(question, Rules(stock.compatibilities.values()))
+    cache = CompileCache(question, Rules(stock.compatibilities.values()))
     target = stock.nodes[node]
-    return answer(compiler, target, find(compiler, target, pools, stock.use, options), options)
+    found = find(cache, target, pools, stock.use, options)
+    return composed(question, target, found, options)
 
 
 def explained(refused: Answer, stock: Stock, node: str, claims: Sequence[ResourceClaim], options: Options) -> Answer:
-    """Add to a refusal where its devices went."""
-    found = losses(stock, node, claims, serve=lambda now, some: decide(now, node, some, options))
+    """Add to a refusal where its devices went, as far as the budget of one more question goes."""
+    whole = budget_of(options)
+    asking = msgspec.structs.replace(options, budget=whole)
+
+    def serve(now: Stock, some: Sequence[ResourceClaim]) -> Answer:
+        return decide(now, node, some, asking)
+
+    try:
+        found = losses(stock, node, claims, serve=serve, budget=whole)
+    except OutOfBudget as reason:
+        found = (Reason(Stage.SEARCH, "", "", 0, 0, (), f"what is in the way was not found out: {reason}"),)
     return msgspec.structs.replace(refused, reasons=found)
-
-
-def answer(compiler: Compiler, node: Node, found: Found, options: Options) -> Answer:
-    """Compose the answer of a search."""
-    return composed(compiler.question, node, found, options)
 
 
 def composed(question: Question, node: Node, found: Found, options: Options) -> Answer:
@@ -121,6 +150,15 @@ def composed(question: Question, node: Node, found: Found, options: Options) -> 
     except Fatal as error:
         return Answer(Verdict.ERROR, error=str(error), steps=found.steps)
     return Answer(Verdict.FEASIBLE, allocations, steps=found.steps)
+
+
+def _spent(walk: Walk | None) -> int:
+    """Say how many steps a search took, and pay for the last of them; a search that has ended cannot be refused that."""
+    if walk is None:
+        return 0
+    with suppress(OutOfBudget):
+        walk.steps.pay()
+    return walk.steps.spent
 
 
 def _fault(judge: Judge, leaf: Leaf, place: Candidate) -> Fatal:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from allocator.problem.attributes import PageCache
+from allocator.problem.cache import CompileCache
 from allocator.problem.candidates import (
     OPTIONAL_OPERATIONS,
     Candidate,
@@ -14,7 +16,8 @@ from allocator.problem.candidates import (
     candidates_of,
     values_of,
 )
-from allocator.problem.compiler import Compiler
+from allocator.problem.compiler import compile  # noqa: A004  the verb for what it does
+from allocator.problem.disjoint import Disjoint
 from allocator.problem.occupancy import PoolState, pool_state
 from allocator.problem.packing import bitset, members, spans, union
 from allocator.problem.problem import Item, Problem, Unit, Value
@@ -24,13 +27,15 @@ __all__ = [
     "MAX_RESULTS",
     "OPTIONAL_OPERATIONS",
     "Candidate",
-    "Compiler",
+    "CompileCache",
+    "Disjoint",
     "Fault",
     "Item",
     "Judge",
     "Judgement",
     "Leaf",
     "Offer",
+    "PageCache",
     "PoolState",
     "Problem",
     "Question",
@@ -41,6 +46,7 @@ __all__ = [
     "bitset",
     "candidates_of",
     "claim_key",
+    "compile",
     "members",
     "pool_state",
     "question_of",

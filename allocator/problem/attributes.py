@@ -1,7 +1,6 @@
 """Which attributes a question reads, and what devices answer, page by page.
 
-Two devices with the same body that agree on these attributes are the same to the question. Columns are kept with the
-page they belong to; a page lives as long as its slice does not change.
+Two devices with the same body that agree on these attributes are the same to the question.
 """
 
 from __future__ import annotations
@@ -12,70 +11,105 @@ from dra import cel
 from dra.errors import SelectorError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from allocator.problem.question import Question
     from dra.policy import Rules
     from dra.stock import Page
 
-Column = tuple[object, ...]  # one entry a device
-_EVERYTHING = ("", "")
-_KEPT = 32  # attributes, and combinations of them, that a page keeps columns for
+Name = tuple[str, str]  # domain and name of an attribute
+Row = tuple[object, ...]  # what one device says of several attributes
+Column = tuple[object, ...]  # what each device of a page says of one attribute
+_EVERYTHING: Name = ("", "")
+_MOST_CELLS = 1 << 21  # about 16 MiB of references
 
 
-class Reads:
-    """The attributes that one question reads, and the rules that decide who goes with whom, as (domain, name)."""
+def attributes_read(question: Question, rules: Rules) -> tuple[Name, ...]:
+    """Name the attributes that a question reads, and the rules that decide who goes with whom."""
+    names: set[Name] = set()
+    for selector in rules.selectors():
+        names |= _names(selector.reads)
+    for ask in question.asks:
+        for check in ask.checks:
+            names |= _of_expression(check.expression, derived=False)
+    for leaf in question.leaves:
+        for expression in leaf.derived.values():
+            names |= _of_expression(expression, derived=True)
+    for constraint in question.constraints:
+        domain, slash, name = constraint.attribute.partition("/")
+        names.add((domain, name) if slash else ("", constraint.attribute))
+    if _EVERYTHING in names:
+        return (_EVERYTHING,)
+    return tuple(sorted(names))
 
-    def __init__(self, question: Question, rules: Rules) -> None:
-        names: set[tuple[str, str]] = set()
-        for selector in rules.selectors():
-            names |= _names(selector.reads)
-        for ask in question.asks:
-            for check in ask.checks:
-                names |= _of_expression(check.expression, derived=False)
-        for leaf in question.leaves:
-            for expression in leaf.derived.values():
-                names |= _of_expression(expression, derived=True)
-        for constraint in question.constraints:
-            domain, slash, name = constraint.attribute.partition("/")
-            names.add((domain, name) if slash else ("", constraint.attribute))
-        self.names = (_EVERYTHING,) if _EVERYTHING in names else tuple(sorted(names))
 
-    def columns(self, page: Page) -> tuple[Column, ...]:
+class PageCache:
+    """What the devices of pages say, kept for whoever asks often: by attribute, and by the combinations asked for.
+
+    A page never changes, so what was read of it stays true. When there are too many entries, all are forgotten.
+    """
+
+    def __init__(self, most: int = _MOST_CELLS) -> None:
+        self._most = most
+        self._columns: dict[Page, dict[Name, Column]] = {}
+        self._rows: dict[Page, dict[tuple[Name, ...], tuple[Row, ...]]] = {}
+        self.cells = 0
+
+    def columns(self, page: Page, names: tuple[Name, ...]) -> list[Column]:
         """Answer per attribute with what the devices of a page say."""
-        kept: dict[tuple[str, str], Column] = page.__dict__.setdefault("columns", {})
-        if len(kept) > _KEPT:
-            kept.clear()
-        return tuple([kept[name] if name in kept else _column(page, name, kept) for name in self.names])
+        kept = self._columns.get(page)
+        if kept is None:
+            self._make_room(len(page.devices))
+            kept = self._columns[page] = {}
+        return [kept[name] if name in kept else self._read(page, name, kept) for name in names]
 
-    def of(self, page: Page) -> tuple[Column, ...]:
+    def rows(self, page: Page, names: tuple[Name, ...]) -> tuple[Row, ...]:
         """Answer per device with what it says of all the attributes."""
-        kept: dict[tuple[tuple[str, str], ...], tuple[Column, ...]] = page.__dict__.setdefault("rows", {})
-        found = kept.get(self.names)
-        if found is None:
-            if len(kept) > _KEPT:
-                kept.clear()
-            columns = self.columns(page)
-            found = kept[self.names] = tuple(zip(*columns, strict=True)) if columns else ((),) * len(page.devices)
+        kept = self._rows.get(page)
+        found = kept.get(names) if kept is not None else None
+        if found is not None:
+            return found
+        columns = self.columns(page, names)
+        size = len(page.devices)
+        found = tuple(zip(*columns, strict=True)) if columns else ((),) * size
+        self.cells += size * (1 + len(names))
+        self._rows.setdefault(page, {})[names] = found
         return found
 
+    def keep(self, pages: Collection[Page]) -> None:
+        """Forget every other page, if there are many of them."""
+        if len(self._columns) <= 2 * len(pages) + 64:
+            return
+        kept = set(pages)
+        for page in [page for page in self._columns if page not in kept]:
+            del self._columns[page]
+            self._rows.pop(page, None)
 
-def _column(page: Page, name: tuple[str, str], kept: dict[tuple[str, str], Column]) -> Column:
-    column: Column
+    def _read(self, page: Page, name: Name, kept: dict[Name, Column]) -> Column:
+        column = kept[name] = _column(page, name)
+        self.cells += len(column)
+        return column
+
+    def _make_room(self, cells: int) -> None:
+        if self.cells + cells > self._most:
+            self._columns.clear()
+            self._rows.clear()
+            self.cells = 0
+
+
+def _column(page: Page, name: Name) -> Column:
     if name == _EVERYTHING:
-        column = tuple([tuple(sorted(device.attributes.items(), key=lambda one: one[0])) for device in page.devices])
-    else:
-        domain, bare = name
-        full = f"{domain}/{bare}" if domain else bare
-        if domain == page.pool[0]:
-            # The full name wins wherever a device has both.
-            every = [device.attributes for device in page.devices]
-            column = tuple([attributes.get(full) or attributes.get(bare) for attributes in every])
-        else:
-            column = tuple([device.attributes.get(full) for device in page.devices])
-    kept[name] = column
-    return column
+        return tuple([tuple(sorted(device.attributes.items(), key=lambda one: one[0])) for device in page.devices])
+    domain, bare = name
+    full = f"{domain}/{bare}" if domain else bare
+    if domain != page.pool[0]:
+        return tuple([device.attributes.get(full) for device in page.devices])
+    # The full name wins wherever a device has both.
+    every = [device.attributes for device in page.devices]
+    return tuple([attributes.get(full) or attributes.get(bare) for attributes in every])
 
 
-def _of_expression(expression: str, *, derived: bool) -> set[tuple[str, str]]:
+def _of_expression(expression: str, *, derived: bool) -> set[Name]:
     """What does not compile reads nothing: it is a fault on every device. Capacity is part of a device's body."""
     try:
         reads = cel.compile(expression, derived=derived).reads
@@ -84,7 +118,7 @@ def _of_expression(expression: str, *, derived: bool) -> set[tuple[str, str]]:
     return _names(reads)
 
 
-def _names(reads: cel.Reads) -> set[tuple[str, str]]:
+def _names(reads: cel.Reads) -> set[Name]:
     if reads.everything:
         return {_EVERYTHING}
     return {(domain, name) for kind, domain, name in reads.names if kind == "attributes"}

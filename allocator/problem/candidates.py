@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from allocator.problem.question import Leaf, Question
+    from dra.budget import Budget
     from dra.objects import Node
 
 Values = frozenset[tuple[str, object]]
+_JUDGED = 10  # steps of a microsecond for judging a device, besides its selectors
 OPTIONAL_OPERATIONS = "DRAOptionalNodeOperations"  # the node feature that skipNodeOperations needs
 
 
@@ -90,16 +92,19 @@ Judgement = Refused | Fault | Offer
 class Judge:
     """Judges places for the leaves of one question on one node."""
 
-    def __init__(self, question: Question, node: Node) -> None:
+    def __init__(self, question: Question, node: Node, budget: Budget) -> None:
         self.question = question
         self.node = node
+        self.budget = budget
         self.operations = OPTIONAL_OPERATIONS in node.status.declared_features
         self._place: Candidate | None = None
         self._view: cel.DeviceView | None = None
         self._selected: dict[str, bool] = {}
+        self._selectors: dict[str, cel.Selector] = {}
 
     def ask(self, leaf: Leaf, place: Candidate) -> Judgement:
         """Judge one place for one leaf."""
+        self.budget.charge(_JUDGED)
         device = place.device
         for check in leaf.ask.checks:
             try:
@@ -127,7 +132,10 @@ class Judge:
         view = self._seen(place)
         known = self._selected.get(expression)
         if known is None:
-            known = self._selected[expression] = cel.compile(expression).matches(view)
+            selector = self._selectors.get(expression)
+            if selector is None:
+                selector = self._selectors[expression] = cel.compile(expression, budget=self.budget)
+            known = self._selected[expression] = selector.matches(view, self.budget)
         return known
 
     def _seen(self, place: Candidate) -> cel.DeviceView:
@@ -164,7 +172,8 @@ class Judge:
         expression = leaf.derived.get(name)
         if expression is None:
             return attribute_values(place.device, place.pool.id[0], name)
-        derived = cel.compile(expression, derived=True).derive(self._seen(place))
+        selector = cel.compile(expression, derived=True, budget=self.budget)
+        derived = selector.derive(self._seen(place), self.budget)
         return frozenset(_typed(value) for value in (derived if isinstance(derived, list) else [derived]))
 
 

@@ -1,147 +1,179 @@
-"""Compiling one question for any number of nodes, and what the problems that come of it share: devices judged once per kind,
-patterns of units laid out once.
+"""Compiling: one question on one node becomes a problem, in the steps that `compile` names.
+
+The layout of fields depends on devices and claims only, never on what is in use: identical GPUs look identical whoever
+holds them, and what was computed for one serves the others (`allocator.problem.cache`). What is in use decides the
+initial state, and which candidates are dropped from the start.
+
+Every step goes through the devices of a node, and strangers decide how many there are: each charges the budget first.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from allocator.problem.attributes import Reads
-from allocator.problem.candidates import Candidate, Fault, Judge, Judgement, Offer, candidates_of
-from allocator.problem.layout import Assembly
-from allocator.problem.occupancy import Local, unfit
-from allocator.problem.unit import Leaves, Member, pattern
+from allocator.answer import Fatal
+from allocator.problem.candidates import Fault, Judge, Offer, candidates_of
+from allocator.problem.layout import Lineup, irregular_counters, look_at_pools, units_of
+from allocator.problem.matching import Matching, constrained_values, match, narrow_by_values, number_alike
+from allocator.problem.packing import Fields, bitset, side_by_side
+from allocator.problem.problem import Problem, share_fields
+from allocator.problem.question import MAX_RESULTS
+from dra.stock import PoolStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from allocator.problem.problem import Problem
-    from allocator.problem.question import Question
-    from allocator.problem.unit import Pattern
+    from allocator.problem.cache import CompileCache
+    from allocator.problem.candidates import Candidate
+    from allocator.problem.question import Leaf, Question
+    from dra.budget import Budget
     from dra.objects import Node
-    from dra.policy import Rules
     from dra.stock import Pool, PoolId, PoolUse
 
-Interchangeable = tuple[tuple[tuple[int, int, int], ...], ...]
+    Arrange = Callable[[list[Candidate]], list[Candidate]]
+
+# What a device may cost, in steps of a microsecond: to be listed, and to be recognised.
+_LISTED, _RECOGNISED = 1, 3
+_OFTEN = 128  # so many devices between two looks at the budget, for it may be gone by the clock
 
 
-class Compiler:
-    """Compiles one question for any number of nodes, keeping what they share: kinds judged, patterns of units."""
+def compile(  # noqa: A001  the verb for what it does
+    cache: CompileCache,
+    node: Node,
+    pools: Sequence[Pool],
+    use: Callable[[PoolId], PoolUse],
+    *,
+    budget: Budget,
+    arrange: Arrange | None = None,
+    narrow: bool = True,
+) -> Problem:
+    """Compile the question of a cache for one node; raises Fatal for what the in-tree allocator finds wrong before it searches.
 
-    def __init__(self, question: Question, rules: Rules) -> None:
-        self.question = question
-        self.rules = rules
-        self.reads = Reads(question, rules)
-        self.leaves = Leaves(
-            tuple(leaf.claim for leaf in question.leaves), tuple(leaf.admin for leaf in question.leaves)
-        )
-        # Leaves with the same sign judge every device alike, but for the names in what they say.
-        self.signs = [
-            (
-                leaf.ask.index,
-                tuple(question.constraints[at].attribute for at in leaf.constraints),
-                tuple(sorted(leaf.derived.items())),
-            )
-            for leaf in question.leaves
-        ]
-        self.kinds: dict[object, int] = {}
-        self.judged: list[tuple[Judgement, ...]] = []
-        self.local: list[Local] = []
-        self.patterns: dict[object, Pattern] = {}
-        self.full: dict[object, tuple[int, Interchangeable]] = {}
-        self._unfit: dict[object, tuple[tuple[int, ...], ...]] = {}
+    `arrange` puts the devices into another order than the in-tree one; `narrow` drops candidates whose values of a
+    matchAttribute are too rare for the count that is asked for.
+    """
+    question = cache.question
+    judge = Judge(question, node, budget)
+    lineup = _line_up(pools, judge, cache, budget, arrange)
+    counts = _count(question, pools, lineup, cache, judge)
 
-    def compile(
-        self,
-        node: Node,
-        pools: Sequence[Pool],
-        use: Callable[[PoolId], PoolUse],
-        arrange: Callable[[list[Candidate]], list[Candidate]] | None = None,
-        *,
-        narrow: bool = True,
-    ) -> Problem:
-        """Compile the question for one node; raises Fatal for what the in-tree allocator finds wrong before it searches.
+    wanted = _wanted(lineup, cache)
+    budget.charge(len(wanted))
+    occupancy = look_at_pools(lineup, wanted, pools, use, cache.rules, budget=budget)
+    layout = units_of(lineup, wanted, occupancy, cache, budget)
 
-        `arrange` puts the devices into another order than the in-tree one; `narrow` drops candidates whose values of a
-        matchAttribute are too rare for the count that is asked for.
-        """
-        found = candidates_of(pools)
-        return Assembly(self, node, pools, use, arrange(found) if arrange else found).problem(narrow=narrow)
+    left, common = Fields(), Fields()
+    units = layout.units
+    start, left.width = side_by_side([(unit.left, unit.pattern.size) for unit in units])
+    opened, common.width = side_by_side([(unit.common, unit.pattern.common) for unit in units])
+    left.guards = side_by_side([(unit.pattern.guards, unit.pattern.size) for unit in units])[0]
+    common.guards = side_by_side([(unit.pattern.common_guards, unit.pattern.common) for unit in units])[0]
+    capacity_guards = side_by_side([(unit.pattern.capacity_guards, unit.pattern.size) for unit in units])[0]
+    local_bits, local_common_bits = left.width, common.width
 
-    @property
-    def size(self) -> int:
-        """Say how much is kept."""
-        return len(self.kinds) + len(self.patterns) + len(self.full) + len(self._unfit)
+    matching = Matching(question, lineup, occupancy, layout.unfit, cache)
+    leaves = [match(matching, leaf, counts[leaf.index], budget) for leaf in question.leaves]
+    if narrow and not any(leaf.faulty or leaf.failing for leaf in leaves):
+        narrow_by_values(matching, leaves)
+    number_alike(matching, leaves)
 
-    def kind(self, judge: Judge, place: Candidate) -> int:
-        """Find the kind of a device, judging it for every leaf if it is the first of its kind.
+    values = constrained_values(matching, leaves, budget)
+    shared, ready, agreed = share_fields(question.constraints, values, left, common)
+    ready |= left.guards >> local_bits << local_bits
+    guards = left.guards
+    turns = 1 + sum(leaf.admin for leaf in question.leaves)
+    ready |= irregular_counters(lineup, wanted, occupancy, shared, left, turns=turns, budget=budget)
 
-        Devices of one kind may consume different counters; that is a matter of their units.
-        """
-        spec = place.page.slice.spec
-        key = (
-            place.body.plain,
-            place.pool.id[0],
-            self.reads.of(place.page)[place.at],
-            bool(spec.skip_node_operations) and not judge.operations,
-            judge.node.metadata.name if spec.per_device_node_selection else None,
-        )
-        found = self.kinds.get(key)
-        if found is None:
-            found = self.kinds[key] = len(self.judged)
-            same: dict[object, Judgement] = {}
-            judged = tuple(
-                [
-                    same[sign] if sign in same else same.setdefault(sign, judge.ask(leaf, place))
-                    for leaf, sign in zip(self.question.leaves, self.signs, strict=True)
-                ]
-            )
-            self.judged.append(judged)
-            self.local.append(self._takes(judged, multi=bool(place.device.allow_multiple_allocations)))
-        return found
+    dedicated = (at for at, candidate in enumerate(lineup.candidates) if not candidate.multi)
+    return Problem(
+        question=question,
+        places=lineup.candidates,
+        units=units,
+        unit_of=layout.unit_of,
+        leaves=leaves,
+        shared=shared,
+        kinds=lineup.kinds,
+        judged=cache.judged,
+        left=start | ready,
+        common=opened | agreed,
+        guards=guards,
+        common_guards=common.guards,
+        open=((1 << common.width) - 1) & ~common.guards,
+        capacity_guards=capacity_guards,
+        local_bits=local_bits,
+        local_common_bits=local_common_bits,
+        dedicated=bitset(dedicated, len(lineup.candidates)),
+        pairs=[{} for _ in leaves],
+        globals={},
+    )
 
-    def pattern(self, unit: tuple[Member, ...]) -> Pattern:
-        """Find the pattern of a unit."""
-        found = self.patterns.get(unit)
-        if found is None:
-            found = self.patterns[unit] = pattern(len(self.patterns), unit, self.leaves)
-        return found
 
-    def interchangeable(self, unit: Pattern, kinds: tuple[int, ...]) -> tuple[int, Interchangeable]:
-        """Number the unit among those that are the same in every respect, and group its interchangeable members."""
-        key = unit.id, kinds
-        found = self.full.get(key)
-        if found is None:
-            groups: dict[object, list[tuple[int, int, int]]] = {}
-            for at, own in enumerate(unit.own):
-                shift = (own & -own).bit_length() - 1 if own else 0
-                row = tuple(
-                    pair and tuple((x & ~own, (x & own) >> shift) if n not in (2, 4) else x for n, x in enumerate(pair))
-                    for pair in unit.rows[at]
-                )
-                groups.setdefault((row, kinds[at], own >> shift), []).append((at, own, shift))
-            found = self.full[key] = len(self.full), tuple(tuple(group) for group in groups.values())
-        return found
+def _line_up(
+    pools: Sequence[Pool], judge: Judge, cache: CompileCache, budget: Budget, arrange: Arrange | None
+) -> Lineup:
+    """List the devices that can be reached, in the order in which they are tried, each with its kind."""
+    for pool in pools:
+        for page in pool.here:
+            budget.charge(_LISTED * len(page.devices))
+    candidates = candidates_of(pools)
+    if arrange is not None:
+        candidates = arrange(candidates)
+    kinds: list[int] = []
+    by_kind: dict[int, list[int]] = {}
+    for first in range(0, len(candidates), _OFTEN):
+        some = candidates[first : first + _OFTEN]
+        budget.charge(_RECOGNISED * len(some))
+        kinds += [cache.kind(judge, candidate) for candidate in some]
+    for place, kind in enumerate(kinds):
+        by_kind.setdefault(kind, []).append(place)
+    strict = [leaf.index for leaf in judge.question.leaves if leaf.all and leaf.constraints]
+    ordered: set[int] = set()
+    for kind, places in by_kind.items() if strict else ():
+        if any(isinstance(cache.judged[kind][leaf], Offer) for leaf in strict):
+            ordered.update(places)
+    return Lineup(candidates, kinds, by_kind, ordered)
 
-    def unfit(self, found: Pattern, left: int, common: int) -> tuple[tuple[int, ...], ...]:
-        """List per leaf the members of a unit in this state that cannot be taken from the start."""
-        key = found.id, left, common
-        lost = self._unfit.get(key)
-        if lost is None:
-            lost = self._unfit[key] = unfit(found, left, common)
-        return lost
 
-    def _takes(self, judged: tuple[Judgement, ...], *, multi: bool) -> Local:
-        """Per leaf what is taken of capacities, whether there is a fault, and the declared values of what is taken."""
-        takes: list[tuple[tuple[str, int], ...] | None] = []
-        poison: list[bool] = []
-        declared: dict[str, int] = {}
-        for leaf, one in zip(self.question.leaves, judged, strict=True):
-            poison.append(isinstance(one, Fault))
-            if not isinstance(one, Offer) or one.barred or (one.missing >= 0 and not leaf.all):
-                takes.append(None)
-                continue
-            amounts = [(name, amount) for name, amount, _ in one.amounts if amount] if multi else []
-            takes.append(tuple(sorted(amounts)))
-            declared.update({name: value for name, amount, value in one.amounts if amount and multi})
-        return tuple(takes), tuple(poison), tuple(sorted(declared.items()))
+def _count(question: Question, pools: Sequence[Pool], lineup: Lineup, cache: CompileCache, judge: Judge) -> list[int]:
+    """Count what each leaf needs, and raise what is wrong before anything is tried."""
+    counts = [_count_all(leaf, pools, lineup, cache, judge) if leaf.all else leaf.count for leaf in question.leaves]
+    least: dict[int, int] = {}
+    for request in question.requests:
+        so_far = least.get(request.claim, 0)
+        fewest = min(counts[leaf.index] for leaf in request.leaves)
+        if fewest > MAX_RESULTS - so_far:
+            where = request.leaves[0].where
+            raise Fatal(where, f"{fewest} devices on top of {so_far} exceed the limit of {MAX_RESULTS} devices a claim")
+        least[request.claim] = so_far + fewest
+    if any(total < 0 for total in least.values()):
+        raise Fatal("ResourceClaim", "asks for less than no devices")
+    return counts
+
+
+def _count_all(leaf: Leaf, pools: Sequence[Pool], lineup: Lineup, cache: CompileCache, judge: Judge) -> int:
+    """Count the devices that a leaf of mode All must get."""
+    for pool in pools:
+        if pool.status is not PoolStatus.OK:
+            name = "/".join(pool.id)
+            raise Fatal(leaf.where, f"asks for all devices, but pool {name} is {pool.status.value}: {pool.reason}")
+    count = 0
+    for kind, places in lineup.by_kind.items():
+        judged = cache.judged[kind][leaf.index]
+        if isinstance(judged, Fault):
+            # Judged again, so that the message names this device and this leaf.
+            fault = judge.ask(leaf, lineup.candidates[places[0]])
+            assert isinstance(fault, Fault)
+            raise Fatal(fault.where, fault.what)
+        if isinstance(judged, Offer):
+            count += len(places)
+    return count
+
+
+def _wanted(lineup: Lineup, cache: CompileCache) -> list[int]:
+    """List the places that some leaf may take, or trip over."""
+    kinds: set[int] = set()
+    for kind in lineup.by_kind:
+        takes = cache.takes[kind]
+        if any(takes.faults) or any(amounts is not None for amounts in takes.amounts):
+            kinds.add(kind)
+    return [place for place, kind in enumerate(lineup.kinds) if kind in kinds]

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.problem.candidates import Candidate
+from allocator.problem.disjoint import Disjoint
 from allocator.problem.unit import Member
 from dra.policy import NO_GROUPS, GroupState, admits, group_states, in_the_way, own_state
-from dra.stock import Counters, Pool, PoolUse, available, overdrawn
+from dra.stock import Counters, CounterUse, Pool, PoolUse, available, overdrawn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from allocator.problem.cache import Takes
     from allocator.problem.unit import Pattern
+    from dra.budget import Budget
     from dra.policy import Rules
-    from dra.stock import Consumption
-
-# Per leaf what is taken and whether there is a fault, and the declared values of what is taken.
-Local = tuple[tuple[tuple[tuple[str, int], ...] | None, ...], tuple[bool, ...], tuple[tuple[str, int], ...]]
+    from dra.stock import Consumption, PoolId
 
 
 class PoolState(msgspec.Struct, frozen=True, eq=False):
@@ -31,20 +31,20 @@ class PoolState(msgspec.Struct, frozen=True, eq=False):
     left: Counters
     groups: dict[str, GroupState]
     irregular: bool  # some candidate may raise a counter
-    blocked: bool  # a counter is below zero and nobody can raise it
+    overdrawn: bool  # a counter is below zero and nobody can raise it
     conflicts: dict[str, frozenset[str]]
-    wild: Callable[[Candidate], bool]
+    goes_with_all: Callable[[Candidate], bool]  # as a device that declares no groups
 
     @property
-    def quiet(self) -> bool:
+    def is_untouched(self) -> bool:
         """Say whether nothing in use concerns anybody."""
-        return not (self.use.dedicated or self.use.shared or self.blocked)
+        return not (self.use.dedicated or self.use.shared or self.overdrawn)
 
     def shared(self, place: Candidate) -> bool:
         """Say whether somebody holds a share of the device, so that a further one charges no counters."""
         return place.multi and place.name in self.use.shared
 
-    def shut(self, place: Candidate) -> bool:
+    def blocks(self, place: Candidate) -> bool:
         """Say whether counters, groups or rules keep the device from being taken, whatever else is chosen."""
         if self.shared(place):
             return False
@@ -53,18 +53,20 @@ class PoolState(msgspec.Struct, frozen=True, eq=False):
         consumption = place.body.consumption
         if not consumption:
             return False
-        if self.blocked:
+        if self.overdrawn:
             return True
-        wild = self.wild(place)
-        return any(not admits(self.groups.get(name), own_state(groups, wild=wild)) for name, _, groups in consumption)
+        wild = self.goes_with_all(place)
+        for use in consumption:
+            if not admits(self.groups.get(use.counter_set), own_state(use.groups, wild=wild)):
+                return True
+        return False
 
 
-def pool_state(pool: Pool, use: PoolUse, rules: Rules, candidates: Iterable[Candidate]) -> PoolState:
+def pool_state(pool: Pool, use: PoolUse, rules: Rules, candidates: Iterable[Candidate], budget: Budget) -> PoolState:
     """Look at one pool."""
+    budget.charge(sum(len(page.devices) for page in pool.pages()) // 2)
     left = available(pool, use)
-    irregular = any(
-        amount < 0 for place in candidates for _, counters, _ in place.body.consumption for _, amount in counters
-    )
+    irregular = _may_raise(candidates)
     return PoolState(
         pool,
         use,
@@ -72,68 +74,75 @@ def pool_state(pool: Pool, use: PoolUse, rules: Rules, candidates: Iterable[Cand
         group_states(pool, use, rules),
         irregular,
         bool(overdrawn(left)) and not irregular,
-        rules.conflicts(pool),
+        rules.conflicts(pool, budget),
         lambda place: rules.wild(pool.id[0], place.device),
     )
 
 
-def tied(places: Sequence[Candidate], wanted: list[int], states: dict[tuple[str, str], PoolState]) -> list[list[int]]:
+def _may_raise(candidates: Iterable[Candidate]) -> bool:
+    """Say whether taking some candidate would raise a counter."""
+    for place in candidates:
+        for use in place.body.consumption:
+            for _, amount in use.counters:
+                if amount < 0:
+                    return True
+    return False
+
+
+def tied(places: Sequence[Candidate], wanted: list[int], states: dict[PoolId, PoolState]) -> list[list[int]]:
     """Group the wanted places that share a counter set or a rule, each group and all groups in place order."""
-    root = {place: place for place in wanted}
-
-    def find(place: int) -> int:
-        while root[place] != place:
-            root[place] = root[root[place]]
-            place = root[place]
-        return place
-
-    owner: dict[object, int] = {}
+    sets = Disjoint()
+    drawing: dict[object, int] = {}  # counter set → the first place that draws on it
     by_name: dict[object, int] = {}
+    loose = True
     for place in wanted:
         where = places[place]
-        for name, _, _ in where.body.consumption:
-            root[find(place)] = find(owner.setdefault((where.pool.id, name), place))
+        for use in where.body.consumption:
+            sets.join(place, drawing.setdefault((where.pool.id, use.counter_set), place))
+            loose = False
         conflicts = states[where.pool.id].conflicts
         if conflicts:
+            loose = False
             by_name[where.id] = place
             for other in conflicts.get(where.name, ()):
-                if (at := by_name.get((*where.pool.id, other))) is not None:
-                    root[find(place)] = find(at)
-    groups: dict[int, list[int]] = {}
-    for place in wanted:
-        groups.setdefault(find(place), []).append(place)
-    return list(groups.values())
+                at = by_name.get((*where.pool.id, other))
+                if at is not None:
+                    sets.join(place, at)
+    return [[place] for place in wanted] if loose else sets.groups(wanted)
 
 
 def unit_members(
-    group: list[int], places: Sequence[Candidate], local: Callable[[int], Local], state: PoolState
+    group: list[int], places: Sequence[Candidate], takes: Callable[[int], Takes], state: PoolState
 ) -> tuple[tuple[Member, ...], list[str]]:
     """Describe a unit's devices in terms that do not depend on their names; also names its counter sets in order."""
     if len(group) == 1 and not places[group[0]].body.consumption:
-        takes, poison, declared = local(group[0])
         place = places[group[0]]
-        return (Member(place.multi, takes, poison, _stretched(declared, state.use, place), (), ()),), []
+        return (_member(place, takes(group[0]), state, (), ()),), []
     position = {places[place].name: at for at, place in enumerate(group)}
     sets: dict[str, str] = {}
     members: list[Member] = []
     for at in group:
         place = places[at]
-        takes, poison, declared = local(at)
-        consumption: Consumption = tuple(
-            (
-                sets.setdefault(name, str(len(sets))),
-                () if state.irregular else counters,
-                _declared(groups, state, place),
-            )
-            for name, counters, groups in place.body.consumption
-        )
-        apart = tuple(sorted(position[other] for other in state.conflicts.get(place.name, ()) if other in position))
-        members.append(Member(place.multi, takes, poison, _stretched(declared, state.use, place), consumption, apart))
+        consumption: list[CounterUse] = []
+        for use in place.body.consumption:
+            set_ = sets.setdefault(use.counter_set, str(len(sets)))
+            counters = () if state.irregular else use.counters
+            consumption.append(CounterUse(set_, counters, _declared(use.groups, state, place)))
+        others = state.conflicts.get(place.name, ())
+        apart = sorted(position[other] for other in others if other in position)
+        members.append(_member(place, takes(at), state, tuple(consumption), tuple(apart)))
     return tuple(members), list(sets)
 
 
+def _member(
+    place: Candidate, takes: Takes, state: PoolState, consumption: Consumption, apart: tuple[int, ...]
+) -> Member:
+    declared = _stretched(takes.declared, state.use, place)
+    return Member(place.multi, takes.amounts, takes.faults, declared, consumption, apart)
+
+
 def _declared(groups: tuple[str, ...], state: PoolState, place: Candidate) -> tuple[str, ...]:
-    return groups or (() if state.wild(place) else tuple(NO_GROUPS))
+    return groups or (() if state.goes_with_all(place) else tuple(NO_GROUPS))
 
 
 def _stretched(declared: tuple[tuple[str, int], ...], use: PoolUse, place: Candidate) -> tuple[tuple[str, int], ...]:
@@ -151,7 +160,7 @@ def start(
     left, use = pattern.ready, state.use
     if use.dedicated or use.shared:
         for at, place in enumerate(group):
-            left -= _held(pattern, at, places[place], use)
+            left -= held_share(pattern, at, places[place], use)
     for (counter_set, name), (begin, unit, most) in pattern.counters.items():
         there = max(0, state.left[sets[int(counter_set)]][name])
         left |= min(most, there // unit) << begin
@@ -164,7 +173,8 @@ def start(
     return left, common
 
 
-def _held(pattern: Pattern, at: int, place: Candidate, use: PoolUse) -> int:
+def held_share(pattern: Pattern, at: int, place: Candidate, use: PoolUse) -> int:
+    """Compute what is in use of one member's own fields."""
     held = 0
     name = place.name
     if not place.multi:

@@ -32,9 +32,9 @@ class Item(msgspec.Struct, frozen=True):
     """One of the devices that a leaf of mode All must get."""
 
     place: int
-    soft: bool  # refused before constraints are looked at
-    fatal: bool  # refused, or at fault, by a constraint
-    over: bool  # refused after them, for want of capacity
+    refused: bool  # before constraints are looked at
+    breaks_constraint: bool  # or one is at fault
+    lacks_capacity: bool  # which is looked at after them
 
 
 class Unit(msgspec.Struct, eq=False):
@@ -51,14 +51,13 @@ class Unit(msgspec.Struct, eq=False):
     common: int
 
 
-class Taken(msgspec.Struct):
-    """One leaf against all places."""
+class LeafDemand(msgspec.Struct):
+    """What one leaf demands of all places."""
 
-    candidates: int = 0
-    poison: int = 0
-    late: dict[int, int] = msgspec.field(
-        default_factory=dict
-    )  # place → number of covering constraints in front of a failing one
+    candidates: int = 0  # places that may serve it
+    faulty: int = 0  # places at which the in-tree allocator ends with an error
+    # Place → number of covering constraints in front of one that fails there.
+    failing: dict[int, int] = msgspec.field(default_factory=dict)
     items: list[Item] = msgspec.field(default_factory=list)
     count: int = 0
     likeness: int = 0  # equal for leaves that take the same of the same places
@@ -83,8 +82,8 @@ class Problem(msgspec.Struct, eq=False):
     question: Question
     places: list[Candidate]
     units: list[Unit]
-    home: list[tuple[int, int]]  # place → unit, member; (-1, -1) for places that nobody wants
-    leaves: list[Taken]
+    unit_of: list[tuple[int, int]]  # place → unit, member; (-1, -1) for places that nobody wants
+    leaves: list[LeafDemand]
     shared: Shared
     kinds: list[int]
     judged: list[tuple[Judgement, ...]]
@@ -120,20 +119,20 @@ class Problem(msgspec.Struct, eq=False):
 
     def token(self, place: int) -> int:
         """Find the bit that says that nobody has the device; -1 if it has none."""
-        number, member = self.home[place]
+        number, member = self.unit_of[place]
         unit = self.units[number]
         bit = unit.pattern.token[member]
         return bit + unit.base if bit >= 0 else -1
 
     def admin_token(self, claim: int, place: int) -> int:
         """Find the bit that says that a claim does not have the device yet; -1 if it may have it several times."""
-        number, member = self.home[place]
+        number, member = self.unit_of[place]
         unit = self.units[number]
         bit = unit.pattern.admin[member].get(claim, -1)
         return bit + unit.base if bit >= 0 else -1
 
     def _pair(self, leaf: int, place: int) -> Pair:
-        number, member = self.home[place]
+        number, member = self.unit_of[place]
         unit = self.units[number]
         row = unit.pattern.rows[member][leaf]
         assert row is not None

@@ -21,6 +21,8 @@ import msgspec
 from allocator.problem.packing import Fields, spans
 from dra.stock import Consumption
 
+# flag, cost, join, cost2, join2: see above. It stays a plain tuple: the walk unpacks one for every candidate it looks at,
+# and anything with names takes twice as long to unpack.
 Pair = tuple[int, int, int, int, int]
 Amounts = tuple[tuple[str, int], ...]  # what a share takes of each capacity, zero amounts left out
 
@@ -31,7 +33,7 @@ class Member(msgspec.Struct, frozen=True):
     multi: bool
     # Per leaf what it would take of the device's capacities (nothing for dedicated devices), or None.
     takes: tuple[Amounts | None, ...]
-    poison: tuple[bool, ...]
+    faults: tuple[bool, ...]
     capacity: Amounts  # declared values of whatever is taken
     consumption: Consumption  # counter sets renamed to "0", "1", … in order of appearance; groups as admitted names
     apart: tuple[int, ...]  # positions of the members it must not be in use with
@@ -121,7 +123,7 @@ class _Builder:
         start = self.left.width
         admins: dict[int, int] = {}
         token = first = apart = -1
-        users = [leaf for leaf, taken in enumerate(member.takes) if taken is not None or member.poison[leaf]]
+        users = [leaf for leaf, taken in enumerate(member.takes) if taken is not None or member.faults[leaf]]
         if not member.multi:
             token = self._field(1, 1)
             claims = {self.leaves.claims[leaf] for leaf in users if self.leaves.admin[leaf]}
@@ -152,9 +154,9 @@ class _Builder:
         again = 1 + sum(self.leaves.admin)
         amounts: dict[tuple[str, str], list[int]] = {}
         for member in self.members:
-            for counter_set, counters, _ in member.consumption:
-                for name, amount in counters:
-                    amounts.setdefault((counter_set, name), []).append(amount)
+            for use in member.consumption:
+                for name, amount in use.counters:
+                    amounts.setdefault((use.counter_set, name), []).append(amount)
         for key, all_amounts in amounts.items():
             unit = gcd(*all_amounts)
             if unit:
@@ -164,8 +166,8 @@ class _Builder:
     def _group_fields(self) -> None:
         names: dict[str, dict[str, None]] = {}
         for member in self.members:
-            for counter_set, _, groups in member.consumption:
-                names.setdefault(counter_set, {}).update(dict.fromkeys(groups))
+            for use in member.consumption:
+                names.setdefault(use.counter_set, {}).update(dict.fromkeys(use.groups))
         for counter_set, found in names.items():
             if list(found) not in ([], [""]):
                 self.groups[counter_set] = self.common.add(len(found)), tuple(found)

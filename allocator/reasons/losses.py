@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from allocator.answer import Answer, Reason, Stage, Verdict, allocated
 from allocator.problem import (
     Candidate,
-    Compiler,
+    CompileCache,
     Fault,
     Judge,
     Judgement,
@@ -37,12 +37,14 @@ from dra.stock import PoolStatus
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from dra.budget import Budget
     from dra.objects import DeviceRequestAllocationResult, ResourceClaim
     from dra.stock import Pool, Stock
 
     Serve = Callable[[Stock, Sequence[ResourceClaim]], Answer]
 
 EXAMPLES = 3
+_LOOKED_AT = 10  # steps of a microsecond for saying what is wrong with one device
 
 
 class _Loss(msgspec.Struct, frozen=True):
@@ -52,7 +54,9 @@ class _Loss(msgspec.Struct, frozen=True):
     cause: str
 
 
-def losses(stock: Stock, node: str, claims: Sequence[ResourceClaim], *, serve: Serve) -> tuple[Reason, ...]:
+def losses(
+    stock: Stock, node: str, claims: Sequence[ResourceClaim], *, serve: Serve, budget: Budget
+) -> tuple[Reason, ...]:
     """Explain why claims do not fit on a node; `serve` asks the allocator about that node, first fit."""
     now = stock.fork()
     for claim in claims:
@@ -60,12 +64,14 @@ def losses(stock: Stock, node: str, claims: Sequence[ResourceClaim], *, serve: S
         if answer.verdict in (Verdict.ERROR, Verdict.UNDECIDED):
             return (Reason(Stage.SEARCH, claim_key(claim), "", 0, 0, (), answer.error or str(answer.verdict)),)
         if not answer.feasible:
-            return tuple(_of_claim(now, node, claim, {claim_key(one) for one in claims}, serve))
+            return tuple(_of_claim(now, node, claim, {claim_key(one) for one in claims}, serve=serve, budget=budget))
         now = now.with_(allocated(claim, answer.allocations[0].allocation))
     return (Reason(Stage.SEARCH, "", "", 0, 0, (), "each claim fits after the others, but not all of them at once"),)
 
 
-def _of_claim(stock: Stock, node: str, claim: ResourceClaim, asked: set[str], serve: Serve) -> Iterator[Reason]:
+def _of_claim(
+    stock: Stock, node: str, claim: ResourceClaim, asked: set[str], *, serve: Serve, budget: Budget
+) -> Iterator[Reason]:
     """Find the first request that its predecessors leave nothing for, halving what is in question."""
     held: tuple[DeviceRequestAllocationResult, ...] = ()
     now = stock
@@ -82,7 +88,7 @@ def _of_claim(stock: Stock, node: str, claim: ResourceClaim, asked: set[str], se
         else:
             failing, refusal = number, answer
     if refusal.verdict is Verdict.INFEASIBLE:
-        yield from _RefusedRequest(now, node, _first_requests(claim, failing), held, asked).reasons()
+        yield from _RefusedRequest(now, node, _first_requests(claim, failing), held, asked, budget=budget).reasons()
     else:
         yield Reason(Stage.SEARCH, claim_key(claim), "", 0, 0, (), refusal.error or str(refusal.verdict))
 
@@ -102,16 +108,19 @@ class _RefusedRequest:
         claim: ResourceClaim,
         held: Sequence[DeviceRequestAllocationResult],
         asked: set[str],
+        *,
+        budget: Budget,
     ) -> None:
+        self.budget = budget
         self.stock, self.node, self.claim = stock, stock.nodes[node], claim
         self.question: Question = question_of([claim], stock.classes)
-        self.judge = Judge(self.question, self.node)
+        self.judge = Judge(self.question, self.node, budget)
         self.pools = stock.pools(node)
         self.places = candidates_of(self.pools)
         self.rules = rules = Rules(stock.compatibilities.values())
-        self.compiler = Compiler(self.question, rules)
+        self.cache = CompileCache(self.question, rules)
         self.states = {
-            pool.id: pool_state(pool, stock.use(pool.id), rules, [p for p in self.places if p.pool is pool])
+            pool.id: pool_state(pool, stock.use(pool.id), rules, [p for p in self.places if p.pool is pool], budget)
             for pool in self.pools
         }
         self.holders = _holders(stock, self.pools, claim_key(claim), asked)
@@ -127,6 +136,7 @@ class _RefusedRequest:
         yield from self._unusable(leaf, key)
         found: dict[Stage, dict[str, list[str]]] = {}
         left = 0
+        self.budget.charge(_LOOKED_AT * len(self.places))
         for place in self.places:
             loss = self._loss(leaf, place)
             if loss is None:
@@ -159,7 +169,7 @@ class _RefusedRequest:
 
     def _judged(self, leaf: Leaf, place: Candidate) -> Judgement:
         """Judge a device for itself alone; equal devices are judged once."""
-        return self.compiler.judged[self.compiler.kind(self.judge, place)][leaf.index]
+        return self.cache.judged[self.cache.kind(self.judge, place)][leaf.index]
 
     def _loss(self, leaf: Leaf, place: Candidate) -> _Loss | None:
         judged = self._judged(leaf, place)
@@ -187,7 +197,7 @@ class _RefusedRequest:
         state = self.states[place.pool.id]
         if state.shared(place):
             return None
-        wild = state.wild(place)
+        wild = state.goes_with_all(place)
         for name, _, groups in place.body.consumption:
             if not admits(state.groups.get(name), own_state(groups, wild=wild)):
                 own = f"is in {', '.join(groups)}" if groups else "names no group"
@@ -201,7 +211,7 @@ class _RefusedRequest:
                 if amount > have:
                     text = f"needs {_amount(amount)} {counter} of {name}, {_amount(max(0, have))} left"
                     return _Loss(Stage.COUNTERS, f"{text} beside {self._on(state, name)}")
-        if state.blocked and place.body.consumption:
+        if state.overdrawn and place.body.consumption:
             return _Loss(Stage.COUNTERS, "a counter of the pool is below zero, which blocks all its partitions")
         del leaf
         return None

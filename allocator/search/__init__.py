@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from allocator.search.walk import Budget, Cuts, Walk
+from allocator.search.budget import MICROSECONDS
+from allocator.search.supply import Limits
+from allocator.search.walk import Cuts, Walk
 
-__all__ = ["Budget", "Cuts", "Walk"]
+__all__ = ["MICROSECONDS", "Cuts", "Limits", "Walk"]

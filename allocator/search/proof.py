@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.problem import MAX_RESULTS, Unit, bitset, members, union
+from allocator.problem import MAX_RESULTS, Disjoint, Unit, bitset, members, union
 from allocator.search.supply import Caps, Limits, Outer, Spends, Supply, Type
 from allocator.search.vectors import WIDTH, covers, guard_bits
 
@@ -178,28 +178,22 @@ class Proof:
         alone = tuple(((unit,), own) for unit, own in zip(problem.units, bits, strict=True))
         yield _Grouping(None, alone, not problem.question.constraints)
         for name in dict.fromkeys(constraint.attribute for constraint in problem.question.constraints):
-            root = list(range(len(problem.units)))
-
-            def find(at: int, root: list[int] = root) -> int:
-                while root[at] != at:
-                    root[at] = root[root[at]]
-                    at = root[at]
-                return at
-
+            together = Disjoint()
             having: dict[Value, set[int]] = {}
             for constraint, values in zip(problem.question.constraints, problem.shared.values, strict=True):
                 if constraint.attribute == name:
                     for value, places in values.items():
-                        having.setdefault(value, set()).update(problem.home[place][0] for place in places)
+                        having.setdefault(value, set()).update(problem.unit_of[place][0] for place in places)
             for units in having.values():
-                ordered = sorted(units)
-                for unit in ordered[1:]:
-                    root[find(unit)] = find(ordered[0])
-            groups: dict[int, list[Unit]] = {}
-            for unit_ in problem.units:
-                groups.setdefault(find(unit_.number), []).append(unit_)
-            merged = tuple((tuple(units_), union(bits[one.number] for one in units_)) for units_ in groups.values())
-            yield _Grouping(name, merged, len(merged) > 1)
+                first, *others = sorted(units)
+                for other in others:
+                    together.join(other, first)
+            groups = together.groups(range(len(problem.units)))
+            merged: list[tuple[tuple[Unit, ...], int]] = []
+            for numbers in groups:
+                members_ = tuple(problem.units[number] for number in numbers)
+                merged.append((members_, union(bits[number] for number in numbers)))
+            yield _Grouping(name, tuple(merged), len(merged) > 1)
 
     def _fits(self, demand: list[Demand], left: int, common: int, taken: int) -> bool:
         """Check a demand under every grouping of the units."""
@@ -325,7 +319,7 @@ class Proof:
 
     def _reached(self, bits: int) -> list[Unit]:
         """List the units that have some of these places."""
-        numbers = {self.problem.home[place][0] for place in members(bits)}
+        numbers = {self.problem.unit_of[place][0] for place in members(bits)}
         return [self.problem.units[number] for number in numbers]
 
     def _types(self, grouping: _Grouping, demand: list[Demand]) -> tuple[list[Type], list[int]]:

@@ -184,7 +184,7 @@ class Supply:
         if not one.bits:
             return 1
         place = (one.bits & -one.bits).bit_length() - 1
-        number, member = self.problem.home[place]
+        number, member = self.problem.unit_of[place]
         pattern = self.problem.units[number].pattern
         pair = pattern.rows[member][one.leaf]
         if pair is None:

@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.answer import Fatal, Undecided
+from allocator.answer import Fatal
 from allocator.problem import MAX_RESULTS
+from allocator.search.budget import Patience, Recall, Steps
 from allocator.search.proof import Proof
 from allocator.search.supply import Limits
 from allocator.search.symmetry import twins
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from allocator.problem import Item, Leaf, Problem, Unit
+    from dra.budget import Budget
 
 
 class Solution(msgspec.Struct, frozen=True):
@@ -100,38 +102,13 @@ class _Slot(msgspec.Struct, gc=False):
     seen: set[object] | None = None
 
 
-class Budget:
-    """Counts steps, in the search and in proofs; ends the search when they, or the caller's patience, run out."""
-
-    __slots__ = ("_asked", "cancelled", "left", "total")
-
-    def __init__(self, steps: int, cancelled: Callable[[], bool] | None = None) -> None:
-        self.total = self.left = steps
-        self.cancelled = cancelled
-        self._asked = steps
-
-    @property
-    def spent(self) -> int:
-        return self.total - self.left
-
-    def spend(self, steps: int) -> None:
-        """Charge work; raise Undecided if it is too much."""
-        self.left -= steps
-        if self.left < 0:
-            raise Undecided("the step budget is spent")
-        if self.cancelled is not None and self._asked - self.left >= 64:
-            self._asked = self.left
-            if self.cancelled():
-                raise Undecided("the caller has stopped waiting")
-
-
 class Walk:
     """One search over one problem."""
 
     def __init__(self, problem: Problem, cuts: Cuts, budget: Budget, fault: Callable[[Leaf, int], Fatal]) -> None:
         self.problem = problem
         self.cuts = cuts
-        self.budget = budget
+        self.steps = Steps(budget)
         self.fault = fault
         requests = problem.question.requests
         self.horizon = next((at for at, one in enumerate(requests) if self._may_end(one.leaves)), len(requests))
@@ -150,30 +127,31 @@ class Walk:
         self.first = [0] * len(requests)
         self.failed: dict[object, Step] = {}
         self.canonical: dict[object, int] = {}
-        self.refusals = self.caught = self.turn = self.asked = self.recalled = 0
+        self.patience = Patience(-1)
+        self.recall = Recall()
         self.guided = False
-        self.proof = Proof(problem, cuts.limits, budget, self.horizon, limited=self.limited)
+        self.proof = Proof(problem, cuts.limits, self.steps, self.horizon, limited=self.limited)
         self.stack: list[_Fork | _Slot] = []
 
     def solve(self) -> Solution | None:
-        """Find the first solution; None if there is none. Raises Fatal and Undecided."""
+        """Find the first solution; None if there is none. Raises Fatal and OutOfBudget."""
         if self.cuts.counts and self._short():
             return None
         provable = self.cuts.proof and not self.problem.irregular
         self.guided = False
         try:
-            return self._run(patience=self.cuts.patience if provable else -1)
+            return self._run(Patience(self.cuts.patience if provable else -1))
         except _Impatient:
             pass
         if not self.proof.possible(0, None, 0, 0, self.problem.left, self.problem.common, 0, 0):
             return None
         self.guided = True
-        return self._run(patience=-1)
+        return self._run(Patience(-1))
 
     def _may_end(self, leaves: tuple[Leaf, ...]) -> bool:
         taken = self.problem.leaves
         return any(
-            taken[leaf.index].poison or taken[leaf.index].late or (leaf.all and leaf.constraints) for leaf in leaves
+            taken[leaf.index].faulty or taken[leaf.index].failing or (leaf.all and leaf.constraints) for leaf in leaves
         )
 
     def _short(self) -> bool:
@@ -186,19 +164,18 @@ class Walk:
 
     # ---- the loop
 
-    def _run(self, patience: int) -> Solution | None:
+    def _run(self, patience: Patience) -> Solution | None:
         self.stack = []
-        self.refusals = 0
         self.patience = patience
         step = self._open(0, self.problem.left, self.problem.common, 0, 0)
         while self.stack:
             frame = self.stack[-1]
             if type(frame) is _Fork:
-                step = self._fork(frame, step)
+                step = self._resume_fork(frame, step)
             elif self.problem.question.leaves[frame.leaf].all:  # type: ignore[union-attr]  # a frame is a fork or a slot
-                step = self._all(frame, step)  # type: ignore[arg-type]  # likewise
+                step = self._resume_all(frame, step)  # type: ignore[arg-type]  # likewise
             else:
-                step = self._slot(frame, step)  # type: ignore[arg-type]  # likewise
+                step = self._resume_slot(frame, step)  # type: ignore[arg-type]  # likewise
             if step is None:
                 return self._solution()
         if step is None:
@@ -227,7 +204,7 @@ class Walk:
         self.stack.append(fork)
         return Step.DOWN
 
-    def _fork(self, fork: _Fork, step: Step | None) -> Step | None:
+    def _resume_fork(self, fork: _Fork, step: Step | None) -> Step | None:
         """Try the next alternative of a request."""
         at = fork.request
         request = self.problem.question.requests[at]
@@ -274,26 +251,26 @@ class Walk:
         """Begin to look for one device."""
         if wanted > MAX_RESULTS - held:
             return Step.EXCEEDED
-        self.budget.spend(self.weight)
+        self.steps.spend(self.weight)
         slot = _Slot(request, leaf, wanted, start, 0, left, common, taken, held)
         mine = self.problem.leaves[leaf]
         if not self.problem.question.leaves[leaf].all:
             free = mine.candidates if self.problem.question.leaves[leaf].admin else mine.candidates & ~taken
-            slot.bits = (free | mine.poison) >> start << start
-            slot.exact = self.cuts.counts and not mine.poison and not mine.late
+            slot.bits = (free | mine.faulty) >> start << start
+            slot.exact = self.cuts.counts and not mine.faulty and not mine.failing
             if slot.exact and slot.bits.bit_count() < wanted:
                 return Step.FAILED
             if self.failed and self._worth_remembering(fresh=fresh):
                 slot.key = self._key(slot, fresh=fresh)
                 known = self.failed.get(slot.key)
-                self.asked += not fresh
+                self.recall.asked += not fresh
                 if known is not None:
-                    self.recalled += not fresh
+                    self.recall.recalled += not fresh
                     return known
         self.stack.append(slot)
         return Step.DOWN
 
-    def _slot(self, slot: _Slot, step: Step | None) -> Step | None:
+    def _resume_slot(self, slot: _Slot, step: Step | None) -> Step | None:
         """Try the next candidate for one device."""
         while True:
             if step is Step.EXCEEDED:
@@ -321,13 +298,13 @@ class Walk:
         while bits:
             looked += 1
             if looked & 127 == 0:
-                self.budget.spend(16 * self.weight)
+                self.steps.spend(16 * self.weight)
             if slot.exact and bits.bit_count() < wanted:
                 break
             low = bits & -bits
             at = low.bit_length() - 1
             bits ^= low
-            if low & mine.poison:
+            if low & mine.faulty:
                 if self._in_use(leaf, at, left):
                     continue
                 raise self.fault(leaf, at)
@@ -339,7 +316,7 @@ class Walk:
                 continue
             if problem.shared.counters and self._below_zero(at, left & flag, after):
                 continue
-            if at in mine.late:
+            if at in mine.failing:
                 raise self.fault(leaf, at)
             if slot.seen is not None and self._sibling(at, slot) in slot.seen:
                 continue
@@ -352,7 +329,7 @@ class Walk:
         """Go on with a candidate taken."""
         taken = slot.taken | ((1 << slot.at) & self.problem.dedicated)
         if self._hopeless(slot, after, agreed, taken):
-            self.caught += 1
+            self.patience.caught += 1
             return Step.FAILED
         if slot.wanted == 1:
             return self._open(slot.request + 1, after, agreed, taken, slot.held + 1)
@@ -361,11 +338,8 @@ class Walk:
         )
 
     def _hopeless(self, slot: _Slot, after: int, agreed: int, taken: int) -> bool:
-        """Ask for a proof; more rarely once most refusals come from the search although the proof saw nothing."""
-        if not self.guided:
-            return False
-        self.turn += 1
-        if self.refusals > 32 + 5 * self.caught and self.turn % 16:
+        """Ask for a proof, where one is worth it."""
+        if not self.guided or not self.patience.wants_proof():
             return False
         return not self.proof.possible(
             slot.request, slot.leaf, slot.wanted - 1, slot.at + 1, after, agreed, taken, slot.held + 1
@@ -373,8 +347,7 @@ class Walk:
 
     def _refused(self, slot: _Slot) -> None:
         """Remember that a candidate led nowhere, and lose patience in the end."""
-        self.refusals += 1
-        if 0 <= self.patience < self.refusals:
+        if self.patience.refuse():
             raise _Impatient
         if self.siblings:
             if slot.seen is None:
@@ -390,9 +363,9 @@ class Walk:
 
     def _worth_remembering(self, *, fresh: bool) -> bool:
         """Say whether failed states are remembered: always where a request begins, within one only if that pays."""
-        return self.cuts.memo and (fresh or self.asked < 256 or self.recalled * 16 > self.asked)
+        return self.cuts.memo and (fresh or self.recall.pays())
 
-    def _all(self, slot: _Slot, step: Step | None) -> Step | None:
+    def _resume_all(self, slot: _Slot, step: Step | None) -> Step | None:
         """Take the next of the devices that a leaf of mode All must get; there is no other way."""
         problem = self.problem
         if step is not Step.DOWN:
@@ -420,7 +393,7 @@ class Walk:
 
     def _fits_all(self, slot: _Slot, item: Item) -> tuple[int, int] | None:
         problem = self.problem
-        if item.soft:
+        if item.refused:
             return None
         flag, cost, join, again, join_again = problem.pair(slot.leaf, item.place)
         if not slot.left & flag:
@@ -433,9 +406,9 @@ class Walk:
             return None
         if problem.shared.counters and self._below_zero(item.place, slot.left & flag, after):
             return None
-        if item.fatal or of_constraints or divided:
+        if item.breaks_constraint or of_constraints or divided:
             raise self.fault(problem.question.leaves[slot.leaf], item.place)
-        return None if item.over or missing else (after, agreed)
+        return None if item.lacks_capacity or missing else (after, agreed)
 
     # ---- what a state says
 
@@ -482,7 +455,7 @@ class Walk:
         start = 0 if fresh else slot.start
         if problem.irregular:
             return slot.request, slot.leaf, slot.wanted, start, slot.left, slot.common, slot.held
-        self.budget.spend(len(problem.units) * self.weight >> 2)
+        self.steps.spend(len(problem.units) * self.weight >> 2)
         return (
             slot.request,
             slot.leaf,
@@ -495,7 +468,7 @@ class Walk:
 
     def _sibling(self, place: int, slot: _Slot) -> object:
         """Find a key that is equal for candidates which are interchangeable in the state of a slot."""
-        number, member = self.problem.home[place]
+        number, member = self.problem.unit_of[place]
         unit = self.problem.units[number]
         for at, group in enumerate(unit.groups):
             for one, own, shift in group:

@@ -8,8 +8,8 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.answer import Answer, Fatal, Granted, Verdict, allocated
-from allocator.one_node import Options, answer, find
-from allocator.problem import Compiler, question_of
+from allocator.one_node import Options, composed, find
+from allocator.problem import CompileCache, question_of
 from allocator.strategies.node_view import NodeView, StrategyCache
 from allocator.strategies.strategy import DEFAULT, STRATEGIES, Plan, Strategy
 from dra.errors import NodeSelectorError
@@ -67,11 +67,12 @@ class _Node:
     def solve(self, claims: Sequence[ResourceClaim], arrange: Arrange | None = None) -> Answer:
         """Search under an order of devices; every order is searched exactly."""
         try:
-            pools, compiler = self.stock.pools(self.node), self._compiler(claims)
+            pools, cache = self.stock.pools(self.node), self._cache(claims)
         except (Fatal, NodeSelectorError) as error:
             return Answer(Verdict.ERROR, error=str(error))
         target, options = self.stock.nodes[self.node], replace(self.options, arrange=arrange)
-        return answer(compiler, target, find(compiler, target, pools, self.stock.use, options), options)
+        found = find(cache, target, pools, self.stock.use, options)
+        return composed(cache.question, target, found, options)
 
     def one_by_one(self, claims: Sequence[ResourceClaim], strategy: str) -> Answer:
         """Let the strategy choose for one claim after the other, each seeing what those before it took."""
@@ -86,12 +87,12 @@ class _Node:
             stock = stock.with_(allocated(claim, found.allocations[0].allocation))
         return Answer(Verdict.FEASIBLE, tuple(granted), steps=steps)
 
-    def _compiler(self, claims: Sequence[ResourceClaim]) -> Compiler:
+    def _cache(self, claims: Sequence[ResourceClaim]) -> CompileCache:
         key = encode([(claim.metadata.namespace, claim.metadata.name, claim.spec) for claim in claims])
-        found = self.kept.compilers.get(key)
+        found = self.kept.compiled.get(key)
         if found is None:
             rules = Rules(self.stock.compatibilities.values())
-            found = self.kept.compilers[key] = Compiler(question_of(claims, self.stock.classes), rules)
+            found = self.kept.compiled[key] = CompileCache(question_of(claims, self.stock.classes), rules)
         return found
 
 

@@ -11,7 +11,7 @@ from dra.stock import FREE, PoolId, PoolUse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from allocator.problem import Compiler
+    from allocator.problem import CompileCache
     from allocator.strategies.topology import Site
     from dra.objects import DeviceRequestAllocationResult
     from dra.stock import Page, Pool, Stock
@@ -27,7 +27,7 @@ class StrategyCache:
 
     def __init__(self, scale: Scale | None = None) -> None:
         self.scale = scale
-        self.compilers: dict[bytes, Compiler] = {}
+        self.compiled: dict[bytes, CompileCache] = {}
         self.spoilt: dict[object, float] = {}
         self._units: dict[tuple[Page, ...], tuple[HardwareUnit, ...]] = {}
 

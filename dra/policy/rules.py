@@ -21,6 +21,7 @@ from dra.errors import SelectorError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from dra.budget import Budget
     from dra.objects import Device, DeviceCompatibility
     from dra.stock import Pool, PoolUse
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 GroupState = frozenset[str] | None
 NO_GROUPS: frozenset[str] = frozenset({""})  # no DNS label is empty
 ANYBODY: GroupState = None
+_EVALUATED = 10  # steps for judging a device by one expression
 
 
 def own_state(groups: Iterable[str], *, wild: bool = False) -> GroupState:
@@ -105,23 +107,33 @@ class Rules:
         """Say whether a device that declares no groups goes with everybody."""
         return any(rule.wild and rule.carried_by(driver, device) for rule in self.by_driver.get(driver, ()))
 
-    def conflicts(self, pool: Pool) -> dict[str, frozenset[str]]:
-        """Name, for each device of a pool, the others that it must not be in use with."""
+    def conflicts(self, pool: Pool, budget: Budget | None = None) -> dict[str, frozenset[str]]:
+        """Name, for each device of a pool, the others that it must not be in use with.
+
+        There may be as many pairs as devices squared: they are charged before they are looked at.
+        """
+        charge = budget.charge if budget is not None else _ignore
         rules = [rule for rule in self.by_driver.get(pool.id[0], ()) if rule.restricts]
         if not rules:
             return {}
         devices = {device.name: device for page in pool.pages() for device in page.devices}
         against: dict[str, set[str]] = {}
         for rule in rules:
+            charge(2 * _EVALUATED * len(devices))
             unwelcome = [device for device in devices.values() if not rule.allows(device)]
             for bearer in devices.values() if unwelcome else ():
                 if not rule.carried_by(pool.id[0], bearer):
                     continue
+                charge(len(unwelcome))
                 for other in unwelcome:
                     if other is not bearer and (not rule.narrow or _sets(bearer) & _sets(other)):
                         against.setdefault(bearer.name, set()).add(other.name)
                         against.setdefault(other.name, set()).add(bearer.name)
         return {name: frozenset(others) for name, others in against.items()}
+
+
+def _ignore(steps: int) -> None:
+    del steps
 
 
 def _sets(device: Device) -> set[str]:

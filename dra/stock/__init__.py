@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dra.stock.capacity import charges
 from dra.stock.counters import Counters, available, overdrawn
-from dra.stock.equivalence import Body, Consumption, body
+from dra.stock.equivalence import Body, Consumption, CounterUse, body
 from dra.stock.pool import Page, Pool, PoolStatus, complete, reaches, targets
 from dra.stock.stock import Stock
 from dra.stock.usage import FREE, PoolId, PoolUse
@@ -13,6 +13,7 @@ __all__ = [
     "FREE",
     "Body",
     "Consumption",
+    "CounterUse",
     "Counters",
     "Page",
     "Pool",

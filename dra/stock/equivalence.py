@@ -8,7 +8,7 @@ fail to hold once more than `_REMEMBERED` different bodies exist, which costs sh
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -29,8 +29,16 @@ if TYPE_CHECKING:
 
 _REMEMBERED = 1 << 16
 
-# Counter set → what is consumed of it (counter → nano-units) and the groups declared for it.
-Consumption = tuple[tuple[str, tuple[tuple[str, int], ...], tuple[str, ...]], ...]
+
+class CounterUse(NamedTuple):
+    """What a device consumes of one counter set. A tuple, since units are found by it."""
+
+    counter_set: str
+    counters: tuple[tuple[str, int], ...]  # counter, nano-units
+    groups: tuple[str, ...]  # declared for this set
+
+
+Consumption = tuple[CounterUse, ...]
 
 
 class Plain(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -138,6 +146,6 @@ def _policy(policy: CapacityRequestPolicy | None) -> object:
     )
 
 
-def _consumed(one: DeviceCounterConsumption) -> tuple[str, tuple[tuple[str, int], ...], tuple[str, ...]]:
-    counters = tuple(sorted([(name, counter.value.nano) for name, counter in one.counters.items()]))
-    return one.counter_set, counters, tuple(sorted(set(one.compatibility_groups)))
+def _consumed(one: DeviceCounterConsumption) -> CounterUse:
+    counters = sorted([(name, counter.value.nano) for name, counter in one.counters.items()])
+    return CounterUse(one.counter_set, tuple(counters), tuple(sorted(set(one.compatibility_groups))))

@@ -1,0 +1,168 @@
+"""What the problems of one question have in common, whichever node they are about: devices judged once a kind, patterns of
+units laid out once. It only grows; who keeps one looks at its `size`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator.problem.attributes import PageCache, attributes_read
+from allocator.problem.candidates import Fault, Offer
+from allocator.problem.occupancy import unfit
+from allocator.problem.unit import Amounts, Leaves, Pattern, pattern
+
+if TYPE_CHECKING:
+    from allocator.problem.candidates import Candidate, Judge, Judgement
+    from allocator.problem.question import Leaf, Question
+    from allocator.problem.unit import Member, Pair
+    from dra.budget import Budget
+    from dra.policy import Rules
+
+Sibling = tuple[int, int, int]  # member, its own fields, where they start
+Siblings = tuple[tuple[Sibling, ...], ...]  # members of a unit, those that are interchangeable together
+
+
+class Takes(msgspec.Struct, frozen=True):
+    """What the leaves of a question would take of a device of one kind."""
+
+    amounts: tuple[Amounts | None, ...]  # per leaf, of its capacities; None if it cannot have the device
+    faults: tuple[bool, ...]  # per leaf: the in-tree allocator ends with an error when it looks at the device
+    declared: Amounts  # the declared values of whatever is taken
+
+
+class Alone(msgspec.Struct, frozen=True):
+    """The unit that a device of one kind is if nothing ties it to others and no share of it is in use."""
+
+    pattern: Pattern
+    full: int
+    siblings: Siblings
+
+
+class CompileCache:
+    """Kinds, patterns, and what follows from them, for one question and one set of rules."""
+
+    def __init__(self, question: Question, rules: Rules, pages: PageCache | None = None) -> None:
+        self.question = question
+        self.rules = rules
+        self.pages = pages or PageCache()
+        self.reads = attributes_read(question, rules)
+        self.judged: list[tuple[Judgement, ...]] = []  # by kind, per leaf
+        self.takes: list[Takes] = []  # by kind
+        self.alone: dict[int, Alone] = {}  # by kind
+        claims = tuple(leaf.claim for leaf in question.leaves)
+        admins = tuple(leaf.admin for leaf in question.leaves)
+        self._leaves = Leaves(claims, admins)
+        self._signs = [_sign(leaf, question) for leaf in question.leaves]
+        self._kinds: dict[object, int] = {}
+        self._patterns: dict[object, Pattern] = {}
+        self._full: dict[object, tuple[int, Siblings]] = {}
+        self._unfit: dict[object, tuple[tuple[int, ...], ...]] = {}
+
+    @property
+    def size(self) -> int:
+        """Say how much is kept."""
+        return len(self._kinds) + len(self._patterns) + len(self._full) + len(self._unfit)
+
+    def kind(self, judge: Judge, candidate: Candidate) -> int:
+        """Find the kind of a device, judging it for every leaf if it is the first of its kind.
+
+        Devices of one kind may consume different counters; that is a matter of their units.
+        """
+        page = candidate.page
+        spec = page.slice.spec
+        key = (
+            candidate.body.plain,
+            page.pool[0],
+            self.pages.rows(page, self.reads)[candidate.at],
+            bool(spec.skip_node_operations) and not judge.operations,
+            judge.node.metadata.name if spec.per_device_node_selection else None,
+        )
+        found = self._kinds.get(key)
+        if found is None:
+            judged = self._judge(judge, candidate)
+            found = self._kinds[key] = len(self.judged)
+            self.judged.append(judged)
+            self.takes.append(_takes(self.question, judged, shareable=candidate.multi))
+        return found
+
+    def pattern(self, unit: tuple[Member, ...], budget: Budget) -> Pattern:
+        """Find the pattern of a unit."""
+        found = self._patterns.get(unit)
+        if found is None:
+            budget.charge(_price_of_pattern(len(unit), len(self._signs)))
+            found = self._patterns[unit] = pattern(len(self._patterns), unit, self._leaves)
+        return found
+
+    def interchangeable(self, unit: Pattern, kinds: tuple[int, ...]) -> tuple[int, Siblings]:
+        """Number the unit among those that are the same in every respect, and group its interchangeable members."""
+        key = unit.id, kinds
+        found = self._full.get(key)
+        if found is None:
+            found = self._full[key] = len(self._full), _siblings(unit, kinds)
+        return found
+
+    def unfit(self, found: Pattern, left: int, common: int) -> tuple[tuple[int, ...], ...]:
+        """List per leaf the members of a unit in this state that cannot be taken from the start."""
+        key = found.id, left, common
+        lost = self._unfit.get(key)
+        if lost is None:
+            lost = self._unfit[key] = unfit(found, left, common)
+        return lost
+
+    def _judge(self, judge: Judge, candidate: Candidate) -> tuple[Judgement, ...]:
+        """Judge a device for every leaf, once for leaves that ask the same of it."""
+        by_sign: dict[object, Judgement] = {}
+        judged: list[Judgement] = []
+        for leaf, sign in zip(self.question.leaves, self._signs, strict=True):
+            if sign not in by_sign:
+                by_sign[sign] = judge.ask(leaf, candidate)
+            judged.append(by_sign[sign])
+        return tuple(judged)
+
+
+def _sign(leaf: Leaf, question: Question) -> object:
+    """Leaves with the same sign judge every device alike, but for the names in what they say."""
+    attributes = tuple(question.constraints[at].attribute for at in leaf.constraints)
+    return leaf.ask.index, attributes, tuple(sorted(leaf.derived.items()))
+
+
+def _takes(question: Question, judged: tuple[Judgement, ...], *, shareable: bool) -> Takes:
+    amounts: list[Amounts | None] = []
+    declared: dict[str, int] = {}
+    for leaf, one in zip(question.leaves, judged, strict=True):
+        if not isinstance(one, Offer) or one.barred or (one.missing >= 0 and not leaf.all):
+            amounts.append(None)
+            continue
+        taken: list[tuple[str, int]] = []
+        for name, amount, value in one.amounts:
+            if amount and shareable:
+                taken.append((name, amount))
+                declared[name] = value
+        amounts.append(tuple(sorted(taken)))
+    faults = tuple(isinstance(one, Fault) for one in judged)
+    return Takes(tuple(amounts), faults, tuple(sorted(declared.items())))
+
+
+def _siblings(unit: Pattern, kinds: tuple[int, ...]) -> Siblings:
+    """Group members that differ in nothing but where their own fields stand."""
+    groups: dict[object, list[Sibling]] = {}
+    for at, own in enumerate(unit.own):
+        start = (own & -own).bit_length() - 1 if own else 0
+        row = tuple(_without_position(pair, own, start) for pair in unit.rows[at])
+        groups.setdefault((row, kinds[at], own >> start), []).append((at, own, start))
+    return tuple(tuple(group) for group in groups.values())
+
+
+def _without_position(pair: Pair | None, own: int, start: int) -> object:
+    if pair is None:
+        return None
+    flag, once, join, again, join_again = pair
+    costs = tuple((bits & ~own, (bits & own) >> start) for bits in (flag, once, again))
+    return costs, join, join_again
+
+
+def _price_of_pattern(members: int, leaves: int) -> int:
+    """Say what laying out a unit costs: every member looks at the fields of all others."""
+    return members * (1 + leaves) * (2 + members // 8)

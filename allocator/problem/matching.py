@@ -1,0 +1,154 @@
+"""Leaves against places: which devices each leaf may take, which it trips over, and which values constraints meet there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator.problem.cache import CompileCache
+from allocator.problem.candidates import Offer
+from allocator.problem.layout import Lineup, Occupancy
+from allocator.problem.packing import bitset, members
+from allocator.problem.problem import Item, LeafDemand
+from allocator.problem.question import Question
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from allocator.problem.problem import Value
+    from allocator.problem.question import Leaf
+    from dra.budget import Budget
+
+
+class Matching(msgspec.Struct, frozen=True, eq=False):
+    """What leaves are matched against: the devices of one node, and what is in use there."""
+
+    question: Question
+    lineup: Lineup
+    occupancy: Occupancy
+    unfit: list[set[int]]  # per leaf: what cannot be taken from the start; empty if there is nothing
+    cache: CompileCache
+
+    def offer(self, leaf: Leaf, place: int) -> Offer:
+        """Find what a place offers a leaf that may take it."""
+        offer = self.cache.judged[self.lineup.kinds[place]][leaf.index]
+        assert isinstance(offer, Offer)
+        return offer
+
+
+def match(matching: Matching, leaf: Leaf, count: int, budget: Budget) -> LeafDemand:
+    """Find the places that a leaf may take, and those that it trips over."""
+    lineup, occupancy, cache = matching.lineup, matching.occupancy, matching.cache
+    size = len(lineup.candidates)
+    budget.charge(len(lineup.by_kind) + size // 8)
+    demand = LeafDemand(count=count, failing={})
+    candidates: list[int] = []
+    faulty: list[int] = []
+    for kind, places in lineup.by_kind.items():
+        takes = cache.takes[kind]
+        if takes.faults[leaf.index]:
+            faulty += places
+        elif takes.amounts[leaf.index] is not None:
+            candidates += places
+            offer = cache.judged[kind][leaf.index]
+            if isinstance(offer, Offer) and offer.failing >= 0:
+                demand.failing.update(dict.fromkeys(places, offer.failing))
+    if not leaf.admin and occupancy.held:
+        faulty = [place for place in faulty if place not in occupancy.held]
+        candidates = [place for place in candidates if place not in occupancy.held]
+    lost = occupancy.blocked
+    if matching.unfit:
+        lost = lost | matching.unfit[leaf.index]
+    if lost or occupancy.used:
+        candidates = [place for place in candidates if place not in lost and not _too_little(matching, leaf, place)]
+    if leaf.all:
+        demand.items = _items(matching, leaf)
+    demand.candidates = bitset(candidates, size)
+    demand.faulty = bitset(faulty, size)
+    return demand
+
+
+def _items(matching: Matching, leaf: Leaf) -> list[Item]:
+    """List the devices that a leaf of mode All must get."""
+    occupancy = matching.occupancy
+    items: list[Item] = []
+    for place, kind in enumerate(matching.lineup.kinds):
+        offer = matching.cache.judged[kind][leaf.index]
+        if not isinstance(offer, Offer):
+            continue
+        held = place in occupancy.held and not leaf.admin
+        refused = offer.barred is not None or place in occupancy.blocked or held
+        breaks = offer.missing >= 0 or offer.failing >= 0
+        items.append(Item(place, refused, breaks, _too_little(matching, leaf, place)))
+    return items
+
+
+def _too_little(matching: Matching, leaf: Leaf, place: int) -> bool:
+    """Say whether what is in use leaves too little of some capacity, for which even nothing may be too much."""
+    used = matching.occupancy.used.get(place)
+    if used is None:
+        return False
+    offer = matching.cache.judged[matching.lineup.kinds[place]][leaf.index]
+    if not isinstance(offer, Offer):
+        return False
+    return any(used.get(name, 0) + amount > declared for name, amount, declared in offer.amounts)
+
+
+def narrow_by_values(matching: Matching, demands: list[LeafDemand]) -> None:
+    """Drop candidates that have no value of a matchAttribute in common with as many others as are asked for.
+
+    Only where nothing can end in a fault: a candidate that is dropped is not tripped over either.
+    """
+    question = matching.question
+    if any(leaf.all and leaf.constraints for leaf in question.leaves):
+        return
+    for leaf, demand in zip(question.leaves, demands, strict=True):
+        for number, at in enumerate(leaf.constraints):
+            if not question.constraints[at].match or demand.count < 2:
+                continue
+            having: dict[Value, list[int]] = {}
+            for place in members(demand.candidates):
+                for value in matching.offer(leaf, place).values[number]:
+                    having.setdefault(value, []).append(place)
+            enough: set[int] = set()
+            for places in having.values():
+                if len(places) >= demand.count:
+                    enough.update(places)
+            demand.candidates = bitset(enough, len(matching.lineup.candidates))
+
+
+def number_alike(matching: Matching, demands: list[LeafDemand]) -> None:
+    """Number leaves so that those which take the same of the same places get the same number."""
+    numbers: dict[object, int] = {}
+    leaves, takes = matching.question.leaves, matching.cache.takes
+    any_admin = any(leaf.admin for leaf in leaves)
+    for leaf, demand in zip(leaves, demands, strict=True):
+        key = (
+            demand.candidates,
+            leaf.admin,
+            leaf.claim if any_admin else -1,
+            tuple(sorted(leaf.derived.items())),
+            tuple([takes[kind].amounts[leaf.index] for kind in matching.lineup.by_kind]),
+        )
+        demand.likeness = numbers.setdefault(key, len(numbers))
+
+
+def constrained_values(matching: Matching, demands: list[LeafDemand], budget: Budget) -> list[dict[Value, list[int]]]:
+    """Find per constraint which places have which value, values in the order of their first place."""
+    leaves = matching.question.leaves
+    found: list[dict[Value, list[int]]] = [{} for _ in matching.question.constraints]
+    for leaf, demand in zip(leaves, demands, strict=True):
+        if not leaf.constraints:
+            continue
+        # The devices that All must get are looked at in turn, whether or not they are to be had.
+        reached: Iterable[int] = members(demand.candidates)
+        if leaf.all:
+            reached = [item.place for item in demand.items]
+        for place in reached:
+            offer = matching.offer(leaf, place)
+            budget.charge(2 * len(offer.values))
+            for at, values in zip(leaf.constraints, offer.values, strict=False):
+                for value in sorted(values, key=repr):
+                    found[at].setdefault(value, []).append(place)
+    return [dict(sorted(values.items(), key=lambda entry: min(entry[1]))) for values in found]

@@ -1,0 +1,84 @@
+"""How long a search may go on: steps, which a budget of microseconds pays for (`dra.budget`), and patience.
+
+A step of the search is what looking for one device costs, about `MICROSECONDS`. It is too frequent to ask anybody each
+time, so a search runs up a bill and pays it every `_BLOCK` steps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dra.budget import Budget
+
+MICROSECONDS = 8
+_BLOCK = 64
+
+
+class Steps:
+    """Counts steps of the search and of its proofs; the budget ends the search by raising OutOfBudget."""
+
+    __slots__ = ("_budget", "_paid", "_unpaid")
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._paid = 0
+        self._unpaid = 0
+
+    @property
+    def spent(self) -> int:
+        return self._paid + self._unpaid
+
+    def spend(self, steps: int) -> None:
+        """Charge work that is about to be done."""
+        self._unpaid += steps
+        if self._unpaid >= _BLOCK:
+            self.pay()
+
+    def pay(self) -> None:
+        """Pay for what was done since the last time."""
+        steps = self._unpaid
+        self._paid += steps
+        self._unpaid = 0
+        self._budget.charge(MICROSECONDS * steps)
+
+
+class Patience:
+    """Decides when a search asks for proofs, by what refused its candidates so far.
+
+    At first a search just goes on: most fits are found without going back. After `refusals_allowed` refusals it is worth
+    a proof that there is no fit at all. If that says "maybe", each further candidate is put to a proof, but only one in
+    16 of them once most refusals come from the search although the proofs saw nothing.
+    """
+
+    __slots__ = ("caught", "refusals", "refusals_allowed", "turn")
+
+    def __init__(self, refusals_allowed: int) -> None:
+        self.refusals_allowed = refusals_allowed  # less than 0: any number
+        self.refusals = 0
+        self.caught = 0  # candidates that a proof refused
+        self.turn = 0
+
+    def refuse(self) -> bool:
+        """Note that a candidate led nowhere; say whether that was one too many."""
+        self.refusals += 1
+        return 0 <= self.refusals_allowed < self.refusals
+
+    def wants_proof(self) -> bool:
+        """Say whether the next candidate is worth a proof."""
+        self.turn += 1
+        return self.refusals <= 32 + 5 * self.caught or self.turn % 16 == 0
+
+
+class Recall:
+    """Whether remembering failed states within a request pays: it does not where they hardly ever come again."""
+
+    __slots__ = ("asked", "recalled")
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.recalled = 0
+
+    def pays(self) -> bool:
+        """Say whether enough of the states that were looked up were known."""
+        return self.asked < 256 or self.recalled * 16 > self.asked

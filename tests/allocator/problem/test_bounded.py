@@ -1,0 +1,96 @@
+"""Whatever strangers publish and ask: there is an answer, or "undecided", at a price that was named before."""
+
+import pytest
+
+from allocator import Options, Verdict, allocate
+from dra.budget import Budget
+from dra.objects import DeviceCompatibility
+from dra.wire import convert
+from tests.allocator import fleets
+
+PAGE = 128
+SELECT = f'device.attributes["{fleets.DRIVER}"].serial.startsWith("zz")'
+
+
+def crowd(number, **more):
+    """Make a node whose devices have nothing in common."""
+    devices = [fleets.gpu(f"gpu-{at}", **more) for at in range(number)]
+    for at, device in enumerate(devices):
+        device["attributes"]["serial"] = {"string": f"s{at}"}
+    return fleets.fleet({"n0": devices})
+
+
+class Patience:
+    """A deadline that passes when it has been asked so many times."""
+
+    def __init__(self, times):
+        self.times, self.asked = times, 0
+
+    def __call__(self):
+        self.asked += 1
+        return self.asked > self.times
+
+
+@pytest.mark.parametrize("size", [1_000, 20_000])
+def test_a_deadline_that_has_passed_ends_compiling_within_a_few_hundred_devices(size, monkeypatch):
+    from allocator.problem.candidates import Judge
+
+    judged = []
+    ask = Judge.ask
+    monkeypatch.setattr(Judge, "ask", lambda self, leaf, place: judged.append(place) or ask(self, leaf, place))
+    stock = crowd(size)
+    claims = [fleets.claim("c", fleets.exactly("gpu", selector=SELECT))]
+    answer = allocate(stock, "n0", claims, options=Options(cancelled=Patience(1)))
+    assert answer.verdict is Verdict.UNDECIDED
+    assert len(judged) < 500
+
+
+def test_devices_that_all_differ_are_charged_before_they_are_judged():
+    stock = crowd(2_000)
+    claims = [fleets.claim("c", fleets.exactly("gpu", selector=SELECT))]
+    assert allocate(stock, "n0", claims).verdict is Verdict.INFEASIBLE
+    answer = allocate(stock, "n0", claims, options=Options(steps=2_000))
+    assert answer.verdict is Verdict.UNDECIDED
+    assert answer.error == "the budget of steps is spent"
+
+
+def test_a_rule_about_every_pair_of_many_devices_is_not_worked_out_for_nothing():
+    rule = {
+        "metadata": {"name": "lonely"},
+        "spec": {"driver": fleets.DRIVER, "compatibleOnlyWith": 'device.driver == "nobody"'},
+    }
+    stock = crowd(3_000).with_(convert(rule, DeviceCompatibility))
+    answer = allocate(stock, "n0", [fleets.claim("c", fleets.exactly("gpu"))])
+    assert answer.verdict is Verdict.UNDECIDED
+
+
+def test_a_counter_set_that_thousands_of_devices_draw_on_is_not_laid_out_for_nothing():
+    draws = [{"counterSet": "gpu-0", "counters": {"slot-0": {"value": "1"}}}]
+    stock = crowd(4_000, consumesCounters=draws)
+    answer = allocate(stock, "n0", [fleets.claim("c", fleets.exactly("gpu"))])
+    assert answer.verdict is Verdict.UNDECIDED
+
+
+def test_questions_that_share_a_budget_are_undecided_at_once_when_it_is_spent():
+    stock = crowd(200)
+    claims = [fleets.claim("c", fleets.exactly("gpu", selector=SELECT))]
+    whole = Budget(4_000)
+    verdicts = [allocate(stock, "n0", claims, options=Options(budget=whole)).verdict for _ in range(4)]
+    assert verdicts == [Verdict.INFEASIBLE, Verdict.UNDECIDED, Verdict.UNDECIDED, Verdict.UNDECIDED]
+    assert whole.is_out
+
+
+def test_reasons_are_left_out_rather_than_waited_for():
+    stock = crowd(2_000)
+    claims = [fleets.claim("c", fleets.exactly("gpu", selector=SELECT))]
+    answer = allocate(stock, "n0", claims, options=Options(steps=6_000), reasons=True)
+    assert answer.verdict is Verdict.INFEASIBLE
+    assert [reason.text for reason in answer.reasons] == [
+        "what is in the way was not found out: the budget of steps is spent"
+    ]
+
+
+def test_a_usual_node_is_answered_from_a_small_budget():
+    stock = fleets.fleet({"n0": [*fleets.partitions("gpu-0"), *fleets.partitions("gpu-1")]})
+    claims = [fleets.claim("c", fleets.exactly("1g", count=4), fleets.exactly("4g", name="s"))]
+    assert allocate(stock, "n0", claims, options=Options(budget=Budget(5_000))).feasible

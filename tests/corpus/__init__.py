@@ -1,1 +1,0 @@
-"""Inputs that more than one suite is run on."""
