@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra import cel
+from dra.cache import Cache
 from webhook.dialects import NETWORK_RESOURCE, PCIE_ROOT
 
 if TYPE_CHECKING:
@@ -26,26 +27,67 @@ def literal(text: str) -> str:
     return msgspec.json.encode(text).decode()
 
 
+class _Filters(msgspec.Struct, frozen=True, gc=False):
+    """Everything that selectors are written from, and so what they can be remembered by."""
+
+    driver: str
+    vendor: str
+    profile: str
+    resource: str
+    flags: tuple[str, ...]
+    models: tuple[str, ...]
+    not_models: tuple[str, ...]
+    uuids: tuple[str, ...]
+    not_uuids: tuple[str, ...]
+
+
+# Containers of one pod mostly differ in amounts, and to judge what an expression costs is dear.
+_WRITTEN: Cache[tuple[tuple[str, ...] | None]] = Cache(8 << 20)
+
+
 def selectors(demand: Demand, supply: Supply) -> tuple[str, ...] | None:
     """Write what the demand asks of each device; None where it is more than an expression may be."""
-    texts = []
-    if demand.profile:
-        texts.append(f"{_attribute(supply, 'profile')} == {literal(demand.profile)}")
-    if demand.resource:
+    filters = _Filters(
+        driver=supply.driver,
+        vendor=supply.target.vendor,
+        profile=demand.profile,
+        resource=demand.resource,
+        flags=tuple(_flags(demand, supply)),
+        models=demand.models,
+        not_models=demand.not_models,
+        uuids=demand.uuids,
+        not_uuids=demand.not_uuids,
+    )
+    written = _WRITTEN.get(filters)
+    if written is None:
+        written = (_write(filters),)
+        words = (*filters.models, *filters.not_models, *filters.uuids, *filters.not_uuids)
+        _WRITTEN.put(filters, written, 1_000 + sum(2 * len(word) + 200 for word in words))
+    return written[0]
+
+
+def _write(filters: _Filters) -> tuple[str, ...] | None:
+    driver = literal(filters.driver)
+    # Comparisons with one text cost next to nothing; what grows with the words of a pod is judged.
+    texts, judged = [], []
+    if filters.profile:
+        texts.append(f"{_attribute(filters.driver, 'profile')} == {literal(filters.profile)}")
+    if filters.resource:
         domain, _, name = NETWORK_RESOURCE.partition("/")
-        texts.append(f'device.attributes[{literal(domain)}].?{name}.orValue("") == {literal(demand.resource)}')
-    texts += [f"device.attributes[{literal(supply.driver)}].?{name}.orValue(false)" for name in _flags(demand, supply)]
-    if demand.models:
-        texts.append(_contains(supply, demand.models))
-    if demand.not_models:
-        texts.append(f"!({_contains(supply, demand.not_models)})")
-    if demand.uuids:
-        texts.append(f"{_attribute(supply, 'uuid')} in {_list(demand.uuids)}")
-    if demand.not_uuids:
-        texts.append(f"!({_attribute(supply, 'uuid')} in {_list(demand.not_uuids)})")
-    if any(len(text.encode()) > _EXPRESSION or _too_costly(text) for text in texts):
+        texts.append(f'device.attributes[{literal(domain)}].?{name}.orValue("") == {literal(filters.resource)}')
+    texts += [f"device.attributes[{driver}].?{name}.orValue(false)" for name in filters.flags]
+    if filters.models:
+        judged.append(_contains(filters, filters.models))
+    if filters.not_models:
+        judged.append(f"!({_contains(filters, filters.not_models)})")
+    if filters.uuids:
+        judged.append(f"{_attribute(filters.driver, 'uuid')} in {_list(filters.uuids)}")
+    if filters.not_uuids:
+        judged.append(f"!({_attribute(filters.driver, 'uuid')} in {_list(filters.not_uuids)})")
+    every = (*texts, *judged)
+    if any(len(text.encode()) > _EXPRESSION for text in every) or any(_too_costly(text) for text in judged):
         return None
-    return tuple(texts)
+    return every
 
 
 def rooted(texts: tuple[str, ...], supply: Supply) -> tuple[str, ...]:
@@ -56,9 +98,9 @@ def rooted(texts: tuple[str, ...], supply: Supply) -> tuple[str, ...]:
     return (*texts, f'device.attributes[{literal(domain)}].?{name}.orValue("") != ""')
 
 
-def _attribute(supply: Supply, name: str) -> str:
+def _attribute(driver: str, name: str) -> str:
     """One of the driver's own text attributes, "" where a device lacks it."""
-    return f"device.attributes[{literal(supply.driver)}].?{name}.orValue({literal('')})"
+    return f"device.attributes[{literal(driver)}].?{name}.orValue({literal('')})"
 
 
 def _too_costly(text: str) -> bool:
@@ -74,14 +116,14 @@ def _flags(demand: Demand, supply: Supply) -> list[str]:
     return flags
 
 
-def _contains(supply: Supply, words: tuple[str, ...]) -> str:
+def _contains(filters: _Filters, words: tuple[str, ...]) -> str:
     """Test the product name for one of the words, whatever the case.
 
     A word may rely on the vendor's name in front, which legacy systems add where it is missing. The name is read behind
     `has` and not through `orValue`, of which the API server can't tell how long it is, and so how costly.
     """
-    name = f"device.attributes[{literal(supply.driver)}].productName"
-    vendor = supply.target.vendor
+    name = f"device.attributes[{literal(filters.driver)}].productName"
+    vendor = filters.vendor
     tests = [f"{name}.lowerAscii().contains({literal(_lower(word))})" for word in words]
     for word in words:
         if vendor and vendor.lower() in word.lower():
@@ -98,7 +140,7 @@ def _lower(word: str) -> str:
 def product_is(supply: Supply, products: list[str]) -> str:
     """Write that a device is one of these products."""
     name = supply.target.product.rpartition("/")[2]
-    return f"{_attribute(supply, name)} in {_list(tuple(products))}"
+    return f"{_attribute(supply.driver, name)} in {_list(tuple(products))}"
 
 
 def _list(words: tuple[str, ...]) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra import wire
+from dra.cache import Cache
 from webhook.claims import spec as shapes
 from webhook.claims import template
 from webhook.claims.spec import Claims, Impossible
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from dra.wire import Json
     from webhook.state import Configuration, Inventory
 
-_KEPT = 4096  # demands remembered; pods may ask for anything
+# Pods may ask for anything, so what is remembered is bounded by bytes.
+_DEMANDS = 16 << 20
+_TEMPLATES = 16 << 20
 
 
 class Made(msgspec.Struct, frozen=True, gc=False):
@@ -44,16 +47,15 @@ class Workshop:
     def __init__(self, configuration: Configuration, fleet: Inventory) -> None:
         self.configuration = configuration
         self.fleet = fleet
-        self._made: dict[Demand | Pairs, Made | Impossible] = {}
+        self._made: Cache[Made | Impossible] = Cache(_DEMANDS)
         self._supplies = {name: self._supply(name) for name in configuration.targets}
 
     def make(self, demand: Demand | Pairs) -> Made | Impossible:
         """Make the claims for a demand, or say why there are none."""
         made = self._made.get(demand)
         if made is None:
-            if len(self._made) >= _KEPT:
-                self._made.clear()
-            made = self._made[demand] = self._make(demand)
+            made = self._make(demand)
+            self._made.put(demand, made, _weight(demand, made))
         return made
 
     def claims(self, demand: Demand) -> Claims:
@@ -128,12 +130,23 @@ def workshop(configuration: Configuration, fleet: Inventory) -> Workshop:
     return Workshop(configuration, fleet)
 
 
+def _weight(demand: Demand | Pairs, made: Made | Impossible) -> int:
+    """About how many bytes it takes to remember this: the words of a pod may be long, and so are claims made of them."""
+    asked = (demand,) if isinstance(demand, Demand) else (demand.primary, demand.secondary)
+    words = [word for one in asked for word in (*one.models, *one.not_models, *one.uuids, *one.not_uuids)]
+    specs = made.claims.specs if isinstance(made, Made) else ()
+    return 2_000 + sum(len(word) + 60 for word in words) + 4 * sum(len(wire.encode(spec)) for spec in specs)
+
+
+_NAMED: Cache[tuple[str, Json]] = Cache(_TEMPLATES)
+
+
 def named(spec: ResourceClaimSpec) -> tuple[str, Json]:
     """Make the template of a claim: its name and its spec."""
-    return _named(wire.encode(spec))
-
-
-@lru_cache(maxsize=_KEPT)
-def _named(spec: bytes) -> tuple[str, Json]:
-    content = {"spec": msgspec.json.decode(spec)}
-    return template.name_of(content), content
+    text = wire.encode(spec)
+    made = _NAMED.get(text)
+    if made is None:
+        content = {"spec": msgspec.json.decode(text)}
+        made = template.name_of(content), content
+        _NAMED.put(text, made, 6 * len(text))
+    return made

@@ -56,106 +56,131 @@ class Shared(msgspec.Struct, frozen=True, gc=False):
 
 def share(wishes: tuple[Wish, ...], make: Callable[[Demand], Claims]) -> Shared:
     """Turn wishes into grants. `make` builds claims for another number of the same devices."""
-    inits = [wish for wish in wishes if wish.init]
-    if not inits:
-        return Shared(tuple(grant for wish in wishes for grant in _own(wish)))
+    if not any(wish.init for wish in wishes):
+        return Shared(tuple(_grant(wish, spec, (wish.container,)) for wish in wishes for spec in wish.claims.specs))
+    # Whole devices of one kind that an init container asks for, too, are numbered; everything else is taken as it is.
+    numbered: dict[Demand | None, list[Wish]] = {}
+    for wish in wishes:
+        if wish.init and (kind := _kind(wish)):
+            numbered[kind] = []
+    rest: list[Wish] = []
+    for wish in wishes:
+        numbered.get(_kind(wish), rest).append(wish)
     grants: list[Grant] = []
-    remarks: list[tuple[str, str]] = []
-    numbered = {_kind(wish) for wish in inits if _countable(wish)}
-    for kind in sorted(numbered, key=repr):
-        grants += _spans([wish for wish in wishes if _countable(wish) and _kind(wish) == kind], make)
-    rest = [wish for wish in wishes if not (_countable(wish) and _kind(wish) in numbered)]
-    joined, said = _joined(rest)
-    return Shared((*grants, *joined), (*remarks, *said))
-
-
-def _own(wish: Wish) -> list[Grant]:
-    return [_grant(wish, spec, (wish.container,)) for spec in wish.claims.specs]
+    for kind in sorted(filter(None, numbered), key=repr):
+        grants += _number(kind, numbered[kind], make)
+    joined, remarks = _join(rest)
+    return Shared((*grants, *joined), tuple(remarks))
 
 
 def _grant(wish: Wish, spec: ResourceClaimSpec, users: tuple[str, ...]) -> Grant:
     return Grant(spec=spec, owner=wish.container, base=wish.claims.base, users=users)
 
 
-def _countable(wish: Wish) -> bool:
+def _kind(wish: Wish) -> Demand | None:
+    """What devices it asks for, the number aside; None where they can't be numbered."""
     demand = wish.demand
-    return isinstance(demand, Demand) and wish.separable and not (demand.partial or demand.same or demand.everything)
+    if isinstance(demand, Pairs) or not wish.separable or demand.partial or demand.same or demand.everything:
+        return None
+    return demand.times(1)
 
 
-def _kind(wish: Wish) -> Demand:
-    assert isinstance(wish.demand, Demand)
-    return wish.demand.times(1)
-
-
-def _count(wish: Wish) -> int:
-    assert isinstance(wish.demand, Demand)
-    return wish.demand.count
+# Whole devices
 
 
 class _Span(msgspec.Struct, frozen=True, gc=False):
+    """The devices `low` up to, without, `high`, which a container is to see."""
+
     wish: Wish
     low: int
     high: int
 
 
-def _spans(wishes: list[Wish], make: Callable[[Demand], Claims]) -> list[Grant]:
+def _count(wish: Wish) -> int:
+    return 0 if isinstance(wish.demand, Pairs) else wish.demand.count
+
+
+def _number(kind: Demand, wishes: list[Wish], make: Callable[[Demand], Claims]) -> list[Grant]:
     """Number whole devices of one kind, and make a claim for each stretch that the same containers see."""
-    lasting: list[_Span] = []
-    total = 0
-    for wish in sorted((w for w in wishes if not w.init), key=lambda w: (not w.sidecar, w.order)):
-        lasting.append(_Span(wish, total, total + _count(wish)))
-        total += _count(wish)
-    passing = []
-    for wish in (w for w in wishes if w.init):
-        low = sum(_count(w) for w in wishes if w.sidecar and w.order < wish.order)
-        passing.append(_Span(wish, low, low + _count(wish)))
+    lasting, total = _lasting(wishes)
+    passing = _passing(wishes)
     longest = max(passing, key=lambda span: span.high)
     if longest.high > total:  # only init containers need so many
         lasting.append(_Span(longest.wish, total, longest.high))
-    return [
-        _stretch(span, low, high, passing, make(_kind(span.wish).times(high - low)))
-        for span in lasting
-        for low, high in pairwise(_edges(span, passing))
-    ]
+    ends = sorted({edge for span in passing for edge in (span.low, span.high)})
+    grants = []
+    for span in lasting:
+        for low, high in pairwise(_edges(span, ends)):
+            host = () if span.wish.init else (span.wish.container,)
+            guests = [other.wish.container for other in passing if other.low <= low and high <= other.high]
+            spec = make(kind.times(high - low)).specs[0]
+            grants.append(_grant(span.wish, spec, tuple(dict.fromkeys((*host, *guests)))))
+    return grants
 
 
-def _edges(span: _Span, passing: list[_Span]) -> list[int]:
+def _lasting(wishes: list[Wish]) -> tuple[list[_Span], int]:
+    """Sidecars first, then regular containers, one after the other; and how many devices that is."""
+    spans: list[_Span] = []
+    total = 0
+    for wish in sorted((one for one in wishes if not one.init), key=lambda one: (not one.sidecar, one.order)):
+        spans.append(_Span(wish, total, total + _count(wish)))
+        total += _count(wish)
+    return spans, total
+
+
+def _passing(wishes: list[Wish]) -> list[_Span]:
+    """An init container begins where the sidecars end that were started before it."""
+    spans: list[_Span] = []
+    started = 0
+    for wish in sorted(wishes, key=lambda one: one.order):
+        if wish.sidecar:
+            started += _count(wish)
+        elif wish.init:
+            spans.append(_Span(wish, started, started + _count(wish)))
+    return spans
+
+
+def _edges(span: _Span, ends: list[int]) -> list[int]:
     """Where a span has to be cut: at the ends of others, and where a claim is full."""
-    ends = {edge for other in passing for edge in (other.low, other.high) if span.low < edge < span.high}
     edges = [span.low]
-    for edge in (*sorted(ends), span.high):
+    for edge in (*(end for end in ends if span.low < end < span.high), span.high):
         edges += range(edges[-1] + LIMIT, edge, LIMIT)
         edges.append(edge)
     return edges
 
 
-def _stretch(span: _Span, low: int, high: int, passing: list[_Span], claims: Claims) -> Grant:
-    guests = (other.wish.container for other in passing if other.low <= low and high <= other.high)
-    users = dict.fromkeys((*(() if span.wish.init else (span.wish.container,)), *guests))
-    return _grant(span.wish, claims.specs[0], tuple(users))
+# Everything else
 
 
-def _joined(wishes: list[Wish]) -> tuple[list[Grant], list[tuple[str, str]]]:
+class _Host(msgspec.Struct, gc=False):
+    """A wish that has claims of its own, and those that use them, too."""
+
+    wish: Wish
+    users: list[str]
+
+
+def _join(wishes: list[Wish]) -> tuple[list[Grant], list[tuple[str, str]]]:
     """Let init containers join claims that cover them; the others get their own."""
     remarks: list[tuple[str, str]] = []
-    guests: dict[int, list[Wish]] = {}
-    hosts: list[Wish] = [wish for wish in wishes if not wish.init]
-    for wish in sorted((w for w in wishes if w.init), key=lambda w: w.order):
-        found = next((i for i, h in enumerate(hosts) if _may_host(h, wish)), None)
+    hosts = [_Host(wish, [wish.container]) for wish in wishes if not wish.init]
+    anything_lasts = bool(hosts)
+    alike: dict[Demand | Pairs, list[_Host]] = {}
+    for host in hosts:
+        alike.setdefault(_bare(host.wish.demand), []).append(host)
+    for wish in sorted((one for one in wishes if one.init), key=lambda one: one.order):
+        candidates = alike.setdefault(_bare(wish.demand), [])
+        found = next((host for host in candidates if _may_host(host.wish, wish)), None)
         if found is None:
-            hosts.append(wish)
-            if any(not h.init for h in hosts):
-                remarks.append(
-                    (wish.container, "an init container's devices stay reserved for as long as the pod lives")
-                )
+            hosts.append(_Host(wish, [wish.container]))
+            candidates.append(hosts[-1])
+            if anything_lasts:
+                text = "an init container's devices stay reserved for as long as the pod lives"
+                remarks.append((wish.container, text))
             continue
-        guests.setdefault(found, []).append(wish)
-        if hosts[found].demand != wish.demand:
-            remarks.append((wish.container, f"uses the larger claim of container {hosts[found].container}"))
-    grants = []
-    for i, host in enumerate(hosts):
-        users = tuple(wish.container for wish in (host, *guests.get(i, ())))
-        grants += [_grant(host, spec, users) for spec in host.claims.specs]
+        found.users.append(wish.container)
+        if found.wish.demand != wish.demand:
+            remarks.append((wish.container, f"uses the larger claim of container {found.wish.container}"))
+    grants = [_grant(host.wish, spec, tuple(host.users)) for host in hosts for spec in host.wish.claims.specs]
     return grants, remarks
 
 
@@ -165,13 +190,23 @@ def _may_host(host: Wish, guest: Wish) -> bool:
         return False
     if isinstance(host.demand, Pairs) or isinstance(guest.demand, Pairs):
         return host.demand == guest.demand
-    return covers(host.demand, guest.demand)
+    return _is_no_less(host.demand, guest.demand)
 
 
 def covers(large: Demand, small: Demand) -> bool:
     """Say whether devices that meet one demand meet another: same filters, no less of anything."""
-    strip = {"count": 1, "memory": None, "memory_percent": None, "cores": None}
-    if msgspec.structs.replace(large, **strip) != msgspec.structs.replace(small, **strip) or large.count < small.count:
+    return _bare(large) == _bare(small) and _is_no_less(large, small)
+
+
+def _bare(demand: Demand | Pairs) -> Demand | Pairs:
+    """A demand without its amounts: devices are interchangeable only where this is the same."""
+    if isinstance(demand, Pairs):
+        return demand
+    return msgspec.structs.replace(demand, count=1, memory=None, memory_percent=None, cores=None)
+
+
+def _is_no_less(large: Demand, small: Demand) -> bool:
+    if large.count < small.count:
         return False
     if not large.partial:
         return True

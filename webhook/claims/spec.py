@@ -59,7 +59,7 @@ class Impossible(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tie: str = ""  # only for want of an attribute that all devices should share
 
 
-_TOO_LONG = Impossible(reason="the list of models or UUIDs is longer than a CEL expression may be", refuse=True)
+_TOO_LONG = Impossible(reason="the list of models or UUIDs is longer than a CEL expression may be")
 
 
 def build(demand: Demand, supply: Supply, sizes: Mapping[str, int]) -> Claims | Impossible:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from webhook.dialects import Scheduler, Target
 
 KIND = "DrawbridgeConfiguration"
+_LONGEST_NAME = 253 + 1 + 63  # of a resource, as the API server has it
 
 
 class Known(msgspec.Struct, frozen=True, gc=False):
@@ -75,6 +76,8 @@ class Configuration:
         found = self._exact.get(name)
         if found is not None:
             return found
+        if len(name) > _LONGEST_NAME:
+            return ()
         for prefix, dialect, row in self._patterns:
             if name.startswith(prefix) and (match := pattern(row.name)(name)):
                 return (Known(dialect, row, next(iter(match.groupdict().values()), "")),)

@@ -59,7 +59,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     quiet: bool = False
     # Whether it is still on its way to be translated. It may be so without demands: they can be part of another case (`joint`).
     open: bool = False
-    # What a unit of a bare name was taken for, and on what that rests.
+    # A name that no system claims, and what a unit of it was taken for.
+    bare: str = ""
     unit: Meaning = WHOLE
 
     def role(self, key: str) -> Role:
@@ -115,7 +116,9 @@ def _answer(case: Case, whose: Owners, configuration: Configuration, fleet: Inve
     if bare := _bare(case):
         unit = meaning(bare, case.dialect, configuration, fleet, hints)
         quiet = configuration.file.meanings.get(bare) == "leave"
-        case = msgspec.structs.replace(case, unit=unit, left=unit.left, quiet=quiet and unit.left is not None)
+        case = msgspec.structs.replace(
+            case, bare=bare, unit=unit, left=unit.left, quiet=quiet and unit.left is not None
+        )
         if case.left:
             return case
     said: list[Said] = []

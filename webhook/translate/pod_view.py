@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.errors import QuantityError
-from dra.quantity import NANO, parse
+from dra.quantity import MAX, NANO, parse
 from dra.wire import Json
 from webhook import names
 from webhook.dialects import Refusal
@@ -194,6 +194,8 @@ def number(word: Word) -> int | Refusal:
         return _invalid(word, f"{word.limit} is not a whole number", remedy)
     if limit.nano < 0:
         return _invalid(word, f"{word.limit} is negative", "write a number from 0 up")
+    if limit.nano > MAX * NANO:
+        return _invalid(word, f"{word.limit} is more than a number may be", "write a whole number below 2^63")
     return limit.nano // NANO
 
 

@@ -21,11 +21,13 @@ from webhook import names
 from webhook.claims import template
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from webhook.translate.pod_view import PodView
 
-_ROUND = 16  # hex digits of a digest
+# Bytes that all annotations of an object may have together.
+LARGEST = 256 * 1024
+_DIGITS = 16  # of a digest, in hex
 
 
 class Original(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -90,6 +92,27 @@ def written(pod: PodView, namespace: str, keys: Sequence[bytes], *, offline: boo
     )
 
 
+def annotated(before: Written, now: Written, *, bearer: template.Bearer, key: bytes | None) -> dict[str, Json]:
+    """Write our annotations: what an earlier round wrote, and what this one adds; the first record of a key stands."""
+    record = before.record.joined(now.record)
+    decision = _text({"version": names.VERSION, "decisions": [*before.decisions, *now.decisions]})
+    devices = _text({**before.devices, **now.devices})
+    annotations: dict[str, Json] = {names.DECISION: decision, names.DEVICES: devices}
+    if key is None:
+        annotations[names.ORIGINAL] = _text(record)
+        return annotations
+    original = _text(msgspec.structs.replace(record, digest=digest(decision, devices)))
+    annotations[names.ORIGINAL] = original
+    templates = {**before.templates, **now.templates}
+    annotations[names.TEMPLATES] = template.seal(templates, key, bearer._replace(asked=original))
+    return annotations
+
+
+def size(annotations: Mapping[str, Json]) -> int:
+    """Count annotations as the API server does (apimachinery: ValidateAnnotationsSize)."""
+    return sum([len(key.encode()) + len(str(value).encode(errors="replace")) for key, value in annotations.items()])
+
+
 def foreign(pod: PodView, believed: Written) -> tuple[str, ...]:
     """Name the annotations that look like ours and are not."""
     if believed is not NOTHING_WRITTEN:
@@ -100,16 +123,16 @@ def foreign(pod: PodView, believed: Written) -> tuple[str, ...]:
 def digest(decision: Json, devices: Json) -> str:
     """Sum up the two annotations that stand beside a record."""
     both = f"{decision}\0{devices}".encode(errors="surrogatepass")
-    return hashlib.sha256(both).hexdigest()[:_ROUND]
-
-
-def text(value: object) -> str:
-    """Write an annotation's value: one line of JSON, the same for the same value."""
-    return _encode(value).decode()
+    return hashlib.sha256(both).hexdigest()[:_DIGITS]
 
 
 _read = msgspec.json.Decoder(Original).decode
 _encode = msgspec.json.Encoder(order="sorted").encode
+
+
+def _text(value: object) -> str:
+    """Write an annotation's value: one line of JSON, the same for the same value."""
+    return _encode(value).decode()
 
 
 def _original(value: Json) -> Original | None:

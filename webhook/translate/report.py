@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects import Action, Refusal
+from webhook.dialects import Action, Left, Refusal
 from webhook.refusals import Code, sentence
 from webhook.translate.pod_view import equal
 
@@ -32,6 +32,8 @@ class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     # Of a refusal.
     code: str = ""
     remedy: str = ""
+    # On what it rests that a unit of this key was taken for what it was taken for.
+    basis: str = ""
 
 
 class Report:
@@ -72,6 +74,8 @@ class Report:
                 self._warn(f"{_who(case.container)}{note.key}: approximated: {note.detail}")
             elif note.action is Action.IGNORED and note.key not in case.keys:
                 self._warn(f"{note.key}: ignored: {note.detail}")
+            if note.key == case.bare:
+                self.decisions[-1] = msgspec.structs.replace(self.decisions[-1], basis=case.unit.basis)
         for key in silent:
             self._decide(case.container, case.dialect.name, key, Action.TRANSLATED, "")
 
@@ -84,6 +88,11 @@ class Report:
             self._decide(case.container, case.dialect.name, key, Action.LEFT, text)
         if not case.quiet:
             self._warn(f"{_who(case.container)}{cause}: left as it is: {reason}")
+
+    def passed_by(self, left: Left) -> None:
+        """Report that a pod was not looked at."""
+        self._decide("", "", left.key, Action.LEFT, left.reason)
+        self._warn(f"{_who('')}{left.key}: left as it is: {left.reason}")
 
     def refused(self, container: str, dialect: str, refusal: Refusal) -> None:
         """Report that a pod can't be admitted."""

@@ -10,24 +10,22 @@ import msgspec
 from dra.pointer import escape
 from dra.wire import Json
 from webhook import names
-from webhook.claims import named, template
+from webhook.claims import named
 from webhook.dialects import Pairs
 from webhook.translate import json_patch as patch
-from webhook.translate import record as marker
 from webhook.translate.pod_view import equal
-from webhook.translate.record import Original, Written
+from webhook.translate.record import LARGEST, Original, Written, annotated, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from webhook.claims import Grant
+    from webhook.claims.template import Bearer
     from webhook.translate.checks import Verdict
     from webhook.translate.pod_view import PodView, Slot
     from webhook.translate.report import Report
 
 Operation = dict[str, "Json"]
-# Bytes that all annotations of an object may have together.
-ANNOTATIONS = 256 * 1024
 _LABEL = 63
 
 
@@ -48,7 +46,7 @@ def rewrite(
     again: Mapping[str, tuple[str, ...]],
     written: Written,
     foreign: Sequence[str],
-    bearer: template.Bearer,
+    bearer: Bearer,
     path: str = "",
     key: bytes | None = None,
 ) -> Change:
@@ -73,9 +71,10 @@ def rewrite(
         later = msgspec.structs.replace(later, scheduler_name=spec.get("schedulerName"), scheduled_by=verdict.scheduler)
     if path:
         operations += _tolerations(f"{path}/spec/tolerations", spec.get("tolerations"), gone)
-    record = written.record.joined(later)
-    annotations = _annotations(record, written, verdict, report, templates=templates, bearer=bearer, key=key)
-    if _size({**pod.annotations, **annotations}) > ANNOTATIONS:
+    devices = _devices(verdict)
+    now = Written(record=later, decisions=_told(report), devices=devices, templates=templates)
+    annotations = annotated(written, now, bearer=bearer, key=key)
+    if size({**pod.annotations, **annotations}) > LARGEST:
         return Change(too_large=True)
     for name in foreign:
         if name not in annotations:
@@ -161,44 +160,13 @@ def _tolerations(path: str, present: Json, gone: Mapping[str, Mapping[str, Json]
     return patch.append(path, present, [toleration for toleration in wanted if toleration not in have])
 
 
-def _annotations(
-    record: Original,
-    written: Written,
-    verdict: Verdict,
-    report: Report,
-    *,
-    templates: Mapping[str, Json],
-    bearer: template.Bearer,
-    key: bytes | None,
-) -> dict[str, Json]:
-    """Write the annotations; what an earlier round wrote comes first in each."""
-    decisions = list(written.decisions)
+def _told(report: Report) -> tuple[Json, ...]:
+    """Write what became of each key; it stands on the pod that it is about."""
+    told: list[Json] = []
     for decision in report.decisions:
-        told: dict[str, Json] = {
-            "container": decision.container,
-            "dialect": decision.dialect,
-            "key": decision.key,
-            "action": decision.action,
-            "detail": decision.detail,
-        }
-        decisions.append(told)
-    decision_text = marker.text({"version": names.VERSION, "decisions": decisions})
-    devices_text = marker.text({**written.devices, **_devices(verdict)})
-    annotations: dict[str, Json] = {names.DECISION: decision_text, names.DEVICES: devices_text}
-    if key is None:
-        annotations[names.ORIGINAL] = marker.text(record)
-        return annotations
-    record = msgspec.structs.replace(record, digest=marker.digest(decision_text, devices_text))
-    original_text = marker.text(record)
-    annotations[names.ORIGINAL] = original_text
-    sealed = {**written.templates, **templates}
-    annotations[names.TEMPLATES] = template.seal(sealed, key, bearer._replace(asked=original_text))
-    return annotations
-
-
-def _size(annotations: Mapping[str, Json]) -> int:
-    """Count annotations as the API server does (apimachinery: ValidateAnnotationsSize)."""
-    return sum([len(key.encode()) + len(str(value).encode(errors="replace")) for key, value in annotations.items()])
+        one = msgspec.structs.asdict(decision)
+        told.append({name: one[name] for name in ("container", "dialect", "key", "action", "detail")})
+    return tuple(told)
 
 
 def _devices(verdict: Verdict) -> dict[str, Json]:

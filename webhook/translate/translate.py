@@ -20,11 +20,12 @@ from dra.wire import Json
 from webhook.claims import template, workshop
 from webhook.translate.case import cases
 from webhook.translate.checks import Context, Verdict, judge
+from webhook.translate.limits import too_much
 from webhook.translate.owner import owners
 from webhook.translate.pod_view import look
-from webhook.translate.record import NOTHING_WRITTEN, foreign, written
+from webhook.translate.record import LARGEST, NOTHING_WRITTEN, foreign, written
 from webhook.translate.report import Decision, Report
-from webhook.translate.rewrite import ANNOTATIONS, cleaned, rewrite, stripped
+from webhook.translate.rewrite import cleaned, rewrite, stripped
 
 if TYPE_CHECKING:
     from dra.budget import Budget
@@ -76,6 +77,9 @@ def translate(
     if strange:
         report.warnings.append(f"{', '.join(strange)}: not written by drawbridge for this pod, and taken off")
     if view.bound or not view.speaks:
+        return _alone(report, cleaning)
+    if problem := too_much(view, configuration):
+        report.passed_by(problem)
         return _alone(report, cleaning)
     if budget is not None:
         budget.charge(sum([_PRICE * (1 + len(slot.words)) for slot in view.slots]))
@@ -132,7 +136,7 @@ def _alone(report: Report, cleaning: tuple[dict[str, Json], ...]) -> Translation
 
 def _left(verdict: Verdict) -> Verdict:
     """Leave everything that was to be translated, because what would have to be written is too much."""
-    reason = f"with the record of it the pod's annotations would be larger than {ANNOTATIONS // 1024} KiB"
+    reason = f"with the record of it the pod's annotations would be larger than {LARGEST // 1024} KiB"
     left = [case.leave(case.keys[0], reason) if case.open else case for case in verdict.cases]
     return Verdict(cases=tuple(left))
 

@@ -1,0 +1,1 @@
+"""Inputs that more than one suite is run on."""

@@ -1,0 +1,240 @@
+"""Pods that were made to hurt: each is small enough for the API server, and asks for far more work than it is worth.
+
+`PODS` makes them by name, fresh each time; they are plain values, for the pure functions and for a live webhook alike. A new
+finding becomes a new entry. Nothing here says what the answer should be, only that there is one, and soon.
+"""
+
+import json
+from collections.abc import Callable
+
+PODS: dict[str, Callable[[], dict]] = {}
+
+GPU = "nvidia.com/gpu"
+JOINT = "scheduling.koordinator.sh/device-joint-allocate"
+HINT = "scheduling.koordinator.sh/device-allocate-hint"
+PARTITION = "scheduling.koordinator.sh/gpu-partition-spec"
+DEEP = 100_000
+
+
+def hostile(make: Callable[[], dict]) -> Callable[[], dict]:
+    PODS[make.__name__] = make
+    return make
+
+
+def container(name: str, **limits) -> dict:
+    return {"name": name, "image": "x", "resources": {"limits": limits, "requests": dict(limits)}}
+
+
+def pod(*containers: dict, annotations: dict | None = None, init: tuple = (), **spec) -> dict:
+    metadata = {"name": "p", "namespace": "n", "annotations": annotations or {}}
+    made = {"containers": list(containers), "initContainers": list(init), **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": made}
+
+
+@hostile
+def a_number_of_4000_digits() -> dict:
+    return pod(container("main", **{GPU: "9" * 4000 + "e300"}))
+
+
+@hostile
+def a_number_with_a_large_exponent() -> dict:
+    return pod(container("main", **{GPU: "999e4000"}))
+
+
+@hostile
+def numbers_with_large_exponents_everywhere() -> dict:
+    keys = ("gpu", "gpumem", "gpumem-percentage", "gpucores", "mig-1g.5gb", "gpu.shared")
+    return pod(*(container(f"c{i}", **{f"nvidia.com/{key}": "7e3999"}) for i, key in enumerate(keys)))
+
+
+@hostile
+def a_number_of_200000_zeros() -> dict:
+    return pod(container("main", **{"nvidia.com/gpumem": "0" * 200_000 + "x"}))
+
+
+@hostile
+def sums_beyond_64_bits() -> dict:
+    each = {f"koordinator.sh/{key}": 2**63 - 1 for key in ("gpu-core", "gpu-memory", "gpu.shared", "rdma")}
+    return pod(*(container(f"c{i}", **each) for i in range(500)))
+
+
+@hostile
+def amounts_that_are_not_numbers() -> dict:
+    odd = [None, True, [], {}, [[[]]], 1e400, -0.0, "", " ", "1e", "٣", "\ud800"]
+    return pod(*(container(f"c{i}", **{GPU: value}) for i, value in enumerate(odd)))
+
+
+@hostile
+def deep_lists_in_koordinators_annotations() -> dict:
+    deep = "[" * DEEP + "]" * DEEP
+    return pod(container("main", **{"koordinator.sh/gpu": 100}), annotations={JOINT: deep})
+
+
+@hostile
+def deep_selectors_in_a_hint() -> dict:
+    deep = '{"rdma":{"vfSelector":' + '{"a":' * DEEP + "1" + "}" * (DEEP + 2)
+    return pod(container("main", **{"koordinator.sh/rdma": 100}), annotations={HINT: deep})
+
+
+@hostile
+def deep_bandwidth_in_a_partition() -> dict:
+    deep = '{"ringBusBandwidth":' + "[" * DEEP + "]" * DEEP + "}"
+    return pod(container("main", **{"koordinator.sh/gpu": 200}), annotations={PARTITION: deep})
+
+
+@hostile
+def a_digit_string_for_bandwidth() -> dict:
+    return pod(
+        container("main", **{"koordinator.sh/gpu": 200}),
+        annotations={PARTITION: f'{{"ringBusBandwidth":{"9" * 9000}}}'},
+    )
+
+
+@hostile
+def many_device_types_in_a_hint() -> dict:
+    hints = {f"type-{i}": {"selector": {"a": "b"}} for i in range(4_000)}
+    return pod(container("main", **{"koordinator.sh/rdma": 100}), annotations={HINT: json.dumps(hints)})
+
+
+@hostile
+def a_long_list_of_models_on_a_thousand_containers() -> dict:
+    models = ",".join(f"nvidia-{i:08}" for i in range(15_000))  # about 260 KiB
+    containers = (container(f"c{i}", **{"nvidia.com/gpumem": 1000 + i}) for i in range(1_000))
+    return pod(*containers, annotations={"nvidia.com/use-gputype": models})
+
+
+@hostile
+def as_many_models_as_a_selector_holds_on_many_containers() -> dict:
+    models = ",".join(f"nv{i}" for i in range(120))
+    containers = (container(f"c{i}", **{"nvidia.com/gpumem": 1000 + i}) for i in range(100))
+    return pod(*containers, annotations={"nvidia.com/use-gputype": models, "nvidia.com/nouse-gputype": models})
+
+
+@hostile
+def short_models_in_their_thousands() -> dict:
+    containers = (container(f"c{i}", **{"nvidia.com/gpumem": 1000 + i}) for i in range(100))
+    return pod(*containers, annotations={"nvidia.com/use-gputype": ",".join("nvidia" for _ in range(600))})
+
+
+@hostile
+def a_list_of_commas() -> dict:
+    return pod(container("main", **{"nvidia.com/gpumem": 1}), annotations={"nvidia.com/use-gpuuuid": "," * 250_000})
+
+
+@hostile
+def eight_thousand_mig_keys() -> dict:
+    return pod(container("main", **{f"nvidia.com/mig-1g.{i}gb": 1 for i in range(8_000)}))
+
+
+@hostile
+def a_mig_key_of_200000_letters() -> dict:
+    return pod(container("main", **{"nvidia.com/mig-" + "1g." * 66_000 + "gb": 1}))
+
+
+@hostile
+def five_thousand_init_containers() -> dict:
+    init = tuple(container(f"i{i}", **{GPU: 1 + i % 3}) for i in range(5_000))
+    return pod(container("main", **{GPU: 3}), init=init)
+
+
+@hostile
+def five_thousand_init_containers_with_shares() -> dict:
+    init = tuple(container(f"i{i}", **{"nvidia.com/gpumem": 1 + i}) for i in range(5_000))
+    return pod(container("main", **{"nvidia.com/gpumem": 3}), init=init)
+
+
+@hostile
+def ten_thousand_containers() -> dict:
+    return pod(*(container(f"c{i}", **{GPU: 1, "nvidia.com/gpumem": 1}) for i in range(10_000)))
+
+
+@hostile
+def four_thousand_containers_of_koordinator() -> dict:
+    return pod(*(container(f"c{i}", **{"koordinator.sh/gpu": 100}) for i in range(4_000)))
+
+
+@hostile
+def one_container_name_four_thousand_times() -> dict:
+    return pod(*(container("main", **{GPU: 1}) for _ in range(4_000)))
+
+
+@hostile
+def every_name_of_ours_is_taken() -> dict:
+    entries = [{"name": "drawbridge-main-gpu"}, *({"name": f"drawbridge-main-gpu-{i}"} for i in range(2, 20_000))]
+    return pod(container("main", **{GPU: 1}), resourceClaims=entries)
+
+
+@hostile
+def a_hundred_thousand_selector_expressions() -> dict:
+    expressions = [{"key": f"k{i}", "operator": "In", "values": ["v"]} for i in range(40_000)]
+    terms = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    return pod(container("main", **{GPU: 1}), affinity=affinity)
+
+
+@hostile
+def twenty_thousand_labels() -> dict:
+    made = pod(container("main", **{GPU: 1}))
+    made["metadata"]["labels"] = {f"hami.io/label-{i}": "x" for i in range(20_000)}
+    return made
+
+
+@hostile
+def annotations_of_the_wrong_kind() -> dict:
+    made = pod(container("main", **{"nvidia.com/gpumem": 1}))
+    made["metadata"]["annotations"] = {"nvidia.com/use-gputype": [1], "nvidia.com/numa-bind": {}, JOINT: 3, HINT: None}
+    return made
+
+
+@hostile
+def a_deep_record_of_an_earlier_round() -> dict:
+    deep = '{"containers":{"main":{"a":' + "[" * DEEP + "]" * DEEP + "}}}"
+    made = pod(container("main", **{GPU: 1}), annotations={"drawbridge.dev/original": deep})
+    made["metadata"]["annotations"] |= {"drawbridge.dev/decision": deep, "drawbridge.dev/devices": deep}
+    return made
+
+
+@hostile
+def as_much_as_is_read_of_shares() -> dict:
+    filters = {"use-gputype": [f"nv{i}" for i in range(120)], "nouse-gputype": [f"m{i}" for i in range(120)]}
+    filters |= {
+        "use-gpuuuid": [f"GPU-{i:030}" for i in range(250)],
+        "nouse-gpuuuid": [f"G-{i:030}" for i in range(250)],
+    }
+    annotations = {f"nvidia.com/{key}": ",".join(words) for key, words in filters.items()}
+    init = tuple(
+        container(f"i{i}", **{"nvidia.com/gpumem": 1000 + i, "nvidia.com/gpucores": i % 99}) for i in range(200)
+    )
+    main = (container(f"c{i}", **{"nvidia.com/gpumem": 5000 + i, "nvidia.com/gpucores": i % 99}) for i in range(50))
+    return pod(*main, init=init, annotations=annotations)
+
+
+@hostile
+def as_much_as_is_read_of_percentages() -> dict:
+    init = tuple(
+        container(f"i{i}", **{"nvidia.com/gpu": 1 + i % 16, "nvidia.com/gpumem-percentage": 1 + i % 99})
+        for i in range(250)
+    )
+    return pod(container("main", **{"nvidia.com/gpumem-percentage": 50}), init=init)
+
+
+@hostile
+def as_much_as_is_read_of_mig() -> dict:
+    init = tuple(
+        container(f"i{i}", **{f"nvidia.com/mig-{1 + k % 7}g.{i * 16 + k}gb": 1 + k % 2 for k in range(16)})
+        for i in range(250)
+    )
+    return pod(container("main", **{"nvidia.com/mig-1g.5gb": 1}), init=init)
+
+
+@hostile
+def as_much_as_is_read_of_whole_devices() -> dict:
+    init = tuple(container(f"i{i}", **{GPU: 1 + i % 120}) for i in range(254))
+    return pod(container("main", **{GPU: 128}), init=init)
+
+
+@hostile
+def as_much_as_is_read_of_pairs() -> dict:
+    joint = json.dumps({"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"})
+    each = {"koordinator.sh/gpu": 100, "koordinator.sh/rdma": 100}
+    return pod(*(container(f"c{i}", **each) for i in range(60)), annotations={JOINT: joint})

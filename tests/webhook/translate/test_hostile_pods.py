@@ -1,0 +1,54 @@
+"""No pod that the API server lets through costs more than it is worth, or ends in anything but a decision."""
+
+import time
+
+import pytest
+
+from tests.corpus.hostile_pods import PODS
+from tests.webhook.pods import SIZES, configured, example_fleet, untouched
+from webhook.state import State
+from webhook.translate.translate import translate
+
+CONFIGURATION = configured(meanings={"nvidia.com/gpu": "whole"}, **SIZES)
+STATES = {
+    "declared": State(configuration=CONFIGURATION, keys=(b"k",)),
+    "seen": State(configuration=configured(), fleet=example_fleet(), keys=(b"k",)),
+}
+SECONDS = 0.1  # of the processor, the quickest of three: how long a review may hold the others
+LETTERS = 600
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("name", PODS)
+def test_a_hostile_pod_gets_a_short_answer_soon(name, state):
+    spent = []
+    for _ in range(3):
+        value = PODS[name]()
+        started = time.process_time()
+        done = translate(value, STATES[state], namespace="n", seal=True)
+        spent.append(time.process_time() - started)
+        if spent[-1] < SECONDS:
+            break
+    assert min(spent) < SECONDS
+    assert done.decisions or untouched(done)
+    for text in (*done.refusals, *done.warnings, *(decision.detail for decision in done.decisions)):
+        assert len(text) < LETTERS
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "five_thousand_init_containers",
+        "eight_thousand_mig_keys",
+        "a_long_list_of_models_on_a_thousand_containers",
+        "a_number_of_200000_zeros",
+        "a_list_of_commas",
+        "deep_selectors_in_a_hint",
+    ],
+)
+def test_what_is_beyond_a_limit_is_left_with_the_reason(name):
+    done = translate(PODS[name](), STATES["declared"], namespace="n")
+    assert untouched(done)
+    assert [str(decision.action) for decision in done.decisions] == ["left"]
+    assert done.decisions[0].detail
+    assert len(done.warnings) == 1

@@ -1,0 +1,56 @@
+"""How much a pod may say: what is beyond is left as it is before any work is done for it.
+
+The API server lets a pod through that asks for far more work than it is worth: thousands of containers, of keys in one of
+them, a quarter of a MiB of product names. A pod that can be served is far from all of these (docs/translation.md has the table with
+the reasons), so what reaches a limit is not read, not refused, and it is said why.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from webhook.dialects import Left, Position, Role, Unit
+
+if TYPE_CHECKING:
+    from webhook.state import Configuration
+    from webhook.translate.pod_view import PodView
+
+CONTAINERS = 256  # that ask for something: a pod has 128 devices at most
+KEYS = 16  # of one container: the longest dialect has eight for resources, and a GPU has seven MIG profiles
+WORDS = 1_024  # keys of all containers
+LETTERS = 64  # of an amount: 2^63 has 19 digits
+ENTRIES = 256  # of a list: a CEL expression holds about 130 products
+BYTES = 16 * 1024  # of an annotation that is read: a CEL expression, where most of it ends up, holds 10 KiB
+
+
+def too_much(pod: PodView, configuration: Configuration) -> Left | None:
+    """Say what is beyond a limit; None if nothing is."""
+    asking = [slot for slot in pod.slots if slot.words]
+    if len(asking) > CONTAINERS:
+        key = asking[0].words[0].key
+        return Left(key, f"{len(asking)} containers ask for devices, {CONTAINERS} is the most that is looked at")
+    if (words := sum([len(slot.words) for slot in asking])) > WORDS:
+        return Left(asking[0].words[0].key, f"the pod has {words} such keys, {WORDS} is the most that is looked at")
+    for slot in asking:
+        if len(slot.words) > KEYS:
+            reason = f"container {slot.name} has {len(slot.words)} such keys, {KEYS} is the most that is looked at"
+            return Left(slot.words[0].key, reason)
+        for word in slot.words:
+            for amount in (word.limit, word.request):
+                if _is_long(amount):
+                    return Left(word.key, f"an amount of more than {LETTERS} letters is not read")
+    for key, rows in configuration.rows(Position.ANNOTATION).items():
+        text = pod.annotations.get(key)
+        if not isinstance(text, str) or all(known.row.role is Role.NONE for known in rows):
+            continue
+        if len(text) > BYTES:
+            return Left(key, f"an annotation of {len(text)} letters is not read, {BYTES} is the most")
+        if text.count(",") >= ENTRIES and any(known.row.unit is Unit.LIST for known in rows):
+            return Left(key, f"a list of more than {ENTRIES} entries is not read")
+    return None
+
+
+def _is_long(amount: object) -> bool:
+    if isinstance(amount, int):
+        return amount.bit_length() > 4 * LETTERS  # before it is written out
+    return isinstance(amount, str) and len(amount) > LETTERS
