@@ -1,0 +1,18 @@
+"""The codes of refusals, and where a reader finds them."""
+
+import re
+from pathlib import Path
+
+from webhook.refusals import Code, sentence
+
+PAGE = Path(__file__).parents[2] / "docs" / "translation.md"
+
+
+def test_every_code_is_explained_in_the_docs_and_none_besides():
+    explained = re.findall(r"^\| (R\d{3}) \|", PAGE.read_text(), re.MULTILINE)
+    assert explained == sorted(Code)
+
+
+def test_a_refusal_says_what_it_is_what_helps_and_its_code():
+    assert sentence(Code.TOO_MANY, "nine are asked for", "ask for 4") == "nine are asked for (ask for 4) [R023]"
+    assert sentence(Code.NEVER, "no node does") == "no node does [R020]"
