@@ -11,7 +11,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache as once
 from pathlib import Path
@@ -20,6 +22,7 @@ from e2e.cache import cache, locked, say
 
 BINARIES = Path(__file__).parent / "binaries"
 KUBERNETES_VERSION = "v1.37.1"
+SAY_EVERY = 30.0
 # Without a version at link time clients and nodes report v0.0.0, and version-dependent features misjudge the server.
 VERSION_FLAGS = " ".join(
     f"-X k8s.io/component-base/version.{key}={value}"
@@ -134,17 +137,44 @@ def link(module: Module, name: str, path: Path, lock: int) -> None:
         shutil.rmtree(stale, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{name}-") as scratch:
         made = Path(scratch) / name
-        done = subprocess.run(
-            [*command(module), "-o", str(made), module.programs[name]],
+        # -v names each package as it is compiled. It is no part of `command`, which names the folder of the cache.
+        with subprocess.Popen(
+            [*command(module), "-v", "-o", str(made), module.programs[name]],
             cwd=BINARIES / module.name,
             env=environment(),
-            check=False,
+            stderr=subprocess.PIPE,
+            text=True,
             pass_fds=(lock,),  # go works on when we are killed, and must be waited for
-        )
+        ) as done:
+            follow(name, done.stderr or (), begun)
         if done.returncode:
             raise BuildError(f"go build of {name} ({module.programs[name]}) failed, see above; nothing was kept")
         made.rename(path)
     say(f"build: {name} done in {time.monotonic() - begun:.0f} s")
+
+
+def follow(name: str, lines: Iterable[str], begun: float, every: float = SAY_EVERY) -> None:
+    """Say every while how far a build is, and at once what it says that is not the name of a package."""
+    packages: list[str] = []
+    over = threading.Event()
+
+    def tell() -> None:
+        while not over.wait(every):
+            at = f"{len(packages)} packages compiled, the last one {packages[-1]}" if packages else "nothing to compile"
+            say(f"build: {name}, {time.monotonic() - begun:.0f} s: {at}")
+
+    teller = threading.Thread(target=tell)
+    teller.start()
+    try:
+        for line in lines:
+            text = line.rstrip()
+            if " " in text or text.startswith("#"):
+                say(text)
+            else:
+                packages.append(text)
+    finally:
+        over.set()
+        teller.join()
 
 
 def main() -> None:

@@ -156,13 +156,23 @@ class Client:
         return found
 
     def until(self, what: str, check: Callable[[], Any], seconds: float = 30.0) -> Any:
-        """Ask `check` until it answers something true, and return that; AssertionError after `seconds`."""
+        """Ask `check` until it answers something true, and return that; AssertionError after `seconds`.
+
+        An error of the API server is an answer like "not yet": what is awaited may well be what makes it go away.
+        """
         deadline = time.monotonic() + seconds
-        while not (answer := check()):
+        while True:
+            said: object = None
+            try:
+                if answer := check():
+                    return answer
+            except ApiError as error:
+                said = error
             if time.monotonic() > deadline:
-                raise AssertionError(f"not within {seconds:.0f} s: {what}")
+                raise AssertionError(
+                    f"not within {seconds:.0f} s: {what}{f'; the last answer: {said}' if said else ''}"
+                )
             time.sleep(0.05)
-        return answer
 
     def pod_condition(
         self, namespace: str, name: str, check: Callable[[Object], Any], what: str, seconds: float

@@ -19,20 +19,24 @@ def gate(control_plane):
 @pytest.fixture
 def gated(gate, namespace, control_plane):
     """The name of a fresh namespace that the gate enforces in; its devices are free again afterwards."""
-    gate.admits(namespace)
-    yield namespace
-    control_plane.delete(f"/apis/apps/v1/namespaces/{namespace}/deployments")
-    # Nobody runs the pods of a fake node, so nobody would ever end them.
-    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
+    try:
+        gate.admits(namespace)
+        yield namespace
+    finally:
+        control_plane.delete(f"/apis/apps/v1/namespaces/{namespace}/deployments")
+        # Nobody runs the pods of a fake node, so nobody would ever end them.
+        control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
 
 
 @pytest.fixture(scope="module")
 def fleet_node(control_plane, gate):
     """One fake node with whole GPUs, MIG devices, shared GPUs and NICs, in the shape of their drivers."""
-    control_plane.add_fake_nodes(1, prefix="gate-fake-")
     made = [s for driver, devices in DEVICES.items() for s in fleet.slices(driver, NODE, devices, by_name=True)]
     made += fleet.classes(extended=False)
-    control_plane.create(*made)
-    control_plane.until("the gate knows the classes", lambda: knows_classes(control_plane), 20)
-    yield NODE
-    control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+    try:
+        control_plane.add_fake_nodes(1, prefix="gate-fake-")
+        control_plane.create(*made)
+        control_plane.until("the gate knows the classes", lambda: knows_classes(control_plane), 20)
+        yield NODE
+    finally:  # whatever went wrong here fails the tests of this module, and none of the next
+        control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})

@@ -34,7 +34,7 @@ def control_plane() -> Iterator[ControlPlane]:
 @pytest.fixture(scope="session")
 def node_cluster(control_plane: ControlPlane) -> Node:
     """The one real node of the session's control plane, with Kubernetes' DRA test driver and four devices on it."""
-    node = Node(control_plane).start()
+    node = Node(control_plane).start()  # it ends with the control plane
     node.driver(TEST_DRIVER, devices=4)
     return node
 
@@ -59,8 +59,10 @@ def created(control_plane: ControlPlane) -> Iterator[Callable[..., list[Object]]
         made.extend(items)
         return control_plane.create(*items)
 
-    yield create
-    control_plane.remove(*reversed(made))
+    try:
+        yield create
+    finally:
+        control_plane.remove(*reversed(made))
 
 
 COUNT = pytest.StashKey[list[int]]()

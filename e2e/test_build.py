@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from e2e import build
+
 pytestmark = pytest.mark.real
 BUILD = "from e2e.build import program; print(program('sample-device-plugin'))"
 
@@ -49,3 +51,19 @@ def test_without_go_the_message_says_what_is_missing(empty_cache):
         _, said = process.communicate()
     assert "go is not on PATH" in said
     assert process.returncode == 1
+
+
+def test_a_long_build_says_where_it_is_and_what_go_complains_about(capsys):
+    def lines():
+        yield "k8s.io/api/core/v1\n"
+        while "1 packages compiled, the last one k8s.io/api/core/v1" not in said():
+            time.sleep(0.01)
+        yield "main.go:3:2: undefined: x\n"
+
+    def said():
+        heard.append(capsys.readouterr().err)
+        return "".join(heard)
+
+    heard = []
+    build.follow("kubelet", lines(), time.monotonic(), every=0.01)
+    assert "main.go:3:2: undefined: x" in said()

@@ -15,6 +15,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ DEADLINE = 25 * 60.0
 SAY_EVERY = 30.0
 NO_TESTS = 5  # pytest's exit code for "no tests were collected"
 UNIT = "not (oracle or real or node or long)"
+ORACLE = "oracle and not (real or node or long)"
 CLUSTER = "(real or node) and not long"
 # The flags of every Go build of ours, so that modules with the same dependencies share what is compiled.
 GO = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath -mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
@@ -91,9 +93,11 @@ def everything() -> Iterator[Outcome]:
         yield from gates()
         yield pytest_suite("unit", UNIT, "-n", "2", strict=True)
         yield from go_suites()
-        yield pytest_suite("oracle", "oracle and not (real or node or long)", strict=True)
-        yield built()
-    yield pytest_suite("real cluster", CLUSTER, strict=True)
+        # The referees keep one core busy, and tests on a cluster mostly wait.
+        with beside("oracle", ORACLE) as oracle:
+            yield built()
+            yield pytest_suite("real cluster", CLUSTER, strict=True)
+            yield oracle()
 
 
 def cluster() -> Iterator[Outcome]:
@@ -144,6 +148,21 @@ def background(name: str, command: Sequence[str]) -> Iterator[Callable[[], Outco
         process.wait()
 
 
+@contextmanager
+def beside(name: str, marks: str) -> Iterator[Callable[[], Outcome]]:
+    """Run a suite beside others; the yielded function awaits it and prints what it said, in one piece."""
+    with tempfile.TemporaryFile() as said, ThreadPoolExecutor(1) as one:
+        running = one.submit(pytest_suite, name, marks, strict=True, output=said)
+
+        def awaited_and_shown() -> Outcome:
+            outcome = running.result()
+            said.seek(0)
+            print(f"\n=== {name}, which ran beside the others\n{said.read().decode(errors='replace')}", flush=True)
+            return outcome
+
+        yield awaited_and_shown
+
+
 # The suites
 
 
@@ -168,10 +187,12 @@ def ended(
     passes: int = 1,
     deadline: float = DEADLINE,
     doing: Callable[[], str] | None = None,
+    every: float = SAY_EVERY,
 ) -> Outcome:
     """Wait for a command, at most until the deadline; it counts as one failure if it does not end well."""
     try:
-        code = awaited(name, process, begun, deadline, doing or (lambda: at_work(process.pid)))
+        work = doing or (lambda: at_work(process.pid))
+        code = awaited(name, process, begun, deadline=deadline, doing=work, every=every)
         words = f"ended with exit code {code}, which counts as a failure"
     except subprocess.TimeoutExpired:
         process.kill()
@@ -189,16 +210,22 @@ def ended(
 
 
 def awaited(
-    name: str, process: subprocess.Popen[bytes], begun: float, deadline: float, doing: Callable[[], str]
+    name: str,
+    process: subprocess.Popen[bytes],
+    begun: float,
+    *,
+    deadline: float,
+    doing: Callable[[], str],
+    every: float,
 ) -> int:
     """Wait for a command and say every while what it is doing."""
     over = time.monotonic() + deadline
     while True:
         left = over - time.monotonic()
         try:
-            return process.wait(min(SAY_EVERY, left))
+            return process.wait(min(every, left))
         except subprocess.TimeoutExpired:
-            if left <= SAY_EVERY:
+            if left <= every:
                 raise
         print(f"... {name}, {time.monotonic() - begun:.0f} s: {doing()}", flush=True)
 
@@ -255,6 +282,7 @@ def pytest_suite(
     strict: bool = False,
     deadline: float = DEADLINE,
     output: IO[bytes] | None = None,
+    every: float = SAY_EVERY,
 ) -> Outcome:
     """Run pytest on the tests with these marks and count from its own record; `output` gets what it prints."""
     announce(name)
@@ -279,7 +307,7 @@ def pytest_suite(
         child = subprocess.Popen(
             command, env=os.environ | GO, stdout=output, stderr=subprocess.STDOUT if output else None
         )
-        process = ended(name, child, begun, deadline=deadline, doing=lambda: str(Journal.read(journal)))
+        process = ended(name, child, begun, deadline=deadline, doing=lambda: str(Journal.read(journal)), every=every)
         outcome = counted(name, record, strict=strict)
         seen = Journal.read(journal)
     outcome.seconds = process.seconds

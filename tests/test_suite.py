@@ -1,5 +1,8 @@
 """The summary of `make test` can be trusted: whatever goes wrong is counted, and the last line says so."""
 
+import subprocess
+import time
+
 import pytest
 
 from tests import suite
@@ -40,3 +43,18 @@ def test_a_suite_that_hangs_is_ended_and_counted(tmp_path):
 def test_the_last_line_has_the_totals(capsys, outcomes, code, last):
     assert suite.summary(outcomes) == code
     assert capsys.readouterr().out.splitlines()[-1] == last
+
+
+def test_a_suite_says_every_while_what_it_is_at(tmp_path, capfd):
+    (tmp_path / "test_it.py").write_text("import time\ndef test_one(): pass\ndef test_slow(): time.sleep(3)")
+    suite.pytest_suite("slow", "not long", str(tmp_path), every=0.2)
+    said = capfd.readouterr().out
+    assert "1 done, 0 failed, at " in said
+    assert "test_slow" in said
+
+
+def test_a_command_says_every_while_which_of_its_processes_works(capfd):
+    begun = time.monotonic()
+    process = subprocess.Popen(["sh", "-c", "sleep 1.9; true"])
+    suite.ended("waiting", process, begun, every=0.2)
+    assert "sleep 1.9" in capfd.readouterr().out
