@@ -1,5 +1,6 @@
 """The way of a pod, from the bytes of its review to the bytes of its patch: how much of the house it passes."""
 
+import itertools
 import sys
 from pathlib import Path
 
@@ -31,6 +32,6 @@ def test_a_pod_does_not_wander():
     body = review(pod(limits={"nvidia.com/gpu": "1"}))
     way(body)  # what is made once is made
     calls = way(body)
-    changes = sum(one[0] != other[0] for one, other in zip(calls, calls[1:], strict=False))
+    changes = sum(one[0] != other[0] for one, other in itertools.pairwise(calls))
     assert len(calls) <= 140
     assert changes <= 75
