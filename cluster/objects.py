@@ -39,6 +39,38 @@ class ResourceQuota(Wire, frozen=True, kw_only=True):
     status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 
+class LimitRangeItem(Wire, frozen=True, kw_only=True):
+    """What a container, a pod or a volume claim may ask for, and what it is given where it says nothing."""
+
+    type: str = ""
+    max: dict[str, Quantity] = {}
+    min: dict[str, Quantity] = {}
+    default: dict[str, Quantity] = {}
+    default_request: dict[str, Quantity] = {}
+    max_limit_request_ratio: dict[str, Quantity] = {}
+
+
+class LimitRangeSpec(Wire, frozen=True, kw_only=True):
+    limits: tuple[LimitRangeItem, ...] = ()
+
+
+class LimitRange(Wire, frozen=True, kw_only=True):
+    api_version: str = "v1"
+    kind: str = "LimitRange"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LimitRangeSpec = LimitRangeSpec()
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The resource names that it says something about for pods and their containers."""
+        names: set[str] = set()
+        for item in self.spec.limits:
+            if item.type in ("Container", "Pod"):
+                parts = (item.max, item.min, item.default, item.default_request, item.max_limit_request_ratio)
+                names.update(*parts)
+        return frozenset(names)
+
+
 class Secret(Wire, frozen=True, kw_only=True):
     """`data` holds base64 text, as on the wire."""
 

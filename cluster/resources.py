@@ -14,6 +14,7 @@ from cluster.objects import (
     ConfigMap,
     Event,
     Lease,
+    LimitRange,
     MutatingWebhookConfiguration,
     Namespace,
     ResourceQuota,
@@ -161,6 +162,7 @@ NODES = _core("nodes", Node, namespaced=False, status=True)
 NAMESPACES = _core("namespaces", Namespace, namespaced=False, status=True)
 PODS = _core("pods", Pod, status=True, generation=True)
 RESOURCE_QUOTAS = _core("resourcequotas", ResourceQuota, status=True)
+LIMIT_RANGES = _core("limitranges", LimitRange)
 SECRETS = _core("secrets", Secret)
 CONFIG_MAPS = _core("configmaps", ConfigMap)
 EVENTS = _core("events", Event)
@@ -226,6 +228,7 @@ ALL: tuple[Resource[Any], ...] = (
     NAMESPACES,
     PODS,
     RESOURCE_QUOTAS,
+    LIMIT_RANGES,
     SECRETS,
     CONFIG_MAPS,
     EVENTS,

@@ -65,7 +65,7 @@ def command(
             configuration,
             _fleet(stock) if inventory else None,
             features=_features(kubernetes),
-            quotas=_quotas([*stock, *documents]),
+            limits=[*stock, *documents],
             unknown=all_kinds,
         )
     )
@@ -108,13 +108,31 @@ def _quotas(documents: Iterable[Document]) -> dict[str, frozenset[str]]:
     return quotas
 
 
+def _limit_ranges(documents: Iterable[Document]) -> dict[str, frozenset[str]]:
+    """Which keys the LimitRanges bound or fill in, by namespace."""
+    from cluster.manifests import ManifestError
+    from cluster.objects import LimitRange
+    from dra.wire import WireError, convert
+
+    ranges: dict[str, frozenset[str]] = {}
+    for document in documents:
+        if document.object.get("kind") == "LimitRange":
+            try:
+                keys = convert(document.object, LimitRange).keys
+            except WireError as error:
+                raise ManifestError(inputs.problems([(document, error.pointer, error.message)])) from error
+            name = _namespace(document.object) or "default"
+            ranges[name] = ranges.get(name, frozenset()) | keys
+    return ranges
+
+
 def _translated(
     documents: list[Document],
     configuration: Configuration,
     fleet: Inventory | None,
     *,
     features: Features,
-    quotas: dict[str, frozenset[str]],
+    limits: list[Document],
     unknown: bool,
 ) -> Iterator[Result]:
     from cluster.patch import operated
@@ -122,7 +140,13 @@ def _translated(
     from webhook.state import Inventory, State
     from webhook.translate import translate_object
 
-    state = State(configuration=configuration, fleet=fleet or Inventory(), features=features, quotas=quotas)
+    state = State(
+        configuration=configuration,
+        fleet=fleet or Inventory(),
+        features=features,
+        quotas=_quotas(limits),
+        limit_ranges=_limit_ranges(limits),
+    )
     # A template is written once in a namespace, and not at all where the input has it already.
     written = {(_namespace(d.object), _name(d.object)) for d in documents if d.object.get("kind") == _TEMPLATE}
     for document in documents:

@@ -55,10 +55,19 @@ def pod(*limits: dict, init: tuple = (), annotations: dict | None = None, schedu
     return made
 
 
-def became(value: dict, *, fleet: Inventory = UNKNOWN, features=None, quota=frozenset(), **fields) -> Translation:
+def became(
+    value: dict, *, fleet: Inventory = UNKNOWN, features=None, quota=frozenset(), limit_range=frozenset(), **fields
+) -> Translation:
     """Translate with a configuration of these fields."""
     more = {} if features is None else {"features": features}
-    state = State(configuration=configured(**fields), fleet=fleet, quotas={"n": quota}, keys=(KEY,), **more)
+    state = State(
+        configuration=configured(**fields),
+        fleet=fleet,
+        quotas={"n": quota},
+        limit_ranges={"n": limit_range},
+        keys=(KEY,),
+        **more,
+    )
     return translate(value, state, namespace="n", seal=True)
 
 

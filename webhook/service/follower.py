@@ -27,6 +27,7 @@ NEEDED = (
     resources.NAMESPACES,
     resources.NODES,
     resources.RESOURCE_QUOTAS,
+    resources.LIMIT_RANGES,
     resources.RESOURCE_SLICES,
     resources.DEVICE_CLASSES,
     resources.RESOURCE_CLAIMS,

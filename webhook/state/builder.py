@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from cluster.objects import Namespace, ResourceQuota
+from cluster.objects import LimitRange, Namespace, ResourceQuota
 from dra.objects import (
     DeviceClass,
     DeviceCompatibility,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from webhook.state.features import Features
 
 Stocked = Node | ResourceSlice | DeviceClass | DeviceTaintRule | DeviceCompatibility | ResourceClaim
-Seen = Stocked | Namespace | ResourceQuota | ResourceClaimTemplate
+Seen = Stocked | Namespace | ResourceQuota | LimitRange | ResourceClaimTemplate
 
 
 class StateBuilder:
@@ -46,6 +46,7 @@ class StateBuilder:
     def __init__(self, configuration: Configuration, *, keys: tuple[bytes, ...] = ()) -> None:
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._quotas: dict[str, dict[str, frozenset[str]]] = {}
+        self._limit_ranges: dict[str, dict[str, frozenset[str]]] = {}
         self._templates: dict[tuple[str, str], ResourceClaimSpec] = {}
         self._template_owners: dict[tuple[str, str], str] = {}
         # Until everything has been read once, objects are only collected: a stock is cheaper to make than to move.
@@ -86,7 +87,10 @@ class StateBuilder:
                 self._outdated = True
             case ResourceQuota():
                 self._quotas.setdefault(meta.namespace, {})[meta.name] = frozenset(obj.spec.hard)
-                self._limit(meta.namespace)
+                self._set(quotas=_limited(self._state.quotas, self._quotas, meta.namespace))
+            case LimitRange():
+                self._limit_ranges.setdefault(meta.namespace, {})[meta.name] = obj.keys
+                self._set(limit_ranges=_limited(self._state.limit_ranges, self._limit_ranges, meta.namespace))
             case ResourceClaimTemplate():
                 self._templates[meta.namespace, meta.name] = obj.spec.spec
                 self._template_owners.pop((meta.namespace, meta.name), None)
@@ -105,7 +109,10 @@ class StateBuilder:
                 self._outdated = True
             case ResourceQuota():
                 self._quotas.get(meta.namespace, {}).pop(meta.name, None)
-                self._limit(meta.namespace)
+                self._set(quotas=_limited(self._state.quotas, self._quotas, meta.namespace))
+            case LimitRange():
+                self._limit_ranges.get(meta.namespace, {}).pop(meta.name, None)
+                self._set(limit_ranges=_limited(self._state.limit_ranges, self._limit_ranges, meta.namespace))
             case ResourceClaimTemplate():
                 self._templates.pop((meta.namespace, meta.name), None)
                 self._template_owners.pop((meta.namespace, meta.name), None)
@@ -169,15 +176,6 @@ class StateBuilder:
         if isinstance(obj, ResourceSlice | DeviceClass | Node):
             self._fleet_is_old = True
 
-    def _limit(self, namespace: str) -> None:
-        limited = frozenset().union(*self._quotas.get(namespace, {}).values())
-        quotas = {**self._state.quotas}
-        if limited:
-            quotas[namespace] = limited
-        else:
-            quotas.pop(namespace, None)
-        self._set(quotas=quotas)
-
     def _set(self, **changes: object) -> None:
         self._state = msgspec.structs.replace(self._state, **changes)
 
@@ -205,6 +203,15 @@ def _stranger(meta: ObjectMeta) -> str:
     if manager:
         return f"its label says that {manager} manages it"
     return f"somebody made it at {meta.creation_timestamp or 'an unknown time'}, and no owner is written on it"
+
+
+def _limited(
+    before: Mapping[str, frozenset[str]], known: Mapping[str, Mapping[str, frozenset[str]]], namespace: str
+) -> Mapping[str, frozenset[str]]:
+    """Say anew which keys the objects of a namespace limit; where none does, it is not named."""
+    limited = frozenset().union(*known.get(namespace, {}).values())
+    rest = {name: keys for name, keys in before.items() if name != namespace}
+    return rest | {namespace: limited} if limited else rest
 
 
 def _key(obj: Stocked) -> tuple[str, str, str]:

@@ -26,6 +26,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     # Labels by namespace, and the quota keys that limit something there.
     namespaces: Mapping[str, Mapping[str, str]] = {}
     quotas: Mapping[str, frozenset[str]] = {}
+    # The keys that LimitRanges bound or fill in, by namespace.
+    limit_ranges: Mapping[str, frozenset[str]] = {}
     # Seal keys, the first one seals.
     keys: tuple[bytes, ...] = ()
     # Devices and who holds them; None until all of it was read once, and again when it is too old to refuse anything.

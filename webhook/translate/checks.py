@@ -31,6 +31,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     workshop: Workshop
     scheduler: str  # that the pod has, or is going to have
     quota: frozenset[str] = frozenset()
+    limit_range: frozenset[str] = frozenset()
     # What an earlier round took from each container.
     recorded: Mapping[str, Mapping[str, Json]] = {}
 
@@ -222,6 +223,14 @@ def respect_quotas(case: Case, context: Context) -> Case:
     return case
 
 
+def respect_limit_ranges(case: Case, context: Context) -> Case:
+    """Leave what a LimitRange would refuse without the old key, or would fill in again beside the claim."""
+    for key in case.keys if context.limit_range else ():
+        if key in context.limit_range:
+            return case.leave(key, "a LimitRange bounds it or fills it in, and would turn back a pod without it")
+    return case
+
+
 def suit_scheduler(case: Case, context: Context) -> Case:
     """Leave what the pod's scheduler would misread."""
     needs = dict.fromkeys((CLAIMS,))
@@ -237,7 +246,7 @@ def suit_scheduler(case: Case, context: Context) -> Case:
     return case.refuse(key, problem, "name a scheduler that serves claims", Code.SCHEDULER)
 
 
-FOR_ITSELF: tuple[Step, ...] = (step_aside, serve, leave_approximations, respect_quotas)
+FOR_ITSELF: tuple[Step, ...] = (step_aside, serve, leave_approximations, respect_quotas, respect_limit_ranges)
 
 
 def _schedule(cases: tuple[Case, ...], context: Context) -> tuple[tuple[Case, ...], str]:

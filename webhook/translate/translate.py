@@ -95,6 +95,7 @@ def translate(
         workshop=workshop(configuration, state.fleet),
         scheduler=view.scheduler or "default-scheduler",
         quota=state.quotas.get(namespace, frozenset()),
+        limit_range=state.limit_ranges.get(namespace, frozenset()),
         recorded=believed.record.containers,
     )
     spoken = {slot.order: (slot, fresh[slot.order]) for slot in view.slots if fresh[slot.order]}

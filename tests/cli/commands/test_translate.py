@@ -132,6 +132,22 @@ def test_a_quota_in_the_input_or_the_inventory_counts(tmp_path):
     assert "a ResourceQuota limits" not in run("translate", "-f", "-", stdin=text(SHARE, elsewhere)).stderr
 
 
+def test_a_limit_range_in_the_input_counts():
+    limit_range = {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": "l", "namespace": "n"},
+        "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpumem": "8000"}}]},
+    }
+    assert "a LimitRange bounds it" in run("translate", "-f", "-", stdin=text(SHARE, limit_range)).stderr
+    limit_range["metadata"]["namespace"] = "other"
+    assert "a LimitRange" not in run("translate", "-f", "-", stdin=text(SHARE, limit_range)).stderr
+    limit_range["spec"]["limits"] = 3
+    wrong = run("translate", "-f", "-", stdin=text(SHARE, limit_range))
+    assert wrong.exit_code == 2
+    assert "/spec/limits" in wrong.stderr
+
+
 def test_the_version_decides_what_may_be_asked():
     result = run("translate", "-f", "-", "--kubernetes", "1.35", stdin=text(SHARE))
     assert kinds(result.stdout) == ["Pod"]

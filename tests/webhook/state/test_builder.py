@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from cluster.objects import Namespace, ResourceQuota
+from cluster.objects import LimitRange, Namespace, ResourceQuota
 from dra import wire
 from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
 from dra.objects.node import Node
@@ -134,6 +134,27 @@ def test_quotas_of_a_namespace_add_up():
     assert made.state(fresh=True).quotas["ns"] == {"cpu"}
     made.drop(quota("b"))
     assert "ns" not in made.state(fresh=True).quotas
+
+
+def limit_range(name, *keys, kind="Container", part="max", namespace="ns"):
+    item = {"type": kind, part: dict.fromkeys(keys, "1")}
+    value = {"metadata": {"name": name, "namespace": namespace}, "spec": {"limits": [item]}}
+    return wire.convert(value, LimitRange)
+
+
+@pytest.mark.parametrize("part", ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"])
+@pytest.mark.parametrize("kind", ["Container", "Pod"])
+def test_limit_ranges_of_a_namespace_add_up(kind, part):
+    made = settled(limit_range("a", "nvidia.com/gpu", kind=kind, part=part), limit_range("b", "cpu"))
+    assert made.state(fresh=True).limit_ranges == {"ns": {"nvidia.com/gpu", "cpu"}}
+    made.drop(limit_range("a"))
+    assert made.state(fresh=True).limit_ranges == {"ns": {"cpu"}}
+    made.drop(limit_range("b"))
+    assert made.state(fresh=True).limit_ranges == {}
+
+
+def test_a_limit_range_of_volume_claims_says_nothing_about_pods():
+    assert settled(limit_range("a", "storage", kind="PersistentVolumeClaim")).state(fresh=True).limit_ranges == {}
 
 
 def test_templates_are_known_by_name():

@@ -305,6 +305,15 @@ def test_with_the_bridge_on_pods_for_managed_devices_get_its_scheduler():
 # Quotas and approximations
 
 
+def test_a_key_that_a_limit_range_bounds_is_left_with_all_of_its_container():
+    limited = frozenset({"nvidia.com/gpu"})
+    done = became(pod(GPU), limit_range=limited, **WHOLE)
+    assert untouched(done)
+    assert "a LimitRange" in done.warnings[0]
+    assert became(pod(GPU), limit_range=frozenset({"cpu"}), **WHOLE).changed
+    assert untouched(became(pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1}), limit_range=limited))
+
+
 def test_a_quota_that_would_lose_its_hold_keeps_the_key_until_it_is_mapped():
     quota = frozenset({"requests.nvidia.com/gpu"})
     done = became(pod(GPU), quota=quota, **WHOLE)
