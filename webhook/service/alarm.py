@@ -1,9 +1,10 @@
 """An alarm clock for work that holds the loop: whatever the work is doing, it ends when the time is over.
 
-It does not trust the work to look at a clock. The kernel's timer interrupts the interpreter between two of its instructions,
-wherever it is, and what was asked for ends with `Overtime`. The interrupted work must be pure: what it had begun to remember
-is to be forgotten by who catches Overtime. A single instruction that takes long cannot be interrupted, so the
-input must be small, and numbers bounded, for that not to happen (`Limits.inline`).
+It does not trust the work to look at a clock. The kernel's timer interrupts the interpreter between two of its
+instructions, wherever it is, and what was asked for ends with `Overtime`. The timer counts the CPU of this process, so a
+crowded machine makes nobody late. The interrupted work must be pure: what it had begun to remember is to be forgotten by
+who catches Overtime. A single instruction that takes long cannot be interrupted, so the input must be small, and numbers
+bounded, for that not to happen (`Limits.inline`).
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ class Alarm:
     def install(self) -> None:
         """Take the signal."""
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGALRM, self._ring)
+            signal.signal(signal.SIGPROF, self._ring)
             self._works = True
 
     def within(self, seconds: float, work: Callable[[], T]) -> T:
-        """Do some work; raise Overtime when the time is over."""
+        """Do some work; raise Overtime when it has used so many seconds of CPU."""
         if not self._works:
             return work()
         try:
             self._armed = True
-            signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+            signal.setitimer(signal.ITIMER_PROF, seconds, AGAIN)
             try:
                 return work()
             finally:
@@ -57,7 +58,7 @@ class Alarm:
 
     def _disarm(self) -> None:
         self._armed = False
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
 
     def _ring(self, number: int, frame: FrameType | None) -> None:
         del number, frame

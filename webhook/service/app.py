@@ -43,7 +43,7 @@ class Gate(Protocol):
         ...
 
     def decide(self, path: str, body: bytes, state: Any, patience: float) -> Outcome:
-        """Answer a review to "mutate" or "validate"; `patience` is how many seconds a search may take."""
+        """Answer a review to "mutate" or "validate"; `patience` is how many seconds of CPU it may take."""
         ...
 
     def forget(self, state: Any) -> None:

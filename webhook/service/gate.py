@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import monotonic
+from time import process_time
 from typing import TYPE_CHECKING
 
 from webhook.admission import decide as admission
@@ -38,19 +38,16 @@ class Gate:
         return self._old[1]
 
     def decide(self, path: str, body: bytes, state: State, patience: float) -> Outcome:
-        """Answer a review to "mutate" or "validate"; `patience` is how many seconds a search may take."""
-        until = monotonic() + patience
-
-        def impatient() -> bool:
-            return monotonic() > until
-
-        if path == "validate":
-            return admission.validate(body, state, impatient=impatient)
-        known = self._alike.find(body, state)
+        """Answer a review to "mutate" or "validate"; `patience` is how many seconds of CPU it may take."""
+        known = self._alike.find(body, state) if path == "mutate" else None
         if known is not None:
             return known
-        outcome = admission.mutate(body, state, impatient=impatient)
-        self._alike.keep(body, outcome)
+        # By the CPU: a process that is not given the machine has not searched meanwhile.
+        until = process_time() + patience
+        decide = admission.mutate if path == "mutate" else admission.validate
+        outcome = decide(body, state, impatient=lambda: process_time() > until)
+        if path == "mutate":
+            self._alike.keep(body, outcome)
         return outcome
 
     def forget(self, state: State) -> None:

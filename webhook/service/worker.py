@@ -193,7 +193,7 @@ def _live(theirs: socket.socket, decide: Decide, memory: int) -> None:
 
 def _settle(keep: int, memory: int) -> None:
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGTERM, signal.SIGALRM):
+    for number in (signal.SIGTERM, signal.SIGPROF):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is the parent's business
     # A collection would write to every page that is shared.
