@@ -63,6 +63,11 @@ class AddressType(click.ParamType["Address"]):
     "--tls-cert", metavar="FILE", help="Serve this certificate, which somebody else renews, instead of our own."
 )
 @click.option("--tls-key", metavar="FILE", help="The key of --tls-cert.")
+@click.option(
+    "--client-ca", metavar="FILE", default="", help="Answer reviews only to who has a certificate of this authority."
+)
+@click.option("--client-name", "client_names", metavar="NAME", multiple=True, help="... and this common name.")
+@click.option("--token-file", metavar="FILE", default="", help="Answer reviews only to who shows this bearer token.")
 @click.option("--notice", type=float, default=5.0, show_default=True, help="Seconds to serve on after SIGTERM.")
 @click.option(
     "--sweep-after", type=float, default=3600.0, show_default=True, help="Seconds an unused template is kept."
@@ -84,6 +89,9 @@ def command(
     names: tuple[str, ...],
     tls_cert: str | None,
     tls_key: str | None,
+    client_ca: str,
+    client_names: tuple[str, ...],
+    token_file: str,
     notice: float,
     sweep_after: float,
     kubeconfig: str,
@@ -91,7 +99,7 @@ def command(
     log_level: str,
 ) -> Exit:
     """Run the admission webhook and its controllers."""
-    from webhook.service import Settings, log
+    from webhook.service import Credentials, Settings, log
 
     if bool(tls_cert) != bool(tls_key):
         raise Broken("--tls-cert and --tls-key belong together", "give both, or neither")
@@ -106,6 +114,7 @@ def command(
         listen=listen,
         metrics=metrics_listen,
         files=(tls_cert, tls_key) if tls_cert and tls_key else None,
+        credentials=Credentials(client_ca, client_names, token_file),
         notice=notice,
         sweep_after=sweep_after,
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from webhook.service import log
+    from webhook.service.callers import Credentials
     from webhook.service.configuration_file import ConfigurationError, Source
     from webhook.service.configuration_file import load as load_configuration
     from webhook.service.log import Decisions
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Address",
     "ConfigurationError",
+    "Credentials",
     "Decisions",
     "Service",
     "Settings",
@@ -29,6 +31,7 @@ __all__ = [
 _HOMES = {
     "Address": ("service", "Address"),
     "ConfigurationError": ("configuration_file", "ConfigurationError"),
+    "Credentials": ("callers", "Credentials"),
     "Decisions": ("log", "Decisions"),
     "Service": ("service", "Service"),
     "Settings": ("service", "Settings"),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from webhook.admission import REFUSED, ReviewError, undecided
 from webhook.service.alarm import Alarm, Overtime
+from webhook.service.callers import Callers, Credentials
 from webhook.service.connection import Limits, Reply, text
 from webhook.service.door import Door
 from webhook.service.log import Decisions
@@ -54,6 +55,10 @@ class Gate(Protocol):
         """Name what keeps us from deciding well: check to reason; an empty reason is fine."""
         ...
 
+    def notes(self) -> Mapping[str, str]:
+        """Name what is worth knowing and keeps nobody from being asked, in the same way."""
+        ...
+
 
 class _Review(NamedTuple):
     """A review on its way."""
@@ -67,8 +72,14 @@ class App:
     """The webhook's HTTP side."""
 
     def __init__(
-        self, gate: Gate, metrics: Metrics, limits: Limits | None = None, decisions: Decisions | None = None
+        self,
+        gate: Gate,
+        metrics: Metrics,
+        limits: Limits | None = None,
+        decisions: Decisions | None = None,
+        callers: Callers | None = None,
     ) -> None:
+        self._callers = callers or Callers(Credentials())
         self._decisions = decisions or Decisions()
         self._gate = gate
         self._metrics = metrics
@@ -90,6 +101,7 @@ class App:
     async def start(self, host: str, port: int, tls: ssl.SSLContext) -> int:
         """Listen; return the port."""
         self._alarm.install()
+        self._callers.prepare(tls)
         return self._door.open(host, port, tls)
 
     async def drain(self, *, notice: float, grace: float) -> None:
@@ -123,7 +135,9 @@ class App:
                 else text(404 if head.path not in _PATHS else 405, "no body is read here", close=True)
             )
         refused = None
-        if head.length > self._limits.body:
+        if not self._callers.may_ask(head):
+            refused = text(401, "a review is answered to the API server, which shows who it is", close=True)
+        elif head.length > self._limits.body:
             refused = text(413, f"a review has at most {self._limits.body} bytes", close=True)
         elif not _is_json(head.headers):
             refused = text(415, "a review is application/json, not compressed", close=True)
@@ -142,14 +156,16 @@ class App:
             return text(404, "there are /mutate, /validate, /livez and /readyz here")
         if head.method not in ("GET", "HEAD"):
             return text(405, f"{path} takes GET, HEAD only", ("Allow", "GET, HEAD"))
-        reply = text(200, "ok") if path == "/livez" else self._ready()
+        reply = text(200, "ok") if path == "/livez" else self._ready(verbose="verbose" in head.query)
         return reply if head.method == "GET" else reply._replace(body=b"")
 
-    def _ready(self) -> Reply:
+    def _ready(self, *, verbose: bool) -> Reply:
         checks = dict(self._gate.unready())
         if self._door.draining:
             checks["serving"] = "shutting down"
         lines = [f"[-]{name}: {reason}" if reason else f"[+]{name} ok" for name, reason in checks.items()]
+        if verbose:
+            lines += [f"[!]{name}: {note}" if note else f"[+]{name} ok" for name, note in self._gate.notes().items()]
         return text(503 if any(checks.values()) else 200, "\n".join(lines) + "\n")
 
     # ---- reviews

@@ -21,7 +21,7 @@ from enum import IntEnum
 from functools import lru_cache
 from http import HTTPStatus
 from time import time
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpProcessingError, HttpRequestParser
@@ -100,8 +100,9 @@ class Head(NamedTuple):
     query: str
     headers: Mapping[str, str]
     length: int
-    # The peer has shown a certificate that the configured authority signed.
-    certified: bool
+    # The peer has shown a certificate that the configured authority signed, with this common name.
+    certified: bool = False
+    name: str = ""
 
 
 class Reply(NamedTuple):
@@ -165,6 +166,7 @@ class Connection(BaseProtocol):
         # What the peer has shown of itself decides who goes first when there is no room.
         self.certified = False
         self.reviewed = False
+        self._name = ""
         self._head: Head | None = None
         self._payload: StreamReader | None = None
         self._counted = 0
@@ -175,7 +177,9 @@ class Connection(BaseProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, after the handshake."""
         super().connection_made(transport)
-        self.certified = bool(transport.get_extra_info("peercert"))
+        shown = transport.get_extra_info("peercert")
+        self.certified = bool(shown)
+        self._name = _common_name(shown) if shown else ""
         # Bodies are read whole, so the parser never has to wait for us; their length is known and bounded before.
         limit = 2 * self._house.limits.body
         self._parser = HttpRequestParser(
@@ -232,6 +236,7 @@ class Connection(BaseProtocol):
             headers=message.headers,
             length=int(length) if length.isdigit() and len(length) < 19 else 1 << 62,
             certified=self.certified,
+            name=self._name,
         )
         self._close = self._close or message.should_close
         refused = _refused(message) or self._handler.refuse(head)
@@ -257,6 +262,7 @@ class Connection(BaseProtocol):
         self._payload = self._head = None
         self._count(0)
         self._enter(Phase.ANSWER)
+        self.reviewed = head.method == "POST"
         answer = self._handler.answer(head, body)
         if isinstance(answer, Reply):
             self._reply(answer)
@@ -332,6 +338,11 @@ class Connection(BaseProtocol):
         if received != self._counted:
             change, self._counted = received - self._counted, received
             self._house.brought(change)
+
+
+def _common_name(certificate: Mapping[str, Any]) -> str:
+    names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    return str(names[0]) if names else ""
 
 
 def _refused(message: RawRequestMessage) -> Reply | None:

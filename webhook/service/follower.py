@@ -107,6 +107,15 @@ class Follower:
             return float("inf")
         return asyncio.get_running_loop().time() - min(informer.confirmed_at for informer in self._informers)
 
+    def stale(self) -> str:
+        """Name what was not confirmed for so long that nothing is refused for it; "" if all was."""
+        if not self._settled.is_set():
+            return ""
+        now = asyncio.get_running_loop().time()
+        ages = {informer.health.resource: now - informer.confirmed_at for informer in self._informers}
+        old = [f"{name} ({age:.0f} s)" for name, age in ages.items() if age > self._pace.fresh]
+        return f"nothing is refused, because this was not confirmed lately: {', '.join(old)}" if old else ""
+
     def fresh(self) -> bool:
         """Say whether what we know may refuse something."""
         return self.age() <= self._pace.fresh

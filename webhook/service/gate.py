@@ -59,3 +59,7 @@ class Gate:
         """Say what keeps us from deciding well."""
         # An old view is said in the metrics and takes no pod off the Service: every replica would have the same one.
         return {"cluster": self._follower.unsettled(), "certificate": self._certificate()}
+
+    def notes(self) -> Mapping[str, str]:
+        """Say what takes no replica off the Service, and is worth knowing all the same."""
+        return {"stock": self._follower.stale(), "objects": str(self._follower.quarantine)}

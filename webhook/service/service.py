@@ -20,6 +20,7 @@ from certs.store import Store, authoritys_name
 from cluster.controllers import Election, Terms
 from webhook.admission import registration
 from webhook.service.app import App
+from webhook.service.callers import Callers, Credentials
 from webhook.service.certificate import Certificate, Files, Shared
 from webhook.service.connection import Limits
 from webhook.service.follower import Follower
@@ -77,6 +78,7 @@ class Settings(NamedTuple):
     sweep_after: float = 3600.0
     sweep_every: float = 30.0
     limits: Limits = Limits()
+    credentials: Credentials = Credentials()
     terms: Terms = Terms()
     policy: Policy | None = None
     pace: Pace = Pace()
@@ -98,7 +100,11 @@ class Service:
         origin = Files(*settings.files, shared) if settings.files else shared
         self.certificate = Certificate(origin, self._bell(), lambda keys: self.world.learn(keys=keys), settings.pace)
         self.app = App(
-            Gate(self.world, self.follower, self.certificate.unready), self.metrics, settings.limits, decisions
+            Gate(self.world, self.follower, self.certificate.unready),
+            self.metrics,
+            settings.limits,
+            decisions,
+            Callers(settings.credentials),
         )
         self.election = Election(
             cluster,
@@ -193,6 +199,7 @@ class Service:
         gauge("drawbridge_longest_hold_seconds", "The longest that one review has held all others.", lambda: self.app.longest_hold)  # fmt: skip
         for what, text in WORKERS.items():
             gauge(f"drawbridge_workers_{what}", text, lambda what=what: float(self.app.workers[what]))  # type: ignore[misc]
+        gauge("drawbridge_objects_set_aside", "Stored objects that could not be digested.", lambda: float(len(self.follower.quarantine.held)))  # fmt: skip
         gauge("drawbridge_leader", "1 on the replica that keeps the templates.", lambda: float(self.election.leading))
         gauge(
             "drawbridge_configuration_good",

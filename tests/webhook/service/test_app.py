@@ -54,6 +54,9 @@ class Allowing:
     def unready(self):
         return self.checks
 
+    def notes(self):
+        return {"objects": "pods default/x: deep", "stock": ""}
+
 
 class Running(SimpleNamespace):
     async def connect(self):
@@ -288,6 +291,11 @@ async def test_ready_means_every_check_is_fine(running):
     running.gate.checks = {"stock": "not read yet", "certificate": ""}
     assert await running.get("/readyz") == (503, "[-]stock: not read yet\n[+]certificate ok\n")
     assert (await running.get("/livez"))[0] == 200
+
+
+async def test_verbose_readiness_tells_what_takes_nobody_off_the_service(running):
+    told = "[+]stock ok\n[!]objects: pods default/x: deep\n[+]stock ok\n"
+    assert await running.get("/readyz?verbose") == (200, told)
 
 
 async def test_plain_http_gets_no_answer(running):

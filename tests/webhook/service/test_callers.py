@@ -1,0 +1,114 @@
+import asyncio
+import datetime as dt
+import ssl
+import tempfile
+from pathlib import Path
+
+import aiohttp
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from tests.webhook import tls
+from tests.webhook.service.test_app import JSON, REVIEW, Allowing
+from webhook.service.app import App
+from webhook.service.callers import Callers, Credentials
+from webhook.service.metrics import Metrics
+
+
+def certificate(name, signer=None):
+    """A client's certificate and key, signed by somebody or by itself."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    issuer, signing = (signer[0].subject, signer[1]) if signer else (subject, key)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(minutes=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=signer is None, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        .sign(signing, hashes.SHA256())
+    )
+    return made, key
+
+
+def pem(made, key=None):
+    text = made.public_bytes(serialization.Encoding.PEM)
+    if key is not None:
+        none = serialization.NoEncryption()
+        text += key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, none)
+    return text
+
+
+@pytest.fixture
+def folder():
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+@pytest.fixture
+async def serve():
+    started = []
+
+    async def start(credentials):
+        authority, leaf = tls.pair()
+        app = App(Allowing(), Metrics(), callers=Callers(credentials))
+        port = await app.start("127.0.0.1", 0, tls.server(leaf))
+        started.append(app)
+        return f"https://127.0.0.1:{port}", tls.client(authority)
+
+    yield start
+    for app in started:
+        await app.drain(notice=0, grace=1)
+
+
+async def status(url, context, path="/mutate", **headers):
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
+        if path != "/mutate":
+            async with session.get(url + path) as response:
+                return response.status
+        async with session.post(url + path, data=REVIEW, headers=JSON | headers) as response:
+            return response.status
+
+
+async def test_who_shows_the_token_is_answered_and_nobody_else(serve, folder, monkeypatch):
+    monkeypatch.setattr("webhook.service.callers.LOOK_SECONDS", 0.0)
+    file = folder / "token"
+    file.write_text("sesame\n")
+    url, context = await serve(Credentials(token_file=str(file)))
+    assert await status(url, context) == 401
+    assert await status(url, context, Authorization="Bearer sesam") == 401
+    assert await status(url, context, Authorization="Basic sesame") == 401
+    assert await status(url, context, Authorization="Bearer sesame") == 200
+    assert await status(url, context, "/readyz") == 200
+    file.write_text("another")
+    assert await status(url, context, Authorization="Bearer sesame") == 401
+    file.write_text("")
+    assert await status(url, context, Authorization="Bearer ") == 401
+
+
+async def test_who_shows_a_certificate_of_the_authority_is_answered_and_nobody_else(serve, folder):
+    signer = certificate("clients")
+    (folder / "ca.pem").write_bytes(pem(signer[0]))
+    url, context = await serve(Credentials(client_ca=str(folder / "ca.pem"), client_names=("kube-apiserver",)))
+    assert await status(url, context) == 401
+    assert await status(url, context, "/readyz") == 200
+    for name, expected in (("kube-apiserver", 200), ("somebody", 401)):
+        (folder / "client.pem").write_bytes(pem(*certificate(name, signer)))
+        context.load_cert_chain(folder / "client.pem")
+        assert await status(url, context) == expected
+    (folder / "client.pem").write_bytes(pem(*certificate("kube-apiserver", certificate("clients"))))
+    context.load_cert_chain(folder / "client.pem")
+    with pytest.raises((aiohttp.ClientError, ssl.SSLError, asyncio.TimeoutError)):
+        await status(url, context)
+
+
+async def test_by_default_anybody_who_can_reach_us_is_answered(serve):
+    url, context = await serve(Credentials())
+    assert await status(url, context) == 200
