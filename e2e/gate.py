@@ -7,10 +7,12 @@ other test of the session out.
 
 import base64
 import http.client
+import json
 import ssl
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from e2e import fleet
 from e2e.client import ApiError
@@ -37,6 +39,7 @@ class Gate:
         self.cluster = cluster
         self.port = free_port()
         self.metrics_port = free_port()
+        self.controller_port = free_port()
         self.config = cluster.run.data / "drawbridge.yaml"
         self.processes: dict[str, Process] = {}
 
@@ -62,7 +65,8 @@ class Gate:
         return subprocess.run([*COMMAND, *args], capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
     def start_controller(self, name: str = "controller") -> Process:
-        options = ("--no-gate", "--sweep-after=5", f"--metrics-listen=127.0.0.1:{free_port()}")
+        port = self.controller_port if name == "controller" else free_port()
+        options = ("--no-gate", "--sweep-after=5", f"--metrics-listen=127.0.0.1:{port}")
         return self.start("controller", *options, name=name)
 
     def start_gate(self) -> Process:
@@ -100,10 +104,26 @@ class Gate:
             connection.close()
 
     def metrics(self) -> str:
-        connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=10)
+        return self.plain(self.metrics_port, "/metrics")
+
+    def controller(self, path: str) -> str:
+        """Ask the controller on its metrics port."""
+        return self.plain(self.controller_port, path)
+
+    def plain(self, port: int, path: str) -> str:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         try:
-            connection.request("GET", "/metrics")
+            connection.request("GET", path)
             return connection.getresponse().read().decode()
+        finally:
+            connection.close()
+
+    def post(self, path: str, review: Any) -> Any:
+        """Post a review as anybody could who reaches the port."""
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self.trust(), timeout=10)
+        try:
+            connection.request("POST", path, json.dumps(review), {"Content-Type": "application/json"})
+            return json.loads(connection.getresponse().read())["response"]
         finally:
             connection.close()
 

@@ -1,9 +1,10 @@
 """The manifests are what the code says: generated parts fresh, rights least, both ways to install the same."""
 
 import pytest
+from click.testing import CliRunner
 
 from certs.store import authoritys_name
-from cli.commands.manifests import BASE, generated, rest
+from cli.commands.manifests import BASE, CLUSTER_WIDE, command, generated, rest
 from cluster import manifests
 from webhook.admission.registration import Options
 
@@ -20,7 +21,7 @@ def of(kind, name=None):
 
 
 def test_the_generated_webhook_configurations_are_fresh():
-    stale = "run `.venv/bin/python -m cli.manifests` to write it again"
+    stale = "run `.venv/bin/python -m cli.commands.manifests` to write it again"
     assert (BASE / "webhooks.yaml").read_text() == generated(Options()), stale
 
 
@@ -41,6 +42,63 @@ def rules(*names):
 
 def test_the_webhook_may_only_look():
     assert {verb for rule in rules("drawbridge-webhook") for verb in rule["verbs"]} == {"get", "list", "watch"}
+
+
+def selectors(o):
+    """The selectors of an object that choose pods of ours."""
+    spec = o["spec"]
+    match o["kind"]:
+        case "Deployment":
+            spread = [one["labelSelector"] for one in spec["template"]["spec"]["topologySpreadConstraints"]]
+            return [one["matchLabels"] for one in (spec["selector"], *spread)]
+        case "Service":
+            return [spec["selector"]]
+        case "PodDisruptionBudget":
+            return [spec["selector"]["matchLabels"]]
+        case "NetworkPolicy":
+            return [spec["podSelector"]["matchLabels"]]
+    return []
+
+
+def test_every_selector_names_us_and_the_component_and_so_catches_nobody_elses_pods():
+    found = [(o, one) for kind in ("Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy") for o in of(kind) for one in selectors(o)]  # fmt: skip
+    assert len(found) == 8
+    pods = [o["spec"]["template"]["metadata"]["labels"] for o in of("Deployment")]
+    for o, one in found:
+        assert one.keys() == {"app.kubernetes.io/name", "app.kubernetes.io/component"}, o["metadata"]["name"]
+        assert one in pods
+
+
+def test_without_an_image_nothing_is_installed(capsys):
+    done = CliRunner().invoke(command, [])
+    assert done.exit_code == 2
+    assert "--image" in done.output
+
+
+def test_the_image_in_the_base_can_be_pulled_from_nowhere():
+    """Whoever forgets to name one must not run somebody else's."""
+    images = {o["spec"]["template"]["spec"]["containers"][0]["image"] for o in of("Deployment")}
+    assert {image.partition("/")[0] for image in images} == {"drawbridge.invalid"}
+
+
+def test_who_names_the_api_server_lets_nobody_else_ask_for_reviews():
+    (policy,) = [
+        o
+        for o in rest("ns", "image", "", ("10.0.0.1/32",))
+        if o["kind"] == "NetworkPolicy" and o["metadata"]["name"] == "drawbridge-webhook"
+    ]
+    assert policy["spec"]["ingress"][0] == {"ports": [{"port": 8443}], "from": [{"ipBlock": {"cidr": "10.0.0.1/32"}}]}
+
+
+def test_every_pod_of_ours_has_a_network_policy_that_opens_its_ports_and_no_others():
+    by_component = {one["app.kubernetes.io/component"]: o for o in of("NetworkPolicy") for one in selectors(o)}
+    for deployment in of("Deployment"):
+        component = deployment["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]
+        policy = by_component[component]["spec"]
+        assert policy["policyTypes"] == ["Ingress", "Egress"]
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        opened = {port["port"] for rule in policy["ingress"] for port in rule["ports"]}
+        assert opened == {port["containerPort"] for port in container["ports"]}
 
 
 def test_nobody_has_a_right_to_everything():
@@ -96,7 +154,7 @@ def test_the_example_configuration_is_a_good_one_and_changes_nothing_yet():
 
 def test_another_namespace_and_image_reach_every_object():
     made = list(rest("elsewhere", "registry.example/drawbridge:1", ""))
-    cluster_wide = {"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
+    cluster_wide = {"Namespace", *CLUSTER_WIDE}
     assert {o["metadata"].get("namespace") for o in made if o["kind"] not in cluster_wide} == {"elsewhere"}
     subjects = [subject for o in made for subject in o.get("subjects", ())]
     assert {subject["namespace"] for subject in subjects} == {"elsewhere"}

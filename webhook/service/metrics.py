@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from webhook.admission import Record
 
@@ -26,6 +26,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        # What keeps the process from its work, and what is only worth knowing; said by whoever puts it together.
+        self.readiness: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]] = lambda: ({}, {})
         self._reviews = Counter(
             "drawbridge_reviews",
             "Reviews answered, by what became of the object.",
@@ -92,9 +94,18 @@ class Metrics:
         Gauge(name, text, registry=self.registry).set_function(value)
 
     async def serve(self, request: web.BaseRequest) -> web.Response:
-        """Answer GET /metrics, and /livez for a process that has no other port."""
+        """Answer GET /metrics, and /livez and /readyz for a process that has no other port."""
         if request.path == "/livez":
             return web.Response(text="ok")
+        if request.path == "/readyz":
+            return self._ready(verbose="verbose" in request.query)
         if request.path != "/metrics":
-            return web.Response(status=404, text="there are /metrics and /livez here")
+            return web.Response(status=404, text="there are /metrics, /livez and /readyz here")
         return web.Response(body=generate_latest(self.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    def _ready(self, *, verbose: bool) -> web.Response:
+        problems, aside = self.readiness()
+        lines = [f"[-]{name}: {problem}" if problem else f"[+]{name} ok" for name, problem in problems.items()]
+        if verbose:
+            lines += [f"[!]{name}: set aside: {what}" for name, what in aside.items() if what]
+        return web.Response(status=503 if any(problems.values()) else 200, text="\n".join(lines) + "\n")

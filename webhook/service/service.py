@@ -18,6 +18,7 @@ from certs.bell import Bell
 from certs.material import SEAL_BYTES
 from certs.store import Store, authoritys_name
 from cluster.controllers import Election, Terms
+from cluster.informers import Quarantine
 from webhook.admission import registration
 from webhook.service.app import App
 from webhook.service.callers import Callers, Credentials
@@ -31,7 +32,7 @@ from webhook.service.template_controller import Templates
 from webhook.state import StateBuilder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from certs.rotation import Policy
     from cluster.protocol import Cluster
@@ -96,6 +97,7 @@ class Service:
         self.metrics = Metrics()
         self.world = StateBuilder(source.current)
         self.follower = Follower(cluster, self.world, settings.pace)
+        self.quarantine = Quarantine()  # of the templates controller
         shared = Shared(self._store(), keep=settings.controllers)
         origin = Files(*settings.files, shared) if settings.files else shared
         self.certificate = Certificate(origin, self._bell(), lambda keys: self.world.learn(keys=keys), settings.pace)
@@ -154,6 +156,7 @@ class Service:
             self.metrics,
             grace=self._settings.sweep_after,
             sweep_every=self._settings.sweep_every,
+            quarantine=self.quarantine,
         ).run()
 
     @asynccontextmanager
@@ -192,8 +195,20 @@ class Service:
             webhooks=[registration.NAME] if settings.controllers else [],
         )
 
+    def _readiness(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """What keeps this process from its work, and what is only worth knowing."""
+        problems = {"cluster": self.follower.unsettled(), "certificate": self.certificate.unready()}
+        aside = {"objects read": str(self.follower.quarantine), "objects worked on": str(self.quarantine)}
+        return problems, aside
+
     def _gauges(self) -> None:
+        self.metrics.readiness = self._readiness
         gauge = self.metrics.gauge
+        gauge(
+            "drawbridge_quarantined_objects",
+            "Stored objects that could not be digested and are set aside until they change.",
+            lambda: float(len(self.follower.quarantine.held) + len(self.quarantine.held)),
+        )
         gauge("drawbridge_stock_age_seconds", "Since what we know of the cluster was last current.", self.follower.age)
         gauge("drawbridge_certificate_days", "Until the serving certificate expires.", self.certificate.days)
         gauge("drawbridge_longest_hold_seconds", "The longest that one review has held all others.", lambda: self.app.longest_hold)  # fmt: skip

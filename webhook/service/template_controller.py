@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from cluster import resources
 from cluster.controllers import WorkQueue
 from cluster.errors import AlreadyExists, ApiError, Forbidden, NotFound
-from cluster.informers import Informer
+from cluster.informers import Informer, Quarantine
+from cluster.resources import version_of
 from webhook.claims import Due, template, upkeep
 from webhook.state import Mode, mode_of
 from webhook.state import workload as workload_of
@@ -64,6 +65,7 @@ class Templates:
         sweep_every: float = 30.0,
         again_every: float = AGAIN_SECONDS,
         follow_workloads: bool = True,
+        quarantine: Quarantine | None = None,
     ) -> None:
         self._cluster = cluster
         self._state = state
@@ -72,15 +74,17 @@ class Templates:
         self._sweep_every = sweep_every
         self._again_every = again_every
         self._demand = upkeep.Demand()
-        self._queue: WorkQueue[Key] = WorkQueue("templates")
+        self.quarantine = Quarantine() if quarantine is None else quarantine
+        self._queue: WorkQueue[Key] = WorkQueue("templates", quarantine=self.quarantine)
         self._unused: dict[Key, float] = {}
         self._translated_with: tuple[object, object] = (None, None)
         # Pods that prove a template which the gate would not give them now, and why.
         self._withheld: dict[Key, str] = {}
         self._withheld_with: tuple[object, ...] = ()
-        self._pods = Informer(cluster, resources.PODS)
-        self._templates = Informer(cluster, resources.RESOURCE_CLAIM_TEMPLATES)
-        self._workloads = [Informer(cluster, kind.raw) for kind in WORKLOADS] if follow_workloads else []
+        self._pods = Informer(cluster, resources.PODS, quarantine=self.quarantine)
+        self._templates = Informer(cluster, resources.RESOURCE_CLAIM_TEMPLATES, quarantine=self.quarantine)
+        kinds = WORKLOADS if follow_workloads else ()
+        self._workloads = [Informer(cluster, kind.raw, quarantine=self.quarantine) for kind in kinds]
 
     async def run(self) -> None:
         """Follow, make and sweep until cancelled."""
@@ -119,7 +123,8 @@ class Templates:
             for key in tuple(self._withheld):
                 pod = self._pods.objects.get(key)
                 if pod is not None:
-                    self._ask(("Pod", key), *self._of_pod(pod, key))
+                    with self.quarantine.guard(self._pods.resource.id, *key, version=pod.metadata.resource_version):
+                        self._ask(("Pod", key), *self._of_pod(pod, key))
 
     def _on_pods(self, batch: Batch[Pod]) -> None:
         for delta in batch.deltas:
@@ -178,7 +183,8 @@ class Templates:
         self._translated_with = using
         for informer in self._workloads:
             for key, obj in informer.objects.items():
-                self._ask((informer.resource.kind, key), self._of_workload(informer.resource.plain(obj)))
+                with self.quarantine.guard(informer.resource.id, *key, version=version_of(obj)):
+                    self._ask((informer.resource.kind, key), self._of_workload(informer.resource.plain(obj)))
 
     def _ask(self, source: object, wanted: Mapping[Key, Json], uses: frozenset[Key] = frozenset()) -> None:
         for key in self._demand.put(source, wanted, uses):
