@@ -1,7 +1,9 @@
 """No stored object ends a process: each that cannot be digested is set aside by itself, and named once."""
 
 import asyncio
+import json
 import logging
+import uuid
 
 import msgspec
 import pytest
@@ -12,7 +14,7 @@ from cluster.controllers.workqueue import WorkQueue
 from cluster.embedded.embedded import Embedded
 from cluster.errors import BadRequest, ConfigError
 from cluster.informers import Backoff, Informer, Quarantine
-from cluster.kubernetes import answers
+from cluster.kubernetes import Kubernetes, answers
 from cluster.kubernetes.members import elements, members
 from cluster.protocol import Unreadable
 from cluster.resources import ALL, CONFIG_MAPS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
@@ -338,3 +340,41 @@ def test_every_resource_can_say_the_version_of_its_objects():
         assert version_of(obj) == "7"
     assert version_of({"metadata": ["odd"]}) == ""
     assert RESOURCE_CLAIM_TEMPLATES in ALL
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "listed"])
+@pytest.mark.parametrize("read_as", [RESOURCE_CLAIMS, RESOURCE_CLAIMS.raw], ids=["typed", "plain"])
+async def test_what_a_real_server_stores_is_survived(control_plane, tmp_path, stream, read_as):
+    """A claim whose driver parameters are nested 4,800 levels deep passes the server's validation."""
+    home = f"hostile-{uuid.uuid4().hex[:8]}"
+    control_plane.kubectl("create", "namespace", home)
+    body = json.dumps(claim("deep"))
+    config = '{"opaque":{"driver":"gpu.example.com","parameters":{"a":' + "[" * 4800 + "]" * 4800 + "}}}"
+    body = body.replace('"devices": {', '"devices": {"config": [' + config + "], ")
+    file = tmp_path / "deep.json"
+    file.write_text(body)
+    path = f"/apis/resource.k8s.io/v1/namespaces/{home}/resourceclaims"
+    cluster = Kubernetes.connect(kubeconfig=str(control_plane.kubeconfig))
+    informer = Informer(cluster, read_as, home, stream=stream)
+    seen = set()
+    informer.listen(lambda batch: seen.update(delta.key[1] for delta in batch.deltas))
+    try:
+        await asyncio.to_thread(control_plane.kubectl, "create", "--raw", path, "-f", str(file))
+        await cluster.create(RESOURCE_CLAIMS, claim("before"), home)
+        async with running(informer):
+            assert await informer.synced(20)
+            assert informer.unreadable.keys() == {(home, "deep")}
+            assert "nested too deeply" in str(informer.quarantine)
+            await asyncio.to_thread(
+                control_plane.kubectl, "annotate", "resourceclaim", "deep", "-n", home, "changed=yes"
+            )
+            await cluster.create(RESOURCE_CLAIMS, claim("after"), home)
+            await eventually(lambda: asyncio.sleep(0, {"before", "after"} <= seen))
+            await asyncio.to_thread(control_plane.kubectl, "delete", "resourceclaim", "deep", "-n", home)
+            await eventually(lambda: asyncio.sleep(0, not informer.unreadable))
+            assert not informer.quarantine.held
+        assert informer.health.failures == 0
+    finally:
+        await cluster.close()
+        control_plane.kubectl("delete", "namespace", home, "--wait=false")
