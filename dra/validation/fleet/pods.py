@@ -11,6 +11,7 @@ from dra.objects import ObjectMeta, PodSpec
 from dra.validation.fields import names, shape
 from dra.validation.fields.limits import formatted, some
 from dra.validation.fields.metadata import annotation_map, label_map, metadata
+from dra.validation.objects.extended_resources import extended_problems
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
@@ -66,7 +67,9 @@ def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list
         return found
     namespace = _metadata(value).get("namespace")
     home = namespace if isinstance(namespace, str) and namespace else "default"
-    judge = _Judge(shape.read(spec, PodSpec), f"{path}/spec", world, home)
+    typed = shape.read(spec, PodSpec)
+    found += extended_problems(typed, f"{path}/spec")
+    judge = _Judge(typed, f"{path}/spec", world, home)
     found += judge.entries(mirror=_MIRROR in _annotations(template))
     found += judge.containers()
     found += judge.advice(many=_many(value, steps, size), complete=complete)

@@ -83,6 +83,43 @@ def test_values_of_the_wrong_type_are_found_in_what_we_read_of_pods():
     }
 
 
+AMOUNTS = [
+    ("limits: {nvidia.com/gpu: 2}", []),
+    ("limits: {nvidia.com/gpu: 2}, requests: {nvidia.com/gpu: '2'}", []),
+    ("limits: {cpu: 500m, memory: 1536Mi}, requests: {cpu: 100m}", []),
+    ("limits: {nvidia.com/gpumem: 3Gi, nvidia.com/gpu: 2e0}", []),
+    ("limits: {nvidia.com/gpu: null}", []),
+    ("limits: {nvidia.com/gpu: 2}, requests: {nvidia.com/gpu: 1}", ["requests/nvidia.com~1gpu"]),
+    ("requests: {nvidia.com/gpu: 1}", ["requests/nvidia.com~1gpu"]),
+    ("limits: {nvidia.com/gpu: 0.5}", ["limits/nvidia.com~1gpu"]),
+    ("limits: {nvidia.com/gpu: 1500m}", ["limits/nvidia.com~1gpu"]),
+    ("limits: {nvidia.com/gpu: -1}", ["limits/nvidia.com~1gpu"]),
+]
+
+
+@pytest.mark.parametrize(("resources", "paths"), AMOUNTS)
+def test_amounts_of_extended_resources_are_whole_and_not_overcommitted(resources, paths):
+    for kind in ("containers", "initContainers"):
+        containers = f"{kind}: [{{name: c, image: x, resources: {{{resources}}}}}]"
+        told = {("D209", f"/spec/{kind}/0/resources/{path}") for path in paths}
+        assert found(pod(containers)) == told
+
+
+@pytest.mark.real
+def test_amounts_of_extended_resources_are_judged_as_the_api_server_does(control_plane):
+    whole = ("containers: [{name: c, image: x}], resources: {limits: {cpu: 1, nvidia.com/gpu: 1}}", ["whole"])
+    pods = [(f"containers: [{{name: c, image: x, resources: {{{text}}}}}]", paths) for text, paths in AMOUNTS]
+    for text, paths in (*pods, whole):
+        done = control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=pod(text), check=False)
+        assert bool(done.returncode) == bool(paths), (text, done.stderr)
+        assert bool(found(pod(text))) == bool(paths)
+
+
+def test_a_pod_as_a_whole_asks_for_no_extended_resource():
+    text = pod("containers: [{name: c, image: x}], resources: {limits: {cpu: 1, nvidia.com/gpu: 1}}")
+    assert found(text) == {("D209", "/spec/resources/limits/nvidia.com~1gpu")}
+
+
 def test_what_is_none_of_our_business_is_not_judged():
     assert not codes("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\nbogus: 1")
     assert not codes(pod(SPEC + ", bogus: 1"))

@@ -1,0 +1,59 @@
+"""Amounts of extended resources (nvidia.com/gpu: 2) in the containers of a pod, as the API server judges them.
+
+They are whole, cannot be overcommitted, and belong to containers: pkg/apis/core/validation, ValidateContainerResourceRequirements
+and validatePodResources. Amounts of cpu, memory and huge pages are not judged here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dra.pointer import member
+from dra.validation.problem import Problem, Problems
+
+if TYPE_CHECKING:
+    from dra.objects import PodSpec, ResourceRequirements
+    from dra.quantity import Quantity
+
+_THOUSANDTHS = 1000
+
+
+def extended_problems(spec: PodSpec, path: str) -> Problems:
+    """Judge what the containers of a pod, and the pod itself, ask for."""
+    for kind, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
+        for index, container in enumerate(containers):
+            yield from _container(container.resources, f"{path}/{kind}/{index}/resources")
+    for side, amounts in (("limits", spec.resources.limits), ("requests", spec.resources.requests)):
+        for name in filter(_is_extended, amounts):
+            message = f"{name} cannot be asked for by the pod as a whole"
+            yield Problem("D209", member(f"{path}/resources/{side}", name), message, "ask for it in a container")
+
+
+def _container(resources: ResourceRequirements, path: str) -> Problems:
+    limits, requests = resources.limits, resources.requests
+    for side, amounts in (("limits", limits), ("requests", requests)):
+        for name, amount in amounts.items():
+            if _is_extended(name):
+                yield from _amount(name, amount, member(f"{path}/{side}", name))
+    for name, amount in requests.items():
+        if not _is_extended(name):
+            continue
+        at = member(f"{path}/requests", name)
+        limit = limits.get(name)
+        if limit is None:
+            yield Problem("D209", at, f"{name} has a request and no limit", f"set limits: {{{name}: {amount}}}")
+        elif limit != amount:
+            yield Problem("D209", at, f"the request of {name}, {amount}, is not its limit, {limit}", "make them equal")
+
+
+def _amount(name: str, amount: Quantity, at: str) -> Problems:
+    if amount.milli() % _THOUSANDTHS:
+        hint = "write a whole number; a part of a device is asked for in other words, which `drawbridge dialects` lists"
+        yield Problem("D209", at, f"{amount} of {name} is not a whole number", hint)
+    elif amount.milli() < 0:
+        yield Problem("D209", at, f"{amount} of {name} is less than zero", "write zero or more")
+
+
+def _is_extended(name: str) -> bool:
+    """Say whether a resource is not one of Kubernetes' own (IsExtendedResourceName)."""
+    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
