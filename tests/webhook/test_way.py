@@ -34,4 +34,4 @@ def test_a_pod_does_not_wander():
     calls = way(body)
     changes = sum(one[0] != other[0] for one, other in itertools.pairwise(calls))
     assert len(calls) <= 140
-    assert changes <= 75
+    assert changes <= 68

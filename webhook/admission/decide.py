@@ -21,7 +21,7 @@ from webhook.admission.validate import foresee, inspect
 from webhook.claims import upkeep
 from webhook.refusals import INVALID, WAY_OUT, Code, sentence
 from webhook.state import Mode, mode_of, workload
-from webhook.translate import Decision, Translation, clean, mapping, replay, translate
+from webhook.translate import Decision, Translation, clean, replay, translate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,7 +119,8 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient) -> Outco
         question = Question(path, request, reviews.read(request.object))
     except WireError as error:
         return _unreadable(Question(path, request, {}), error)
-    who = workload(request.namespace, mapping(question.object.get("metadata")))
+    metadata = question.object.get("metadata")
+    who = workload(request.namespace, metadata if isinstance(metadata, dict) else {})
     mode = mode_of(state.configuration, state.namespaces.get(request.namespace, {}), who)
     if mode is Mode.OFF:
         return answer(question, Ruling(outcome=OFF), mode)
@@ -166,10 +167,9 @@ def _create(question: Question, state: State, budget: Budget, *, foretell: bool)
     if taken := upkeep.taken(done.templates, question.request.namespace, state):
         taken = tuple([sentence(Code.TAKEN, text) for text in taken])
         return _ruling(REFUSED, done, denials=taken, problems=taken)
-    if not done.changed and done.decisions:
-        return _ruling("left", done)
     if not done.changed:
-        return _ruling("cleaned" if done.cleaning else "left" if done.warnings else UNTOUCHED, done)
+        outcome = "left" if done.decisions else "cleaned" if done.cleaning else UNTOUCHED
+        return _ruling(outcome, done)
     if not foretell:
         return _ruling("translated", done)
     # Nobody will ask to validate the claims of a pod that stays as it is, so what they would meet is said here.

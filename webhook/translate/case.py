@@ -34,7 +34,7 @@ from webhook.translate.owner import meaning
 from webhook.translate.pod_view import Slot, Word, number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from webhook.state import Configuration, Inventory
     from webhook.translate.owner import Owners
@@ -46,6 +46,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """One dialect's words on some containers, and the answer to them."""
 
     dialect: Dialect
+    # Each word with the one row that it is read by.
     words: tuple[tuple[Slot, tuple[Word, ...]], ...]
     container: str = ""  # the one it is about, "" if it is about the pod
     keys: tuple[str, ...] = ()
@@ -65,8 +66,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     def role(self, key: str) -> Role:
         """What a key says in this dialect."""
-        rows = (known for _, words in self.words for word in words if word.key == key for known in word.known)
-        return next((known.row.role for known in rows if known.dialect is self.dialect), Role.NONE)
+        rows = [word.known[0].row for _, words in self.words for word in words if word.key == key]
+        return rows[0].role if rows else Role.NONE
 
     def leave(self, key: str, reason: str, *, quiet: bool = False) -> Case:
         """Give it up; the containers stay as they are."""
@@ -91,8 +92,9 @@ def cases(
     for order, (slot, words) in spoken.items():
         by_dialect: dict[str, tuple[Dialect, list[Word]]] = {}
         for word in words:
-            dialect = whose.of(word, slot, configuration).dialect
-            by_dialect.setdefault(dialect.name, (dialect, []))[1].append(word)
+            known = whose.of(word, slot, configuration)
+            owned = msgspec.structs.replace(word, known=(known,))
+            by_dialect.setdefault(known.dialect.name, (known.dialect, []))[1].append(owned)
         for dialect, said in by_dialect.values():
             place = (dialect.name, order if dialect.scope is Scope.CONTAINER else 0)
             grouped.setdefault(place, (dialect, []))[1].append((slot, tuple(said)))
@@ -101,7 +103,7 @@ def cases(
             dialect=dialect,
             words=tuple(entries),
             container=entries[0][0].name if dialect.scope is Scope.CONTAINER else "",
-            keys=tuple(dict.fromkeys(word.key for _, said in entries for word in said)),
+            keys=tuple(dict.fromkeys([word.key for _, said in entries for word in said])),
         )
         answered.append(_answer(case, whose, configuration, fleet))
     return answered
@@ -113,7 +115,9 @@ def _answer(case: Case, whose: Owners, configuration: Configuration, fleet: Inve
     case = _kept_away(case, whose, hints)
     if case.left or case.refusals:
         return case
-    if bare := _bare(case):
+    numbers = {slot.order: [(word, number(word)) for word in words] for slot, words in case.words}
+    bare = _bare(numbers.values())
+    if bare:
         unit = meaning(bare, case.dialect, configuration, fleet, hints)
         quiet = configuration.file.meanings.get(bare) == "leave"
         case = msgspec.structs.replace(
@@ -123,10 +127,10 @@ def _answer(case: Case, whose: Owners, configuration: Configuration, fleet: Inve
             return case
     said: list[Said] = []
     refusals: list[Refusal] = []
-    for slot, words in case.words:
+    for slot, _ in case.words:
         amounts = []
-        for word in words:
-            amount = _amount(word, slot, whose, configuration)
+        for word, value in numbers[slot.order]:
+            amount = value if isinstance(value, Refusal) else _amount(word, value)
             if isinstance(amount, Refusal):
                 refusals.append(amount)
             else:
@@ -134,7 +138,8 @@ def _answer(case: Case, whose: Owners, configuration: Configuration, fleet: Inve
         said.append(Said(slot.name, tuple(amounts), slot.init, slot.list == "initContainers"))
     if refusals:
         return msgspec.structs.replace(case, refusals=tuple(refusals))
-    if all(amount.row.role is Role.COUNT and not amount.value for one in said for amount in one.amounts):
+    asked = [amount for one in said for amount in one.amounts if amount.value or amount.row.role is not Role.COUNT]
+    if not asked:
         return case.note(*(Note(key, Action.IGNORED, "asks for nothing") for key in case.keys))
     return _read(case, tuple(said), hints, configuration)
 
@@ -153,11 +158,11 @@ def _kept_away(case: Case, whose: Owners, hints: Mapping[Role, Hint]) -> Case:
     return case
 
 
-def _bare(case: Case) -> str:
+def _bare(numbers: Iterable[list[tuple[Word, int | Refusal]]]) -> str:
     """Find a name that several systems use, with a number other than 0; "" if there is none."""
-    for _, words in case.words:
-        for word in words:
-            if any(known.row.common for known in word.known) and number(word):
+    for words in numbers:
+        for word, value in words:
+            if word.known[0].row.common and value:
                 return word.key
     return ""
 
@@ -176,17 +181,15 @@ def _read(case: Case, said: tuple[Said, ...], hints: Mapping[Role, Hint], config
     )
 
 
-def _amount(word: Word, slot: Slot, whose: Owners, configuration: Configuration) -> Amount | Refusal:
-    known = whose.of(word, slot, configuration)
-    value = number(word)
-    if isinstance(value, Refusal):
-        return value
+def _amount(word: Word, value: int) -> Amount | Refusal:
+    """Read a number by its row, whose bounds are the legacy system's."""
+    known = word.known[0]
     low, high = known.row.least, known.row.most
-    if value < low or (high is not None and value > high):
-        bounds = f"{low} to {high}" if high is not None else f"from {low} up"
-        remedy = f"write a whole number of {known.row.unit}, {bounds}"
-        meant = value // _BYTES.get(known.row.unit, 1)
-        if meant != value and low <= meant and (high is None or meant <= high):
-            remedy = f"the number counts {known.row.unit}: write {meant}"
-        return Refusal(word.key, f"{word.raw} is out of range", remedy, Code.RANGE)
-    return Amount(word.key, known.row, value, known.part)
+    if low <= value and (high is None or value <= high):
+        return Amount(word.key, known.row, value, known.part)
+    bounds = f"{low} to {high}" if high is not None else f"from {low} up"
+    remedy = f"write a whole number of {known.row.unit}, {bounds}"
+    meant = value // _BYTES.get(known.row.unit, 1)
+    if meant != value and low <= meant and (high is None or meant <= high):
+        remedy = f"the number counts {known.row.unit}: write {meant}"
+    return Refusal(word.key, f"{word.raw} is out of range", remedy, Code.RANGE)

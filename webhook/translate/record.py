@@ -21,7 +21,7 @@ from webhook import names
 from webhook.claims import template
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from webhook.translate.pod_view import PodView
 
@@ -92,25 +92,28 @@ def written(pod: PodView, namespace: str, keys: Sequence[bytes], *, offline: boo
     )
 
 
-def annotated(before: Written, now: Written, *, bearer: template.Bearer, key: bytes | None) -> dict[str, Json]:
-    """Write our annotations: what an earlier round wrote, and what this one adds; the first record of a key stands."""
+def annotated(
+    pod: PodView, before: Written, now: Written, *, namespace: str, key: bytes | None
+) -> dict[str, Json] | None:
+    """Write our annotations: what an earlier round wrote, and what this one adds; the first record of a key stands.
+
+    None if the pod's annotations would be more than the API server takes.
+    """
     record = before.record.joined(now.record)
     decision = _text({"version": names.VERSION, "decisions": [*before.decisions, *now.decisions]})
     devices = _text({**before.devices, **now.devices})
-    annotations: dict[str, Json] = {names.DECISION: decision, names.DEVICES: devices}
-    if key is None:
-        annotations[names.ORIGINAL] = _text(record)
-        return annotations
-    original = _text(msgspec.structs.replace(record, digest=digest(decision, devices)))
-    annotations[names.ORIGINAL] = original
-    templates = {**before.templates, **now.templates}
-    annotations[names.TEMPLATES] = template.seal(templates, key, bearer._replace(asked=original))
-    return annotations
-
-
-def size(annotations: Mapping[str, Json]) -> int:
-    """Count annotations as the API server does (apimachinery: ValidateAnnotationsSize)."""
-    return sum([len(key.encode()) + len(str(value).encode(errors="replace")) for key, value in annotations.items()])
+    if key is not None:
+        record = msgspec.structs.replace(record, digest=digest(decision, devices))
+    original = _text(record)
+    annotations: dict[str, Json] = {names.DECISION: decision, names.DEVICES: devices, names.ORIGINAL: original}
+    if key is not None:
+        whose = template.bearer_of(pod.raw, namespace, asked=original)
+        annotations[names.TEMPLATES] = template.seal({**before.templates, **now.templates}, key, whose)
+    # As the API server counts them (apimachinery: ValidateAnnotationsSize).
+    size = 0
+    for name, value in {**pod.annotations, **annotations}.items():
+        size += len(name.encode(errors="surrogatepass")) + len(str(value).encode(errors="surrogatepass"))
+    return annotations if size <= LARGEST else None
 
 
 def foreign(pod: PodView, believed: Written) -> tuple[str, ...]:

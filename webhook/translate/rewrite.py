@@ -14,13 +14,13 @@ from webhook.claims import named
 from webhook.dialects import Pairs
 from webhook.translate import json_patch as patch
 from webhook.translate.pod_view import equal
-from webhook.translate.record import LARGEST, Original, Written, annotated, size
+from webhook.translate.record import Original, Written, annotated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from webhook.claims import Grant
-    from webhook.claims.template import Bearer
+    from webhook.translate.case import Case
     from webhook.translate.checks import Verdict
     from webhook.translate.pod_view import PodView, Slot
     from webhook.translate.report import Report
@@ -46,7 +46,7 @@ def rewrite(
     again: Mapping[str, tuple[str, ...]],
     written: Written,
     foreign: Sequence[str],
-    bearer: Bearer,
+    namespace: str,
     path: str = "",
     key: bytes | None = None,
 ) -> Change:
@@ -56,7 +56,8 @@ def rewrite(
     in our name.
     """
     spec = pod.spec
-    gone = _gone(verdict)
+    going = verdict.translated
+    gone = _gone(going)
     entries, references, templates = _entries(verdict.shared.grants, pod)
     operations: list[Operation] = []
     for slot in pod.slots:
@@ -71,10 +72,9 @@ def rewrite(
         later = msgspec.structs.replace(later, scheduler_name=spec.get("schedulerName"), scheduled_by=verdict.scheduler)
     if path:
         operations += _tolerations(f"{path}/spec/tolerations", spec.get("tolerations"), gone)
-    devices = _devices(verdict)
-    now = Written(record=later, decisions=_told(report), devices=devices, templates=templates)
-    annotations = annotated(written, now, bearer=bearer, key=key)
-    if size({**pod.annotations, **annotations}) > LARGEST:
+    now = Written(record=later, decisions=_told(report), devices=_devices(going), templates=templates)
+    annotations = annotated(pod, written, now, namespace=namespace, key=key)
+    if annotations is None:
         return Change(too_large=True)
     for name in foreign:
         if name not in annotations:
@@ -100,9 +100,9 @@ def stripped(pod: PodView, record: Original) -> tuple[Operation, ...]:
     return tuple(operations)
 
 
-def _gone(verdict: Verdict) -> dict[str, dict[str, Json]]:
+def _gone(going: Sequence[Case]) -> dict[str, dict[str, Json]]:
     gone: dict[str, dict[str, Json]] = {}
-    for case in verdict.translated:
+    for case in going:
         for slot, words in case.words:
             gone.setdefault(slot.name, {}).update({word.key: word.raw for word in words})
     return gone
@@ -169,10 +169,10 @@ def _told(report: Report) -> tuple[Json, ...]:
     return tuple(told)
 
 
-def _devices(verdict: Verdict) -> dict[str, Json]:
+def _devices(going: Sequence[Case]) -> dict[str, Json]:
     """Say per container how many devices of which class it is given, for tools that counted the old keys."""
     devices: dict[str, list[Json]] = {}
-    for case in verdict.translated:
+    for case in going:
         for (key, demand), made in zip(case.demands, case.made, strict=True):
             count = demand.primary.count if isinstance(demand, Pairs) else demand.count
             one: dict[str, Json] = {"key": key, "class": made.supply.served.name, "count": count}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.wire import Json
-from webhook.claims import template, workshop
+from webhook.claims import workshop
 from webhook.translate.case import cases
 from webhook.translate.checks import Context, Verdict, judge
 from webhook.translate.limits import too_much
@@ -70,13 +70,14 @@ def translate(
     view = look(pod, configuration)
     if view.passed_by or not (view.speaks or view.marked):
         return NOTHING
+    quiet = view.bound or not view.speaks
     believed = written(view, namespace, state.keys, offline=not seal) if view.marked else NOTHING_WRITTEN
     strange = foreign(view, believed) if view.marked else ()
     cleaning = cleaned(view, strange, path) if strange else ()
     report = Report(f"Pod/{namespace or 'default'}/{view.name}", configuration.file.approximations)
     if strange:
         report.warnings.append(f"{', '.join(strange)}: not written by drawbridge for this pod, and taken off")
-    if view.bound or not view.speaks:
+    if quiet:
         return _alone(report, cleaning)
     if problem := too_much(view, configuration):
         report.passed_by(problem)
@@ -105,9 +106,8 @@ def translate(
     report.add(verdict, whose)
     if report.refusals:
         return _alone(report, cleaning)
-    bearer = template.bearer_of(view.raw, namespace)
     change = rewrite(
-        view, verdict, report, again=again, written=believed, foreign=strange, bearer=bearer, path=path, key=key
+        view, verdict, report, again=again, written=believed, foreign=strange, namespace=namespace, path=path, key=key
     )
     if change.too_large:
         del report.decisions[before:]
