@@ -7,6 +7,8 @@ import jsonpatch
 
 from cli.devices import typed
 from cluster import manifests
+from dra import cel, wire
+from dra.objects.device import Device
 from dra.objects.deviceclass import DeviceClass
 from dra.objects.node import Node
 from dra.objects.resourceslice import ResourceSlice
@@ -121,3 +123,23 @@ def untouched(done: Translation) -> bool:
 def example_fleet() -> Inventory:
     given = typed(manifests.read([EXAMPLES / "fleet"]))
     return Inventory.of(given.of(DeviceClass), given.of(ResourceSlice), given.of(Node))
+
+
+def alternatives(done: Translation) -> list[list[dict]]:
+    """The capacities of each request's alternatives."""
+    return [[one["capacity"]["requests"] for one in request["firstAvailable"]] for request in devices(done)["requests"]]
+
+
+def share(**capacity) -> dict:
+    """What `exactly` says of a share of one GPU."""
+    return {"class": HAMI, "count": 1, "capacity": capacity}
+
+
+def selected(done: Translation, **attributes: str) -> bool:
+    """Whether a device with these attributes of its driver passes the selectors of the only request."""
+    (request,) = exactly(done)
+    device = wire.convert(
+        {"name": "d", "attributes": {name: {"string": value} for name, value in attributes.items()}}, Device
+    )
+    driver = request["class"].replace("mig.", "gpu.")
+    return all(cel.compile(text).matches(cel.view_of(driver, device)) for text in request.get("cel", []))

@@ -2,8 +2,24 @@
 
 import pytest
 
+from cli.devices import typed
 from cluster import manifests
-from tests.webhook.pods import EXAMPLES, HAMI, became, configured, container, exactly, patched, pod, untouched
+from dra import wire
+from dra.objects import DeviceClass, Node, ResourceSlice
+from tests.webhook.pods import (
+    EXAMPLES,
+    HAMI,
+    WHOLE,
+    became,
+    configured,
+    container,
+    exactly,
+    example_fleet,
+    patched,
+    pod,
+    untouched,
+)
+from webhook.state import Inventory
 from webhook.state.configuration import Configuration, read
 
 HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration"}
@@ -102,6 +118,104 @@ def test_a_misspelt_field_gets_a_suggestion():
 )
 def test_what_makes_no_sense_is_found(fields, path):
     assert list(mistakes(**fields)) == [path]
+
+
+def table(*keys: dict, name: str = "ours", **more) -> dict:
+    return {"name": name, "title": "Ours", "keys": [{"meaning": "m", **key} for key in keys], **more}
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "says"),
+    [
+        (
+            {"dialects": [table({"name": "our/mem", "place": "annotation", "role": "memory"})]},
+            "keys/0/role",
+            "annotation",
+        ),
+        ({"dialects": [table({"name": "our/mem", "place": "env", "role": "placed"})]}, "keys/0/role", "env"),
+        ({"dialects": [table({"name": "cpu", "role": "count"})]}, "keys/0/name", "Kubernetes"),
+        ({"dialects": [table({"name": "kubernetes.io/x", "role": "count"})]}, "keys/0/name", "Kubernetes"),
+        ({"dialects": [table({"name": "our/x", "role": "profile"})]}, "keys/0/role", "profile"),
+        ({"dialects": [table({"name": "nvidia.com/gpumem", "role": "memory"})]}, "keys/0/name", "hami"),
+        (
+            {"dialects": [table({"name": "our/x"}), table({"name": "our/x"}, name="b")]},
+            "dialects/1/keys/0/name",
+            "ours",
+        ),
+        ({"dialects": [table({"name": "rdma/hca", "role": "nic"}, target="nic")]}, "keys/0/role", "RDMA"),
+        ({"dialects": [table({"name": "our/x", "least": 3, "most": 2})]}, "keys/0/most", "below"),
+        ({"classes": {"gpu": "dranet"}}, "/classes/gpu", "'nic'"),
+        (
+            {
+                "targets": [{"name": "mi300", "driver": "gpu.amd.com", "classes": ["gpu.amd.com"]}],
+                "classes": {"gpu": "gpu.amd.com"},
+            },
+            "/classes/gpu",
+            "'mi300'",
+        ),
+        ({"targets": [{"name": "gpu", "driver": "gpu.amd.com"}]}, "/targets/0/name", "exists"),
+        ({"targets": [{"name": "mi300", "driver": ""}]}, "/targets/0/driver", "no driver"),
+        ({"targets": [{"name": "mi300", "driver": "d", "instead": "x"}]}, "/targets/0/instead", "unknown target"),
+        ({"targets": [{"name": "mi300"}]}, "/targets/0", "driver"),
+        ({"hami": {"defaultCores": 101}}, "/hami/defaultCores", "percentage"),
+    ],
+)
+def test_a_table_that_would_not_work_as_written_is_turned_back(fields, path, says):
+    ((where, message),) = mistakes(**fields).items()
+    assert where.endswith(path)
+    assert says in message
+
+
+def test_a_row_may_take_the_name_of_a_key_that_was_renamed_or_switched_off():
+    ours = [table({"name": "nvidia.com/gpumem", "role": "memory", "unit": "MiB"}, target="vgpu")]
+    assert configured(dialects=ours, keys={"hami": {"nvidia.com/gpumem": ""}})
+    assert configured(dialects=ours, disabled=["hami"])
+
+
+AMD = {
+    "name": "mi300",
+    "title": "AMD GPU",
+    "driver": "gpu.amd.com",
+    "classes": ["gpu.amd.com"],
+    "unique": "gpu.amd.com/uuid",
+}
+
+
+def test_a_kind_of_device_can_be_declared_and_stands_beside_ours():
+    ours = table({"name": "amd.com/gpu", "role": "count"}, target="mi300")
+    done = became(pod({"amd.com/gpu": 2}, {"nvidia.com/gpu": 1}), targets=[AMD], dialects=[ours], **WHOLE)
+    requests = [spec["spec"]["devices"]["requests"][0]["exactly"] for spec in done.templates.values()]
+    assert {(one["deviceClassName"], one["count"]) for one in requests} == {("gpu.amd.com", 2), ("gpu.nvidia.com", 1)}
+
+
+def test_a_class_of_another_driver_does_not_serve_a_target():
+    classes = [
+        {"metadata": {"name": "odd"}, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'dra.net'"}}]}}
+    ]
+    example = typed(manifests.read([EXAMPLES / "fleet"]))
+    odd = [wire.convert(one, DeviceClass) for one in classes]
+    fleet = Inventory.of(odd, example.of(ResourceSlice), example.of(Node))
+    done = became(pod({"nvidia.com/gpu": 1}), fleet=fleet, classes={"gpu": "odd"}, **WHOLE)
+    assert untouched(done)
+    assert "dra.net" in done.warnings[0]
+    assert "targets" in done.warnings[0]
+
+
+def test_network_devices_with_rdma_are_asked_for_by_their_role():
+    ours = table({"name": "rdma/hca", "role": "rdma"}, target="nic")
+    (request,) = exactly(became(pod({"rdma/hca": 1}), dialects=[ours], fleet=example_fleet()))
+    assert request["cel"] == ['device.attributes["dra.net"].?rdma.orValue(false)']
+
+
+def test_a_label_of_a_table_of_ones_own_can_keep_us_away():
+    rows = [
+        {"name": "our/gpu", "role": "count"},
+        {"name": "our/done", "place": "label", "role": "placed", "because": "x"},
+    ]
+    value = pod({"our/gpu": 1})
+    assert became(value, dialects=[table(*rows)]).changed
+    value["metadata"]["labels"] = {"our/done": "yes"}
+    assert untouched(became(value, dialects=[table(*rows)]))
 
 
 def test_keys_can_have_this_clusters_names():

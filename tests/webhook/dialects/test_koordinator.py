@@ -1,0 +1,380 @@
+"""Koordinator's words: sums over the pod, spread over GPUs that all containers see."""
+
+import json
+
+import pytest
+
+from tests.webhook.dialects.rows import Row
+from tests.webhook.pods import (
+    HAMI,
+    KOORD,
+    SIZES,
+    UNKNOWN,
+    WHOLE,
+    actions,
+    alternatives,
+    became,
+    container,
+    devices,
+    exactly,
+    example_fleet,
+    patched,
+    pod,
+    refused,
+    share,
+    strip,
+    untouched,
+)
+
+JOINT = "scheduling.koordinator.sh/device-joint-allocate"
+HINT = "scheduling.koordinator.sh/device-allocate-hint"
+PARTITION = "scheduling.koordinator.sh/gpu-partition-spec"
+PAIRED = {JOINT: json.dumps({"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"})}
+
+
+def asking(*limits: dict, **annotations: object) -> dict:
+    """A pod for Koordinator's scheduler; annotations by their last word."""
+    return pod(
+        *({KOORD + key: amount for key, amount in each.items()} for each in limits),
+        annotations={f"scheduling.koordinator.sh/{k.replace('_', '-')}": json.dumps(v) for k, v in annotations.items()},
+        scheduler="koord-scheduler",
+    )
+
+
+def on(selector: str) -> dict:
+    return asking({"gpu": 100}) | {"spec": asking({"gpu": 100})["spec"] | {"nodeSelector": {selector: "x"}}}
+
+
+def labelled(key: str) -> dict:
+    made = asking({"gpu": 100})
+    made["metadata"]["labels"] = {key: "HAMi-core"}
+    return made
+
+
+BOTH = {"gpu-core": 50, "gpu-memory": "8Gi"}
+
+ROWS = {
+    KOORD + "gpu": Row(asking({"gpu": 200}), "translated"),
+    KOORD + "gpu-core": Row(asking(BOTH), "translated"),
+    KOORD + "gpu-memory": Row(asking(BOTH), "approximated"),
+    KOORD + "gpu-memory-ratio": Row(asking({"gpu-core": 50, "gpu-memory-ratio": 50}), "approximated", SIZES),
+    KOORD + "gpu.shared": Row(asking({"gpu.shared": 2, **BOTH}), "translated"),
+    KOORD + "rdma": Row(asking({"rdma": 100}), "translated"),
+    KOORD + "fpga": Row(asking({"fpga": 100}), "left"),
+    **{
+        key: Row(pod({key: 1}, scheduler="koord-scheduler"), "left")
+        for key in ("huawei.com/npu-core", "huawei.com/npu-cpu", "huawei.com/npu-dvpp")
+    },
+    "nvidia.com/gpu": Row(pod({"nvidia.com/gpu": 2}), "translated", {"meanings": {"nvidia.com/gpu": "koordinator"}}),
+    JOINT: Row(
+        asking(
+            {"gpu": 100, "rdma": 100},
+            device_joint_allocate={"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"},
+        ),
+        "approximated",
+    ),
+    HINT: Row(asking({"rdma": 1}, device_allocate_hint={"rdma": {"allocateStrategy": "ApplyForAll"}}), "approximated"),
+    PARTITION: Row(asking(BOTH, gpu_partition_spec={}), "ignored"),
+    KOORD + "gpu-isolation-provider": Row(labelled(KOORD + "gpu-isolation-provider"), ""),
+    "scheduling.koordinator.sh/gpu-minors": Row(asking({"gpu": 100}, gpu_minors=1), "left"),
+    "scheduling.koordinator.sh/bind-timestamp": Row(asking({"gpu": 100}, bind_timestamp=1), "left"),
+    "scheduling.koordinator.sh/device-allocated": Row(asking({"gpu": 100}, device_allocated={}), "refused"),
+    **{
+        key: Row(on(key), "")
+        for key in (
+            "node.koordinator.sh/gpu-vendor",
+            "node.koordinator.sh/gpu-model",
+            "node.koordinator.sh/gpu-driver-version",
+        )
+    },
+}
+
+
+def koordinator(*limits: dict, fleet=UNKNOWN, hints: dict | None = None, config: dict | None = None):
+    value = pod(
+        *({KOORD + key: amount for key, amount in each.items()} for each in limits),
+        annotations={key: json.dumps(hint) for key, hint in (hints or {}).items()},
+        scheduler="koord-scheduler",
+    )
+    return became(value, fleet=fleet, **(config or {}))
+
+
+def spoken(*containers: dict, **more) -> dict:
+    limits = [{KOORD + key: value for key, value in each.items()} for each in containers]
+    return pod(*limits, scheduler="koord-scheduler", **more)
+
+
+def test_compute_and_memory_in_bytes():
+    done = koordinator({"gpu-core": 50, "gpu-memory": "8Gi"})
+    assert exactly(done) == [{"class": HAMI, "count": 1, "capacity": {"memory": "8Gi", "cores": "50"}}]
+
+
+def test_memory_alone_has_no_compute():
+    done = koordinator({"gpu-memory": "8Gi"})
+    assert exactly(done) == [{"class": HAMI, "count": 1, "capacity": {"memory": "8Gi", "cores": "0"}}]
+
+
+def test_bytes_are_divided_and_rounded_down():
+    done = koordinator({"gpu.shared": 3, "gpu-memory": "1000"})
+    assert exactly(done) == [{"class": HAMI, "count": 1, "capacity": {"memory": "333", "cores": "0"}}] * 3
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"gpu": 100, "gpu-core": 50},
+        {"gpu-memory": "8Gi", "gpu-memory-ratio": 50},
+        {"gpu.shared": 2},
+        {"gpu-core": 100, "gpu.shared": 2},
+    ],
+)
+def test_combinations_that_koordinator_refuses(limits):
+    assert refused(koordinator(limits))
+
+
+def test_whole_gpus_of_the_device_plugin_name_are_seen_by_all_containers():
+    value = pod({"nvidia.com/gpu": 2}, {}, scheduler="koord-scheduler")
+    done = became(value, meanings={"nvidia.com/gpu": "koordinator"})
+    after = patched(value, done)["spec"]
+    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 2}]
+    assert [one["resources"]["claims"] for one in after["containers"]] == [[{"name": "drawbridge-pod-gpu"}]] * 2
+    assert after["schedulerName"] == "default-scheduler"
+
+
+def test_the_device_plugin_name_beside_koordinators_is_refused():
+    value = pod({"nvidia.com/gpu": 1, KOORD + "gpu": 100})
+    assert refused(became(value, meanings={"nvidia.com/gpu": "koordinator"}))
+
+
+def test_with_the_webhook_off_the_raw_sum_counts():
+    done = koordinator({"gpu": 50}, {"gpu": 50}, config={"koordinator": {"webhook": False}})
+    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
+
+
+def test_rdma_in_hundreds_is_whole_devices():
+    assert exactly(koordinator({"rdma": 200})) == [{"class": "dranet", "count": 2}]
+
+
+def test_a_share_of_a_network_device_is_refused_unless_declared():
+    assert refused(koordinator({"rdma": 30}))
+    done = koordinator({"rdma": 30}, config={"koordinator": {"wholeNICForShare": True}})
+    assert exactly(done) == [{"class": "dranet", "count": 1}]
+    assert actions(done)[KOORD + "rdma"] == "approximated"
+
+
+def test_apply_for_all_takes_all_matching_devices():
+    done = koordinator({"rdma": 1}, hints={HINT: {"rdma": {"allocateStrategy": "ApplyForAll"}}})
+    (request,) = devices(done)["requests"]
+    assert request["exactly"] == {"deviceClassName": "dranet", "allocationMode": "All"}
+
+
+def test_apply_for_all_is_ignored_for_several_whole_devices():
+    done = koordinator({"rdma": 200}, hints={HINT: {"rdma": {"allocateStrategy": "ApplyForAll"}}})
+    assert exactly(done) == [{"class": "dranet", "count": 2}]
+
+
+@pytest.mark.parametrize(("policy", "action"), [("DeviceLevel", "translated"), ("", "approximated")])
+def test_requests_as_count(policy, action):
+    hint = {"rdma": {"allocateStrategy": "RequestsAsCount", "exclusivePolicy": policy}}
+    done = koordinator({"rdma": 3}, hints={HINT: hint})
+    assert exactly(done) == [{"class": "dranet", "count": 3}]
+    assert actions(done)[KOORD + "rdma"] == action
+
+
+def test_a_virtual_function_can_be_demanded():
+    done = koordinator({"rdma": 100}, hints={HINT: {"rdma": {"vfSelector": {}}}})
+    assert exactly(done) == [
+        {"class": "dranet", "count": 1, "cel": ['device.attributes["dra.net"].?isSriovVf.orValue(false)']}
+    ]
+
+
+def test_label_selectors_on_devices_are_left():
+    hint = {"rdma": {"vfSelector": {"matchLabels": {"a": "b"}}}}
+    assert untouched(koordinator({"rdma": 100}, hints={HINT: hint}))
+
+
+@pytest.mark.parametrize("key", [KOORD + "fpga", "huawei.com/npu-core"])
+def test_devices_without_a_driver_are_left(key):
+    assert untouched(became(pod({key: 100, KOORD + "gpu": 100})))
+
+
+@pytest.mark.parametrize("key", [JOINT, HINT, PARTITION])
+def test_malformed_annotations_are_refused(key):
+    assert refused(became(pod({KOORD + "gpu": 100}, annotations={key: "{"})))
+    assert refused(became(pod({KOORD + "gpu": 100}, annotations={key: "[1]"})))
+
+
+def test_a_designated_allocation_is_refused():
+    assert refused(koordinator({"gpu": 100}, hints={"scheduling.koordinator.sh/device-allocated": {}}))
+
+
+@pytest.mark.parametrize("key", ["scheduling.koordinator.sh/gpu-minors", "scheduling.koordinator.sh/bind-timestamp"])
+def test_a_pod_that_koordinator_has_placed_is_left(key):
+    assert untouched(koordinator({"gpu": 100}, hints={key: 1}))
+
+
+SAME = {"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"}
+
+
+def test_without_a_scope_nothing_is_demanded_and_it_is_said():
+    done = koordinator({"gpu": 200, "rdma": 200}, hints={JOINT: {"deviceTypes": ["gpu", "rdma"]}})
+    assert len(done.templates) == 2
+    assert not any("constraints" in spec["spec"]["devices"] for spec in done.templates.values())
+    assert actions(done)[JOINT] == "approximated"
+
+
+def test_joint_allocation_of_one_type_is_without_effect():
+    done = koordinator({"gpu": 200}, hints={JOINT: SAME})
+    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 2}]
+    assert actions(done)[JOINT] == "ignored"
+
+
+def test_counts_that_do_not_pair_are_refused():
+    assert refused(koordinator({"gpu": 200, "rdma": 300}, hints={JOINT: SAME}))
+
+
+def test_one_network_device_ties_all_gpus_to_its_root():
+    done = koordinator({"gpu": 200, "rdma": 100}, hints={JOINT: SAME})
+    assert devices(done)["constraints"] == [
+        {"requests": ["gpu-0", "gpu-1", "nic"], "matchAttribute": "resource.kubernetes.io/pcieRoot"}
+    ]
+
+
+def test_half_a_gpu_beside_a_network_device():
+    done = koordinator({"gpu-core": 50, "gpu-memory": "8Gi", "rdma": 100}, hints={JOINT: SAME})
+    gpu, nic = (strip(request["exactly"]) for request in devices(done)["requests"])
+    assert gpu == {"class": HAMI, "count": 1, "capacity": {"memory": "8Gi", "cores": "50"}}
+    assert nic == {"class": "dranet", "count": 1}
+
+
+def test_more_pairs_than_a_claim_holds_are_split_between_pairs():
+    value = pod({KOORD + "gpu": 2000, KOORD + "rdma": 2000}, annotations={JOINT: json.dumps(SAME)})
+    done = became(value)
+    assert len(patched(value, done)["spec"]["resourceClaims"]) == 2
+    assert all(len(spec["spec"]["devices"]["requests"]) <= 32 for spec in done.templates.values())
+
+
+def test_apply_for_all_under_one_switch_is_refused():
+    hints = {JOINT: SAME, HINT: {"rdma": {"allocateStrategy": "ApplyForAll"}}}
+    assert refused(koordinator({"gpu": 100, "rdma": 100}, hints=hints))
+
+
+def test_a_numa_scope_ties_whole_gpus():
+    done = koordinator(
+        {"gpu": 200}, hints={HINT: {"gpu": {"requiredTopologyScope": "NUMANode"}}}, fleet=example_fleet()
+    )
+    assert devices(done)["constraints"] == [{"requests": ["gpu"], "matchAttribute": "resource.kubernetes.io/numaNode"}]
+
+
+def test_several_shares_can_not_be_held_to_a_scope():
+    hint = {HINT: {"gpu": {"requiredTopologyScope": "NUMANode"}}}
+    assert refused(koordinator({"gpu-core": 100, "gpu-memory": "8Gi", "gpu.shared": 2}, hints=hint))
+
+
+def test_scopes_of_other_hints_have_no_effect():
+    done = koordinator({"rdma": 100}, hints={HINT: {"rdma": {"requiredTopologyScope": "NUMANode"}}})
+    assert exactly(done) == [{"class": "dranet", "count": 1}]
+
+
+def test_a_partition_with_ring_bandwidth_is_refused():
+    assert refused(koordinator({"gpu": 200}, hints={PARTITION: {"ringBusBandwidth": "100Gi"}}))
+
+
+def test_a_partition_does_not_concern_shares():
+    done = koordinator({"gpu-core": 50, "gpu-memory": "8Gi"}, hints={PARTITION: {}})
+    assert done.changed
+    assert actions(done)[PARTITION] == "ignored"
+
+
+def test_init_containers_and_sidecars_see_the_pods_devices():
+    value = pod(
+        {KOORD + "gpu": 100},
+        {},
+        init=(container("i"), container("s", {}, restartPolicy="Always")),
+        scheduler="koord-scheduler",
+    )
+    after = patched(value, became(value))["spec"]
+    every = [*after["initContainers"], *after["containers"]]
+    assert [one["resources"]["claims"] for one in every] == [[{"name": "drawbridge-pod-gpu"}]] * 4
+
+
+def test_two_systems_in_one_pod_are_a_double_request():
+    assert refused(became(pod({"nvidia.com/gpumem": 1000}, {KOORD + "gpu": 100})))
+    assert refused(became(pod({"nvidia.com/gpumem": 1000, KOORD + "gpu": 100})))
+
+
+def test_a_declared_meaning_is_for_the_bare_key_only():
+    value = pod({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 1000}, {"nvidia.com/gpu": 1})
+    done = became(value, **WHOLE)
+    assert len(done.templates) == 2
+    claims = [one["resources"]["claims"] for one in patched(value, done)["spec"]["containers"]]
+    assert claims == [[{"name": "drawbridge-c0-gpu"}], [{"name": "drawbridge-c1-gpu"}]]
+
+
+def test_13_more_than_one_gpu_on_one_gpu_is_refused():
+    assert refused(became(spoken({"gpu": 150})))
+
+
+def test_14_compute_without_memory_is_refused():
+    assert refused(became(spoken({"gpu-core": 50})))
+
+
+def test_15_totals_are_divided_by_the_number_of_gpus():
+    done = became(spoken({"gpu.shared": 2, "gpu-core": 100, "gpu-memory": "16Gi"}))
+    assert exactly(done) == [share(memory="8Gi", cores="50")] * 2
+
+
+def test_16_gpus_and_nics_under_one_switch_are_pairs():
+    done = became(spoken({"gpu": 200, "rdma": 200}, annotations=PAIRED))
+    assert [request["name"] for request in devices(done)["requests"]] == ["gpu-0", "nic-0", "gpu-1", "nic-1"]
+    assert devices(done)["constraints"] == [
+        {"requests": ["gpu-0", "nic-0"], "matchAttribute": "resource.kubernetes.io/pcieRoot"},
+        {"requests": ["gpu-1", "nic-1"], "matchAttribute": "resource.kubernetes.io/pcieRoot"},
+    ]
+
+
+def test_31_two_halves_are_two_gpus_at_half_for_the_pod():
+    done = became(spoken({"gpu": 50}, {"gpu": 50}), **SIZES)
+    assert alternatives(done) == [[{"memory": "20Gi", "cores": "50"}, {"memory": "23034Mi", "cores": "50"}]] * 2
+    assert devices(done)["constraints"] == [
+        {"requests": ["gpu-0", "gpu-1"], "distinctAttribute": f"{HAMI}/uuid"},
+        {"requests": ["gpu-0", "gpu-1"], "matchAttribute": f"{HAMI}/productName"},
+    ]
+    assert refused(became(spoken({"gpu": 50}, {"gpu": 50})))
+
+
+def test_32_containers_add_up_to_whole_gpus_that_both_see():
+    value = spoken({"gpu": 150}, {"gpu": 50})
+    done = became(value)
+    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 2}]
+    claims = [one["resources"]["claims"] for one in patched(value, done)["spec"]["containers"]]
+    assert claims == [[{"name": "drawbridge-pod-gpu"}]] * 2
+
+
+def test_33_a_sum_that_does_not_divide_is_refused():
+    assert refused(became(spoken({"gpu": 31}, {"gpu": 50})))
+
+
+def test_34_a_pod_that_went_through_koordinators_webhook_is_the_same():
+    raw = became(spoken({"gpu": 50}), **SIZES)
+    rewritten = became(spoken({"gpu-core": 50, "gpu-memory-ratio": 50, "gpu.shared": 1}), **SIZES)
+    assert raw.templates == rewritten.templates
+    assert raw.templates
+
+
+def test_35_a_partition_is_never_dropped():
+    value = spoken({"gpu": 200}, annotations={"scheduling.koordinator.sh/gpu-partition-spec": "{}"})
+    assert refused(became(value))
+
+
+def test_41_a_scheduler_that_is_kept_by_policy_counts_too():
+    value = spoken({"gpu-core": 50, "gpu-memory": "8Gi"})
+    assert became(value).changed
+    assert untouched(became(value, targetScheduler=""))
+
+
+def test_init_containers_of_koordinator_are_not_rewritten():
+    alone = pod({}, init=(container("i", {KOORD + "gpu": 100}),), scheduler="koord-scheduler")
+    assert exactly(became(alone)) == [{"class": "gpu.nvidia.com", "count": 1}]
+    beside = pod({KOORD + "gpu": 100}, init=(container("i", {KOORD + "gpu": 100}),), scheduler="koord-scheduler")
+    assert refused(became(beside))

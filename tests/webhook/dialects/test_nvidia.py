@@ -1,0 +1,257 @@
+"""The device plugin's words: whole GPUs, replicas, MIG devices, and what gives away which of them is meant."""
+
+import pytest
+
+from tests.webhook.dialects.rows import Row
+from tests.webhook.pods import (
+    HAMI,
+    WHOLE,
+    actions,
+    became,
+    exactly,
+    patched,
+    pod,
+    refused,
+    selected,
+    untouched,
+)
+from webhook.dialects.nvidia import profile_of
+
+ONE = {"nvidia.com/gpu": 1}
+
+
+def on(selector: str, value: str) -> dict:
+    """A pod that asks for one GPU on nodes with this label."""
+    return pod(ONE, nodeSelector={selector: value})
+
+
+def with_variable(name: str, value: str) -> dict:
+    made = pod(ONE)
+    made["spec"]["containers"][0]["env"] = [{"name": name, "value": value}]
+    return made
+
+
+# Node selectors that stay where they are and say nothing about what a unit is.
+QUIET = {
+    "nvidia.com/gpu.present": "true",
+    "nvidia.com/gpu.memory": "40960",
+    "nvidia.com/gpu.count": "8",
+    "nvidia.com/gpu.replicas": "1",
+    "nvidia.com/gpu.family": "ampere",
+    "nvidia.com/gpu.machine": "DGX",
+    "nvidia.com/gpu.clique": "a.1",
+    "nvidia.com/gpu.mode": "compute",
+    "nvidia.com/gpu.multiprocessors": "14",
+    "nvidia.com/mig.capable": "true",
+    "nvidia.com/mig.strategy": "mixed",
+    "nvidia.com/mig.config": "all-disabled",
+    "nvidia.com/mps.capable": "false",
+    "nvidia.com/device-plugin.config": "default",
+    "cloud.google.com/gke-accelerator": "nvidia-tesla-a100",
+    "cloud.google.com/gke-max-shared-clients-per-gpu": "1",
+}
+FAMILIES = {
+    "nvidia.com/gpu.compute.<part>": "nvidia.com/gpu.compute.major",
+    "nvidia.com/gpu.slices.<part>": "nvidia.com/gpu.slices.gi",
+    "nvidia.com/gpu.engines.<part>": "nvidia.com/gpu.engines.copy",
+    "nvidia.com/cuda.<part>": "nvidia.com/cuda.driver.major",
+    "nvidia.com/vgpu.<part>": "nvidia.com/vgpu.host-driver-version",
+}
+# In the table twice: a resource name, and a selector that says nothing.
+MIG = Row(
+    pod({"nvidia.com/mig-1g.5gb": 1}, nodeSelector={"nvidia.com/mig-1g.5gb": "x"}),
+    "translated",
+    key="nvidia.com/mig-1g.5gb",
+)
+
+ROWS = {
+    "nvidia.com/gpu": Row(pod(ONE), "translated", WHOLE),
+    "nvidia.com/gpu.shared": Row(
+        pod({"nvidia.com/gpu.shared": 1}), "approximated", {"nvidia": {"consumableShares": True}}
+    ),
+    "nvidia.com/mig-<profile>": MIG,
+    "nvidia.com/mig-<profile>.shared": Row(
+        pod({"nvidia.com/mig-1g.5gb.shared": 1}), "left", key="nvidia.com/mig-1g.5gb.shared"
+    ),
+    "NVIDIA_VISIBLE_DEVICES": Row(with_variable("NVIDIA_VISIBLE_DEVICES", "all"), "", WHOLE),
+    "NVIDIA_MIG_CONFIG_DEVICES": Row(with_variable("NVIDIA_MIG_CONFIG_DEVICES", "all"), "", WHOLE),
+    "NVIDIA_DRIVER_CAPABILITIES": Row(with_variable("NVIDIA_DRIVER_CAPABILITIES", "all"), "", WHOLE),
+    "cloud.google.com/gke-gpu-sharing-strategy": Row(
+        on("cloud.google.com/gke-gpu-sharing-strategy", "mps"), "left", WHOLE, key="nvidia.com/gpu"
+    ),
+    "cloud.google.com/gke-gpu-partition-size": Row(
+        on("cloud.google.com/gke-gpu-partition-size", "1g.5gb"), "translated", key="nvidia.com/gpu"
+    ),
+    "nvidia.com/gpu.product": Row(on("nvidia.com/gpu.product", "T4-SHARED"), "left", WHOLE, key="nvidia.com/gpu"),
+    "nvidia.com/gpu.sharing-strategy": Row(on("nvidia.com/gpu.sharing-strategy", "none"), "", WHOLE),
+    **{name: Row(on(name, value), "", WHOLE) for name, value in QUIET.items()},
+    **{name: Row(on(key, "1"), "", WHOLE, key=key) for name, key in FAMILIES.items()},
+}
+
+
+@pytest.mark.parametrize(
+    ("suffix", "profile"),
+    [
+        ("1g.5gb", "1g.5gb"),
+        ("1g.5gb.me", "1g.5gb+me"),
+        ("1g.24gb.me.all", "1g.24gb+me.all"),
+        ("1g.24gb.gfx", "1g.24gb+gfx"),
+        ("1g.24gb-me", "1g.24gb-me"),
+        ("1c.3g.20gb", ""),
+        ("5g.x", ""),
+    ],
+)
+def test_mig_names_become_profiles(suffix, profile):
+    assert profile_of(suffix) == profile
+
+
+def test_a_name_that_only_looks_like_mig_is_left():
+    done = became(pod({"nvidia.com/mig-1c.3g.20gb": 1}))
+    assert untouched(done)
+    assert done.warnings
+
+
+@pytest.mark.parametrize(
+    "key", ["nvidia.com/mig-1g.5gb.shared", "nvidia.com/mig-1g.5gb.me.shared", "nvidia.com/gpu.shared"]
+)
+def test_replicas_are_left(key):
+    done = became(pod({key: 1}))
+    assert untouched(done)
+    assert actions(done) == {key: "left"}
+
+
+def test_a_replica_is_a_unit_of_shares_where_the_driver_publishes_them():
+    done = became(pod({"nvidia.com/gpu.shared": 1}), nvidia={"consumableShares": True})
+    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1, "capacity": {"shares": "1"}}]
+    assert actions(done) == {"nvidia.com/gpu.shared": "approximated"}
+
+
+def test_several_replicas_are_refused():
+    assert refused(became(pod({"nvidia.com/gpu.shared": 2}), nvidia={"consumableShares": True}))
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        {"cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"},
+        {"nvidia.com/gpu.sharing-strategy": "mps"},
+        {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-SHARED"},
+    ],
+)
+def test_a_selector_that_shows_a_replica_wins_over_a_declaration(selector):
+    assert untouched(became(pod({"nvidia.com/gpu": 1}, nodeSelector=selector), **WHOLE))
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        {"cloud.google.com/gke-gpu-partition-size": "3g.20gb"},
+        {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-3g.20gb"},
+    ],
+)
+def test_a_selector_can_make_a_gpu_a_mig_device_and_stays(selector):
+    value = pod({"nvidia.com/gpu": 1}, nodeSelector=selector)
+    done = became(value)
+    assert selected(done, profile="3g.20gb")
+    assert not selected(done, profile="1g.5gb")
+    assert exactly(done)[0]["class"] == "mig.nvidia.com"
+    assert patched(value, done)["spec"]["nodeSelector"] == selector
+
+
+def test_a_required_affinity_is_a_selector_too():
+    expression = {"key": "nvidia.com/gpu.sharing-strategy", "operator": "In", "values": ["time-slicing"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    assert untouched(became(pod({"nvidia.com/gpu": 1}, affinity=affinity), **WHOLE))
+    expression["operator"] = "NotIn"
+    assert became(pod({"nvidia.com/gpu": 1}, affinity=affinity), **WHOLE).changed
+
+
+def test_a_plain_product_selector_stays_and_changes_nothing():
+    selector = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    assert exactly(became(pod({"nvidia.com/gpu": 1}, nodeSelector=selector), **WHOLE)) == [
+        {"class": "gpu.nvidia.com", "count": 1}
+    ]
+
+
+def test_a_gpu_and_a_mig_device_in_one_container_are_two_claims():
+    value = pod({"nvidia.com/gpu": 1, "nvidia.com/mig-1g.5gb": 1})
+    done = became(value, **WHOLE)
+    claims = patched(value, done)["spec"]["containers"][0]["resources"]["claims"]
+    assert claims == [{"name": "drawbridge-c0-gpu"}, {"name": "drawbridge-c0-mig"}]
+
+
+def test_meanings_decide():
+    value = pod({"nvidia.com/gpu": 1})
+    assert exactly(became(value, meanings={"nvidia.com/gpu": "mig:1g.5gb"}))[0]["class"] == "mig.nvidia.com"
+    assert exactly(became(value, meanings={"nvidia.com/gpu": "hami"})) == [{"class": HAMI, "count": 1}]
+    assert untouched(became(value, meanings={"nvidia.com/gpu": "leave"}))
+    assert untouched(became(value, meanings={"nvidia.com/gpu": "shared"}))
+
+
+def test_1_two_whole_gpus_are_one_request():
+    assert exactly(became(pod({"nvidia.com/gpu": 2}), **WHOLE)) == [{"class": "gpu.nvidia.com", "count": 2}]
+
+
+def test_17_a_mig_name_gets_its_plus_sign_back():
+    done = became(pod({"nvidia.com/mig-1g.5gb.me": 1}))
+    cel = 'device.attributes["gpu.nvidia.com"].?profile.orValue("") == "1g.5gb+me"'
+    assert exactly(done) == [{"class": "mig.nvidia.com", "count": 1, "cel": [cel]}]
+
+
+@pytest.mark.parametrize("key", ["rdma/hca_shared_devices_a", "nvidia.com/hostdev"], ids=["20", "21"])
+def test_names_that_are_no_gpus_are_left(key):
+    done = became(pod({key: 1}), **WHOLE)
+    assert untouched(done)
+    assert done.decisions == ()
+
+
+def test_21_a_nic_beside_a_gpu_stays_where_it_is():
+    value = pod({"nvidia.com/gpu": 8, "nvidia.com/hostdev": 8})
+    after = patched(value, became(value, **WHOLE))
+    assert after["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/hostdev": 8}
+
+
+def test_23_nothing_asked_is_no_claim():
+    assert untouched(became(pod({"nvidia.com/gpu": 0}), **WHOLE))
+
+
+def test_24_the_users_claims_are_kept():
+    value = pod({"nvidia.com/gpu": 1}, resourceClaims=[{"name": "mine", "resourceClaimName": "x"}])
+    value["spec"]["containers"][0]["resources"]["claims"] = [{"name": "mine"}]
+    after = patched(value, became(value, **WHOLE))["spec"]
+    assert after["resourceClaims"][0] == {"name": "mine", "resourceClaimName": "x"}
+    assert [claim["name"] for claim in after["containers"][0]["resources"]["claims"]] == ["mine", "drawbridge-c0-gpu"]
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [{"requests": {"nvidia.com/gpu": 1}}, {"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": 2}}],
+    ids=["requests only", "unequal"],
+)
+def test_30_requests_that_are_not_the_limits_are_refused(resources):
+    value = pod({})
+    value["spec"]["containers"][0]["resources"] = resources
+    assert refused(became(value, **WHOLE))
+
+
+def test_37_gpus_with_several_nics_each_are_split_between_pairs():
+    network = {
+        "name": "efa",
+        "title": "EFA",
+        "target": "nic",
+        "keys": [{"name": "vpc.amazonaws.com/efa", "meaning": "an EFA interface", "role": "nic"}],
+    }
+    value = pod({"nvidia.com/gpu": 8, "vpc.amazonaws.com/efa": 32})
+    done = became(
+        value,
+        **WHOLE,
+        dialects=[network],
+        classes={"nic": "efa.networking.k8s.aws"},
+        joint=[{"primary": "nvidia.com/gpu", "secondary": "vpc.amazonaws.com/efa"}],
+    )
+    (spec,) = done.templates.values()  # two claims of one template
+    parts = spec["spec"]["devices"]
+    assert len(parts["constraints"]) == 4
+    assert sum(request["exactly"]["count"] for request in parts["requests"]) == 20
+    assert len(patched(value, done)["spec"]["resourceClaims"]) == 2
