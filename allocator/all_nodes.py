@@ -4,7 +4,7 @@ A node looks the way its pools do: per page what the claims read of its devices 
 (bodies), and what is in use, by position. Two nodes with equal looks get the same positions; names are filled in when
 somebody asks for the answer of one node. Pools that reach beyond one node are compared by identity instead.
 
-What was found is kept in the stock's lineage, so the next stock of the line starts from it.
+Who asks often keeps a `FleetMemo`: what was found for one stock is where the answer for the next one starts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from allocator.answer import Answer, Fatal, Verdict
 from allocator.one_node import DEFAULTS, Found, Options, composed, decide, explained, find
-from allocator.problem import OPTIONAL_OPERATIONS, CompileCache, candidates_of, question_of
+from allocator.problem import OPTIONAL_OPERATIONS, CompileCache, PageCache, candidates_of, question_of
 from dra.errors import NodeSelectorError
 from dra.policy import Rules
 from dra.stock import FREE, reaches, targets
@@ -25,12 +25,12 @@ from dra.wire import encode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from allocator.problem import Column, Name, Question
     from dra.objects import Node, ResourceClaim
     from dra.stock import Page, PoolId, PoolUse, Stock
 
-_KEPT = 64  # questions a lineage remembers
 _LOOKS = 4096  # looks a question remembers, or twice as many as there are nodes
-_SIZE = 1 << 18  # entries of a compiler's tables before it is made anew
+_SIZE = 1 << 18  # entries of all questions' tables before the oldest questions are forgotten
 
 
 class FleetAnswer(Mapping[str, Answer]):
@@ -87,38 +87,96 @@ class FleetAnswer(Mapping[str, Answer]):
         return len({id(found) for found in self._found.values()})
 
 
+class FleetMemo:
+    """What was found out about fleets, for the next question and the next stock; owned by who asks often.
+
+    It remembers so many questions, the latest, and of pages what these read.
+    """
+
+    def __init__(self, questions: int = 64) -> None:
+        self._most = questions
+        self._queries: dict[object, _Query] = {}
+        self._pages = PageCache()
+        self._targets: dict[Page, dict[str, tuple[Node, bool]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._queries)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._queries.clear()
+        self._pages = PageCache()
+        self._targets.clear()
+
+    def query(self, stock: Stock, claims: Sequence[ResourceClaim], options: Options, *, idle: bool) -> _Query:
+        """Find a question that was asked before, or begin it."""
+        key = (
+            encode([claim.spec for claim in claims]),  # whatever they are called
+            tuple(id(class_) for class_ in stock.classes.values()),
+            tuple(id(rule) for rule in stock.compatibilities.values()),
+            idle,
+            options.steps,
+            options.cuts,
+        )
+        found = self._queries.pop(key, None)
+        if found is None or found.size > _SIZE:
+            found = _Query(self, stock, claims, idle=idle)
+        self._queries[key] = found
+        self._make_room(stock)
+        return found
+
+    def columns(self, page: Page, names: tuple[Name, ...]) -> list[Column]:
+        """Answer per attribute with what the devices of a page say."""
+        return self._pages.columns(page, names)
+
+    def compiled(self, question: Question, rules: Rules) -> CompileCache:
+        """Begin what the problems of a question have in common."""
+        return CompileCache(question, rules, self._pages)
+
+    def targets(self, page: Page, node: Node) -> bool:
+        """Say whether a slice that names no node has something for this one."""
+        if page.slice.spec.all_nodes:
+            return True
+        kept = self._targets.setdefault(page, {})
+        known = kept.get(node.metadata.name)
+        if known is None or known[0] is not node:
+            known = kept[node.metadata.name] = node, targets(page, node)
+        return known[1]
+
+    def _make_room(self, stock: Stock) -> None:
+        size = sum(query.size for query in self._queries.values())
+        while len(self._queries) > 1 and (size > _SIZE or len(self._queries) > self._most):
+            oldest = next(iter(self._queries))
+            size -= self._queries.pop(oldest).size
+        self._pages.keep(stock.pages.values())
+        if len(self._targets) > 2 * len(stock.pages_on.get("", ())) + 64:
+            self._targets.clear()
+
+
 def fleet(
-    stock: Stock, claims: Sequence[ResourceClaim], *, options: Options = DEFAULTS, idle: bool = False
+    stock: Stock,
+    claims: Sequence[ResourceClaim],
+    *,
+    options: Options = DEFAULTS,
+    idle: bool = False,
+    memo: FleetMemo | None = None,
 ) -> FleetAnswer:
     """Answer for every node; `idle` asks what would be if nothing were in use."""
-    memo = stock.lineage.memo
-    key = (
-        encode([claim.spec for claim in claims]),  # whatever they are called
-        tuple(id(class_) for class_ in stock.classes.values()),
-        tuple(id(rule) for rule in stock.compatibilities.values()),
-        idle,
-        options.steps,
-        options.cuts,
-    )
-    found = memo.get(key)
-    if isinstance(found, _Query) and found.cache.size < _SIZE:
-        query = found
-    else:
-        query = _Query(stock, claims, idle=idle)
+    known = memo if memo is not None else FleetMemo()
+    query = known.query(stock, claims, options, idle=idle)
     query.look(stock, options)
-    memo.pop(key, None)
-    memo[key] = query
-    if len(memo) > _KEPT:
-        del memo[next(iter(memo))]
     return FleetAnswer(query, stock, claims, options)
 
 
 class _Query:
-    """One question to a lineage of stocks: what was found, by look and by node."""
+    """One question to stocks that follow each other: what was found, by look and by node."""
 
-    def __init__(self, stock: Stock, claims: Sequence[ResourceClaim], *, idle: bool) -> None:
+    def __init__(self, memo: FleetMemo, stock: Stock, claims: Sequence[ResourceClaim], *, idle: bool) -> None:
+        self.memo = memo
         self.idle = idle
-        self.compatibilities = tuple(stock.compatibilities.values())  # held, since keys go by their identity
+        # Held, since the memo's keys go by their identity.
+        self.compatibilities = tuple(stock.compatibilities.values())
+        self.classes = tuple(stock.classes.values())
         self.fault: Found | None = None
         self.found: dict[str, Found] = {}
         self.by_look: dict[object, Found] = {}
@@ -129,7 +187,12 @@ class _Query:
         except Fatal as error:
             self.fault = Found(Verdict.ERROR, error=str(error))
             question = question_of((), stock.classes)
-        self.cache = CompileCache(question, Rules(self.compatibilities))
+        self.cache = memo.compiled(question, Rules(self.compatibilities))
+
+    @property
+    def size(self) -> int:
+        """Say how much is kept, in entries."""
+        return self.cache.size + len(self.by_look) + len(self.found)
 
     def look(self, stock: Stock, options: Options) -> None:
         """Bring what was found up to date."""
@@ -157,7 +220,7 @@ class _Query:
         found = self.by_look.get(look)
         if found is None:
             found = self.find(stock, node, options)
-            if found.verdict is Verdict.UNDECIDED and options.cancelled is not None and options.cancelled():
+            if found.verdict is Verdict.UNDECIDED and _stopped(options):
                 self.found[name] = found
                 return False
             self.by_look[look] = found
@@ -201,7 +264,7 @@ class _Query:
         if not shared and len(own) == 1 and len(stock.pages_of[own[0].pool]) == 1:
             return self._near(stock, own, node)
         try:
-            reached = [page for page in shared if _targets(page, node)]
+            reached = [page for page in shared if self.memo.targets(page, node)]
         except NodeSelectorError:
             return name
         pools: dict[PoolId, list[Page]] = {}
@@ -238,7 +301,7 @@ class _Query:
         look: object = page.content
         if spec.skip_node_operations or spec.per_device_node_selection:
             look = look, OPTIONAL_OPERATIONS in node.status.declared_features, _reach(page, node)
-        return look, *self.cache.pages.columns(page, self.cache.reads)
+        return look, *self.memo.columns(page, self.cache.reads)
 
 
 def _held(pages: Sequence[Page], use: PoolUse) -> object:
@@ -257,14 +320,11 @@ def _held(pages: Sequence[Page], use: PoolUse) -> object:
     )
 
 
-def _targets(page: Page, node: Node) -> bool:
-    if page.slice.spec.all_nodes:
-        return True
-    kept: dict[str, tuple[Node, bool]] = page.__dict__.setdefault("targets", {})
-    known = kept.get(node.metadata.name)
-    if known is None or known[0] is not node:
-        known = kept[node.metadata.name] = node, targets(page, node)
-    return known[1]
+def _stopped(options: Options) -> bool:
+    """Say whether the caller has stopped waiting, so that another time the answer may be another."""
+    if options.budget is not None:
+        return options.budget.is_out
+    return options.cancelled is not None and options.cancelled()
 
 
 def _reach(page: Page, node: Node) -> object:

@@ -46,7 +46,7 @@ class CompileCache:
     def __init__(self, question: Question, rules: Rules, pages: PageCache | None = None) -> None:
         self.question = question
         self.rules = rules
-        self.pages = pages or PageCache()
+        self.pages = pages if pages is not None else PageCache()
         self.reads = attributes_read(question, rules)
         self.judged: list[tuple[Judgement, ...]] = []  # by kind, per leaf
         self.takes: list[Takes] = []  # by kind

@@ -58,7 +58,7 @@ def losses(
     stock: Stock, node: str, claims: Sequence[ResourceClaim], *, serve: Serve, budget: Budget
 ) -> tuple[Reason, ...]:
     """Explain why claims do not fit on a node; `serve` asks the allocator about that node, first fit."""
-    now = stock.fork()
+    now = stock
     for claim in claims:
         answer = serve(now, [claim])
         if answer.verdict in (Verdict.ERROR, Verdict.UNDECIDED):
@@ -84,7 +84,7 @@ def _of_claim(
         if answer.feasible:
             fitting = number
             held = answer.allocations[0].allocation.devices.results
-            now = stock.with_(allocated(some, answer.allocations[0].allocation)).fork()
+            now = stock.with_(allocated(some, answer.allocations[0].allocation))
         else:
             failing, refusal = number, answer
     if refusal.verdict is Verdict.INFEASIBLE:

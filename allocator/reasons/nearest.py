@@ -103,7 +103,7 @@ def nearest(
 
 class _Finder:
     def __init__(self, stock: Stock, node: str, claims: Claims, fits: Fits) -> None:
-        self.stock, self.node, self.claims, self.fits = stock.fork(), node, claims, fits
+        self.stock, self.node, self.claims, self.fits = stock, node, claims, fits
         # Requests of a claim that ask the same way get the same hint; the first of them speaks for all.
         alike = {
             (spot.claim, msgspec.json.encode(spot.body, enc_hook=str)): spot for spot in [*relax.spots(claims)][::-1]

@@ -76,7 +76,7 @@ class _Node:
 
     def one_by_one(self, claims: Sequence[ResourceClaim], strategy: str) -> Answer:
         """Let the strategy choose for one claim after the other, each seeing what those before it took."""
-        stock, steps = self.stock.fork(), 0
+        stock, steps = self.stock, 0
         granted: list[Granted] = []
         for claim in claims:
             found = serve(stock, self.node, [claim], strategy=strategy, options=self.options, kept=self.kept).answer

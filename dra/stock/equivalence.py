@@ -2,20 +2,23 @@
 
 Attributes are left out because most of them (serial numbers, bus addresses) are asked for by nobody: who asks adds the
 few values it reads. Tokens are compared by identity; two devices with the same token have the same body. The opposite may
-fail to hold once more than `_REMEMBERED` different bodies exist, which costs sharing and nothing else.
+fail to hold once an `Interner` has forgotten a token, which costs sharing and nothing else.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from dra.cache import Cache
 from dra.errors import SemverError
 from dra.semver import Version
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
     from dra.objects import (
         CapacityRequestPolicy,
         CounterSet,
@@ -27,7 +30,8 @@ if TYPE_CHECKING:
     )
     from dra.quantity import Quantity
 
-_REMEMBERED = 1 << 16
+T = TypeVar("T")
+_MOST_BYTES = 32 << 20  # of content that each interner remembers
 
 
 class CounterUse(NamedTuple):
@@ -56,54 +60,81 @@ class Content(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The token of a slice's content apart from all names of devices and their attributes."""
 
 
+class Interner(Generic[T]):
+    """Gives equal contents the same token: identity for what is equal, as `sys.intern` does it for text.
+
+    It is bounded by what the contents weigh, since strangers publish them.
+    """
+
+    def __init__(self, limit: int = _MOST_BYTES) -> None:
+        self._tokens: Cache[T] = Cache(limit)
+
+    def token(self, content: Hashable, make: Callable[[], T]) -> T:
+        """Find the token of a content, or make it."""
+        found = self._tokens.get(content)
+        if found is None:
+            found = make()
+            self._tokens.put(content, found, _weight(content))
+        return found
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+
+def _weight(content: object) -> int:
+    """Estimate how many bytes a content keeps alive."""
+    weight = 0
+    todo = [content]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, tuple):
+            weight += 56 + 8 * len(one)
+            todo += one
+        elif isinstance(one, str):
+            weight += 50 + len(one)
+        elif isinstance(one, msgspec.Struct) and not isinstance(one, Plain | Body):
+            weight += 100
+            todo += [getattr(one, name) for name in one.__struct_fields__]
+    return weight
+
+
+_CONTENTS: Interner[Content] = Interner()
+_PLAINS: Interner[Plain] = Interner()
+_BODIES: Interner[Body] = Interner()
+
+
 def content(spec: ResourceSliceSpec, devices: tuple[Device, ...], bodies: tuple[Body, ...]) -> Content:
     """Find the token of a slice whose devices have these bodies."""
-    return _content(
-        (
-            spec.driver,
-            spec.pool.generation,
-            spec.pool.resource_slice_count,
-            bodies,
-            len({device.name for device in devices}) == len(devices),
-            any(device.binding_conditions is not None for device in devices),
-            tuple([_declared(one) for one in spec.shared_counters]),
-        )
+    key = (
+        spec.driver,
+        spec.pool.generation,
+        spec.pool.resource_slice_count,
+        bodies,
+        len({device.name for device in devices}) == len(devices),
+        any(device.binding_conditions is not None for device in devices),
+        tuple([_declared(one) for one in spec.shared_counters]),
     )
+    return _CONTENTS.token(key, Content)
 
 
 def _declared(one: CounterSet) -> tuple[str, tuple[tuple[str, int], ...]]:
     return one.name, tuple(sorted((name, counter.value.nano) for name, counter in one.counters.items()))
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def _content(key: object) -> Content:  # noqa: ARG001 - the argument is the cache's key
-    return Content()
-
-
 def body(device: Device) -> Body:
     """Find the token of a device."""
     capacity = device.capacity
     consumes = device.consumes_counters
-    plain = _plain(
-        (
-            bool(device.allow_multiple_allocations),
-            all(map(_readable, device.attributes.values())),
-            tuple([_amount(name, capacity[name]) for name in sorted(capacity)]) if capacity else (),
-            tuple([(taint.key, taint.value, taint.effect) for taint in device.taints]) if device.taints else (),
-            (device.node_name, device.all_nodes, device.node_selector),
-        )
+    alone = (
+        bool(device.allow_multiple_allocations),
+        all(map(_readable, device.attributes.values())),
+        tuple([_amount(name, capacity[name]) for name in sorted(capacity)]) if capacity else (),
+        tuple([(taint.key, taint.value, taint.effect) for taint in device.taints]) if device.taints else (),
+        (device.node_name, device.all_nodes, device.node_selector),
     )
-    return _body(plain, tuple([_consumed(one) for one in consumes]) if consumes else ())
-
-
-@lru_cache(maxsize=_REMEMBERED)
-def _plain(content: tuple[bool, bool, object, object, object]) -> Plain:  # noqa: ARG001 - the argument is the cache's key
-    return Plain()
-
-
-@lru_cache(maxsize=_REMEMBERED)
-def _body(plain: Plain, consumption: Consumption) -> Body:
-    return Body(plain, consumption)
+    plain = _PLAINS.token(alone, Plain)
+    consumption = tuple([_consumed(one) for one in consumes]) if consumes else ()
+    return _BODIES.token((plain, consumption), lambda: Body(plain, consumption))
 
 
 def _amount(name: str, one: DeviceCapacity) -> tuple[object, ...]:

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from dra.objects import DeviceTaintRule, Node
 
 
-class Page(msgspec.Struct, frozen=True, eq=False, dict=True):
+class Page(msgspec.Struct, frozen=True, eq=False):
     """One slice as an allocator looks at it: its devices carry the taints of the rules, too.
 
-    Pages are compared by identity. They live as long as the slice does not change, so whoever computes something from
-    a page alone may keep it in the page's `__dict__` (`functools.cached_property`) or beside it.
+    Pages are compared by identity and live as long as the slice does not change, so whoever computes something from a
+    page alone may remember it by the page.
     """
 
     slice: ResourceSlice

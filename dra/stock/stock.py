@@ -4,8 +4,9 @@
 did not touch. Indexes (pages by node and by pool, what is held by pool) are kept up to date on the way, so that a change
 costs copies of a few flat dicts, not a look at the fleet.
 
-A stock also remembers its lineage: which nodes each change may concern. Whoever computed something for all nodes of an
-earlier stock asks `changed_since` and looks again at those only.
+A stock also knows the changes that led to it, and which nodes each of them may concern. Whoever computed something for all
+nodes of an earlier stock asks `changed_since` and looks again at those only. Changes are values like all else here: two
+futures of one stock share its past and know nothing of each other.
 """
 
 from __future__ import annotations
@@ -42,41 +43,47 @@ _FIELD: dict[type, str] = {
 _TYPE = {type_.__name__: type_ for type_ in _FIELD}
 
 
-_REMEMBERED = 8192  # changes that a lineage can look back over
+_REMEMBERED = 4096  # changes that every stock can look back over; some can over twice as many
 
 
-class Lineage:
-    """The log that stocks descending from each other share: per change the nodes it may concern, None for all.
+class Change(msgspec.Struct, frozen=True, eq=False):
+    """One change: the nodes it may concern, None for all, and the change before it as far as that is remembered."""
 
-    Old entries are dropped; who comes from further back has to look at all nodes. `memo` is a place for what others
-    computed from these stocks; it goes when the last stock of the line goes.
-    """
+    nodes: frozenset[str] | None
+    before: Change | None
 
-    __slots__ = ("_dropped", "_log", "memo")
 
-    def __init__(self) -> None:
-        self._log: list[frozenset[str] | None] = []
-        self._dropped = 0
-        self.memo: dict[object, object] = {}
+class History(msgspec.Struct, frozen=True, eq=False):
+    """The changes that led to a stock, in two chains. When the newer one is long enough, the older one is let go."""
 
-    @property
-    def version(self) -> int:
-        """Say how many changes there have been."""
-        return self._dropped + len(self._log)
+    newer: Change
+    length: int = 1
+    older: Change | None = None
 
-    def append(self, concerned: frozenset[str] | None) -> None:
-        """Note a change."""
-        self._log.append(concerned)
-        if len(self._log) > _REMEMBERED:
-            half = _REMEMBERED // 2
-            del self._log[:half]
-            self._dropped += half
+    @classmethod
+    def begun(cls) -> History:
+        """Begin: a stock that is nobody's future."""
+        return cls(Change(None, None))
 
-    def between(self, first: int, last: int) -> frozenset[str] | None:
-        """Name the nodes that the changes between two versions may concern; None if that is not known, or all."""
-        if first < self._dropped:
-            return None
-        return _union(self._log[first - self._dropped : last - self._dropped])
+    def after(self, nodes: frozenset[str] | None) -> History:
+        """Answer with the history after one more change."""
+        if self.length == _REMEMBERED:
+            return History(Change(nodes, None), 1, self.newer)
+        return History(Change(nodes, self.newer), self.length + 1, self.older)
+
+    def since(self, earlier: History) -> frozenset[str] | None:
+        """Name the nodes that the changes after an earlier point may concern; None if that is not known, or all."""
+        names: set[str] = set()
+        for newest in (self.newer, self.older):
+            change = newest
+            while change is not None:
+                if change is earlier.newer:
+                    return frozenset(names)
+                if change.nodes is None:
+                    return None
+                names |= change.nodes
+                change = change.before
+        return None
 
 
 class Stock(msgspec.Struct, frozen=True, eq=False):
@@ -93,8 +100,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
     pages_of: dict[PoolId, tuple[Page, ...]]
     held: dict[PoolId, Held]
     uses: dict[PoolId, PoolUse]
-    lineage: Lineage
-    version: int
+    history: History
 
     @classmethod
     def of(
@@ -128,8 +134,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             _grouped((one.pool, one) for one in pages.values()),
             held,
             {pool: pool_use(by_claim.values()) for pool, by_claim in held.items()},
-            Lineage(),
-            0,
+            History.begun(),
         )
 
     def with_(self, obj: Stocked) -> Stock:
@@ -149,19 +154,13 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         """Say what is held in a pool."""
         return self.uses.get(pool, FREE)
 
-    def fork(self) -> Stock:
-        """Answer with the same stock in a lineage of its own, for asking what would be; the line itself goes on unharmed."""
-        return msgspec.structs.replace(self, lineage=Lineage(), version=0)
-
     def idle(self) -> Stock:
         """Answer with the same stock as it would be if nobody held anything."""
-        return msgspec.structs.replace(self.fork(), claims={}, held={}, uses={})
+        return msgspec.structs.replace(self, claims={}, held={}, uses={}, history=History.begun())
 
     def changed_since(self, earlier: Stock) -> frozenset[str] | None:
         """Name the nodes that changes since an earlier stock may concern; None if that cannot be told or is all."""
-        if earlier.lineage is not self.lineage or earlier.version > self.version:
-            return None
-        return self.lineage.between(earlier.version, self.version)
+        return self.history.since(earlier.history)
 
     def _changed(self, type_: type, key: str, obj: Stocked | None) -> Stock:
         field = _FIELD[type_]
@@ -183,14 +182,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             concerned = frozenset({key})
         elif type_ is DeviceCompatibility:
             concerned = None
-        lineage, version = self._advance(concerned)
-        return msgspec.structs.replace(self, **changes, lineage=lineage, version=version)
-
-    def _advance(self, concerned: frozenset[str] | None) -> tuple[Lineage, int]:
-        """Log a change; a second future of the same stock begins a lineage of its own."""
-        lineage = self.lineage if self.version == self.lineage.version else Lineage()
-        lineage.append(concerned)
-        return lineage, lineage.version
+        return msgspec.structs.replace(self, **changes, history=self.history.after(concerned))
 
     def _turn_pages(
         self,

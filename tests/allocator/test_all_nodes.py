@@ -3,7 +3,7 @@
 import copy
 import random
 
-from allocator import Options, Verdict, allocate, ever, fleet
+from allocator import FleetMemo, Options, Verdict, allocate, fleet
 from dra.objects.claim import ResourceClaim
 from dra.objects.compatibility import DeviceCompatibility
 from dra.objects.deviceclass import DeviceClass
@@ -102,29 +102,30 @@ def test_nodes_that_look_alike_are_answered_once():
 
 def test_only_what_changed_is_looked_at_again():
     stock = fleets.fleet({f"n{n}": [fleets.gpu("a")] for n in range(20)})
-    claims = [fleets.claim("c", fleets.exactly("gpu"))]
-    before = fleet(stock, claims)
-    after = fleet(stock.with_(fleets.taken("n3", "a")), claims)
+    claims, memo = [fleets.claim("c", fleets.exactly("gpu"))], FleetMemo()
+    before = fleet(stock, claims, memo=memo)
+    after = fleet(stock.with_(fleets.taken("n3", "a")), claims, memo=memo)
     assert set(before.feasible) - set(after.feasible) == {"n3"}
     assert before["n3"].feasible
-    query = next(iter(stock.lineage.memo.values()))
-    assert len(query.by_look) == 2
+    assert before.looks + after.looks == 3
+    assert [id(after._found[node]) == id(before._found[node]) for node in ("n2", "n3", "n4")] == [True, False, True]
 
 
 def test_what_could_ever_fit_does_not_ask_who_has_it_now():
     stock = fleets.fleet({"n0": [fleets.gpu("a")]}, fleets.taken("n0", "a"))
     one, two = [fleets.claim("c", fleets.exactly("gpu", count=count)) for count in (1, 2)]
-    assert not allocate(stock, "n0", [one]).feasible
-    assert ever(stock, [one]).feasible
-    refusal = ever(stock, [two])
+    assert not fleet(stock, [one]).feasible
+    assert fleet(stock, [one], idle=True).feasible
+    refusal = fleet(stock, [two], idle=True)["n0"]
     assert refusal.verdict is Verdict.INFEASIBLE
     assert refusal.reasons
 
 
 def test_claims_that_differ_in_name_only_are_one_question_with_answers_of_their_own():
     stock = fleets.fleet({"n0": [fleets.shared("a", "80Gi")], "n1": [fleets.gpu("a")]})
-    answers = [fleet(stock, [fleets.claim(name, fleets.exactly("gpu"))]) for name in ("one", "other")]
-    assert len(stock.lineage.memo) == 1
+    memo = FleetMemo()
+    answers = [fleet(stock, [fleets.claim(name, fleets.exactly("gpu"))], memo=memo) for name in ("one", "other")]
+    assert len(memo) == 1
     granted = [answer["n0"].allocations[0] for answer in answers]
     assert [one.claim for one in granted] == ["default/one", "default/other"]
     assert len({one.allocation.devices.results[0].share_id for one in granted}) == 2
@@ -151,10 +152,9 @@ def test_nodes_that_differ_only_in_what_a_rule_reads_do_not_look_alike():
     same(stock, claims)
 
 
-def test_a_fleet_without_nodes_has_no_answer_and_never_fits():
+def test_a_fleet_without_nodes_has_no_answer():
     stock = Stock.of(slices=[slice_("a", "x")])
     assert len(fleet(stock, [])) == 0
-    assert ever(stock, []).verdict is Verdict.INFEASIBLE
 
 
 def test_a_caller_who_stops_waiting_gets_what_is_known_and_may_ask_again():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator import Options, Stage, allocate, fleet
+from allocator import FleetMemo, Options, Stage, allocate, fleet
 from allocator import Verdict as Found
 from allocator.reasons import explain
 from allocator.reasons.brief import losses
@@ -74,11 +74,12 @@ def judge(
     *,
     budget: Budget | None = None,
     asked_by: Mapping[str, str] | None = None,
+    memo: FleetMemo | None = None,
 ) -> Judgement:
     """Say whether claims that belong to one pod can be served together on one node of this fleet.
 
     Where the budget ends the search, nothing is promised. `asked_by` says in the user's words who asks for a claim, by its
-    name; a claim that somebody wrote is called what it is called.
+    name; a claim that somebody wrote is called what it is called. Who asks often keeps a `memo`.
     """
     names, budget = asked_by or {}, budget or Budget()
     budget.charge(len(claims))
@@ -90,7 +91,7 @@ def judge(
                 return _unknown_class(who, missing, stock)
     if not stock.slices:
         return UNKNOWN  # no driver has spoken yet
-    question = _Question(stock, claims, budget, names)
+    question = _Question(stock, claims, budget, names, memo=memo if memo is not None else FleetMemo())
     best = question.best(idle=False)
     if best is Found.FEASIBLE:
         return FITS
@@ -101,8 +102,15 @@ class _Question:
     """Claims that nothing free serves, or so it seems; and who is asked about them."""
 
     def __init__(
-        self, stock: Stock, claims: Sequence[ResourceClaim], budget: Budget, asked_by: Mapping[str, str]
+        self,
+        stock: Stock,
+        claims: Sequence[ResourceClaim],
+        budget: Budget,
+        asked_by: Mapping[str, str],
+        *,
+        memo: FleetMemo,
     ) -> None:
+        self.memo = memo
         self.stock, self.claims, self.asked_by = stock, claims, asked_by
         self.budget = budget
         self.options = Options(steps=STEPS, cancelled=self.spent)
@@ -116,7 +124,7 @@ class _Question:
         return False
 
     def answers(self, *, idle: bool) -> FleetAnswer:
-        return fleet(self.stock, self.claims, options=self.options, idle=idle)
+        return fleet(self.stock, self.claims, options=self.options, idle=idle, memo=self.memo)
 
     def best(self, *, idle: bool) -> Found:
         """The best that any node says. One that fits ends the look: of 5,000 nodes most do most of the time."""

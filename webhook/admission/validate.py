@@ -164,7 +164,7 @@ def _fits(
     claims = tuple(claims)
     if state.stock is None or not claims:
         return NOTHING
-    answer = judge(state.stock, claims, budget=budget, asked_by=asked_by)
+    answer = judge(state.stock, claims, budget=budget, asked_by=asked_by, memo=state.memo)
     match answer.verdict:
         case Verdict.NEVER:
             text = sentence(answer.code, answer.text, answer.remedy)

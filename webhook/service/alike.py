@@ -31,7 +31,7 @@ _END = 5
 # No JSON holds this byte, so no review holds the name that stands for all others.
 _NAME = b'"name":"%b"'  # as an API server writes it
 _ANY = _VOLUME + b"\0"
-_PARTS = tuple(name for name in State.__struct_fields__ if name != "stock")
+_PARTS = tuple(name for name in State.__struct_fields__ if name not in ("stock", "memo"))
 _patch = msgspec.json.Decoder(dict[str, object])
 
 

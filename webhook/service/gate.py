@@ -52,8 +52,7 @@ class Gate:
 
     def forget(self, state: State) -> None:
         """Drop what a decision that was interrupted may have left half remembered."""
-        if state.stock is not None:
-            state.stock.lineage.memo.clear()
+        state.memo.clear()
 
     def unready(self) -> Mapping[str, str]:
         """Say what keeps us from deciding well."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from allocator import FleetMemo
 from dra.objects import ResourceClaimSpec
 from dra.stock import Stock
 from webhook.state.configuration import Configuration
@@ -36,3 +37,5 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     templates: Mapping[tuple[str, str], ResourceClaimSpec] = {}
     # Whose those templates are that have a name of our form and not our label.
     template_owners: Mapping[tuple[str, str], str] = {}
+    # What was found out about this and earlier stocks. It changes no decision, only how long the next one takes.
+    memo: FleetMemo = msgspec.field(default_factory=FleetMemo)

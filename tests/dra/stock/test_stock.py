@@ -104,8 +104,7 @@ def test_rules_taint_the_devices_they_select():
 
 
 def concerned(stock, obj):
-    before = stock.fork()
-    return before.with_(obj).changed_since(before)
+    return stock.with_(obj).changed_since(stock)
 
 
 def test_only_the_nodes_of_a_changed_pool_are_concerned():
@@ -126,7 +125,7 @@ def test_two_futures_of_one_stock_do_not_mix():
     assert first.changed_since(stock) == {"n0"}
     assert second.changed_since(first) is None
     assert second.with_(slice_("a", "z")).changed_since(second) == {"n0"}
-    assert stock.fork().changed_since(stock) is None
+    assert Stock.of(slices=[slice_("a", "x")]).changed_since(stock) is None
 
 
 def test_who_comes_from_too_far_back_has_to_look_at_everything():
@@ -136,3 +135,33 @@ def test_who_comes_from_too_far_back_has_to_look_at_everything():
         before, stock = stock, stock.with_(node())
     assert stock.changed_since(first) is None
     assert stock.changed_since(before) == {"n0"}
+
+
+def test_a_stock_that_was_handed_out_never_hears_of_later_changes():
+    stock = Stock.of(slices=[slice_("a", "x")])
+    second = stock.with_(node())
+    held = second.history, second.history.newer, second.history.newer.before
+    stock.with_(slice_("a", "y"))
+    second.with_(slice_("a", "z"))
+    assert (second.history, second.history.newer, second.history.newer.before) == held
+    assert second.changed_since(stock) == {"n0"}
+    assert stock.changed_since(second) is None
+
+
+def test_a_trial_leaves_the_line_as_it_was():
+    stock = Stock.of(slices=[slice_("a", "x")])
+    stock.with_(holding("c", "x")).with_(holding("d", "x"))
+    assert stock.with_(node()).changed_since(stock) == {"n0"}
+
+
+def test_a_long_line_of_stocks_remembers_a_bounded_past_and_ends_without_recursion():
+    stock = Stock.of()
+    for _ in range(50_000):
+        stock = stock.with_(node())
+    length = 0
+    for newest in (stock.history.newer, stock.history.older):
+        change = newest
+        while change is not None:
+            length, change = length + 1, change.before
+    assert length <= 2 * 4096
+    del stock, change, newest

@@ -100,11 +100,11 @@ def test_a_container_of_that_name_is_told_in_the_answer_and_so_decided_each_time
 def test_what_the_state_says_anew_is_decided_anew_and_the_stock_is_not_read(alike):
     body, _ = asked()
     decided(alike, body)
-    moved = msgspec.structs.replace(ENFORCE, stock=STOCK.fork())
+    moved = msgspec.structs.replace(ENFORCE, stock=msgspec.structs.replace(STOCK))
     assert decided(alike, body, moved)[1] is True
     assert admission.mutate(body, ENFORCE) == admission.mutate(body, msgspec.structs.replace(ENFORCE, stock=None))
     for name in ENFORCE.__struct_fields__:
-        if name == "stock":
+        if name in ("stock", "memo"):
             continue
         other = msgspec.structs.replace(moved, **{name: copy.copy(_other(getattr(moved, name)))})
         assert decided(alike, body, other)[1] is False, name
