@@ -221,7 +221,12 @@ def _plain(one: Replay) -> dict[str, Any]:
     from dra.wire import builtins
 
     plain: dict[str, Any] = builtins(one)
-    return plain
+    return {_camel(name): value for name, value in plain.items()}
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(part.capitalize() for part in others)
 
 
 def _replay_text(name: str, found: Sequence[Replay]) -> Iterator[str]:

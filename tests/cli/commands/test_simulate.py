@@ -72,7 +72,7 @@ def test_a_snapshot_without_pending_pods_is_fine(fleet):
 def test_the_example_is_served_by_every_strategy_and_packing_makes_large_pods_wait_less():
     code, found = run_json("simulate", "-f", MODES.parent / "workload", "--strategy", "all")
     assert (code, found["workload"]) == (0, "a-morning")
-    waits = {name: one["pending_mean"] for name, one in found["strategies"].items()}
+    waits = {name: one["pendingMean"] for name, one in found["strategies"].items()}
     assert waits["least-fragmentation"] < waits["LowLoadFirst"]
 
 
@@ -92,7 +92,7 @@ def test_a_workload_is_replayed_under_every_strategy_asked_for(fleet, tmp_path):
     told = found["strategies"]["first-fit"]
     assert (told["pods"], told["placed"], told["peak"]) == (4, 4, 2)
     # They come at 1, 2 and 3, but only one at a time can run for its two seconds beside the long one.
-    assert (told["pending_mean"], told["pending_worst"]) == (0.75, 2.0)
+    assert (told["pendingMean"], told["pendingWorst"]) == (0.75, 2.0)
 
 
 def test_a_workload_that_leaves_pods_waiting_is_exit_1(fleet, tmp_path):

@@ -1,0 +1,58 @@
+"""docs/json.md against what the commands print."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import run
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "manifests" / "examples"
+MODES, PODS = str(EXAMPLES / "modes"), str(EXAMPLES / "pods")
+ROWS = dict(re.findall(r"^\| (.*?) \| (.*) \|$", (ROOT / "docs" / "json.md").read_text(), re.MULTILINE))
+COMMANDS = {
+    "`translate`": ["translate", "-f", PODS],
+    "`check`": ["check", "-f", PODS],
+    "`check --explain`": ["check", "--explain", "D001"],
+    "`allocate --node`": ["allocate", "-f", MODES, "--node", "gpu-node"],
+    "`allocate --all-nodes`": ["allocate", "-f", MODES, "--all-nodes"],
+    "`simulate` of a snapshot": ["simulate", "-f", MODES],
+    "`simulate` of a workload": ["simulate", "--generate", "mig", "--pods", "5"],
+    "`matrix`": ["matrix", "-f", MODES],
+    "`dialects`": ["dialects"],
+}
+
+
+def names(text):
+    """The keys of the document itself: those outside of brackets, and before a colon."""
+    outside = re.sub(r"\([^)]*\)", "", text).partition(":")[0]
+    return set(re.findall(r"`([A-Za-z]+)`", outside))
+
+
+def keys(value):
+    """Every key of an answer that is ours: objects of the API, and names that somebody chose, are left out."""
+    if isinstance(value, list):
+        return {key for one in value for key in keys(one)}
+    if not isinstance(value, dict):
+        return set()
+    inner = (member for name, member in value.items() if name not in ("items", "allocations", "nodes", "strategies"))
+    return set(value) | {key for member in inner for key in keys(member)}
+
+
+@pytest.mark.parametrize("row", COMMANDS)
+def test_every_document_has_the_keys_that_the_page_names(row):
+    answer = json.loads(run(*COMMANDS[row], "-o", "json").stdout)
+    assert set(answer) == names(ROWS[row])
+    assert all(re.fullmatch(r"[a-z][A-Za-z]*", key) for key in keys(answer))
+
+
+def test_the_page_names_every_command_that_answers_in_json():
+    assert set(COMMANDS) == {row for row in ROWS if "`" in row}
+
+
+def test_a_replayed_workload_has_the_keys_that_the_page_names():
+    answer = json.loads(run(*COMMANDS["`simulate` of a workload"], "-o", "json").stdout)
+    (one,) = answer["strategies"].values()
+    assert set(one) == set(re.findall(r"`([A-Za-z]+)`", ROWS["`simulate` of a workload"].partition("each with")[2]))
