@@ -254,12 +254,13 @@ def server(name: str) -> Iterator[Server]:
         text=True,
         cwd=ROOT,
     )
+    assert process.stdout is not None
     try:
-        assert process.stdout is not None
         yield Server(process.stdout.readline().strip(), process.pid)
     finally:
         process.terminate()
         process.wait(20)
+        process.stdout.close()
 
 
 def serve_floor() -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+from tests.corpus.hostile_pods import PODS
+
 Json = dict[str, Any]
 GPU = {"nvidia.com/gpu": "1"}
 
@@ -121,3 +123,4 @@ REVIEWS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "32 requests of 32 devices": ("validate", lambda: _claims(claim("device.driver != 'x'", requests=32, count=32))),
     "3 MiB of labels": ("mutate", lambda: review(pod(annotations={f"a/{i}": "x" * 60 for i in range(36_000)}))),
 }  # fmt: skip
+CORPUS = {name.replace("_", " "): ("mutate", lambda make=make: review(make())) for name, make in PODS.items()}

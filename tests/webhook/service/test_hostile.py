@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from tests.webhook.admission.test_decide import pod, review
-from tests.webhook.hostile import REVIEWS
+from tests.webhook.hostile import CORPUS, REVIEWS
 from tests.webhook.service.test_service import cluster, running, trust  # noqa: F401  a fixture
 
 JSON = {"Content-Type": "application/json"}
@@ -72,13 +72,13 @@ async def test_a_hostile_review_holds_nobody_and_is_answered(cluster, what, monk
         async with honest(session, url):
             answers = [await post(session, f"{url}/{path}", body) for _ in range(2)]
         for status, text in answers:
-            assert status in (200, 400, 500), text
+            assert status in (200, 400), text
             assert status != 200 or json.loads(text)["response"]["uid"] == "hostile"
         assert max(took) <= PROMISE
 
 
 async def test_a_crowd_of_hostile_reviews_costs_the_honest_nothing_but_time(cluster, monkeypatch):  # noqa: F811
-    bodies = [(path, make()) for path, make in REVIEWS.values()]
+    bodies = [(path, make()) for path, make in (REVIEWS | CORPUS).values()]
     async with (
         running(cluster) as here,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trust(cluster), limit=50)) as session,
@@ -86,8 +86,8 @@ async def test_a_crowd_of_hostile_reviews_costs_the_honest_nothing_but_time(clus
         url = f"https://{here.address}"
         took = held(here.service.app, monkeypatch)
         async with honest(session, url):
-            answers = await asyncio.gather(*(post(session, f"{url}/{path}", body) for path, body in bodies * 2))
-        assert {status for status, _ in answers} <= {200, 400, 408, 500, 503}
+            answers = await asyncio.gather(*(post(session, f"{url}/{path}", body) for path, body in bodies))
+        assert {status for status, _ in answers} <= {200, 400, 408, 503}
         assert max(took) <= PROMISE
 
 

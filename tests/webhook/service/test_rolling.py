@@ -1,0 +1,87 @@
+"""A rolling update under load: two replicas are replaced one after the other, and no review fails."""
+
+import asyncio
+from contextlib import AsyncExitStack, suppress
+from io import BytesIO
+
+import aiohttp
+
+from tests.webhook.admission.test_decide import pod, review
+from tests.webhook.service.test_service import cluster, running, trust  # noqa: F401  a fixture
+
+JSON = {"Content-Type": "application/json"}
+
+
+class Endpoints:
+    """What a kubelet and a Service do: ask each replica whether it is ready, and send reviews to those that are."""
+
+    def __init__(self, session):
+        self.session = session
+        self.replicas = []
+        self.ready = []
+        self.turn = 0
+
+    async def probe(self):
+        while True:
+            found = []
+            for address in tuple(self.replicas):
+                with suppress(aiohttp.ClientError):
+                    async with self.session.get(f"https://{address}/readyz") as response:
+                        found += [address] if response.status == 200 else []
+            self.ready = found
+            await asyncio.sleep(0.02)
+
+    async def has(self, count):
+        while len(self.ready) < count:  # noqa: ASYNC110  probes are polls, as a kubelet's are
+            await asyncio.sleep(0.01)
+
+    async def ask(self, body):
+        """As an API server: a kept connection that was closed before the answer began is no failure, another is taken."""
+        for _ in range(2):
+            self.turn += 1
+            address = self.ready[self.turn % len(self.ready)]
+            try:
+                async with self.session.post(f"https://{address}/mutate", data=BytesIO(body), headers=JSON) as response:
+                    await response.read()
+                    return response.status
+            except aiohttp.ServerDisconnectedError:
+                continue
+        raise AssertionError("no replica has answered")
+
+
+async def test_two_replicas_are_replaced_under_load_without_a_lost_review(cluster):  # noqa: F811
+    body, statuses, over = review(pod()), [], asyncio.Event()
+    async with running(cluster, identity="z"), AsyncExitStack() as stack:
+        connector = aiohttp.TCPConnector(ssl=await trust(cluster), limit=20)
+        session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
+        service = Endpoints(session)
+
+        async def replica(name, stop):
+            async with running(cluster, identity=name, notice=0.5) as here:
+                service.replicas.append(here.address)
+                await stop.wait()
+            service.replicas.remove(here.address)
+
+        async def load():
+            while not over.is_set():
+                statuses.append(await service.ask(body))
+
+        async with asyncio.TaskGroup() as group:
+            old, new = [asyncio.Event(), asyncio.Event()], [asyncio.Event(), asyncio.Event()]
+            gone = [group.create_task(replica(f"old-{n}", stop)) for n, stop in enumerate(old)]
+            probing = group.create_task(service.probe())
+            async with asyncio.timeout(20):
+                await service.has(2)
+                clients = [group.create_task(load()) for _ in range(6)]
+                for number, stop in enumerate(new):
+                    group.create_task(replica(f"new-{number}", stop))
+                    await service.has(3)
+                    old[number].set()
+                    await gone[number]
+                over.set()
+                await asyncio.gather(*clients)
+            probing.cancel()
+            for stop in new:
+                stop.set()
+    assert set(statuses) == {200}
+    assert len(statuses) > 100

@@ -1,0 +1,31 @@
+"""The short form of `make soak`, and what its judgement is worth."""
+
+import pytest
+
+from bench import admission
+from bench.soak import Sample, Seen, soak
+
+
+async def test_a_live_webhook_between_hostile_reviews_loses_nothing_and_stays_small():
+    with admission.server("gate") as where:
+        seen = await soak(where, seconds=8, reviews=2_000, hostile=0.3)
+    assert not seen.lost
+    assert seen.answers[200] > 50
+    assert set(seen.answers) <= {200, 400, 408, 503}
+    assert max(one.memory for one in seen.samples) < 512
+    assert max(one.descriptors for one in seen.samples) < 64
+
+
+@pytest.mark.parametrize(
+    ("memory", "descriptors", "problem"),
+    [
+        (lambda n: 100 + 3 * n, lambda _: 20, "memory grew"),
+        (lambda _: 100, lambda n: 20 + n, "descriptors grew"),
+        (lambda _: 600, lambda _: 20, "more than 512 MiB"),
+        (lambda n: 100 + n % 7, lambda n: 20 + n % 3, ""),
+    ],
+)
+def test_what_grows_is_told(memory, descriptors, problem):
+    seen = Seen({200: 1}, 0, [Sample(float(n), memory(n), descriptors(n)) for n in range(60)])
+    assert problem in "; ".join(seen.problems)
+    assert bool(seen.problems) == bool(problem)
