@@ -211,3 +211,69 @@ def test_the_webhooks_account_cannot_read_the_authoritys_key(control_plane, gate
         account = f"--as=system:serviceaccount:{SYSTEM}:drawbridge-{role}"
         said = control_plane.kubectl("auth", "can-i", "get", f"secrets/{secret}", "-n", SYSTEM, account, check=False)
         assert said.stdout.strip() == verdict
+
+
+@pytest.mark.parametrize("keeper", ["files", "cert-manager"])
+def test_a_certificate_that_somebody_else_keeps_is_served_and_renewed_and_their_bundle_left_alone(
+    control_plane, gated, gate, tmp_path, keeper
+):
+    """The files and, for cert-manager, the caBundle are written here as its Certificate and its injector would write them."""
+    now = dt.datetime.now(dt.UTC)
+    theirs = authority.authority("theirs", now=now, life=dt.timedelta(days=10))
+    (tmp_path / "ca.crt").write_bytes(theirs.certificate)
+
+    def issue():
+        leaf = authority.leaf(theirs, NAMES, now=now, life=dt.timedelta(days=1))
+        (tmp_path / "tls.key").write_bytes(leaf.key)
+        (tmp_path / "tls.crt").write_bytes(leaf.certificate)
+
+    def inject():
+        value = base64.b64encode(theirs.certificate).decode()
+        for kind in KINDS:
+            path = f"{CONFIGURATIONS}/{kind}/drawbridge"
+            count = len(control_plane.get(path)["webhooks"])
+            patch = [
+                {"op": "add", "path": f"/webhooks/{i}/clientConfig/caBundle", "value": value} for i in range(count)
+            ]
+            control_plane.patch(path, patch, "json")
+
+    issue()
+    gate.processes["webhook"].stop()
+    try:
+        gate.trusted = theirs.certificate.decode()
+        gate.start_gate(f"--tls-cert={tmp_path / 'tls.crt'}", f"--tls-key={tmp_path / 'tls.key'}")
+        choice = (
+            f"--ca-bundle={tmp_path / 'ca.crt'}" if keeper == "files" else "--cert-manager=drawbridge-system/drawbridge"
+        )
+        control_plane.kubectl("delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "drawbridge")
+        gate.register("--opt-in", "--failure-policy=Fail", choice)
+        if keeper == "cert-manager":
+            assert believed(control_plane) == {b""}
+            inject()
+        control_plane.until("reviews are answered", lambda: refuses(control_plane, gated), 30)
+        before = served(gate)
+        issue()
+        control_plane.until("the renewed certificate is served", lambda: served(gate) != before, 30)
+        assert refuses(control_plane, gated)
+        assert believed(control_plane) == {theirs.certificate}
+    finally:
+        gate.trusted = ""
+        gate.processes["webhook"].stop()
+        gate.start_gate()
+        control_plane.kubectl("delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "drawbridge")
+        gate.register("--opt-in", "--failure-policy=Fail")
+        control_plane.until(
+            "ours is believed again", lambda: believed(control_plane) == {held(control_plane).bundle}, 30
+        )
+
+
+def refuses(control_plane, namespace):
+    """Whether a review is answered: with words that only drawbridge has."""
+    try:
+        control_plane.create(
+            pod("p", namespace, container(**limits(**{"nvidia.com/gpu": 1, "nvidia.com/gpumem": "1500m"}))),
+            dryRun="All",
+        )
+    except ApiError as error:
+        return "is not a whole number" in error.message
+    return False
