@@ -104,7 +104,9 @@ async def test_a_template_and_a_pod_become_a_claim(controlled, home):
 
 async def test_a_template_may_come_after_its_pod(controlled, home):
     await create_pod(controlled, home, user("early"))
-    await asyncio.sleep(0.1)
+    await controlled.create(RESOURCE_CLAIM_TEMPLATES, template("other"), home)
+    await create_pod(controlled, home, user("later", source="other"))
+    assert await made_for(controlled, home, "later"), "the first pod was looked at before this one"
     await controlled.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
     assert await made_for(controlled, home, "early")
 
@@ -195,14 +197,15 @@ async def test_a_claim_made_for_a_pod_goes_with_the_pod(controlled, home):
 
 
 async def test_a_deleted_claim_waits_for_its_user(controlled, home):
-    await controlled.create(RESOURCE_CLAIMS, claim("shared"), home)
-    owner = await create_pod(
-        controlled, home, pod("one", resourceClaims=[{"name": "gpu", "resourceClaimName": "shared"}])
-    )
-    await controlled.bind("one", home, NODE)
-    await allocate(controlled, home, "shared", owner)
-    await controlled.delete(RESOURCE_CLAIMS, "shared", home)
-    await asyncio.sleep(0.3)
+    for name, source in (("one", "shared"), ("two", "witness")):
+        await controlled.create(RESOURCE_CLAIMS, claim(source), home)
+        body = pod(name, resourceClaims=[{"name": "gpu", "resourceClaimName": source}])
+        owner = await create_pod(controlled, home, body)
+        await controlled.bind(name, home, NODE)
+        await allocate(controlled, home, source, owner)
+        await controlled.delete(RESOURCE_CLAIMS, source, home)
+    await finish(controlled, home, "two")
+    assert await is_gone(controlled, home, "witness"), "what was deleted before it was looked at, too"
     held = await controlled.get(RESOURCE_CLAIMS, "shared", home)
     assert held.metadata.deletion_timestamp
     assert held.status.allocation is not None

@@ -82,9 +82,11 @@ async def running(cluster, state=STATE, **settings):
     now = (lambda: state.now) if isinstance(state, Changing) else lambda: state
     controller = Templates(cluster, now, Metrics(), **settings)
     task = asyncio.create_task(controller.run())
-    yield controller
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    try:
+        yield controller
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def templates(cluster):
@@ -230,10 +232,10 @@ async def test_what_is_not_proven_is_not_made(key):
 async def test_what_nobody_needs_is_swept_after_the_grace_period_and_not_before():
     cluster = Recorder()
     async with running(cluster, grace=0.15):
-        await put(cluster, translated())
-        await has(cluster, 1)
-        await asyncio.sleep(0.3)
-        assert await _has(cluster, [1]), "a pod that lives keeps its template"
+        await put(cluster, translated(), translated("q", 2))
+        await has(cluster, 1, 2)
+        await cluster.delete(resources.PODS, "q", "default", grace=0)
+        await has(cluster, 1)  # the sweep that took the one left the other: a pod that lives keeps its template
         await cluster.delete(resources.PODS, "p", "default", grace=0)
         await has(cluster)
 
@@ -243,8 +245,10 @@ async def test_what_is_not_ours_is_never_swept():
     own = template.object_of("somebodys", spec(3), "default")
     await cluster.create(resources.RESOURCE_CLAIM_TEMPLATES.raw, own, "default")
     async with running(cluster, grace=0.01):
-        await asyncio.sleep(0.2)
-        assert await _has(cluster, [3])
+        await put(cluster, translated())
+        await has(cluster, 1, 3)
+        await cluster.delete(resources.PODS, "p", "default", grace=0)
+        await has(cluster, 3)  # there was a sweep
 
 
 def deployment(**limits):
@@ -262,9 +266,10 @@ async def test_what_a_workload_will_need_is_made_before_its_first_pod():
     cluster = Recorder()
     async with running(cluster, grace=0.05):
         await cluster.create(resources.DEPLOYMENTS, deployment(**{"nvidia.com/gpu": "2"}), "default")
-        await has(cluster, 2)
-        await asyncio.sleep(0.2)
-        assert await _has(cluster, [2])
+        await put(cluster, translated())
+        await has(cluster, 1, 2)
+        await cluster.delete(resources.PODS, "p", "default", grace=0)
+        await has(cluster, 2)  # a sweep left it
         await cluster.delete(resources.DEPLOYMENTS, "d", "default")
         await has(cluster)
 
@@ -329,6 +334,7 @@ async def test_a_namespace_that_is_gone_is_given_up():
 
     cluster = Gone()
     async with running(cluster):
-        await put(cluster, translated())
-        await asyncio.sleep(0.3)
-    assert cluster.tries == 1
+        for number in range(1, 6):  # each is tried when the one before it has been given up
+            await put(cluster, translated(f"p{number}", number))
+            await until(lambda number=number: asyncio.sleep(0, cluster.tries >= number))
+    assert cluster.tries == 5
