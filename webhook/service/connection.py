@@ -62,6 +62,8 @@ class Limits(NamedTuple):
     quiet: float = 15.0
     # Longer than the API server keeps an idle connection, so that it is never we who close one under a review.
     idle: float = 180.0
+    # Where room has to be made, who has been waiting or idle for this long goes before who has just come.
+    settled: float = 2.0
     flush: float = 5.0
     # A refused object is decided on once more after this long: our copy of the cluster is a moment old, and a class may
     # have been applied just before the first pod that names it.

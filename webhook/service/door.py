@@ -2,7 +2,8 @@
 
 It accepts by itself rather than through `create_server`, so that a connection is counted before its handshake has cost
 anything, and so that a process out of descriptors goes on. When there is no room, room is made: who has waited longest
-without getting anywhere goes first, who has shown a certificate goes last, and a review that is being decided never goes.
+without getting anywhere goes first, then who has long been idle, who has shown a certificate goes last, and a review that is
+being decided never goes.
 What it is not: it reads no request (`connection`) and knows no review (`app`).
 """
 
@@ -175,7 +176,9 @@ class Door:
                     sock.close()
 
     def _make_room(self, among: Iterable[Connection], why: str) -> bool:
-        victim = min((one for one in among if one.phase is not Phase.ANSWER), key=_standing, default=None)
+        long_ago = asyncio.get_running_loop().time() - self.limits.settled
+        waiting = (one for one in among if one.phase is not Phase.ANSWER)
+        victim = min(waiting, key=lambda one: _standing(one, long_ago), default=None)
         self._refused(why)
         if victim is None:
             return False
@@ -192,14 +195,18 @@ class Door:
                 connection.sweep(now)
 
 
-def _standing(connection: Connection) -> tuple[bool, bool, bool, float]:
-    """Who goes first when somebody must: the smallest."""
-    return (
-        connection.certified,
-        connection.phase not in _NOWHERE,
-        connection.reviewed,
-        connection.since,
-    )
+def _standing(connection: Connection, long_ago: float) -> tuple[bool, int, bool, float]:
+    """Who goes first when somebody must: the smallest.
+
+    Somebody who has just come is about to ask; somebody idle for long will hardly miss the connection. An API server keeps idle
+    ones for each bundle that it ever believed, and after some rotations they are most of what it has.
+    """
+    nowhere, settled = connection.phase in _NOWHERE, connection.since < long_ago
+    if nowhere:
+        rank = 0 if settled else 2
+    else:
+        rank = 1 if settled else 3
+    return connection.certified, rank, connection.reviewed, connection.since
 
 
 def _descriptors() -> int:

@@ -12,7 +12,7 @@ import pytest
 from tests.webhook import tls
 from webhook.admission import admission_review as reviews
 from webhook.service.app import App
-from webhook.service.connection import Limits
+from webhook.service.connection import Limits, Phase
 from webhook.service.metrics import Metrics
 
 REVIEW = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u"}}).encode()
@@ -268,6 +268,21 @@ async def test_one_address_has_a_share_of_the_connections(running):
     await spoken(running, 9, HEAD + b"{")
     assert len(running.app._door.connections) <= 4
     assert (await running.post())[0] == 200
+
+
+@pytest.mark.parametrize("running", [Limits(peer=4, deadline=60, head=60)], indirect=True)
+async def test_who_has_just_come_is_heard_while_others_of_the_same_address_are_idle(running):
+    """After a few rotations an API server holds hundreds of idle connections, and opens others."""
+    idle = await spoken(running, 3, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+    for reader, _ in idle:
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+    await until(lambda: [one.phase for one in running.app._door.connections] == [Phase.IDLE] * 3)
+    for one in running.app._door.connections:
+        one.since -= 10.0  # time has passed
+    ((reader, writer),) = await spoken(running, 1, HEAD + b"{")
+    await spoken(running, 2, HEAD + b"{")
+    writer.write(b" " * 98)
+    assert (await reader.readline()).startswith(b"HTTP/1.1 400"), "it was read to its end"
 
 
 async def test_a_process_without_descriptors_goes_on_when_there_are_some_again(running, monkeypatch):
