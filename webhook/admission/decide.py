@@ -164,7 +164,8 @@ def _create(question: Question, state: State, budget: Budget, *, foretell: bool)
         ruling = _ruling(REFUSED, done, denials=done.refusals, problems=done.refusals)
         codes = [decision.code for decision in done.decisions if decision.code]
         return msgspec.structs.replace(ruling, invalid=INVALID.issuperset(codes))
-    if taken := upkeep.taken(done.templates, question.request.namespace, state):
+    taken = upkeep.taken(done.templates, question.request.namespace, state) if state.confirmed else ()
+    if taken:
         taken = tuple([sentence(Code.TAKEN, text) for text in taken])
         return _ruling(REFUSED, done, denials=taken, problems=taken)
     if not done.changed:

@@ -20,7 +20,7 @@ from allocator.reasons.brief import losses
 from allocator.reasons.nearest import Hint, Kind, nearest
 from dra import cel
 from dra.budget import Budget
-from dra.errors import OutOfBudget, SelectorError
+from dra.errors import SelectorError
 from webhook.dialects import TARGETS
 from webhook.refusals import Code
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 # About 50 ms of search on one kind of node; the review's budget bounds all of them together.
 STEPS = 3_000
-# What one look of a search at the budget costs it.
-LOOK = 256
 # Changes tried for "what would fit instead".
 TRIES = 40
 # Kinds of node whose answers are compared; a fleet has few, and a refusal need not be told from all sides.
@@ -113,15 +111,7 @@ class _Question:
         self.memo = memo
         self.stock, self.claims, self.asked_by = stock, claims, asked_by
         self.budget = budget
-        self.options = Options(steps=STEPS, cancelled=self.spent)
-
-    def spent(self) -> bool:
-        """Whether the budget lets the search go on."""
-        try:
-            self.budget.charge(LOOK)
-        except OutOfBudget:
-            return True
-        return False
+        self.options = Options(steps=STEPS, budget=budget)
 
     def answers(self, *, idle: bool) -> FleetAnswer:
         return fleet(self.stock, self.claims, options=self.options, idle=idle, memo=self.memo)
@@ -222,7 +212,7 @@ class _Question:
         """What would fit instead on an idle node: an amount or a count that was tried and fits."""
 
         def fits(stock: Stock, claims: Sequence[ResourceClaim]) -> bool:
-            return not self.spent() and allocate(stock, node, claims, options=self.options).feasible
+            return not self.budget.is_out and allocate(stock, node, claims, options=self.options).feasible
 
         hints = nearest(self.stock.idle(), node, self.claims, fits=fits, tries=TRIES)
         for kind in OFFERS:

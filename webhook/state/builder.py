@@ -54,7 +54,7 @@ class StateBuilder:
         self._stock: Stock | None = None
         self._fleet_is_old = False
         self._outdated = False  # whether namespaces or templates changed since the state was made
-        self._state = State(configuration=configuration, keys=keys)
+        self._state = State(configuration=configuration, keys=keys, confirmed=False)
 
     def state(self, *, fresh: bool) -> State:
         """The state to decide on now. What is not fresh must not refuse anything."""
@@ -65,7 +65,9 @@ class StateBuilder:
                 templates=dict(self._templates),
                 template_owners=dict(self._template_owners),
             )
-        return self._state if fresh or self._state.stock is None else msgspec.structs.replace(self._state, stock=None)
+        if fresh or not self._state.confirmed:
+            return self._state
+        return msgspec.structs.replace(self._state, stock=None, confirmed=False)
 
     def configure(self, configuration: Configuration) -> None:
         """Put another configuration in force."""
@@ -152,7 +154,7 @@ class StateBuilder:
 
     def take(self, survey: Survey) -> None:
         """Take in what a look has shown."""
-        self._set(fleet=survey.fleet, stock=self._stock)
+        self._set(fleet=survey.fleet, stock=self._stock, confirmed=True)
 
     def _stocked(self, obj: Stocked) -> None:
         key = _key(obj)

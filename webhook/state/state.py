@@ -33,6 +33,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     keys: tuple[bytes, ...] = ()
     # Devices and who holds them; None until all of it was read once, and again when it is too old to refuse anything.
     stock: Stock | None = None
+    # Whether what was read of the cluster was confirmed lately: nothing is refused for what an old copy shows.
+    confirmed: bool = True
     # What pods refer to by name: (namespace, name).
     templates: Mapping[tuple[str, str], ResourceClaimSpec] = {}
     # Whose those templates are that have a name of our form and not our label.

@@ -29,6 +29,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     fleet: Inventory
     features: Features
     workshop: Workshop
+    confirmed: bool  # whether the fleet may be a reason to refuse
     scheduler: str  # that the pod has, or is going to have
     quota: frozenset[str] = frozenset()
     limit_range: frozenset[str] = frozenset()
@@ -189,6 +190,8 @@ def serve(case: Case, context: Context) -> Case:
 def _is_refused(made: Impossible, context: Context) -> bool:
     """Whether the pod is refused for it, or the container left; the administrator decides where the row leaves it open."""
     file = context.configuration.file
+    if not context.confirmed and (made.unresolved or made.tie):
+        return False
     if made.unresolved:
         return file.unresolved == "refuse"
     return made.refuse or (made.tie == NUMA_NODE and file.numa_bind == "refuse")

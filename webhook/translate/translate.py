@@ -93,6 +93,7 @@ def translate(
         configuration=configuration,
         fleet=state.fleet,
         features=state.features,
+        confirmed=state.confirmed,
         workshop=workshop(configuration, state.fleet),
         scheduler=view.scheduler or "default-scheduler",
         quota=state.quotas.get(namespace, frozenset()),

@@ -520,6 +520,21 @@ def test_a_review_that_nobody_waits_for_is_allowed_with_a_warning():
     assert outcome.record.outcome == "undecided"
 
 
+def test_nothing_is_refused_for_what_an_old_copy_of_the_cluster_shows():
+    percent = pod(limits={"nvidia.com/gpumem-percentage": "50"})
+    sizeless = msgspec.structs.replace(ENFORCE, fleet=Inventory())
+    assert "[R006]" in answer(mutated(percent, sizeless)[1])["status"]["message"]
+    old = msgspec.structs.replace(sizeless, stock=None, confirmed=False)
+    after, outcome = mutated(percent, old)
+    assert after == percent
+    assert outcome.record.outcome == "left"
+    taken, _ = mutated(pod())
+    name = taken["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
+    squatted = {("ns", name): wire.convert({"devices": {"requests": []}}, ResourceClaimSpec)}
+    assert "[R011]" in answer(mutated(pod(), state(templates=squatted))[1])["status"]["message"]
+    assert answer(mutated(pod(), msgspec.structs.replace(old, templates=squatted))[1])["allowed"]
+
+
 # Hostile input
 
 

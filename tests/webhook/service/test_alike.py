@@ -112,8 +112,10 @@ def test_what_the_state_says_anew_is_decided_anew_and_the_stock_is_not_read(alik
 
 
 def _other(value):
-    """An equal value that is another object."""
+    """Another object of equal value; another value where there are only two."""
     match value:
+        case bool():
+            return not value
         case dict():
             return dict(value)
         case tuple():
