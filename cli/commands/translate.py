@@ -240,7 +240,8 @@ def _story(result: Result) -> Iterator[str]:
     yield f"{_reference(result)}  ({result.document.file}:{result.document.line})"
     for decision in result.translation.decisions:
         where = f"{decision.container or 'pod'}: {decision.key}"
-        yield f"  {decision.action:<12} {where}{'  ' + decision.detail if decision.detail else ''}"
+        basis = f" [{decision.basis}]" if decision.basis else ""
+        yield f"  {decision.action:<12} {where}{'  ' + decision.detail if decision.detail else ''}{basis}"
     for name in result.translation.templates:
         yield f"  template     {name}"
 

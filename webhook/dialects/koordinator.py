@@ -9,6 +9,7 @@ pkg/scheduler/plugins/deviceshare.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,7 +23,7 @@ from webhook.dialects.vocabulary import Vocabulary
 from webhook.dialects.words import Options
 
 if TYPE_CHECKING:
-    from webhook.dialects.words import Hint, Said, Words
+    from webhook.dialects.words import Amount, Hint, Said, Words
 
 T = TypeVar("T")
 
@@ -220,6 +221,9 @@ class DeviceHint(msgspec.Struct, frozen=True, rename="camel"):
     exclusive_policy: str = ""
 
 
+_NO_HINT = DeviceHint()
+
+
 class PartitionSpec(msgspec.Struct, frozen=True, rename="camel"):
     """The gpu-partition-spec annotation."""
 
@@ -239,8 +243,12 @@ class _Pod(msgspec.Struct, frozen=True, kw_only=True):
     options: KoordinatorOptions
 
     def key(self, *names: str) -> str:
-        """The key that stands for a part of the sums."""
+        """The key on the pod that stands for the first of these parts that it asks for."""
         return next(self.keys[_ROLES[name]] for name in names if _ROLES[name] in self.keys)
+
+    def hint(self, device_type: str) -> DeviceHint:
+        """What the pod says about devices of a type; nothing is an empty hint."""
+        return self.hints.get(device_type, _NO_HINT)
 
 
 def read(words: Words[KoordinatorOptions]) -> Answer:
@@ -303,142 +311,168 @@ def _json(hint: Hint | None, type_: type[T]) -> T | None:
 
 def total(said: tuple[Said, ...], *, webhook: bool) -> dict[str, int]:
     """Add up the pod: the larger of what lasts together and what each init container takes beside the sidecars."""
-    lasting: dict[str, int] = {}
-    most: dict[str, int] = {}
+    lasting: Counter[str] = Counter()
+    most: Counter[str] = Counter()
     for one in said:
-        values = _normal(one) if webhook and not one.init else _plain(one)
+        values = _rewritten(one) if webhook and not one.init else _written(one)
         if not one.ordinary_init:
-            lasting = {name: lasting.get(name, 0) + values.get(name, 0) for name in {**lasting, **values}}
-        else:
-            beside = {name: lasting.get(name, 0) + value for name, value in values.items()}
-            most = {name: max(most.get(name, 0), beside.get(name, 0)) for name in {**most, **beside}}
-    sums = {name: max(lasting.get(name, 0), most.get(name, 0)) for name in {**lasting, **most}}
+            lasting.update(values)
+            continue
+        for name, value in values.items():
+            most[name] = max(most[name], lasting[name] + value)
+    sums = {name: max(lasting[name], most[name]) for name in (*lasting, *most)}
     return {name: value for name, value in sums.items() if value}
 
 
-def _plain(one: Said) -> dict[str, int]:
-    return {name: amount.value for name, role in _ROLES.items() if (amount := one.of(role))}
+def _written(one: Said) -> dict[str, int]:
+    """What a container asks for, by part."""
+    values = {}
+    for name, role in _ROLES.items():
+        amount = one.of(role)
+        if amount is not None:
+            values[name] = amount.value
+    return values
 
 
-def _normal(one: Said) -> dict[str, int]:
-    """Rewrite an app container as Koordinator's mutating webhook does."""
-    values = _plain(one)
+def _rewritten(one: Said) -> dict[str, int]:
+    """What an app container asks for after Koordinator's mutating webhook."""
+    values = _written(one)
     if not values.keys() & _GPU_KEYS:
         return values
     combined = values.get("gpu")
-    if combined is not None and {values.get("core", combined), values.get("ratio", combined)} == {combined}:
-        del values["gpu"]  # beside other numbers it stays, and is no combination that is accepted
+    # Beside other numbers `gpu` stays, and that combination is not accepted.
+    if combined is not None and values.get("core", combined) == combined == values.get("ratio", combined):
+        del values["gpu"]
         values["core"] = values["ratio"] = combined
     if "shared" not in values:
         basis = values.get("ratio", values.get("core", 0))
-        values["shared"] = basis // 100 if basis > 100 and basis % 100 == 0 else 1
+        several = basis > 100 and basis % 100 == 0
+        values["shared"] = basis // 100 if several else 1
     return values
 
 
 def _answer(pod: _Pod, said: tuple[Said, ...]) -> Answer:
-    gpu, gpu_notes = _gpu(pod)
+    gpu, notes = _gpu(pod)
     nic, nic_notes = _nic(pod)
-    joined, joint_notes = _joined(pod, gpu, nic)
-    demands = tuple((key, demand) for key, demand in joined)
-    notes = (*gpu_notes, *nic_notes, *joint_notes, *_hinted(pod, gpu))
+    demands, joint_notes = _together(pod, gpu, nic)
+    notes += nic_notes + joint_notes + _notes_of_annotations(pod, gpu)
     told = {note.key for note in notes}
-    rest = tuple(dict.fromkeys(amount.key for one in said for amount in one.amounts if amount.key not in told))
-    return Answer(demands=demands, notes=(*notes, *(Note(key, Action.TRANSLATED, _summed(pod, key)) for key in rest)))
+    for one in said:
+        for amount in one.amounts:
+            if amount.key not in told:
+                told.add(amount.key)
+                notes.append(Note(amount.key, Action.TRANSLATED, _part_of_sum(pod, amount)))
+    return Answer(demands=tuple(demands), notes=tuple(notes))
 
 
-def _hinted(pod: _Pod, gpu: Demand | None) -> list[Note]:
+def _part_of_sum(pod: _Pod, amount: Amount) -> str:
+    name = next((name for name, role in _ROLES.items() if role is amount.row.role), "")
+    return f"{pod.sums[name]} in the whole pod" if name in pod.sums else "part of the pod's sum"
+
+
+def _notes_of_annotations(pod: _Pod, gpu: Demand | None) -> list[Note]:
     """What becomes of the annotations about GPUs alone."""
     notes = []
-    if pod.partition is not None and (gpu is None or gpu.partial):
-        notes.append(Note(pod.names[Role.PARTITION], Action.IGNORED, "it concerns whole GPUs only"))
-    elif pod.partition is not None:
-        text = "the GPUs are one partition as the driver publishes it, of any score"
-        notes.append(Note(pod.names[Role.PARTITION], Action.APPROXIMATED, text))
-    if gpu is not None and pod.hints.get("gpu", DeviceHint()).exclusive_policy == "DeviceLevel" and gpu.partial:
+    if pod.partition is not None:
+        key = pod.names[Role.PARTITION]
+        if gpu is None or gpu.partial:
+            notes.append(Note(key, Action.IGNORED, "it concerns whole GPUs only"))
+        else:
+            text = "the GPUs are one partition as the driver publishes it, of any score"
+            notes.append(Note(key, Action.APPROXIMATED, text))
+    if gpu is not None and gpu.partial and pod.hint("gpu").exclusive_policy == "DeviceLevel":
         text = "exclusivePolicy is lost: others may share the GPU"
         notes.append(Note(pod.names[Role.HINT], Action.APPROXIMATED, text))
     return notes
 
 
-def _summed(pod: _Pod, key: str) -> str:
-    name = next((name for name, role in _ROLES.items() if pod.keys.get(role) == key), "")
-    return f"{pod.sums[name]} in the whole pod" if name in pod.sums else "part of the pod's sum"
+# GPUs
 
 
 def _gpu(pod: _Pod) -> tuple[Demand | None, list[Note]]:
-    """GPUs: check the combination, find how many, divide."""
+    """Check the combination, find how many GPUs, and what each of them has of the sums."""
     sums = {name: value for name, value in pod.sums.items() if name != "rdma"}
     if not sums:
         return None, []
-    key = pod.key(*(name for name in ("gpu", "count", "ratio", "memory", "core", "shared") if _ROLES[name] in pod.keys))
+    key = pod.key("gpu", "count", "ratio", "memory", "core", "shared")
     if frozenset(sums) not in _ACCEPTED:
-        have = ", ".join(sorted(pod.keys[_ROLES[name]] for name in sums if _ROLES[name] in pod.keys)) or key
-        raise _refuse(key, f"Koordinator accepts no such combination in one pod: {have}{_missing(sums)}")
+        have = sorted(pod.keys[_ROLES[name]] for name in sums if _ROLES[name] in pod.keys)
+        missing = "; gpu-core needs gpu-memory or gpu-memory-ratio" if sums.keys() <= {"core", "shared"} else ""
+        raise _refuse(
+            key, f"Koordinator does not accept this combination in one pod: {', '.join(have) or key}{missing}"
+        )
     if "count" in sums:
-        return _tied(pod, Demand(target="gpu", count=sums["count"])), [
-            Note(pod.key("count"), Action.TRANSLATED, f"{sums['count']} whole GPUs that all containers see")
-        ]
+        count = sums["count"]
+        text = f"{count} whole GPU{'s' * (count > 1)} that all containers see"
+        return _tie(pod, Demand(target="gpu", count=count)), [Note(pod.key("count"), Action.TRANSLATED, text)]
     if "gpu" in sums:  # not rewritten: init containers, or the webhook is off
         sums["core"] = sums["ratio"] = sums.pop("gpu")
+
     count = _count(sums, key)
-    core, ratio, memory = (_each(sums, name, count, key) for name in ("core", "ratio", "memory"))
+    core = _percent_of_each(sums.get("core", 0), count, key)
+    ratio = _percent_of_each(sums.get("ratio", 0), count, key)
+    memory = sums.get("memory", 0) // count
     if ratio == 100:
         text = f"{count} whole GPU{'s' * (count > 1)} that all containers see"
-        return _tied(pod, Demand(target="gpu", count=count)), [Note(key, Action.TRANSLATED, text)]
-    notes = [] if core else [Note(key, Action.APPROXIMATED, "no compute share is asked for: cores 0, unreserved")]
+        return _tie(pod, Demand(target="gpu", count=count)), [Note(key, Action.TRANSLATED, text)]
+    texts = [] if core else ["no compute share is asked for: cores 0, unreserved"]
     if ratio:
-        notes.append(
-            Note(key, Action.APPROXIMATED, f"{count} x {ratio} % of a GPU's memory, by the sizes in the fleet")
-        )
+        texts.append(f"{count} x {ratio} % of a GPU's memory, by the sizes in the fleet")
     else:
-        notes.append(Note(key, Action.APPROXIMATED, f"{count} x {memory} bytes, which the driver rounds up to MiB"))
+        texts.append(f"{count} x {memory} bytes, which the driver rounds up to MiB")
     demand = Demand(target="vgpu", count=count, memory=memory or None, memory_percent=ratio or None, cores=core)
-    return _tied(pod, demand), notes
-
-
-def _missing(sums: Mapping[str, int]) -> str:
-    return "; gpu-core needs gpu-memory or gpu-memory-ratio" if sums.keys() <= {"core", "shared"} else ""
+    return _tie(pod, demand), [Note(key, Action.APPROXIMATED, text) for text in texts]
 
 
 def _count(sums: Mapping[str, int], key: str) -> int:
     """How many GPUs the sums are spread over."""
-    if shared := sums.get("shared", 0):
+    shared = sums.get("shared", 0)
+    if shared:
         return shared
     for name in ("core", "ratio"):
-        if sums.get(name, 0) > 100 and sums[name] % 100:
-            raise _refuse(key, f"{sums[name]} is above 100 and no multiple of it", "ask for whole GPUs")
+        value = sums.get(name, 0)
+        if value > 100 and value % 100:
+            raise _refuse(key, f"{value} is above 100 and not a multiple of it", "ask for whole GPUs")
     ratio = sums.get("ratio", 0)
     return ratio // 100 if ratio > 100 else 1
 
 
-def _each(sums: Mapping[str, int], name: str, count: int, key: str) -> int:
+def _percent_of_each(value: int, count: int, key: str) -> int:
     """What each GPU has of a sum."""
-    value = sums.get(name, 0)
-    if name == "memory":
-        return value // count
-    if value % count:
+    each, rest = divmod(value, count)
+    if rest:
         raise _refuse(key, f"{value} % in the whole pod can't be divided by {count} GPUs", "make the sum divisible")
-    if value // count > 100:
-        raise _refuse(key, f"{value // count} % of one GPU is more than there is", "write multiples of 100")
-    return value // count
+    if each > 100:
+        raise _refuse(key, f"{each} % of one GPU is more than there is", "write multiples of 100")
+    return each
 
 
-def _tied(pod: _Pod, gpu: Demand) -> Demand:
+def _tie(pod: _Pod, gpu: Demand) -> Demand:
     """Add what must hold between the GPUs themselves: a partition, or a topology scope."""
-    scope = pod.hints.get("gpu", DeviceHint()).required_topology_scope
+    scope = pod.hint("gpu").required_topology_scope
     if gpu.partial:
         if scope not in ("", "Node") and gpu.count > 1:
-            raise _refuse(pod.names[Role.HINT], f"several shared GPUs can't be held to scope {scope}")
+            raise _refuse(pod.names[Role.HINT], f"several shared GPUs can't be held to scope {_shown(scope)}")
         return gpu
     if pod.partition is not None:
         key = pod.names[Role.PARTITION]
         if pod.partition.ring_bus_bandwidth is not None:
             raise _refuse(key, "ringBusBandwidth is a hard filter that no driver publishes", "leave it out")
         if gpu.count not in (1, 2, 4, 8):
-            raise _refuse(key, f"there is no partition of {gpu.count} GPUs", "ask for 1, 2, 4 or 8")
+            raise _refuse(key, f"a partition never has {gpu.count} GPUs", "ask for 1, 2, 4 or 8")
         return msgspec.structs.replace(gpu, same=f"gpu.nvidia.com/partition{gpu.count}")
-    tie = {"NUMANode": NUMA_NODE, "PCIe": PCIE_ROOT}.get(scope, "") if gpu.count > 1 else ""
-    return msgspec.structs.replace(gpu, same=tie) if tie else gpu
+    tie = _SCOPES.get(scope, "") if gpu.count > 1 else ""
+    return msgspec.structs.replace(gpu, same=tie)
+
+
+_SCOPES = {"NUMANode": NUMA_NODE, "PCIe": PCIE_ROOT}
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:40]}…"
+
+
+# Network devices
 
 
 def _nic(pod: _Pod) -> tuple[Demand | None, list[Note]]:
@@ -446,40 +480,43 @@ def _nic(pod: _Pod) -> tuple[Demand | None, list[Note]]:
     value = pod.sums.get("rdma", 0)
     if not value:
         return None, []
-    key, hint = pod.key("rdma"), pod.hints.get("rdma", DeviceHint())
+    key, hint = pod.key("rdma"), pod.hint("rdma")
     if hint.selector or hint.vf_selector:
         raise _leave(pod.names[Role.HINT], "label selectors on network devices have no counterpart")
     nic = Demand(target="nic", virtual_function=hint.vf_selector is not None, rdma=True)
-    several = value > 100 and value % 100 == 0
+    whole, rest = divmod(value, 100)
+    several = whole > 1 and not rest
     if several or (value == 100 and not hint.allocate_strategy):
-        return nic.times(value // 100), [Note(key, Action.TRANSLATED, f"{value // 100} network devices, whole")]
+        return nic.times(whole), [Note(key, Action.TRANSLATED, f"{whole} network device{'s' * (whole > 1)}, whole")]
     if hint.allocate_strategy == "ApplyForAll":
         text = "all matching devices of the node, whole: fails if one of them is taken"
         return msgspec.structs.replace(nic, everything=True), [Note(pod.names[Role.HINT], Action.APPROXIMATED, text)]
     if hint.allocate_strategy == "RequestsAsCount":
-        exact = hint.exclusive_policy == "DeviceLevel"
-        text = f"{value} network devices, whole"
-        return nic.times(value), [Note(key, Action.TRANSLATED if exact else Action.APPROXIMATED, text)]
+        action = Action.TRANSLATED if hint.exclusive_policy == "DeviceLevel" else Action.APPROXIMATED
+        return nic.times(value), [Note(key, action, f"{value} network device{'s' * (value > 1)}, whole")]
     if value > 100:
-        raise _refuse(key, f"{value} is above 100 and no multiple of it", "ask for whole devices")
+        raise _refuse(key, f"{value} is above 100 and not a multiple of it", "ask for whole devices")
     if pod.options.whole_nic_for_share:
         return nic, [Note(key, Action.APPROXIMATED, f"{value} % of a network device becomes a whole one")]
     remedy = "ask for 100, or declare `koordinator.wholeNICForShare`"
     raise _refuse(key, f"{value} % of a network device can't be given: drivers know no shares", remedy)
 
 
-def _joined(pod: _Pod, gpu: Demand | None, nic: Demand | None) -> tuple[list[tuple[str, Demand | Pairs]], list[Note]]:
+# Both
+
+
+def _together(pod: _Pod, gpu: Demand | None, nic: Demand | None) -> tuple[list[tuple[str, Demand | Pairs]], list[Note]]:
     """Put GPUs and network devices together where the pod asks for it."""
-    names = ("ratio", "gpu", "count", "memory", "core", "shared")
     apart: list[tuple[str, Demand | Pairs]] = []
     if gpu:
-        apart.append((pod.key(*(name for name in names if _ROLES[name] in pod.keys)), gpu))
+        apart.append((pod.key("ratio", "gpu", "count", "memory", "core", "shared"), gpu))
     if nic:
         apart.append((pod.key("rdma"), nic))
     if pod.joint is None:
         return apart, []
-    key, wanted = pod.names[Role.JOINT], set(pod.joint.device_types)
-    if gpu is None or nic is None or not {"gpu", "rdma"} <= wanted:
+    key = pod.names[Role.JOINT]
+    both = {"gpu", "rdma"} <= set(pod.joint.device_types)
+    if gpu is None or nic is None or not both:
         return apart, [Note(key, Action.IGNORED, "without effect: it takes requests of both types")]
     if nic.everything:
         if pod.joint.required_scope:
@@ -489,15 +526,19 @@ def _joined(pod: _Pod, gpu: Demand | None, nic: Demand | None) -> tuple[list[tup
         return apart, [Note(key, Action.APPROXIMATED, "no scope is required: placing them near each other is lost")]
     if gpu.same:
         raise _refuse(key, f"can't be held together with a tie on {gpu.same}", "drop one of the annotations")
+    pairs, text = _pairs(gpu, nic, key)
+    return [(apart[0][0], pairs)], [Note(key, Action.APPROXIMATED, text)]
+
+
+def _pairs(gpu: Demand, nic: Demand, key: str) -> tuple[Pairs, str]:
+    """Each GPU with its share of the network devices under one switch, or everything under the same one."""
     if gpu.count in (1, nic.count):
         each = nic.count // gpu.count
-        pairs = Pairs(primary=gpu, secondary=nic.times(each), attribute=AUTO, each=each)
         text = f"{gpu.count} x (1 GPU + {each} network) under one switch each, stricter than comparing sets"
-        return [(apart[0][0], pairs)], [Note(key, Action.APPROXIMATED, text)]
+        return Pairs(primary=gpu, secondary=nic.times(each), attribute=AUTO, each=each), text
     if nic.count == 1:
-        pairs = Pairs(primary=gpu, secondary=nic, attribute=AUTO, each=0)
         text = f"{gpu.count} GPUs and the network device under one switch"
-        return [(apart[0][0], pairs)], [Note(key, Action.APPROXIMATED, text)]
+        return Pairs(primary=gpu, secondary=nic, attribute=AUTO, each=0), text
     reason = f"{gpu.count} GPUs and {nic.count} network devices can't be held to equal sets of PCIe roots"
     raise _refuse(key, reason, "ask for as many of one as of the other")
 

@@ -91,8 +91,8 @@ class Census(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 def _holder(slice_: ResourceSlice) -> str:
-    """Whose word a slice is: its node's; devices that belong to no node are one party for each pool."""
-    return slice_.spec.node_name or f"pool {slice_.spec.driver}/{slice_.spec.pool.name}"
+    """Whose word a slice is: its node's; devices of no node are their driver's, however many pools it makes of them."""
+    return slice_.spec.node_name or f"driver {slice_.spec.driver}"
 
 
 def _count(slice_: ResourceSlice, reading: Reading, looks: dict[_Look, Group]) -> Mapping[Group, int]:

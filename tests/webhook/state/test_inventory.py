@@ -279,6 +279,33 @@ def test_a_driver_may_write_its_own_domain():
     assert fleet(slices=slices).classes["mig.nvidia.com"].devices == 24
 
 
+@pytest.mark.parametrize(
+    ("config", "selector", "basis"),
+    [
+        ({}, {}, "3 of 3 nodes publish it as a whole GPU (class gpu.nvidia.com)"),
+        ({"meanings": {"nvidia.com/gpu": "whole"}}, {}, "declared to be whole (`meanings`)"),
+        (
+            {},
+            {"cloud.google.com/gke-gpu-partition-size": "3g.20gb"},
+            "the pod selects cloud.google.com/gke-gpu-partition-size=3g.20gb",
+        ),
+    ],
+)
+def test_a_decision_says_what_its_meaning_rests_on(config, selector, basis):
+    done = became(pod({"nvidia.com/gpu": 1}, nodeSelector=selector), fleet=example_fleet(), **config)
+    assert [decision.basis for decision in done.decisions] == [basis]
+
+
+def test_pools_of_no_node_are_one_voice_however_many_they_are():
+    def homeless(name: str) -> ResourceSlice:
+        text = wire.encode(shares(name, ("X", "1Mi"))).replace(f'"nodeName":"{name}"'.encode(), b'"allNodes":true')
+        return wire.decode(text, ResourceSlice)
+
+    honest = [shares(name, ("X", "40Gi")) for name in ("a", "b")]
+    evil = [homeless(f"evil-{i}") for i in range(9)]
+    assert amounts(became(HALF, fleet=fleet(slices=[*honest, *evil]))) == ["20Gi"]
+
+
 def shares(name: str, *sizes: tuple[str, str]) -> ResourceSlice:
     """A node whose HAMi driver publishes these products with these amounts of memory."""
     devices = [
