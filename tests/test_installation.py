@@ -7,6 +7,7 @@ from certs.store import authoritys_name
 from cli.commands.manifests import BASE, CLUSTER_WIDE, command, generated, rest
 from cluster import manifests
 from webhook.admission.registration import Options
+from webhook.names import MODE_LABEL
 
 
 def objects():
@@ -73,6 +74,16 @@ def test_without_an_image_nothing_is_installed(capsys):
     done = CliRunner().invoke(command, [])
     assert done.exit_code == 2
     assert "--image" in done.output
+
+
+def test_a_configuration_that_is_off_spares_all_namespaces_that_say_nothing_else(tmp_path):
+    config = tmp_path / "c.yaml"
+    config.write_text('apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: "off"\n')
+    done = CliRunner().invoke(command, ["--only=webhooks", f"--config={config}"])
+    chosen = {"key": MODE_LABEL, "operator": "In", "values": ["observe", "warn", "enforce"]}
+    for made in manifests.parse(done.output):
+        for webhook in made.object["webhooks"]:
+            assert chosen in webhook["namespaceSelector"]["matchExpressions"]
 
 
 def test_the_image_in_the_base_can_be_pulled_from_nowhere():

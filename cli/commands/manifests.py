@@ -129,10 +129,12 @@ def command(
     from cluster import manifests
     from webhook.admission import Options, configurations
 
+    source = source_of(config).current
     options = Options(
         namespace=namespace,
         failure_policy=failure_policy,
-        opt_in=opt_in,
+        # Where all is off that does not say otherwise, the API server need not ask about it.
+        opt_in=opt_in or source.file.mode == "off",
         devices=devices,
         url=url,
         ca_bundle=b64encode(Path(ca_bundle).read_bytes()).decode() if ca_bundle else "",
@@ -146,7 +148,7 @@ def command(
             )
         objects += rest(namespace, image, config, _blocks(api_servers))
     if only != "rest":
-        objects += configurations(source_of(config).current.dialects, options)
+        objects += configurations(source.dialects, options)
     click.echo(manifests.dump(objects), nl=False)
     return Exit.FINE
 

@@ -80,7 +80,8 @@ def validating(dialects: Sequence[Dialect], options: Options) -> Json:
         "failurePolicy": options.failure_policy,
         "rules": [_rule("", "v1", ("pods",), "CREATE")],
         "objectSelector": _not_skipped(),
-        "matchConditions": [{"name": "names-an-accelerator", "expression": _pod("object", dialects)}],
+        # All that is judged of a pod are its claims: the one condition that every pod of the cluster meets, so a short one.
+        "matchConditions": [{"name": "asks-by-claim", "expression": _claimed("object")}],
     }
     webhooks = [pods]
     if options.workloads:
@@ -131,21 +132,27 @@ def _devices(options: Options) -> Json:
 def on_mutate(dialects: Sequence[Dialect]) -> str:
     """The condition for mutation: creations that name something of ours, updates of what we translated."""
     replay = f"object.?metadata.?annotations.orValue({{}}).exists(k, k == '{names.ORIGINAL}')"
-    return f"request.operation == 'CREATE' ? ({_pod('object', dialects)}) : ({replay})"
+    return f"request.operation == 'CREATE' ? ({_asked('object', dialects)}) : ({replay})"
 
 
 def _pod(root: str, dialects: Sequence[Dialect]) -> str:
-    """Say in CEL whether a pod, or a pod template, names something that concerns us."""
+    """Say in CEL whether a pod template names something that concerns us."""
+    return f"{_claimed(root)} || {_asked(root, dialects)}"
+
+
+def _claimed(root: str) -> str:
+    return f"{root}.?spec.?resourceClaims.orValue([]).size() > 0"
+
+
+def _asked(root: str, dialects: Sequence[Dialect]) -> str:
+    """Say in CEL whether a pod asks in the old way, or carries annotations that look like ours."""
     # After orValue the value is not optional any more, so the next step is spelled anew.
     resource = _resource_names(dialects)
     parts = [
-        f"{root}.?spec.?resourceClaims.orValue([]).size() > 0",
-        *(
-            f"{root}.?spec.?{containers}.orValue([]).exists(c, "
-            f"c.?resources.?limits.orValue({{}}).exists(k, {resource}) || "
-            f"c.?resources.?requests.orValue({{}}).exists(k, {resource}))"
-            for containers in ("containers", "initContainers")
-        ),
+        f"{root}.?spec.?{containers}.orValue([]).exists(c, "
+        f"c.?resources.?limits.orValue({{}}).exists(k, {resource}) || "
+        f"c.?resources.?requests.orValue({{}}).exists(k, {resource}))"
+        for containers in ("containers", "initContainers")
     ]
     for place, field in ((Position.ANNOTATION, "annotations"), (Position.LABEL, "labels")):
         test = _keys(dialects, place)

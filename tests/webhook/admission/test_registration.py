@@ -103,3 +103,15 @@ def test_a_configuration_without_its_bundle_calls_nobody_and_keeps_its_rules_for
 def test_who_keeps_the_bundle_is_said_on_the_configuration(options, annotation):
     name, value = annotation
     assert all(made["metadata"]["annotations"][name] == value for made in configurations(DIALECTS, options))
+
+
+def test_a_plain_pod_is_walked_through_by_one_webhook_only():
+    """Of the conditions that every pod of a cluster meets, all but one look at a single field."""
+    asked = {
+        webhook["name"]: condition["expression"]
+        for webhook in webhooks(Options())
+        if webhook["name"].startswith("pods.")
+        for condition in webhook["matchConditions"]
+    }
+    assert asked["pods.validate.drawbridge.dev"] == "object.?spec.?resourceClaims.orValue([]).size() > 0"
+    assert "containers" in asked["pods.mutate.drawbridge.dev"]
