@@ -267,25 +267,32 @@ def test_a_deleted_template_comes_back_while_a_pod_needs_it(control_plane, fleet
     assert {n: t["spec"] for n, t in after.items()} == {n: t["spec"] for n, t in before.items()}
 
 
-def test_a_squatted_name_is_taken_back(control_plane, fleet_node, gated):
-    """Somebody who may write templates puts another content under the name that a pod is about to use."""
+def test_a_squatted_name_that_is_labelled_as_ours_is_taken_back(control_plane, fleet_node, gated):
+    """Before any pod uses it, without a grace; who may put it there at all is said by a policy."""
     [planned] = control_plane.create(gpu("p", gated), dryRun="All")
     name = planned["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
     request = {"name": "gpu", "exactly": {"deviceClassName": fleet.NVIDIA, "count": 8}}
     squat = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
-        "metadata": {"name": name, "namespace": gated},
+        "metadata": {"name": name, "namespace": gated, "labels": {"app.kubernetes.io/managed-by": "drawbridge"}},
         "spec": {"spec": {"devices": {"requests": [request]}}},
     }
     control_plane.create(squat)
-    control_plane.create(gpu("p", gated, nodeSelector=NOWHERE))
+    control_plane.until("it is taken away", lambda: name not in templates(control_plane, gated), 60)
 
-    def mended():
-        content = templates(control_plane, gated).get(name, {}).get("spec", {}).get("spec")
-        return content and content["devices"]["requests"][0]["exactly"].get("count") == 1
+    def admitted():
+        try:
+            return control_plane.create(gpu("p", gated))
+        except ApiError as error:
+            if "holds something else" not in error.message:
+                raise
+        return None
 
-    control_plane.until("the content is right", mended, 20)
+    control_plane.until("the pod is admitted", admitted, 20)
+    control_plane.wait_scheduled(gated, "p")
+    [claim] = claims_of(control_plane, gated, "p").values()
+    assert len(results_of(claim)) == 1
 
 
 def test_a_forged_annotation_makes_nothing(control_plane, fleet_node, gated):

@@ -85,8 +85,10 @@ def objection(pod: Pod, specs: Iterable[Json], state: State) -> str:
     mode = mode_of(state.configuration, labels, workload(namespace, _known_at_the_gate(pod)))
     if mode is not Mode.ENFORCE:
         return f"the mode is {mode}"
-    escaped = _escaped(pod, specs, state)
-    return f"a ResourceQuota limits requests.{escaped}, which the claims would escape" if escaped else ""
+    if escaped := _escaped(pod, specs, state):
+        return f"a ResourceQuota limits requests.{escaped}, which the claims would escape"
+    ranged = sorted(_asked(pod) & state.limit_ranges.get(namespace, frozenset()))
+    return f"a LimitRange speaks of {ranged[0]}, which the claims would escape" if ranged else ""
 
 
 def _known_at_the_gate(pod: Pod) -> dict[str, Json]:

@@ -137,6 +137,12 @@ def test_a_quota_on_what_the_pod_asked_with_is_not_escaped():
     assert upkeep.objection(pod(NAME), [WANTED], state(**elsewhere)) == ""
 
 
+def test_a_limit_range_on_what_the_pod_asked_with_is_not_escaped():
+    ranged = state(limit_ranges={"ns": frozenset({"nvidia.com/gpu"})})
+    assert "LimitRange speaks of nvidia.com/gpu" in upkeep.objection(pod(NAME), [WANTED], ranged)
+    assert upkeep.objection(pod(NAME), [WANTED], state(limit_ranges={"ns": frozenset({"cpu"})})) == ""
+
+
 def test_a_quota_that_is_mapped_or_charged_by_the_class_holds_nothing_back():
     limited = {"quotas": {"ns": frozenset({"requests.nvidia.com/gpu"})}}
     mapped = Configuration(msgspec.structs.replace(DEFAULT, quotas={"nvidia.com/gpu": "x"}))
