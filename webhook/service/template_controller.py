@@ -42,6 +42,10 @@ logger = logging.getLogger("drawbridge.templates")
 WORKERS = 4
 # How soon a pod is looked at again whose namespace did not allow what it proves, after something there has changed.
 AGAIN_SECONDS = 1.0
+# How long our copy may take to show what we made.
+SHOWN_SECONDS = 5.0
+# Pods that are over use nothing, and a cluster may keep thousands of them.
+LIVING = "status.phase!=Succeeded,status.phase!=Failed"
 WORKLOADS: tuple[Resource[Raw], ...] = (
     resources.DEPLOYMENTS,
     resources.STATEFUL_SETS,
@@ -77,11 +81,13 @@ class Templates:
         self.quarantine = Quarantine() if quarantine is None else quarantine
         self._queue: WorkQueue[Key] = WorkQueue("templates", quarantine=self.quarantine)
         self._unused: dict[Key, float] = {}
+        # When we made what our copy does not show yet.
+        self._made: dict[Key, float] = {}
         self._translated_with: tuple[object, object] = (None, None)
         # Pods that prove a template which the gate would not give them now, and why.
         self._withheld: dict[Key, str] = {}
         self._withheld_with: tuple[object, ...] = ()
-        self._pods = Informer(cluster, resources.PODS, quarantine=self.quarantine)
+        self._pods = Informer(cluster, resources.PODS, fields=LIVING, quarantine=self.quarantine)
         self._templates = Informer(cluster, resources.RESOURCE_CLAIM_TEMPLATES, quarantine=self.quarantine)
         kinds = WORKLOADS if follow_workloads else ()
         self._workloads = [Informer(cluster, kind.raw, quarantine=self.quarantine) for kind in kinds]
@@ -153,6 +159,7 @@ class Templates:
 
     def _on_templates(self, batch: Batch[ResourceClaimTemplate]) -> None:
         for delta in batch.deltas:
+            self._made.pop(delta.key, None)
             if self._demand.spec(delta.key) is not None:
                 self._queue.add(delta.key)
 
@@ -202,7 +209,11 @@ class Templates:
             case Due.NOTHING:
                 return
             case Due.CREATE:
-                await self._create(namespace, name, wanted)
+                made = self._made.get(key, float("-inf"))
+                if asyncio.get_running_loop().time() - made < SHOWN_SECONDS:
+                    self._queue.add_after(key, SHOWN_SECONDS)  # it may be gone again before our copy has shown it
+                else:
+                    await self._create(namespace, name, wanted)
             case Due.REPLACE if stored is not None:
                 logger.warning(
                     "a template under our name held something else", extra={"template": f"{namespace}/{name}"}
@@ -232,6 +243,8 @@ class Templates:
             if "being terminated" in error.message:
                 return
             raise
+        self._made[namespace, name] = asyncio.get_running_loop().time()
+        self._queue.add_after((namespace, name), SHOWN_SECONDS)
         self._metrics.template("created")
         logger.info("template created", extra={"template": f"{namespace}/{name}"})
 

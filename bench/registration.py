@@ -1,0 +1,86 @@
+"""What a plain pod pays for our registration: CPU of a real API server with the webhook configurations and without, in turns.
+
+Nobody answers behind them, and nobody is asked: what is measured are the conditions. Pods are created as dry runs, so that
+neither storage nor controllers add their noise. Further configurations to measure beside ours are named on the command line.
+
+    python -m bench.registration [FORMER.yaml …]
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cluster import manifests
+from e2e.controlplane import ControlPlane
+from e2e.workloads import container, pod
+from webhook.admission import Options, configurations
+from webhook.state import Configuration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+PODS = 300
+ROUNDS = 6
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def main(former: Sequence[str]) -> None:
+    """Print milliseconds of the API server's CPU a pod for each registration, as medians of rounds in turns."""
+    bundle = Options(ca_bundle="Ym9v", url="https://127.0.0.1:9/")
+    cases: dict[str, list[Any]] = {"no webhook": [], "ours": configurations(Configuration().dialects, bundle)}
+    for path in former:
+        cases[Path(path).name] = [reachable(document.object) for document in manifests.read([Path(path)])]
+    spent: dict[str, list[float]] = {name: [] for name in cases}
+    with ControlPlane(name="bench-registration") as cluster:
+        namespace = cluster.namespace("plain")
+        for turn in range(ROUNDS + 1):
+            for name, made in cases.items():
+                cluster.create(*made)
+                millis = cpu_of_pods(cluster, namespace)
+                cluster.remove(*made)
+                if turn:  # the first one warms
+                    spent[name].append(millis)
+    base = statistics.median(spent["no webhook"])
+    for name, all_of_them in spent.items():
+        median = statistics.median(all_of_them)
+        rounds = " ".join(f"{one:.2f}" for one in sorted(all_of_them))
+        print(f"{name:30} {median:6.2f} ms CPU a plain pod {median / base:6.2f}x  ({rounds})")
+
+
+def reachable(configuration: dict[str, Any]) -> dict[str, Any]:
+    """A configuration that the API server takes as it stands, for nobody to answer."""
+    for webhook in configuration["webhooks"]:
+        webhook["clientConfig"] = {"url": "https://127.0.0.1:9/", "caBundle": ""}
+        webhook["failurePolicy"] = "Ignore"
+    return configuration
+
+
+def cpu_of_pods(cluster: ControlPlane, namespace: str) -> float:
+    """Milliseconds of the API server's CPU for one plain pod."""
+    item = pod("web", namespace, *(container(name, **resources()) for name in ("main", "proxy")))
+    for _ in range(20):  # until the configuration is in force
+        cluster.create(item, dryRun="All")
+    before = cpu_seconds(cluster)
+    for _ in range(PODS):
+        cluster.create(item, dryRun="All")
+    return (cpu_seconds(cluster) - before) / PODS * 1000
+
+
+def resources() -> Mapping[str, Any]:
+    """What an ordinary container asks for."""
+    amounts = {"cpu": "100m", "memory": "64Mi"}
+    return {"resources": {"limits": amounts, "requests": amounts}}
+
+
+def cpu_seconds(cluster: ControlPlane) -> float:
+    """User and system time that the API server has spent."""
+    fields = Path(f"/proc/{cluster.apiserver.child.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
