@@ -1,5 +1,7 @@
 """The manifests are what the code says: generated parts fresh, rights least, both ways to install the same."""
 
+import re
+
 import pytest
 from click.testing import CliRunner
 
@@ -181,3 +183,11 @@ def test_the_crds_admit_what_the_types_hold():
     assert set(properties) == set(DeviceCompatibilitySpec.__struct_encode_fields__)
     assert properties["scope"]["default"] == DeviceCompatibilitySpec().scope
     assert properties["groups"]["default"] == DeviceCompatibilitySpec().groups
+
+
+def test_the_image_is_built_on_a_base_that_can_be_pinned_with_the_builder_of_the_lock():
+    root = BASE.parents[1]
+    lines = (root / "Dockerfile").read_text().splitlines()
+    assert [line.split()[1] for line in lines if line.startswith("FROM")] == ["${BASE}", "${BASE}"]
+    (locked,) = re.findall(r"^(hatchling==\S+)", (root / "requirements.lock").read_text(), re.MULTILINE)
+    assert f" {locked} " in " ".join(lines)

@@ -103,6 +103,7 @@ class Journal:
             with _naming(self._path):
                 self._new.unlink(missing_ok=True)
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                os.fchmod(self._file, 0o600)  # also one that was there: it holds Secrets
                 self.commits = self._recovered()
         except BaseException:
             self.close()

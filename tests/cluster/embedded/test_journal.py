@@ -62,6 +62,15 @@ async def test_a_store_is_as_it_was_left(tmp_path):
     assert await reopened(tmp_path / "store") == moments[-1][1]
 
 
+async def test_nobody_else_may_read_the_file_whatever_it_was_before(tmp_path):
+    """A store holds Secrets."""
+    path = tmp_path / "store"
+    path.touch(mode=0o644)
+    path.chmod(0o644)
+    await history(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 async def test_a_file_cut_at_any_byte_opens_as_it_was_at_some_moment_before(tmp_path):
     moments = await history(tmp_path / "store")
     whole = (tmp_path / "store").read_bytes()
