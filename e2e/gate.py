@@ -6,6 +6,7 @@ other test of the session out.
 """
 
 import base64
+import contextlib
 import http.client
 import json
 import ssl
@@ -39,7 +40,7 @@ class Gate:
         self.cluster = cluster
         self.port = free_port()
         self.metrics_port = free_port()
-        self.controller_port = free_port()
+        self.controller_ports: dict[str, int] = {}
         self.config = cluster.run.data / "drawbridge.yaml"
         self.processes: dict[str, Process] = {}
         self.trusted = ""  # the bundle of a certificate that somebody else keeps; else what the Secret says
@@ -66,7 +67,7 @@ class Gate:
         return subprocess.run([*COMMAND, *args], capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
     def start_controller(self, name: str = "controller") -> Process:
-        port = self.controller_port if name == "controller" else free_port()
+        port = self.controller_ports[name] = free_port()
         options = ("--no-gate", "--sweep-after=5", f"--metrics-listen=127.0.0.1:{port}")
         return self.start("controller", *options, name=name)
 
@@ -108,9 +109,13 @@ class Gate:
     def metrics(self) -> str:
         return self.plain(self.metrics_port, "/metrics")
 
-    def controller(self, path: str) -> str:
-        """Ask the controller on its metrics port."""
-        return self.plain(self.controller_port, path)
+    def controllers(self, path: str) -> str:
+        """Ask all controllers that run on their metrics ports, one of which leads."""
+        answers = []
+        for port in self.controller_ports.values():
+            with contextlib.suppress(OSError):
+                answers.append(self.plain(port, path))
+        return "".join(answers)
 
     def plain(self, port: int, path: str) -> str:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)

@@ -127,9 +127,9 @@ def test_a_refusal_says_container_key_value_and_remedy(control_plane, fleet_node
     item = pod("p", gated, container(**limits(**{"nvidia.com/gpu": 1, "nvidia.com/gpumem": "1500m"})))
     with pytest.raises(ApiError) as caught:
         control_plane.create(item)
-    for part in ("container main", "nvidia.com/gpumem", "1500m", "whole number"):
+    for part in ("container main", "nvidia.com/gpumem", "1500m", "whole", "[R001]", "drawbridge.dev/skip=true"):
         assert part in caught.value.message
-    assert caught.value.code == 403
+    assert caught.value.code == 422
 
 
 def test_what_can_never_work_is_turned_back_with_the_nearest_fit(control_plane, fleet_node, gated):
@@ -296,7 +296,7 @@ def test_a_squatted_name_that_is_labelled_as_ours_is_taken_back(control_plane, f
 
 
 def test_a_forged_annotation_makes_nothing(control_plane, fleet_node, gated):
-    """A pod author who copies an annotation and changes it is turned back, and would get nothing anyway."""
+    """What a pod author copied and changed is taken off, and the pod asks for a template that nobody makes."""
     [planned] = control_plane.create(gpu("p", gated), dryRun="All")
     forged = copy.deepcopy(planned)
     forged["metadata"] = {
@@ -305,9 +305,12 @@ def test_a_forged_annotation_makes_nothing(control_plane, fleet_node, gated):
         "annotations": {k: v.replace('"count":1', '"count":8') for k, v in planned["metadata"]["annotations"].items()},
     }
     forged.pop("status", None)
-    with pytest.raises(ApiError, match="not written by this installation"):
-        control_plane.create(forged)
-    assert templates(control_plane, gated) == {}
+    [stored] = control_plane.create(forged)
+    assert not [name for name in stored["metadata"].get("annotations", {}) if name.startswith("drawbridge.dev/")]
+    item = pod("honest", gated, container(**limits(**{"nvidia.com/gpu": 2})), nodeSelector=NOWHERE)
+    control_plane.create(item)
+    made = control_plane.until("an honest pod's template is made", lambda: templates(control_plane, gated), 20)
+    assert planned["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] not in made
 
 
 def test_a_template_that_nobody_needs_any_more_is_swept(control_plane, fleet_node, gated):

@@ -94,7 +94,7 @@ def test_a_seal_that_was_taken_elsewhere_buys_nothing(control_plane, fleet_node,
     control_plane.create(gpu("honest", gated, nodeSelector=NOWHERE))
     control_plane.until("the honest pod's template is there", lambda: names(control_plane, gated), 30)
     withheld = 'drawbridge_template_writes_total{action="withheld"}'
-    control_plane.until("the stolen seal is noticed", lambda: withheld in gate.controller("/metrics"), 20)
+    control_plane.until("the stolen seal is noticed", lambda: withheld in gate.controllers("/metrics"), 20)
     assert name not in names(control_plane, off)
     assert control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{off}/resourceclaims")["items"] == []
 
@@ -112,7 +112,7 @@ def test_what_is_off_now_gets_nothing_although_it_was_sealed_before(control_plan
     control_plane.until("the gate knows that it is off", still, 20)
     control_plane.create(own)
     withheld = 'drawbridge_template_writes_total{action="withheld"}'
-    control_plane.until("it is withheld", lambda: withheld in gate.controller("/metrics"), 20)
+    control_plane.until("it is withheld", lambda: withheld in gate.controllers("/metrics"), 20)
     assert names(control_plane, gated) == set()
     control_plane.patch(f"/api/v1/namespaces/{gated}", {"metadata": {"labels": {"drawbridge.dev/mode": "enforce"}}})
     control_plane.until("it is made when it is on again", lambda: names(control_plane, gated), 20)
