@@ -1,9 +1,8 @@
 """From a checked tree to nested Python closures: the fast way to evaluate (cel-go interpreter).
 
 A closure takes the frame and returns a value, or raises SelectorRunError. The frame is the view's five slots (driver,
-allowMultipleAllocations, attributes, capacity, the whole device), then, if it is needed, one for the cost so far and one
-for each variable that a comprehension or `cel.bind` declares. What the static cost already bounds is not counted here;
-`dra.cel.metered` counts.
+allowMultipleAllocations, attributes, capacity, the whole device), then one for each variable that a comprehension or `cel.bind`
+declares. Nothing is counted here: only what is sure to be short and small is evaluated this way. `dra.cel.metered` counts.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from dra.cel.library.lists import COMPARABLE
 from dra.cel.library.named_formats import Format
 from dra.cel.library.networks import Address, Network
 from dra.cel.library.regexes import PatternError, compiled
+from dra.cel.library.regexes import work as pattern_work
 from dra.cel.library.standard import TYPE_NAMES, has, index, select_optional
 from dra.cel.library.urls import Url
 from dra.cel.syntax import children
@@ -39,14 +39,17 @@ from dra.cel.values import (
     keys_of,
     no_such_overload,
     require_hashable,
+    type_name,
+    weigh,
 )
-from dra.errors import SelectorRunError, SelectorTypeError
+from dra.errors import CostExceeded, SelectorRunError, SelectorTypeError
 from dra.quantity import Quantity
 from dra.semver import Version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from dra.budget import Budget
     from dra.cel.environment import Environment
     from dra.cel.signatures import Overload, Work
     from dra.cel.syntax import Fold, Node
@@ -54,17 +57,23 @@ if TYPE_CHECKING:
 
 Frame = Any  # a tuple or list of values; see above
 
-DRIVER, MULTIPLE, ATTRIBUTES, CAPACITY, DEVICE, SPENT, FIRST_VARIABLE = range(7)
+DRIVER, MULTIPLE, ATTRIBUTES, CAPACITY, DEVICE = range(5)
 _FIELDS = {"driver": DRIVER, "allowMultipleAllocations": MULTIPLE, "attributes": ATTRIBUTES, "capacity": CAPACITY}
 UNSET = object()
+_PATTERN_TEXT = 64  # how long a text is that a pattern is looked for in: attributes are no longer
+_FOLDED = 256  # members or characters of a value that is computed when compiling
 CONVERSIONS = frozenset(("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"))
 
 
 class Compiler:
-    """Builds the closures of one expression."""
+    """Builds the closures of one expression; patterns are compiled at the expense of the budget."""
 
-    def __init__(self, environment: Environment) -> None:
+    first_variable = DEVICE + 1
+
+    def __init__(self, environment: Environment, budget: Budget | None = None) -> None:
         self._functions = environment.functions
+        self._budget = budget
+        self.pattern_work = 0  # steps that searching for the patterns which are written out may take
         # A name is a slot of the frame, or a closure where its value may not be there yet.
         self._scope: dict[str, int | Callable[[Frame], Value]] = {}
         self._sound_names: dict[str, bool] = {}
@@ -90,19 +99,16 @@ class Compiler:
 
     def _folded(self, node: Node) -> Value:
         value = self.planned(node)
-        if (
-            value is not MISSING
-            or node.kind != "call"
-            or node.name in ("_&&_", "_||_", "_?_:_", "or", "orValue", "_?._", "_[?_]")
-        ):
+        if value is not MISSING or node.kind != "call" or node.name in _NOT_FOLDED:
             return value
         args = [self.constant(arg) for arg in node.args]
-        if any(arg is MISSING for arg in args):
+        if any(arg is MISSING or not _is_small(arg) for arg in args):
             return MISSING
         try:
-            return self._special(node)(()) if node.name in ("_==_", "_!=_", "_[_]", "@in") else self._work(node)(*args)
-        except (SelectorRunError, Fatal):
+            value = self._special(node)(()) if node.name in ("_==_", "_!=_", "_[_]", "@in") else self._work(node)(*args)
+        except (SelectorRunError, CostExceeded, Fatal):
             return MISSING  # it fails when, and if, it is reached
+        return value if _is_small(value) else MISSING
 
     def planned(self, node: Node) -> Value:
         """Return the value of what Go computes before it evaluates anything, or MISSING: that costs nothing at run time."""
@@ -151,7 +157,7 @@ class Compiler:
 
     def _variable(self) -> int:
         self.variables += 1
-        return FIRST_VARIABLE - 1 + self.variables
+        return self.first_variable - 1 + self.variables
 
     def _with(
         self, names: dict[str, int | Callable[[Frame], Value]], node: Node, source: Node
@@ -277,7 +283,7 @@ class Compiler:
         pattern = self.planned(node.args[1])
         if type(pattern) is str:
             try:
-                compiled(pattern)
+                self.pattern_work += pattern_work(compiled(pattern, self._budget), _PATTERN_TEXT)
             except PatternError as error:
                 raise SelectorTypeError(f"program instantiation failed: {error}", node.args[1].position) from None
 
@@ -448,6 +454,24 @@ _SPECIAL = {
     "_==_": "_equals", "_!=_": "_not_equals", "_&&_": "_and", "_||_": "_or", "_?_:_": "_conditional", "_[_]": "_index", "_[?_]": "_optional",
     "_?._": "_optional", "@in": "_in", "or": "_or_optional", "orValue": "_or_value",
 }  # fmt: skip
+# What decides itself when it is reached, and what can make much of little.
+_NOT_FOLDED = frozenset(
+    (
+        "_&&_",
+        "_||_",
+        "_?_:_",
+        "or",
+        "orValue",
+        "_?._",
+        "_[?_]",
+        "lists.range",
+        "matches",
+        "find",
+        "findAll",
+        "replace",
+        "format",
+    )
+)
 # Go looks at these arguments once more when it counts costs, and panics if they are errors or of another type.
 _PANICKING: dict[str, tuple[int, type]] = {
     "list_distinct": (0, list),
@@ -456,6 +480,14 @@ _PANICKING: dict[str, tuple[int, type]] = {
     **{f"list_{type_.name}_sortByAssociatedKeys": (1, list) for type_ in COMPARABLE},
 }
 _SIMPLE = frozenset((t.STRING, t.INT, t.BOOL, t.UINT))
+
+
+def _is_small(value: Value) -> bool:
+    """Whether a value may be computed, and kept, for everybody who uses the expression."""
+    kind = type(value)
+    if kind is str or kind is bytes:
+        return len(value) <= _FOLDED
+    return weigh(value, _FOLDED) < _FOLDED
 
 
 # ---- Guards: what the static types leave open -----------------------------------------------------------------------
@@ -606,7 +638,9 @@ def listed(values: list[Value], optional: frozenset[int]) -> list[Value]:
         if i not in optional:
             elements.append(value)
         elif type(value) is not Optional:
-            raise SelectorRunError(f"cannot initialize optional list element from non-optional value {value}")
+            raise SelectorRunError(
+                f"cannot initialize optional list element from non-optional value of type {type_name(value)}"
+            )
         elif value.present:
             elements.append(value.value)
     return elements
@@ -619,7 +653,9 @@ def mapped(values: list[Value], optional: frozenset[int]) -> dict[Value, Value]:
         key = as_key(key)
         if i in optional:
             if type(value) is not Optional:
-                raise SelectorRunError(f"cannot initialize optional entry '{key}' from non-optional value {value}")
+                raise SelectorRunError(
+                    f"cannot initialize optional entry '{key}' from non-optional value of type {type_name(value)}"
+                )
             if not value.present:
                 mapping.pop(key, None)
                 continue
@@ -628,13 +664,13 @@ def mapped(values: list[Value], optional: frozenset[int]) -> dict[Value, Value]:
     return mapping
 
 
-def iterated(range_: Value, *, two: bool) -> list[Value]:
-    """What a comprehension goes through: elements or keys, or pairs."""
+def iterated(range_: Value, *, two: bool) -> Iterable[Value]:
+    """What a comprehension goes through: elements or keys, or pairs; one after the other, for it may stop early."""
     if type(range_) is list:
-        return list(enumerate(range_)) if two else range_
+        return enumerate(range_) if two else range_
     if isinstance(range_, dict):
         keys = keys_of(range_)
-        return list(zip(keys, range_.values(), strict=True)) if two else keys
+        return zip(keys, range_.values(), strict=True) if two else keys
     raise SelectorRunError(f"got '{type(range_).__name__}', expected iterable type")
 
 

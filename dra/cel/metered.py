@@ -1,10 +1,10 @@
 """The slow way to evaluate: the same answers, while counting what Go counts (cel-go interpreter/runtimecost.go,
 apiserver library/cost.go).
 
-Used only for expressions whose worst case is beyond the limit. The limit is looked at in loops, where a charge depends
-on a size, and at the end: nothing else can run away. Charges follow Go's planner: a chain of selections is one
-charge plus one for each step; what the planner computes in advance is free; a call is charged even if its arguments are
-errors, as long as all of them were evaluated.
+Used where an expression may cost a lot, or make large values, or somebody's budget is to be charged exactly. The account
+(`dra.cel.account`) is looked at in loops, where a charge depends on a size, and at the end: nothing else can run away.
+Charges follow Go's planner: a chain of selections is one charge plus one for each step; what the planner computes in
+advance is free; a call is charged even if its arguments are errors, as long as all of them were evaluated.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from contextlib import suppress
 from itertools import repeat
 from typing import TYPE_CHECKING
 
-from dra.cel.closures import DEVICE, SPENT, UNSET, Compiler, iterated, listed, mapped, membership, truth
-from dra.cel.cost import MAX_COST, REGEX_FACTOR, STRING_FACTOR
+from dra.cel import account, tolls
+from dra.cel.account import LOOK, SPENT, pay, settle
+from dra.cel.closures import DEVICE, UNSET, Compiler, iterated, listed, mapped, membership, truth
+from dra.cel.cost import REGEX_FACTOR, STRING_FACTOR
 from dra.cel.library.named_formats import Format
 from dra.cel.library.standard import find_at, index
 from dra.cel.library.urls import Url
 from dra.cel.values import MISSING, NONE, Optional, Sized, Sum, Value, differ, equal, no_such_overload, size
-from dra.errors import CostExceeded, SelectorRunError
+from dra.errors import SelectorRunError
 from dra.quantity import Quantity
 from dra.semver import Version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from dra.cel.closures import Frame
     from dra.cel.syntax import Fold, Node
@@ -35,28 +37,16 @@ if TYPE_CHECKING:
     _Names = dict[str, int | Closure]
 
 
-def exceeded() -> CostExceeded:
-    """The error for an evaluation that cost too much."""
-    return CostExceeded(f"operation cancelled: actual cost limit exceeded: more than {MAX_COST}")
-
-
-def within_budget(closure: Closure) -> Closure:
+def watched(closure: Closure) -> Closure:
     """Look at the account once more when the evaluation is over."""
 
     def evaluated(frame: Frame) -> Value:
         try:
             return closure(frame)
         finally:
-            if frame[SPENT] > MAX_COST:
-                raise exceeded()
+            settle(frame)
 
     return evaluated
-
-
-def _pay(frame: Frame, cost: int) -> None:
-    frame[SPENT] += cost
-    if frame[SPENT] > MAX_COST:
-        raise exceeded()
 
 
 class _Failed:
@@ -83,6 +73,8 @@ class _Step:
 
 class MeteredCompiler(Compiler):
     """Builds closures that keep the account in the frame."""
+
+    first_variable = account.FIRST_VARIABLE
 
     def constant(self, node: Node) -> Value:
         """Only what Go computes in advance is free."""
@@ -189,12 +181,14 @@ class MeteredCompiler(Compiler):
         overload = node.overloads[0] if len(node.overloads) == 1 else ""
         charge = charge_of(node.name, overload)
         stops = len(args) > 2 or self._dispatched(node, overload)
-        if charge is _one and len(args) == 2 and not stops:
+        before, after = tolls.before(node), tolls.after(node)
+        free = before is None and after is None
+        if charge is _one and len(args) == 2 and not stops and free:
             variable, value = self._slot(node.args[0]), self.planned(node.args[1])
             if variable and value is not MISSING:
                 return _paid_variable(variable, value, work)
             return _paid_pair(args[0], args[1], work)
-        if len(args) == 2 and not stops and charge not in _BY_RESULT:
+        if len(args) == 2 and not stops and charge not in _BY_RESULT and free:
             return _charged_pair(args[0], args[1], work, charge)
 
         def call(frame: Frame) -> Value:
@@ -210,17 +204,22 @@ class MeteredCompiler(Compiler):
                         break
             if failure is not None:
                 if len(values) == len(args):
-                    _pay(frame, charge(values, _FAILED))
+                    pay(frame, charge(values, _FAILED))
                 raise failure
+            if before is not None:
+                before(frame, values)
             if charge not in _BY_RESULT:
-                _pay(frame, charge(values, None))  # before the work, which may be long
-                return work(*values)
-            try:
+                pay(frame, charge(values, None))  # before the work, which may be long
                 result = work(*values)
-            except SelectorRunError:
-                _pay(frame, charge(values, _FAILED))
-                raise
-            _pay(frame, charge(values, result))
+            else:
+                try:
+                    result = work(*values)
+                except SelectorRunError:
+                    pay(frame, charge(values, _FAILED))
+                    raise
+                pay(frame, charge(values, result))
+            if after is not None:
+                after(frame, result)
             return result
 
         return call
@@ -303,10 +302,10 @@ class MeteredCompiler(Compiler):
                 try:
                     if truth(predicate(frame)):
                         count += 1
-                        _pay(frame, 2)
+                        pay(frame, 2)
                 except SelectorRunError as error:
                     failure = failure or error
-            _pay(frame, 2)
+            pay(frame, 2)
             if failure is not None:
                 raise failure
             return count == 1
@@ -324,11 +323,11 @@ class MeteredCompiler(Compiler):
             for _ in entries:
                 try:
                     if keep is None or truth(keep(frame)):
-                        _pay(frame, cost)
+                        pay(frame, cost)
                         collected.append(item(frame))
                 except SelectorRunError as error:
                     failure = failure or error
-            _pay(frame, 1)
+            pay(frame, 1)
             if failure is not None:
                 raise failure
             return collected
@@ -346,14 +345,14 @@ class MeteredCompiler(Compiler):
             for _ in entries:
                 try:
                     if keep is None or truth(keep(frame)):
-                        _pay(frame, 1)
+                        pay(frame, 1)
                         # After an error nothing is added any more; an entry is still evaluated, a key and value are not.
                         if failure is None or len(parts) == 1:
-                            _pay(frame, 1)
+                            pay(frame, 1)
                             gathered = insert(gathered, *[part(frame) for part in parts])
                 except SelectorRunError as error:
                     failure = failure or error
-            _pay(frame, 1)
+            pay(frame, 1)
             if failure is not None:
                 raise failure
             return gathered
@@ -418,14 +417,14 @@ def _charged_pair(left: Closure, right: Closure, work: Callable[..., Value], cha
             second: Value = _FAILED
             with suppress(SelectorRunError):
                 second = right(frame)
-            _pay(frame, charge([_FAILED, second], _FAILED))
+            pay(frame, charge([_FAILED, second], _FAILED))
             raise
         try:
             second = right(frame)
         except SelectorRunError:
-            _pay(frame, charge([first, _FAILED], _FAILED))
+            pay(frame, charge([first, _FAILED], _FAILED))
             raise
-        _pay(frame, charge([first, second], None))
+        pay(frame, charge([first, second], None))
         return work(first, second)
 
     return call
@@ -472,35 +471,35 @@ def _chain(base: Closure, steps: list[_Step]) -> Closure:
                 key = step.key_of(frame)
             except SelectorRunError:
                 if not optional:
-                    _pay(frame, 1)
+                    pay(frame, 1)
                 raise
             if step.test:
-                _pay(frame, 0 if optional else 1)
+                pay(frame, 0 if optional else 1)
                 found = find_at(value, key) is not MISSING
                 if optional and found:
-                    _pay(frame, 1)
+                    pay(frame, 1)
                 return found
             if optional:
                 value = find_at(value, key)
                 if value is MISSING:
                     return False if steps[-1].test else NONE
-                _pay(frame, 1)
+                pay(frame, 1)
             else:
-                _pay(frame, 1)
+                pay(frame, 1)
                 value = index(value, key)
         return Optional(value) if optional else value
 
     return chain
 
 
-def _entries(frame: Frame, items: list[Value], slots: list[int]) -> Iterator[None]:
+def _entries(frame: Frame, items: Iterable[Value], slots: list[int]) -> Iterator[None]:
     """Set the variables to one entry after the other."""
     if len(slots) == 1:
         return map(frame.__setitem__, repeat(slots[0]), items)
     return _pairs(frame, items, *slots)
 
 
-def _pairs(frame: Frame, items: list[Value], first: int, second: int) -> Iterator[None]:
+def _pairs(frame: Frame, items: Iterable[Value], first: int, second: int) -> Iterator[None]:
     for frame[first], frame[second] in items:
         yield None
 
@@ -516,8 +515,8 @@ def _quantifier(predicate: Closure, *, stop: bool, condition: int) -> Callable[[
                 frame[SPENT] += condition
                 break
             spent = frame[SPENT] = frame[SPENT] + condition + 1
-            if spent > MAX_COST:
-                raise exceeded()
+            if spent > frame[LOOK]:
+                settle(frame)
             try:
                 value = predicate(frame)
             except SelectorRunError as error:
@@ -527,7 +526,7 @@ def _quantifier(predicate: Closure, *, stop: bool, condition: int) -> Callable[[
                 decided = True
             elif value is not (not stop):
                 failure = failure or no_such_overload("_||_" if stop else "_&&_")
-        _pay(frame, 1)
+        pay(frame, 1)
         if decided:
             return stop
         if failure is not None:

@@ -19,6 +19,7 @@ from dra.errors import SelectorRunError, SelectorTypeError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dra.budget import Budget
     from dra.cel.environment import Environment
     from dra.cel.signatures import Overload
     from dra.cel.syntax import Node
@@ -29,13 +30,13 @@ _LITERALS: dict[type, Type] = {
 }  # fmt: skip
 
 
-def check(root: Node, environment: Environment) -> Type:
-    """Type a tree in place and return the type of the whole."""
+def check(root: Node, environment: Environment, budget: Budget | None = None) -> Type:
+    """Type a tree in place and return the type of the whole; patterns are compiled at the expense of the budget."""
     checker = _Checker(environment)
     checker.node(root)
     for node in _walk(root):
         node.type = checker.bindings.substitute(node.type, finish=True)
-    _check_literals(root)
+    _check_literals(root, budget)
     return root.type
 
 
@@ -281,36 +282,36 @@ def _replaced(type_: Type, params: dict[Type, Type]) -> Type:
 # ---- Literals ------------------------------------------------------------------------------------------------------
 
 
-def _check_literals(root: Node) -> None:
+def _check_literals(root: Node, budget: Budget | None) -> None:
     pending = [(root, False)]
     while pending:
         node, in_format = pending.pop()
         if node.kind == "call":
-            _check_call(node)
+            _check_call(node, budget)
             in_format = in_format or node.name == "format"
         elif node.kind in ("list", "map") and not in_format:
             _check_homogeneous(node)
         pending += [(child, in_format) for child in children(node)]
 
 
-def _check_call(node: Node) -> None:
+def _check_call(node: Node, budget: Budget | None) -> None:
     if node.name in ("matches", "find", "findAll") and len(node.args) > 1:
-        _check_pattern(node.args[1])
+        _check_pattern(node.args[1], budget)
     name, first = node.name, node.args[node.member] if len(node.args) > node.member else None
     if first is None or first.kind != "literal":
         if name == "format" and node.member and node.args[1].kind == "list" and isinstance(node.args[0].value, str):
             _check_format(node, node.args[0].value, node.args[1])
         return
     if name == "matches":
-        _check_pattern(first)  # of the global form Kubernetes checks the text as if it were the pattern, too
+        _check_pattern(first, budget)  # of the global form Kubernetes checks the text as if it were the pattern, too
     elif name in ("duration", "timestamp") and not node.member:
         _check_conversion(node, first)
 
 
-def _check_pattern(node: Node) -> None:
+def _check_pattern(node: Node, budget: Budget | None) -> None:
     if isinstance(node.value, str) and node.kind == "literal":
         try:
-            compiled(node.value)
+            compiled(node.value, budget)
         except PatternError as error:
             raise SelectorTypeError(f"invalid matches argument: {error}", node.position) from None
 

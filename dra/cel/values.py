@@ -8,11 +8,14 @@ and `dra.semver.Version` for the Kubernetes ones; the rest is here. Operators lo
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dra.errors import CostExceeded, SelectorRunError
 from dra.quantity import Quantity
 from dra.semver import Version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Value = Any  # any of the above
 
@@ -302,9 +305,9 @@ def require_hashable(value: Value) -> None:
         raise Fatal("runtime error: hash of unhashable type")
 
 
-def keys_of(mapping: dict[Value, Value]) -> list[Value]:
+def keys_of(mapping: dict[Value, Value]) -> Iterator[Value]:
     """Return the keys of a map as values."""
-    return [key.value if type(key) is Boxed else key for key in mapping]
+    return (key.value if type(key) is Boxed else key for key in mapping)
 
 
 # As keys these are the same only if they are one object in Go, which two evaluations never give.
@@ -360,3 +363,20 @@ def size(value: Value) -> int:
     if kind is Optional and value.present:
         return size(value.value)
     return 1
+
+
+def weigh(value: Value, most: int) -> int:
+    """Count the members of a value, and theirs, and so on; what is in two places counts twice. Stops at about `most`."""
+    count = 1
+    waiting = [value]
+    while waiting and count < most:
+        one = waiting.pop()
+        if type(one) is Optional:
+            one = one.value
+        if type(one) is list:
+            waiting.extend(one)
+            count += len(one)
+        elif isinstance(one, dict):
+            waiting.extend(one.values())
+            count += 2 * len(one)
+    return count

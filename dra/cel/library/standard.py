@@ -205,12 +205,14 @@ def index(container: Value, key: Value) -> Value:
     if value is not MISSING:
         return value
     if type(container) is list:
-        raise SelectorRunError(f"index out of bounds: {key}")
+        raise SelectorRunError(f"index out of bounds: {_shown(key)}")
     raise SelectorRunError(f"no such key: {_shown(key)}")
 
 
 def _shown(key: Value) -> str:
-    return str(key).lower() if type(key) is bool else str(key)
+    if type(key) is str or type(key) is int:
+        return str(key)
+    return str(key).lower() if type(key) is bool else f"a {type_name(key)}"
 
 
 def find_at(container: Value, key: Value) -> Value:
@@ -457,7 +459,7 @@ def _non_zero(value: Value) -> Optional:
 def _unwrap(values: list[Value]) -> list[Value]:
     for value in values:
         if type(value) is not Optional:
-            raise SelectorRunError(f"value {value} is not optional")
+            raise SelectorRunError(f"a value of type {type_name(value)} is not optional")
     return [value.value for value in values if value.present]
 
 

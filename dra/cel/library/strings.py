@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dra.cel.signatures import Function, function, method, over
 from dra.cel.types import BOOL, DYN, INT, STRING, list_of
-from dra.cel.values import LARGEST_TEXT, require_room
+from dra.cel.values import LARGEST_TEXT, require_room, type_name
 from dra.errors import SelectorRunError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _substring(text: str, start: int, end: int) -> str:
 def _join(values: list[Value], separator: str = "") -> str:
     for value in values:
         if type(value) is not str:
-            raise SelectorRunError(f"join: invalid input: {value}")
+            raise SelectorRunError(f"join: invalid input of type {type_name(value)}")
     require_room(sum(map(len, values)) + len(values) * len(separator), LARGEST_TEXT)
     return separator.join(values)
 

@@ -62,8 +62,7 @@ def test_no_pattern_takes_forever(pattern):
 def test_a_comprehension_that_explodes_is_stopped_by_its_cost():
     deep = "".join(f"{TEN}.all(v{i}, " for i in range(9)) + "true" + ")" * 9
     selector = cel.compile(deep)
-    with pytest.raises(CostExceeded):
-        selector.check_cost()
+    assert selector.max_cost > cel.MAX_COST
     with pytest.raises(CostExceeded):
         selector.matches(VIEWS[0])
 

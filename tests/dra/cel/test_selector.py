@@ -139,14 +139,11 @@ def test_the_environment_of_new_objects_is_narrower():
 
 
 def test_too_dear_an_expression_is_told_at_admission_and_stopped_at_run_time():
-    cheap = cel.compile("true")
-    cheap.check_cost()
+    assert cel.compile("true").max_cost <= cel.MAX_COST
     ten = "[1,2,3,4,5,6,7,8,9,10]"
     dear = "".join(f"{ten}.all(v{i}, " for i in range(6)) + "v0 + v5 > 0" + ")" * 6
     selector = cel.compile(dear)
     assert selector.max_cost > cel.MAX_COST
-    with pytest.raises(CostExceeded, match="exceeds cost limit"):
-        selector.check_cost()
     with pytest.raises(CostExceeded, match="actual cost limit exceeded"):
         selector.matches(GPU_VIEW)
 

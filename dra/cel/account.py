@@ -1,0 +1,69 @@
+"""What an evaluation has spent, kept in its frame: the cost that Go counts, and the work that is ours.
+
+Behind the view's five slots stand the cost so far, the cost at which somebody looks next, the cost that the caller's budget
+was charged for, the work that Go does not count, the budget, and then the variables. Cost beyond MAX_COST ends the
+evaluation as in Go. Work is what Go does for nothing, or for less than it takes here: copying lists, comparing what is nested,
+the programs of patterns. Without a budget it ends at MOST_WORK; with one, cost and work are charged to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from dra.cel.cost import MAX_COST
+from dra.errors import CostExceeded
+
+if TYPE_CHECKING:
+    from dra.budget import Budget
+
+    Frame = list[Any]
+
+SPENT, LOOK, CHARGED, WORK, BUDGET, FIRST_VARIABLE = range(5, 11)
+MOST_WORK: Final = 200_000  # steps as in `dra.budget`: about a fifth of a second
+# Units of cost in a step, and between two looks at the budget.
+UNITS: Final = 3
+_INTERVAL: Final = 600
+
+
+def opened(slots: tuple[Any, ...], variables: int, budget: Budget | None) -> Frame:
+    """Make a frame in which nothing is spent."""
+    look = MAX_COST if budget is None else _INTERVAL
+    return [*slots, 0, look, 0, 0, budget, *[None] * variables]
+
+
+def exceeded() -> CostExceeded:
+    """The error for an evaluation that cost too much."""
+    return CostExceeded(f"operation cancelled: actual cost limit exceeded: more than {MAX_COST}")
+
+
+def pay(frame: Frame, cost: int) -> None:
+    """Charge what Go charges."""
+    frame[SPENT] += cost
+    if frame[SPENT] > frame[LOOK]:
+        settle(frame)
+
+
+def settle(frame: Frame) -> None:
+    """End an evaluation that cost too much; charge the budget, and say when to look again."""
+    spent = frame[SPENT]
+    if spent > MAX_COST:
+        raise exceeded()
+    if frame[BUDGET] is not None:
+        frame[BUDGET].charge((spent - frame[CHARGED]) // UNITS)
+        frame[CHARGED] = spent
+        frame[LOOK] = min(spent + _INTERVAL, MAX_COST)
+
+
+def toil(frame: Frame, steps: int) -> None:
+    """Charge work that Go does not."""
+    frame[WORK] += steps
+    if frame[WORK] > MOST_WORK:
+        raise CostExceeded("operation cancelled: more work than any selector may be")
+    if frame[BUDGET] is not None:
+        frame[BUDGET].charge(steps)
+
+
+def room(frame: Frame) -> int:
+    """How much work may still be charged."""
+    left: int = MOST_WORK - frame[WORK]
+    return left if frame[BUDGET] is None else min(left, frame[BUDGET].left)

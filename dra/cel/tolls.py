@@ -1,0 +1,172 @@
+"""What some calls are charged for beyond Go's costs, because they cost more here or because Go lets them be cheap.
+
+Go copies no list to add two, but Python does. Two lists of lists of lists that share their parts are compared for a cost of
+one in time that doubles with each level. `replace` is charged for the text that it reads, however much it writes. A pattern
+is charged for its length, not for its program. So before and after such calls the frame is charged work
+(`dra.cel.account`), and before any of them is evaluated without counting (`may_run_free`) none of them may be there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from dra.cel.account import BUDGET, room, toil
+from dra.cel.library.regexes import PatternError, compiled, work
+from dra.cel.syntax import children
+from dra.cel.values import Optional, weigh
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from dra.cel.account import Frame
+    from dra.cel.syntax import Fold, Node
+    from dra.cel.types import Type
+    from dra.cel.values import Value
+
+    Before = Callable[[Frame, list[Value]], None]
+    After = Callable[[Frame, Value], None]
+
+# Above this static cost everything is counted.
+FREE: Final = 5_000
+# Members of a value in a step: those that are looked at, those that are copied, and those that are made.
+_SEEN, _COPIED, _MADE = 4, 16, 4
+# Characters in a step that are written.
+_WRITTEN: Final = 64
+_NESTED: Final = frozenset(("list", "map", "dyn", "any", "opaque", "param"))
+
+
+def _weigh(frame: Frame, value: Value) -> int:
+    """Count the members of a value, as far as there is room for that and a little beyond."""
+    return weigh(value, _SEEN * (room(frame) + 2))
+
+
+def _weighed(position: int) -> Before:
+    def before(frame: Frame, args: list[Value]) -> None:
+        toil(frame, _weigh(frame, args[position]) // _SEEN)
+
+    return before
+
+
+def _searched(frame: Frame, args: list[Value]) -> None:
+    """`in`: what is looked for is compared with each member, which takes time if it has members itself."""
+    if type(args[0]) in (list, Optional) or isinstance(args[0], dict):
+        toil(frame, _weigh(frame, args[1]) // _SEEN)
+
+
+def _crossed(frame: Frame, args: list[Value]) -> None:
+    """Each member with each: as Go counts, unless they have members themselves."""
+    weight, count = _weigh(frame, args[0]), len(args[0]) if type(args[0]) is list else 1
+    if weight > 2 * count + 2:
+        toil(frame, weight * count // _SEEN)
+
+
+def _matched(frame: Frame, args: list[Value]) -> None:
+    text, pattern = args[0], args[1]
+    if type(text) is str and type(pattern) is str:
+        try:
+            program = compiled(pattern, frame[BUDGET])
+        except PatternError:
+            return  # the call says so
+        toil(frame, work(program, len(text)))
+
+
+def _all_matched(frame: Frame, args: list[Value]) -> None:
+    _matched(frame, args)
+    if type(args[0]) is str:
+        toil(frame, len(args[0]) + (len(args[0]) ** 2 >> 10))
+
+
+def _copied(frame: Frame, result: Value) -> None:
+    if type(result) is list:
+        toil(frame, len(result) // _COPIED)
+
+
+def _made(frame: Frame, result: Value) -> None:
+    toil(frame, len(result) // _MADE)
+
+
+def _written(frame: Frame, result: Value) -> None:
+    if type(result) is str:
+        toil(frame, len(result) // _WRITTEN)
+
+
+_BEFORE: dict[str, Before] = {
+    "_==_": _weighed(0), "_!=_": _weighed(0), "@in": _searched, "flatten": _weighed(0), "format": _weighed(1),
+    "matches": _matched, "find": _matched, "findAll": _all_matched,
+    **dict.fromkeys(("distinct", "sets.contains", "sets.intersects", "sets.equivalent"), _crossed),
+    **dict.fromkeys(("indexOf", "lastIndexOf", "includes"), _weighed(0)),
+}  # fmt: skip
+_AFTER: dict[str, After] = {
+    "_+_": _copied, "optional.unwrap": _copied, "unwrapOpt": _copied, "split": _made, "findAll": _made,
+    **dict.fromkeys(("replace", "join", "format"), _written),
+}  # fmt: skip
+
+
+def before(node: Node) -> Before | None:
+    """What is charged before a call, when its arguments are known."""
+    if node.name in ("_==_", "_!=_") and not all(map(_may_nest, node.args)):
+        return None  # whatever is equal to a scalar is no deeper than that
+    return _BEFORE.get(node.name)
+
+
+def after(node: Node) -> After | None:
+    """What is charged for the result."""
+    return None if node.name == "_+_" and not _may_nest(node) else _AFTER.get(node.name)
+
+
+def _may_nest(node: Node) -> bool:
+    return node.kind != "literal" and _is_nested(node.type)
+
+
+def _is_nested(type_: Type) -> bool:
+    return type_.kind in _NESTED
+
+
+def may_run_free(root: Node, cost: int) -> bool:
+    """Whether evaluating is sure to be short and small, so that nothing need be counted."""
+    return cost <= FREE and not any(map(_grows, _all(root)))
+
+
+def _grows(node: Node) -> bool:
+    """Whether a node may make more than what it is charged for: values in values, copies of lists, long texts."""
+    if node.kind == "call":
+        return node.name in ("replace", "join", "format") or (
+            node.name == "_+_" and _is_nested(node.type) and not _of_device(node)
+        )
+    if node.kind in ("list", "map"):
+        return any(_is_nested(arg.type) and arg.kind != "literal" and not _of_device(arg) for arg in node.args)
+    if node.kind == "fold":
+        assert node.fold is not None
+        return node.fold.macro in ("list", "map") and _is_nested(node.type.params[-1])
+    return False
+
+
+def _of_device(node: Node) -> bool:
+    """Whether a value is read from the device, as it stands there."""
+    while node.kind in ("select", "has") or (node.kind == "call" and node.name in ("_[_]", "_[?_]", "_?._")):
+        node = node.args[0]
+    return node.kind == "ident" and node.name == ".device"
+
+
+def _all(root: Node) -> Iterator[Node]:
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting.extend(children(node) if node.fold is None else _written_parts(node.fold))
+
+
+def _written_parts(fold: Fold) -> Iterator[Node]:
+    """What somebody wrote of a comprehension; the rest is how its macro collects results."""
+    yield fold.range
+    step = fold.step
+    if fold.macro == "bind":
+        yield from (fold.init, fold.result)
+        return
+    if fold.macro in ("list", "map") and step.name == "_?_:_":
+        yield step.args[0]
+        step = step.args[1]
+    if fold.macro == "list":
+        yield step.args[1].args[0]
+    else:
+        yield from step.args[1:] if fold.macro != "exists_one" else step.args[:1]

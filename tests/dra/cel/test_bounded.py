@@ -1,0 +1,136 @@
+"""Whatever an expression is made to do, it ends, within its budget if it has one, and makes no value that fills the memory."""
+
+import tracemalloc
+
+import pytest
+
+from dra import cel
+from dra.budget import Budget
+from dra.cel.selector import Selector
+from dra.errors import CostExceeded, OutOfBudget, SelectorError, SelectorRunError
+from tests.dra.cel.devices import VIEWS
+
+VIEW = VIEWS[0]
+
+
+def bound(parts, body):
+    """Give names to values, each of which may use the ones before."""
+    return "".join(f"cel.bind({name}, {value}, " for name, value in parts) + body + ")" * len(parts)
+
+
+def shared(levels, seed="1"):
+    """Lists of ten times the same list, and so on: ten to the power of the levels, in memory for a few."""
+    lists = [("n0", f"[{seed}]")]
+    return lists + [(f"n{at}", "[" + ",".join([f"n{at - 1}"] * 10) + "]") for at in range(1, levels + 1)]
+
+
+def doubled(name, seed, times):
+    return [(f"{name}0", seed)] + [(f"{name}{at}", f"{name}{at - 1} + {name}{at - 1}") for at in range(1, times + 1)]
+
+
+MAPS = [("m0", "{1: 1}")] + [
+    (f"m{at}", "{" + ",".join(f"{key}: m{at - 1}" for key in range(10)) + "}") for at in range(1, 9)
+]
+LISTS, TEXT = doubled("l", "[1, 2, 3, 4]", 17), doubled("s", '"xxxxxxxxxxxxxxxx"', 14)
+HOSTILE = {
+    "nested lists are compared": bound(shared(8), "n8 == n8"),
+    "nested lists are told apart": bound(shared(8), "n8 != n8"),
+    "nested lists are looked for": bound(shared(8), "n7 in n8"),
+    "nested lists are told from each other": bound(shared(8), "n8.distinct().size() > 0"),
+    "nested sets": bound(shared(8), "sets.contains(n8, n8)"),
+    "nested lists become flat": bound(shared(8), "n8.flatten(20).size() > 0"),
+    "nested empty lists become flat": bound(shared(9, ""), "n9.flatten(20).size() == 0"),
+    "nested lists are printed": bound(shared(8), '"%s".format([n8]).size() > 0'),
+    "nested lists are included": bound(shared(8), "dyn(n8).includes(n7)"),
+    "nested lists have a position": bound(shared(8), "n8.indexOf(n7) > 0"),
+    "nested lists in optionals": bound(shared(8), "optional.of(n8) == optional.of(n8)"),
+    "nested maps are compared": bound(MAPS, "m8 == m8"),
+    "lists are added again and again": bound(LISTS, "lists.range(300).map(x, l17 + l17).size() > 0"),
+    "texts are replaced again and again": bound(TEXT, 'lists.range(50).map(x, s7.replace("x", s7)).size() > 0'),
+    "texts are split again and again": bound(TEXT, 'lists.range(50).map(x, s14.split("x")).size() > 0'),
+    "occurrences are looked for to the end": bound(TEXT, 's14.findAll("x*y|x").size() > 0'),
+    "a pattern without an automaton": bound(TEXT, 's14.matches("(x|b)*x(x|b){200}y")'),
+    "loops in loops": "".join(f"[1,2,3,4,5,6,7,8,9].all(v{at}, " for at in range(9)) + "v0 > 0" + ")" * 9,
+    "a long list is sorted": "lists.range(400000).sort().size() > 0",
+    "long numbers": bound(TEXT, 'lists.range(9).all(x, isQuantity(s14.replace("x", "0") + "x"))'),
+}  # fmt: skip
+# Those that would fill the memory.
+LARGE = [
+    name
+    for name in HOSTILE
+    if "again and again" in name or name in ("a long list is sorted", "nested lists become flat")
+]
+
+
+def fresh(text, budget=None):
+    return Selector(text, cel.STORED, list_attributes=False, consumable_capacity=True, derived=False, budget=budget)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_an_evaluation_ends_with_its_budget(name):
+    selector = fresh(HOSTILE[name])
+    with pytest.raises((OutOfBudget, CostExceeded)):
+        selector.matches(VIEW, Budget(20_000))
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_an_evaluation_without_a_budget_ends_and_keeps_little_memory(name):
+    selector = fresh(HOSTILE[name])
+    tracemalloc.start()
+    try:
+        selector.matches(VIEW)
+    except (CostExceeded, SelectorRunError):
+        pass
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < 150 << 20
+
+
+@pytest.mark.parametrize("text", ["lists.range(900000) == []", '"a".matches("b") || lists.range(900000).size() == 0'])
+def test_constants_are_not_computed_for_keeps(text):
+    tracemalloc.start()
+    selector = fresh(text)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert selector
+    assert held < 1 << 20
+
+
+def test_patterns_are_compiled_at_the_expense_of_the_budget():
+    with pytest.raises(OutOfBudget):
+        fresh('device.driver.matches("' + r"\\pL" * 2000 + '")', Budget(100_000))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'device.driver == "gpu.example.com" && device.attributes["gpu.example.com"].model == "H100"',
+        'cel.bind(g, device.attributes["gpu.example.com"], g.?index.orValue(5) == 0 && g.profiles.exists(p, p == "3g.40gb"))',
+        'device.attributes["gpu.example.com"].model.lowerAscii().matches("^h[0-9]+$")',
+        'device.attributes["gpu.example.com"].model in ["A100", "H100"]',
+    ],
+)
+def test_what_people_write_is_not_counted_and_takes_few_steps(text):
+    selector, budget = fresh(text), Budget()
+    assert not selector.metered
+    selector.matches(VIEW, budget)
+    assert budget.spent < 100
+
+
+def test_both_ways_to_evaluate_give_one_answer_and_charge_alike():
+    text = "[1, 2, 3].exists(x, lists.range(40).exists(y, y == x * 10))"
+    exact, rough = Budget(), Budget()
+    selector = fresh(text)
+    assert not selector.metered
+    assert selector.matches(VIEW) is selector.matches(VIEW, rough) is True
+    selector._free = None
+    assert selector.matches(VIEW, exact) is True
+    assert exact.spent < 3 * rough.spent
+    assert rough.spent < 3 * exact.spent
+
+
+def test_an_error_shows_no_value_that_was_made_large():
+    with pytest.raises(SelectorError) as raised:
+        fresh(bound(shared(5), "dyn({1: 2})[dyn(n5)] == 1")).matches(VIEW)
+    assert len(str(raised.value)) < 200
