@@ -58,8 +58,11 @@ def _slowly(text: str) -> list[Value] | JsonError:
             line += text.count("\n", start, at)
     except json.JSONDecodeError as error:
         return JsonError(f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}", error.lineno, error.colno)
-    except (ValueError, RecursionError) as error:
-        return JsonError(f"not JSON: {error}")
+    except RecursionError:
+        return JsonError("nested too deep", line)
+    except ValueError as error:
+        # Python refuses to read numbers of thousands of digits, and says so in its own words.
+        return JsonError("a number has thousands of digits" if "digits" in str(error) else f"not JSON: {error}", line)
     return found
 
 

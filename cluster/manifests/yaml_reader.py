@@ -48,7 +48,7 @@ _WORDS: Final[dict[str, bool | float | None]] = {
 }
 _NUMERIC: Final = frozenset("0123456789+-.")
 _INTEGER: Final = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
-_FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]++|[0-9]++(?:\.[0-9]*+)?+)(?:[eE][-+]?[0-9]++)?+")
 _LONGEST: Final = 70  # no number of 64 bits has more digits in any base, and Python refuses thousands of them
 _FRACTION: Final = re.compile(r"\.[0-9](?:_?[0-9])*(?:[eE][-+]?[0-9](?:_?[0-9])*)?")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}.*)?")
@@ -87,15 +87,22 @@ def positions(text: bytes, first_line: int = 1) -> dict[str, tuple[int, int]]:
     return found
 
 
-@lru_cache(maxsize=8192)
 def resolve(text: str) -> Any:
     """Give a plain scalar its value."""
+    return _remembered(text) if len(text) <= _LONGEST else _resolved(text)
+
+
+def _resolved(text: str) -> Any:
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in _NUMERIC:
         return text
     number = _number(text)
     return text if number is None else number
+
+
+# Only short texts, so that entries bound the memory: a manifest may hold texts of megabytes.
+_remembered = lru_cache(maxsize=8192)(_resolved)
 
 
 def _number(text: str) -> int | float | None:

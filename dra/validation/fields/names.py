@@ -80,9 +80,12 @@ def c_identifier(text: str) -> str:
     )
 
 
-@lru_cache(maxsize=4096)
 def qualified_name(text: str) -> str:
     """`id` or `domain/id`; like the API server, this lets names with two slashes pass."""
+    return _remembered(text) if len(text) <= _LONGEST_REMEMBERED else _qualified_name(text)
+
+
+def _qualified_name(text: str) -> str:
     parts = text.split("/")
     if len(parts) == 1:
         return c_identifier(text)
@@ -96,6 +99,10 @@ def qualified_name(text: str) -> str:
     if wrong := c_identifier(name):
         return f"the name {name!r} {wrong}"
     return ""
+
+
+_LONGEST_REMEMBERED = 256  # so that entries bound the memory, however long the names are that people send
+_remembered = lru_cache(maxsize=4096)(_qualified_name)
 
 
 def fully_qualified_name(text: str) -> str:

@@ -2,10 +2,13 @@
 
 import json
 import time
+import tracemalloc
+from contextlib import suppress
 
 import pytest
 
 from cluster import manifests
+from tests.growth import assert_linear
 
 SOON = 20.0  # seconds of processor time: far above what is needed, far below what an explosion takes
 
@@ -135,3 +138,30 @@ def test_lines_are_found_even_where_json_is_not_yaml():
     (document,) = manifests.parse('{"kind": "X",\n "a": "\\ud83d\\ude00",\n "b": 1}')
     assert document.object["a"] == "😀"
     assert document.line_of("/b") >= 1
+
+
+def test_nothing_of_a_manifest_stays_when_it_is_read():
+    texts = [f"a: {letter * 200_000}\nb: {number}.{'0' * 200_000}\n" for number, letter in enumerate("abcdefghij")]
+    outcome(texts[0])
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for text in texts[1:]:
+        outcome(text)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert after - before < 200_000
+
+
+def test_json_streams_that_are_too_deep_or_too_long_in_digits_say_so():
+    assert "nested too deep" in message('{"a": 1}' + '{"a":' * 20_000 + "1" + "}" * 20_000)
+    assert "thousands of digits" in message('{"a": 1}{"a": ' + "9" * 100_000 + "}")
+
+
+@pytest.mark.parametrize("text", ["a: {}", '{{"a": 1}}{{"a": {}}}', "{}: 1", "- {}", "a: !!float {}"])
+@pytest.mark.parametrize("piece", ["0", "9", "1_", "1.", "e1", "0x", "-", "1:", "\\"])
+def test_reading_is_linear_in_a_scalar(text, piece):
+    def read(data):
+        with suppress(manifests.ManifestError):
+            manifests.parse(data)
+
+    assert_linear(read, lambda size: text.format(piece * size + "x"), 3_000)

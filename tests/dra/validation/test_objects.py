@@ -1,6 +1,7 @@
 """Single objects: what is said of wrong types, unknown fields, old versions and dropped fields, and that it helps."""
 
 import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from dra.finding import Severity
 from dra.objects import versions
 from dra.validation import CODES
-from dra.validation.fields import gates
+from dra.validation.fields import gates, names
 from tests.dra.validation.manifests import claim, class_, codes, found, messages, request, slice_
 
 SOURCES = Path(__file__).parents[3] / "dra" / "validation"
@@ -123,3 +124,13 @@ def test_quotas_limit_counts_and_capacities_of_classes():
 def test_unknown_kinds_of_our_own_group_are_told():
     assert codes(quota("{}").replace("DeviceQuota", "DeviceQota")) == {"D004"}
     assert not codes(quota("{}").replace("DeviceQuota", "DrawbridgeConfiguration"))
+
+
+def test_long_names_are_not_remembered():
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for at in range(100):
+        assert names.qualified_name(f"{at}" + "a" * 100_000)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert after - before < 200_000
