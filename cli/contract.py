@@ -78,14 +78,14 @@ class Command(click.Command):
         json_wanted = ctx.params.get("output") == "json"
         try:
             code = super().invoke(ctx)
-            if _unread(ctx):
+            if _errors_of(ctx):
                 code = Exit.BROKEN
         except (click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception as error:  # noqa: BLE001  the last line of defence: every failure has an exit and an answer
-            code, errors = _explained(error)
+            code, errors = _explain(error)
             _say(errors)
-            self._answer_errors(json_wanted, [*_unread(ctx), *errors], ctx.params)
+            self._answer_errors(json_wanted, [*_errors_of(ctx), *errors], ctx.params)
         ctx.exit(Exit.FINE if code is None else code)
 
     def _answer_errors(
@@ -161,11 +161,11 @@ def read_what_can_be(paths: Sequence[str], *more: Sequence[str]) -> list[Documen
     documents, problems_ = _read(paths, *more)
     errors = [_as_dict(problem) for problem in problems_]
     _say(errors)
-    _unread(click.get_current_context()).extend(errors)
+    _errors_of(click.get_current_context()).extend(errors)
     return documents
 
 
-def _unread(ctx: click.Context) -> list[dict[str, Any]]:
+def _errors_of(ctx: click.Context) -> list[dict[str, Any]]:
     """What the command that is running could not read."""
     unread: list[dict[str, Any]] = ctx.meta.setdefault(f"{__name__}.unread", [])
     return unread
@@ -200,7 +200,12 @@ def write_json(value: Any) -> None:
     import msgspec
 
     ctx = click.get_current_context(silent=True)
-    if ctx is not None and isinstance(value, dict) and ctx.params.get("output") == "json" and (errors := _unread(ctx)):
+    if (
+        ctx is not None
+        and isinstance(value, dict)
+        and ctx.params.get("output") == "json"
+        and (errors := _errors_of(ctx))
+    ):
         value = {**value, "errors": errors}
     # Quantities are the only values that msgspec does not know how to write.
     click.echo(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2))
@@ -244,7 +249,7 @@ def wants_json(args: Sequence[str]) -> bool:
     return "-ojson" in joined.split()
 
 
-def _explained(error: Exception) -> tuple[Exit, list[dict[str, Any]]]:
+def _explain(error: Exception) -> tuple[Exit, list[dict[str, Any]]]:
     """Find the exit for an exception, and put it into words."""
     from cluster.manifests import ManifestError
 

@@ -85,7 +85,7 @@ def typed(documents: Iterable[Document]) -> Given:
         if type_ is None:
             continue
         try:
-            objects.append(_defaulted(convert(versions.upgrade(document.object).value, type_)))
+            objects.append(_with_defaults(convert(versions.upgrade(document.object).value, type_)))
         except WireError as error:
             wrong.append((document, versions.written_pointer(error.pointer, version, kind), error.message))
     if wrong:
@@ -134,7 +134,7 @@ def named(
     return [claim for claim in claims if key(claim) in names] if names else list(claims)
 
 
-def _defaulted(obj: Any) -> Any:
+def _with_defaults(obj: Any) -> Any:
     """Fill in what an API server would have, had the object been through one."""
     if isinstance(obj, ResourceClaim):
         return defaults.claim(obj)

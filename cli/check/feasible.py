@@ -74,7 +74,7 @@ def _stock(values: Sequence[Any]) -> Stock | None:
     """Build the idle fleet; None if the input does not describe one."""
     slices = [value for value in values if isinstance(value, ResourceSlice)]
     classes = [value for value in values if isinstance(value, DeviceClass)]
-    nodes = [value for value in values if isinstance(value, Node)] or _named(slices)
+    nodes = [value for value in values if isinstance(value, Node)] or _nodes_of(slices)
     if not slices or not classes or not nodes:
         return None
     return Stock.of(
@@ -86,7 +86,7 @@ def _stock(values: Sequence[Any]) -> Stock | None:
     )
 
 
-def _named(slices: Iterable[ResourceSlice]) -> list[Node]:
+def _nodes_of(slices: Iterable[ResourceSlice]) -> list[Node]:
     """Make the nodes that slices name; none if some slice finds its nodes by their labels, which nobody told."""
     names = dict.fromkeys(piece.spec.node_name for piece in slices)
     return [] if None in names else [Node(metadata=ObjectMeta(name=node)) for node in names if node]

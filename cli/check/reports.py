@@ -48,8 +48,8 @@ def text(placed: Sequence[Placed], objects: int) -> str:
         about = _about(list(group))
         lines += ["", *about] if lines else about
     counts = Counter(one.finding.severity for one in placed)
-    summary = ", ".join(_counted(counts[severity], severity.value) for severity in Severity)
-    return "\n".join([*lines, *([""] if lines else []), f"{_counted(objects, 'object')} checked: {summary}"])
+    summary = ", ".join(_count(counts[severity], severity.value) for severity in Severity)
+    return "\n".join([*lines, *([""] if lines else []), f"{_count(objects, 'object')} checked: {summary}"])
 
 
 def _about(found: Sequence[Placed]) -> list[str]:
@@ -72,7 +72,7 @@ def _about(found: Sequence[Placed]) -> list[str]:
     return lines
 
 
-def _counted(number: int, word: str) -> str:
+def _count(number: int, word: str) -> str:
     plural = word if number == 1 or word == Severity.INFO.value else f"{word}s"
     return f"{number} {plural}"
 
@@ -167,7 +167,7 @@ def _junit_lines(found: Sequence[Placed]) -> list[str]:
     others = [line for one, line in zip(found, told, strict=True) if one.finding.severity is not Severity.ERROR]
     lines, failures, output = [], "\n".join(errors), "\n".join(others)
     if errors:
-        count = _attribute(_counted(len(errors), "error"))
+        count = _attribute(_count(len(errors), "error"))
         lines.append(f"      <failure message={count}>{_xml(failures)}</failure>")
     if others:
         lines.append(f"      <system-out>{_xml(output)}</system-out>")

@@ -252,7 +252,7 @@ def _text(
     )
     yield f"{node}: {answer.verdict}{timing}"
     if answer.feasible:
-        yield from _granted(answer)
+        yield from _table(answer)
         return
     yield ""
     yield from explain.lines(answer)
@@ -275,7 +275,7 @@ def _fleet_text(question: _Question, found: _Everywhere, answers: Mapping[str, A
     for node in fitting[:_SHOWN]:
         yield ""
         yield f"{node}: feasible" + (f"  (score {found.scores[node]:.0f})" if node in found.scores else "")
-        yield from _granted(found.answers[node])
+        yield from _table(found.answers[node])
     if len(fitting) > _SHOWN:
         yield ""
         yield f"and {len(fitting) - _SHOWN} more that fit: {_some(fitting[_SHOWN:])}"
@@ -288,7 +288,7 @@ def _fleet_text(question: _Question, found: _Everywhere, answers: Mapping[str, A
         yield from rest
 
 
-def _granted(answer: Answer) -> Iterator[str]:
+def _table(answer: Answer) -> Iterator[str]:
     rows = [("CLAIM", "REQUEST", "DEVICE", "")]
     for granted in answer.allocations:
         results = granted.allocation.devices.results

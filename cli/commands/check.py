@@ -67,7 +67,7 @@ def command(
     found = [(one.number, one.finding) for one in review(_objects(documents), _objects(known), gates)]
     found += _configurations(documents)
     found += _infeasible(_objects(documents), _objects(known), found)
-    placed = _placed(documents, found)
+    placed = _place(documents, found)
     _print(placed, documents, output)
     return _verdict(placed, fail_on)
 
@@ -133,7 +133,7 @@ def _gates(text: str) -> Gates:
     return frozenset(enabled)
 
 
-def _placed(documents: Sequence[Document], found: Sequence[tuple[int, Finding]]) -> list[Placed]:
+def _place(documents: Sequence[Document], found: Sequence[tuple[int, Finding]]) -> list[Placed]:
     """Give findings their places, in the order of the input; keys given twice are findings of the reader."""
     from cli.check import Placed
     from dra.validation import Problem, findings, name

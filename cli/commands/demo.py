@@ -61,14 +61,14 @@ async def _demo(documents: list[Document], objects: list[dict[str, Any]], config
             pod = pod_of(document.object)
             if pod is not None:
                 told.append(await end_of(here, pod, SECONDS, shows=_comment(document)))
-            elif not _loaded(here, document):
+            elif not _load(here, document):
                 passed_over.append(document)
         width = min(shutil.get_terminal_size((110, 24)).columns, 130)
         for line in fates.lines(told, width=width, colour=sys.stdout.isatty()):
             click.echo(line)
         click.echo(fates.total(told, time.monotonic() - started))
         if passed_over:
-            click.echo(_passed_over(passed_over))
+            click.echo(_count_passed_over(passed_over))
         if not stay:
             click.echo(_next(here, ""))
             return
@@ -77,7 +77,7 @@ async def _demo(documents: list[Document], objects: list[dict[str, Any]], config
             await stopping().wait()
 
 
-def _loaded(here: Playground, document: Document) -> bool:
+def _load(here: Playground, document: Document) -> bool:
     """Put an object that is not a pod into the store, if it is of a kind that the store knows."""
     from cluster.errors import BadRequest
 
@@ -88,7 +88,7 @@ def _loaded(here: Playground, document: Document) -> bool:
     return True
 
 
-def _passed_over(documents: list[Document]) -> str:
+def _count_passed_over(documents: list[Document]) -> str:
     """Say what was left out, by kind."""
     from collections import Counter
 

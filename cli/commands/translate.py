@@ -60,7 +60,7 @@ def command(
     stock = inputs.read(inventory, files) if inventory else []
     documents = inputs.read_what_can_be(files)
     results = list(
-        _translated(
+        _translate_all(
             documents,
             configuration,
             _fleet(stock) if inventory else None,
@@ -126,7 +126,7 @@ def _limit_ranges(documents: Iterable[Document]) -> dict[str, frozenset[str]]:
     return ranges
 
 
-def _translated(
+def _translate_all(
     documents: list[Document],
     configuration: Configuration,
     fleet: Inventory | None,
@@ -187,8 +187,8 @@ def _as_json(results: list[Result]) -> None:
         {
             "items": _objects(results),
             "decisions": [decision for result in results for decision in result.translation.decisions],
-            "warnings": [text for result in results for text in _told(result, result.translation.warnings)],
-            "refusals": [text for result in results for text in _told(result, result.translation.refusals)],
+            "warnings": [text for result in results for text in _named_texts(result, result.translation.warnings)],
+            "refusals": [text for result in results for text in _named_texts(result, result.translation.refusals)],
         }
     )
 
@@ -261,7 +261,7 @@ def _reference(result: Result) -> str:
     return name_of(result.document.object)
 
 
-def _told(result: Result, texts: Iterable[str]) -> list[str]:
+def _named_texts(result: Result, texts: Iterable[str]) -> list[str]:
     name = _reference(result)
     return [f"{name}: {text}" for text in texts]
 
@@ -274,5 +274,5 @@ def _tell(results: list[Result]) -> None:
             continue
         where = f"{result.document.file}:{result.document.line}"
         for kind, texts in (("error", done.refusals), ("warning", done.warnings)):
-            for text in _told(result, texts):
+            for text in _named_texts(result, texts):
                 click.echo(f"{where}: {kind}: {text}", err=True)

@@ -148,13 +148,13 @@ async def playground(
     """Start everything over these objects, or over the store in the file `data` as it was left, and end it again."""
     cluster = Embedded.open(data) if data else Embedded()
     try:
-        async with _over(await _seeded(cluster, objects), source, settings, decisions) as here:
+        async with _over(await _seed(cluster, objects), source, settings, decisions) as here:
             yield here
     finally:
         await cluster.close()
 
 
-async def _seeded(cluster: Embedded, objects: Iterable[dict[str, Any]]) -> Embedded:
+async def _seed(cluster: Embedded, objects: Iterable[dict[str, Any]]) -> Embedded:
     """Load the objects into a store that has none. Our namespace goes last: a start that was killed begins again."""
     try:
         await cluster.get(resources.NAMESPACES, NAMESPACE)

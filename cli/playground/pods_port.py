@@ -90,12 +90,12 @@ class Door:
         try:
             documents = manifests.parse(await request.read(), "your manifest")
         except manifests.ManifestError as error:
-            return _refused(400, str(error))
+            return _refuse(400, str(error))
         pods: list[Raw] = []
         companions: list[Raw] = []
         for document in documents:
             if not isinstance(document.object.get("metadata") or {}, dict):
-                return _refused(400, f"line {document.line}: metadata is not an object")
+                return _refuse(400, f"line {document.line}: metadata is not an object")
             pod = pod_of(document.object)
             if pod is not None:
                 pods.append(pod)
@@ -103,15 +103,15 @@ class Door:
                 companions.append(document.object)
             else:
                 kind = document.object.get("kind")
-                return _refused(400, f"line {document.line}: a {kind} is not something that can be pushed here")
+                return _refuse(400, f"line {document.line}: a {kind} is not something that can be pushed here")
         if not pods and not companions:
-            return _refused(400, "the manifest holds no pod, and no workload that makes pods")
+            return _refuse(400, "the manifest holds no pod, and no workload that makes pods")
         try:
             for obj in companions:
                 await self._apply(obj)
             told = [await end_of(self._here, pod, self._patience) for pod in pods]
         except ApiError as error:
-            return _refused(error.status or 500, str(error))
+            return _refuse(error.status or 500, str(error))
         applied = "".join(f"applied {obj['kind']} {obj['metadata']['name']}\n" for obj in companions)
         return web.Response(text=applied + _text(told))
 
@@ -130,7 +130,7 @@ class Door:
         try:
             await self._here.cluster.delete(resources.PODS, name, namespace)
         except ApiError as error:
-            return _refused(error.status or 500, str(error))
+            return _refuse(error.status or 500, str(error))
         return web.Response(text=f"deleted Pod {namespace}/{name}\n")
 
     async def _list(self, request: web.Request) -> web.Response:
@@ -145,9 +145,9 @@ async def _refuse_strangers(
 ) -> web.StreamResponse:
     origin = request.headers.get("Origin")
     if not _is_ours(request.host):
-        return _refused(403, "call this port by its address or as localhost: another host name may be anybody's")
+        return _refuse(403, "call this port by its address or as localhost: another host name may be anybody's")
     if origin is not None and origin != f"http://{request.host}":
-        return _refused(403, "a page of another origin may not use this port")
+        return _refuse(403, "a page of another origin may not use this port")
     return await handler(request)
 
 
@@ -173,7 +173,7 @@ def _is_companion(obj: Raw) -> bool:
     return resource is not None and resource.id in COMPANIONS and named
 
 
-def _refused(status: int, text: str) -> web.Response:
+def _refuse(status: int, text: str) -> web.Response:
     return web.Response(status=status, text=f"{text}\n")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 from cluster.controllers.claim_decisions import (
     Create,
     Delete,
-    Record,
+    RecordNames,
     Write,
     for_claim,
     for_pod,
@@ -114,7 +114,7 @@ class ClaimController:
             case Create():
                 assert pod is not None
                 await self._create(action, namespace, pod)
-            case Record():
+            case RecordNames():
                 assert pod is not None
                 await self._cluster.patch(PODS, pod.metadata.name, action.patch, namespace, subresource="status")
             case Write():

@@ -36,7 +36,7 @@ class Create(msgspec.Struct, frozen=True):
     template: str
 
 
-class Record(msgspec.Struct, frozen=True):
+class RecordNames(msgspec.Struct, frozen=True):
     """Write the names of a pod's generated claims into its status."""
 
     patch: Apply
@@ -57,7 +57,7 @@ class Delete(msgspec.Struct, frozen=True):
     uid: str
 
 
-Action = Create | Record | Write | Delete
+Action = Create | RecordNames | Write | Delete
 
 
 def is_done(pod: Pod) -> bool:
@@ -89,7 +89,7 @@ def for_pod(pod: Pod, claims: Iterable[ResourceClaim]) -> list[Action]:
     for entry in pod.spec.resource_claims:
         if not entry.resource_claim_template_name:
             continue
-        name = _generated(pod, entry, present)
+        name = _find_generated(pod, entry, present)
         if name == "":
             creates.append(Create(entry.name, entry.resource_claim_template_name))
         else:
@@ -97,11 +97,11 @@ def for_pod(pod: Pod, claims: Iterable[ResourceClaim]) -> list[Action]:
     if creates:
         return creates
     known = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
-    records: list[Action] = [Record(_statuses(pod, names))] if names and names != known else []
+    records: list[Action] = [RecordNames(_statuses(pod, names))] if names and names != known else []
     return records or _reservations(pod, present, names)
 
 
-def _generated(pod: Pod, entry: PodResourceClaim, present: dict[str, ResourceClaim]) -> str | None:
+def _find_generated(pod: Pod, entry: PodResourceClaim, present: dict[str, ResourceClaim]) -> str | None:
     """The claim made for an entry, found by its name in the status or else by its owner; "" if it has to be made."""
     name = claim_name(pod, entry)
     if name is None or name in present:
@@ -123,10 +123,10 @@ def _reservations(pod: Pod, present: dict[str, ResourceClaim], names: dict[str, 
         return []
     wanted = [entry.resource_claim_name or names.get(entry.name) for entry in pod.spec.resource_claims]
     found = [present[name] for name in wanted if name in present]
-    return [_reserve(claim, pod) for claim in found if claim.status.allocation and not _reserved(claim, pod)]
+    return [_reserve(claim, pod) for claim in found if claim.status.allocation and not _is_reserved(claim, pod)]
 
 
-def _reserved(claim: ResourceClaim, pod: Pod) -> bool:
+def _is_reserved(claim: ResourceClaim, pod: Pod) -> bool:
     return any(one.uid == pod.metadata.uid for one in claim.status.reserved_for)
 
 

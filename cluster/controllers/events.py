@@ -79,7 +79,7 @@ class Recorder:
 
     async def record(self, about: object, reason: str, message: str, *, warning: bool = False) -> None:
         """Say something about an object, typed or plain."""
-        said = _said(about, reason, message[:_LONGEST_MESSAGE], "Warning" if warning else "Normal")
+        said = _statement(about, reason, message[:_LONGEST_MESSAGE], "Warning" if warning else "Normal")
         known = self._known.get(said)
         try:
             if known is None or self._clock() - known.written > FORGOTTEN:
@@ -131,7 +131,7 @@ class Recorder:
             await self._create(said)
 
 
-def _said(about: object, reason: str, message: str, type_: str) -> Said:
+def _statement(about: object, reason: str, message: str, type_: str) -> Said:
     resource = resource_of(about)
     meta = metadata(about)
     return Said(

@@ -91,7 +91,7 @@ class ApiServer:
                 return self._apply_new(resource, name, patch, namespace, dry_run=dry_run)
             raise _not_found(resource, name)
         old = record.plain()
-        asked = self._patched(old, patch, subresource)
+        asked = self._patch(old, patch, subresource)
         if not isinstance(asked, dict):
             raise Invalid(f"the patch leaves no object of {resource.id}, but {asked!r}")
         new = registry.updated(resource, old, asked, subresource)
@@ -188,7 +188,7 @@ class ApiServer:
         if validator := self._validators.get(resource.id):
             registry.require(resource, new, validator(new, old, subresource))
 
-    def _patched(self, old: Raw, patch: Patch, subresource: str) -> Any:
+    def _patch(self, old: Raw, patch: Patch, subresource: str) -> Any:
         match patch:
             case Merge():
                 return merged(old, patch.body)

@@ -65,7 +65,7 @@ def applied(old: Raw, patch: Apply, subresource: str, *, now: str) -> Raw:
     others = [one for one in managers if one is not mine]
     wanted = dict(_leaves(_ownable(patch.body)))
     result: Json = _overlaid(old, patch.body, "")
-    contested = _contested(set(_changed(_ownable(old), _ownable(result))), others)
+    contested = _conflicts(set(_changes(_ownable(old), _ownable(result))), others)
     if contested and not patch.force:
         raise _conflict(contested)
     kept = {path for other in others for path in _paths(other.get("fieldsV1") or {})} | wanted.keys()
@@ -151,16 +151,16 @@ def _paths(tree: Raw, path: Path = ()) -> Iterator[Path]:
             yield (*path, step)
 
 
-def _changed(old: Json, new: Json, path: Path = ()) -> Iterator[Path]:
+def _changes(old: Json, new: Json, path: Path = ()) -> Iterator[Path]:
     """The fields an apply adds or changes. What was not there, or was empty, is added as a whole and in its parts."""
     name = path[-1][2:] if path else ""
     if not path or (isinstance(old, dict) and isinstance(new, dict) and old and name not in _OPAQUE):
         for member, value in new.items():
-            yield from _changed((old or {}).get(member), value, (*path, f"f:{member}"))
+            yield from _changes((old or {}).get(member), value, (*path, f"f:{member}"))
     elif isinstance(new, list) and old and (name in _SETS or _list_key(name, new)):
         for step, item in _items(name, new):
             index = _position(old, step)
-            yield from _changed(old[index] if index >= 0 else None, item, (*path, step))
+            yield from _changes(old[index] if index >= 0 else None, item, (*path, step))
     elif old in (None, {}, []):
         yield path
         yield from (leaf for leaf, _ in _leaves(new, path) if leaf != path)
@@ -168,7 +168,7 @@ def _changed(old: Json, new: Json, path: Path = ()) -> Iterator[Path]:
         yield path
 
 
-def _contested(changed: set[Path], others: list[Raw]) -> list[tuple[Path, str]]:
+def _conflicts(changed: set[Path], others: list[Raw]) -> list[tuple[Path, str]]:
     return [
         (path, str(other.get("manager")))
         for other in others
@@ -230,11 +230,11 @@ def _overlaid(old: Json, new: Json, name: str) -> Json:
     if isinstance(new, dict) and isinstance(old, dict) and name not in _OPAQUE:
         return old | {member: _overlaid(old.get(member), value, member) for member, value in new.items()}
     if isinstance(new, list) and isinstance(old, list) and (name in _SETS or _list_key(name, new)):
-        return _merged_items(dict(_items(name, old)), dict(_items(name, new)))
+        return _merge_items(dict(_items(name, old)), dict(_items(name, new)))
     return new
 
 
-def _merged_items(old: dict[str, Json], new: dict[str, Json]) -> list[Json]:
+def _merge_items(old: dict[str, Json], new: dict[str, Json]) -> list[Json]:
     """Items both have in the new order; those that only the old list has keep their place before or behind them."""
     result = []
     waiting = list(old)

@@ -46,14 +46,14 @@ class Endings:
         if record is None:
             return
         self._mark(resource, key, record, FOREGROUND)
-        for place in self._owned(record.meta.uid):
+        for place in self._dependents(record.meta.uid):
             self._delete(*place)
         self._release_owner(resource, key)
         self._follow_up()
 
     def orphan(self, uid: str) -> None:
         """Take an owner's name off all that it owns."""
-        for resource, key in self._owned(uid):
+        for resource, key in self._dependents(uid):
             self._disown(resource, key, uid)
 
     def delete_namespace(self, key: Key) -> None:
@@ -105,14 +105,14 @@ class Endings:
 
     def _collect(self, uid: str) -> None:
         """Delete what a vanished owner owned; what has another owner only loses the reference."""
-        for resource, key in self._owned(uid):
+        for resource, key in self._dependents(uid):
             record = self._store.get(resource.id, key)
             if record is not None and all(owner.uid == uid for owner in record.meta.owner_references):
                 self._delete(resource, key)
             else:
                 self._disown(resource, key, uid)
 
-    def _owned(self, uid: str) -> list[Place]:
+    def _dependents(self, uid: str) -> list[Place]:
         return [(resources.BY_ID[resource], key) for resource, key in self._store.owned(uid)]
 
     def _owner(self, owner: OwnerReference, namespace: str) -> Place | None:

@@ -84,7 +84,7 @@ class Embedded:
     ) -> None:
         self._store = Store(window=window)
         rules = VALIDATORS if validators is None else validators
-        self._writes = Writes(self._store, self._committed)
+        self._writes = Writes(self._store, self._on_commit)
         self._api = ApiServer(self._writes, identity or _identity(), rules)
         self._changed = asyncio.Event()
         self._turned = 0.0
@@ -271,7 +271,7 @@ class Embedded:
         with map_exceptions({RecursionError: _too_deep}), self._writes.together():
             yield
 
-    def _committed(self, entries: Sequence[tuple[str, Entry]]) -> None:
+    def _on_commit(self, entries: Sequence[tuple[str, Entry]]) -> None:
         """Write a write down, then wake the watchers; they run when it is done, since nothing here awaits."""
         if self._journal is not None:
             self._journal.append(_commit(entries))
@@ -321,12 +321,12 @@ class Embedded:
             await asyncio.sleep(0)  # a long backlog must not keep others from their turn
             if not self._store.since(view.resource.id, version, 1):
                 version = max(version, self._store.version)
-                if not await _fired(changed, end - asyncio.get_running_loop().time()):
+                if not await _wait_for(changed, end - asyncio.get_running_loop().time()):
                     yield Bookmark(str(version))
                     return
 
 
-async def _fired(event: asyncio.Event, seconds: float) -> bool:
+async def _wait_for(event: asyncio.Event, seconds: float) -> bool:
     """Wait for an event; say whether it came in time."""
     try:
         async with asyncio.timeout(max(seconds, 0.0)):

@@ -104,7 +104,7 @@ class Journal:
                 self._new.unlink(missing_ok=True)
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 os.fchmod(self._file, 0o600)  # also one that was there: it holds Secrets
-                self.commits = self._recovered()
+                self.commits = self._recover()
         except BaseException:
             self.close()
             raise
@@ -161,7 +161,7 @@ class Journal:
                 os.close(file)
         self._file = self._lock = -1
 
-    def _recovered(self) -> list[Commit]:
+    def _recover(self) -> list[Commit]:
         data = self._path.read_bytes()
         commits, good = read(data, str(self._path))
         if good < len(data):

@@ -53,7 +53,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 def created(resource: Resource[Any], obj: Raw, namespace: str | None, identity: Identity) -> Raw:
     """The document that a create stores."""
-    obj = _typed(resource, without_nulls(obj))
+    obj = _check_type(resource, without_nulls(obj))
     meta = dict(obj.get("metadata") or {})
     if meta.get("resourceVersion"):
         raise BadRequest("resourceVersion should not be set on objects to be created")
@@ -73,7 +73,7 @@ def created(resource: Resource[Any], obj: Raw, namespace: str | None, identity: 
 def updated(resource: Resource[Any], old: Raw, new: Raw, subresource: str) -> Raw:
     """The document that an update of `old` to `new` stores, once it is found to be allowed."""
     try:
-        new = _typed(resource, without_nulls(new))
+        new = _check_type(resource, without_nulls(new))
     except BadRequest as error:
         raise invalid(resource, old["metadata"]["name"], [Cause("patch", f"Invalid value: {error}")]) from error
     _check_identity(resource, old, new)
@@ -136,7 +136,7 @@ def _full(meta: Raw) -> Raw:
     return {name: value for name, value in meta.items() if value not in ("", {}, [])}
 
 
-def _typed(resource: Resource[Any], obj: Raw) -> Raw:
+def _check_type(resource: Resource[Any], obj: Raw) -> Raw:
     if (obj.get("apiVersion"), obj.get("kind")) != (resource.api_version, resource.kind):
         said = f"{obj.get('apiVersion')} {obj.get('kind')}"
         raise BadRequest(f"expected an object of {resource.api_version} {resource.kind}, got {said}")

@@ -27,7 +27,7 @@ WINDOW = 10_000
 WINDOW_BYTES = 64 * 1024 * 1024
 
 
-class _Head(Wire, frozen=True, kw_only=True):
+class _Metadata(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
@@ -39,7 +39,7 @@ class Record:
     def __init__(self, version: int, data: bytes) -> None:
         self.version = version
         self.data = data
-        self.meta = decode(data, _Head).metadata
+        self.meta = decode(data, _Metadata).metadata
         self._read: dict[type, Any] = {}
 
     def plain(self) -> Raw:

@@ -50,13 +50,13 @@ class View(msgspec.Struct, Generic[T], frozen=True):
         if not had and not has:
             return None
         type_ = (MODIFIED if had else ADDED) if has else DELETED
-        return self._told(type_, entry.record, entry.version)
+        return self._event(type_, entry.record, entry.version)
 
     def present(self, record: Record) -> Change[T] | Unreadable:
         """An object that is there when a streamed list begins."""
-        return self._told(ADDED, record, record.version)
+        return self._event(ADDED, record, record.version)
 
-    def _told(self, type_: str, record: Record, version: int) -> Change[T] | Unreadable:
+    def _event(self, type_: str, record: Record, version: int) -> Change[T] | Unreadable:
         read = self.read(record)
         if isinstance(read, Unreadable):
             return msgspec.structs.replace(read, deleted=type_ == DELETED)

@@ -40,16 +40,16 @@ class Writes:
     def put(self, resource: Resource[Any], key: Key, obj: Raw) -> Record:
         """Store an object under the next version."""
         version = self.store.version + 1
-        entry = self.store.put(resource.id, key, _versioned(obj, version), version)
+        entry = self.store.put(resource.id, key, _with_version(obj, version), version)
         self._entries.append((resource.id, entry))
         return entry.record
 
     def remove(self, resource: Resource[Any], key: Key, record: Record) -> None:
         """Take an object out; watchers see it as it was last, at the version of its removal."""
         version = self.store.version + 1
-        entry = self.store.remove(resource.id, key, _versioned(record.plain(), version), version)
+        entry = self.store.remove(resource.id, key, _with_version(record.plain(), version), version)
         self._entries.append((resource.id, entry))
 
 
-def _versioned(obj: Raw, version: int) -> bytes:
+def _with_version(obj: Raw, version: int) -> bytes:
     return msgspec.json.encode({**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version)}})

@@ -251,12 +251,12 @@ class Informer(Generic[T]):
                 self._events += 1
                 if self._state.phase is Phase.WATCH:
                     self._take(event)
-                elif self._gathered(event):
+                elif self._gather(event):
                     self._complete(event.resource_version)
                     self._state = self._state.after(Outcome.COMPLETE)
                 self._confirmed = self._clock() if self._state.phase is Phase.WATCH else self._confirmed
 
-    def _gathered(self, event: Change[T] | Bookmark | Unreadable) -> bool:
+    def _gather(self, event: Change[T] | Bookmark | Unreadable) -> bool:
         """Keep an event of a streamed list; say whether it was its end."""
         match event:
             case Bookmark():

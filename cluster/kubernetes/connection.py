@@ -83,7 +83,7 @@ class Connection:
     async def call(self, request: Request, *, seconds: float = 60.0) -> bytes:
         """Send a request and read the whole answer; raise what the server says, or that it says nothing."""
         limits = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
-        async with self._answered(request, limits) as response:
+        async with self._answer(request, limits) as response:
             with map_exceptions(_FOREIGN):
                 return await response.read()
 
@@ -91,7 +91,7 @@ class Connection:
     async def stream(self, request: Request, *, idle: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open an answer that goes on; `idle` seconds without a byte mean that the peer is dead."""
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=idle)
-        async with self._answered(request, limits) as response:
+        async with self._answer(request, limits) as response:
             chunks = _chunks(response)
             try:
                 yield chunks
@@ -105,11 +105,11 @@ class Connection:
             self._client = None
 
     @asynccontextmanager
-    async def _answered(self, request: Request, limits: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _answer(self, request: Request, limits: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
         generation = self._generation
         response = await self._send(request, limits)
         try:
-            if response.status == HTTPStatus.UNAUTHORIZED and await self._renewed(generation):
+            if response.status == HTTPStatus.UNAUTHORIZED and await self._renew(generation):
                 response.release()
                 response = await self._send(request, limits)
             if response.status >= HTTPStatus.BAD_REQUEST:
@@ -121,7 +121,7 @@ class Connection:
             response.close()
 
     async def _send(self, request: Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        client = self._client or await self._connected()
+        client = self._client or await self._connect()
         headers = {"Accept": "application/json", "Content-Type": request.content_type}
         with map_exceptions(_FOREIGN):
             signed = await client.param_serialize(
@@ -136,13 +136,13 @@ class Connection:
         response: aiohttp.ClientResponse = answer.response
         return response
 
-    async def _connected(self) -> ApiClient:
+    async def _connect(self) -> ApiClient:
         async with self._lock:
             if self._client is None:
                 self._client = await self._new_client()
             return self._client
 
-    async def _renewed(self, generation: int) -> bool:
+    async def _renew(self, generation: int) -> bool:
         """Load the credentials afresh, unless somebody did since the request was sent; say if it is worth a retry."""
         async with self._lock:
             if self._generation != generation:

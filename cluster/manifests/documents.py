@@ -234,7 +234,7 @@ def _collect(data: bytes, file: str, documents: list[Document], problems: list[P
                 )
             )
             continue
-        for inside, item in _flattened(value, file, text, problems):
+        for inside, item in _flatten(value, file, text, problems):
             documents.append(Document(item, file, len(documents), text, inside))
 
 
@@ -307,7 +307,7 @@ def _remedy(chunk: bytes, error: YamlError) -> str:
     return next((remedy for problem, remedy in _REMEDIES if problem in error.message), "")
 
 
-def _flattened(
+def _flatten(
     value: dict[str, Any], file: str, text: _Text, problems: list[Problem]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the object, or the items if it is a List of any kind; items take kind and version from a typed List."""
@@ -323,5 +323,5 @@ def _flattened(
             continue
         typed = kind == "List" or item.get("kind")
         member = item if typed else {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List"), **item}
-        for inside, inner in _flattened(member, file, text, problems):
+        for inside, inner in _flatten(member, file, text, problems):
             yield f"/items/{index}{inside}", inner

@@ -98,7 +98,7 @@ def dropped(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, A
         if not found:
             continue
         if not problems:
-            value = _copied(value)
+            value = _copy(value)
             found = list(_found(value, path, ""))
         for parent, name, pointer in found:
             del parent[name]
@@ -125,11 +125,11 @@ def _found(value: Any, path: tuple[str, ...], pointer: str) -> Iterator[tuple[di
             yield value, step, f"{pointer}/{step}"
 
 
-def _copied(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _copied(inner) for name, inner in value.items()}
+        return {name: _copy(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_copied(item) for item in value]
+        return [_copy(item) for item in value]
     return value
 
 

@@ -67,15 +67,15 @@ def selectors(values: Sequence[DeviceSelector], path: str, gates: Gates) -> Prob
 
 def expression(text: str, path: str, gates: Gates) -> Problems:
     """Judge one CEL expression that must say true or false about a device."""
-    yield from _judged(text, path, gates, derived=False)[0]
+    yield from _judge(text, path, gates, derived=False)[0]
 
 
 def derived(text: str, path: str, gates: Gates) -> tuple[list[Problem], int]:
     """Judge the expression of a derived attribute; with it comes what it may cost at most."""
-    return _judged(text, path, gates, derived=True) if text else ([], 0)
+    return _judge(text, path, gates, derived=True) if text else ([], 0)
 
 
-def _judged(text: str, path: str, gates: Gates, *, derived: bool) -> tuple[list[Problem], int]:
+def _judge(text: str, path: str, gates: Gates, *, derived: bool) -> tuple[list[Problem], int]:
     if names.size(text) > MAX_EXPRESSION:
         return [Problem("D103", path, f"{names.size(text)} bytes, at most {MAX_EXPRESSION} are allowed")], 0
     try:
@@ -87,14 +87,14 @@ def _judged(text: str, path: str, gates: Gates, *, derived: bool) -> tuple[list[
             derived=derived,
         )
     except SelectorError as error:
-        return [Problem("D110", path, _placed(error, text), _advice(text))], 0
+        return [Problem("D110", path, _with_position(error, text), _advice(text))], 0
     if selector.max_cost > cel.MAX_COST:
         message = f"it may cost {selector.max_cost}, the limit is {cel.MAX_COST}"
         return [Problem("D111", path, message)], selector.max_cost
     return [Problem("D312", path, message, hint) for message, hint in outdated(text)], selector.max_cost
 
 
-def _placed(error: SelectorError, text: str) -> str:
+def _with_position(error: SelectorError, text: str) -> str:
     """Say where in the expression an error is; only long or multi-line ones need the line."""
     if error.position is None:
         return str(error)

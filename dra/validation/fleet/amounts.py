@@ -29,7 +29,7 @@ def amount_problems(demand: Demand, path: str, matches: Matches) -> Problems:
         yield Problem("D305", f"{path}/count", message)
     wanted = demand.capacity.requests if demand.capacity is not None else {}
     if not wanted:
-        yield from _unsaid(path, devices)
+        yield from _check_unsaid(path, devices)
         return
     at = f"{path}/capacity/requests"
     each = [problem for name in wanted for problem in _amount(demand, name, at, devices)]
@@ -62,7 +62,7 @@ def _offers(published: Published, demand: Demand) -> bool:
     return amounts is not None and all(amount <= capacities[name].value for name, amount in amounts.items())
 
 
-def _unsaid(path: str, devices: Sequence[Published]) -> Problems:
+def _check_unsaid(path: str, devices: Sequence[Published]) -> Problems:
     """Tell whoever shares devices that saying nothing may mean taking everything."""
     shared = [published for published in devices if published.device.allow_multiple_allocations]
     whole = sorted(

@@ -69,12 +69,12 @@ def _twice(device: DeviceId, held: Sequence[_Held]) -> Iterator[Found]:
     for one in held:
         others = some([other for other in names if other != one.name] or names, 3)
         how = "is held" if one in whole else "is shared"
-        yield from _told([one], "D601", "", f"{'/'.join(device)} {how}, and held by {others} as well")
+        yield from _problems_of([one], "D601", "", f"{'/'.join(device)} {how}, and held by {others} as well")
 
 
 def _device(device: DeviceId, held: Sequence[_Held], published: Published | None) -> Iterator[Found]:
     if published is None:
-        yield from _told(held, "D602", "", f"{'/'.join(device)} is not published, or not any more")
+        yield from _problems_of(held, "D602", "", f"{'/'.join(device)} is not published, or not any more")
         return
     for name, capacity in published.device.capacity.items():
         amounts = [one.result.consumed_capacity[name] for one in held if name in one.result.consumed_capacity]
@@ -83,7 +83,7 @@ def _device(device: DeviceId, held: Sequence[_Held], published: Published | None
             used = Quantity.from_nano(total, capacity.value.format)
             takers = [one for one in held if name in one.result.consumed_capacity]
             message = f"{used} of {name} are taken from {'/'.join(device)}, which has {capacity.value}"
-            yield from _told(takers, "D603", member("/consumedCapacity", name), message)
+            yield from _problems_of(takers, "D603", member("/consumedCapacity", name), message)
 
 
 def _counters(
@@ -104,10 +104,10 @@ def _counters(
         if have is not None and total > have.nano:
             amount = Quantity.from_nano(total, have.format)
             message = f"{amount} of counter {key[3]} of {key[2]!r} in pool {key[1]!r} are in use, it has {have}"
-            yield from _told(users[key], "D604", "", message)
+            yield from _problems_of(users[key], "D604", "", message)
 
 
-def _told(held: Sequence[_Held], code: str, path: str, message: str) -> Iterator[Found]:
+def _problems_of(held: Sequence[_Held], code: str, path: str, message: str) -> Iterator[Found]:
     for one in held:
         if one.holder.number is not None:
             yield one.holder.number, Problem(code, one.path + path, message)

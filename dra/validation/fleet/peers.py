@@ -33,7 +33,7 @@ def peer_problems(rule: DeviceCompatibility, world: World) -> Problems:
         where = "/spec/selector" if rule.spec.selector else "/spec/driver"
         yield Problem("D503", where, f"no published device of {rule.spec.driver!r} carries the rule")
         return
-    permits = _compiled(rule.spec.compatible_only_with)
+    permits = _compile(rule.spec.compatible_only_with)
     if permits is None:
         return
     seen: set[str] = set()
@@ -84,7 +84,7 @@ def _disagreement(
     """Find a device that permits another one, whose own rule does not permit it."""
     others = [other for other in world.compatibilities if other.spec.driver == rule.spec.driver]
     for other in others:
-        opposite = _compiled(other.spec.compatible_only_with)
+        opposite = _compile(other.spec.compatible_only_with)
         if opposite is None:
             continue
         answers = {mine.device.name: _permits(opposite, mine) for mine in carriers}
@@ -142,7 +142,7 @@ def _carriers(rule: DeviceCompatibility, devices: Sequence[Published]) -> list[P
     own = [published for published in devices if published.driver == rule.spec.driver]
     if not rule.spec.selector:
         return own
-    picks = _compiled(rule.spec.selector)
+    picks = _compile(rule.spec.selector)
     return own if picks is None else [published for published in own if _permits(picks, published) is not False]
 
 
@@ -153,7 +153,7 @@ def _permits(selector: cel.Selector, published: Published) -> bool | str:
         return str(error)
 
 
-def _compiled(text: str) -> cel.Selector | None:
+def _compile(text: str) -> cel.Selector | None:
     try:
         return cel.compile(text) if text else None
     except SelectorError:

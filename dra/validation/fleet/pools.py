@@ -45,8 +45,8 @@ def _pool(pool: Sequence[Piece]) -> Iterator[Found]:
     slices = newest(piece.slice for piece in pool)
     current = [piece for piece in pool if any(piece.slice is kept for kept in slices)]
     sets = {s.name: s for piece in current for s in piece.slice.spec.shared_counters}
-    yield from _judged(pool, lambda piece: _generation(piece.slice, slices))
-    yield from _judged(current, lambda piece: _completeness(piece.slice, slices))
+    yield from _judge_each(pool, lambda piece: _generation(piece.slice, slices))
+    yield from _judge_each(current, lambda piece: _completeness(piece.slice, slices))
     yield from _duplicates(current)
     complete = len(slices) == slices[0].spec.pool.resource_slice_count
     for piece in current:
@@ -59,7 +59,7 @@ def _pool(pool: Sequence[Piece]) -> Iterator[Found]:
     yield from _order(current)
 
 
-def _judged(pieces: Sequence[Piece], rule: Callable[[Piece], Problems]) -> Iterator[Found]:
+def _judge_each(pieces: Sequence[Piece], rule: Callable[[Piece], Problems]) -> Iterator[Found]:
     for piece in pieces:
         if piece.number is not None:
             for problem in rule(piece):
@@ -152,7 +152,7 @@ def _device(device: Device, path: str, driver: str) -> Problems:
                 f"{name} is {capacity.value}: a claim that considers the device fails permanently",
             )
     if device.allow_multiple_allocations:
-        yield from _shared(device, path)
+        yield from _shared_capacity(device, path)
     if device.node_selector is not None:
         yield from _selector(device.node_selector, f"{path}/nodeSelector")
         if len(device.node_selector.node_selector_terms) > 1:
@@ -160,7 +160,7 @@ def _device(device: Device, path: str, driver: str) -> Problems:
             yield Problem("D418", f"{path}/nodeSelector/nodeSelectorTerms", message)
 
 
-def _shared(device: Device, path: str) -> Problems:
+def _shared_capacity(device: Device, path: str) -> Problems:
     for name, capacity in device.capacity.items():
         policy = capacity.request_policy
         if policy is None or policy.default is None:

@@ -82,7 +82,7 @@ class Fleet:
         """
         key = (tuple(s.cel.expression if s.cel else None for s in selectors), id(among))
         if key not in self._known:
-            self._known[key] = self._evaluated(selectors, self.devices if among is None else among.devices)
+            self._known[key] = self._evaluate(selectors, self.devices if among is None else among.devices)
         return self._known[key]
 
     def names(self, kind: str) -> frozenset[tuple[str, str]]:
@@ -93,10 +93,10 @@ class Fleet:
                 for published in self.devices
                 for name in (published.device.attributes if kind == "attributes" else published.device.capacity)
             )
-            self._names[kind] = frozenset(_qualified(driver, name) for driver, name in entries)
+            self._names[kind] = frozenset(_qualify(driver, name) for driver, name in entries)
         return self._names[kind]
 
-    def _evaluated(self, selectors: Sequence[DeviceSelector], devices: tuple[Published, ...]) -> Matches:
+    def _evaluate(self, selectors: Sequence[DeviceSelector], devices: tuple[Published, ...]) -> Matches:
         failure: Failure | None = None
         for number, selector in enumerate(selectors):
             if selector.cel is None:
@@ -149,7 +149,7 @@ def _frozen(value: object) -> Hashable:
     return repr(value)
 
 
-def _qualified(driver: str, name: str) -> tuple[str, str]:
+def _qualify(driver: str, name: str) -> tuple[str, str]:
     domain, slash, bare = name.partition("/")
     return (domain, bare) if slash else (driver, name)
 

@@ -72,7 +72,7 @@ def claim_problems(devices: DeviceClaim, path: str, world: World) -> Problems:
         if device_class is None:
             yield from _missing_class(one, world)
         elif world.fleet.devices:
-            matches = yield from _selected(one, device_class, world.fleet)
+            matches = yield from _select(one, device_class, world.fleet)
             picked.append((one, matches))
             yield from amount_problems(one.demand, one.path, matches)
     for index, constraint in enumerate(devices.constraints):
@@ -129,12 +129,12 @@ def _missing_class(one: _Demand, world: World) -> Problems:
         yield Problem("D301", f"{one.path}/deviceClassName", message, hint)
 
 
-def _selected(one: _Demand, device_class: DeviceClass, fleet: Fleet) -> Generator[Problem, None, Matches]:
+def _select(one: _Demand, device_class: DeviceClass, fleet: Fleet) -> Generator[Problem, None, Matches]:
     """Judge the selectors of a request on what its class selects."""
     name = one.demand.device_class_name
     of_class = fleet.matching(device_class.spec.selectors)
     if of_class.failure is not None:
-        message = f"a selector of class {name!r} fails on {_told(of_class.failure)}"
+        message = f"a selector of class {name!r} fails on {_failure_text(of_class.failure)}"
         yield Problem("D304", f"{one.path}/deviceClassName", message)
     if not of_class.devices:
         if of_class.failure is None:
@@ -179,12 +179,12 @@ def _verdict(matches: Matches, path: str, nobody: str, fleet: Fleet, selectors: 
     """Say that selectors fail or pick nothing, and if so which attribute nobody has."""
     if matches.failure is not None:
         at = f"{path}/{matches.failure.selector}/cel/expression"
-        yield Problem("D304", at, f"it fails on {_told(matches.failure)}", _guard(matches.failure))
+        yield Problem("D304", at, f"it fails on {_failure_text(matches.failure)}", _guard(matches.failure))
     if matches.devices and matches.failure is None:
         return
     unknown = False
     for index, selector in enumerate(selectors):
-        for problem in _unpublished(selector, f"{path}/{index}/cel/expression", fleet):
+        for problem in _unknown_names(selector, f"{path}/{index}/cel/expression", fleet):
             unknown = True
             yield problem
     if not matches.devices and not unknown and matches.failure is None:
@@ -199,11 +199,11 @@ def _guard(failure: Failure) -> str:
     return f'write .?{key}.orValue(...) or test `"{key}" in ...` first: the scheduler gives up on the pod where a selector fails'
 
 
-def _told(failure: Failure) -> str:
+def _failure_text(failure: Failure) -> str:
     return f"{failure.device.reference}: {failure.reason}"
 
 
-def _unpublished(selector: DeviceSelector, path: str, fleet: Fleet) -> Problems:
+def _unknown_names(selector: DeviceSelector, path: str, fleet: Fleet) -> Problems:
     """Find attributes and capacities that an expression reads and no device has."""
     if selector.cel is None:
         return

@@ -39,7 +39,7 @@ MAX_IPS: Final = 16
 def status(claim: ResourceClaim) -> Problems:
     """Judge the status of a claim."""
     allocation = claim.status.allocation
-    yield from _reserved(claim.status.reserved_for, "/status/reservedFor")
+    yield from _consumers(claim.status.reserved_for, "/status/reservedFor")
     if claim.status.reserved_for and allocation is None:
         yield Problem("D116", "/status/reservedFor", "a claim that is not allocated cannot be reserved")
     if allocation is not None:
@@ -47,7 +47,7 @@ def status(claim: ResourceClaim) -> Problems:
     yield from _device_statuses(claim.status.devices, allocation, "/status/devices")
 
 
-def _reserved(consumers: Sequence[ResourceClaimConsumerReference], path: str) -> Problems:
+def _consumers(consumers: Sequence[ResourceClaimConsumerReference], path: str) -> Problems:
     yield from too_many(consumers, MAX_RESERVED, path)
     if len(consumers) > MAX_RESERVED:
         return

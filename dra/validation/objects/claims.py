@@ -79,7 +79,7 @@ def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
     if len(devices.config) <= MAX_CONFIG:
         for index, config in enumerate(devices.config):
             yield from _config(config, f"{path}/config/{index}", known)
-    yield from _derived(devices, path, gates)
+    yield from _derived_attributes(devices, path, gates)
 
 
 def _request(request: DeviceRequest, path: str, gates: Gates) -> Problems:
@@ -137,9 +137,9 @@ def _config(config: DeviceClaimConfiguration, path: str, known: RequestNames) ->
     yield from opaque(config.opaque, path)
 
 
-def _derived(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
+def _derived_attributes(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
     """Judge derived attributes, whose cost is summed over the claim and which some constraint must use."""
-    used = _constrained(devices.constraints)
+    used = _constraints_by_request(devices.constraints)
     found = []
     for index, request in enumerate(devices.requests):
         if request.exactly is not None and not request.first_available:
@@ -152,7 +152,7 @@ def _derived(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
     cost = 0
     for attributes, at, scopes in found:
         needed = set().union(*(used.get(scope, set()) for scope in scopes))
-        yield from _derived_list(attributes, f"{at}/derivedAttributes", needed)
+        yield from _check_derived(attributes, f"{at}/derivedAttributes", needed)
         if len(attributes) <= MAX_DERIVED:
             for index, attribute in enumerate(attributes):
                 problems, bound = derived(attribute.expression, f"{at}/derivedAttributes/{index}/expression", gates)
@@ -162,7 +162,7 @@ def _derived(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
         yield Problem("D111", path, "the derived attributes of the claim together may cost too much")
 
 
-def _derived_list(attributes: Sequence[DeviceDerivedAttribute], path: str, needed: set[str]) -> Problems:
+def _check_derived(attributes: Sequence[DeviceDerivedAttribute], path: str, needed: set[str]) -> Problems:
     yield from too_many(attributes, MAX_DERIVED, path)
     if len(attributes) > MAX_DERIVED:
         return
@@ -177,7 +177,7 @@ def _derived_list(attributes: Sequence[DeviceDerivedAttribute], path: str, neede
             yield Problem("D101", f"{path}/{index}/expression", "expression is required")
 
 
-def _constrained(constraints: Sequence[DeviceConstraint]) -> Mapping[str, set[str]]:
+def _constraints_by_request(constraints: Sequence[DeviceConstraint]) -> Mapping[str, set[str]]:
     """Gather which attributes are constrained on which request; "" stands for all requests."""
     used: dict[str, set[str]] = {}
     for constraint in constraints:

@@ -76,7 +76,7 @@ def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT) -> Judged
         return Judged(found, None)
     current, unknown = versions.upgrade(value)
     found += [_foreign(pointer, version) for pointer in unknown]
-    own, known = _judged(current, kind, gates)
+    own, known = _judge_by_kind(current, kind, gates)
     return Judged(found + [written(problem, value) for problem in own], known)
 
 
@@ -133,7 +133,7 @@ def _foreign(pointer: str, version: str) -> Problem:
     return Problem("D002", pointer, f"{version} has no field {name!r} here", f"write apiVersion: {versions.CURRENT}")
 
 
-def _judged(value: dict[str, Any], kind: str, gates: Gates) -> Judged:
+def _judge_by_kind(value: dict[str, Any], kind: str, gates: Gates) -> Judged:
     found = shape.check(value, TYPES[kind])
     if any(problem.code == "D001" for problem in found):
         return Judged(found, None)

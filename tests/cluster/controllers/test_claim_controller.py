@@ -12,7 +12,7 @@ from cluster.controllers.claim_decisions import (
     POD_CLAIM_NAME,
     Create,
     Delete,
-    Record,
+    RecordNames,
     Write,
     for_claim,
     for_pod,
@@ -292,7 +292,7 @@ def test_what_a_pod_wants(pod, claims, expected):
 
 
 def test_a_claim_whose_name_was_lost_from_the_status_is_found_again():
-    assert kinds(for_pod(typed_pod(), [typed_claim()])) == ["Record"]
+    assert kinds(for_pod(typed_pod(), [typed_claim()])) == ["RecordNames"]
 
 
 @pytest.mark.parametrize(
@@ -326,5 +326,5 @@ def test_a_release_names_the_version_it_was_decided_on():
 
 def test_a_recorded_name_is_forced_by_the_controllers_own_manager():
     (record,) = for_pod(typed_pod(), [typed_claim()])
-    assert isinstance(record, Record)
+    assert isinstance(record, RecordNames)
     assert (record.patch.manager, record.patch.force) == ("ResourceClaimController", True)
