@@ -66,7 +66,7 @@ def test_a_bad_configuration_is_exit_2_with_every_mistake(tmp_path):
         ["demo", "--config"],
         ["standalone", "--config"],
         ["webhook", "--config"],
-        ["manifests", "--config"],
+        ["manifests", "--image", "example.com/drawbridge", "--config"],
     ):
         done = run(*command, str(file))
         assert done.returncode == 2, command
