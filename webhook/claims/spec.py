@@ -182,6 +182,11 @@ def _by_size(
     tried from the smallest amount up.
     """
     percent = demand.memory_percent or 0
+    if not supply.target.product:
+        reason = (
+            f"target {supply.target.name!r} does not say which attribute names the `product`: sizes can't be told apart"
+        )
+        return Impossible(reason=reason, unresolved=True)
     wanted = {name: size for name, size in sizes.items() if _wanted(name, demand, supply.target)}
     amounts = _amounts(percent, wanted)
     if not amounts:
@@ -239,6 +244,9 @@ def _wanted(product: str, demand: Demand, target: Target) -> bool:
 
 def _unshareable(demand: Demand, supply: Supply, count: int) -> Impossible | None:
     served = supply.served
+    if count > 1 and not supply.target.unique:
+        reason = f"target {supply.target.name!r} does not say which attribute is `unique`: several shares can't be kept apart"
+        return Impossible(reason=reason)
     if count > LIMIT:
         reason = f"{count} shares must lie on different devices, which one claim of {LIMIT} can't say"
         return Impossible(reason=reason, refuse=True)

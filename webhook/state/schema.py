@@ -177,6 +177,11 @@ def _targets(file: File, targets: Mapping[str, Target]) -> Iterable[Mistake]:
             yield Mistake(
                 f"/targets/{i}/driver", "no driver is given", "write the name that its slices have in spec.driver"
             )
+        for field in ("unique", "product"):
+            attribute = getattr(target, field)
+            if attribute and "/" not in attribute:
+                reason = f"{attribute!r} is not the full name of an attribute"
+                yield Mistake(f"/targets/{i}/{field}", reason, f"write {target.driver}/{attribute}")
         for field in ("instead", "virtual"):
             other = getattr(target, field)
             if other and other not in targets:

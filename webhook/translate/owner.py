@@ -105,7 +105,10 @@ def _hints(
 
 def _text(value: Json) -> str:
     """Read a value as a text; what is none the API server refuses, but a file may hold a bare `true`."""
-    return str(value) if isinstance(value, str | bool) else ""
+    if isinstance(value, str):
+        # Half of a surrogate pair is no character; Go's decoder reads it as U+FFFD.
+        return value if value.isascii() else value.encode(errors="surrogatepass").decode(errors="replace")
+    return str(value) if isinstance(value, bool) else ""
 
 
 def meaning(

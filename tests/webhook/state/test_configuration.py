@@ -9,6 +9,7 @@ from dra.objects import DeviceClass, Node, ResourceSlice
 from tests.webhook.pods import (
     EXAMPLES,
     HAMI,
+    SIZES,
     WHOLE,
     became,
     configured,
@@ -157,6 +158,7 @@ def table(*keys: dict, name: str = "ours", **more) -> dict:
         ({"targets": [{"name": "mi300", "driver": ""}]}, "/targets/0/driver", "no driver"),
         ({"targets": [{"name": "mi300", "driver": "d", "instead": "x"}]}, "/targets/0/instead", "unknown target"),
         ({"targets": [{"name": "mi300"}]}, "/targets/0", "driver"),
+        ({"targets": [{"name": "mi300", "driver": "d", "unique": "uuid"}]}, "/targets/0/unique", "full name"),
         ({"hami": {"defaultCores": 101}}, "/hami/defaultCores", "percentage"),
     ],
 )
@@ -186,6 +188,19 @@ def test_a_kind_of_device_can_be_declared_and_stands_beside_ours():
     done = became(pod({"amd.com/gpu": 2}, {"nvidia.com/gpu": 1}), targets=[AMD], dialects=[ours], **WHOLE)
     requests = [spec["spec"]["devices"]["requests"][0]["exactly"] for spec in done.templates.values()]
     assert {(one["deviceClassName"], one["count"]) for one in requests} == {("gpu.amd.com", 2), ("gpu.nvidia.com", 1)}
+
+
+def test_what_a_target_does_not_say_is_not_made_up():
+    target = {"name": "mi300", "driver": "gpu.amd.com", "classes": ["gpu.amd.com"], "shared": True}
+    rows = [{"name": "our/gpu", "role": "count"}, {"name": "our/mem", "role": "memory"}]
+    percent = {"name": "our/percent", "role": "memoryPercent"}
+    config = {"targets": [target], "dialects": [table(*rows, percent, target="mi300")], **SIZES, "unresolved": "leave"}
+    several, relative = became(pod({"our/gpu": 2, "our/mem": 5}), **config), became(pod({"our/percent": 50}), **config)
+    assert untouched(several)
+    assert "unique" in several.warnings[0]
+    assert untouched(relative)
+    assert "product" in relative.warnings[0]
+    assert became(pod({"our/gpu": 1, "our/mem": 5}), **config).changed
 
 
 def test_a_class_of_another_driver_does_not_serve_a_target():

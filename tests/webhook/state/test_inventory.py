@@ -345,7 +345,7 @@ def test_of_two_sizes_with_as_many_nodes_the_smaller_counts():
 
 def test_a_node_with_many_made_up_products_pushes_no_real_one_out():
     honest = [shares(f"n{i}", (f"real {i}", f"{40 + i}Gi")) for i in range(4)]
-    evil = shares("evil", *((f"tiny {i}", f"{i + 1}Mi") for i in range(12)))
+    evil = shares("evil", *((f"a tiny {i}", f"{i + 1}Mi") for i in range(12)))
     done = became(HALF, fleet=fleet(slices=[evil, *honest]))
     assert amounts(done)[-4:] == ["20Gi", "20992Mi", "21Gi", "22016Mi"]
     assert len(amounts(done)) == 8
