@@ -227,7 +227,8 @@ def awaited(
         except subprocess.TimeoutExpired:
             if left <= every:
                 raise
-        print(f"... {name}, {time.monotonic() - begun:.0f} s: {doing()}", flush=True)
+        # pytest's dots leave a line unfinished.
+        print(f"\n--- {name}, {time.monotonic() - begun:.0f} s: {doing()}", flush=True)
 
 
 def at_work(pid: int) -> str:

@@ -148,7 +148,7 @@ def test_a_loop_that_does_not_turn_fails_its_test_and_the_place_is_named(tmp_pat
         assert f"test_{name}.py::test_one FAILED" in said
     for name in ("quick", "allowed", "machine"):
         assert f"test_{name}.py::test_one PASSED" in said
-    assert said.count("without turning") == 2
+    assert "without turning" in said
     assert "in work" in said
 
 

@@ -41,7 +41,7 @@ async def home(cluster: Cluster) -> AsyncIterator[str]:
         await cluster.delete(NAMESPACES, name)
 
 
-async def eventually(look: Callable[[], Awaitable[T]], seconds: float = 20.0) -> T:
+async def eventually(look: Callable[[], Awaitable[T]], seconds: float = 45.0) -> T:
     """Look until something true is seen; the last answer or error is the failure's message."""
     last: object = None
     with contextlib.suppress(TimeoutError):
