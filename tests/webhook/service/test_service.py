@@ -92,6 +92,18 @@ async def test_a_process_that_says_it_listens_decides_with_full_knowledge(cluste
         assert (status, body) == (200, "[+]cluster ok\n[+]certificate ok\n")
 
 
+async def test_a_controller_says_on_its_metrics_port_whether_it_is_ready_and_what_it_has_set_aside(cluster):
+    async with running(cluster, gate=False) as here:
+        where = f"http://{here.metrics}/readyz"
+        assert await text(where) == (200, "[+]cluster ok\n[+]certificate ok\n")
+        here.service.quarantine.hold(("deployments.apps", "default", "hostile"), RecursionError("too deep"))
+        assert "hostile" not in (await text(where))[1]
+        status, told = await text(f"{where}?verbose")
+        assert status == 200, "all replicas would have the same, so none of them leaves the Service"
+        assert "[!]objects worked on: set aside: deployments.apps default/hostile: RecursionError: too deep" in told
+        assert "drawbridge_quarantined_objects 1.0" in (await text(f"http://{here.metrics}/metrics"))[1]
+
+
 async def test_the_whole_way_from_a_review_to_a_template(cluster):
     async with running(cluster) as here:
         answer = await post(cluster, here.address, pod(), namespace="default")

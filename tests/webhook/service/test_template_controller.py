@@ -274,6 +274,20 @@ async def test_what_a_workload_will_need_is_made_before_its_first_pod():
         await has(cluster)
 
 
+async def test_what_cannot_be_digested_is_named_and_keeps_nobody_else_waiting():
+    class Undigested(Recorder):
+        async def create(self, resource, obj, *args, **kwargs):
+            if obj["metadata"]["name"] == template.name_of(spec(3)):
+                raise RecursionError("nested too deeply")
+            return await super().create(resource, obj, *args, **kwargs)
+
+    cluster = Undigested()
+    async with running(cluster) as controller:
+        await put(cluster, translated("hostile", 3), translated("a", 1), translated("b", 2))
+        await has(cluster, 1, 2)
+        assert f"default/{template.name_of(spec(3))}: RecursionError" in str(controller.quarantine)
+
+
 async def test_for_a_workload_that_will_not_be_translated_nothing_is_made():
     cluster = Recorder()
     observing = msgspec.structs.replace(
