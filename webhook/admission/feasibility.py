@@ -20,7 +20,7 @@ from allocator.reasons.brief import losses
 from allocator.reasons.nearest import Hint, Kind, nearest
 from dra import cel
 from dra.budget import Budget
-from dra.errors import SelectorError
+from dra.errors import OutOfBudget, SelectorError
 from webhook.dialects import TARGETS
 from webhook.refusals import Code
 
@@ -39,6 +39,8 @@ TRIES = 40
 KINDS = 16
 # Values of an attribute that are listed: products and profiles are few.
 VALUES = 12
+# Letters of a selector that somebody wrote.
+SELECTOR = 300
 CURABLE = frozenset((Stage.TAINT, Stage.POOL))
 # What may be offered to somebody who writes a pod: other numbers, not other people's claims.
 OFFERS = (Kind.AMOUNT, Kind.COUNT, Kind.SPLIT, Kind.CLASS, Kind.SELECTOR, Kind.CONSTRAINT)
@@ -133,7 +135,8 @@ class _Question:
             return UNKNOWN
         if best is Found.FEASIBLE:
             return Judgement(Verdict.BUSY, f"this pod waits until devices are free: {self.busy()}")
-        samples = dict(list(self.answers(idle=True).samples().items())[:KINDS])
+        kinds = self.answers(idle=True).samples()
+        samples = dict(list(kinds.items())[:KINDS])
         faults = [answer.error for answer in samples.values() if answer.error]
         if faults:
             return Judgement(Verdict.BUSY, f"the scheduler would stop at an error: {faults[0]}")
@@ -141,7 +144,7 @@ class _Question:
             return Judgement(Verdict.BUSY, "there is no node that could serve this pod")
         if any(reason.stage in CURABLE for answer in samples.values() for reason in answer.reasons):
             return Judgement(Verdict.BUSY, f"no node can serve this pod as the fleet is now; {_nearest(samples)}")
-        return self.never(samples)
+        return self.never(samples, kinds)
 
     def busy(self) -> str:
         """What is in the way on the nodes that could serve the claims if they were idle."""
@@ -150,8 +153,8 @@ class _Question:
         others = f", and so on {len(able) - 1} more" if len(able) > 1 else ""
         return f"on {node} {losses(now[node])}{others}"
 
-    def never(self, samples: Mapping[str, Answer]) -> Judgement:
-        """Say why even an idle fleet would not do, as plainly as it can be said."""
+    def never(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
+        """Say why even an idle fleet would not do, as plainly as it can be said. `samples` are some of the kinds of node."""
         opening = f"none of {len(self.stock.nodes)} nodes could serve this pod even if idle"
         node = min(samples, key=lambda one: explain.distance(samples[one]))
         lost = samples[node].reasons
@@ -160,17 +163,18 @@ class _Question:
         )
         if selected is not None:
             known = "; ".join(self.published(selected))
-            there = f"; {known}" if known else f": {selected.text}"
+            named = selected.claim.rpartition("/")[2] in self.asked_by  # then nobody wrote the selector
+            there = f"; {known}" if known else "" if named else f": {selected.text[:SELECTOR]}"
             text = f"{opening}: no device is what {self.who(selected)} asks for{there}"
             return Judgement(Verdict.NEVER, text, Code.NO_DEVICE, "ask for one of these" if known else "")
         short = next((reason for reason in lost if reason.stage is Stage.SEARCH), None)
         request = None if short is None else self.request(short)
         if short is not None and request is not None and request.exactly is not None and _is_plain(self.claims):
-            count, most = request.exactly.count, _most(samples)
+            count, (largest, most) = request.exactly.count, _largest(kinds)
             devices = f"{count} devices of class {request.exactly.device_class_name} on one node"
             text = f"{opening}: {self.who(short)} asks for {devices}, and the largest node has {most}"
             if most < count:
-                return Judgement(Verdict.NEVER, text, Code.TOO_MANY, f"ask for {most} at most" if most else "")
+                return Judgement(Verdict.NEVER, text, Code.TOO_MANY, self.offer(largest))
         return Judgement(Verdict.NEVER, f"{opening}; {_nearest(samples)}", Code.NEVER, self.offer(node))
 
     def who(self, reason: Reason) -> str:
@@ -199,6 +203,10 @@ class _Question:
         """Gather the different values that the devices of a driver publish for an attribute."""
         found: dict[str, None] = {}
         for piece in self.stock.slices.values():
+            try:
+                self.budget.charge(len(piece.spec.devices))
+            except OutOfBudget:  # the verdict stands without the list
+                return []
             for device in piece.spec.devices:
                 value = device.attributes.get(f"{domain}/{name}")
                 if value is None and piece.spec.driver == domain:
@@ -210,6 +218,8 @@ class _Question:
 
     def offer(self, node: str) -> str:
         """What would fit instead on an idle node: an amount or a count that was tried and fits."""
+        if not node:
+            return ""
 
         def fits(stock: Stock, claims: Sequence[ResourceClaim]) -> bool:
             return not self.budget.is_out and allocate(stock, node, claims, options=self.options).feasible
@@ -251,10 +261,14 @@ def _is_plain(claims: Sequence[ResourceClaim]) -> bool:
     return len(devices) == 1 and len(devices[0].requests) == 1 and not devices[0].constraints
 
 
-def _most(samples: Mapping[str, Answer]) -> int:
-    """The largest number of devices that came as far as the search on any kind of node."""
-    reached = [reason.of for answer in samples.values() for reason in answer.reasons if reason.stage is Stage.SEARCH]
-    return max(reached, default=0)
+def _largest(kinds: Mapping[str, Answer]) -> tuple[str, int]:
+    """Find a node with the most devices that came as far as the search, and how many those are."""
+    found = ("", 0)
+    for node, answer in kinds.items():
+        for reason in answer.reasons:
+            if reason.stage is Stage.SEARCH and reason.of > found[1]:
+                found = node, reason.of
+    return found
 
 
 def _nearest(samples: Mapping[str, Answer]) -> str:

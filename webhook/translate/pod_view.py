@@ -70,13 +70,13 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def passed_by(self) -> bool:
-        """Whether it is not to be touched: mirror pods, and pods that ask to be skipped."""
-        return "kubernetes.io/config.mirror" in self.annotations or self.labels.get(names.SKIP_LABEL) == "true"
+        """Whether it asks not to be looked at."""
+        return self.labels.get(names.SKIP_LABEL) == "true"
 
     @property
     def bound(self) -> bool:
-        """Whether it has its node already."""
-        return bool(self.spec.get("nodeName"))
+        """Whether it has its node already, as mirror pods have."""
+        return bool(self.spec.get("nodeName")) or "kubernetes.io/config.mirror" in self.annotations
 
     @property
     def node_labels(self) -> dict[str, Json]:

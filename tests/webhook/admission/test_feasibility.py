@@ -72,7 +72,10 @@ def test_more_than_any_node_has_is_never_and_says_what_would_fit():
     assert told.verdict is Verdict.NEVER
     assert "none of 2 nodes" in told.text
     assert "the largest node has 4" in told.text
-    assert (told.code, told.remedy) == (Code.TOO_MANY, "ask for 4 at most")
+    assert (told.code, told.remedy) == (
+        Code.TOO_MANY,
+        "it would fit if claim c, request r asked for no more than 4 devices",
+    )
 
 
 def test_what_somebody_holds_is_busy_and_says_where():
@@ -176,3 +179,13 @@ def test_who_asked_is_named_in_the_words_of_the_pod():
     told = judge(stock(), [claim(9, name="drawbridge-main-gpu")], asked_by={"drawbridge-main-gpu": "container main"})
     assert "container main asks for 9 devices" in told.text
     assert "claim" not in told.text
+
+
+def test_the_largest_node_is_the_largest_of_all_kinds_and_what_is_offered_was_tried():
+    """Seventeen kinds of node, the largest last; and devices of which only some can be had at a time."""
+    nodes = [node(f"n{i}") for i in range(20)]
+    slices = [slice_(f"n{i}", i + 1, memory=f"{i + 1}Gi") for i in range(20)]
+    fleet = Stock.of(nodes=nodes, slices=slices, classes=[class_()])
+    told = judge(fleet, [claim(21)])
+    assert "the largest node has 20" in told.text
+    assert "no more than 20 devices" in told.remedy
