@@ -1,4 +1,5 @@
-"""What besides devices decides whether a pod may run on a node: the basic fit of kube-scheduler, as far as files tell.
+"""Which pods wait, in which order; and what besides devices decides whether one may run on a node: the basic fit of
+kube-scheduler, as far as files tell.
 
 Unschedulable nodes, taints, nodeSelector and required node affinity, and what is left of `status.allocatable`. Left out on
 purpose: inter-pod affinity, topology spread, volumes, ports.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from allocator.problem import claim_key
 from dra.errors import NodeSelectorError
 from dra.objects import Node, NodeSelector, matches
 from dra.wire import WireError, convert
@@ -15,12 +17,43 @@ from dra.wire import WireError, convert
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from dra.objects import Container, Pod, Taint, Toleration
+    from dra.objects import Container, Pod, ResourceClaim, Taint, Toleration
     from dra.quantity import Quantity
 
 Amounts = dict[str, int]  # resource → nano-units
 
 _UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+
+
+def pod_key(pod: Pod) -> str:
+    """Name a pod as namespace/name."""
+    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+
+
+def pending(pods: Iterable[Pod]) -> list[Pod]:
+    """Pick the pods that wait for a node, in the order in which they are tried: by priority, age and name."""
+    waiting = [pod for pod in pods if _waits(pod)]
+    return sorted(waiting, key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp, pod_key(pod)))
+
+
+def _waits(pod: Pod) -> bool:
+    if pod.spec.node_name or pod.spec.scheduling_gates:
+        return False
+    return pod.status.phase in ("", "Pending") and not pod.metadata.deletion_timestamp
+
+
+def elsewhere(claims: Iterable[ResourceClaim], node: Node) -> str:
+    """Say which claim, allocated already, keeps its pod from a node; empty if none does."""
+    for claim in claims:
+        allocation = claim.status.allocation
+        if allocation is None or allocation.node_selector is None:
+            continue
+        try:
+            if not matches(allocation.node_selector, node):
+                return f"claim {claim_key(claim)} is allocated on another node"
+        except NodeSelectorError as error:
+            return f"claim {claim_key(claim)}: {error}"
+    return ""
 
 
 def refusal(pod: Pod, node: Node, used: Mapping[str, int], ignored: Collection[str] = ()) -> str:

@@ -59,6 +59,9 @@ _REMEDIES = (
 )
 
 
+_OBVIOUS = frozenset((Stage.CLASS, Stage.SELECTOR))
+
+
 class Alike(msgspec.Struct, frozen=True):
     """Nodes that refuse for the same reasons. `answer` is the first one's, its examples with it."""
 
@@ -111,6 +114,25 @@ def loss(reason: Reason) -> str:
     """Say one stage's loss in a sentence."""
     count = f"{reason.lost} of {reason.of} devices " if reason.of else ""
     return f"{count}{_WORDS[reason.stage]}" + (f": {reason.text}" if reason.text else "")
+
+
+def sentence(answer: Answer) -> str:
+    """Say in one sentence what the devices of each request were lost to: for admission messages and pod conditions.
+
+    Devices of other classes are not worth a word where others were lost later; of the rest, each stage is named once.
+    """
+    if answer.error:
+        return answer.error
+    requests: list[str] = []
+    for (_, request), reasons in _by_request(answer.reasons).items():
+        telling = [reason for reason in reasons if reason.stage not in _OBVIOUS] or reasons
+        stages = [_in_short(reason) for reason in telling]
+        requests.append(f"request {request}: {', '.join(stages)}")
+    return "; ".join(dict.fromkeys(requests)) or str(answer.verdict)
+
+
+def _in_short(reason: Reason) -> str:
+    return reason.text if reason.stage is Stage.SEARCH and reason.text else loss(reason)
 
 
 def summary(answers: Mapping[str, Answer]) -> str:

@@ -27,20 +27,17 @@ from msgspec.structs import replace
 from allocator import allocate
 from allocator import pods as podfit
 from allocator.answer import Answer, Verdict
-from allocator.reasons import explain
-from allocator.reasons.brief import losses
+from allocator.reasons import distance, sentence
 from allocator.service.retries import Retries
 from cluster import resources
 from cluster.errors import ApiError, NotFound
 from cluster.informers import Informer
 from cluster.patch import Merge
-from dra.objects import ResourceClaim, claim_name, matches
+from dra.objects import ResourceClaim, claim_name, is_reserved_for
 from dra.stock import Stock
 from dra.wire import builtins
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from allocator.service.retries import Failure, Sight
     from cluster.informers import Batch
     from cluster.protocol import Cluster
@@ -102,7 +99,7 @@ class Scheduler:
     async def _round(self) -> None:
         """Try every pending pod that is not to be left alone."""
         clock = asyncio.get_running_loop().time
-        waiting = self._pending()
+        waiting = podfit.pending(self._all_pods())
         self._retries.keep(pod.metadata.uid for pod in waiting)
         for pod in waiting:
             sight = self._sight(pod)
@@ -152,17 +149,6 @@ class Scheduler:
     def _all_pods(self) -> list[Pod]:
         return [self._bound.get(pod.metadata.uid, pod) for pod in self._pods.objects.values()]
 
-    def _pending(self) -> list[Pod]:
-        waiting = [
-            pod
-            for pod in self._all_pods()
-            if not pod.spec.node_name
-            and pod.status.phase in ("", "Pending")
-            and not pod.metadata.deletion_timestamp
-            and not pod.spec.scheduling_gates
-        ]
-        return sorted(waiting, key=lambda p: (-(p.spec.priority or 0), p.metadata.creation_timestamp, p.metadata.name))
-
     async def _place(self, pod: Pod, sight: Sight) -> None:
         """Try one pod. Whatever comes of it concerns this pod alone; the others go on."""
         uid = pod.metadata.uid
@@ -196,7 +182,7 @@ class Scheduler:
         for claim, granted in zip(wanted, answer.allocations, strict=True):
             await self._write(claim, builtins(granted.allocation), pod)
         for claim in claims:
-            if claim not in wanted and not _reserved(claim, pod):
+            if claim not in wanted and not is_reserved_for(claim, pod.metadata.uid):
                 await self._write(claim, None, pod)
         meta, name = pod.metadata, node.metadata.name
         await self._cluster.bind(meta.name, meta.namespace, name, uid=meta.uid)
@@ -228,7 +214,7 @@ class Scheduler:
             if clock() - turn > TURN:
                 await asyncio.sleep(0)
                 turn = clock()
-            refusal = podfit.refusal(pod, node, used[name]) or _elsewhere(claims, node)
+            refusal = podfit.refusal(pod, node, used[name]) or podfit.elsewhere(claims, node)
             if refusal:
                 refusals[name] = refusal
                 continue
@@ -276,21 +262,9 @@ def _why(refusals: dict[str, str], answers: dict[str, Answer]) -> str:
     others = [f"{number} {text}" for text, number in counts.most_common()]
     if not answers:
         return f"0 of {len(refusals)} nodes: {', '.join(others)}" if refusals else "there are no nodes"
-    node, answer = min(answers.items(), key=lambda item: (not item[1].reasons, explain.distance(item[1])))
+    node, answer = min(answers.items(), key=lambda item: (not item[1].reasons, distance(item[1])))
     total = len(refusals) + len(answers)
-    return f"nearest of {total} nodes is {node}: {losses(answer)}" + (f"; {', '.join(others)}" if others else "")
-
-
-def _elsewhere(claims: Iterable[ResourceClaim], node: Node) -> str:
-    for claim in claims:
-        allocation = claim.status.allocation
-        if allocation and allocation.node_selector and not matches(allocation.node_selector, node):
-            return f"claim {claim.metadata.name} is allocated on another node"
-    return ""
-
-
-def _reserved(claim: ResourceClaim, pod: Pod) -> bool:
-    return any(one.uid == pod.metadata.uid for one in claim.status.reserved_for)
+    return f"nearest of {total} nodes is {node}: {sentence(answer)}" + (f"; {', '.join(others)}" if others else "")
 
 
 def _stock_key(obj: Any) -> str:

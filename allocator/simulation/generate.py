@@ -9,9 +9,8 @@ from __future__ import annotations
 from math import log
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from allocator.simulation.replay import Arrival
+from allocator.simulation.workload import Workload
 from dra.objects import (
     CapacityRequirements,
     CELDeviceSelector,
@@ -59,14 +58,6 @@ PROFILES: dict[str, tuple[int, int, tuple[int, ...]]] = {
 MIG_MIX = ((0.40, "1g"), (0.25, "2g"), (0.20, "3g"), (0.05, "4g"), (0.10, "7g"))
 SHARES_MIX = ((0.25, "6Gi"), (0.20, "10Gi"), (0.15, "16Gi"), (0.15, "24Gi"), (0.10, "40Gi"), (0.15, "80Gi"))
 PAIRS_MIX = ((0.35, "gpu"), (0.15, "nic"), (0.35, "pair"), (0.15, "quad"))
-
-
-class Workload(msgspec.Struct, frozen=True):
-    """A fleet, and who comes to it."""
-
-    name: str
-    stock: Stock
-    arrivals: tuple[Arrival, ...]
 
 
 def mig(draw: Draw, *, nodes: int, pods: int, load: float = 1.0) -> Workload:

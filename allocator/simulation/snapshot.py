@@ -16,27 +16,24 @@ import msgspec
 from allocator import pods as podfit
 from allocator.answer import Answer, Reason, Stage, Verdict
 from allocator.problem import claim_key
-from allocator.reasons import explain
+from allocator.reasons import alike, tally
 from allocator.simulation.placement import Placements
 from allocator.strategies import Chosen, best, fragmentation, utilisation
-from dra.errors import NodeSelectorError
 from dra.objects import (
     DeviceClaim,
     DeviceRequest,
     ExactDeviceRequest,
-    Node,
     ObjectMeta,
     Pod,
     ResourceClaim,
     ResourceClaimSpec,
     ResourceClaimTemplate,
     claim_name,
-    matches,
 )
 from dra.stock import Stock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from allocator.simulation.placement import Ask
 
@@ -87,30 +84,12 @@ class _Missing(Exception):  # noqa: N818  not an error of ours: the pod waits fo
     """A pod names a claim or template that is not there."""
 
 
-def pending(pods: Iterable[Pod]) -> list[Pod]:
-    """Pick the pods that wait for a node, in the order in which they are tried."""
-    waiting = [
-        pod
-        for pod in pods
-        if not pod.spec.node_name
-        and pod.status.phase in ("", "Pending")
-        and not pod.metadata.deletion_timestamp
-        and not pod.spec.scheduling_gates
-    ]
-    return sorted(waiting, key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp, pod_key(pod)))
-
-
-def pod_key(pod: Pod) -> str:
-    """Name a pod as namespace/name."""
-    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
-
-
 def simulate(
     snapshot: Snapshot, *, ask: Ask, why: Why | None = None, progress: Callable[[int, int], None] | None = None
 ) -> Simulation:
     """Schedule the pending pods of a snapshot; `ask` puts claims to the allocator, `why` explains what it refused."""
     run = _Run(snapshot, ask, why)
-    waiting = pending(snapshot.pods)
+    waiting = podfit.pending(snapshot.pods)
     places: list[PodOutcome] = []
     for number, pod in enumerate(waiting):
         places.append(run.schedule(pod))
@@ -149,7 +128,7 @@ class _Run:
 
     def schedule(self, pod: Pod) -> PodOutcome:
         """Find a place for one pod, and take it."""
-        name = pod_key(pod)
+        name = podfit.pod_key(pod)
         try:
             wanted = list(self._claims(pod))
         except _Missing as missing:
@@ -163,7 +142,7 @@ class _Run:
         asked: dict[str, Sequence[ResourceClaim]] = {}
         for here, node in self.fleet.stock.nodes.items():
             lacking = [name for name in extended if name not in node.status.allocatable]
-            why = podfit.refusal(pod, node, self.used.get(here, {}), lacking) or _elsewhere(held, node)
+            why = podfit.refusal(pod, node, self.used.get(here, {}), lacking) or podfit.elsewhere(held, node)
             if why:
                 unfit[here] = why
             else:
@@ -200,7 +179,7 @@ class _Run:
                 answers[node] = self.why(self.fleet.stock, node, asked[node], answer)
         self.undecided += any(answer.verdict is Verdict.UNDECIDED for answer in answers.values())
         reasons: list[Reason] = []
-        for group in explain.alike(answers):
+        for group in alike(answers):
             reasons += group.answer.reasons or (
                 Reason(Stage.SEARCH, "", "", 0, 0, group.nodes[:3], group.answer.error or str(group.answer.verdict)),
             )
@@ -213,7 +192,7 @@ class _Run:
         ]
         told = [f"{why} on {len(nodes)}" for why, nodes in counted.items()]
         if answers:
-            told.insert(0, explain.tally(answers))
+            told.insert(0, tally(answers))
         return PodOutcome(name, None, reasons=tuple(reasons), summary=f"0/{every} nodes: " + "; ".join(told))
 
     # ---- whose claims
@@ -259,18 +238,6 @@ class _Run:
 def _exactly(name: str, class_: str, count: int) -> DeviceRequest:
     exactly = ExactDeviceRequest(device_class_name=class_, allocation_mode="ExactCount", count=count)
     return DeviceRequest(name=name, exactly=exactly)
-
-
-def _elsewhere(held: Iterable[ResourceClaim], node: Node) -> str:
-    """Say which claim, allocated already, keeps its pod from a node."""
-    for claim in held:
-        selector = claim.status.allocation.node_selector if claim.status.allocation else None
-        try:
-            if selector is not None and not matches(selector, node):
-                return f"claim {claim_key(claim)} is allocated on another node"
-        except NodeSelectorError as error:
-            return f"claim {claim_key(claim)}: {error}"
-    return ""
 
 
 def _template_key(template: ResourceClaimTemplate) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from allocator.answer import Answer
     from allocator.one_node import Options
-    from allocator.reasons.nearest import Hint
+    from allocator.reasons import Hint
     from dra.objects import DeviceRequestAllocationResult, ResourceClaim
     from dra.stock import Stock
 
@@ -166,7 +166,7 @@ class _Question:
 
     def hints(self, node: str, elsewhere: tuple[str, ...] = ()) -> list[Hint]:
         """Look for what would fit instead; a look that takes too long ends with what it found."""
-        from allocator.reasons.nearest import nearest
+        from allocator.reasons import nearest
         from allocator.strategies import serve
 
         options = self._options()
@@ -243,7 +243,7 @@ def _rank(code: Exit) -> int:
 def _text(
     node: str, question: _Question, answer: Answer, hints: Sequence[Hint], elapsed: float | None = None
 ) -> Iterator[str]:
-    from allocator.reasons import explain
+    from allocator.reasons import lines
 
     timing = (
         ""
@@ -255,7 +255,7 @@ def _text(
         yield from _table(answer)
         return
     yield ""
-    yield from explain.lines(answer)
+    yield from lines(answer)
     if hints:
         yield ""
         yield "what would fit:"
@@ -266,9 +266,9 @@ def _text(
 
 def _fleet_text(question: _Question, found: _Everywhere, answers: Mapping[str, Answer]) -> Iterator[str]:
     """Tell of the nodes that fit, the best first, then of the others, those that were nearest first."""
-    from allocator.reasons import explain
+    from allocator.reasons import alike, summary
 
-    yield explain.summary(answers)
+    yield summary(answers)
     fitting = sorted(
         (node for node in answers if answers[node].feasible), key=lambda node: -found.scores.get(node, 0.0)
     )
@@ -279,7 +279,7 @@ def _fleet_text(question: _Question, found: _Everywhere, answers: Mapping[str, A
     if len(fitting) > _SHOWN:
         yield ""
         yield f"and {len(fitting) - _SHOWN} more that fit: {_some(fitting[_SHOWN:])}"
-    for group in explain.alike({node: answer for node, answer in answers.items() if not answer.feasible}):
+    for group in alike({node: answer for node, answer in answers.items() if not answer.feasible}):
         yield ""
         first, *others = group.nodes
         hints = question.hints(first) if group.answer.verdict == "infeasible" and not fitting else []

@@ -12,7 +12,7 @@ from cli.contract import Broken, Exit
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from allocator.reasons.matrix import Matrix, Row
+    from allocator.reasons import Matrix, Row
     from dra.stock import Pool
 
 _MOST_ROWS = 60
@@ -32,7 +32,7 @@ def command(
     Reads ResourceSlice, Node and DeviceCompatibility objects. What is in use now does not matter; the matrix is about
     devices two by two.
     """
-    from allocator.reasons.matrix import matrix
+    from allocator.reasons import matrix
     from cli.devices import typed
     from dra.policy import Rules
     from dra.wire import builtins

@@ -91,8 +91,7 @@ def _strategies(named: Sequence[str]) -> list[str]:
 
 
 def _read(files: Sequence[str]) -> tuple[Workload | None, Snapshot | None]:
-    from allocator.simulation import Snapshot
-    from cli.arrivals import KIND, arrivals, name_of
+    from allocator.simulation import KIND, Snapshot, is_workload, name_of, read_arrivals
     from cli.devices import typed, warn_of_passed_over
     from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate
 
@@ -101,11 +100,17 @@ def _read(files: Sequence[str]) -> tuple[Workload | None, Snapshot | None]:
     given = typed(documents)
     stock = given.stock()
     templates = tuple(given.of(ResourceClaimTemplate))
-    found = arrivals(documents, templates)
-    if found is not None:
+    workloads = [one for one in documents if is_workload(one.object)]
+    if workloads:
         from allocator.simulation import Workload
+        from cluster.manifests import ManifestError
 
-        return Workload(name_of(documents), stock, found), None
+        objects = [one.object for one in workloads]
+        found, mistakes = read_arrivals(objects, templates)
+        if mistakes:
+            wrong = [(workloads[one.document], one.pointer, one.message) for one in mistakes]
+            raise ManifestError(inputs.problems(wrong))
+        return Workload(name_of(objects), stock, tuple(found)), None
     return None, Snapshot(stock, tuple(given.of(Pod)), tuple(given.of(ResourceClaim)), templates)
 
 
@@ -182,12 +187,12 @@ def _schedule_text(found: Simulation, strategy: str) -> Iterator[str]:
 
 
 def _why(place: PodOutcome) -> Iterator[str]:
-    from allocator.reasons import explain
+    from allocator.reasons import loss
 
     for reason in place.reasons[:6]:
         if reason.claim:
             such = f" (such as {', '.join(reason.examples)})" if reason.examples else ""
-            yield f"{reason.claim}, request {reason.request}: {explain.loss(reason)}{such}"
+            yield f"{reason.claim}, request {reason.request}: {loss(reason)}{such}"
 
 
 def _replay(

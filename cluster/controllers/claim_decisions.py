@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cluster.patch import Apply, Merge, Operations
-from dra.objects import claim_name
+from dra.objects import claim_name, is_reserved_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -123,11 +123,11 @@ def _reservations(pod: Pod, present: dict[str, ResourceClaim], names: dict[str, 
         return []
     wanted = [entry.resource_claim_name or names.get(entry.name) for entry in pod.spec.resource_claims]
     found = [present[name] for name in wanted if name in present]
-    return [_reserve(claim, pod) for claim in found if claim.status.allocation and not _is_reserved(claim, pod)]
-
-
-def _is_reserved(claim: ResourceClaim, pod: Pod) -> bool:
-    return any(one.uid == pod.metadata.uid for one in claim.status.reserved_for)
+    return [
+        _reserve(claim, pod)
+        for claim in found
+        if claim.status.allocation and not is_reserved_for(claim, pod.metadata.uid)
+    ]
 
 
 def _reserve(claim: ResourceClaim, pod: Pod) -> Write:

@@ -27,6 +27,7 @@ from dra.objects.claim import (
     ResourceClaimStatus,
     ResourceClaimTemplate,
     ResourceClaimTemplateSpec,
+    is_reserved_for,
 )
 from dra.objects.compatibility import DeviceCompatibility
 from dra.objects.defaults import claim_spec
@@ -144,6 +145,7 @@ __all__ = [
     "claim_names",
     "claim_spec",
     "defaults",
+    "is_reserved_for",
     "matches",
     "node",
     "selects",

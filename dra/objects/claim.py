@@ -161,3 +161,8 @@ class ResourceClaimTemplate(Wire, frozen=True, kw_only=True):
     kind: str = "ResourceClaimTemplate"
     metadata: ObjectMeta = ObjectMeta()
     spec: ResourceClaimTemplateSpec = ResourceClaimTemplateSpec()
+
+
+def is_reserved_for(claim: ResourceClaim, uid: str) -> bool:
+    """Say whether a claim is reserved for the pod of this uid."""
+    return any(consumer.uid == uid for consumer in claim.status.reserved_for)

@@ -15,9 +15,7 @@ import msgspec
 
 from allocator import FleetMemo, Options, Stage, allocate, fleet
 from allocator import Verdict as Found
-from allocator.reasons import explain
-from allocator.reasons.brief import losses
-from allocator.reasons.nearest import Hint, Kind, nearest
+from allocator.reasons import Hint, Kind, distance, nearest, sentence
 from dra import cel
 from dra.budget import Budget
 from dra.errors import OutOfBudget, SelectorError
@@ -149,14 +147,14 @@ class _Question:
     def busy(self) -> str:
         """What is in the way on the nodes that could serve the claims if they were idle."""
         able, now = self.answers(idle=True).feasible, self.answers(idle=False)
-        node = min(able[:KINDS], key=lambda one: explain.distance(now[one]))
+        node = min(able[:KINDS], key=lambda one: distance(now[one]))
         others = f", and so on {len(able) - 1} more" if len(able) > 1 else ""
-        return f"on {node} {losses(now[node])}{others}"
+        return f"on {node} {sentence(now[node])}{others}"
 
     def never(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
         """Say why even an idle fleet would not do, as plainly as it can be said. `samples` are some of the kinds of node."""
         opening = f"none of {len(self.stock.nodes)} nodes could serve this pod even if idle"
-        node = min(samples, key=lambda one: explain.distance(samples[one]))
+        node = min(samples, key=lambda one: distance(samples[one]))
         lost = samples[node].reasons
         selected = next(
             (reason for reason in lost if reason.stage is Stage.SELECTOR and reason.lost == reason.of), None
@@ -272,8 +270,8 @@ def _largest(kinds: Mapping[str, Answer]) -> tuple[str, int]:
 
 
 def _nearest(samples: Mapping[str, Answer]) -> str:
-    node = min(samples, key=lambda one: explain.distance(samples[one]))
-    return f"nearest is {node}: {losses(samples[node])}"
+    node = min(samples, key=lambda one: distance(samples[one]))
+    return f"nearest is {node}: {sentence(samples[node])}"
 
 
 def _read_by(expressions: Sequence[str]) -> list[tuple[str, str]]:

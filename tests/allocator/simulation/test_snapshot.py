@@ -5,7 +5,8 @@ import pytest
 from allocator import allocate
 from allocator import pods as podfit
 from allocator.answer import Stage
-from allocator.simulation.snapshot import Snapshot, pending, simulate
+from allocator.pods import pending
+from allocator.simulation.snapshot import Snapshot, simulate
 from allocator.strategies.choose import serve
 from dra.objects.claim import ResourceClaimTemplate
 from dra.objects.deviceclass import DeviceClass

@@ -1,23 +1,42 @@
-"""Documents of kind Workload: pods that arrive and leave, as `drawbridge simulate` replays them.
+"""Workloads: a fleet, and who comes to it. Written down as documents of kind Workload, or generated.
 
-A file-only kind: no API server knows it. An arrival names a ResourceClaimTemplate among the files, or says its claims' specs.
+The kind is for files only: no API server knows it. An arrival names a ResourceClaimTemplate among the files, or says its
+claims' specs. What is wrong with a document is answered as a value; whoever read the file knows where that stands.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from allocator.simulation.replay import Arrival
 from dra.objects import ObjectMeta, ResourceClaim, ResourceClaimSpec, defaults
+from dra.stock import Stock
 from dra.wire import Wire, WireError, convert
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from allocator.simulation import Arrival
-    from cluster.manifests import Document
     from dra.objects import ResourceClaimTemplate
 
 KIND = ("drawbridge.dev/v1alpha1", "Workload")
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """A fleet, and who comes to it."""
+
+    name: str
+    stock: Stock
+    arrivals: tuple[Arrival, ...]
+
+
+class Mistake(msgspec.Struct, frozen=True):
+    """What is wrong with a document: its position among them, a JSON pointer into it, and what."""
+
+    document: int
+    pointer: str
+    message: str
 
 
 class PodArrival(Wire, frozen=True, kw_only=True):
@@ -37,40 +56,42 @@ class WorkloadSpec(Wire, frozen=True, kw_only=True):
     arrivals: tuple[PodArrival, ...] = ()
 
 
-def arrivals(documents: Sequence[Document], templates: Iterable[ResourceClaimTemplate]) -> tuple[Arrival, ...] | None:
-    """Read the arrivals of all Workload documents; None if there is no such document."""
-    from cli import contract as inputs
-    from cluster.manifests import ManifestError
-
+def read_arrivals(
+    documents: Sequence[Mapping[str, Any]], templates: Iterable[ResourceClaimTemplate]
+) -> tuple[list[Arrival], list[Mistake]]:
+    """Read the arrivals of Workload documents; answers with them and with everything that is wrong."""
     by_name = {f"{one.metadata.namespace or 'default'}/{one.metadata.name}": one.spec.spec for one in templates}
     found: list[Arrival] = []
-    wrong: list[tuple[Document, str, str]] = []
-    ours = [one for one in documents if (one.object.get("apiVersion"), one.object.get("kind")) == KIND]
-    for document in ours:
+    mistakes: list[Mistake] = []
+    for at, document in enumerate(documents):
         try:
-            spec = convert(document.object.get("spec") or {}, WorkloadSpec)
+            spec = convert(document.get("spec") or {}, WorkloadSpec)
         except WireError as error:
-            wrong.append((document, f"/spec{error.pointer}", error.message))
+            mistakes.append(Mistake(at, f"/spec{error.pointer}", error.message))
             continue
         for number, one in enumerate(spec.arrivals):
             try:
                 found += _copies(one, by_name)
             except ValueError as error:
-                wrong.append((document, f"/spec/arrivals/{number}", str(error)))
-    if wrong:
-        raise ManifestError(inputs.problems(wrong))
-    return tuple(found) if ours else None
+                mistakes.append(Mistake(at, f"/spec/arrivals/{number}", str(error)))
+    return found, mistakes
 
 
-def name_of(documents: Iterable[Document]) -> str:
-    """Name the workload: the first document's name counts."""
-    ours = (one.object for one in documents if (one.object.get("apiVersion"), one.object.get("kind")) == KIND)
-    return next((str(meta["name"]) for one in ours if (meta := one.get("metadata")) and "name" in meta), "workload")
+def is_workload(document: Mapping[str, Any]) -> bool:
+    """Say whether a document is of kind Workload."""
+    return (document.get("apiVersion"), document.get("kind")) == KIND
+
+
+def name_of(documents: Iterable[Mapping[str, Any]]) -> str:
+    """Name a workload by the first of its documents that has a name."""
+    for document in documents:
+        metadata = document.get("metadata")
+        if metadata and "name" in metadata:
+            return str(metadata["name"])
+    return "workload"
 
 
 def _copies(one: PodArrival, templates: Mapping[str, ResourceClaimSpec]) -> list[Arrival]:
-    from allocator.simulation import Arrival
-
     specs = one.claims
     if one.template:
         name = one.template if "/" in one.template else f"default/{one.template}"
