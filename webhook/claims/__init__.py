@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from webhook.claims import template, upkeep
 from webhook.claims.maker import Made, Workshop, named, workshop
-from webhook.claims.sharing import Grant, Shared, Wish, share
+from webhook.claims.sharing import Grant, Sharing, Wish, share
 from webhook.claims.spec import POD_LIMIT, Impossible, results
 from webhook.claims.upkeep import Due, Key
 
@@ -15,7 +15,7 @@ __all__ = [
     "Impossible",
     "Key",
     "Made",
-    "Shared",
+    "Sharing",
     "Wish",
     "Workshop",
     "named",

@@ -47,17 +47,17 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     users: tuple[str, ...]
 
 
-class Shared(msgspec.Struct, frozen=True, gc=False):
+class Sharing(msgspec.Struct, frozen=True, gc=False):
     """The grants of a pod, and what has to be said about single containers."""
 
     grants: tuple[Grant, ...]
     remarks: tuple[tuple[str, str], ...] = ()
 
 
-def share(wishes: tuple[Wish, ...], make: Callable[[Demand], Claims]) -> Shared:
+def share(wishes: tuple[Wish, ...], make: Callable[[Demand], Claims]) -> Sharing:
     """Turn wishes into grants. `make` builds claims for another number of the same devices."""
     if not any(wish.init for wish in wishes):
-        return Shared(tuple(_grant(wish, spec, (wish.container,)) for wish in wishes for spec in wish.claims.specs))
+        return Sharing(tuple(_grant(wish, spec, (wish.container,)) for wish in wishes for spec in wish.claims.specs))
     # Whole devices of one kind that an init container asks for, too, are numbered; everything else is taken as it is.
     numbered: dict[Demand | None, list[Wish]] = {}
     for wish in wishes:
@@ -70,7 +70,7 @@ def share(wishes: tuple[Wish, ...], make: Callable[[Demand], Claims]) -> Shared:
     for kind in sorted(filter(None, numbered), key=repr):
         grants += _number(kind, numbered[kind], make)
     joined, remarks = _join(rest)
-    return Shared((*grants, *joined), tuple(remarks))
+    return Sharing((*grants, *joined), tuple(remarks))
 
 
 def _grant(wish: Wish, spec: ResourceClaimSpec, users: tuple[str, ...]) -> Grant:

@@ -147,6 +147,15 @@ DIALECT = Dialect(
             action=Action.REFUSED,
             because="it names devices past every scheduler",
         ),
+        Row(
+            name="node.koordinator.sh/gpu-vendor",
+            place=Position.NODE_SELECTOR,
+            unit=Unit.TEXT,
+            meaning="vendor of the node's GPUs",
+            role=Role.MODELS,
+            action=Action.LEFT,
+            because="stays where it is; for another vendor than nvidia the whole pod stays",
+        ),
         *(
             Row(
                 name=name,
@@ -157,7 +166,6 @@ DIALECT = Dialect(
                 because="stays where it is: node selectors keep their meaning beside claims",
             )
             for name, text in (
-                ("node.koordinator.sh/gpu-vendor", "vendor of the node's GPUs"),
                 ("node.koordinator.sh/gpu-model", "model of the node's GPUs"),
                 ("node.koordinator.sh/gpu-driver-version", "driver version of the node's GPUs"),
             )
@@ -284,6 +292,9 @@ def _parsed(words: Words[KoordinatorOptions]) -> _Pod:
             if amount.row.action is Action.LEFT and amount.value:
                 raise _leave(amount.key, amount.row.because)
             keys[amount.row.role] = amount.key
+    vendor = hints.get(Role.MODELS)
+    if vendor and vendor.text.lower() not in ("", "nvidia"):
+        raise _leave(vendor.key, f"the pod is for GPUs of {_shown(vendor.text)}, which no target here stands for")
     if designated := hints.get(Role.MODE):
         raise _refuse(designated.key, designated.row.because, "remove the annotation")
     return _Pod(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from dra.wire import Json
-from webhook.claims import POD_LIMIT, Grant, Impossible, Made, Shared, Wish, Workshop, results, share
+from webhook.claims import POD_LIMIT, Grant, Impossible, Made, Sharing, Wish, Workshop, results, share
 from webhook.dialects import NUMA_NODE, Action, Demand, Note, Pairs, Role, Scope
 from webhook.refusals import Code
 from webhook.state import CLAIMS, EXTENDED, Configuration, Features, Inventory, Joint
@@ -41,7 +41,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The cases as they came out, the claims of those that went through, and the scheduler the pod shall have."""
 
     cases: tuple[Case, ...]
-    shared: Shared = Shared(())
+    shared: Sharing = Sharing(())
     scheduler: str = ""  # "" keeps what the pod names
 
     @property
@@ -281,7 +281,7 @@ def _target(cases: tuple[Case, ...], context: Context) -> str:
 # Who sees which claim
 
 
-def _share(cases: tuple[Case, ...], context: Context) -> Shared:
+def _share(cases: tuple[Case, ...], context: Context) -> Sharing:
     """Give claims to containers: pod-wide ones to all, the others to who asked."""
     common: list[Grant] = []
     wishes: list[Wish] = []
@@ -305,7 +305,7 @@ def _share(cases: tuple[Case, ...], context: Context) -> Shared:
             )
             wishes.append(wish)
     shared = share(tuple(wishes), context.workshop.claims)
-    return Shared((*common, *shared.grants), shared.remarks)
+    return Sharing((*common, *shared.grants), shared.remarks)
 
 
 def _too_many(cases: Iterable[Case], devices: int) -> tuple[Case, ...]:
@@ -317,7 +317,7 @@ def _too_many(cases: Iterable[Case], devices: int) -> tuple[Case, ...]:
     return tuple(told)
 
 
-def _remark(cases: tuple[Case, ...], shared: Shared) -> tuple[Case, ...]:
+def _remark(cases: tuple[Case, ...], shared: Sharing) -> tuple[Case, ...]:
     if not shared.remarks:
         return cases
     remarked = []

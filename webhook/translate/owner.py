@@ -98,7 +98,8 @@ def _hints(
                     ignored.append((known.dialect.name, hint))
                     continue
                 hints.setdefault(known.dialect.name, {})[known.row.role] = hint
-                if known.dialect.system and len(rows[key]) == 1:
+                # Where a pod may run says nothing about whom its numbers are for.
+                if known.dialect.system and len(rows[key]) == 1 and place is not Position.NODE_SELECTOR:
                     evidence.append(known.dialect)
     return hints, tuple(ignored), evidence
 

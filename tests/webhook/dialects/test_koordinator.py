@@ -41,8 +41,8 @@ def asking(*limits: dict, **annotations: object) -> dict:
     )
 
 
-def on(selector: str) -> dict:
-    return asking({"gpu": 100}) | {"spec": asking({"gpu": 100})["spec"] | {"nodeSelector": {selector: "x"}}}
+def on(selector: str, value: str = "x") -> dict:
+    return asking({"gpu": 100}) | {"spec": asking({"gpu": 100})["spec"] | {"nodeSelector": {selector: value}}}
 
 
 def labelled(key: str) -> dict:
@@ -79,14 +79,8 @@ ROWS = {
     "scheduling.koordinator.sh/gpu-minors": Row(asking({"gpu": 100}, gpu_minors=1), "left"),
     "scheduling.koordinator.sh/bind-timestamp": Row(asking({"gpu": 100}, bind_timestamp=1), "left"),
     "scheduling.koordinator.sh/device-allocated": Row(asking({"gpu": 100}, device_allocated={}), "refused"),
-    **{
-        key: Row(on(key), "")
-        for key in (
-            "node.koordinator.sh/gpu-vendor",
-            "node.koordinator.sh/gpu-model",
-            "node.koordinator.sh/gpu-driver-version",
-        )
-    },
+    "node.koordinator.sh/gpu-vendor": Row(on("node.koordinator.sh/gpu-vendor", "huawei"), "left"),
+    **{key: Row(on(key), "") for key in ("node.koordinator.sh/gpu-model", "node.koordinator.sh/gpu-driver-version")},
 }
 
 
@@ -378,3 +372,17 @@ def test_init_containers_of_koordinator_are_not_rewritten():
     assert exactly(became(alone)) == [{"class": "gpu.nvidia.com", "count": 1}]
     beside = pod({KOORD + "gpu": 100}, init=(container("i", {KOORD + "gpu": 100}),), scheduler="koord-scheduler")
     assert refused(became(beside))
+
+
+def test_a_vendor_that_is_selected_by_name_keeps_its_pods():
+    vendor = "node.koordinator.sh/gpu-vendor"
+    assert became(on(vendor, "nvidia")).changed
+    done = became(on(vendor, "Huawei"))
+    assert untouched(done)
+    assert "Huawei" in done.warnings[0]
+
+
+def test_where_a_pod_may_run_says_nothing_about_whom_its_numbers_are_for():
+    value = pod({"nvidia.com/gpu": 2}, nodeSelector={"node.koordinator.sh/gpu-vendor": "nvidia"})
+    done = became(value, fleet=example_fleet())
+    assert [decision.dialect for decision in done.decisions] == ["nvidia"]
