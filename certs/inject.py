@@ -16,12 +16,13 @@ is looked at again on the next round.
 from __future__ import annotations
 
 import json
+import logging
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
 from certs.annotations import BUNDLE_KEEPER, OTHER_KEEPERS, RULES
 from cluster import resources
-from cluster.errors import Conflict, Invalid, NotFound
+from cluster.errors import ApiError, Conflict, Invalid, NotFound
 from cluster.patch import Operations
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     from cluster.protocol import Cluster
 
+Operation = dict[str, object]
+logger = logging.getLogger("drawbridge.inject")
 KINDS = (resources.MUTATING_WEBHOOKS.raw, resources.VALIDATING_WEBHOOKS.raw)
 
 
@@ -41,36 +44,61 @@ async def ensure(cluster: Cluster, names: Sequence[str], bundle: bytes) -> bool:
 async def _ensure(cluster: Cluster, kind: resources.Resource[resources.Raw], name: str, bundle: str) -> bool:
     try:
         found = await cluster.get(kind, name)
+        if missing := bundles(found, bundle):
+            found = await _write(cluster, kind, found, missing)
     except NotFound:
         return True
-    wanted = changes(found, bundle)
-    if not wanted:
-        return True
-    version = {"op": "test", "path": "/metadata/resourceVersion", "value": found["metadata"]["resourceVersion"]}
-    try:
-        await cluster.patch(kind, name, Operations((version, *wanted)))
-    except (Conflict, Invalid, NotFound):  # a failed `test` is Invalid
+    except (Conflict, Invalid):  # a failed `test` is Invalid
         return False
+    if waiting := rules(found):
+        try:
+            await _write(cluster, kind, found, waiting)
+        except ApiError as error:
+            # A policy may hold us to the rules that are there. That is no reason to let certificates grow old.
+            logger.warning("rules were not put in their places", extra={"configuration": name, "problem": str(error)})
     return True
 
 
-def changes(configuration: Mapping[str, Any], bundle: str) -> list[dict[str, object]]:
-    """Say what has to be written into a configuration for our bundle to be in it, and the rules where a bundle is."""
+async def _write(
+    cluster: Cluster, kind: resources.Resource[resources.Raw], found: resources.Raw, changes: Sequence[Operation]
+) -> resources.Raw:
+    metadata = found["metadata"]
+    version: Operation = {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]}
+    return await cluster.patch(kind, metadata["name"], Operations((version, *changes)))
+
+
+def bundles(configuration: Mapping[str, Any], bundle: str) -> list[Operation]:
+    """What has to be written for our bundle to be in a configuration, unless another keeps it."""
+    if not _ours(configuration):
+        return []
+    return [
+        {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle}
+        for index, webhook in enumerate(configuration.get("webhooks") or ())
+        if _bundle(webhook) != bundle
+    ]
+
+
+def rules(configuration: Mapping[str, Any]) -> list[Operation]:
+    """What has to be written for the rules that wait to be in their places, where there is a bundle to call with."""
+    waiting = _waiting(configuration)
+    return [
+        {"op": "add", "path": f"/webhooks/{index}/rules", "value": waiting[webhook["name"]]}
+        for index, webhook in enumerate(configuration.get("webhooks") or ())
+        if _bundle(webhook) and webhook.get("rules") != waiting.get(webhook["name"], webhook.get("rules"))
+    ]
+
+
+def _ours(configuration: Mapping[str, Any]) -> bool:
     annotations = configuration["metadata"].get("annotations") or {}
-    ours = annotations.get(BUNDLE_KEEPER) != "other" and not any(name in annotations for name in OTHER_KEEPERS)
-    rules = _rules(annotations.get(RULES, ""))
-    made: list[dict[str, object]] = []
-    for index, webhook in enumerate(configuration.get("webhooks") or ()):
-        present = (webhook.get("clientConfig") or {}).get("caBundle") or ""
-        if ours and present != bundle:
-            made.append({"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle})
-        wanted = rules.get(webhook["name"])
-        if wanted is not None and (ours or present) and webhook.get("rules") != wanted:
-            made.append({"op": "add", "path": f"/webhooks/{index}/rules", "value": wanted})
-    return made
+    return annotations.get(BUNDLE_KEEPER) != "other" and not any(name in annotations for name in OTHER_KEEPERS)
 
 
-def _rules(text: str) -> dict[str, object]:
+def _bundle(webhook: Mapping[str, Any]) -> str:
+    return (webhook.get("clientConfig") or {}).get("caBundle") or ""
+
+
+def _waiting(configuration: Mapping[str, Any]) -> dict[str, object]:
+    text = (configuration["metadata"].get("annotations") or {}).get(RULES, "")
     try:
         read = json.loads(text or "{}")
     except ValueError:

@@ -11,6 +11,7 @@ from certs.annotations import BUNDLE_KEEPER, CERT_MANAGER, RULES
 from certs.bell import Bell
 from cluster import resources
 from cluster.embedded.embedded import Embedded
+from cluster.errors import Forbidden
 from cluster.patch import Merge
 from tests.cluster.conftest import eventually
 
@@ -64,6 +65,21 @@ async def test_a_bundle_that_another_keeps_is_left_alone_and_the_rules_wait_for_
 @pytest.mark.parametrize("text", ["{", "[]", '"rules"'])
 async def test_an_annotation_that_makes_no_sense_calls_nobody(text):
     assert await injected(configuration(**{RULES: text})) == (TEXT, None)
+
+
+async def test_rules_that_a_policy_holds_keep_no_certificate_from_being_renewed(caplog):
+    class Held(Embedded):
+        async def patch(self, resource, name, change, *args, **kwargs):
+            if "/rules" in str(change):
+                raise Forbidden("rules that are there stay")
+            return await super().patch(resource, name, change, *args, **kwargs)
+
+    cluster = Held()
+    cluster.load([configuration(rules=[], **WAITING)])
+    assert await inject.ensure(cluster, ["drawbridge"], BUNDLE)
+    assert "not put in their places" in caplog.text
+    (webhook,) = (await cluster.get(resources.MUTATING_WEBHOOKS.raw, "drawbridge"))["webhooks"]
+    assert webhook["clientConfig"]["caBundle"] == TEXT
 
 
 async def test_the_bell_rings_when_a_bundle_is_wiped_and_not_for_somebody_elses_objects():
