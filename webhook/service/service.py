@@ -214,7 +214,6 @@ class Service:
         gauge("drawbridge_longest_hold_seconds", "The longest that one review has held all others.", lambda: self.app.longest_hold)  # fmt: skip
         for what, text in WORKERS.items():
             gauge(f"drawbridge_workers_{what}", text, lambda what=what: float(self.app.workers[what]))  # type: ignore[misc]
-        gauge("drawbridge_objects_set_aside", "Stored objects that could not be digested.", lambda: float(len(self.follower.quarantine.held)))  # fmt: skip
         gauge("drawbridge_leader", "1 on the replica that keeps the templates.", lambda: float(self.election.leading))
         gauge(
             "drawbridge_configuration_good",
