@@ -313,20 +313,6 @@ def test_a_forged_annotation_makes_nothing(control_plane, fleet_node, gated):
     assert planned["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] not in made
 
 
-def test_a_forged_record_stops_no_later_update(control_plane, fleet_node, gated):
-    """Whoever may update a pod writes a record on one that was never translated; its finalizers still come and go."""
-    item = gpu("p", gated, nodeName="nowhere")  # bound pods are left as they are
-    item["metadata"]["finalizers"] = ["example.com/hold"]
-    [stored] = control_plane.create(item)
-    amount = stored["spec"]["containers"][0]["resources"]["limits"]
-    path = f"/api/v1/namespaces/{gated}/pods/p"
-    forged = json.dumps({"containers": {"main": amount}})
-    control_plane.patch(path, {"metadata": {"annotations": {"drawbridge.dev/original": forged}}})
-    after = control_plane.patch(path, {"metadata": {"finalizers": None, "labels": {"seen": "yes"}}})
-    assert after["metadata"]["labels"]["seen"] == "yes"
-    assert after["spec"]["containers"][0]["resources"]["limits"] == amount
-
-
 def test_a_template_that_nobody_needs_any_more_is_swept(control_plane, fleet_node, gated):
     control_plane.create(gpu("p", gated))
     control_plane.wait_scheduled(gated, "p")
@@ -411,3 +397,19 @@ def test_a_replica_that_is_told_to_stop_loses_no_review(control_plane, fleet_nod
     assert process.child.returncode == 0
     gate.start_gate()
     control_plane.create(item, dryRun="All")
+
+
+def test_a_key_that_a_limit_range_bounds_is_left_and_the_pod_is_not_turned_back(control_plane, fleet_node, gated):
+    bounds = {"type": "Container", "max": {"nvidia.com/gpu": "4"}}
+    metadata = {"name": "gpus", "namespace": gated}
+    control_plane.create({"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": {"limits": [bounds]}})
+    manifest = json.dumps(gpu("p", gated))
+
+    def admitted():
+        """Until the gate has heard of it, the API server turns the translated pod back."""
+        return not control_plane.kubectl("apply", "-f", "-", input=manifest, check=False).returncode
+
+    control_plane.until("the gate knows the LimitRange", admitted, 30)
+    stored = control_plane.get(f"/api/v1/namespaces/{gated}/pods/p")["spec"]
+    assert stored["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert "resourceClaims" not in stored

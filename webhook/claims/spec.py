@@ -67,7 +67,7 @@ def build(demand: Demand, supply: Supply, sizes: Mapping[str, int]) -> Claims | 
     if demand.count > POD_LIMIT:  # before anything is made for each of them
         return Impossible(reason=f"{demand.count} devices for one pod, {POD_LIMIT} is the most", refuse=True)
     if demand.same and not supply.served.publishes(demand.same):
-        reason = f"not every device of class {supply.served.name} publishes {demand.same}"
+        reason = f"most nodes do not publish {demand.same} on every device of class {supply.served.name}"
         return Impossible(reason=reason, refuse=demand.same not in (PCIE_ROOT, NUMA_NODE), tie=demand.same)
     if demand.profile_memory is not None:
         return _smallest_profile(demand, supply)
@@ -318,23 +318,29 @@ def _tied(
 ) -> _Devices | Impossible:
     """One claim: `count` primaries, each with its secondaries; or, without `each`, everything under one value."""
     a, b = first.target.request, second.target.request
+    if a == b:
+        b = f"{b}-beside"
     names = tuple(f"{a}-{i}" for i in range(count))
-    left = _devices(joint.primary, first, names, sizes)
-    right = selectors(joint.secondary, second)
-    if isinstance(left, Impossible):
-        return left
-    if right is None:
+    main = _devices(joint.primary, first, names, sizes)
+    texts = selectors(joint.secondary, second)
+    if isinstance(main, Impossible):
+        return main
+    if texts is None:
         return _TOO_LONG
     if attribute == PCIE_ROOT:
-        right = rooted(right, second)
-    if not joint.each:
-        other = _request(b, second, right, count=joint.secondary.count)
-        tie = DeviceConstraint(requests=(*names, b), match_attribute=attribute)
-        return msgspec.structs.replace(left, requests=(*left.requests, other), constraints=(*left.constraints, tie))
-    partners = tuple(_request(f"{b}-{i}", second, right, count=joint.each) for i in range(count))
-    ties = tuple(DeviceConstraint(requests=(f"{a}-{i}", f"{b}-{i}"), match_attribute=attribute) for i in range(count))
-    both = tuple(request for pair in zip(left.requests, partners, strict=True) for request in pair)
-    return msgspec.structs.replace(left, requests=both, constraints=(*left.constraints, *ties))
+        texts = rooted(texts, second)
+    requests: list[DeviceRequest] = []
+    ties: list[DeviceConstraint] = []
+    if joint.each:
+        for i, request in enumerate(main.requests):
+            partner = _request(f"{b}-{i}", second, texts, count=joint.each)
+            requests += (request, partner)
+            ties.append(DeviceConstraint(requests=(request.name, partner.name), match_attribute=attribute))
+    else:
+        other = _request(b, second, texts, count=joint.secondary.count)
+        requests += (*main.requests, other)
+        ties.append(DeviceConstraint(requests=(*names, b), match_attribute=attribute))
+    return msgspec.structs.replace(main, requests=tuple(requests), constraints=(*main.constraints, *ties))
 
 
 def results(spec: ResourceClaimSpec) -> int:
@@ -351,7 +357,7 @@ def _common(wanted: str, first: Supply, second: Supply) -> tuple[str, str]:
         if not absent:
             remark = f"{candidate} is taken, since {'; '.join(lacking)}" if lacking else ""
             return candidate, remark
-        lacking.append(f"not every device of {' and '.join(absent)} publishes {candidate}")
+        lacking.append(f"most nodes do not publish {candidate} on every device of {' and '.join(absent)}")
     return "", "; ".join(lacking)
 
 

@@ -6,6 +6,7 @@ dialect's name, put there from `VOCABULARIES`: nothing here names one.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
     from webhook.dialects import Row
 
+# What a request is called is followed by a number, and is part of the names of claims on the pod.
+_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,18}[a-z0-9])?").fullmatch
 Mode = Literal["observe", "warn", "enforce", "off"]
 
 
@@ -177,6 +180,9 @@ def _targets(file: File, targets: Mapping[str, Target]) -> Iterable[Mistake]:
             yield Mistake(
                 f"/targets/{i}/driver", "no driver is given", "write the name that its slices have in spec.driver"
             )
+        if not _LABEL(target.request):
+            reason = f"{target.request!r} can't begin the name of a request"
+            yield Mistake(f"/targets/{i}/request", reason, "write lower-case letters, digits and hyphens, 20 at most")
         for field in ("unique", "product"):
             attribute = getattr(target, field)
             if attribute and "/" not in attribute:

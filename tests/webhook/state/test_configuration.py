@@ -14,12 +14,14 @@ from tests.webhook.pods import (
     became,
     configured,
     container,
+    devices,
     exactly,
     example_fleet,
     patched,
     pod,
     untouched,
 )
+from webhook.dialects import PCIE_ROOT
 from webhook.state import Inventory
 from webhook.state.configuration import Configuration, read
 
@@ -158,6 +160,7 @@ def table(*keys: dict, name: str = "ours", **more) -> dict:
         ({"targets": [{"name": "mi300", "driver": ""}]}, "/targets/0/driver", "no driver"),
         ({"targets": [{"name": "mi300", "driver": "d", "instead": "x"}]}, "/targets/0/instead", "unknown target"),
         ({"targets": [{"name": "mi300"}]}, "/targets/0", "driver"),
+        ({"targets": [{"name": "mi300", "driver": "d", "request": "GPU_"}]}, "/targets/0/request", "request"),
         ({"targets": [{"name": "mi300", "driver": "d", "unique": "uuid"}]}, "/targets/0/unique", "full name"),
         ({"hami": {"defaultCores": 101}}, "/hami/defaultCores", "percentage"),
     ],
@@ -188,6 +191,15 @@ def test_a_kind_of_device_can_be_declared_and_stands_beside_ours():
     done = became(pod({"amd.com/gpu": 2}, {"nvidia.com/gpu": 1}), targets=[AMD], dialects=[ours], **WHOLE)
     requests = [spec["spec"]["devices"]["requests"][0]["exactly"] for spec in done.templates.values()]
     assert {(one["deviceClassName"], one["count"]) for one in requests} == {("gpu.amd.com", 2), ("gpu.nvidia.com", 1)}
+
+
+def test_pairs_of_two_kinds_that_are_called_alike_have_requests_of_two_names():
+    ours = table({"name": "amd.com/gpu", "role": "count"}, target="mi300")
+    joint = [{"primary": "nvidia.com/gpu", "secondary": "amd.com/gpu", "attribute": PCIE_ROOT}]
+    target = {**AMD, "attributes": [PCIE_ROOT]}
+    value = pod({"nvidia.com/gpu": 2, "amd.com/gpu": 2})
+    done = became(value, targets=[target], dialects=[ours], joint=joint, **WHOLE)
+    assert [one["name"] for one in devices(done)["requests"]] == ["gpu-0", "gpu-beside-0", "gpu-1", "gpu-beside-1"]
 
 
 def test_what_a_target_does_not_say_is_not_made_up():
