@@ -23,13 +23,14 @@ from cluster.controllers import ClaimController
 from cluster.embedded import Embedded
 from cluster.errors import ApiError, NotFound
 from cluster.patch import operated
-from dra.objects import claim_names
+from dra.objects import Pod, claim_names
+from dra.validation import shape
 from webhook.service import Service, Settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from dra.objects import Pod, ResourceClaim
+    from dra.objects import ResourceClaim
     from webhook.service import Address, Decisions, Source
 
 NAMESPACE = "drawbridge-system"
@@ -59,8 +60,11 @@ class Playground:
 
     async def push(self, pod: dict[str, Any]) -> Answer:
         """Do with a pod what `kubectl apply` and the API server would do."""
+        if wrong := [problem for problem in shape.check(pod, Pod) if problem.code == "D001"]:
+            told = "; ".join(f"{problem.message} at {problem.path}" for problem in wrong)
+            return Answer(None, (), f"the API server says: {told}")
         metadata = dict(pod.get("metadata") or {})
-        metadata.setdefault("namespace", "default")
+        metadata["namespace"] = metadata.get("namespace") or "default"
         pod = pod | {"metadata": metadata}
         mutated = await self._ask("mutate", pod)
         if not mutated["allowed"]:
@@ -91,7 +95,7 @@ class Playground:
             "operation": "CREATE",
             "kind": {"group": "", "version": "v1", "kind": "Pod"},
             "resource": {"group": "", "version": "v1", "resource": "pods"},
-            "name": pod["metadata"].get("name", ""),
+            "name": pod["metadata"].get("name") or "",
             "namespace": pod["metadata"]["namespace"],
             "userInfo": {"username": "you"},
             "object": pod,

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from webhook.translate import mapping
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -77,14 +79,15 @@ def total(fates: Sequence[Fate], seconds: float) -> str:
 def asked(pod: Mapping[str, object]) -> tuple[str, ...]:
     """What a pod's containers ask for beyond cpu and memory, one line a container."""
     found = []
-    spec = pod.get("spec")
+    spec = mapping(pod.get("spec"))
     for kind in ("initContainers", "containers"):
-        for container in (spec or {}).get(kind) or () if isinstance(spec, dict) else ():
-            resources = container.get("resources") or {}
-            amounts = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+        containers = spec.get(kind)
+        for container in containers if isinstance(containers, list) else ():
+            resources = mapping(mapping(container).get("resources"))
+            amounts = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
             named = [f"{key} {amount}" for key, amount in amounts.items() if "/" in key]
             if named:
-                found.append(f"{container.get('name')}: {', '.join(named)}")
+                found.append(f"{mapping(container).get('name')}: {', '.join(named)}")
     return tuple(found)
 
 

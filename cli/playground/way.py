@@ -8,7 +8,7 @@ import msgspec
 
 from cli.playground.story import End, Fate, asked, given, wanted
 from webhook import names
-from webhook.translate import at, controller_kind, paths
+from webhook.translate import at, controller_kind, mapping, paths
 
 if TYPE_CHECKING:
     from cli.playground.playground import Playground
@@ -22,9 +22,9 @@ def pod_of(obj: dict[str, Any]) -> dict[str, Any] | None:
         return None
     if not path:
         return named(obj)
-    template, owner = at(obj, path), obj.get("metadata") or {}
+    template, owner = at(obj, path), mapping(obj.get("metadata"))
     reference = {"kind": controller_kind(str(obj.get("kind"))), "name": owner.get("name"), "controller": True}
-    metadata = {**(template.get("metadata") or {}), "name": f"{owner.get('name')}-0", "ownerReferences": [reference]}
+    metadata = {**mapping(template.get("metadata")), "name": f"{owner.get('name')}-0", "ownerReferences": [reference]}
     if "namespace" in owner:
         metadata["namespace"] = owner["namespace"]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
@@ -32,7 +32,7 @@ def pod_of(obj: dict[str, Any]) -> dict[str, Any] | None:
 
 def named(pod: dict[str, Any]) -> dict[str, Any]:
     """Give a pod that only has a generateName a name, as the API server would after us."""
-    metadata = pod.get("metadata") or {}
+    metadata = mapping(pod.get("metadata"))
     if metadata.get("name") or not metadata.get("generateName"):
         return pod
     return pod | {"metadata": metadata | {"name": f"{metadata['generateName']}0"}}
@@ -41,7 +41,7 @@ def named(pod: dict[str, Any]) -> dict[str, Any]:
 async def end_of(here: Playground, pod: dict[str, Any], seconds: float, *, shows: str = "") -> Fate:
     """Push a pod and wait until it has a node, or a reason for having none."""
     answer = await here.push(pod)
-    meta = pod.get("metadata") or {}
+    meta = mapping(pod.get("metadata"))
     if answer.stored is None:
         return Fate(
             name=str(meta.get("name", "?")),

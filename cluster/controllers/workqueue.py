@@ -3,7 +3,7 @@
 Informers put keys in and return; a worker takes one at a time, reads the present state, and does what is needed. A key
 that comes again while it is worked on waits for its turn; one that the API refused comes back later, and later each
 time. One on which the work itself fails is set aside (`cluster.informers.quarantine`) until it is put in again, as it is
-when something about it changes. The queue holds as many keys as there are things, so it cannot grow beyond them.
+when something about it changes; and looked at again once in a long while, in case what failed was not its fault. The queue holds as many keys as there are things, so it cannot grow beyond them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,23 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound="Hashable")
 logger = logging.getLogger("drawbridge.workqueue")
+HEALING_SECONDS = 600.0
 
 
 class WorkQueue(Generic[K]):
     """A set of keys with an order, for one event loop."""
 
-    def __init__(self, name: str, *, backoff: Backoff | None = None, quarantine: Quarantine | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        backoff: Backoff | None = None,
+        quarantine: Quarantine | None = None,
+        healing: float = HEALING_SECONDS,
+    ) -> None:
+        """After `healing` seconds a key that is set aside is looked at again without anybody asking."""
         self._name = name
+        self._healing = healing
         self.quarantine = Quarantine() if quarantine is None else quarantine
         self._backoff = backoff or Backoff(least=0.05, most=60.0)
         self._ready: dict[K, None] = {}
@@ -72,7 +82,8 @@ class WorkQueue(Generic[K]):
 
     async def _try(self, key: K, work: Callable[[K], Awaitable[None]], deadline: float) -> None:
         """What the API or the way to it refuses is tried again later; what else fails is the fault of what it works on."""
-        with self.quarantine.guard(*self._what(key)):
+        guard = self.quarantine.guard(*self._what(key))
+        with guard:
             try:
                 async with asyncio.timeout(deadline):
                     await work(key)
@@ -80,6 +91,9 @@ class WorkQueue(Generic[K]):
                 self._failed(key, error)
             else:
                 self._failures.pop(key, None)
+        if guard.failed:
+            self._failures.pop(key, None)
+            self.add_after(key, self._healing)
 
     def _what(self, key: K) -> tuple[str, ...]:
         parts = key if isinstance(key, tuple) else (key,)

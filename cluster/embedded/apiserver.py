@@ -154,7 +154,11 @@ class ApiServer:
         resource = resources.of(obj)
         if resource is None:
             raise BadRequest(f"no such resource: {obj.get('apiVersion')} {obj.get('kind')}")
-        meta = dict(obj.get("metadata") or {})
+        said = obj.get("metadata") or {}
+        name = said.get("name") if isinstance(said, dict) else None
+        with map_exceptions({WireError: lambda error: BadRequest(f"{resource.kind} {name!r}, metadata: {error}")}):
+            convert(said, ObjectMeta)
+        meta = {member: value for member, value in said.items() if value is not None}
         meta.setdefault("uid", self._identity.uid())
         meta.setdefault("creationTimestamp", self._identity.now())
         if resource.namespaced:
@@ -162,9 +166,6 @@ class ApiServer:
             self._ensure_namespace(meta["namespace"])
         if not meta.get("name"):
             meta["name"] = f"{meta.get('generateName') or ''}{self._identity.suffix()}"
-        name = meta["name"]
-        with map_exceptions({WireError: lambda error: BadRequest(f"{resource.kind} {name!r}, metadata: {error}")}):
-            convert(meta, ObjectMeta)
         typed = {**obj, "apiVersion": resource.api_version, "metadata": meta}
         fresh = defaulted(resource.id, typed, created=True) if _is_readable(resource, typed) else typed
         loaded = {**fresh, **({"status": obj["status"]} if obj.get("status") else {})}
@@ -200,7 +201,10 @@ class ApiServer:
     def _apply_new(
         self, resource: Resource[Any], name: str, patch: Apply, namespace: str | None, *, dry_run: bool
     ) -> bytes:
-        body = resource.plain(patch.body) | {"metadata": {"name": name} | (patch.body.get("metadata") or {})}
+        metadata = patch.body.get("metadata") or {}
+        if not isinstance(metadata, dict):
+            raise BadRequest(f"{resource.kind} {name!r}: metadata is not an object")
+        body = resource.plain(patch.body) | {"metadata": {"name": name} | metadata}
         if body["metadata"].get("uid"):
             raise _not_found(resource, name)
         fresh = applied({}, Apply(body, patch.manager), "", now=self._identity.now())

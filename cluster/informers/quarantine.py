@@ -99,6 +99,7 @@ class Guard:
         self._quarantine = quarantine
         self._what = what
         self._version = version
+        self.failed = False
 
     def __enter__(self) -> None:
         """Nothing is needed before."""
@@ -112,6 +113,7 @@ class Guard:
             return False
         if not isinstance(error, Exception) or isinstance(error, PASSED):
             return False
+        self.failed = True
         self._quarantine.hold(self._what, error, self._version)
         return True
 

@@ -99,7 +99,8 @@ def name(value: dict[str, Any]) -> str:
     """Name an object as reports do: Kind/namespace/name, cluster objects without a namespace."""
     metadata = value.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
-    kind = value.get("kind") or "Unknown"
+    kind = value.get("kind")
+    kind = kind if isinstance(kind, str) and kind else "Unknown"
     label = metadata.get("name") or (f"{metadata['generateName']}*" if metadata.get("generateName") else "")
     cluster = is_ours(value) and kind not in NAMESPACED
     if cluster or kind in _CLUSTER_KINDS:

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from cli import contract as inputs
 from cli.contract import Broken, Exit, Failed
 from cli.main import main
+from tests.cluster.hostile import odd_objects
 
 GOOD = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu}\nspec: {}\n"
 
@@ -279,3 +280,29 @@ def test_a_pipe_gets_whole_lines(tmp_path):
     file = tmp_path / "long.yaml"
     file.write_text(GOOD.replace("{name: gpu}", f"{{name: gpu, {'bogus' * 30}: 1}}"))
     assert max(map(len, run("check", "-f", str(file)).stdout.splitlines())) > 150
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory):
+    """A file with every odd manifest."""
+    file = tmp_path_factory.mktemp("odd") / "odd.yaml"
+    file.write_text("\n---\n".join(json.dumps(obj) for obj in odd_objects()))
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "codes"),
+    [
+        (["check", "-f"], {1}),
+        (["translate", "-o", "json", "-f"], {0, 1}),
+        (["simulate", "-f"], {2}),
+        (["allocate", "--all-nodes", "-f"], {2}),
+        (["matrix", "-f"], {2}),
+        (["demo", "--once", "-f"], {0}),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_no_odd_manifest_is_a_bug_of_ours(arguments, codes, odd):
+    result = run(*arguments, odd)
+    assert "bug in drawbridge" not in result.output, result.output[-2000:]
+    assert result.exit_code in codes

@@ -1,5 +1,7 @@
 """Objects that no process may stumble over: deep, absurd and odd in every field that somebody may write."""
 
+import copy
+from collections.abc import Iterator
 from typing import Any
 
 from tests.cluster.objects import claim, config_map, pod
@@ -43,3 +45,48 @@ def stored() -> dict[str, dict[str, Any]]:
 
 def _container(amount: str) -> dict[str, Any]:
     return {"name": "main", "image": "i", "resources": {"limits": {"nvidia.com/gpu": amount}}}
+
+
+# What people and generators write where something else belongs.
+ODD: tuple[Any, ...] = (None, [], [1], "text", 7, {"a": 1}, True)
+_PLACES: tuple[tuple[Any, ...], ...] = (
+    ("apiVersion",),
+    ("kind",),
+    ("metadata",),
+    *(("metadata", name) for name in ("name", "namespace", "labels", "annotations", "generateName", "ownerReferences")),
+    ("spec",),
+    *(("spec", name) for name in ("containers", "initContainers", "resourceClaims", "nodeSelector", "tolerations", "affinity")),
+    *(("spec", name) for name in ("schedulerName", "nodeName", "resources")),
+    ("spec", "containers", 0),
+    *(("spec", "containers", 0, name) for name in ("name", "resources", "env", "ports")),
+    ("spec", "containers", 0, "resources", "limits"),
+    ("spec", "containers", 0, "resources", "limits", "nvidia.com/gpu"),
+)  # fmt: skip
+
+
+def odd_objects() -> Iterator[dict[str, Any]]:
+    """Manifests with a value of the wrong type in one place, each place and each value once."""
+    whole = pod("p", containers=[_container("1")])
+    for value in ODD:
+        for place in _PLACES:
+            yield _with(whole, place, value)
+        for version, kind in (("apps/v1", "Deployment"), ("batch/v1", "CronJob"), ("v1", "Node")):
+            head = {"apiVersion": version, "kind": kind}
+            template = {"metadata": value, "spec": whole["spec"]}
+            yield {**head, "metadata": value, "spec": {"template": whole}}
+            yield {**head, "metadata": {"name": "w"}, "spec": {"template": template}}
+            yield {**head, "metadata": {"name": "w"}, "spec": value, "status": value}
+        for kind in ("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass"):
+            head = {"apiVersion": "resource.k8s.io/v1", "kind": kind}
+            yield {**head, "metadata": {"name": "r"}, "spec": value, "status": value}
+            yield {**head, "metadata": value}
+
+
+def _with(obj: dict[str, Any], place: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    changed = copy.deepcopy(obj)
+    *steps, last = place
+    inner: Any = changed
+    for step in steps:
+        inner = inner[step]
+    inner[last] = value
+    return changed

@@ -8,11 +8,11 @@ import uuid
 import msgspec
 import pytest
 
-from cluster import Merge
+from cluster import Apply, Merge
 from cluster.controllers.claim_controller import ClaimController
 from cluster.controllers.workqueue import WorkQueue
 from cluster.embedded.embedded import Embedded
-from cluster.errors import BadRequest, ConfigError
+from cluster.errors import ApiError, BadRequest, ConfigError
 from cluster.informers import Backoff, Informer, Quarantine
 from cluster.kubernetes import Kubernetes, answers
 from cluster.kubernetes.members import elements, members
@@ -21,7 +21,7 @@ from cluster.resources import ALL, CONFIG_MAPS, PODS, RESOURCE_CLAIM_TEMPLATES, 
 from cluster.resources import of as resource_of
 from dra.wire import WireError
 from tests.cluster.conftest import eventually
-from tests.cluster.hostile import deep_json, nested, stored
+from tests.cluster.hostile import deep_json, nested, odd_objects, stored
 from tests.cluster.informers.test_informer import running
 from tests.cluster.objects import claim, config_map, pod, template
 
@@ -228,11 +228,27 @@ async def test_work_that_fails_is_set_aside_until_its_key_comes_again():
         queue.add(key)
     await eventually(lambda: asyncio.sleep(0, "b" in done))
     assert [*queue.quarantine.held] == [("q", "bad")]
-    assert len(queue) == 0
+    assert len(queue) == 1  # in a long while, once more
     broken.clear()
     queue.add("bad")
     await eventually(lambda: asyncio.sleep(0, "bad" in done))
     assert not queue.quarantine.held
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def test_work_that_failed_by_no_fault_of_its_own_heals_by_itself():
+    queue, looks = WorkQueue("q", healing=0.02), []
+
+    async def work(key):
+        looks.append(key)
+        if len(looks) < 3:
+            raise KeyError(key)
+
+    task = asyncio.ensure_future(queue.run(work))
+    queue.add("a")
+    await eventually(lambda: asyncio.sleep(0, len(looks) == 3))
+    await eventually(lambda: asyncio.sleep(0, not queue.quarantine.held))
     task.cancel()
     await asyncio.wait({task})
 
@@ -279,6 +295,29 @@ async def test_what_is_nested_too_deeply_for_the_store_is_refused_and_leaves_not
         with pytest.raises(BadRequest, match="nested too deeply"):
             cluster.load([config_map("a", nested=nested(levels))])
     assert not (await cluster.list(CONFIG_MAPS, "default")).items
+
+
+async def test_the_store_takes_an_odd_object_or_says_why_not():
+    """Whatever is created, applied or loaded: an answer of the API, never an error of another kind."""
+    answers_ = []
+    for obj in odd_objects():
+        resource = resource_of(obj) if isinstance(obj.get("kind"), str) else None
+        if resource is None:
+            continue
+        home = "default" if resource.namespaced else None
+        cluster = Embedded()
+        for attempt in (
+            lambda obj=obj, to=resource, at=home, cluster=cluster: cluster.create(to.raw, obj, at),
+            lambda obj=obj, to=resource, at=home, cluster=cluster: cluster.patch(to.raw, "q", Apply(obj, "me"), at),
+            lambda obj=obj, cluster=cluster: asyncio.to_thread(cluster.load, [obj]),
+        ):
+            try:
+                await attempt()
+            except ApiError as error:
+                answers_.append(error.status)
+            else:
+                answers_.append(200)
+    assert {200, 400, 422} <= set(answers_)
 
 
 def an_item(name, inner=b"{}", version="5"):
