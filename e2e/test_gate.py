@@ -313,6 +313,20 @@ def test_a_forged_annotation_makes_nothing(control_plane, fleet_node, gated):
     assert planned["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] not in made
 
 
+def test_a_forged_record_stops_no_later_update(control_plane, fleet_node, gated):
+    """Whoever may update a pod writes a record on one that was never translated; its finalizers still come and go."""
+    item = gpu("p", gated, nodeName="nowhere")  # bound pods are left as they are
+    item["metadata"]["finalizers"] = ["example.com/hold"]
+    [stored] = control_plane.create(item)
+    amount = stored["spec"]["containers"][0]["resources"]["limits"]
+    path = f"/api/v1/namespaces/{gated}/pods/p"
+    forged = json.dumps({"containers": {"main": amount}})
+    control_plane.patch(path, {"metadata": {"annotations": {"drawbridge.dev/original": forged}}})
+    after = control_plane.patch(path, {"metadata": {"finalizers": None, "labels": {"seen": "yes"}}})
+    assert after["metadata"]["labels"]["seen"] == "yes"
+    assert after["spec"]["containers"][0]["resources"]["limits"] == amount
+
+
 def test_a_template_that_nobody_needs_any_more_is_swept(control_plane, fleet_node, gated):
     control_plane.create(gpu("p", gated))
     control_plane.wait_scheduled(gated, "p")
