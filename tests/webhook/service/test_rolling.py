@@ -57,7 +57,7 @@ async def test_two_replicas_are_replaced_under_load_without_a_lost_review(cluste
         service = Endpoints(session)
 
         async def replica(name, stop):
-            async with running(cluster, identity=name, notice=0.5) as here:
+            async with running(cluster, identity=name, notice=2.0) as here:
                 service.replicas.append(here.address)
                 await stop.wait()
             service.replicas.remove(here.address)
