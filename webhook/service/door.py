@@ -57,8 +57,8 @@ class Door:
         """Whether new connections are taken."""
         return self._listener is not None
 
-    def open(self, host: str, port: int, tls: ssl.SSLContext) -> int:
-        """Listen; return the port."""
+    def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Listen, with or without TLS; return the port."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
         listener.setblocking(False)
@@ -122,7 +122,7 @@ class Door:
 
     # ---- taking connections
 
-    async def _accept(self, listener: socket.socket, tls: ssl.SSLContext) -> None:
+    async def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
         told = False
         while True:
@@ -141,7 +141,7 @@ class Door:
             sock.setblocking(False)
             self._let_in(sock, address[0], tls)
 
-    def _let_in(self, sock: socket.socket, peer: str, tls: ssl.SSLContext) -> None:
+    def _let_in(self, sock: socket.socket, peer: str, tls: ssl.SSLContext | None) -> None:
         mates = self._by_peer.get(peer, ())
         room = True
         if len(mates) >= self.limits.peer:
@@ -156,16 +156,11 @@ class Door:
         self._by_peer.setdefault(peer, set()).add(connection)
         self.later(self._greet(connection, sock, tls))
 
-    async def _greet(self, connection: Connection, sock: socket.socket, tls: ssl.SSLContext) -> None:
+    async def _greet(self, connection: Connection, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
+        times = {"ssl_handshake_timeout": self.limits.handshake, "ssl_shutdown_timeout": 1.0} if tls else {}
         try:
-            await loop.connect_accepted_socket(
-                lambda: connection,
-                sock,
-                ssl=tls,
-                ssl_handshake_timeout=self.limits.handshake,
-                ssl_shutdown_timeout=1.0,
-            )
+            await loop.connect_accepted_socket(lambda: connection, sock, ssl=tls, **times)
         except (OSError, ssl.SSLError):
             # Whoever does not manage a handshake is not worth a line in the log; a scanner would fill it.
             self._refused("handshake")

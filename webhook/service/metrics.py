@@ -9,14 +9,16 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from webhook.service.connection import Reply, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from webhook.admission import Record
+    from webhook.service.connection import Head
 
 BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
 
@@ -93,19 +95,17 @@ class Metrics:
         """Show a value that is computed when somebody looks."""
         Gauge(name, text, registry=self.registry).set_function(value)
 
-    async def serve(self, request: web.BaseRequest) -> web.Response:
-        """Answer GET /metrics, and /livez and /readyz for a process that has no other port."""
-        if request.path == "/livez":
-            return web.Response(text="ok")
-        if request.path == "/readyz":
-            return self._ready(verbose="verbose" in request.query)
-        if request.path != "/metrics":
-            return web.Response(status=404, text="there are /metrics, /livez and /readyz here")
-        return web.Response(body=generate_latest(self.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    def refuse(self, head: Head) -> Reply | None:
+        """Take no body."""
+        return text(413, "no body is read here", close=True) if head.length else None
 
-    def _ready(self, *, verbose: bool) -> web.Response:
-        problems, aside = self.readiness()
-        lines = [f"[-]{name}: {problem}" if problem else f"[+]{name} ok" for name, problem in problems.items()]
-        if verbose:
-            lines += [f"[!]{name}: set aside: {what}" for name, what in aside.items() if what]
-        return web.Response(status=503 if any(problems.values()) else 200, text="\n".join(lines) + "\n")
+    def answer(self, head: Head, body: bytes) -> Reply:
+        """Answer GET /metrics, and /livez for a process that has no other port."""
+        del body
+        if head.method != "GET":
+            return text(405, "GET is all there is here", ("Allow", "GET"))
+        if head.path == "/livez":
+            return text(200, "ok")
+        if head.path != "/metrics":
+            return text(404, "there are /metrics and /livez here")
+        return Reply(200, generate_latest(self.registry), CONTENT_TYPE_LATEST)

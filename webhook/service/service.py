@@ -12,8 +12,6 @@ import secrets
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from aiohttp import web
-
 from certs.bell import Bell
 from certs.material import SEAL_BYTES
 from certs.store import Store, authoritys_name
@@ -24,6 +22,7 @@ from webhook.service.app import App
 from webhook.service.callers import Callers, Credentials
 from webhook.service.certificate import Certificate, Files, Shared
 from webhook.service.connection import Limits
+from webhook.service.door import Door
 from webhook.service.follower import Follower
 from webhook.service.gate import Gate
 from webhook.service.metrics import Metrics
@@ -40,6 +39,8 @@ if TYPE_CHECKING:
     from webhook.service.log import Decisions
 
 logger = logging.getLogger("drawbridge.service")
+# Who collects metrics is one or two, and their port is as open to a crowd as the other.
+METRICS_LIMITS = Limits(body=0, connections=32, peer=16)
 
 WORKERS = {
     "forked": "Worker processes made for reviews that may take long.",
@@ -165,13 +166,11 @@ class Service:
         if where is None:
             yield None
             return
-        handler = web.Server(self.metrics.serve, access_log=None)
-        server = await asyncio.get_running_loop().create_server(handler, where.host, where.port)
+        door = Door(self.metrics, METRICS_LIMITS, self.metrics.closed)
         try:
-            yield where._replace(port=server.sockets[0].getsockname()[1])
+            yield where._replace(port=door.open(where.host, where.port))
         finally:
-            server.close()
-            await handler.shutdown(1.0)
+            await door.end(1.0)
 
     def _store(self) -> Store:
         settings = self._settings
