@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,6 +25,7 @@ from webhook.state import State
 LIMIT = 16 << 20
 # What a remembered answer weighs besides its bytes: the record, with its decisions.
 RECORD = 4096
+MARKS = 8192
 KEPT = ("translated", "left", "untouched")
 _UID = re.compile(rb'"uid": ?"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"')
 _VOLUME = b"kube-api-access-"
@@ -43,42 +45,58 @@ class _Answer(msgspec.Struct, frozen=True):
     record: Record
 
 
+class Asked(NamedTuple):
+    """A review, as it is remembered."""
+
+    key: tuple[bytes, bytes]
+    uid: bytes
+
+
 class Alike:
     """What was answered to mutating reviews on the present state."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._answers: Cache[_Answer] = Cache(limit)
+        # Most pods come once: what came for the first time is only marked.
+        self._seen: set[int] = set()
         self._state: State | None = None
         self._parts: tuple[object, ...] = ()
 
-    def find(self, body: bytes, state: State) -> Outcome | None:
-        """Find the answer to a review like one that was answered before."""
+    def asked(self, body: bytes, state: State) -> Asked | None:
+        """Read what is asked on a state; None if it cannot be told from another review."""
         self._follow(state)
         uid = _UID.search(body)
-        if uid is None:
+        if uid is None or body.count(uid[1]) != 1:
             return None
-        known = self._answers.get(_key(body, uid))
+        return Asked(_key(body, uid), uid[1])
+
+    def find(self, asked: Asked) -> Outcome | None:
+        """Find the answer to a review like one that was answered before."""
+        known = self._answers.get(asked.key)
         if known is None:
             return None
-        own = uid[1]
-        record = msgspec.structs.replace(known.record, uid=own.decode())
-        return Outcome(body=known.before + own + known.after, record=record)
+        record = msgspec.structs.replace(known.record, uid=asked.uid.decode())
+        return Outcome(body=known.before + asked.uid + known.after, record=record)
 
-    def keep(self, body: bytes, outcome: Outcome) -> None:
-        """Remember an answer, if it is one for every review like this one."""
-        record, uid = outcome.record, _UID.search(body)
-        if uid is None or record.outcome not in KEPT or record.mode != "enforce":
+    def keep(self, asked: Asked, outcome: Outcome) -> None:
+        """Remember an answer from the second time on, if it is one for every review like this one."""
+        record, own = outcome.record, asked.uid
+        mark = hash(asked.key)
+        if mark not in self._seen:
+            if len(self._seen) >= MARKS:
+                self._seen.clear()
+            self._seen.add(mark)
             return
-        own = uid[1]
-        if record.uid != own.decode() or body.count(own) != 1 or outcome.body.count(own) != 1:
+        if record.outcome not in KEPT or record.mode != "enforce":
+            return
+        if record.uid != own.decode() or outcome.body.count(own) != 1:
             return
         told = outcome.body + _patched(outcome.body) + msgspec.json.encode(record)
         if _VOLUME in told.lower():
             return
-        key = _key(body, uid)
         before, _, after = outcome.body.partition(own)
-        weight = sum(map(len, key)) + len(outcome.body) + RECORD
-        self._answers.put(key, _Answer(before, after, record), weight)
+        weight = sum(map(len, asked.key)) + len(outcome.body) + RECORD
+        self._answers.put(asked.key, _Answer(before, after, record), weight)
 
     def _follow(self, state: State) -> None:
         if state is self._state:

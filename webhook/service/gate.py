@@ -39,15 +39,16 @@ class Gate:
 
     def decide(self, path: str, body: bytes, state: State, patience: float) -> Outcome:
         """Answer a review to "mutate" or "validate"; `patience` is how many seconds of CPU it may take."""
-        known = self._alike.find(body, state) if path == "mutate" else None
+        asked = self._alike.asked(body, state) if path == "mutate" else None
+        known = self._alike.find(asked) if asked else None
         if known is not None:
             return known
         # By the CPU: a process that is not given the machine has not searched meanwhile.
         until = process_time() + patience
         decide = admission.mutate if path == "mutate" else admission.validate
         outcome = decide(body, state, impatient=lambda: process_time() > until)
-        if path == "mutate":
-            self._alike.keep(body, outcome)
+        if asked is not None:
+            self._alike.keep(asked, outcome)
         return outcome
 
     def forget(self, state: State) -> None:
