@@ -18,6 +18,7 @@ from webhook.service.callers import Callers, Credentials
 from webhook.service.connection import Limits, Reply, text
 from webhook.service.door import Door
 from webhook.service.log import Decisions
+from webhook.service.readiness import readiness
 from webhook.service.worker import Bug, Pool, Undecided
 
 if TYPE_CHECKING:
@@ -163,10 +164,7 @@ class App:
         checks = dict(self._gate.unready())
         if self._door.draining:
             checks["serving"] = "shutting down"
-        lines = [f"[-]{name}: {reason}" if reason else f"[+]{name} ok" for name, reason in checks.items()]
-        if verbose:
-            lines += [f"[!]{name}: {note}" if note else f"[+]{name} ok" for name, note in self._gate.notes().items()]
-        return text(503 if any(checks.values()) else 200, "\n".join(lines) + "\n")
+        return readiness(checks, self._gate.notes(), verbose=verbose)
 
     # ---- reviews
 

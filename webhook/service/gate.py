@@ -62,4 +62,5 @@ class Gate:
 
     def notes(self) -> Mapping[str, str]:
         """Say what takes no replica off the Service, and is worth knowing all the same."""
-        return {"stock": self._follower.stale(), "objects": str(self._follower.quarantine)}
+        aside = str(self._follower.quarantine)
+        return {"stock": self._follower.stale(), "objects read": f"set aside: {aside}" if aside else ""}

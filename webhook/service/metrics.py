@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from webhook.service.connection import Reply, text
+from webhook.service.readiness import readiness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -100,12 +101,14 @@ class Metrics:
         return text(413, "no body is read here", close=True) if head.length else None
 
     def answer(self, head: Head, body: bytes) -> Reply:
-        """Answer GET /metrics, and /livez for a process that has no other port."""
+        """Answer GET /metrics, and /livez and /readyz for a process that has no other port."""
         del body
         if head.method != "GET":
             return text(405, "GET is all there is here", ("Allow", "GET"))
         if head.path == "/livez":
             return text(200, "ok")
+        if head.path == "/readyz":
+            return readiness(*self.readiness(), verbose="verbose" in head.query)
         if head.path != "/metrics":
-            return text(404, "there are /metrics and /livez here")
+            return text(404, "there are /metrics, /livez and /readyz here")
         return Reply(200, generate_latest(self.registry), CONTENT_TYPE_LATEST)

@@ -198,7 +198,8 @@ class Service:
         """What keeps this process from its work, and what is only worth knowing."""
         problems = {"cluster": self.follower.unsettled(), "certificate": self.certificate.unready()}
         aside = {"objects read": str(self.follower.quarantine), "objects worked on": str(self.quarantine)}
-        return problems, aside
+        notes = {name: f"set aside: {what}" for name, what in aside.items() if what}
+        return problems, {"stock": self.follower.stale(), **notes}
 
     def _gauges(self) -> None:
         self.metrics.readiness = self._readiness

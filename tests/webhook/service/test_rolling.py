@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, suppress
 from io import BytesIO
 
 import aiohttp
+import pytest
 
 from tests.webhook.admission.test_decide import pod, review
 from tests.webhook.service.test_service import cluster, running, trust  # noqa: F401  a fixture
@@ -49,6 +50,7 @@ class Endpoints:
         raise AssertionError("no replica has answered")
 
 
+@pytest.mark.time_limit(60, "two drains of two seconds on a crowded machine")
 async def test_two_replicas_are_replaced_under_load_without_a_lost_review(cluster):  # noqa: F811
     body, statuses, over = review(pod()), [], asyncio.Event()
     async with running(cluster, identity="z"), AsyncExitStack() as stack:
