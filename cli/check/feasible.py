@@ -22,13 +22,11 @@ from dra.objects import (
     defaults,
 )
 from dra.stock import Stock
-from dra.validation import Problem, findings, name, read
+from dra.validation import Problem, Reviewed, findings, name, read
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from dra.finding import Finding
 
     Object = dict[str, Any]
 
@@ -38,9 +36,7 @@ _MOST: Final = 500
 _SAID: Final = frozenset({"D301", "D302", "D303", "D304", "D305", "D306", "D307", "D314"})
 
 
-def never(
-    objects: Sequence[Object], known: Sequence[Object], found: Sequence[tuple[int, Finding]]
-) -> list[tuple[int, Finding]]:
+def never(objects: Sequence[Object], known: Sequence[Object], found: Sequence[Reviewed]) -> list[Reviewed]:
     """Find the claims, templates and pods among the objects that an idle fleet could not serve."""
     explained = {number for number, one in found if one.code in _SAID or one.severity.value == "error"}
     values = [_read(value) for value in objects]
@@ -48,7 +44,7 @@ def never(
     if stock is None:
         return []
     answers: dict[bytes, str] = {}
-    told: list[tuple[int, Finding]] = []
+    told: list[Reviewed] = []
     for number, value in enumerate(values):
         demand = _demand(value)
         if demand is None or number in explained:
@@ -57,7 +53,7 @@ def never(
         if key not in answers and len(answers) < _MOST:
             answers[key] = _never(stock, demand)
         if text := answers.get(key):
-            told += [(number, one) for one in findings([Problem("D315", "/spec", text)], name(objects[number]))]
+            told += [Reviewed(number, one) for one in findings([Problem("D315", "/spec", text)], name(objects[number]))]
     return told
 
 

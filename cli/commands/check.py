@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
     from cli.check import Placed
     from cluster.manifests import Document
-    from dra.finding import Finding
-    from dra.validation import Gates
+    from dra.validation import Gates, Reviewed
 
 _LEVELS = ("error", "warning", "info")
 
@@ -64,7 +63,7 @@ def command(
         click.echo("warning: the input holds no objects", err=True)
     known = _besides(inputs.read(inventory, files) if inventory else [], documents)
     _warn_of_unreadable(known)
-    found = [(one.number, one.finding) for one in review(_objects(documents), _objects(known), gates)]
+    found = review(_objects(documents), _objects(known), gates)
     found += _configurations(documents)
     found += _infeasible(_objects(documents), _objects(known), found)
     placed = _place(documents, found)
@@ -97,19 +96,20 @@ def _objects(documents: Sequence[Document]) -> list[dict[str, object]]:
     return [document.object for document in documents]
 
 
-def _configurations(documents: Sequence[Document]) -> list[tuple[int, Finding]]:
+def _configurations(documents: Sequence[Document]) -> list[Reviewed]:
     """Judge configuration files, which the webhook's room knows how to read."""
     numbers = [n for n, document in enumerate(documents) if document.object.get("kind") == "DrawbridgeConfiguration"]
     if not numbers:
         return []
+    from dra.validation import Reviewed
     from webhook.state import configuration as config
 
-    return [(number, finding) for number in numbers for finding in config.read(documents[number].object)[1]]
+    return [Reviewed(number, finding) for number in numbers for finding in config.read(documents[number].object)[1]]
 
 
 def _infeasible(
-    objects: Sequence[dict[str, object]], known: Sequence[dict[str, object]], found: Sequence[tuple[int, Finding]]
-) -> list[tuple[int, Finding]]:
+    objects: Sequence[dict[str, object]], known: Sequence[dict[str, object]], found: Sequence[Reviewed]
+) -> list[Reviewed]:
     """Ask the allocator, where there is a fleet to ask about."""
     if not any(value.get("kind") == "ResourceSlice" for value in (*objects, *known)):
         return []
@@ -133,7 +133,7 @@ def _gates(text: str) -> Gates:
     return frozenset(enabled)
 
 
-def _place(documents: Sequence[Document], found: Sequence[tuple[int, Finding]]) -> list[Placed]:
+def _place(documents: Sequence[Document], found: Sequence[Reviewed]) -> list[Placed]:
     """Give findings their places, in the order of the input; keys given twice are findings of the reader."""
     from cli.check import Placed
     from dra.validation import Problem, findings, name

@@ -12,7 +12,7 @@ from dra.validation.fields.gates import Gates
 from dra.validation.judgement import errors, findings
 from dra.validation.objects.judge import TYPES, is_ours, problems, read
 from dra.validation.problem import Problem
-from dra.validation.review import name, review
+from dra.validation.review import Reviewed, name, review
 
 __all__ = [
     "CODES",
@@ -20,6 +20,7 @@ __all__ = [
     "Code",
     "Gates",
     "Problem",
+    "Reviewed",
     "errors",
     "findings",
     "gates",

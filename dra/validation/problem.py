@@ -17,4 +17,11 @@ class Problem(NamedTuple):
     hint: str = ""
 
 
+class Located(NamedTuple):
+    """A problem that shows only among many objects, and the number of the object that it is about."""
+
+    number: int
+    problem: Problem
+
+
 Problems = Iterator[Problem]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dra.pointer import member
 from dra.quantity import Quantity
 from dra.validation.fields.limits import some
-from dra.validation.problem import Problem
+from dra.validation.problem import Located, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from dra.validation.fleet.published import Fleet, Published
 
 DeviceId = tuple[str, str, str]
-Found = tuple[int, Problem]
 
 
 class Holder(NamedTuple):
@@ -42,7 +41,7 @@ class _Held(NamedTuple):
         return f"{metadata.namespace or 'default'}/{metadata.name}"
 
 
-def held_problems(holders: Sequence[Holder], fleet: Fleet) -> Iterator[Found]:
+def held_problems(holders: Sequence[Holder], fleet: Fleet) -> Iterator[Located]:
     """Judge the allocations of all claims together; results with admin access hold nothing."""
     by_device: dict[DeviceId, list[_Held]] = defaultdict(list)
     for holder in holders:
@@ -61,7 +60,7 @@ def held_problems(holders: Sequence[Holder], fleet: Fleet) -> Iterator[Found]:
     yield from _counters(by_device, published, fleet)
 
 
-def _twice(device: DeviceId, held: Sequence[_Held]) -> Iterator[Found]:
+def _twice(device: DeviceId, held: Sequence[_Held]) -> Iterator[Located]:
     whole = [one for one in held if one.result.share_id is None]
     if not whole or len(held) < 2:
         return
@@ -72,7 +71,7 @@ def _twice(device: DeviceId, held: Sequence[_Held]) -> Iterator[Found]:
         yield from _problems_of([one], "D601", "", f"{'/'.join(device)} {how}, and held by {others} as well")
 
 
-def _device(device: DeviceId, held: Sequence[_Held], published: Published | None) -> Iterator[Found]:
+def _device(device: DeviceId, held: Sequence[_Held], published: Published | None) -> Iterator[Located]:
     if published is None:
         yield from _problems_of(held, "D602", "", f"{'/'.join(device)} is not published, or not any more")
         return
@@ -88,7 +87,7 @@ def _device(device: DeviceId, held: Sequence[_Held], published: Published | None
 
 def _counters(
     held: Mapping[DeviceId, Sequence[_Held]], published: Mapping[DeviceId, Published], fleet: Fleet
-) -> Iterator[Found]:
+) -> Iterator[Located]:
     """Add up what devices in use consume of counters; each device counts once, however many share it."""
     used: dict[tuple[str, str, str, str], int] = defaultdict(int)
     users: dict[tuple[str, str, str, str], list[_Held]] = defaultdict(list)
@@ -107,7 +106,7 @@ def _counters(
             yield from _problems_of(users[key], "D604", "", message)
 
 
-def _problems_of(held: Sequence[_Held], code: str, path: str, message: str) -> Iterator[Found]:
+def _problems_of(held: Sequence[_Held], code: str, path: str, message: str) -> Iterator[Located]:
     for one in held:
         if one.holder.number is not None:
-            yield one.holder.number, Problem(code, one.path + path, message)
+            yield Located(one.holder.number, Problem(code, one.path + path, message))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dra.pointer import member
 from dra.validation.fleet.groups import group_problems
 from dra.validation.fleet.published import newest
-from dra.validation.problem import Problem, Problems
+from dra.validation.problem import Located, Problem, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,11 +27,10 @@ class Piece(NamedTuple):
     slice: ResourceSlice
 
 
-Found = tuple[int, Problem]
 _COMPARED = 64  # devices of one counter set that the later ones are compared with
 
 
-def pool_problems(pieces: Sequence[Piece]) -> Iterator[Found]:
+def pool_problems(pieces: Sequence[Piece]) -> Iterator[Located]:
     """Judge every pool that has a judged slice."""
     pools: dict[tuple[str, str], list[Piece]] = defaultdict(list)
     for piece in pieces:
@@ -41,7 +40,7 @@ def pool_problems(pieces: Sequence[Piece]) -> Iterator[Found]:
             yield from _pool(pool)
 
 
-def _pool(pool: Sequence[Piece]) -> Iterator[Found]:
+def _pool(pool: Sequence[Piece]) -> Iterator[Located]:
     slices = newest(piece.slice for piece in pool)
     current = [piece for piece in pool if any(piece.slice is kept for kept in slices)]
     sets = {s.name: s for piece in current for s in piece.slice.spec.shared_counters}
@@ -52,18 +51,18 @@ def _pool(pool: Sequence[Piece]) -> Iterator[Found]:
     for piece in current:
         if piece.number is not None:
             for problem in _slice(piece.slice, sets, complete=complete):
-                yield piece.number, problem
+                yield Located(piece.number, problem)
     for number, problem in group_problems([(p.number, p.slice) for p in current], sets):
         if number is not None:
-            yield number, problem
+            yield Located(number, problem)
     yield from _order(current)
 
 
-def _judge_each(pieces: Sequence[Piece], rule: Callable[[Piece], Problems]) -> Iterator[Found]:
+def _judge_each(pieces: Sequence[Piece], rule: Callable[[Piece], Problems]) -> Iterator[Located]:
     for piece in pieces:
         if piece.number is not None:
             for problem in rule(piece):
-                yield piece.number, problem
+                yield Located(piece.number, problem)
 
 
 def _generation(piece: ResourceSlice, current: Sequence[ResourceSlice]) -> Problems:
@@ -86,7 +85,7 @@ def _completeness(piece: ResourceSlice, current: Sequence[ResourceSlice]) -> Pro
         yield Problem("D401", path, message)
 
 
-def _duplicates(current: Sequence[Piece]) -> Iterator[Found]:
+def _duplicates(current: Sequence[Piece]) -> Iterator[Located]:
     """Find device names and counter sets that two slices of a pool share."""
     devices: dict[str, Piece] = {}
     sets: dict[str, Piece] = {}
@@ -95,14 +94,14 @@ def _duplicates(current: Sequence[Piece]) -> Iterator[Found]:
             other = devices.setdefault(device.name, piece)
             if other is not piece and piece.number is not None and _meet(piece.slice, other.slice):
                 message = f"device {device.name!r} is also published by ResourceSlice/{other.slice.metadata.name}"
-                yield piece.number, Problem("D404", f"/spec/devices/{index}/name", message)
+                yield Located(piece.number, Problem("D404", f"/spec/devices/{index}/name", message))
         for index, counter_set in enumerate(piece.slice.spec.shared_counters):
             other = sets.setdefault(counter_set.name, piece)
             if other is not piece and piece.number is not None:
                 message = (
                     f"counter set {counter_set.name!r} is also defined by ResourceSlice/{other.slice.metadata.name}"
                 )
-                yield piece.number, Problem("D414", f"/spec/sharedCounters/{index}/name", message)
+                yield Located(piece.number, Problem("D414", f"/spec/sharedCounters/{index}/name", message))
 
 
 def _meet(one: ResourceSlice, other: ResourceSlice) -> bool:
@@ -193,7 +192,7 @@ def _consumption(device: Device, path: str, sets: Mapping[str, CounterSet], *, c
                 )
 
 
-def _order(current: Sequence[Piece]) -> Iterator[Found]:
+def _order(current: Sequence[Piece]) -> Iterator[Located]:
     """Find a large partition that is tried before a smaller one of the same counter set."""
     seen: dict[str, list[tuple[dict[str, int], str]]] = defaultdict(list)
     told: set[str] = set()
@@ -206,7 +205,7 @@ def _order(current: Sequence[Piece]) -> Iterator[Found]:
                 if larger is not None and name not in told and piece.number is not None:
                     told.add(name)
                     message = f"{device.name!r} comes behind the larger {larger!r} of {name!r}, which is taken first"
-                    yield piece.number, Problem("D410", f"/spec/devices/{index}", message)
+                    yield Located(piece.number, Problem("D410", f"/spec/devices/{index}", message))
                 if len(seen[name]) < _COMPARED:
                     seen[name].append((amounts, device.name))
 
