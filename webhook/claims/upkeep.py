@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -166,9 +167,14 @@ def due(wanted: Json, stored: ResourceClaimTemplate | None) -> Due:
 
 def same(wanted: Json, stored: ResourceClaimSpec) -> bool:
     """Say whether what is stored asks for what is wanted."""
-    read = wire.convert(wanted, ResourceClaimTemplateSpec)
-    # What is stored has the API server's defaults filled in, so both are compared with them.
-    return claim_spec(read.spec) == claim_spec(stored)
+    read = _read(template.canonical(wanted))
+    # What is stored has the API server's defaults filled in, so both are compared with them; as a rule nothing is missing.
+    return read == stored or read == claim_spec(stored)
+
+
+@lru_cache(maxsize=256)
+def _read(wanted: bytes) -> ResourceClaimSpec:
+    return claim_spec(wire.convert(msgspec.json.decode(wanted), ResourceClaimTemplateSpec).spec)
 
 
 def taken(templates: Mapping[str, Json], namespace: str, state: State) -> tuple[str, ...]:
