@@ -21,6 +21,7 @@ from cluster.controllers import WorkQueue
 from cluster.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from cluster.informers import Informer, Quarantine
 from cluster.resources import version_of
+from dra.budget import Budget
 from webhook.claims import Due, template, upkeep
 from webhook.state import Mode, mode_of
 from webhook.state import workload as workload_of
@@ -42,6 +43,8 @@ logger = logging.getLogger("drawbridge.templates")
 WORKERS = 4
 # How soon a pod is looked at again whose namespace did not allow what it proves, after something there has changed.
 AGAIN_SECONDS = 1.0
+# What looking ahead for one workload may cost. Who costs more is set aside, and its pods lose the head start and nothing else.
+STEPS = 1_000_000
 # How long our copy may take to show what we made.
 SHOWN_SECONDS = 5.0
 # Pods that are over use nothing, and a cluster may keep thousands of them.
@@ -114,7 +117,7 @@ class Templates:
         """What is done by the clock: sweep, and look at workloads again when translation has changed."""
         while True:
             await asyncio.sleep(self._sweep_every)
-            self._translate_again()
+            await self._translate_again()
             await self._sweep()
 
     async def _reconsider(self) -> None:
@@ -122,7 +125,7 @@ class Templates:
         while True:
             await asyncio.sleep(self._again_every)
             state = self._state()
-            using = (state.configuration, state.namespaces, state.quotas, state.keys)
+            using = (state.configuration, state.namespaces, state.quotas, state.limit_ranges, state.keys)
             if len(using) == len(self._withheld_with) and all(map(is_, using, self._withheld_with)):
                 continue
             self._withheld_with = using
@@ -178,18 +181,22 @@ class Templates:
             return {}
         wanted: dict[Key, Json] = {}
         for path in paths(obj):
-            done = translate(at(obj, path), state, namespace=namespace)
+            done = translate(at(obj, path), state, namespace=namespace, budget=Budget(STEPS))
             wanted |= {(namespace, name): spec for name, spec in done.templates.items()}
         return wanted
 
-    def _translate_again(self) -> None:
+    async def _translate_again(self) -> None:
         state = self._state()
         using = (state.configuration, state.fleet)
         if using == self._translated_with:
             return
         self._translated_with = using
         for informer in self._workloads:
-            for key, obj in informer.objects.items():
+            for key in tuple(informer.objects):
+                await asyncio.sleep(0)  # there may be ten thousand, and the lease has to be renewed meanwhile
+                obj = informer.objects.get(key)
+                if obj is None:
+                    continue
                 with self.quarantine.guard(informer.resource.id, *key, version=version_of(obj)):
                     self._ask((informer.resource.kind, key), self._of_workload(informer.resource.plain(obj)))
 
