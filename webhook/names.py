@@ -10,6 +10,7 @@ VERSION = "0.1.0"
 
 NAME = "drawbridge"
 DOMAIN = "drawbridge.dev"
+NAMESPACE = "drawbridge-system"
 API_VERSION = f"{DOMAIN}/v1alpha1"
 
 # On namespaces: how far we go there. On pods: "true" passes a pod by.

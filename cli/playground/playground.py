@@ -25,6 +25,7 @@ from cluster.errors import ApiError, NotFound
 from cluster.patch import operated
 from dra.objects import Pod, claim_names
 from dra.validation import shape
+from webhook.names import NAMESPACE
 from webhook.service import Service, Settings
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from dra.objects import ResourceClaim
     from webhook.service import Address, Decisions, Source
 
-NAMESPACE = "drawbridge-system"
 LOOPBACK = "127.0.0.1"
 START_SECONDS = 30.0
 PLACED = "PodScheduled"

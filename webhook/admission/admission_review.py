@@ -30,7 +30,7 @@ _NULL = msgspec.Raw(b"null")
 
 
 class ReviewError(ValueError):
-    """Bytes that are no AdmissionReview we can answer. `status` is the HTTP status to answer with."""
+    """Bytes that are not an AdmissionReview that we can answer. `status` is the HTTP status to answer with."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -108,7 +108,7 @@ def decode(body: bytes) -> Request:
     try:
         review = _review.decode(body)
     except msgspec.ValidationError as error:
-        raise ReviewError(400, f"this is no {KIND}: {error}") from error
+        raise ReviewError(400, f"this is not an {KIND}: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ReviewError(400, f"the body is not JSON: {error}") from error
     except RecursionError as error:
@@ -122,7 +122,7 @@ def _request(review: Review) -> Request:
     if review.api_version != API_VERSION:
         raise ReviewError(
             400,
-            f"{review.api_version} is not spoken here: set admissionReviewVersions: [v1] in the webhook configuration",
+            f"{review.api_version} is not supported: set admissionReviewVersions: [v1] in the webhook configuration",
         )
     if review.request is None or not review.request.uid:
         raise ReviewError(400, f"the {KIND} has no request.uid, so there is nothing to answer to")

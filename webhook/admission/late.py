@@ -6,15 +6,31 @@ a claim that was not judged is judged by the scheduler.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from dra.wire import WireError
+from webhook import names
 from webhook.admission import admission_review as reviews
 from webhook.admission.decide import Outcome, Record
+from webhook.state import mode_of, workload
+from webhook.translate import clean
+
+if TYPE_CHECKING:
+    from dra.wire import Json
+    from webhook.admission.admission_review import Request
+    from webhook.state import State
 
 UNDECIDED = "undecided"
+_OURS = f"{names.DOMAIN}/".encode()
 
 
-def undecided(path: str, body: bytes, why: str) -> Outcome:
-    """Answer a review without having looked at its object; raise ReviewError if it is not a review."""
+def undecided(path: str, body: bytes, why: str, state: State | None = None) -> Outcome:
+    """Answer a review without having looked at its object; raise ReviewError if it is not a review.
+
+    Only annotations that pass for ours are looked for, and taken off: who makes a pod slow to decide must not keep them.
+    """
     request = reviews.decode(body)
+    cleaning = _cleaning(path, request, state) if state is not None and _OURS in body else ()
     where = f"{request.namespace}/" if request.namespace else ""
     said = "left this pod as it is" if path == "mutate" else f"did not judge this {request.kind.kind or 'object'}"
     warning = f"drawbridge {said}: {why}"
@@ -28,4 +44,18 @@ def undecided(path: str, body: bytes, why: str) -> Outcome:
         dry_run=bool(request.dry_run),
         problems=(why,),
     )
-    return Outcome(body=reviews.allow(request.uid, warnings=(warning,), audit={"outcome": UNDECIDED}), record=record)
+    answer = reviews.allow(request.uid, operations=cleaning, warnings=(warning,), audit={"outcome": UNDECIDED})
+    return Outcome(body=answer, record=record)
+
+
+def _cleaning(path: str, request: Request, state: State) -> tuple[dict[str, Json], ...]:
+    if (path, request.operation, request.resource.resource) != ("mutate", "CREATE", "pods"):
+        return ()
+    try:
+        pod = reviews.read(request.object)
+    except WireError:
+        return ()
+    metadata = pod.get("metadata")
+    who = workload(request.namespace, metadata if isinstance(metadata, dict) else {})
+    mode = mode_of(state.configuration, state.namespaces.get(request.namespace, {}), who)
+    return clean(pod, state, namespace=request.namespace) if mode.tells else ()

@@ -39,7 +39,7 @@ WORKLOADS = (
 class Options(NamedTuple):
     """What an admin chooses."""
 
-    namespace: str = "drawbridge-system"
+    namespace: str = names.NAMESPACE
     service: str = "drawbridge"
     # Where to call instead of the Service: a process outside the cluster, as in tests.
     url: str = ""
@@ -64,7 +64,7 @@ def configurations(dialects: Sequence[Dialect], options: Options) -> list[Json]:
 
 def mutating(dialects: Sequence[Dialect], options: Options) -> Json:
     """Generate the MutatingWebhookConfiguration: pods only."""
-    webhook = _webhook("pods.mutate.drawbridge.dev", "/mutate", options) | {
+    webhook = _webhook(f"pods.mutate.{names.DOMAIN}", "/mutate", options) | {
         "failurePolicy": options.failure_policy,
         "reinvocationPolicy": "IfNeeded",
         "rules": [_rule("", "v1", ("pods",), "CREATE", "UPDATE")],
@@ -76,7 +76,7 @@ def mutating(dialects: Sequence[Dialect], options: Options) -> Json:
 
 def validating(dialects: Sequence[Dialect], options: Options) -> Json:
     """Generate the ValidatingWebhookConfiguration. Only pods ever follow the admin's failurePolicy."""
-    pods = _webhook("pods.validate.drawbridge.dev", "/validate", options) | {
+    pods = _webhook(f"pods.validate.{names.DOMAIN}", "/validate", options) | {
         "failurePolicy": options.failure_policy,
         "rules": [_rule("", "v1", ("pods",), "CREATE")],
         "objectSelector": _not_skipped(),
@@ -97,7 +97,7 @@ def _workloads(dialects: Sequence[Dialect], options: Options) -> Json:
     plain = _pod("object.?spec.?template.orValue({})", dialects)
     cron = _pod("object.?spec.?jobTemplate.?spec.?template.orValue({})", dialects)
     expression = f"request.resource.resource == 'cronjobs' ? ({cron}) : ({plain})"
-    return _webhook("workloads.validate.drawbridge.dev", "/validate", options) | {
+    return _webhook(f"workloads.validate.{names.DOMAIN}", "/validate", options) | {
         "failurePolicy": "Ignore",
         "rules": [_rule(group, version, plurals, "CREATE", "UPDATE") for group, version, plurals in WORKLOADS],
         "matchConditions": [
@@ -110,7 +110,7 @@ def _workloads(dialects: Sequence[Dialect], options: Options) -> Json:
 def _claims(options: Options) -> Json:
     # What a template makes was judged with its pod; to refuse it here would only leave that pod pending.
     generated = "'resource.kubernetes.io/pod-claim-name' in object.?metadata.?annotations.orValue({})"
-    return _webhook("claims.validate.drawbridge.dev", "/validate", options) | {
+    return _webhook(f"claims.validate.{names.DOMAIN}", "/validate", options) | {
         "failurePolicy": "Ignore",
         "rules": [_rule("resource.k8s.io", "v1", ("resourceclaims", "resourceclaimtemplates"), "CREATE")],
         "matchConditions": [{"name": "made-by-a-person", "expression": f"!({generated})"}],
@@ -118,7 +118,7 @@ def _claims(options: Options) -> Json:
 
 
 def _devices(options: Options) -> Json:
-    webhook = _webhook("devices.validate.drawbridge.dev", "/validate", options) | {
+    webhook = _webhook(f"devices.validate.{names.DOMAIN}", "/validate", options) | {
         "failurePolicy": "Ignore",
         "rules": [
             _rule("resource.k8s.io", "v1", ("resourceslices", "deviceclasses"), "CREATE", "UPDATE"),

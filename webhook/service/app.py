@@ -257,7 +257,7 @@ class App:
         except Undecided as error:
             logger.warning("a review was not decided", extra={"path": review.path, "bytes": len(review.body), "problem": str(error)})  # fmt: skip
             try:
-                outcome = undecided(review.path, review.body, str(error))
+                outcome = undecided(review.path, review.body, str(error), state)
             except ReviewError as broken:
                 return self._unreadable(review.path, broken)
         except ReviewError as error:

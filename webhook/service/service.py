@@ -17,6 +17,7 @@ from certs.material import SEAL_BYTES
 from certs.store import Store, authoritys_name
 from cluster.controllers import Election, Terms
 from cluster.informers import Quarantine
+from webhook import names
 from webhook.admission import registration
 from webhook.service.app import App
 from webhook.service.callers import Callers, Credentials
@@ -64,7 +65,7 @@ class Settings(NamedTuple):
     """What a process does and where."""
 
     identity: str
-    namespace: str = "drawbridge-system"
+    namespace: str = names.NAMESPACE
     secret: str = registration.NAME
     # What the certificate is for: the Service's names, and an address in tests and on a laptop.
     names: tuple[str, ...] = ()
