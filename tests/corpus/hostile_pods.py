@@ -196,10 +196,10 @@ def a_deep_record_of_an_earlier_round() -> dict:
 
 @hostile
 def as_much_as_is_read_of_shares() -> dict:
-    filters = {"use-gputype": [f"nv{i}" for i in range(120)], "nouse-gputype": [f"m{i}" for i in range(120)]}
+    filters = {"use-gputype": [f"nv{i}" for i in range(90)], "nouse-gputype": [f"m{i}" for i in range(90)]}
     filters |= {
-        "use-gpuuuid": [f"GPU-{i:030}" for i in range(250)],
-        "nouse-gpuuuid": [f"G-{i:030}" for i in range(250)],
+        "use-gpuuuid": [f"GPU-{i:030}" for i in range(150)],
+        "nouse-gpuuuid": [f"G-{i:030}" for i in range(150)],
     }
     annotations = {f"nvidia.com/{key}": ",".join(words) for key, words in filters.items()}
     init = tuple(
@@ -222,7 +222,7 @@ def as_much_as_is_read_of_percentages() -> dict:
 def as_much_as_is_read_of_mig() -> dict:
     init = tuple(
         container(f"i{i}", **{f"nvidia.com/mig-{1 + k % 7}g.{i * 16 + k}gb": 1 + k % 2 for k in range(16)})
-        for i in range(250)
+        for i in range(63)
     )
     return pod(container("main", **{"nvidia.com/mig-1g.5gb": 1}), init=init)
 

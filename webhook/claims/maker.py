@@ -135,7 +135,7 @@ def _weight(demand: Demand | Pairs, made: Made | Impossible) -> int:
     asked = (demand,) if isinstance(demand, Demand) else (demand.primary, demand.secondary)
     words = [word for one in asked for word in (*one.models, *one.not_models, *one.uuids, *one.not_uuids)]
     specs = made.claims.specs if isinstance(made, Made) else ()
-    return 2_000 + sum(len(word) + 60 for word in words) + 4 * sum(len(wire.encode(spec)) for spec in specs)
+    return 2_000 + sum(map(len, words)) + 60 * len(words) + 4 * sum(len(wire.encode(spec)) for spec in specs)
 
 
 _NAMED: Cache[tuple[str, Json]] = Cache(_TEMPLATES)

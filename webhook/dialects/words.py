@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from webhook.dialects.demand import Left
-from webhook.dialects.table import Dialect, Role, Row
+from webhook.dialects.table import Dialect, Role, Row, Unit
 
 
 class Mistake(NamedTuple):
@@ -49,11 +49,16 @@ class Hint(msgspec.Struct, frozen=True, gc=False):
     key: str
     row: Row
     text: str
+    # Of a list, its parts, trimmed, empty ones dropped: split once, since every container asks for them.
+    entries: tuple[str, ...] = ()
 
-    @property
-    def entries(self) -> tuple[str, ...]:
-        """The parts between commas, trimmed, empty ones dropped."""
-        return tuple(part for part in map(str.strip, self.text.split(",")) if part)
+    @classmethod
+    def of(cls, key: str, row: Row, text: str) -> Hint:
+        """Make a hint of what stands on the pod."""
+        if row.unit is not Unit.LIST:
+            return cls(key, row, text)
+        parts = [part.strip() for part in text.split(",")]
+        return cls(key, row, text, tuple(part for part in parts if part))
 
 
 class Said(msgspec.Struct, frozen=True, gc=False):

@@ -93,7 +93,7 @@ def _hints(
             for known in rows.get(key, ()):
                 if known.row.when and value != known.row.when:
                     continue
-                hint = Hint(key, known.row, _text(value))
+                hint = Hint.of(key, known.row, _text(value))
                 if known.row.role is Role.NONE:
                     ignored.append((known.dialect.name, hint))
                     continue
