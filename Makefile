@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PACKAGES := $(wildcard allocator certs cli cluster dra webhook)
 CHECKED := $(PACKAGES) $(wildcard tests e2e bench)
 
-.PHONY: help setup run test test-unit fmt lint type arch e2e cluster cluster-down binaries bench soak long lock clean
+.PHONY: help setup run test test-unit fmt lint type arch e2e cluster cluster-down binaries bench soak fuzz long lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -72,6 +72,9 @@ bench: setup ## Benchmarks beside the peers; prints the table of docs/benchmarks
 
 soak: setup ## A live webhook between hostile reviews, flat in memory and descriptors: 10 minutes, or MINUTES=60
 	$(BIN)/python -m bench.soak --minutes $(or $(MINUTES),10)
+
+fuzz: setup ## Look for texts that break quantities, versions, selectors, manifests: a minute each, or SECONDS=600
+	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60)
 
 long: setup ## The long forms of the differential and property suites
 	$(BIN)/python -m tests.suite long

@@ -160,6 +160,8 @@ def _float32(value: float) -> str:
         (target,) = struct.unpack("f", struct.pack("f", value))
     except OverflowError:
         return ".inf" if value > 0 else "-.inf"
+    if target in (float("inf"), float("-inf")):  # some machines round what is too large, others refuse it
+        return ".inf" if value > 0 else "-.inf"
     shown = (f"{target:.{decimals}e}" for decimals in range(9))
     text = next(text for text in shown if struct.unpack("f", struct.pack("f", float(text)))[0] == target)
     mantissa, _, exponent = text.partition("e")

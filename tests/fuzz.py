@@ -1,0 +1,271 @@
+"""Fuzzing that is guided by coverage: texts are changed at random, and those that reach new lines are changed further.
+
+    python -m tests.fuzz [--seconds 60] [--seed 1] [TARGET …]
+
+A target reads a text and may raise only what it says it raises. What breaks it is made shorter and written to
+`tests/corpus/fuzz/TARGET/`, where `tests/test_fuzz.py` tries it again for ever. Coverage is that of Python's own tracer, so
+nothing needs to be installed or compiled for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import random
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cluster import manifests
+from dra import cel, semver
+from dra.budget import Budget
+from dra.cel.selector import Selector
+from dra.errors import CostExceeded, OutOfBudget, QuantityError, SelectorError, SemverError
+from dra.quantity import parse_uncached
+from tests.dra.cel.devices import VIEWS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import FrameType
+
+ROOT = Path(__file__).parents[1]
+FOUND = ROOT / "tests" / "corpus" / "fuzz"
+LONGEST = 2_000
+# Steps for compiling and for evaluating: a loop that charges nothing would take for ever instead.
+COMPILING, EVALUATING = 100_000, 2_000
+
+
+class Target(NamedTuple):
+    """What is tried, where its code lies, what it begins with, and the pieces its texts are made of."""
+
+    run: Callable[[str], None]
+    code: tuple[str, ...]
+    seeds: tuple[str, ...]
+    pieces: tuple[str, ...]
+
+
+class BrokenError(AssertionError):
+    """A text breaks a promise without an exception."""
+
+
+def _quantity(text: str) -> None:
+    try:
+        quantity = parse_uncached(text)
+    except QuantityError:
+        return
+    again = parse_uncached(str(quantity))
+    # Beyond exa Go prints no suffix, and binary suffixes are capped.
+    if abs(quantity.nano) < 10**21 * 10**9 and again != quantity and not text.endswith("i"):
+        raise BrokenError(f"{text!r} prints as {quantity}, which is {again}")
+
+
+def _version(text: str) -> None:
+    for parse in (semver.parse, semver.Version.parse_tolerant):
+        try:
+            version = parse(text)
+        except SemverError:
+            continue
+        if semver.parse(str(version)) != version:
+            raise BrokenError(f"{text!r} prints as {version}")
+
+
+def _selector(text: str) -> None:
+    budget = Budget(COMPILING)
+    try:
+        free, counted = _compile(text, budget), _compile(text, budget)
+    except (SelectorError, OutOfBudget):
+        return
+    if not counted.metered:
+        counted._free = None  # the other way to evaluate, which must give the same
+    for view in VIEWS:
+        answers = [_answer(selector, view) for selector in (free, counted)]
+        if answers[0] != answers[1] and OutOfBudget not in answers and CostExceeded not in answers:
+            raise BrokenError(f"{text!r} is {answers[0]} if nothing is counted and {answers[1]} if it is")
+
+
+def _compile(text: str, budget: Budget) -> Selector:
+    return Selector(text, cel.STORED, list_attributes=True, consumable_capacity=True, derived=True, budget=budget)
+
+
+def _answer(selector: Selector, view: cel.DeviceView) -> object:
+    try:
+        return selector.matches(view, Budget(EVALUATING))
+    except (OutOfBudget, SelectorError) as error:
+        return type(error)
+
+
+def _manifest(text: str) -> None:
+    try:
+        documents = manifests.parse(text.encode(errors="surrogatepass"))
+    except manifests.ManifestError as error:
+        if not all(str(problem) for problem in error.problems):
+            raise BrokenError("a problem without words") from error
+        return
+    for document in documents:
+        _ = document.line, document.duplicates
+    written = manifests.dump([document.object for document in documents])
+    again = [document.object for document in manifests.parse(written)]
+    if again != [document.object for document in documents]:
+        raise BrokenError(f"{text!r} is written as {written!r}")
+
+
+def _lines(path: str) -> tuple[str, ...]:
+    return tuple(line for line in (ROOT / path).read_text().splitlines() if line and not line.startswith("#"))
+
+
+_WORDS = (
+    "device.driver", 'device.attributes["gpu.example.com"]', ".model", ".?index", ".orValue(0)", "[1, 2]", "{'a': 1}", "lists.range(9)",
+    ".exists(x, ", ".map(x, ", ".all(i, v, ", "cel.bind(y, ", "optional.of(", "has(", "quantity('1Gi')", ".matches('a')", "&&", "||", "?", ":", "in", "'", '"',
+    "\\", "0x", "1e9", "u", "b'", "r'", "'''", "//", "`", "!", "-", "dyn(", "type(", ".format([", "%s", ".split(',')", "sets.contains(", ".sortBy(x, ",
+)  # fmt: skip
+_YAML = ("- ", ": ", "&a ", "*a", "<<: ", "|\n", ">-\n", "!!str ", "!!binary ", "? ", "[", "]", "{", "}", "#", "---\n", "...\n", "'", '"', "\\u0041", "\n", "  ", "\t", "%", "~", "0o7", "0x1f", "1_0", ".inf", "1e3", "kind: List\nitems:\n")  # fmt: skip
+
+_EXAMPLES = tuple(path.read_text()[:LONGEST] for path in sorted((ROOT / "manifests" / "examples").glob("*.yaml")))
+
+TARGETS: dict[str, Target] = {
+    "quantity": Target(
+        _quantity,
+        ("dra/quantity.py",),
+        ("1", "500m", "80Gi", "1e3", "-0.1n", "+.5Ki", "1E", "12E-3", "0.000000001", "999999999999999999999"),
+        ("0", "9", ".", "e", "E", "+", "-", "n", "u", "m", "k", "M", "G", "T", "P", "i", "000000000", "99999999999999999999"),
+    ),
+    "semver": Target(
+        _version,
+        ("dra/semver.py",),
+        ("1.2.3", "v1.2", "01.2.3", "1.0.0-rc.1+b", "1.0.0-0.a.1"),
+        ("0", "9", ".", "-", "+", "v", "a", "18446744073709551616"),
+    ),
+    "selector": Target(
+        _selector, ("dra/cel/",), tuple(text for text in _lines("tests/corpus/cel.txt") if len(text) < 300), _WORDS
+    ),
+    "manifest": Target(
+        _manifest,
+        ("cluster/manifests/",),
+        (*_EXAMPLES, '{"a": [1, "x"]}{"b": null}', "a: &a {b: 1}\nc: {<<: *a}\n", "a: |\n  x\n"),
+        _YAML,
+    ),
+}  # fmt: skip
+
+
+def fuzz(name: str, seconds: float, seed: int) -> list[tuple[str, str]]:
+    """Try one target for so long; return what broke it, with the reason."""
+    target, rng = TARGETS[name], random.Random(seed)
+    pool, reached = list(target.seeds), set[Any]()
+    found: dict[str, tuple[str, str]] = {}
+    until = time.monotonic() + seconds
+    for text in rng.sample(pool, len(pool)):
+        if time.monotonic() > until - seconds / 2:
+            break
+        _reach(target, text, reached)
+    while time.monotonic() < until:
+        text = _changed(rng, pool, target.pieces)
+        before = len(reached)
+        why = _reach(target, text, reached)
+        if why is not None:
+            kind = why.partition(":")[0]
+            if kind not in found:
+                found[kind] = _shorter(target, text, kind), why
+        elif len(reached) > before:
+            pool.append(text)
+    return list(found.values())
+
+
+def broken(target: Target, text: str) -> str | None:
+    """Say what is wrong if a text breaks a target."""
+    try:
+        target.run(text)
+    except Exception as error:  # noqa: BLE001 - any other is what we look for
+        return f"{type(error).__name__}: {error}"[:300]
+    return None
+
+
+def _reach(target: Target, text: str, reached: set[Any]) -> str | None:
+    """Run a target on a text, and note which steps from line to line its code takes."""
+    roots = tuple(str(ROOT / part) for part in target.code)
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if event == "call" and not frame.f_code.co_filename.startswith(roots):
+            return None
+        previous = frame.f_lineno
+
+        def step(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal previous
+            if event == "line":
+                reached.add((frame.f_code, previous, frame.f_lineno))
+                previous = frame.f_lineno
+            return step
+
+        return step
+
+    outer = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        return broken(target, text)
+    finally:
+        sys.settrace(outer)
+
+
+def _changed(rng: random.Random, pool: list[str], pieces: tuple[str, ...]) -> str:
+    text = rng.choice(pool)
+    for _ in range(rng.choice((1, 1, 2, 3, 5))):
+        at = rng.randrange(len(text) + 1)
+        end = min(len(text), at + rng.choice((0, 1, 1, 2, 5, 20)))
+        kind = rng.randrange(6)
+        if kind == 0:
+            text = text[:at] + rng.choice(pieces) + text[end:]
+        elif kind == 1:
+            text = text[:at] + text[end:]
+        elif kind == 2:
+            text = text[:at] + text[at:end] * rng.choice((2, 3, 30)) + text[end:]
+        elif kind == 3:
+            other = rng.choice(pool)
+            start = rng.randrange(len(other) + 1)
+            text = text[:at] + other[start : start + rng.choice((5, 30, 200))] + text[end:]
+        elif kind == 4:
+            text = (
+                text[:at]
+                + chr(rng.choice((rng.randrange(128), rng.randrange(0xD800), rng.randrange(0x10000, 0x11000))))
+                + text[end:]
+            )
+        else:
+            text = text[:at] + rng.choice(pool)[:200] + text[end:]
+    return text[:LONGEST]
+
+
+def _shorter(target: Target, text: str, kind: str) -> str:
+    """Leave out what is not needed to break it in the same way."""
+    size = max(1, len(text) // 2)
+    while size:
+        at = 0
+        while at < len(text):
+            less = text[:at] + text[at + size :]
+            if (broken(target, less) or "").startswith(kind):
+                text = less
+            else:
+                at += size
+        size //= 2
+    return text
+
+
+def main(arguments: Iterable[str]) -> int:
+    """Try the targets in turn, and write down what broke them."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__.partition("\n")[0])
+    parser.add_argument("targets", nargs="*", choices=[*TARGETS, []], metavar="TARGET", help=", ".join(TARGETS))
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long each target is tried")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    chosen = parser.parse_args(list(arguments))
+    failed = False
+    for name in chosen.targets or TARGETS:
+        for text, why in fuzz(name, chosen.seconds, chosen.seed):
+            failed = True
+            path = FOUND / name / hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:12]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text.encode(errors="surrogatepass"))
+            print(f"{name}: {why}\n  {text!r}\n  kept as {path.relative_to(ROOT)}")
+        print(f"{name}: seed {chosen.seed}, {chosen.seconds:.0f} s")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

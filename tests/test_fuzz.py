@@ -1,0 +1,33 @@
+"""What fuzzing found stays mended, and a little of it is done each time; `make fuzz` does more."""
+
+import pytest
+
+from tests.fuzz import FOUND, TARGETS, BrokenError, Target, broken, fuzz
+
+KEPT = sorted(path for path in FOUND.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_what_broke_a_target_once_breaks_it_no_more(path):
+    text = path.read_bytes().decode(errors="surrogatepass")
+    assert broken(TARGETS[path.parent.name], text) is None
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_few_seconds_of_fuzzing_find_nothing(name):
+    assert not fuzz(name, seconds=3, seed=7)
+
+
+def test_what_breaks_a_target_is_found_and_made_short():
+    def fragile(text: str) -> None:
+        if "e" in text and "9" in text:
+            raise BrokenError("both")
+
+    target = Target(fragile, ("tests/test_fuzz.py",), ("1e1", "199"), ("0", "9"))
+    TARGETS["fragile"] = target
+    try:
+        ((text, why),) = fuzz("fragile", seconds=3, seed=1)
+    finally:
+        del TARGETS["fragile"]
+    assert sorted(text) == ["9", "e"]
+    assert why == "BrokenError: both"
