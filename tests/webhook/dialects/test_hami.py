@@ -374,3 +374,10 @@ def test_the_injected_form_and_the_written_one_share_a_template():
 def test_every_word_of_a_vector_is_reported():
     done = became(scheduled(gpu=2, gpumem=3000, gpucores=30))
     assert actions(done) == dict.fromkeys(("nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores"), "translated")
+
+
+def test_a_long_list_is_told_by_its_first_entries():
+    done = became(hami({"use_gpuuuid": ",".join(f"GPU-{i}" for i in range(20))}, gpumem=1))
+    (said,) = [decision.detail for decision in done.decisions if decision.key == "nvidia.com/use-gpuuuid"]
+    assert said.startswith("GPU-0, GPU-1")
+    assert said.endswith("GPU-7 and 12 more")
