@@ -48,7 +48,7 @@ def run(site, *arguments):
 
 
 def test_the_installed_command_prints_its_manifests(installed):
-    done = run(installed, "manifests")
+    done = run(installed, "manifests", "--image", "registry.example/drawbridge:1")
     assert (done.returncode, done.stderr) == (0, "")
     assert "kind: Deployment" in done.stdout
 
