@@ -129,7 +129,7 @@ def _next(here: Playground, url: str) -> str:
         "",
         "next:  drawbridge translate -f pod.yaml -o diff     the same decisions on your own files, no cluster needed",
         "       drawbridge demo -f pod.yaml                  your own pods through the gate, on this fleet",
-        "       drawbridge manifests | kubectl apply -f -    into a cluster, in observe mode: it changes nothing yet",
+        "       drawbridge manifests --image REF | kubectl apply -f -    into a cluster, in observe mode: it changes nothing yet",
     ]
     if url:
         lines += [
