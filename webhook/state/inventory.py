@@ -135,6 +135,10 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         if target.type:  # a driver with several kinds of device: only a name or a declaration says which
             return None
         found = [c for c in self.classes.values() if c.devices and c.driver == target.driver]
+        # Where others are shown by several nodes, what a single one shows is no reason to be in doubt.
+        several = [c for c in found if len(c.nodes) > 1]
+        if any(len(c.nodes) > 2 for c in several):
+            found = several
         return found[0] if len(found) == 1 else None
 
 

@@ -134,6 +134,24 @@ def test_two_network_classes_need_a_declaration():
     assert exactly(became(value, fleet=fleet(classes=classes), classes={"nic": "b"}))[0]["class"] == "b"
 
 
+def nics(name: str, **attributes: str) -> ResourceSlice:
+    devices = [{"name": "eth1", "attributes": {key: {"string": value} for key, value in attributes.items()}}]
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "dra.net", "nodeName": name, "pool": pool, "devices": devices}
+    return wire.convert({"metadata": {"name": f"{name}-nic"}, "spec": spec}, ResourceSlice)
+
+
+def test_a_class_that_one_node_alone_fills_puts_nobody_in_doubt():
+    ours = device_class("our-nics", "device.driver == 'dra.net' && !has(device.attributes['dra.net'].lab)")
+    unused = device_class("lab-nics", "device.driver == 'dra.net' && has(device.attributes['dra.net'].lab)")
+    honest = [nics(name) for name in ("a", "b", "c")]
+    value = pod({"koordinator.sh/rdma": 100})
+    done = became(value, fleet=fleet(classes=[ours, unused], slices=[*honest, nics("evil", lab="x")]))
+    assert exactly(done)[0]["class"] == "our-nics"
+    doubtful = [*honest, nics("d", lab="x"), nics("e", lab="x")]
+    assert untouched(became(value, fleet=fleet(classes=[ours, unused], slices=doubtful)))
+
+
 def test_a_declared_class_that_is_not_there_is_left():
     done = became(pod({"nvidia.com/gpumem": 1}), fleet=example_fleet(), classes={"vgpu": "missing"})
     assert untouched(done)
