@@ -87,11 +87,16 @@ def _claim(new: Raw, old: Raw | None, now: str) -> Raw:
     """Statuses of devices that are no longer allocated go; one that never was is left for validation to find."""
     del now
     status = new.get("status") or {}
-    gone = _ids(_at(old, _RESULTS)) - _ids(_at(new, _RESULTS))
-    kept = [one for one in status.get("devices") or () if not _ids([one]) & gone]
+    allocated_before = _ids(_at(old, _RESULTS))
+    allocated_now = _ids(_at(new, _RESULTS))
+    gone = allocated_before - allocated_now
+    devices = [device for device in status.get("devices") or () if not _ids([device]) & gone]
+    status = {**status, "devices": devices}
     # What is empty is not kept: reserving for nobody is not a change.
-    full = {name: value for name, value in (status | {"devices": kept}).items() if value not in (None, [], {})}
-    return {**new, "status": full} if full or "status" in new else new
+    full = {name: value for name, value in status.items() if value not in (None, [], {})}
+    if not full and "status" not in new:
+        return new
+    return {**new, "status": full}
 
 
 def _ids(devices: Json) -> set[tuple[str, ...]]:
@@ -104,8 +109,11 @@ _PREPARE: Mapping[str, Callable[[Raw, Raw | None, str], Raw]] = {CLAIMS: _claim,
 
 def _immutable(resource: str, new: Raw, old: Raw) -> Iterator[Cause]:
     for path in _IMMUTABLE.get(resource, ()):
-        if not same(_at(old.get("spec"), path), _at(new.get("spec"), path)):
-            yield Cause(".".join(("spec", *path)), "Invalid value: field is immutable")
+        before = _at(old.get("spec"), path)
+        after = _at(new.get("spec"), path)
+        if not same(before, after):
+            field = ".".join(("spec", *path))
+            yield Cause(field, "Invalid value: field is immutable")
     # A pod is bound by its binding only; the API server's own write of the node's name does not come by here.
     if resource == "pods" and not same(_frozen_pod(old), _frozen_pod(new)):
         yield Cause("spec", _POD_FROZEN)

@@ -190,7 +190,10 @@ class Kubernetes:
         """Find out what the server is and what it can do. Creates nothing: the probes are dry runs."""
         version = msgspec.json.decode(await self._call("GET", "/version"), type=_Version)
         groups = msgspec.json.decode(await self._call("GET", "/apis"), type=_Groups)
-        served = frozenset({"v1", *(one.group_version for group in groups.groups for one in group.versions)})
+        versions = {"v1"}
+        for group in groups.groups:
+            versions.update(one.group_version for one in group.versions)
+        served = frozenset(versions)
         found = Features()
         if _DRA in served:
             async with asyncio.TaskGroup() as tasks:

@@ -52,18 +52,35 @@ def review(
 ) -> list[Reviewed]:
     """Judge all objects; the inventory is known but not judged."""
     judged = [judge(value, gates) if is_ours(value) else Judged([], None) for value in objects]
-    world = World([one.typed for one in judged], [read(value) for value in inventory])
-    complete = bool(inventory) or bool(world.claims) or bool(world.templates)
-    together: dict[int, list[Problem]] = {}
-    for number, problem in (*pool_problems(world.pieces), *held_problems(world.holders, world.fleet)):
-        together.setdefault(number, []).append(problem)
-    found: list[Reviewed] = []
-    for number, (value, one) in enumerate(zip(objects, judged, strict=True)):
-        own = one.problems if is_ours(value) else _foreign(value, world, complete=complete)
-        around = [*_around(one.typed, world), *together.get(number, ())] if one.typed is not None else []
-        everything = [*own, *(written(problem, value) for problem in around)]
-        if everything:
-            found.extend(Reviewed(number, finding) for finding in findings(everything, name(value)))
+    typed = [one.typed for one in judged]
+    known = [read(value) for value in inventory]
+    world = World(typed, known)
+    # Without an inventory, and without a claim or a template, what is not there may be in the cluster.
+    complete = bool(inventory or world.claims or world.templates)
+    together = _together(world)
+    reviewed: list[Reviewed] = []
+    for number, value in enumerate(objects):
+        if is_ours(value):
+            problems = list(judged[number].problems)
+        else:
+            problems = _foreign(value, world, complete=complete)
+        if typed[number] is not None:
+            for problem in _around(typed[number], world):
+                problems.append(written(problem, value))
+            for problem in together.get(number, ()):
+                problems.append(written(problem, value))
+        for finding in findings(problems, name(value)):
+            reviewed.append(Reviewed(number, finding))  # noqa: PERF401  likewise
+    return reviewed
+
+
+def _together(world: World) -> dict[int, list[Problem]]:
+    """Find what shows only among the slices of a pool, or among the claims that hold devices, by object."""
+    found: dict[int, list[Problem]] = {}
+    for located in pool_problems(world.pieces):
+        found.setdefault(located.number, []).append(located.problem)
+    for located in held_problems(world.holders, world.fleet):
+        found.setdefault(located.number, []).append(located.problem)
     return found
 
 
