@@ -42,7 +42,7 @@ class Translation(msgspec.Struct, frozen=True, kw_only=True):
 
     decisions: tuple[Decision, ...] = ()
     operations: tuple[dict[str, Json], ...] = ()
-    # Taking off annotations that only look like ours: all of the operations, where nothing is translated.
+    # Taking off annotations that only look like ours: all of the operations, where nothing is translated or refused.
     cleaning: tuple[dict[str, Json], ...] = ()
     # Name of a ResourceClaimTemplate: its spec.
     templates: Mapping[str, Json] = {}
@@ -52,7 +52,7 @@ class Translation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def changed(self) -> bool:
         """Whether anything becomes of the pod's own words."""
-        return self.operations != self.cleaning
+        return bool(self.operations) and self.operations != self.cleaning
 
 
 NOTHING = Translation()
@@ -130,7 +130,7 @@ def _alone(report: Report, cleaning: tuple[dict[str, Json], ...]) -> Translation
     return Translation(
         decisions=tuple(report.decisions),
         operations=() if report.refusals else cleaning,
-        cleaning=() if report.refusals else cleaning,
+        cleaning=cleaning,
         refusals=tuple(report.refusals),
         warnings=tuple(report.warnings),
     )

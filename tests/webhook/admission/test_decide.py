@@ -357,6 +357,13 @@ def test_forged_annotations_go_wherever_anything_may_be_changed(mode, kept):
         assert any("not written by drawbridge" in text for text in answer(outcome)["warnings"])
 
 
+def test_forged_annotations_go_also_where_a_refusal_is_only_told():
+    forged = pod(limits={"nvidia.com/gpu": "one"}, annotations=FORGED)
+    after, outcome = mutated(forged, state(mode="warn"))
+    assert outcome.record.outcome == "would refuse"
+    assert "annotations" not in after["metadata"]
+
+
 def test_forged_annotations_go_also_when_nobody_waits_for_the_decision():
     outcome = admission.mutate(review(pod(annotations=FORGED)), ENFORCE, impatient=lambda: True)
     assert outcome.record.outcome == "undecided"

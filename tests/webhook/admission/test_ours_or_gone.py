@@ -1,0 +1,49 @@
+"""Whatever a pod looks like: what bears our names when it is admitted is ours, and observing changes nothing."""
+
+import copy
+import random
+
+import pytest
+
+from tests.webhook.admission.test_decide import FORGED, answer, applied, broken, mutated, pod, review, state
+from webhook import names
+from webhook.admission import ReviewError
+from webhook.admission import decide as admission
+from webhook.translate.pod_view import look
+from webhook.translate.record import NOTHING_WRITTEN, written
+
+OURS = mutated(pod())[0]
+STARTS = [pod(), OURS, pod(annotations=FORGED), pod(limits={"nvidia.com/gpu": "one"}, annotations=FORGED)]
+TEXTS = ["{}", "[]", '{"a":1}', '"x"', "[" * 5000, "null"]
+
+
+def spoiled(rng):
+    """A pod with some of its parts, and one of our annotations, replaced by anything."""
+    value = rng.choice(STARTS)
+    for _ in range(rng.randint(0, 3)):
+        value = broken(value, rng)
+    value = copy.deepcopy(value)
+    metadata = value.get("metadata")
+    if rng.random() < 0.5 and isinstance(metadata, dict) and isinstance(metadata.get("annotations"), dict):
+        metadata["annotations"][rng.choice(names.ANNOTATIONS)] = rng.choice(TEXTS)
+    return value
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_what_bears_our_names_is_ours_and_observing_changes_nothing(seed):
+    value = spoiled(random.Random(seed))
+    for mode in ("enforce", "warn", "observe", "off"):
+        here = state(mode=mode)
+        try:
+            outcome = admission.mutate(review(value), here)
+        except ReviewError:
+            return
+        if not answer(outcome)["allowed"]:
+            continue
+        after = applied(value, outcome)
+        if mode in ("observe", "off"):
+            assert after == value
+            continue
+        seen = look(after, here.configuration)
+        believed = written(seen, "ns", here.keys) is not NOTHING_WRITTEN
+        assert believed or seen.passed_by or not seen.marked
