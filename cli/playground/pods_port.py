@@ -48,7 +48,7 @@ HELP = """\
 POST   /pods                   a manifest (YAML or JSON) with pods or workloads, as `curl --data-binary @pod.yaml` sends it:
                                pushed through the gate. Claims, templates, classes, slices and nodes in it are applied first.
 GET    /pods                   what became of every pod
-DELETE /pods/[NAMESPACE/]NAME  take a pod away; its claims and devices come free
+DELETE /pods/[NAMESPACE/]NAME  take a pod away; its claims and devices come free. The namespace is needed if several have one.
 """
 
 
@@ -126,7 +126,13 @@ class Door:
         await self._here.cluster.patch(resource.raw, str(metadata.get("name") or ""), patch, namespace)
 
     async def _delete(self, request: web.Request) -> web.Response:
-        namespace, name = request.match_info.get("namespace", "default"), request.match_info["name"]
+        name = request.match_info["name"]
+        page = await self._here.cluster.list(resources.PODS, limit=0)
+        homes = [pod.metadata.namespace for pod in page.items if pod.metadata.name == name]
+        asked_for = request.match_info.get("namespace")
+        if asked_for is None and len(homes) > 1:
+            return _refuse(409, f"there is a pod {name} in each of {', '.join(homes)}: say which, as NAMESPACE/NAME")
+        namespace = asked_for or (homes or ["default"])[0]
         try:
             await self._here.cluster.delete(resources.PODS, name, namespace)
         except ApiError as error:

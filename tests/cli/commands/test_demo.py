@@ -206,6 +206,22 @@ async def test_a_pod_that_brings_its_own_template_gets_its_devices_and_can_be_ta
             assert "own" not in await response.text()
 
 
+async def test_a_pod_is_taken_away_by_its_name_where_that_says_which():
+    pod = "apiVersion: v1\nkind: Pod\nmetadata: {{name: p, namespace: {}}}\nspec: {{containers: [{{name: c, image: i}}]}}\n"
+    async with playground(FLEET, Source()) as here, Door(here).open() as url, aiohttp.ClientSession() as session:
+        for home in ("one", "two"):
+            async with session.post(f"{url}/pods", data=pod.format(home)) as response:
+                assert response.status == 200
+        for path, status, says in (
+            ("p", 409, "one, two"),
+            ("one/p", 200, "one/p"),
+            ("p", 200, "two/p"),
+            ("p", 404, "p"),
+        ):
+            async with session.delete(f"{url}/pods/{path}") as response:
+                assert (response.status, says in await response.text()) == (status, True)
+
+
 async def test_a_pod_whose_template_never_comes_is_answered_and_said_to_wait():
     pod = OWN_TEMPLATE.partition("---\n")[2]
     async with playground(FLEET, Source()) as here, Door(here, patience=0.5).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
