@@ -219,12 +219,15 @@ class App:
         if self._waiting >= self._limits.reviews:
             answer.close()
             return self._crowded(review.path)
-        return self._counted(answer)
+        return self._counted(review.path, answer)
 
-    async def _counted(self, answer: Coroutine[None, None, Reply]) -> Reply:
+    async def _counted(self, path: str, answer: Coroutine[None, None, Reply]) -> Reply:
         self._waiting += 1
         try:
             return await answer
+        except Exception:
+            logger.exception("a bug while deciding; please report it", extra={"path": path})
+            return self._failed(path, text(500, BUG))
         finally:
             self._waiting -= 1
 

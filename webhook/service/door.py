@@ -139,7 +139,12 @@ class Door:
                 continue
             told = False
             sock.setblocking(False)
-            self._let_in(sock, address[0], tls)
+            try:
+                self._let_in(sock, address[0], tls)
+            except Exception:
+                # One connection may fail; that nobody is let in any more would be noticed too late.
+                logger.exception("a bug at the door; please report it")
+                sock.close()
 
     def _let_in(self, sock: socket.socket, peer: str, tls: ssl.SSLContext | None) -> None:
         mates = self._by_peer.get(peer, ())
@@ -187,7 +192,11 @@ class Door:
             await asyncio.sleep(TICK)
             now = loop.time()
             for connection in tuple(self.connections):
-                connection.sweep(now)
+                try:
+                    connection.sweep(now)
+                except Exception:
+                    logger.exception("a bug at the door; please report it")
+                    self.left(connection)
 
 
 def _standing(connection: Connection, long_ago: float) -> tuple[bool, int, bool, float]:

@@ -93,7 +93,10 @@ class Pool:
         self._busy.clear()
 
     async def _ask(self, decide: Decide, state: object, path: str, body: bytes) -> Outcome:
-        worker = self._take(decide, state)
+        try:
+            worker = self._take(decide, state)
+        except OSError as error:  # no descriptor, no process, no memory: somebody has them all
+            raise Undecided(f"no worker could be made: {error}") from error
         self._busy.add(worker)
         try:
             outcome = await worker.ask(path, body)
@@ -134,7 +137,12 @@ class _Worker:
         with warnings.catch_warnings():
             # Threads of ours only look at fleets, and hold no lock that a child needs.
             warnings.simplefilter("ignore", DeprecationWarning)
-            self._pid = os.fork()
+            try:
+                self._pid = os.fork()
+            except OSError:
+                self._socket.close()
+                theirs.close()
+                raise
         if self._pid == 0:
             _live(theirs, decide, memory)
         theirs.close()

@@ -151,6 +151,15 @@ async def test_a_body_beyond_the_limit_is_refused_before_it_is_read(running):
     assert (await running.post())[0] == 200
 
 
+async def test_a_bug_in_what_is_decided_later_is_answered_too(running, monkeypatch):
+    async def broken(*_):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(running.app, "_second", broken)
+    assert (await running.post(named("late")))[0] == 500
+    assert running.app._waiting == 0
+
+
 async def test_a_body_of_untold_length_is_not_taken(running):
     async def chunks():
         yield REVIEW

@@ -110,6 +110,17 @@ async def test_workers_hold_none_of_the_parents_connections(pool):
     os.close(theirs)
 
 
+async def test_where_no_process_can_be_made_a_review_is_undecided_and_the_next_may_be_luckier(pool, monkeypatch):
+    def refuse():
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("webhook.service.worker.os.fork", refuse)
+        with pytest.raises(Undecided, match="no worker could be made"):
+            await ask(pool)
+    assert (await ask(pool))[1] == 0
+
+
 async def test_no_worker_outlives_its_pool(pool):
     pid, _ = await ask(pool)
     pool.close()

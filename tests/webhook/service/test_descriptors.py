@@ -1,0 +1,44 @@
+"""A process that may open 160 files, and a crowd that wants more: honest reviews are answered all the same."""
+
+import asyncio
+import subprocess
+import sys
+from io import BytesIO
+
+import aiohttp
+import pytest
+
+from bench.admission import ROOT, _trusting, pod, review
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture
+def url():
+    few = f"ulimit -n 160; exec {sys.executable} -m bench.admission gate"
+    with subprocess.Popen(["bash", "-c", few], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT) as process:  # fmt: skip
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+
+
+async def test_a_crowd_that_takes_every_descriptor_shuts_nobody_out(url):
+    host, _, port = url.removeprefix("https://").partition(":")
+    body, held = review(pod({"cpu": "1"})), []
+
+    async def ask(session):
+        async with session.post(f"{url}/mutate", data=BytesIO(body), headers=JSON) as response:
+            await response.read()
+            return response.status
+
+    try:
+        for _ in range(20):
+            for _ in range(15):  # connections that never begin a handshake
+                _, writer = await asyncio.open_connection(host, int(port))
+                held.append(writer)
+            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=_trusting())) as session:
+                assert await ask(session) == 200
+    finally:
+        for writer in held:
+            writer.transport.abort()
