@@ -5,7 +5,9 @@ controller, the running gate and the real API server, under failurePolicy Fail.
 """
 
 import base64
+import copy
 import datetime as dt
+import json
 import secrets
 import socket
 import threading
@@ -204,6 +206,29 @@ def test_a_bundle_that_somebody_emptied_is_back_within_a_second(control_plane, g
     begun = time.monotonic()
     control_plane.until("the bundle is back", lambda: believed(control_plane) == whole, 20)
     assert time.monotonic() - begun < 5, "by a watch, not by the look every ten seconds"
+
+
+def test_rules_follow_the_annotation_that_an_administrator_changes(control_plane, gate):
+    """An upgrade may bring other rules; the policy that holds the controller to what is there lets these through."""
+    path = f"{CONFIGURATIONS}/validatingwebhookconfigurations/drawbridge"
+    original = json.loads(control_plane.get(path)["metadata"]["annotations"]["drawbridge.dev/rules"])
+    waiting = copy.deepcopy(original)
+    waiting["claims.validate.drawbridge.dev"][0]["resources"] = ["resourceclaims"]
+
+    def annotate(rules):
+        text = json.dumps(rules, separators=(",", ":"))
+        control_plane.patch(path, {"metadata": {"annotations": {"drawbridge.dev/rules": text}}})
+
+    def rules():
+        return {webhook["name"]: webhook["rules"] for webhook in control_plane.get(path)["webhooks"]}
+
+    assert rules() == original
+    try:
+        annotate(waiting)
+        control_plane.until("the rules are the new ones", lambda: rules() == waiting, 20)
+    finally:
+        annotate(original)
+    control_plane.until("the rules are the old ones", lambda: rules() == original, 20)
 
 
 def test_the_webhooks_account_cannot_read_the_authoritys_key(control_plane, gate):
