@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from webhook.admission import decide, registration
 from webhook.admission.admission_review import ReviewError
-from webhook.admission.decide import REFUSED, Outcome, Record
+from webhook.admission.decide import REFUSED, UNDECIDED, Outcome, Record
 from webhook.admission.feasibility import Verdict, judge
-from webhook.admission.late import UNDECIDED, undecided
+from webhook.admission.late import undecided
 from webhook.admission.registration import Options, configurations
 
 __all__ = [

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     Impatient = Callable[[], bool] | None
 
 REFUSED = "refused"  # the outcome of a request that is turned back
+UNDECIDED = "undecided"  # ... of one that took too long
 # About a second of work. The rim has a clock, and loses patience long before.
 STEPS = 1_000_000
 
@@ -209,7 +210,7 @@ def _undecided(question: Question, state: State, why: str) -> Ruling:
     cleaning: tuple[dict[str, Json], ...] = ()
     if (question.path, question.request.operation) == ("mutate", "CREATE"):
         cleaning = clean(question.object, state, namespace=question.request.namespace)
-    return Ruling(outcome="undecided", warnings=(text,), operations=cleaning, restoring=cleaning, problems=(text,))
+    return Ruling(outcome=UNDECIDED, warnings=(text,), operations=cleaning, restoring=cleaning, problems=(text,))
 
 
 # What is said and done about it

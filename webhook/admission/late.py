@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dra.wire import WireError
 from webhook import names
 from webhook.admission import admission_review as reviews
-from webhook.admission.decide import Outcome, Record
+from webhook.admission.decide import UNDECIDED, Outcome, Record
 from webhook.state import mode_of, workload
 from webhook.translate import clean
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from webhook.admission.admission_review import Request
     from webhook.state import State
 
-UNDECIDED = "undecided"
 _OURS = f"{names.DOMAIN}/".encode()
 
 
