@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # After so many reviews a worker is replaced, whatever it has piled up.
 REVIEWS = 64
 # What a worker may take beyond what it was born with, and the CPU it may use in its life.
-MEMORY = 384 << 20
+MEMORY = 256 << 20
 CPU_SECONDS = 60
 # Waiting for a place costs the API server's patience; beyond this many nobody begins to wait.
 QUEUE = 16
