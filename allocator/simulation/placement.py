@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # Puts claims to the allocator, on one node, under a strategy.
 Ask: TypeAlias = "Callable[[Stock, str, Sequence[ResourceClaim]], Chosen]"
 
+_QUESTIONS = 256  # questions whose answers are remembered
+
 
 class Placements:
     """A stock that changes, and what its nodes have answered. `ask` puts claims to the allocator under a strategy."""
@@ -47,7 +49,7 @@ class Placements:
         Allocations carry the names of the claims that asked first, in the order of these.
         """
         key = likeness(claims)
-        known = self._answers.setdefault(key, {})
+        known = self._recall(key)
         earlier = self._seen.get(key)
         changed = self.stock.changed_since(earlier) if earlier is not None else None
         if changed is None:
@@ -61,6 +63,16 @@ class Placements:
             if node not in known:
                 known[node] = self.ask(self.stock, node, asked)
         return {node: known[node] for node in (self.nodes if nodes is None else nodes)}
+
+    def _recall(self, key: bytes) -> dict[str, Chosen]:
+        """Find what nodes have answered to a question; the questions that were not asked for longest are forgotten."""
+        known = self._answers.pop(key, {})
+        self._answers[key] = known
+        if len(self._answers) > _QUESTIONS:
+            oldest = next(iter(self._answers))
+            for kept in (self._answers, self._seen, self._asked):
+                kept.pop(oldest, None)
+        return known
 
     def place(
         self, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None = None

@@ -88,12 +88,12 @@ class _Node:
         return Answer(Verdict.FEASIBLE, tuple(granted), steps=steps)
 
     def _cache(self, claims: Sequence[ResourceClaim]) -> CompileCache:
-        key = encode([(claim.metadata.namespace, claim.metadata.name, claim.spec) for claim in claims])
-        found = self.kept.compiled.get(key)
-        if found is None:
+        def begin() -> CompileCache:
             rules = Rules(self.stock.compatibilities.values())
-            found = self.kept.compiled[key] = CompileCache(question_of(claims, self.stock.classes), rules)
-        return found
+            return CompileCache(question_of(claims, self.stock.classes), rules)
+
+        key = encode([(claim.metadata.namespace, claim.metadata.name, claim.spec) for claim in claims])
+        return self.kept.compiled(key, begin)
 
 
 def best(choices: Mapping[str, Chosen]) -> str | None:

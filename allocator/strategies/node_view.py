@@ -9,36 +9,63 @@ from allocator.strategies.hardware import HardwareUnit, Room, Scale, room, scale
 from dra.stock import FREE, PoolId, PoolUse
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from allocator.problem import CompileCache
     from allocator.strategies.topology import Site
     from dra.objects import DeviceRequestAllocationResult
     from dra.stock import Page, Pool, Stock
 
+_QUESTIONS = 64  # questions that are remembered
+_ENTRIES = 1 << 16  # entries that are remembered of each sort
 DeviceId = tuple[str, str, str]  # driver, pool, device
 
 
 class StrategyCache:
     """What many questions to stocks of one line share. `scale` makes the nodes of a fleet comparable.
 
-    Only for stocks with the same classes and rules; pools may change, and what is in use.
+    Only for stocks with the same classes and rules; pools may change, and what is in use. It remembers the latest of what
+    it was asked, up to a number of entries.
     """
 
     def __init__(self, scale: Scale | None = None) -> None:
         self.scale = scale
-        self.compiled: dict[bytes, CompileCache] = {}
-        self.spoilt: dict[object, float] = {}
+        self._compiled: dict[bytes, CompileCache] = {}
+        self._spoilt: dict[object, float] = {}
         self._units: dict[tuple[Page, ...], tuple[HardwareUnit, ...]] = {}
+
+    def compiled(self, key: bytes, begin: Callable[[], CompileCache]) -> CompileCache:
+        """Find what problems of a question have in common, or begin it."""
+        found = self._compiled.pop(key, None)
+        if found is None or found.size > _ENTRIES:
+            found = begin()
+        self._compiled[key] = found
+        size = sum(one.size for one in self._compiled.values())
+        while len(self._compiled) > 1 and (len(self._compiled) > _QUESTIONS or size > _ENTRIES):
+            oldest = next(iter(self._compiled))
+            size -= self._compiled.pop(oldest).size
+        return found
+
+    def spoilt(self, key: object, work_out: Callable[[], float]) -> float:
+        """Find what taking a device would spoil of a unit in some state, or work it out."""
+        found = self._spoilt.get(key)
+        if found is None:
+            if len(self._spoilt) > _ENTRIES:
+                self._spoilt.clear()
+            found = self._spoilt[key] = work_out()
+        return found
 
     def units(self, pools: Sequence[Pool]) -> tuple[HardwareUnit, ...]:
         """Put the devices of a node's pools together into units."""
         scale = self.scale if self.scale is not None else scale_of(page for pool in pools for page in pool.pages())
         found: list[HardwareUnit] = []
         for pool in pools:
-            if pool.pages() not in self._units:
-                self._units[pool.pages()] = units(pool, scale)
-            found += self._units[pool.pages()]
+            pages = pool.pages()
+            if pages not in self._units:
+                if len(self._units) > _ENTRIES:
+                    self._units.clear()
+                self._units[pages] = units(pool, scale)
+            found += self._units[pages]
         return tuple(found)
 
 
@@ -78,14 +105,14 @@ class NodeView:
         unit, use = self.units[at], self.use[id_[0], id_[1]]
         names = [part.device.name for part in unit.parts]
         held = tuple(number for number, name in enumerate(names) if use.holds(name))
-        key = None if use.shared else (unit.shape, held, names.index(id_[2]), unit.weight)
-        if key is None or key not in self.kept.spoilt:
+
+        def work_out() -> float:
             taken = PoolUse(use.dedicated | {id_[2]}, use.shared, use.used)
-            found = self.value(at, self.rooms[at]) - self.value(at, room(unit, taken))
-            if key is None:
-                return found
-            self.kept.spoilt[key] = found
-        return self.kept.spoilt[key]
+            return self.value(at, self.rooms[at]) - self.value(at, room(unit, taken))
+
+        if use.shared:
+            return work_out()
+        return self.kept.spoilt((unit.shape, held, names.index(id_[2]), unit.weight), work_out)
 
     def after(self, results: Sequence[DeviceRequestAllocationResult]) -> dict[int, Room]:
         """Say what would be left of the units that a plan touches."""

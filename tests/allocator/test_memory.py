@@ -1,0 +1,41 @@
+"""Different questions, one after the other: what is remembered of them does not grow with their number."""
+
+from allocator import FleetMemo, fleet
+from allocator.simulation.placement import Placements
+from allocator.strategies import StrategyCache, scale_of, serve
+from tests.allocator import fleets
+
+QUESTIONS = 300
+
+
+def stock():
+    return fleets.fleet({f"n{node}": [fleets.shared(f"gpu-{at}", "80Gi") for at in range(2)] for node in range(2)})
+
+
+def question(number):
+    return [fleets.claim("c", fleets.exactly("gpu", memory=str(1000 + number)))]
+
+
+def test_a_memo_of_fleets_keeps_the_latest_questions():
+    memo, here = FleetMemo(), stock()
+    for number in range(QUESTIONS):
+        fleet(here, question(number), memo=memo)
+    assert len(memo) == 64
+    assert memo._pages.cells < 200
+
+
+def test_strategies_keep_the_latest_questions():
+    here = stock()
+    cache = StrategyCache(scale_of(here.pages.values()))
+    for number in range(QUESTIONS):
+        serve(here, "n0", question(number), strategy="least-fragmentation", kept=cache)
+    assert len(cache._compiled) == 64
+
+
+def test_placements_keep_the_latest_answers():
+    here = stock()
+    cache = StrategyCache()
+    placements = Placements(here, lambda now, node, claims: serve(now, node, claims, kept=cache))
+    for number in range(QUESTIONS):
+        placements.answers(question(number))
+    assert len(placements._answers) == len(placements._seen) == len(placements._asked) == 256
