@@ -237,11 +237,14 @@ def _as_report(results: list[Result]) -> None:
 
 
 def _story(result: Result) -> Iterator[str]:
+    from webhook.refusals import sentence
+
     yield f"{_reference(result)}  ({result.document.file}:{result.document.line})"
     for decision in result.translation.decisions:
         where = f"{decision.container or 'pod'}: {decision.key}"
         basis = f" [{decision.basis}]" if decision.basis else ""
-        yield f"  {decision.action:<12} {where}{'  ' + decision.detail if decision.detail else ''}{basis}"
+        detail = sentence(decision.code, decision.detail, decision.remedy) if decision.code else decision.detail
+        yield f"  {decision.action:<12} {where}{'  ' + detail if detail else ''}{basis}"
     for name in result.translation.templates:
         yield f"  template     {name}"
 

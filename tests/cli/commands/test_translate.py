@@ -211,3 +211,9 @@ def test_a_listed_table_is_what_a_configuration_takes():
         "keys": [{**row, "name": "our.org/mem"} for row in keys],
     }
     assert became(pod({"our.org/mem": 5}), dialects=[own]).changed
+
+
+def test_a_refusal_in_the_report_says_what_helps_and_its_code():
+    asked = complete(pod({"nvidia.com/gpumem": "8Gi"}))
+    told = run("translate", "-f", "-", "-o", "report", stdin=text(asked)).stdout
+    assert "8Gi is out of range (the number counts MiB: write 8192) [R002]" in " ".join(told.split())
