@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, TypeVar
 
 from dra.cache import Cache
 from dra.cel.account import opened
@@ -15,10 +16,12 @@ from dra.cel.syntax import parse
 from dra.cel.tolls import may_run_free
 from dra.cel.typecheck import check, check_output
 from dra.cel.values import Fatal, Value, type_name
-from dra.errors import SelectorError, SelectorRunError
+from dra.errors import OutOfBudget, SelectorError, SelectorRunError
 from dra.semver import Version
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dra.budget import Budget
     from dra.cel.device_view import DeviceView
     from dra.cel.environment import Environment
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
 
 # An evaluation that may take more steps is charged for those it takes, the others for those they may.
 _EXACTLY = 1_000
+# Frames of Python's stack for trees of syntax.MAX_HEIGHT levels, of which each takes a handful.
+_ROOM = 8_000
+
+T = TypeVar("T")
 
 Derived = bool | int | str | Version | list[bool] | list[int] | list[str] | list[Version]
 
@@ -96,12 +103,20 @@ class Selector:
                 value = free([*view.slots, *self._rest]) if self._rest else free(view.slots)
             except Fatal as error:
                 raise SelectorRunError(str(error)) from error
+            except RecursionError:
+                value = _with_room(lambda: self._evaluate(view, budget))
         if value is True or value is False:
             return bool(value)
         raise SelectorRunError(f"CEL result of type {type_name(value)} could not be converted to bool")
 
     def evaluate(self, view: DeviceView, budget: Budget | None = None) -> Value:
         """Return whatever the expression gives; for rules that are not selectors."""
+        try:
+            return self._evaluate(view, budget)
+        except RecursionError:
+            return _with_room(lambda: self._evaluate(view, budget))
+
+    def _evaluate(self, view: DeviceView, budget: Budget | None) -> Value:
         if view.broken:
             raise SelectorRunError(view.broken)
         free = self._free
@@ -173,7 +188,11 @@ def compile(  # noqa: A001 - `cel.compile` is what everybody looks for
     if made is None:
         if budget is not None:
             budget.charge(100 + 8 * len(text))
-        made = _compiled(text, env, list_attributes, consumable_capacity, derived, budget)
+        arguments = (*key, budget)
+        try:
+            made = _compiled(*arguments)
+        except RecursionError:
+            made = _with_room(lambda: _compiled(*arguments))
         _COMPILED.put(key, made, 1500 + 50 * len(text))
     if isinstance(made, SelectorError):
         # A new one each time: an error that is raised again and again collects the frames of all who raised it.
@@ -195,3 +214,15 @@ def _compiled(  # noqa: PLR0917 - the key, as it is
         )
     except SelectorError as error:
         return error.with_traceback(None)
+
+
+def _with_room(work: Callable[[], T]) -> T:
+    """Do what Python's stack was too short for with more of it: the height of trees bounds how much that can be."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit + _ROOM)
+    try:
+        return work()
+    except RecursionError:
+        raise OutOfBudget("too little of the stack is left for an expression that is nested so deeply") from None
+    finally:
+        sys.setrecursionlimit(limit)

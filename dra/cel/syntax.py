@@ -1,8 +1,8 @@
 """Text to tree: the lexer, the parser and the nodes of the tree (github.com/google/cel-go/parser).
 
 The grammar is CEL's with the optional syntax (`a.?b`, `a[?b]`, `{?k: v}`). Macros are expanded while parsing, by
-`dra.cel.macros`, as there. Nesting is bounded the way Go bounds it (250 of any one rule), and more tightly where
-Python's own stack asks for it: `MAX_HEIGHT` levels of tree.
+`dra.cel.macros`, as there. Nesting is bounded the way Go bounds it (250 of any one rule), and by `MAX_HEIGHT` levels of tree,
+which `dra.cel.selector` finds room for on Python's stack.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MAX_LENGTH = 10 * 1024
 MAX_RULE_DEPTH = 250
-MAX_HEIGHT = 160
+MAX_HEIGHT = 800
 MAX_NODES = 20_000  # macros copy their target, so that a chain of them doubles at each step
 
 Literal = bool | int | float | str | bytes | None
@@ -249,10 +249,7 @@ def parse(text: str) -> Node:
     if length > MAX_LENGTH:
         raise SelectorSyntaxError(f"the expression is longer than {MAX_LENGTH} bytes")
     parser = _Parser(text)
-    try:
-        node = parser.expression()
-    except RecursionError:
-        raise _too_deep(0) from None
+    node = parser.expression()
     token = parser.token
     if token.kind != "end":
         raise SelectorSyntaxError(f"unexpected {token.text!r}", token.position)

@@ -131,7 +131,7 @@ class _Checker:
         else:
             if target.kind == "param":
                 self.bindings.assign(t.DYN, target)
-            elif not t.is_dyn_or_error(target):
+            elif not t.is_dyn(target):
                 raise SelectorTypeError(f"type '{target}' does not support field selection", node.position)
             result = t.DYN
         return t.optional_of(result) if was_optional or optional else result

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Type(NamedTuple):
-    """One type. Kinds: dyn, any, error, null, scalar, struct, opaque, list, map, type, param."""
+    """One type. Kinds: dyn, any, null, scalar, struct, opaque, list, map, type, param."""
 
     kind: str
     name: str
@@ -26,7 +26,6 @@ class Type(NamedTuple):
 
 DYN = Type("dyn", "dyn")
 ANY = Type("any", "any")
-ERROR = Type("error", "error")
 NULL = Type("null", "null_type")
 BOOL = Type("scalar", "bool")
 INT = Type("scalar", "int")
@@ -70,11 +69,6 @@ def type_of(param: Type) -> Type:
 def is_dyn(t: Type) -> bool:
     """Whether nothing is known about the type."""
     return t.kind in ("dyn", "any")
-
-
-def is_dyn_or_error(t: Type) -> bool:
-    """Whether checking against the type is pointless."""
-    return t.kind in ("dyn", "any", "error")
 
 
 def unwrapped(t: Type) -> tuple[Type, bool]:
@@ -130,7 +124,7 @@ class Bindings:
                 return valid
         if source.kind == "param":
             return self._bind(target, source)[0]
-        if is_dyn_or_error(source) or is_dyn_or_error(target):
+        if is_dyn(source) or is_dyn(target):
             return True
         if source.kind == "null" or target.kind == "null":
             other = target if source.kind == "null" else source

@@ -1,5 +1,6 @@
 """Expressions made to hurt end in an error, whatever Python's stack and memory look like."""
 
+import sys
 import tracemalloc
 from contextlib import suppress
 
@@ -108,3 +109,27 @@ def test_an_error_that_is_remembered_keeps_nothing_of_who_met_it():
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert after - before < 50_000
+
+
+DEEP = {
+    "brackets": ("(", "true", ")", 249),
+    "not": ("!(", "true", ")", 248),
+    "exists": ("[1].exists(x, ", "x == 1", ")", 240),
+    "ternaries": ("false ? false : ", "true", "", 240),
+    "bind": ("cel.bind(x, 1, ", "true", ")", 240),
+    "calls": ("dyn(", "true", ")", 248),
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_whatever_depth_kubernetes_takes_is_evaluated_from_wherever_it_is_asked(name):
+    before, middle, after, depth = DEEP[name]
+    text = before * depth + middle + after * depth
+
+    def ask(levels, text):
+        return ask(levels - 1, text) if levels else cel.compile(text).matches(VIEWS[0])
+
+    limit = sys.getrecursionlimit()
+    for levels in (0, 400, 800):
+        assert ask(levels, text + " " * levels)  # another text, so that it is compiled from there
+    assert sys.getrecursionlimit() == limit
