@@ -12,7 +12,7 @@ from dra.cel.cost import worst_case
 from dra.cel.environment import STORED, Env, environment
 from dra.cel.metered import MeteredCompiler, watched
 from dra.cel.reads import Reads, reads_of
-from dra.cel.syntax import parse
+from dra.cel.syntax import height_of, parse
 from dra.cel.tolls import may_run_free
 from dra.cel.typecheck import check, check_output
 from dra.cel.values import Fatal, Value, type_name
@@ -146,6 +146,9 @@ class Selector:
 
 def _checked(text: str, names: Environment, budget: Budget | None = None) -> Node:
     root = parse(text)
+    if budget is not None:
+        # Types and scopes grow with each level, and each pass goes through them on each.
+        budget.charge(height_of(root) ** 2 // 2)
     check(root, names, budget)
     return root
 

@@ -253,7 +253,7 @@ def parse(text: str) -> Node:
     token = parser.token
     if token.kind != "end":
         raise SelectorSyntaxError(f"unexpected {token.text!r}", token.position)
-    _bound(node)
+    height_of(node)
     return node
 
 
@@ -261,17 +261,17 @@ def _too_deep(position: int) -> SelectorSyntaxError:
     return SelectorSyntaxError("the expression is nested too deeply: expression recursion limit exceeded", position)
 
 
-def _bound(root: Node) -> None:
-    """Refuse trees that are too large or too high for the passes that follow."""
+def height_of(root: Node) -> int:
+    """Count the levels of a tree; refuse one that is too large or too high for the passes that follow."""
     count = 0
     level = [root]
-    for _ in range(MAX_HEIGHT):
+    for height in range(1, MAX_HEIGHT + 1):
         level = [child for node in level for child in children(node)]
         count += len(level)
         if count > MAX_NODES:
             raise SelectorSyntaxError("the expression becomes too large when its macros are expanded", root.position)
         if not level:
-            return
+            return height
     raise _too_deep(root.position)
 
 

@@ -102,6 +102,11 @@ def test_patterns_are_compiled_at_the_expense_of_the_budget():
         fresh('device.driver.matches("' + r"\\pL" * 2000 + '")', Budget(100_000))
 
 
+def test_deep_expressions_are_compiled_at_the_expense_of_the_budget():
+    with pytest.raises(OutOfBudget):
+        fresh("[1].map(x, " * 150 + "x" + ")" * 150 + ".size() == 1", Budget(100_000))
+
+
 @pytest.mark.parametrize(
     "text",
     [
