@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dra.cache import Cache
 from dra.cel.account import opened
@@ -104,7 +104,7 @@ class Selector:
             except Fatal as error:
                 raise SelectorRunError(str(error)) from error
             except RecursionError:
-                value = _with_room(lambda: self._evaluate(view, budget))
+                value = _with_room(self._evaluate, view, budget)
         if value is True or value is False:
             return bool(value)
         raise SelectorRunError(f"CEL result of type {type_name(value)} could not be converted to bool")
@@ -114,7 +114,7 @@ class Selector:
         try:
             return self._evaluate(view, budget)
         except RecursionError:
-            return _with_room(lambda: self._evaluate(view, budget))
+            return _with_room(self._evaluate, view, budget)
 
     def _evaluate(self, view: DeviceView, budget: Budget | None) -> Value:
         if view.broken:
@@ -195,7 +195,7 @@ def compile(  # noqa: A001 - `cel.compile` is what everybody looks for
         try:
             made = _compiled(*arguments)
         except RecursionError:
-            made = _with_room(lambda: _compiled(*arguments))
+            made = _with_room(_compiled, *arguments)
         _COMPILED.put(key, made, 1500 + 50 * len(text))
     if isinstance(made, SelectorError):
         # A new one each time: an error that is raised again and again collects the frames of all who raised it.
@@ -219,12 +219,12 @@ def _compiled(  # noqa: PLR0917 - the key, as it is
         return error.with_traceback(None)
 
 
-def _with_room(work: Callable[[], T]) -> T:
+def _with_room(work: Callable[..., T], *arguments: Any) -> T:
     """Do what Python's stack was too short for with more of it: the height of trees bounds how much that can be."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(limit + _ROOM)
     try:
-        return work()
+        return work(*arguments)
     except RecursionError:
         raise OutOfBudget("too little of the stack is left for an expression that is nested so deeply") from None
     finally:
