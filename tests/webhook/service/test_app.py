@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from tests.webhook import tls
+from webhook.admission import Outcome, Record
 from webhook.admission import admission_review as reviews
 from webhook.service.app import App
 from webhook.service.connection import Limits, Phase
@@ -43,13 +44,16 @@ class Allowing:
         self.seen[path] += 1
         if request.name == "bug":
             raise RuntimeError("a bug")
+        while request.name == "endless":
+            with suppress(Exception):
+                sum(range(100))
         if request.name == "slow":
             sleep(0.05)
         refused = request.name == "late" and self.seen[path] < 2
         outcome = "refused" if refused else "untouched"
-        record = SimpleNamespace(mode="enforce", outcome=outcome, decisions=(), worth_telling=True)
+        record = Record(path=path, uid=request.uid, mode="enforce", outcome=outcome)
         body = reviews.deny(request.uid, reviews.Status(message="no class")) if refused else reviews.allow(request.uid)
-        return SimpleNamespace(body=body, record=record)
+        return Outcome(body=body, record=record)
 
     def unready(self):
         return self.checks
@@ -149,6 +153,20 @@ async def test_what_is_no_review_gets_the_status_that_says_so(running, request_,
 async def test_a_body_beyond_the_limit_is_refused_before_it_is_read(running):
     assert (await running.post(b"x" * 1001))[0] == 413
     assert (await running.post())[0] == 200
+
+
+@pytest.mark.parametrize("running", [Limits(hold=0.03, patience=0.3), Limits(inline=0, patience=0.3)], indirect=True)
+async def test_a_decision_that_never_ends_is_taken_off_the_loop_and_ended_and_the_object_is_allowed(running):
+    endless = asyncio.create_task(running.post(named("endless")))
+    honest = [await running.post() for _ in range(5)]
+    assert {status for status, _ in honest} == {200}
+    status, text = await endless
+    assert status == 200
+    answer = json.loads(text)["response"]
+    assert answer["allowed"]
+    assert "left this pod as it is: it took more than 0.3 s" in answer["warnings"][0]
+    assert running.gate.seen["forgotten"] == (running.app._limits.inline > 0)
+    assert running.app.workers["killed"] == 1
 
 
 async def test_a_bug_in_what_is_decided_later_is_answered_too(running, monkeypatch):
