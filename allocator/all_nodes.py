@@ -25,7 +25,7 @@ from dra.wire import encode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from allocator.problem import Column, Name, Question
+    from allocator.problem import Question
     from dra.objects import Node, ResourceClaim
     from dra.stock import Page, PoolId, PoolUse, Stock
 
@@ -124,10 +124,6 @@ class FleetMemo:
         self._queries[key] = found
         self._make_room(stock)
         return found
-
-    def columns(self, page: Page, names: tuple[Name, ...]) -> list[Column]:
-        """Answer per attribute with what the devices of a page say."""
-        return self._pages.columns(page, names)
 
     def compiled(self, question: Question, rules: Rules) -> CompileCache:
         """Begin what the problems of a question have in common."""
@@ -301,7 +297,7 @@ class _Query:
         look: object = page.content
         if spec.skip_node_operations or spec.per_device_node_selection:
             look = look, OPTIONAL_OPERATIONS in node.status.declared_features, _reach(page, node)
-        return look, *self.memo.columns(page, self.cache.reads)
+        return look, *self.cache.pages.columns(page, self.cache.reads)
 
 
 def _held(pages: Sequence[Page], use: PoolUse) -> object:

@@ -59,9 +59,17 @@ class PageCache:
         """Answer per attribute with what the devices of a page say."""
         kept = self._columns.get(page)
         if kept is None:
-            self._make_room(len(page.devices))
+            if self.cells > self._most:
+                self._forget()
             kept = self._columns[page] = {}
-        return [kept[name] if name in kept else self._read(page, name, kept) for name in names]
+        found: list[Column] = []
+        for name in names:
+            column = kept.get(name)
+            if column is None:
+                column = kept[name] = _column(page, name)
+                self.cells += len(column)
+            found.append(column)
+        return found
 
     def rows(self, page: Page, names: tuple[Name, ...]) -> tuple[Row, ...]:
         """Answer per device with what it says of all the attributes."""
@@ -85,16 +93,10 @@ class PageCache:
             del self._columns[page]
             self._rows.pop(page, None)
 
-    def _read(self, page: Page, name: Name, kept: dict[Name, Column]) -> Column:
-        column = kept[name] = _column(page, name)
-        self.cells += len(column)
-        return column
-
-    def _make_room(self, cells: int) -> None:
-        if self.cells + cells > self._most:
-            self._columns.clear()
-            self._rows.clear()
-            self.cells = 0
+    def _forget(self) -> None:
+        self._columns.clear()
+        self._rows.clear()
+        self.cells = 0
 
 
 def _column(page: Page, name: Name) -> Column:
