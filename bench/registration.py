@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from cluster import manifests
 from e2e.controlplane import ControlPlane
 from e2e.workloads import container, pod
-from webhook.admission import Options, configurations
+from webhook.admission import Registration, configurations
 from webhook.state import Configuration
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 def main(former: Sequence[str]) -> None:
     """Print milliseconds of the API server's CPU a pod for each registration, as medians of rounds in turns."""
-    bundle = Options(ca_bundle="Ym9v", url="https://127.0.0.1:9/")
+    bundle = Registration(ca_bundle="Ym9v", url="https://127.0.0.1:9/")
     cases: dict[str, list[Any]] = {"no webhook": [], "ours": configurations(Configuration().dialects, bundle)}
     for path in former:
         cases[Path(path).name] = [reachable(document.object) for document in manifests.read([Path(path)])]

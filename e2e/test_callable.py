@@ -15,7 +15,7 @@ from cluster.kubernetes import Kubernetes
 from e2e.client import ApiError
 from e2e.controlplane import free_port
 from e2e.workloads import container, limits, pod
-from webhook.admission import Options, configurations
+from webhook.admission import Registration, configurations
 from webhook.state import Configuration
 
 pytestmark = pytest.mark.real
@@ -27,7 +27,7 @@ BASE = "/apis/admissionregistration.k8s.io/v1"
 def generated(control_plane, namespace):
     """Both configurations as generated, for one namespace and under a name of its own; nobody has applied them yet."""
     made = configurations(
-        Configuration().dialects, Options(url=f"https://127.0.0.1:{free_port()}", failure_policy="Fail")
+        Configuration().dialects, Registration(url=f"https://127.0.0.1:{free_port()}", failure_policy="Fail")
     )
     for configuration in made:
         configuration["metadata"]["name"] = namespace

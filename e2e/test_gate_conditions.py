@@ -12,7 +12,7 @@ import pytest
 from certs import authority
 from e2e.client import ApiError
 from e2e.controlplane import free_port
-from webhook.admission.registration import Options, configurations
+from webhook.admission.registration import Registration, configurations
 from webhook.state.configuration import Configuration
 
 pytestmark = pytest.mark.real
@@ -42,7 +42,7 @@ def unanswered(control_plane, namespace, created):
     """Both configurations, for one namespace only, with nobody there."""
     now = dt.datetime.now(dt.UTC)
     bundle = authority.authority("nobody", now=now, life=dt.timedelta(hours=1)).certificate
-    options = Options(
+    options = Registration(
         url=f"https://127.0.0.1:{free_port()}", ca_bundle=base64.b64encode(bundle).decode(), failure_policy="Fail"
     )
     made = configurations(Configuration().dialects, options)

@@ -99,7 +99,7 @@ def _demand(value: Any) -> ResourceClaim | None:
 
 
 def _never(stock: Stock, claim: ResourceClaim) -> str:
-    from webhook.admission import Verdict, judge
+    from webhook.admission import Feasibility, judge
 
     judgement = judge(stock, [claim])
-    return judgement.text if judgement.verdict is Verdict.NEVER else ""
+    return judgement.text if judgement.verdict is Feasibility.NEVER else ""

@@ -20,7 +20,7 @@ from cli.contract import Broken, Exit
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from webhook.admission import Options
+    from webhook.admission import Registration
 
 BASE = Path(__file__).resolve().parents[2] / "manifests" / "base"
 NAMESPACE = "drawbridge-system"
@@ -127,10 +127,10 @@ def command(
 
     from cli.configuration import source_of
     from cluster import manifests
-    from webhook.admission import Options, configurations
+    from webhook.admission import Registration, configurations
 
     source = source_of(config).current
-    options = Options(
+    options = Registration(
         namespace=namespace,
         failure_policy=failure_policy,
         # Where all is off that does not say otherwise, the API server need not ask about it.
@@ -153,7 +153,7 @@ def command(
     return Exit.FINE
 
 
-def generated(options: Options) -> str:
+def generated(options: Registration) -> str:
     """The content of manifests/base/webhooks.yaml."""
     from cluster import manifests
     from webhook.admission import configurations
@@ -206,6 +206,6 @@ def _adapted(
 
 
 if __name__ == "__main__":
-    from webhook.admission import Options
+    from webhook.admission import Registration
 
-    (BASE / GENERATED).write_text(generated(Options()), encoding="utf-8")
+    (BASE / GENERATED).write_text(generated(Registration()), encoding="utf-8")

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from dra.budget import Budget
     from dra.cel.environment import Environment
     from dra.cel.signatures import Overload, Work
-    from dra.cel.syntax import Fold, Node
+    from dra.cel.syntax import Expr, Fold
     from dra.cel.types import Type
 
 Frame = Any  # a tuple or list of values; see above
@@ -80,7 +80,7 @@ class Compiler:
         self._constants: dict[int, Value] = {}
         self.variables = 0
 
-    def closure(self, node: Node) -> Callable[[Frame], Value]:
+    def closure(self, node: Expr) -> Callable[[Frame], Value]:
         """Compile one node."""
         value = self.constant(node)
         if value is not MISSING:
@@ -90,14 +90,14 @@ class Compiler:
 
     # Constants
 
-    def constant(self, node: Node) -> Value:
+    def constant(self, node: Expr) -> Value:
         """Return the value of what does not depend on anything, or MISSING."""
         value = self._constants.get(id(node), UNSET)
         if value is UNSET:
             value = self._constants[id(node)] = self._folded(node)
         return value
 
-    def _folded(self, node: Node) -> Value:
+    def _folded(self, node: Expr) -> Value:
         value = self.planned(node)
         if value is not MISSING or node.kind != "call" or node.name in _NOT_FOLDED:
             return value
@@ -110,7 +110,7 @@ class Compiler:
             return MISSING  # it fails when, and if, it is reached
         return value if _is_small(value) else MISSING
 
-    def planned(self, node: Node) -> Value:
+    def planned(self, node: Expr) -> Value:
         """Return the value of what Go computes before it evaluates anything, or MISSING: that costs nothing at run time."""
         kind = node.kind
         if kind == "literal":
@@ -131,14 +131,14 @@ class Compiler:
                 return self._converted(node, value)
         return MISSING
 
-    def _built(self, node: Node, values: list[Value]) -> Value:
+    def _built(self, node: Expr, values: list[Value]) -> Value:
         try:
             return listed(values, node.optional) if node.kind == "list" else mapped(values, node.optional)
         except (SelectorRunError, Fatal) as error:
             # A constant that cannot be built: Kubernetes' compiler gives up, or panics.
             raise SelectorTypeError(f"program instantiation failed: {error}", node.position) from None
 
-    def _converted(self, node: Node, value: Value) -> Value:
+    def _converted(self, node: Expr, value: Value) -> Value:
         try:
             return self._work(node)(value)
         except SelectorRunError as error:
@@ -146,7 +146,7 @@ class Compiler:
 
     # Names
 
-    def _ident(self, node: Node) -> Callable[[Frame], Value]:
+    def _ident(self, node: Expr) -> Callable[[Frame], Value]:
         if node.name.startswith("."):
             return lambda frame: frame[DEVICE]
         return self._named(node.name)
@@ -160,7 +160,7 @@ class Compiler:
         return self.first_variable - 1 + self.variables
 
     def _with(
-        self, names: dict[str, int | Callable[[Frame], Value]], node: Node, source: Node
+        self, names: dict[str, int | Callable[[Frame], Value]], node: Expr, source: Expr
     ) -> Callable[[Frame], Value]:
         """Compile a node in which some more names mean something, namely the source or parts of it."""
         outer, outer_sound = self._scope, self._sound_names
@@ -172,20 +172,20 @@ class Compiler:
 
     # Fields
 
-    def _device_slot(self, node: Node) -> int | None:
+    def _device_slot(self, node: Expr) -> int | None:
         """The frame slot of `device.attributes` and its like."""
         if node.kind == "select" and node.args[0].kind == "ident" and node.args[0].name == ".device":
             return _FIELDS.get(node.name)
         return None
 
-    def _domain(self, node: Node) -> tuple[int, str] | None:
+    def _domain(self, node: Expr) -> tuple[int, str] | None:
         """The slot and domain of `device.attributes["domain"]`."""
         if node.kind != "call" or node.name != "_[_]":
             return None
         slot, domain = self._device_slot(node.args[0]), self.constant(node.args[1])
         return (slot, domain) if slot in (ATTRIBUTES, CAPACITY) and type(domain) is str else None
 
-    def _select(self, node: Node) -> Callable[[Frame], Value]:
+    def _select(self, node: Expr) -> Callable[[Frame], Value]:
         field = node.name
         slot = self._device_slot(node)
         if slot is not None:
@@ -203,7 +203,7 @@ class Compiler:
 
         return select
 
-    def _has(self, node: Node) -> Callable[[Frame], Value]:
+    def _has(self, node: Expr) -> Callable[[Frame], Value]:
         field = node.name
         known = self._domain(node.args[0])
         if known is not None:
@@ -212,7 +212,7 @@ class Compiler:
         operand = self.closure(node.args[0])
         return lambda frame: has(operand(frame), field)
 
-    def _index(self, node: Node) -> Callable[[Frame], Value]:
+    def _index(self, node: Expr) -> Callable[[Frame], Value]:
         known = self._domain(node)
         if known is not None:
             slot, domain = known
@@ -228,7 +228,7 @@ class Compiler:
 
         return at
 
-    def _optional(self, node: Node) -> Callable[[Frame], Value]:
+    def _optional(self, node: Expr) -> Callable[[Frame], Value]:
         key = self.constant(node.args[1])
         known = self._domain(node.args[0])
         if known is not None and type(key) is str:
@@ -244,7 +244,7 @@ class Compiler:
 
     # Calls
 
-    def _call(self, node: Node) -> Callable[[Frame], Value]:
+    def _call(self, node: Expr) -> Callable[[Frame], Value]:
         if node.name in _SPECIAL:
             return self._special(node)
         if node.name in ("matches", "find", "findAll"):
@@ -262,24 +262,24 @@ class Compiler:
             return lambda frame: work(left(frame), right(frame))
         return lambda frame: work(*[arg(frame) for arg in args])
 
-    def _arguments(self, node: Node) -> list[Callable[[Frame], Value]]:
+    def _arguments(self, node: Expr) -> list[Callable[[Frame], Value]]:
         args = [self.closure(arg) for arg in node.args]
         if len(node.overloads) == 1 and node.overloads[0] in _PANICKING:
             position, kind = _PANICKING[node.overloads[0]]
             args[position] = _or_fatal(args[position], kind)
         return args
 
-    def _operands(self, node: Node) -> list[Callable[[Frame], Value]]:
+    def _operands(self, node: Expr) -> list[Callable[[Frame], Value]]:
         args = self._arguments(node)
         if len(args) == 2 and _may_panic(node):
             args[0] = _then(args[0], args[1])
         return args
 
-    def _special(self, node: Node) -> Callable[[Frame], Value]:
+    def _special(self, node: Expr) -> Callable[[Frame], Value]:
         made: Callable[[Frame], Value] = getattr(self, _SPECIAL[node.name])(node)
         return made
 
-    def _check_pattern(self, node: Node) -> None:
+    def _check_pattern(self, node: Expr) -> None:
         pattern = self.planned(node.args[1])
         if type(pattern) is str:
             try:
@@ -287,7 +287,7 @@ class Compiler:
             except PatternError as error:
                 raise SelectorTypeError(f"program instantiation failed: {error}", node.args[1].position) from None
 
-    def _work(self, node: Node) -> Work:
+    def _work(self, node: Expr) -> Work:
         """The Python function behind a call, guarded where the types are only known at run time."""
         overloads = self._functions[node.name]
         fitting = [
@@ -303,11 +303,11 @@ class Compiler:
         count = len(node.args)
         return _dispatch(node.name, [overload for overload in overloads if len(overload.args) == count])
 
-    def _surely(self, node: Node, wanted: Type) -> bool:
+    def _surely(self, node: Expr, wanted: Type) -> bool:
         """Whether the value will have the type without looking at it."""
         return wanted.kind in ("dyn", "any", "param") or (node.type == wanted and self._sound(node))
 
-    def _sound(self, node: Node) -> bool:
+    def _sound(self, node: Expr) -> bool:
         """Whether the static type is a fact: what was inferred from a value of unknown type is only a hope."""
         if t.is_dyn(node.type):
             return False
@@ -319,7 +319,7 @@ class Compiler:
             return True
         return node.kind != "fold" and all(map(self._sound, node.args))
 
-    def _equals(self, node: Node) -> Callable[[Frame], Value]:
+    def _equals(self, node: Expr) -> Callable[[Frame], Value]:
         left, right = node.args
         text = self.constant(right)
         if type(text) is str:
@@ -329,12 +329,12 @@ class Compiler:
             return lambda frame: first(frame) == second(frame)
         return lambda frame: equal(first(frame), second(frame))
 
-    def _not_equals(self, node: Node) -> Callable[[Frame], Value]:
+    def _not_equals(self, node: Expr) -> Callable[[Frame], Value]:
         first, second = self.closure(node.args[0]), self.closure(node.args[1])
 
         return lambda frame: differ(first(frame), second(frame))
 
-    def _in(self, node: Node) -> Callable[[Frame], Value]:
+    def _in(self, node: Expr) -> Callable[[Frame], Value]:
         item = self.closure(node.args[0])
         values = self.planned(node.args[1])
         if node.overloads == ("in_list",) and values is not MISSING:
@@ -349,7 +349,7 @@ class Compiler:
 
         return within
 
-    def _conditional(self, node: Node) -> Callable[[Frame], Value]:
+    def _conditional(self, node: Expr) -> Callable[[Frame], Value]:
         condition, yes, no = map(self.closure, node.args)
 
         def choose(frame: Frame) -> Value:
@@ -362,13 +362,13 @@ class Compiler:
 
         return choose
 
-    def _and(self, node: Node) -> Callable[[Frame], Value]:
+    def _and(self, node: Expr) -> Callable[[Frame], Value]:
         return _logical([self.closure(arg) for arg in node.args], stop=False)
 
-    def _or(self, node: Node) -> Callable[[Frame], Value]:
+    def _or(self, node: Expr) -> Callable[[Frame], Value]:
         return _logical([self.closure(arg) for arg in node.args], stop=True)
 
-    def _or_optional(self, node: Node) -> Callable[[Frame], Value]:
+    def _or_optional(self, node: Expr) -> Callable[[Frame], Value]:
         first, second = self.closure(node.args[0]), self.closure(node.args[1])
 
         def either(frame: Frame) -> Value:
@@ -379,7 +379,7 @@ class Compiler:
 
         return either
 
-    def _or_value(self, node: Node) -> Callable[[Frame], Value]:
+    def _or_value(self, node: Expr) -> Callable[[Frame], Value]:
         first, default = self.closure(node.args[0]), self.closure(node.args[1])
 
         def value_or(frame: Frame) -> Value:
@@ -392,21 +392,21 @@ class Compiler:
 
     # Lists and maps
 
-    def _list(self, node: Node) -> Callable[[Frame], Value]:
+    def _list(self, node: Expr) -> Callable[[Frame], Value]:
         elements = [self.closure(arg) for arg in node.args]
         if node.optional:
             optional = node.optional
             return lambda frame: listed([element(frame) for element in elements], optional)
         return lambda frame: [element(frame) for element in elements]
 
-    def _map(self, node: Node) -> Callable[[Frame], Value]:
+    def _map(self, node: Expr) -> Callable[[Frame], Value]:
         parts = [self.closure(arg) for arg in node.args]
         optional = node.optional
         return lambda frame: mapped([part(frame) for part in parts], optional)
 
     # Comprehensions
 
-    def _fold(self, node: Node) -> Callable[[Frame], Value]:
+    def _fold(self, node: Expr) -> Callable[[Frame], Value]:
         fold = node.fold
         assert fold is not None
         if fold.macro == "bind":
@@ -539,7 +539,7 @@ def _dispatch(name: str, overloads: list[Overload]) -> Work:
     return dispatched
 
 
-def _may_panic(node: Node) -> bool:
+def _may_panic(node: Expr) -> bool:
     """Whether evaluating the node may end in a panic rather than in an error."""
     own = len(node.overloads) == 1 and node.overloads[0] in _PANICKING
     return own or (node.kind == "call" and node.name == "@in") or any(map(_may_panic, children(node)))

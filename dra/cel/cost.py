@@ -16,7 +16,7 @@ from dra.cel.library.lists import COMPARABLE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dra.cel.syntax import Fold, Node
+    from dra.cel.syntax import Expr, Fold
     from dra.cel.types import Type
 
 MAX_COST: Final = 1_000_000  # resource.k8s.io CELSelectorExpressionMaxCost
@@ -167,7 +167,7 @@ class _Local(NamedTuple):
 class Operand(NamedTuple):
     """What a call knows about one of its arguments."""
 
-    node: Node
+    node: Expr
     type: Type
     path: list[str]
     size: Size | None
@@ -182,7 +182,7 @@ class _Estimate(NamedTuple):
     result: Size | None = None
 
 
-def worst_case(root: Node) -> int:
+def worst_case(root: Expr) -> int:
     """Return the cost that evaluating a checked tree cannot exceed, according to Kubernetes."""
     return _Coster().cost(root)
 
@@ -204,7 +204,7 @@ class _Coster:
         self._entries: dict[int, _Entry] = {}
         self._locals: dict[str, list[_Local]] = {}
 
-    def cost(self, node: Node) -> int:
+    def cost(self, node: Expr) -> int:
         kind = node.kind
         if kind == "literal":
             return 0
@@ -223,7 +223,7 @@ class _Coster:
             return self._bind(node, node.fold) if node.fold.macro == "bind" else self._comprehension(node, node.fold)
         return self._aggregate(node)
 
-    def _select(self, node: Node) -> int:
+    def _select(self, node: Expr) -> int:
         operand = node.args[0]
         cost = self.cost(operand)
         if operand.type.kind in ("map", "struct", "param"):
@@ -231,7 +231,7 @@ class _Coster:
         self._paths[id(node)] = self._path(operand).append(node.name)
         return cost
 
-    def _aggregate(self, node: Node) -> int:
+    def _aggregate(self, node: Expr) -> int:
         nothing = Size(0 if not node.args else UNBOUNDED, 0)
         keys, values = nothing, nothing
         cost = 0
@@ -250,7 +250,7 @@ class _Coster:
 
     # Calls
 
-    def _call(self, node: Node) -> int:
+    def _call(self, node: Expr) -> int:
         if node.name == "dyn":
             arg = node.args[0]
             cost = self.cost(arg)
@@ -284,14 +284,14 @@ class _Coster:
             self._sizes[id(node)] = result
         return _sum(total, most)
 
-    def _operand(self, node: Node) -> Operand:
+    def _operand(self, node: Expr) -> Operand:
         path = self._path(node).names()
         if path and path[0] in ("@result", "__result__"):
             path = []
         return Operand(node, node.type, path, self._size(node))
 
     def _function(
-        self, node: Node, overload: str, target: Operand | None, args: list[Operand], costs: list[int]
+        self, node: Expr, overload: str, target: Operand | None, args: list[Operand], costs: list[int]
     ) -> _Estimate:
         spent = _sum(*costs)
         estimator = _BY_OVERLOAD.get(overload)
@@ -304,7 +304,7 @@ class _Coster:
             return _Estimate(_sum(costs[0], max(costs[1:])), estimate.result)
         return _Estimate(_sum(estimate.cost, spent), estimate.result)
 
-    def _standard(self, node: Node, overload: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
+    def _standard(self, node: Expr, overload: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
         if overload == "conditional":
             entry = _entry_union(self._entry(args[1].node), self._entry(args[2].node))
             if entry is not None:
@@ -316,7 +316,7 @@ class _Coster:
             return self._concatenation(node, overload, args)
         return _standard_call(overload, target, args)
 
-    def _concatenation(self, node: Node, overload: str, args: list[Operand]) -> _Estimate:
+    def _concatenation(self, node: Expr, overload: str, args: list[Operand]) -> _Estimate:
         size = (args[0].size or _UNKNOWN).plus(args[1].size or _UNKNOWN)
         entry = _entry_union(self._entry(args[0].node), self._entry(args[1].node))
         if entry is not None:
@@ -325,7 +325,7 @@ class _Coster:
 
     # Comprehensions
 
-    def _comprehension(self, node: Node, fold: Fold) -> int:
+    def _comprehension(self, node: Expr, fold: Fold) -> int:
         total = _sum(self.cost(fold.range), self.cost(fold.init))
         self._push_value(fold.accu, fold.init)
         if fold.var2:
@@ -352,7 +352,7 @@ class _Coster:
                 self._entries[id(node)] = entry
         return total
 
-    def _bind(self, node: Node, fold: Fold) -> int:
+    def _bind(self, node: Expr, fold: Fold) -> int:
         total = _sum(self.cost(fold.range), self.cost(fold.init))
         self._push_value(fold.accu, fold.init)
         total = _sum(total, self.cost(fold.result))
@@ -363,20 +363,20 @@ class _Coster:
     def _push(self, name: str, local: _Local) -> None:
         self._locals.setdefault(name, []).append(local)
 
-    def _push_value(self, name: str, node: Node) -> None:
+    def _push_value(self, name: str, node: Expr) -> None:
         self._push(name, _Local(self._path(node), self._size(node), self._entry(node)))
 
-    def _container(self, node: Node, entry: _Entry | None) -> str:
+    def _container(self, node: Expr, entry: _Entry | None) -> str:
         return entry.kind if entry else node.type.kind
 
-    def _push_part(self, name: str, range_: Node, *, key: bool) -> None:
+    def _push_part(self, name: str, range_: Expr, *, key: bool) -> None:
         entry = self._entry(range_)
         listed = self._container(range_, entry) == "list"
         part = ("@indices" if listed else "@keys") if key else ("@items" if listed else "@values")
         size = (entry.key if key else entry.value) if entry else None
         self._push(name, _Local(self._path(range_).append(part), size, None))
 
-    def _push_single(self, name: str, range_: Node) -> None:
+    def _push_single(self, name: str, range_: Expr) -> None:
         entry = self._entry(range_)
         listed = self._container(range_, entry) == "list"
         size = (entry.value if listed else entry.key) if entry else None
@@ -388,21 +388,21 @@ class _Coster:
 
     # What is known about a node
 
-    def _path(self, node: Node) -> Path:
+    def _path(self, node: Expr) -> Path:
         if node.kind == "ident":
             local = self._peek(node.name)
             if local is not None:
                 return local.path
         return self._paths.get(id(node), _NO_PATH)
 
-    def _copy_sizes(self, node: Node, source: Node) -> None:
+    def _copy_sizes(self, node: Expr, source: Expr) -> None:
         size, entry = self._size(source), self._entry(source)
         if size is not None:
             self._sizes[id(node)] = size
         if entry is not None:
             self._entries[id(node)] = entry
 
-    def _size(self, node: Node) -> Size | None:
+    def _size(self, node: Expr) -> Size | None:
         size = self._sizes.get(id(node)) or _literal_size(node)
         if size is not None:
             return size
@@ -416,7 +416,7 @@ class _Coster:
             size = local.size if local else None
         return size
 
-    def _entry(self, node: Node) -> _Entry | None:
+    def _entry(self, node: Expr) -> _Entry | None:
         entry = self._entries.get(id(node))
         if entry is None and node.kind == "ident":
             local = self._peek(node.name)
@@ -424,7 +424,7 @@ class _Coster:
         return entry
 
 
-def _literal_size(node: Node) -> Size | None:
+def _literal_size(node: Expr) -> Size | None:
     if node.kind == "literal":
         value = node.value
         return _fixed(len(value) if isinstance(value, str | bytes) else 1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dra.cel.syntax import MAX_NODES, Fold, Node, call, children, folded, literal
+from dra.cel.syntax import MAX_NODES, Expr, Fold, call, children, folded, literal
 from dra.errors import SelectorSyntaxError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ UNUSED = "#unused"
 _SORT_INPUT = "@__sortBy_input__"
 
 
-def expand(position: int, name: str, target: Node | None, args: tuple[Node, ...]) -> Node | None:
+def expand(position: int, name: str, target: Expr | None, args: tuple[Expr, ...]) -> Expr | None:
     """Expand a call if it is a macro; None leaves it a call."""
     if target is None:
         return _has(args[0]) if name == "has" and len(args) == 1 else None
@@ -26,17 +26,17 @@ def expand(position: int, name: str, target: Node | None, args: tuple[Node, ...]
     return macro(position, target, args) if macro else None
 
 
-def _has(arg: Node) -> Node:
+def _has(arg: Expr) -> Expr:
     if arg.kind != "select":
         raise SelectorSyntaxError("invalid argument to has() macro: name a field, as in has(a.b)", arg.position)
-    return Node("has", arg.position, name=arg.name, args=arg.args)
+    return Expr("has", arg.position, name=arg.name, args=arg.args)
 
 
-def _accu(position: int) -> Node:
-    return Node("ident", position, name=ACCUMULATOR)
+def _accu(position: int) -> Expr:
+    return Expr("ident", position, name=ACCUMULATOR)
 
 
-def _variable(node: Node, why: str = "argument must be a simple name") -> str:
+def _variable(node: Expr, why: str = "argument must be a simple name") -> str:
     if node.kind != "ident":
         raise SelectorSyntaxError(why, node.position)
     if node.name in (ACCUMULATOR, "__result__"):
@@ -44,7 +44,7 @@ def _variable(node: Node, why: str = "argument must be a simple name") -> str:
     return node.name
 
 
-def _variables(args: tuple[Node, ...], two: bool) -> tuple[str, str]:
+def _variables(args: tuple[Expr, ...], two: bool) -> tuple[str, str]:
     if not two:
         return _variable(args[0]), ""
     first, second = _variable(args[0]), _variable(args[1])
@@ -53,14 +53,14 @@ def _variables(args: tuple[Node, ...], two: bool) -> tuple[str, str]:
     return first, second
 
 
-def _quantifier(name: str, two: bool) -> Callable[[int, Node, tuple[Node, ...]], Node]:
-    def all_(at: int, target: Node, args: tuple[Node, ...]) -> Node:
+def _quantifier(name: str, two: bool) -> Callable[[int, Expr, tuple[Expr, ...]], Expr]:
+    def all_(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
         var, var2 = _variables(args, two)
         condition = call(at, "@not_strictly_false", _accu(at))
         step = call(at, "_&&_", _accu(at), args[-1])
         return folded(at, Fold("all", target, var, var2, ACCUMULATOR, literal(at, True), condition, step, _accu(at)))
 
-    def exists(at: int, target: Node, args: tuple[Node, ...]) -> Node:
+    def exists(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
         var, var2 = _variables(args, two)
         condition = call(at, "@not_strictly_false", call(at, "!_", _accu(at)))
         step = call(at, "_||_", _accu(at), args[-1])
@@ -68,7 +68,7 @@ def _quantifier(name: str, two: bool) -> Callable[[int, Node, tuple[Node, ...]],
             at, Fold("exists", target, var, var2, ACCUMULATOR, literal(at, False), condition, step, _accu(at))
         )
 
-    def exists_one(at: int, target: Node, args: tuple[Node, ...]) -> Node:
+    def exists_one(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
         var, var2 = _variables(args, two)
         more = call(at, "_+_", _accu(at), literal(at, 1))
         step = call(at, "_?_:_", args[-1], more, _accu(at))
@@ -81,56 +81,56 @@ def _quantifier(name: str, two: bool) -> Callable[[int, Node, tuple[Node, ...]],
 
 
 def _collected(  # noqa: PLR0917 - the parts of one comprehension
-    at: int, target: Node, variables: tuple[str, str], init: Node, step: Node, keep: Node | None
-) -> Node:
+    at: int, target: Expr, variables: tuple[str, str], init: Expr, step: Expr, keep: Expr | None
+) -> Expr:
     if keep is not None:
         step = call(at, "_?_:_", keep, step, _accu(at))
     return folded(at, Fold(init.kind, target, *variables, ACCUMULATOR, init, literal(at, True), step, _accu(at)))
 
 
-def _listed(at: int, item: Node) -> Node:
-    return call(at, "_+_", _accu(at), Node("list", at, args=(item,)))
+def _listed(at: int, item: Expr) -> Expr:
+    return call(at, "_+_", _accu(at), Expr("list", at, args=(item,)))
 
 
-def _map(at: int, target: Node, args: tuple[Node, ...]) -> Node:
+def _map(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
     variable = _variable(args[0], "argument is not an identifier")
     keep = args[1] if len(args) == 3 else None
-    return _collected(at, target, (variable, ""), Node("list", at), _listed(at, args[-1]), keep)
+    return _collected(at, target, (variable, ""), Expr("list", at), _listed(at, args[-1]), keep)
 
 
-def _filter(at: int, target: Node, args: tuple[Node, ...]) -> Node:
+def _filter(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
     variable = _variable(args[0], "argument is not an identifier")
-    return _collected(at, target, (variable, ""), Node("list", at), _listed(at, args[0]), args[1])
+    return _collected(at, target, (variable, ""), Expr("list", at), _listed(at, args[0]), args[1])
 
 
-def _transform_list(at: int, target: Node, args: tuple[Node, ...]) -> Node:
+def _transform_list(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
     variables = _variables(args, two=True)
     keep = args[2] if len(args) == 4 else None
-    return _collected(at, target, variables, Node("list", at), _listed(at, args[-1]), keep)
+    return _collected(at, target, variables, Expr("list", at), _listed(at, args[-1]), keep)
 
 
-def _transform_map(at: int, target: Node, args: tuple[Node, ...]) -> Node:
+def _transform_map(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
     variables = _variables(args, two=True)
     keep = args[2] if len(args) == 4 else None
-    step = call(at, "cel.@mapInsert", _accu(at), Node("ident", at, name=variables[0]), args[-1])
-    return _collected(at, target, variables, Node("map", at), step, keep)
+    step = call(at, "cel.@mapInsert", _accu(at), Expr("ident", at, name=variables[0]), args[-1])
+    return _collected(at, target, variables, Expr("map", at), step, keep)
 
 
-def _transform_map_entry(at: int, target: Node, args: tuple[Node, ...]) -> Node:
+def _transform_map_entry(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
     variables = _variables(args, two=True)
     keep = args[2] if len(args) == 4 else None
     step = call(at, "cel.@mapInsert", _accu(at), args[-1])
-    return _collected(at, target, variables, Node("map", at), step, keep)
+    return _collected(at, target, variables, Expr("map", at), step, keep)
 
 
-def _bound(at: int, name: str, value: Node, result: Node) -> Node:
-    empty = Node("list", at)
+def _bound(at: int, name: str, value: Expr, result: Expr) -> Expr:
+    empty = Expr("list", at)
     return folded(
-        at, Fold("bind", empty, UNUSED, "", name, value, literal(at, False), Node("ident", at, name=name), result)
+        at, Fold("bind", empty, UNUSED, "", name, value, literal(at, False), Expr("ident", at, name=name), result)
     )
 
 
-def _bind(at: int, target: Node, args: tuple[Node, ...]) -> Node | None:
+def _bind(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr | None:
     if target.kind != "ident" or target.name != "cel":
         return None
     if args[0].kind != "ident":
@@ -138,8 +138,8 @@ def _bind(at: int, target: Node, args: tuple[Node, ...]) -> Node | None:
     return _bound(at, args[0].name, args[1], args[2])
 
 
-def _opt_map(flat: bool) -> Callable[[int, Node, tuple[Node, ...]], Node]:
-    def expander(at: int, target: Node, args: tuple[Node, ...]) -> Node:
+def _opt_map(flat: bool) -> Callable[[int, Expr, tuple[Expr, ...]], Expr]:
+    def expander(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
         if args[0].kind != "ident":
             raise SelectorSyntaxError("optMap() variable name must be a simple identifier", args[0].position)
         value = call(at, "value", _copied(target), member=True)
@@ -150,26 +150,26 @@ def _opt_map(flat: bool) -> Callable[[int, Node, tuple[Node, ...]], Node]:
     return expander
 
 
-def _sort_by(at: int, target: Node, args: tuple[Node, ...]) -> Node:
+def _sort_by(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
     if target.kind not in ("list", "select", "ident", "fold", "call"):
         raise SelectorSyntaxError(
             "sortBy can only be applied to a list, identifier, comprehension, call or select expression", at
         )
-    keys = _map(at, Node("ident", at, name=_SORT_INPUT), args)
-    by = call(at, "@sortByAssociatedKeys", Node("ident", at, name=_SORT_INPUT), keys, member=True)
+    keys = _map(at, Expr("ident", at, name=_SORT_INPUT), args)
+    by = call(at, "@sortByAssociatedKeys", Expr("ident", at, name=_SORT_INPUT), keys, member=True)
     return _bound(at, _SORT_INPUT, target, by)
 
 
-def _copied(root: Node) -> Node:
+def _copied(root: Expr) -> Expr:
     """Copy a tree, unless it has become so large that only an attack explains it."""
     count = 0
 
-    def copy(node: Node) -> Node:
+    def copy(node: Expr) -> Expr:
         nonlocal count
         count += 1
         if count > MAX_NODES // 2:
             raise SelectorSyntaxError("the expression becomes too large when its macros are expanded", root.position)
-        twin = Node(node.kind, node.position, name=node.name, args=tuple(copy(arg) for arg in node.args))
+        twin = Expr(node.kind, node.position, name=node.name, args=tuple(copy(arg) for arg in node.args))
         twin.value, twin.member, twin.optional = node.value, node.member, node.optional
         if node.fold is not None:
             fold = node.fold
@@ -181,7 +181,7 @@ def _copied(root: Node) -> Node:
     return copy(root)
 
 
-_MACROS: dict[tuple[str, int], Callable[[int, Node, tuple[Node, ...]], Node | None]] = {
+_MACROS: dict[tuple[str, int], Callable[[int, Expr, tuple[Expr, ...]], Expr | None]] = {
     **{(name, count): _quantifier(name, count == 3) for name in ("all", "exists", "exists_one") for count in (2, 3)},
     ("existsOne", 3): _quantifier("exists_one", two=True),
     ("map", 2): _map,

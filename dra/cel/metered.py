@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from dra.cel.closures import Frame
-    from dra.cel.syntax import Fold, Node
+    from dra.cel.syntax import Expr, Fold
 
     Closure = Callable[[Frame], Value]
     Charge = Callable[[list[Value], Value], int]
@@ -76,13 +76,13 @@ class MeteredCompiler(Compiler):
 
     first_variable = account.FIRST_VARIABLE
 
-    def constant(self, node: Node) -> Value:
+    def constant(self, node: Expr) -> Value:
         """Only what Go computes in advance is free."""
         return self.planned(node)
 
     # Chains of selections
 
-    def _ident(self, node: Node) -> Closure:
+    def _ident(self, node: Expr) -> Closure:
         slot = self._scope.get(node.name)
         if not isinstance(slot, int):
             return self._charged(self._resolved(node))
@@ -93,17 +93,17 @@ class MeteredCompiler(Compiler):
 
         return variable
 
-    def _select(self, node: Node) -> Closure:
+    def _select(self, node: Expr) -> Closure:
         closure = self._resolved(node)
         return closure if _base_of(node).name == "_?_:_" else self._charged(closure)
 
-    def _index(self, node: Node) -> Closure:
+    def _index(self, node: Expr) -> Closure:
         return self._select(node)
 
-    def _optional(self, node: Node) -> Closure:
+    def _optional(self, node: Expr) -> Closure:
         return self._select(node)
 
-    def _has(self, node: Node) -> Closure:
+    def _has(self, node: Expr) -> Closure:
         """A presence test is not charged for itself, and after `?:`, which is not charged either, one is given back."""
         closure = self._resolved(node)
         if _base_of(node).name != "_?_:_":
@@ -124,11 +124,11 @@ class MeteredCompiler(Compiler):
 
         return charged
 
-    def _raw(self, node: Node) -> Closure:
+    def _raw(self, node: Expr) -> Closure:
         """A chain, or a name, where Go does not watch it: as a branch of `?:` or as an index."""
         return self._resolved(node) if _is_attribute(node) and self.planned(node) is MISSING else self.closure(node)
 
-    def _resolved(self, node: Node) -> Closure:
+    def _resolved(self, node: Expr) -> Closure:
         steps: list[_Step] = []
         while _is_step(node):
             steps.append(self._step(node))
@@ -137,7 +137,7 @@ class MeteredCompiler(Compiler):
         base = self._base(node)
         return _chain(base, steps) if steps else base
 
-    def _step(self, node: Node) -> _Step:
+    def _step(self, node: Expr) -> _Step:
         if node.kind in ("select", "has"):
             return _Step(node.name, None, optional=False, test=node.kind == "has")
         optional = node.name != "_[_]"
@@ -146,18 +146,18 @@ class MeteredCompiler(Compiler):
             return _Step(key, None, optional=optional, test=False)
         return _Step(None, self._raw(node.args[1]), optional=optional, test=False)
 
-    def _base(self, node: Node) -> Closure:
+    def _base(self, node: Expr) -> Closure:
         if node.kind == "ident" and self.planned(node) is MISSING:
             return (lambda frame: frame[DEVICE]) if node.name.startswith(".") else self._named(node.name)
         return self.closure(node)
 
-    def _conditional(self, node: Node) -> Closure:
+    def _conditional(self, node: Expr) -> Closure:
         condition, yes, no = self.closure(node.args[0]), self._raw(node.args[1]), self._raw(node.args[2])
         return lambda frame: yes(frame) if truth(condition(frame)) else no(frame)
 
     # Calls
 
-    def _call(self, node: Node) -> Closure:
+    def _call(self, node: Expr) -> Closure:
         if node.name in ("_==_", "_!=_"):
             return self._comparison(node)
         if node.name in ("matches", "find", "findAll"):
@@ -173,10 +173,10 @@ class MeteredCompiler(Compiler):
             return self._special(node)
         return self._paid(node, self._work(node))
 
-    def _comparison(self, node: Node) -> Closure:
+    def _comparison(self, node: Expr) -> Closure:
         return self._paid(node, equal if node.name == "_==_" else differ)
 
-    def _paid(self, node: Node, work: Callable[..., Value]) -> Closure:
+    def _paid(self, node: Expr, work: Callable[..., Value]) -> Closure:
         args = self._arguments(node)
         overload = node.overloads[0] if len(node.overloads) == 1 else ""
         charge = charge_of(node.name, overload)
@@ -224,12 +224,12 @@ class MeteredCompiler(Compiler):
 
         return call
 
-    def _slot(self, node: Node) -> int:
+    def _slot(self, node: Expr) -> int:
         """The slot of a variable that is surely set, or 0."""
         slot = self._scope.get(node.name) if node.kind == "ident" else None
         return slot if isinstance(slot, int) else 0
 
-    def _dispatched(self, node: Node, overload: str) -> bool:
+    def _dispatched(self, node: Expr, overload: str) -> bool:
         """Whether Go calls the function in a way that stops at the first argument that is an error."""
         if node.name == "format":
             return True
@@ -241,7 +241,7 @@ class MeteredCompiler(Compiler):
 
     # Lists and maps
 
-    def _list(self, node: Node) -> Closure:
+    def _list(self, node: Expr) -> Closure:
         elements = [self.closure(arg) for arg in node.args]
         optional = node.optional
 
@@ -253,7 +253,7 @@ class MeteredCompiler(Compiler):
 
         return build
 
-    def _map(self, node: Node) -> Closure:
+    def _map(self, node: Expr) -> Closure:
         parts = [self.closure(arg) for arg in node.args]
         optional = node.optional
 
@@ -267,7 +267,7 @@ class MeteredCompiler(Compiler):
 
     # Comprehensions
 
-    def _fold(self, node: Node) -> Closure:
+    def _fold(self, node: Expr) -> Closure:
         fold = node.fold
         assert fold is not None
         if fold.macro == "bind":
@@ -359,7 +359,7 @@ class MeteredCompiler(Compiler):
 
         return gather
 
-    def _kept(self, fold: Fold, names: _Names) -> tuple[Closure | None, Node]:
+    def _kept(self, fold: Fold, names: _Names) -> tuple[Closure | None, Expr]:
         step = fold.step
         if step.name != "_?_:_":
             return None, step
@@ -443,17 +443,17 @@ def _paid_variable(slot: int, value: Value, work: Callable[..., Value]) -> Closu
 _UNCHARGED = frozenset(("_&&_", "_||_", "_?_:_", "or", "orValue", "_[_]", "_[?_]", "_?._"))
 
 
-def _is_step(node: Node) -> bool:
+def _is_step(node: Expr) -> bool:
     return node.kind in ("select", "has") or (node.kind == "call" and node.name in ("_[_]", "_[?_]", "_?._"))
 
 
-def _base_of(node: Node) -> Node:
+def _base_of(node: Expr) -> Expr:
     while _is_step(node):
         node = node.args[0]
     return node
 
 
-def _is_attribute(node: Node) -> bool:
+def _is_attribute(node: Expr) -> bool:
     return _is_step(node) or node.kind == "ident"
 
 

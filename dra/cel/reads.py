@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dra.cel.syntax import children
 
 if TYPE_CHECKING:
-    from dra.cel.syntax import Node
+    from dra.cel.syntax import Expr
 
 
 class Reads(NamedTuple):
@@ -31,7 +31,7 @@ class _EverythingError(Exception):
     """Some part of the device is used as a whole."""
 
 
-def reads_of(root: Node) -> Reads:
+def reads_of(root: Expr) -> Reads:
     """Collect what a checked tree reads."""
     reader = _Reader()
     try:
@@ -52,12 +52,12 @@ class _Reader:
         self.allow_multiple = False
         self._bound: dict[str, _Place | None] = {}
 
-    def value(self, node: Node) -> None:
+    def value(self, node: Expr) -> None:
         """Note what evaluating a node reads; its value is used in a way that is not followed."""
         if self.place(node) is not None:
             raise _EverythingError
 
-    def place(self, node: Node) -> _Place | None:
+    def place(self, node: Expr) -> _Place | None:
         """Note what a node reads, and return where in the device its value is, if it is a part that has parts."""
         if node.kind == "ident":
             return ("device",) if node.name == ".device" else self._bound.get(node.name)
@@ -94,7 +94,7 @@ class _Reader:
         self.names.add((place[1], place[2], name))
         return None
 
-    def _fold(self, node: Node) -> _Place | None:
+    def _fold(self, node: Expr) -> _Place | None:
         fold = node.fold
         assert fold is not None
         bind = fold.macro == "bind"

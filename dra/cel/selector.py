@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dra.cel.device_view import DeviceView
     from dra.cel.environment import Environment
     from dra.cel.metered import Closure
-    from dra.cel.syntax import Node
+    from dra.cel.syntax import Expr
     from dra.cel.types import Type
 
 # An evaluation that may take more steps is charged for those it takes, the others for those they may.
@@ -133,7 +133,7 @@ class Selector:
         """The closure that counts; its tree is made again, for few expressions are ever evaluated both ways."""
         return self._metered or self._make_metered(_checked(self.text, self._names), None)
 
-    def _make_metered(self, root: Node, budget: Budget | None) -> Closure:
+    def _make_metered(self, root: Expr, budget: Budget | None) -> Closure:
         compiler = MeteredCompiler(self._names, budget)
         self._metered = watched(compiler.closure(root))
         self._variables = compiler.variables
@@ -144,7 +144,7 @@ class Selector:
         return _derived(self.evaluate(view, budget))
 
 
-def _checked(text: str, names: Environment, budget: Budget | None = None) -> Node:
+def _checked(text: str, names: Environment, budget: Budget | None = None) -> Expr:
     root = parse(text)
     if budget is not None:
         # Types and scopes grow with each level, and each pass goes through them on each.

@@ -24,8 +24,8 @@ MAX_NODES = 20_000  # macros copy their target, so that a chain of them doubles 
 Literal = bool | int | float | str | bytes | None
 
 
-class Node:
-    """One node. `type` and `overloads` are filled in by the checker.
+class Expr:
+    """One node of the tree. `type` and `overloads` are filled in by the checker.
 
     `kind` decides what the other fields hold:
 
@@ -43,7 +43,7 @@ class Node:
     type: Type
     overloads: tuple[str, ...]
 
-    def __init__(self, kind: str, position: int, *, name: str = "", args: tuple[Node, ...] = ()) -> None:
+    def __init__(self, kind: str, position: int, *, name: str = "", args: tuple[Expr, ...] = ()) -> None:
         self.kind = kind
         self.position = position
         self.name = name
@@ -62,14 +62,14 @@ class Fold:
     def __init__(  # noqa: PLR0917 - the parts of a comprehension, in the order CEL names them
         self,
         macro: str,
-        range_: Node,
+        range_: Expr,
         var: str,
         var2: str,
         accu: str,
-        init: Node,
-        condition: Node,
-        step: Node,
-        result: Node,
+        init: Expr,
+        condition: Expr,
+        step: Expr,
+        result: Expr,
     ) -> None:
         # Where it comes from: all, exists, exists_one, list, map or bind.
         self.macro = macro
@@ -83,28 +83,28 @@ class Fold:
         self.result = result
 
 
-def literal(position: int, value: Literal) -> Node:
+def literal(position: int, value: Literal) -> Expr:
     """Make a constant."""
-    node = Node("literal", position)
+    node = Expr("literal", position)
     node.value = value
     return node
 
 
-def call(position: int, name: str, *args: Node, member: bool = False) -> Node:
+def call(position: int, name: str, *args: Expr, member: bool = False) -> Expr:
     """Make a call; with `member` the first argument is the target."""
-    node = Node("call", position, name=name, args=args)
+    node = Expr("call", position, name=name, args=args)
     node.member = member
     return node
 
 
-def folded(position: int, fold: Fold) -> Node:
+def folded(position: int, fold: Fold) -> Expr:
     """Make a comprehension."""
-    node = Node("fold", position)
+    node = Expr("fold", position)
     node.fold = fold
     return node
 
 
-def children(node: Node) -> tuple[Node, ...]:
+def children(node: Expr) -> tuple[Expr, ...]:
     """Return the direct parts of a node, in the order Go evaluates costs."""
     fold = node.fold
     if fold is None:
@@ -240,7 +240,7 @@ _BINARY = {
 _OPERATOR = {op: f"_{op}_" for op in _BINARY} | {"in": "@in"}
 
 
-def parse(text: str) -> Node:
+def parse(text: str) -> Expr:
     """Turn a text into a tree with all macros expanded."""
     try:
         length = len(text.encode())
@@ -261,7 +261,7 @@ def _too_deep(position: int) -> SelectorSyntaxError:
     return SelectorSyntaxError("the expression is nested too deeply: expression recursion limit exceeded", position)
 
 
-def height_of(root: Node) -> int:
+def height_of(root: Expr) -> int:
     """Count the levels of a tree; refuse one that is too large or too high for the passes that follow."""
     count = 0
     level = [root]
@@ -285,7 +285,7 @@ class _Parser:
         self._depth = 0  # of brackets and right-hand sides of `?:`
         # How deep Go's visitor would be below each node it counts (operators, selections, calls on a target).
         self._heights: dict[int, int] = {}
-        self._nodes: list[Node] = []  # keeps the ids in _heights alive
+        self._nodes: list[Expr] = []  # keeps the ids in _heights alive
 
     def _advance(self) -> Token:
         token = self.token
@@ -301,7 +301,7 @@ class _Parser:
             raise SelectorSyntaxError(f"expected {kind!r}, found {self.token.text!r}", self.token.position)
         return self._advance()
 
-    def _counted(self, node: Node, *parts: Node) -> Node:
+    def _counted(self, node: Expr, *parts: Expr) -> Expr:
         height = 1 + max(self._heights.get(id(part), 0) for part in parts)
         if height > MAX_RULE_DEPTH:
             raise _too_deep(node.position)
@@ -309,14 +309,14 @@ class _Parser:
         self._nodes.append(node)
         return node
 
-    def _transparent(self, node: Node, parts: tuple[Node, ...]) -> Node:
+    def _transparent(self, node: Expr, parts: tuple[Expr, ...]) -> Expr:
         height = max((self._heights.get(id(part), 0) for part in parts), default=0)
         if height:
             self._heights[id(node)] = height
             self._nodes.append(node)
         return node
 
-    def expression(self) -> Node:
+    def expression(self) -> Expr:
         """A ternary, or what is below it."""
         self._depth += 1
         if self._depth > MAX_RULE_DEPTH:
@@ -331,7 +331,7 @@ class _Parser:
         self._depth -= 1
         return node
 
-    def _operators(self) -> Node:
+    def _operators(self) -> Expr:
         operands = [self._unary()]
         pending: list[Token] = []
         while (rank := _BINARY.get(self.token.kind)) is not None:
@@ -343,7 +343,7 @@ class _Parser:
             self._reduce(operands, pending)
         return operands[0]
 
-    def _reduce(self, operands: list[Node], pending: list[Token]) -> None:
+    def _reduce(self, operands: list[Expr], pending: list[Token]) -> None:
         token = pending.pop()
         right, left = operands.pop(), operands.pop()
         name = _OPERATOR[token.kind]
@@ -357,7 +357,7 @@ class _Parser:
         else:
             operands.append(self._counted(call(token.position, name, left, right), left, right))
 
-    def _unary(self) -> Node:
+    def _unary(self) -> Expr:
         token = self.token
         if token.kind not in ("!", "-"):
             return self._member(self._primary())
@@ -373,7 +373,7 @@ class _Parser:
             return operand
         return self._transparent(call(token.position, "!_" if token.kind == "!" else "-_", operand), (operand,))
 
-    def _member(self, node: Node) -> Node:
+    def _member(self, node: Expr) -> Expr:
         while True:
             token = self.token
             if token.kind == ".":
@@ -389,7 +389,7 @@ class _Parser:
                 self._untag(node)
                 return node
 
-    def _selection(self, operand: Node) -> Node:
+    def _selection(self, operand: Expr) -> Expr:
         dot = self._advance()
         optional = self._accept("?")
         field = self._advance()
@@ -402,10 +402,10 @@ class _Parser:
             parenthesis = self._advance()
             args = self._arguments(")")
             return self._counted(self._called(parenthesis.position, name, operand, args), operand, *args)
-        return self._counted(Node("select", dot.position, name=name, args=(operand,)), operand)
+        return self._counted(Expr("select", dot.position, name=name, args=(operand,)), operand)
 
-    def _called(self, position: int, name: str, target: Node | None, args: tuple[Node, ...]) -> Node:
-        from dra.cel.macros import expand  # both need Node; the parser is the one that is imported first
+    def _called(self, position: int, name: str, target: Expr | None, args: tuple[Expr, ...]) -> Expr:
+        from dra.cel.macros import expand  # both need Expr; the parser is the one that is imported first
 
         expanded = expand(position, name, target, args)
         if expanded is not None:
@@ -414,8 +414,8 @@ class _Parser:
             return call(position, name, *args)
         return call(position, name, target, *args, member=True)
 
-    def _arguments(self, end: str) -> tuple[Node, ...]:
-        args: list[Node] = []
+    def _arguments(self, end: str) -> tuple[Expr, ...]:
+        args: list[Expr] = []
         if self._accept(end):
             return ()
         while True:
@@ -425,12 +425,12 @@ class _Parser:
                 return tuple(args)
 
     @staticmethod
-    def _untag(node: Node) -> None:
+    def _untag(node: Expr) -> None:
         """A chain of && or || that was put in brackets does not grow any more."""
         if node.value == "chain" and node.kind == "call":
             node.value = None
 
-    def _primary(self) -> Node:
+    def _primary(self) -> Expr:
         token = self._advance()
         kind = token.kind
         if kind in ("int", "uint", "float"):
@@ -451,7 +451,7 @@ class _Parser:
             return self._map(token)
         return self._name(token)
 
-    def _name(self, token: Token) -> Node:
+    def _name(self, token: Token) -> Expr:
         leading = ""
         if token.kind == ".":
             leading, token = ".", self._advance()
@@ -463,10 +463,10 @@ class _Parser:
             parenthesis = self._advance()
             args = self._arguments(")")
             return self._transparent(self._called(parenthesis.position, leading + token.text, None, args), args)
-        return Node("ident", token.position, name=leading + token.text)
+        return Expr("ident", token.position, name=leading + token.text)
 
-    def _list(self, token: Token) -> Node:
-        args: list[Node] = []
+    def _list(self, token: Token) -> Expr:
+        args: list[Expr] = []
         optional: set[int] = set()
         while not self._accept("]"):
             if self._accept("?"):
@@ -475,12 +475,12 @@ class _Parser:
             if not self._accept(","):
                 self._expect("]")
                 break
-        node = Node("list", token.position, args=tuple(args))
+        node = Expr("list", token.position, args=tuple(args))
         node.optional = frozenset(optional)
         return self._transparent(node, node.args)
 
-    def _map(self, token: Token) -> Node:
-        args: list[Node] = []
+    def _map(self, token: Token) -> Expr:
+        args: list[Expr] = []
         optional: set[int] = set()
         while not self._accept("}"):
             if self._accept("?"):
@@ -491,7 +491,7 @@ class _Parser:
             if not self._accept(","):
                 self._expect("}")
                 break
-        node = Node("map", token.position, args=tuple(args))
+        node = Expr("map", token.position, args=tuple(args))
         node.optional = frozenset(optional)
         return self._transparent(node, node.args)
 

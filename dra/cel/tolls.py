@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from dra.cel.account import Frame
-    from dra.cel.syntax import Fold, Node
+    from dra.cel.syntax import Expr, Fold
     from dra.cel.types import Type
     from dra.cel.values import Value
 
@@ -102,19 +102,19 @@ _AFTER: dict[str, After] = {
 }  # fmt: skip
 
 
-def before(node: Node) -> Before | None:
+def before(node: Expr) -> Before | None:
     """What is charged before a call, when its arguments are known."""
     if node.name in ("_==_", "_!=_") and not all(map(_may_nest, node.args)):
         return None  # whatever is equal to a scalar is no deeper than that
     return _BEFORE.get(node.name)
 
 
-def after(node: Node) -> After | None:
+def after(node: Expr) -> After | None:
     """What is charged for the result."""
     return None if node.name == "_+_" and not _may_nest(node) else _AFTER.get(node.name)
 
 
-def _may_nest(node: Node) -> bool:
+def _may_nest(node: Expr) -> bool:
     return node.kind != "literal" and _is_nested(node.type)
 
 
@@ -122,12 +122,12 @@ def _is_nested(type_: Type) -> bool:
     return type_.kind in _NESTED
 
 
-def may_run_free(root: Node, cost: int) -> bool:
+def may_run_free(root: Expr, cost: int) -> bool:
     """Whether evaluating is sure to be short and small, so that nothing need be counted."""
     return cost <= FREE and not any(map(_grows, _all(root)))
 
 
-def _grows(node: Node) -> bool:
+def _grows(node: Expr) -> bool:
     """Whether a node may make more than what it is charged for: values in values, copies of lists, long texts."""
     if node.kind == "call":
         return node.name in ("replace", "join", "format") or (
@@ -141,14 +141,14 @@ def _grows(node: Node) -> bool:
     return False
 
 
-def _of_device(node: Node) -> bool:
+def _of_device(node: Expr) -> bool:
     """Whether a value is read from the device, as it stands there."""
     while node.kind in ("select", "has") or (node.kind == "call" and node.name in ("_[_]", "_[?_]", "_?._")):
         node = node.args[0]
     return node.kind == "ident" and node.name == ".device"
 
 
-def _all(root: Node) -> Iterator[Node]:
+def _all(root: Expr) -> Iterator[Expr]:
     waiting = [root]
     while waiting:
         node = waiting.pop()
@@ -156,7 +156,7 @@ def _all(root: Node) -> Iterator[Node]:
         waiting.extend(children(node) if node.fold is None else _written_parts(node.fold))
 
 
-def _written_parts(fold: Fold) -> Iterator[Node]:
+def _written_parts(fold: Fold) -> Iterator[Expr]:
     """What somebody wrote of a comprehension; the rest is how its macro collects results."""
     yield fold.range
     step = fold.step

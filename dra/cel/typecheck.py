@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dra.budget import Budget
     from dra.cel.environment import Environment
     from dra.cel.signatures import Overload
-    from dra.cel.syntax import Node
+    from dra.cel.syntax import Expr
     from dra.cel.types import Type
 
 _LITERALS: dict[type, Type] = {
@@ -30,7 +30,7 @@ _LITERALS: dict[type, Type] = {
 }  # fmt: skip
 
 
-def check(root: Node, environment: Environment, budget: Budget | None = None) -> Type:
+def check(root: Expr, environment: Environment, budget: Budget | None = None) -> Type:
     """Type a tree in place and return the type of the whole; patterns are compiled at the expense of the budget."""
     checker = _Checker(environment)
     checker.node(root)
@@ -55,7 +55,7 @@ def check_output(result: Type, environment: Environment, *, derived: bool) -> No
         )
 
 
-def _walk(root: Node) -> Iterator[Node]:
+def _walk(root: Expr) -> Iterator[Expr]:
     pending = [root]
     while pending:
         node = pending.pop()
@@ -69,12 +69,12 @@ class _Checker:
         self._scopes: list[dict[str, Type]] = []
         self.bindings = t.Bindings()
 
-    def node(self, node: Node) -> Type:
+    def node(self, node: Expr) -> Type:
         node.overloads = ()
         node.type = getattr(self, f"_{node.kind}")(node)
         return node.type
 
-    def _literal(self, node: Node) -> Type:
+    def _literal(self, node: Expr) -> Type:
         return _LITERALS[type(node.value)]
 
     def _local(self, name: str) -> Type | None:
@@ -86,7 +86,7 @@ class _Checker:
             return VARIABLES[name]
         return t.type_of(TYPE_NAMES[name]) if name in TYPE_NAMES else None
 
-    def _ident(self, node: Node) -> Type:
+    def _ident(self, node: Expr) -> Type:
         found = self._local(node.name)
         if found is None:
             found = self._global(node.name)
@@ -95,7 +95,7 @@ class _Checker:
             node.name = "." + node.name.removeprefix(".")
         return found
 
-    def _qualified(self, node: Node) -> str | None:
+    def _qualified(self, node: Expr) -> str | None:
         """Return `a.b.c` if the node is nothing but names."""
         names: list[str] = []
         while node.kind == "select":
@@ -105,7 +105,7 @@ class _Checker:
             return None
         return ".".join([node.name, *reversed(names)])
 
-    def _select(self, node: Node) -> Type:
+    def _select(self, node: Expr) -> Type:
         qualified = self._qualified(node)
         if qualified is not None and self._local(qualified.partition(".")[0]) is None:
             found = self._global(qualified)
@@ -114,11 +114,11 @@ class _Checker:
                 return found
         return self.bindings.substitute(self._field(node, node.args[0], node.name, optional=False))
 
-    def _has(self, node: Node) -> Type:
+    def _has(self, node: Expr) -> Type:
         self._field(node, node.args[0], node.name, optional=False)
         return t.BOOL
 
-    def _field(self, node: Node, operand: Node, field: str, *, optional: bool) -> Type:
+    def _field(self, node: Expr, operand: Expr, field: str, *, optional: bool) -> Type:
         target, was_optional = t.unwrapped(self.bindings.substitute(self.node(operand)))
         if target.kind == "map":
             result = target.params[1]
@@ -136,7 +136,7 @@ class _Checker:
             result = t.DYN
         return t.optional_of(result) if was_optional or optional else result
 
-    def _call(self, node: Node) -> Type:
+    def _call(self, node: Expr) -> Type:
         if node.name == "_?._":
             node.overloads = ("select_optional_field",)
             self.node(node.args[1])
@@ -155,7 +155,7 @@ class _Checker:
         node.name = node.name.removeprefix(".")
         return self._overload(node, overloads)
 
-    def _resolve_namespace(self, node: Node) -> None:
+    def _resolve_namespace(self, node: Expr) -> None:
         """`sets.contains(…)` is a function with a dot in its name, not a method of something called sets."""
         prefix = self._qualified(node.args[0])
         if prefix is not None:
@@ -163,7 +163,7 @@ class _Checker:
             if name in self._env.functions:
                 node.name, node.args, node.member = name, node.args[1:], False
 
-    def _overload(self, node: Node, overloads: tuple[Overload, ...]) -> Type:
+    def _overload(self, node: Expr, overloads: tuple[Overload, ...]) -> Type:
         given = tuple(arg.type for arg in node.args)
         if node.name in ("_&&_", "_||_"):
             for arg in node.args:
@@ -200,7 +200,7 @@ class _Checker:
         fresh = {param: self.bindings.fresh() for param in overload.params}
         return tuple(_replaced(arg, fresh) for arg in overload.args), _replaced(overload.result, fresh)
 
-    def _mismatch(self, node: Node, expected: Type, actual: Type) -> SelectorTypeError:
+    def _mismatch(self, node: Expr, expected: Type, actual: Type) -> SelectorTypeError:
         expected, actual = (self.bindings.substitute(each, finish=True) for each in (expected, actual))
         return SelectorTypeError(f"expected type '{expected}' but found '{actual}'", node.position)
 
@@ -211,7 +211,7 @@ class _Checker:
             return t.DYN  # refused later, unless it is for format()
         return previous if t.less_specific(previous, current) else current
 
-    def _element(self, node: Node, *, optional: bool) -> Type:
+    def _element(self, node: Expr, *, optional: bool) -> Type:
         found = self.node(node)
         if not optional:
             return found
@@ -220,13 +220,13 @@ class _Checker:
             raise self._mismatch(node, t.optional_of(inner), inner)
         return inner
 
-    def _list(self, node: Node) -> Type:
+    def _list(self, node: Expr) -> Type:
         element: Type | None = None
         for i, arg in enumerate(node.args):
             element = self._joined(element, self._element(arg, optional=i in node.optional))
         return t.list_of(element or self.bindings.fresh())
 
-    def _map(self, node: Node) -> Type:
+    def _map(self, node: Expr) -> Type:
         key: Type | None = None
         value: Type | None = None
         for i in range(0, len(node.args), 2):
@@ -235,7 +235,7 @@ class _Checker:
             value = self._joined(value, self._element(value_node, optional=i in node.optional))
         return t.map_of(key or self.bindings.fresh(), value or self.bindings.fresh())
 
-    def _fold(self, node: Node) -> Type:
+    def _fold(self, node: Expr) -> Type:
         fold = node.fold
         assert fold is not None
         range_type = self.node(fold.range)
@@ -251,12 +251,12 @@ class _Checker:
         self._scopes.pop()
         return self.bindings.substitute(result)
 
-    def _expect(self, node: Node, expected: Type) -> None:
+    def _expect(self, node: Expr, expected: Type) -> None:
         found = self.node(node)
         if not self.bindings.assign(expected, found):
             raise self._mismatch(node, expected, found)
 
-    def _iterated(self, node: Node, range_type: Type, *, two: bool) -> tuple[Type, Type]:
+    def _iterated(self, node: Expr, range_type: Type, *, two: bool) -> tuple[Type, Type]:
         if range_type.kind == "list":
             element = range_type.params[0]
             return (t.INT, element) if two else (element, element)
@@ -282,7 +282,7 @@ def _replaced(type_: Type, params: dict[Type, Type]) -> Type:
 # ---- Literals ------------------------------------------------------------------------------------------------------
 
 
-def _check_literals(root: Node, budget: Budget | None) -> None:
+def _check_literals(root: Expr, budget: Budget | None) -> None:
     pending = [(root, False)]
     while pending:
         node, in_format = pending.pop()
@@ -294,7 +294,7 @@ def _check_literals(root: Node, budget: Budget | None) -> None:
         pending += [(child, in_format) for child in children(node)]
 
 
-def _check_call(node: Node, budget: Budget | None) -> None:
+def _check_call(node: Expr, budget: Budget | None) -> None:
     if node.name in ("matches", "find", "findAll") and len(node.args) > 1:
         _check_pattern(node.args[1], budget)
     name, first = node.name, node.args[node.member] if len(node.args) > node.member else None
@@ -308,7 +308,7 @@ def _check_call(node: Node, budget: Budget | None) -> None:
         _check_conversion(node, first)
 
 
-def _check_pattern(node: Node, budget: Budget | None) -> None:
+def _check_pattern(node: Expr, budget: Budget | None) -> None:
     if isinstance(node.value, str) and node.kind == "literal":
         try:
             compiled(node.value, budget)
@@ -316,7 +316,7 @@ def _check_pattern(node: Node, budget: Budget | None) -> None:
             raise SelectorTypeError(f"invalid matches argument: {error}", node.position) from None
 
 
-def _check_conversion(node: Node, first: Node) -> None:
+def _check_conversion(node: Expr, first: Expr) -> None:
     from dra.cel.environment import STORED, environment  # the table is complete only when all modules are loaded
 
     overloads = environment(STORED, list_attributes=True).functions[node.name]
@@ -328,7 +328,7 @@ def _check_conversion(node: Node, first: Node) -> None:
         raise SelectorTypeError(f"invalid {node.name} argument", first.position) from None
 
 
-def _check_homogeneous(node: Node) -> None:
+def _check_homogeneous(node: Expr) -> None:
     for step in range(1 if node.kind == "list" else 2):
         expected: Type | None = None
         for i in range(step, len(node.args), 1 if node.kind == "list" else 2):
@@ -347,7 +347,7 @@ _FORMATTED = {
 _TEXTUAL = (t.INT, t.UINT, t.DOUBLE, t.BOOL, t.STRING, t.TIMESTAMP, t.BYTES, t.DURATION, t.NULL)
 
 
-def _check_format(node: Node, template: str, args: Node) -> None:
+def _check_format(node: Expr, template: str, args: Expr) -> None:
     used = 0
     try:
         for part in clauses(template, len(args.args)):
@@ -362,14 +362,14 @@ def _check_format(node: Node, template: str, args: Node) -> None:
         )
 
 
-def _check_clause(clause: Clause, arg: Node) -> None:
+def _check_clause(clause: Clause, arg: Expr) -> None:
     if clause.letter == "s":
         _check_textual(arg)
     elif arg.type != t.DYN and arg.type not in _FORMATTED[clause.letter]:
         raise SelectorTypeError(f"error during formatting: %{clause.letter} does not take {arg.type}", arg.position)
 
 
-def _check_textual(arg: Node) -> None:
+def _check_textual(arg: Expr) -> None:
     if arg.type != t.DYN and arg.type.kind not in ("list", "map", "type") and arg.type not in _TEXTUAL:
         raise SelectorTypeError(f"error during formatting: %s does not take {arg.type}", arg.position)
     if arg.kind in ("list", "map"):

@@ -5,18 +5,18 @@ from __future__ import annotations
 from webhook.admission import decide, registration
 from webhook.admission.admission_review import ReviewError
 from webhook.admission.decide import REFUSED, UNDECIDED, Outcome, Record
-from webhook.admission.feasibility import Verdict, judge
+from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.late import undecided
-from webhook.admission.registration import Options, configurations
+from webhook.admission.registration import Registration, configurations
 
 __all__ = [
     "REFUSED",
     "UNDECIDED",
-    "Options",
+    "Feasibility",
     "Outcome",
     "Record",
+    "Registration",
     "ReviewError",
-    "Verdict",
     "configurations",
     "decide",
     "judge",

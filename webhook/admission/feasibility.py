@@ -46,7 +46,7 @@ OFFERS = (Kind.AMOUNT, Kind.COUNT, Kind.SPLIT, Kind.CLASS, Kind.SELECTOR, Kind.C
 _UNIQUE = frozenset(target.unique for target in TARGETS.values())
 
 
-class Verdict(Enum):
+class Feasibility(Enum):
     NEVER = "never"
     BUSY = "busy"
     FITS = "fits"
@@ -56,14 +56,14 @@ class Verdict(Enum):
 class Judgement(msgspec.Struct, frozen=True):
     """A verdict; for NEVER and BUSY the reason, and for NEVER its code and what would help."""
 
-    verdict: Verdict
+    verdict: Feasibility
     text: str = ""
     code: Code = Code.NEVER
     remedy: str = ""
 
 
-FITS = Judgement(Verdict.FITS)
-UNKNOWN = Judgement(Verdict.UNKNOWN)
+FITS = Judgement(Feasibility.FITS)
+UNKNOWN = Judgement(Feasibility.UNKNOWN)
 
 
 def judge(
@@ -132,16 +132,16 @@ class _Question:
         if best is Found.UNDECIDED:
             return UNKNOWN
         if best is Found.FEASIBLE:
-            return Judgement(Verdict.BUSY, f"this pod waits until devices are free: {self.busy()}")
+            return Judgement(Feasibility.BUSY, f"this pod waits until devices are free: {self.busy()}")
         kinds = self.answers(idle=True).samples()
         samples = dict(list(kinds.items())[:KINDS])
         faults = [answer.error for answer in samples.values() if answer.error]
         if faults:
-            return Judgement(Verdict.BUSY, f"the scheduler would stop at an error: {faults[0]}")
+            return Judgement(Feasibility.BUSY, f"the scheduler would stop at an error: {faults[0]}")
         if not samples:
-            return Judgement(Verdict.BUSY, "there is no node that could serve this pod")
+            return Judgement(Feasibility.BUSY, "there is no node that could serve this pod")
         if any(reason.stage in CURABLE for answer in samples.values() for reason in answer.reasons):
-            return Judgement(Verdict.BUSY, f"no node can serve this pod as the fleet is now; {_nearest(samples)}")
+            return Judgement(Feasibility.BUSY, f"no node can serve this pod as the fleet is now; {_nearest(samples)}")
         return self.never(samples, kinds)
 
     def busy(self) -> str:
@@ -164,7 +164,7 @@ class _Question:
             named = selected.claim.rpartition("/")[2] in self.asked_by  # then nobody wrote the selector
             there = f"; {known}" if known else "" if named else f": {selected.text[:SELECTOR]}"
             text = f"{opening}: no device is what {self.who(selected)} asks for{there}"
-            return Judgement(Verdict.NEVER, text, Code.NO_DEVICE, "ask for one of these" if known else "")
+            return Judgement(Feasibility.NEVER, text, Code.NO_DEVICE, "ask for one of these" if known else "")
         short = next((reason for reason in lost if reason.stage is Stage.SEARCH), None)
         request = None if short is None else self.request(short)
         if short is not None and request is not None and request.exactly is not None and _is_plain(self.claims):
@@ -172,8 +172,8 @@ class _Question:
             devices = f"{count} devices of class {request.exactly.device_class_name} on one node"
             text = f"{opening}: {self.who(short)} asks for {devices}, and the largest node has {most}"
             if most < count:
-                return Judgement(Verdict.NEVER, text, Code.TOO_MANY, self.offer(largest))
-        return Judgement(Verdict.NEVER, f"{opening}; {_nearest(samples)}", Code.NEVER, self.offer(node))
+                return Judgement(Feasibility.NEVER, text, Code.TOO_MANY, self.offer(largest))
+        return Judgement(Feasibility.NEVER, f"{opening}; {_nearest(samples)}", Code.NEVER, self.offer(node))
 
     def who(self, reason: Reason) -> str:
         return _who(reason.claim.rpartition("/")[2], reason.request, self.asked_by)
@@ -300,4 +300,6 @@ def _missing_classes(request: DeviceRequest, stock: Stock) -> list[str]:
 def _unknown_class(who: str, missing: Sequence[str], stock: Stock) -> Judgement:
     known = ", ".join(sorted(stock.classes)) or "none at all"
     text = f"{who}: there is no DeviceClass {' or '.join(missing)}; there is {known}"
-    return Judgement(Verdict.NEVER, text, Code.NO_CLASS, "name one that exists, or install the driver that brings it")
+    return Judgement(
+        Feasibility.NEVER, text, Code.NO_CLASS, "name one that exists, or install the driver that brings it"
+    )

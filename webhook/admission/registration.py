@@ -36,7 +36,7 @@ WORKLOADS = (
 )
 
 
-class Options(NamedTuple):
+class Registration(NamedTuple):
     """What an admin chooses."""
 
     namespace: str = names.NAMESPACE
@@ -57,12 +57,12 @@ class Options(NamedTuple):
     devices: bool = False  # slices, classes and our own kinds
 
 
-def configurations(dialects: Sequence[Dialect], options: Options) -> list[Json]:
+def configurations(dialects: Sequence[Dialect], options: Registration) -> list[Json]:
     """Generate both webhook configurations."""
     return [mutating(dialects, options), validating(dialects, options)]
 
 
-def mutating(dialects: Sequence[Dialect], options: Options) -> Json:
+def mutating(dialects: Sequence[Dialect], options: Registration) -> Json:
     """Generate the MutatingWebhookConfiguration: pods only."""
     webhook = _webhook(f"pods.mutate.{names.DOMAIN}", "/mutate", options) | {
         "failurePolicy": options.failure_policy,
@@ -74,7 +74,7 @@ def mutating(dialects: Sequence[Dialect], options: Options) -> Json:
     return _configuration("MutatingWebhookConfiguration", [webhook], options)
 
 
-def validating(dialects: Sequence[Dialect], options: Options) -> Json:
+def validating(dialects: Sequence[Dialect], options: Registration) -> Json:
     """Generate the ValidatingWebhookConfiguration. Only pods ever follow the admin's failurePolicy."""
     pods = _webhook(f"pods.validate.{names.DOMAIN}", "/validate", options) | {
         "failurePolicy": options.failure_policy,
@@ -93,7 +93,7 @@ def validating(dialects: Sequence[Dialect], options: Options) -> Json:
     return _configuration("ValidatingWebhookConfiguration", webhooks, options)
 
 
-def _workloads(dialects: Sequence[Dialect], options: Options) -> Json:
+def _workloads(dialects: Sequence[Dialect], options: Registration) -> Json:
     plain = _pod("object.?spec.?template.orValue({})", dialects)
     cron = _pod("object.?spec.?jobTemplate.?spec.?template.orValue({})", dialects)
     expression = f"request.resource.resource == 'cronjobs' ? ({cron}) : ({plain})"
@@ -107,7 +107,7 @@ def _workloads(dialects: Sequence[Dialect], options: Options) -> Json:
     }
 
 
-def _claims(options: Options) -> Json:
+def _claims(options: Registration) -> Json:
     # What a template makes was judged with its pod; to refuse it here would only leave that pod pending.
     generated = "'resource.kubernetes.io/pod-claim-name' in object.?metadata.?annotations.orValue({})"
     return _webhook(f"claims.validate.{names.DOMAIN}", "/validate", options) | {
@@ -117,7 +117,7 @@ def _claims(options: Options) -> Json:
     }
 
 
-def _devices(options: Options) -> Json:
+def _devices(options: Registration) -> Json:
     webhook = _webhook(f"devices.validate.{names.DOMAIN}", "/validate", options) | {
         "failurePolicy": "Ignore",
         "rules": [
@@ -202,7 +202,7 @@ def _text(text: str) -> str:
     return f"'{escaped}'"
 
 
-def _webhook(name: str, path: str, options: Options) -> dict[str, Json]:
+def _webhook(name: str, path: str, options: Registration) -> dict[str, Json]:
     return {
         "name": name,
         "admissionReviewVersions": ["v1"],
@@ -214,7 +214,7 @@ def _webhook(name: str, path: str, options: Options) -> dict[str, Json]:
     }
 
 
-def _client(path: str, options: Options) -> Json:
+def _client(path: str, options: Registration) -> Json:
     bundle = {"caBundle": options.ca_bundle} if options.ca_bundle else {}
     if options.url:
         return {"url": options.url.rstrip("/") + path} | bundle
@@ -222,7 +222,7 @@ def _client(path: str, options: Options) -> Json:
     return {"service": service} | bundle
 
 
-def _namespaces(options: Options) -> Json:
+def _namespaces(options: Registration) -> Json:
     # Our own namespace is always out: we must be able to start while we are away.
     out = [options.namespace, *(name for name in options.exclude if name != options.namespace)]
     mode = ("In", ["observe", "warn", "enforce"]) if options.opt_in else ("NotIn", ["off"])
@@ -248,7 +248,7 @@ def _rule(group: str, version: str, plurals: Sequence[str], *operations: str) ->
     }
 
 
-def _configuration(kind: str, webhooks: Sequence[dict[str, Json]], options: Options) -> Json:
+def _configuration(kind: str, webhooks: Sequence[dict[str, Json]], options: Registration) -> Json:
     """A configuration that can be called at once if it has its bundle, and else as soon as the bundle is put in.
 
     Without rules a webhook is asked nothing. They wait in an annotation, from where whoever puts in the bundle (`certs.inject`)

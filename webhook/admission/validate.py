@@ -16,7 +16,7 @@ from dra.errors import OutOfBudget
 from dra.finding import Severity
 from dra.objects import ObjectMeta, Pod, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, claim_spec
 from webhook import names
-from webhook.admission.feasibility import Verdict, judge
+from webhook.admission.feasibility import Feasibility, judge
 from webhook.claims import template
 from webhook.refusals import Code, sentence
 from webhook.translate import at, mapping, paths, replay, translate
@@ -166,14 +166,14 @@ def _fits(
         return NOTHING
     answer = judge(state.stock, claims, budget=budget, asked_by=asked_by, memo=state.memo)
     match answer.verdict:
-        case Verdict.NEVER:
+        case Feasibility.NEVER:
             text = sentence(answer.code, answer.text, answer.remedy)
             if state.configuration.file.impossible == "warn":
                 return Found(warnings=(f"this can never work: {text}",))
             return Found(denials=(text,))
-        case Verdict.BUSY:
+        case Feasibility.BUSY:
             return Found(warnings=(answer.text,))
-        case Verdict.UNKNOWN:
+        case Feasibility.UNKNOWN:
             budget.charge()  # says so if it was the review's budget that ran out, and not one search's
     return NOTHING
 

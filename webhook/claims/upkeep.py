@@ -226,7 +226,7 @@ def _fits(stored: ResourceClaimTemplate) -> bool:
     return template.fits(stored.metadata.name, {"spec": msgspec.json.decode(wire.encode(stored.spec.spec))})
 
 
-class Demand:
+class TemplateUsers:
     """Who wants which template, and who merely uses one: kept by source, so that a source can change or go."""
 
     def __init__(self) -> None:

@@ -37,7 +37,7 @@ _PARTS = tuple(name for name in State.__struct_fields__ if name not in ("stock",
 _patch = msgspec.json.Decoder(dict[str, object])
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _Remembered(msgspec.Struct, frozen=True):
     """An answer around the uid, and its record."""
 
     before: bytes
@@ -56,7 +56,7 @@ class Alike:
     """What was answered to mutating reviews on the present state."""
 
     def __init__(self, limit: int = LIMIT) -> None:
-        self._answers: Cache[_Answer] = Cache(limit)
+        self._answers: Cache[_Remembered] = Cache(limit)
         # Most pods come once: what came for the first time is only marked.
         self._seen: set[int] = set()
         self._state: State | None = None
@@ -96,7 +96,7 @@ class Alike:
             return
         before, _, after = outcome.body.partition(own)
         weight = sum(map(len, asked.key)) + len(outcome.body) + RECORD
-        self._answers.put(asked.key, _Answer(before, after, record), weight)
+        self._answers.put(asked.key, _Remembered(before, after, record), weight)
 
     def _follow(self, state: State) -> None:
         if state is self._state:

@@ -37,7 +37,7 @@ PATIENCE = 0.66
 BUG = "internal error, see the log of drawbridge"
 
 
-class Gate(Protocol):
+class Decider(Protocol):
     """Who decides. Of the state only its identity matters here."""
 
     def state(self) -> Any:
@@ -74,7 +74,7 @@ class App:
 
     def __init__(
         self,
-        gate: Gate,
+        gate: Decider,
         metrics: Metrics,
         limits: Limits | None = None,
         decisions: Decisions | None = None,

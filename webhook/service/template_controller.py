@@ -80,7 +80,7 @@ class Templates:
         self._grace = grace
         self._sweep_every = sweep_every
         self._again_every = again_every
-        self._demand = upkeep.Demand()
+        self._users = upkeep.TemplateUsers()
         self.quarantine = Quarantine() if quarantine is None else quarantine
         self._queue: WorkQueue[Key] = WorkQueue("templates", quarantine=self.quarantine)
         self._unused: dict[Key, float] = {}
@@ -163,7 +163,7 @@ class Templates:
     def _on_templates(self, batch: Batch[ResourceClaimTemplate]) -> None:
         for delta in batch.deltas:
             self._made.pop(delta.key, None)
-            if self._demand.spec(delta.key) is not None:
+            if self._users.spec(delta.key) is not None:
                 self._queue.add(delta.key)
 
     def _on_workloads(self, kind: Resource[Raw], batch: Batch[Raw]) -> None:
@@ -201,13 +201,13 @@ class Templates:
                     self._ask((informer.resource.kind, key), self._of_workload(informer.resource.plain(obj)))
 
     def _ask(self, source: object, wanted: Mapping[Key, Json], uses: frozenset[Key] = frozenset()) -> None:
-        for key in self._demand.put(source, wanted, uses):
-            if self._demand.spec(key) is not None:
+        for key in self._users.put(source, wanted, uses):
+            if self._users.spec(key) is not None:
                 self._queue.add(key)
 
     async def _keep(self, key: Key) -> None:
         """Bring one template to what is wanted of it."""
-        wanted = self._demand.spec(key)
+        wanted = self._users.spec(key)
         if wanted is None:
             return
         namespace, name = key
@@ -281,7 +281,7 @@ class Templates:
     async def _sweep(self) -> None:
         now = asyncio.get_running_loop().time()
         stored = self._templates.objects.values()
-        self._unused, over = upkeep.swept(self._unused, stored, self._demand.in_use(), now=now, grace=self._grace)
+        self._unused, over = upkeep.swept(self._unused, stored, self._users.in_use(), now=now, grace=self._grace)
         for one in over:
             try:
                 await self._delete(one, "swept")

@@ -8,7 +8,7 @@ from dra.objects.node import Node
 from dra.objects.resourceslice import ResourceSlice
 from dra.objects.taint import DeviceTaintRule
 from dra.stock.stock import Stock
-from webhook.admission.feasibility import Verdict, judge
+from webhook.admission.feasibility import Feasibility, judge
 from webhook.refusals import Code
 
 DRIVER = "gpu.nvidia.com"
@@ -64,12 +64,12 @@ def stock(*more, nodes=("n0", "n1"), count=4, **slices):
 
 
 def test_what_fits_now_fits():
-    assert judge(stock(), [claim(4)]).verdict is Verdict.FITS
+    assert judge(stock(), [claim(4)]).verdict is Feasibility.FITS
 
 
 def test_more_than_any_node_has_is_never_and_says_what_would_fit():
     told = judge(stock(), [claim(5)])
-    assert told.verdict is Verdict.NEVER
+    assert told.verdict is Feasibility.NEVER
     assert "none of 2 nodes" in told.text
     assert "the largest node has 4" in told.text
     assert (told.code, told.remedy) == (
@@ -81,30 +81,30 @@ def test_more_than_any_node_has_is_never_and_says_what_would_fit():
 def test_what_somebody_holds_is_busy_and_says_where():
     holders = [claim(4, name="holder", held=[f"gpu-{i}" for i in range(4)])]
     told = judge(stock(*holders, nodes=("n0",)), [claim(1)])
-    assert told.verdict is Verdict.BUSY
+    assert told.verdict is Feasibility.BUSY
     assert "n0" in told.text
     assert "in use" in told.text
 
 
 def test_a_selector_that_no_device_satisfies_is_never():
     told = judge(stock(), [claim(1, cel="device.driver == 'other'")])
-    assert told.verdict is Verdict.NEVER
+    assert told.verdict is Feasibility.NEVER
 
 
 def test_an_unknown_class_is_never_and_names_the_known_ones():
     told = judge(stock(class_("b"), class_("a")), [claim(1, class_="nope")])
-    assert told.verdict is Verdict.NEVER
+    assert told.verdict is Feasibility.NEVER
     assert f"there is a, b, {DRIVER}" in told.text
 
 
 def test_claims_of_one_pod_are_judged_together():
-    assert judge(stock(), [claim(3, name="a")]).verdict is Verdict.FITS
-    assert judge(stock(), [claim(3, name="a"), claim(3, name="b")]).verdict is Verdict.NEVER
+    assert judge(stock(), [claim(3, name="a")]).verdict is Feasibility.FITS
+    assert judge(stock(), [claim(3, name="a"), claim(3, name="b")]).verdict is Feasibility.NEVER
 
 
 def test_a_constraint_that_loses_every_device_is_never():
     told = judge(stock(), [claim(1, requests=["r"], matchAttribute="resource.kubernetes.io/pcieRoot")])
-    assert told.verdict is Verdict.NEVER
+    assert told.verdict is Feasibility.NEVER
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
@@ -116,34 +116,34 @@ def test_a_taint_is_no_reason_to_say_never(effect):
         },
         DeviceTaintRule,
     )
-    assert judge(stock(rule), [claim(1)]).verdict is Verdict.BUSY
+    assert judge(stock(rule), [claim(1)]).verdict is Feasibility.BUSY
 
 
 def test_a_pool_that_is_not_complete_is_no_reason_to_say_never():
-    assert judge(stock(slices=2), [claim(9)]).verdict is Verdict.BUSY
+    assert judge(stock(slices=2), [claim(9)]).verdict is Feasibility.BUSY
 
 
 def test_a_selector_that_fails_to_run_is_told_and_not_denied():
     told = judge(stock(), [claim(1, cel=f"device.attributes['{DRIVER}'].missing == 'x'")])
-    assert told.verdict is Verdict.BUSY
+    assert told.verdict is Feasibility.BUSY
     assert "error" in told.text
 
 
 def test_a_cluster_without_any_slice_promises_nothing():
     empty = Stock.of(nodes=[node("n0")], classes=[class_()])
-    assert judge(empty, [claim(1)]).verdict is Verdict.UNKNOWN
+    assert judge(empty, [claim(1)]).verdict is Feasibility.UNKNOWN
 
 
 def test_an_alternative_that_exists_makes_an_unknown_class_harmless():
     sub = [{"name": n, "deviceClassName": c, "allocationMode": "ExactCount", "count": 1} for n, c in (("a", "nope"), ("b", DRIVER))]  # fmt: skip
     value = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": "r", "firstAvailable": sub}]}}}
     told = judge(stock(), [wire.convert(value, ResourceClaim)])
-    assert told.verdict is not Verdict.NEVER
+    assert told.verdict is not Feasibility.NEVER
 
 
 def test_a_search_that_runs_out_of_budget_promises_nothing(monkeypatch):
     monkeypatch.setattr("webhook.admission.feasibility.STEPS", 0)
-    assert judge(stock(), [claim(4)]).verdict is Verdict.UNKNOWN
+    assert judge(stock(), [claim(4)]).verdict is Feasibility.UNKNOWN
 
 
 def test_who_cannot_wait_is_told_no_but_not_what_would_fit_instead():
@@ -154,8 +154,8 @@ def test_who_cannot_wait_is_told_no_but_not_what_would_fit_instead():
     )
     for steps in (2, 100, 1_000):
         hurried = judge(stock(), tied, budget=Budget(steps))
-        assert hurried.verdict in (Verdict.NEVER, Verdict.UNKNOWN)
-    assert judge(stock(), tied, budget=Budget(2)).verdict is Verdict.UNKNOWN
+        assert hurried.verdict in (Feasibility.NEVER, Feasibility.UNKNOWN)
+    assert judge(stock(), tied, budget=Budget(2)).verdict is Feasibility.UNKNOWN
 
 
 def test_a_product_that_does_not_exist_is_never_and_those_that_exist_are_listed():
@@ -169,7 +169,7 @@ def test_a_product_that_does_not_exist_is_never_and_those_that_exist_are_listed(
     )
     read = f"device.attributes['{DRIVER}']"
     told = judge(fleet, [claim(1, cel=f"{read}.productName == 'H200' && {read}.uuid != ''")])
-    assert (told.verdict, told.code) == (Verdict.NEVER, Code.NO_DEVICE)
+    assert (told.verdict, told.code) == (Feasibility.NEVER, Code.NO_DEVICE)
     assert "productName is one of A100, L40S" in told.text
     assert "GPU-" not in told.text
     assert "device.attributes" not in told.text

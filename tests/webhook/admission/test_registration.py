@@ -4,53 +4,53 @@ import msgspec
 import pytest
 
 from certs.annotations import BUNDLE_KEEPER, CERT_MANAGER, RULES
-from webhook.admission.registration import Options, configurations, mutating, on_mutate, validating
+from webhook.admission.registration import Registration, configurations, mutating, on_mutate, validating
 from webhook.dialects.table import Dialect, Position, Row
 from webhook.state.configuration import DEFAULT, Configuration
 
 DIALECTS = Configuration().dialects
 
 
-def webhooks(options=Options()):  # noqa: B008  a value
+def webhooks(options=Registration()):  # noqa: B008  a value
     return [webhook for made in configurations(DIALECTS, options) for webhook in made["webhooks"]]
 
 
 def test_every_webhook_is_harmless_by_construction():
-    for webhook in webhooks(Options(devices=True)):
+    for webhook in webhooks(Registration(devices=True)):
         assert webhook["sideEffects"] == "None"
         assert webhook["timeoutSeconds"] == 3
         assert webhook["admissionReviewVersions"] == ["v1"]
 
 
 def test_our_own_namespace_is_always_out():
-    for webhook in webhooks(Options(namespace="gate", exclude=())):
+    for webhook in webhooks(Registration(namespace="gate", exclude=())):
         (names, _) = webhook["namespaceSelector"]["matchExpressions"]
         assert names == {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["gate"]}
 
 
 def test_only_pods_follow_the_admins_failure_policy():
-    for webhook in webhooks(Options(failure_policy="Fail", devices=True)):
+    for webhook in webhooks(Registration(failure_policy="Fail", devices=True)):
         assert (webhook["failurePolicy"] == "Fail") == webhook["name"].startswith("pods.")
 
 
 def test_by_opt_in_only_labelled_namespaces_are_looked_at():
-    for webhook in webhooks(Options(opt_in=True)):
+    for webhook in webhooks(Registration(opt_in=True)):
         assert {"key": "drawbridge.dev/mode", "operator": "In", "values": ["observe", "warn", "enforce"]} in webhook["namespaceSelector"]["matchExpressions"]  # fmt: skip
 
 
 def test_mutation_covers_pods_but_none_of_their_subresources():
-    (webhook,) = mutating(DIALECTS, Options(ca_bundle="Ym9v"))["webhooks"]
+    (webhook,) = mutating(DIALECTS, Registration(ca_bundle="Ym9v"))["webhooks"]
     assert [rule["resources"] for rule in webhook["rules"]] == [["pods"]]
     assert webhook["reinvocationPolicy"] == "IfNeeded"
 
 
 def test_what_is_not_wanted_is_not_registered():
-    names = [w["name"] for w in validating(DIALECTS, Options(workloads=False, claims=False))["webhooks"]]
+    names = [w["name"] for w in validating(DIALECTS, Registration(workloads=False, claims=False))["webhooks"]]
     assert names == ["pods.validate.drawbridge.dev"]
 
 
 def test_a_process_outside_the_cluster_is_called_by_url():
-    for webhook in webhooks(Options(url="https://127.0.0.1:9443/", ca_bundle="Ym9v")):
+    for webhook in webhooks(Registration(url="https://127.0.0.1:9443/", ca_bundle="Ym9v")):
         config = webhook["clientConfig"]
         assert config["url"] in ("https://127.0.0.1:9443/mutate", "https://127.0.0.1:9443/validate")
         assert config["caBundle"] == "Ym9v"
@@ -80,14 +80,14 @@ def test_a_key_whose_domain_varies_lets_every_extended_resource_through():
     assert "k.contains('/')" in on_mutate([own])
 
 
-@pytest.mark.parametrize("options", [Options(), Options(devices=True, opt_in=True, url="https://x")])
+@pytest.mark.parametrize("options", [Registration(), Registration(devices=True, opt_in=True, url="https://x")])
 def test_equal_options_make_equal_configurations(options):
     assert configurations(DIALECTS, options) == configurations(DIALECTS, options)
 
 
 def test_a_configuration_without_its_bundle_calls_nobody_and_keeps_its_rules_for_later():
-    callable_ = configurations(DIALECTS, Options(ca_bundle="Ym9v", devices=True))
-    for made, later in zip(configurations(DIALECTS, Options(devices=True)), callable_, strict=True):
+    callable_ = configurations(DIALECTS, Registration(ca_bundle="Ym9v", devices=True))
+    for made, later in zip(configurations(DIALECTS, Registration(devices=True)), callable_, strict=True):
         assert not any("rules" in webhook for webhook in made["webhooks"])
         waiting = json.loads(made["metadata"]["annotations"][RULES])
         assert waiting == {webhook["name"]: webhook["rules"] for webhook in later["webhooks"]}
@@ -96,8 +96,8 @@ def test_a_configuration_without_its_bundle_calls_nobody_and_keeps_its_rules_for
 @pytest.mark.parametrize(
     ("options", "annotation"),
     [
-        (Options(ca_bundle="Ym9v"), (BUNDLE_KEEPER, "other")),
-        (Options(inject_ca_from="ns/one"), (CERT_MANAGER, "ns/one")),
+        (Registration(ca_bundle="Ym9v"), (BUNDLE_KEEPER, "other")),
+        (Registration(inject_ca_from="ns/one"), (CERT_MANAGER, "ns/one")),
     ],
 )
 def test_who_keeps_the_bundle_is_said_on_the_configuration(options, annotation):
@@ -109,7 +109,7 @@ def test_a_plain_pod_is_walked_through_by_one_webhook_only():
     """Of the conditions that every pod of a cluster meets, all but one look at a single field."""
     asked = {
         webhook["name"]: condition["expression"]
-        for webhook in webhooks(Options())
+        for webhook in webhooks(Registration())
         if webhook["name"].startswith("pods.")
         for condition in webhook["matchConditions"]
     }
