@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dra.stock import Pool, PoolUse
 
 
-_LAID_OUT = 4  # steps of a microsecond for a device's part in its unit
+_LAID_OUT = 3  # steps of a microsecond for a device's part in its unit
 
 
 class Lineup(msgspec.Struct, frozen=True, eq=False):
