@@ -20,10 +20,14 @@ _SORT_INPUT = "@__sortBy_input__"
 
 def expand(position: int, name: str, target: Expr | None, args: tuple[Expr, ...]) -> Expr | None:
     """Expand a call if it is a macro; None leaves it a call."""
+    count = len(args)
     if target is None:
-        return _has(args[0]) if name == "has" and len(args) == 1 else None
-    macro = _MACROS.get((name, len(args)))
-    return macro(position, target, args) if macro else None
+        is_has = name == "has" and count == 1
+        return _has(args[0]) if is_has else None
+    macro = _MACROS.get((name, count))
+    if macro is None:
+        return None
+    return macro(position, target, args)
 
 
 def _has(arg: Expr) -> Expr:
@@ -56,96 +60,153 @@ def _variables(args: tuple[Expr, ...], two: bool) -> tuple[str, str]:
 def _quantifier(name: str, two: bool) -> Callable[[int, Expr, tuple[Expr, ...]], Expr]:
     def all_(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
         var, var2 = _variables(args, two)
-        condition = call(at, "@not_strictly_false", _accu(at))
-        step = call(at, "_&&_", _accu(at), args[-1])
-        return folded(at, Fold("all", target, var, var2, ACCUMULATOR, literal(at, True), condition, step, _accu(at)))
+        fold = Fold(
+            "all",
+            target,
+            var,
+            var2,
+            ACCUMULATOR,
+            init=literal(at, True),
+            condition=call(at, "@not_strictly_false", _accu(at)),
+            step=call(at, "_&&_", _accu(at), args[-1]),
+            result=_accu(at),
+        )
+        return folded(at, fold)
 
     def exists(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
         var, var2 = _variables(args, two)
-        condition = call(at, "@not_strictly_false", call(at, "!_", _accu(at)))
-        step = call(at, "_||_", _accu(at), args[-1])
-        return folded(
-            at, Fold("exists", target, var, var2, ACCUMULATOR, literal(at, False), condition, step, _accu(at))
+        none_yet = call(at, "!_", _accu(at))
+        fold = Fold(
+            "exists",
+            target,
+            var,
+            var2,
+            ACCUMULATOR,
+            init=literal(at, False),
+            condition=call(at, "@not_strictly_false", none_yet),
+            step=call(at, "_||_", _accu(at), args[-1]),
+            result=_accu(at),
         )
+        return folded(at, fold)
 
     def exists_one(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
         var, var2 = _variables(args, two)
         more = call(at, "_+_", _accu(at), literal(at, 1))
-        step = call(at, "_?_:_", args[-1], more, _accu(at))
-        result = call(at, "_==_", _accu(at), literal(at, 1))
-        return folded(
-            at, Fold("exists_one", target, var, var2, ACCUMULATOR, literal(at, 0), literal(at, True), step, result)
+        fold = Fold(
+            "exists_one",
+            target,
+            var,
+            var2,
+            ACCUMULATOR,
+            init=literal(at, 0),
+            condition=literal(at, True),
+            step=call(at, "_?_:_", args[-1], more, _accu(at)),
+            result=call(at, "_==_", _accu(at), literal(at, 1)),
         )
+        return folded(at, fold)
 
     return {"all": all_, "exists": exists}.get(name, exists_one)
 
 
-def _collected(  # noqa: PLR0917 - the parts of one comprehension
+def _collect(  # noqa: PLR0917 - the parts of one comprehension
     at: int, target: Expr, variables: tuple[str, str], init: Expr, step: Expr, keep: Expr | None
 ) -> Expr:
     if keep is not None:
         step = call(at, "_?_:_", keep, step, _accu(at))
-    return folded(at, Fold(init.kind, target, *variables, ACCUMULATOR, init, literal(at, True), step, _accu(at)))
+    fold = Fold(
+        init.kind,
+        target,
+        *variables,
+        ACCUMULATOR,
+        init=init,
+        condition=literal(at, True),
+        step=step,
+        result=_accu(at),
+    )
+    return folded(at, fold)
 
 
-def _listed(at: int, item: Expr) -> Expr:
-    return call(at, "_+_", _accu(at), Expr("list", at, args=(item,)))
+def _append(at: int, item: Expr) -> Expr:
+    one = Expr("list", at, args=(item,))
+    return call(at, "_+_", _accu(at), one)
 
 
 def _map(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
     variable = _variable(args[0], "argument is not an identifier")
     keep = args[1] if len(args) == 3 else None
-    return _collected(at, target, (variable, ""), Expr("list", at), _listed(at, args[-1]), keep)
+    step = _append(at, args[-1])
+    empty = Expr("list", at)
+    return _collect(at, target, (variable, ""), empty, step, keep)
 
 
 def _filter(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
     variable = _variable(args[0], "argument is not an identifier")
-    return _collected(at, target, (variable, ""), Expr("list", at), _listed(at, args[0]), args[1])
+    step = _append(at, args[0])
+    empty = Expr("list", at)
+    return _collect(at, target, (variable, ""), empty, step, args[1])
 
 
 def _transform_list(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
     variables = _variables(args, two=True)
     keep = args[2] if len(args) == 4 else None
-    return _collected(at, target, variables, Expr("list", at), _listed(at, args[-1]), keep)
+    step = _append(at, args[-1])
+    empty = Expr("list", at)
+    return _collect(at, target, variables, empty, step, keep)
 
 
 def _transform_map(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
     variables = _variables(args, two=True)
     keep = args[2] if len(args) == 4 else None
-    step = call(at, "cel.@mapInsert", _accu(at), Expr("ident", at, name=variables[0]), args[-1])
-    return _collected(at, target, variables, Expr("map", at), step, keep)
+    key = Expr("ident", at, name=variables[0])
+    step = call(at, "cel.@mapInsert", _accu(at), key, args[-1])
+    empty = Expr("map", at)
+    return _collect(at, target, variables, empty, step, keep)
 
 
 def _transform_map_entry(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
     variables = _variables(args, two=True)
     keep = args[2] if len(args) == 4 else None
     step = call(at, "cel.@mapInsert", _accu(at), args[-1])
-    return _collected(at, target, variables, Expr("map", at), step, keep)
+    empty = Expr("map", at)
+    return _collect(at, target, variables, empty, step, keep)
 
 
-def _bound(at: int, name: str, value: Expr, result: Expr) -> Expr:
-    empty = Expr("list", at)
-    return folded(
-        at, Fold("bind", empty, UNUSED, "", name, value, literal(at, False), Expr("ident", at, name=name), result)
+def _bind_name(at: int, name: str, value: Expr, result: Expr) -> Expr:
+    fold = Fold(
+        "bind",
+        Expr("list", at),
+        UNUSED,
+        "",
+        name,
+        init=value,
+        condition=literal(at, False),
+        step=Expr("ident", at, name=name),
+        result=result,
     )
+    return folded(at, fold)
 
 
 def _bind(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr | None:
     if target.kind != "ident" or target.name != "cel":
         return None
-    if args[0].kind != "ident":
-        raise SelectorSyntaxError("cel.bind() variable names must be simple identifiers", args[0].position)
-    return _bound(at, args[0].name, args[1], args[2])
+    variable, value, result = args
+    if variable.kind != "ident":
+        raise SelectorSyntaxError("cel.bind() variable names must be simple identifiers", variable.position)
+    return _bind_name(at, variable.name, value, result)
 
 
 def _opt_map(flat: bool) -> Callable[[int, Expr, tuple[Expr, ...]], Expr]:
     def expander(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
-        if args[0].kind != "ident":
-            raise SelectorSyntaxError("optMap() variable name must be a simple identifier", args[0].position)
-        value = call(at, "value", _copied(target), member=True)
-        bound = _bound(at, args[0].name, value, args[1])
-        some = bound if flat else call(at, "optional.of", bound)
-        return call(at, "_?_:_", call(at, "hasValue", target, member=True), some, call(at, "optional.none"))
+        variable, result = args
+        if variable.kind != "ident":
+            raise SelectorSyntaxError("optMap() variable name must be a simple identifier", variable.position)
+        value = call(at, "value", _copy(target), member=True)
+        some = _bind_name(at, variable.name, value, result)
+        if not flat:
+            some = call(at, "optional.of", some)
+        present = call(at, "hasValue", target, member=True)
+        none = call(at, "optional.none")
+        return call(at, "_?_:_", present, some, none)
 
     return expander
 
@@ -155,12 +216,14 @@ def _sort_by(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
         raise SelectorSyntaxError(
             "sortBy can only be applied to a list, identifier, comprehension, call or select expression", at
         )
-    keys = _map(at, Expr("ident", at, name=_SORT_INPUT), args)
-    by = call(at, "@sortByAssociatedKeys", Expr("ident", at, name=_SORT_INPUT), keys, member=True)
-    return _bound(at, _SORT_INPUT, target, by)
+    mapped = Expr("ident", at, name=_SORT_INPUT)
+    keys = _map(at, mapped, args)
+    sorted_ = Expr("ident", at, name=_SORT_INPUT)
+    by = call(at, "@sortByAssociatedKeys", sorted_, keys, member=True)
+    return _bind_name(at, _SORT_INPUT, target, by)
 
 
-def _copied(root: Expr) -> Expr:
+def _copy(root: Expr) -> Expr:
     """Copy a tree, unless it has become so large that only an attack explains it."""
     count = 0
 
@@ -169,7 +232,8 @@ def _copied(root: Expr) -> Expr:
         count += 1
         if count > MAX_NODES // 2:
             raise SelectorSyntaxError("the expression becomes too large when its macros are expanded", root.position)
-        twin = Expr(node.kind, node.position, name=node.name, args=tuple(copy(arg) for arg in node.args))
+        args = tuple(copy(arg) for arg in node.args)
+        twin = Expr(node.kind, node.position, name=node.name, args=args)
         twin.value, twin.member, twin.optional = node.value, node.member, node.optional
         if node.fold is not None:
             fold = node.fold

@@ -132,10 +132,15 @@ def workshop(configuration: Configuration, fleet: Inventory) -> Workshop:
 
 def _weight(demand: Demand | Pairs, made: Made | Impossible) -> int:
     """About how many bytes it takes to remember this: the words of a pod may be long, and so are claims made of them."""
+    weight = 2_000
     asked = (demand,) if isinstance(demand, Demand) else (demand.primary, demand.secondary)
-    words = [word for one in asked for word in (*one.models, *one.not_models, *one.uuids, *one.not_uuids)]
-    specs = made.claims.specs if isinstance(made, Made) else ()
-    return 2_000 + sum(map(len, words)) + 60 * len(words) + 4 * sum(len(wire.encode(spec)) for spec in specs)
+    for one in asked:
+        for words in (one.models, one.not_models, one.uuids, one.not_uuids):
+            weight += sum(60 + len(word) for word in words)
+    if isinstance(made, Made):
+        for spec in made.claims.specs:
+            weight += 4 * len(wire.encode(spec))
+    return weight
 
 
 _NAMED: Cache[tuple[str, Json]] = Cache(_TEMPLATES)

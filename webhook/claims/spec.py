@@ -236,10 +236,15 @@ def _amounts(percent: int, sizes: Mapping[str, int]) -> dict[int, list[str]]:
 
 def _wanted(product: str, demand: Demand, target: Target) -> bool:
     """Leave out sizes that the demand's own filters exclude; the selectors say so too, this only spares alternatives."""
-    name, vendor = product.lower(), target.vendor.lower()
-    card = name if not vendor or name.startswith(vendor) else f"{vendor}-{name}"
-    wanted = not demand.models or any(word.lower() in card for word in demand.models)
-    return wanted and not any(word.lower() in name for word in demand.not_models)
+    name = product.lower()
+    for word in demand.not_models:
+        if word.lower() in name:
+            return False
+    if not demand.models:
+        return True
+    vendor = target.vendor.lower()
+    card = name if name.startswith(vendor) else f"{vendor}-{name}"
+    return any(word.lower() in card for word in demand.models)
 
 
 def _unshareable(demand: Demand, supply: Supply, count: int) -> Impossible | None:
@@ -260,13 +265,14 @@ def _unshareable(demand: Demand, supply: Supply, count: int) -> Impossible | Non
 
 
 def _capacity(demand: Demand, supply: Supply, memory: int | None) -> CapacityRequirements | None:
+    target, spelling = supply.target, supply.served.spelling
     requests: dict[str, Quantity] = {}
     if memory is not None:
-        requests[supply.served.spelling(supply.target.memory)] = amount(memory)
+        requests[spelling(target.memory)] = amount(memory)
     if demand.cores is not None:
-        requests[supply.served.spelling(supply.target.cores)] = Quantity.from_int(demand.cores)
+        requests[spelling(target.cores)] = Quantity.from_int(demand.cores)
     if demand.shares is not None:
-        requests[supply.served.spelling("shares")] = Quantity.from_int(demand.shares)
+        requests[spelling("shares")] = Quantity.from_int(demand.shares)
     return CapacityRequirements(requests=requests) if requests else None
 
 

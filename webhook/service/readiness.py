@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
 def readiness(problems: Mapping[str, str], notes: Mapping[str, str], *, verbose: bool) -> Reply:
     """Answer with one line a check; an empty reason is fine, and a note takes nobody off a Service."""
-    lines = [f"[-]{name}: {problem}" if problem else f"[+]{name} ok" for name, problem in problems.items()]
+    lines: list[str] = []
+    for name, problem in problems.items():
+        line = f"[-]{name}: {problem}" if problem else f"[+]{name} ok"
+        lines.append(line)
     if verbose:
         lines += [f"[!]{name}: {note}" for name, note in notes.items() if note]
-    return text(503 if any(problems.values()) else 200, "\n".join(lines) + "\n")
+    status = 503 if any(problems.values()) else 200
+    return text(status, "\n".join(lines) + "\n")

@@ -197,10 +197,19 @@ class Service:
 
     def _readiness(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """What keeps this process from its work, and what is only worth knowing."""
-        problems = {"cluster": self.follower.unsettled(), "certificate": self.certificate.unready()}
-        aside = {"objects read": str(self.follower.quarantine), "objects worked on": str(self.quarantine)}
-        notes = {name: f"set aside: {what}" for name, what in aside.items() if what}
-        return problems, {"stock": self.follower.stale(), **notes}
+        problems = {
+            "cluster": self.follower.unsettled(),
+            "certificate": self.certificate.unready(),
+        }
+        notes = {"stock": self.follower.stale()}
+        aside = {
+            "objects read": str(self.follower.quarantine),
+            "objects worked on": str(self.quarantine),
+        }
+        for name, what in aside.items():
+            if what:
+                notes[name] = f"set aside: {what}"
+        return problems, notes
 
     def _gauges(self) -> None:
         self.metrics.readiness = self._readiness

@@ -260,9 +260,15 @@ def _labelled(nodes: tuple[Node, ...]) -> dict[str, dict[str, str]]:
 
 def _extended(classes: Iterable[DeviceClass]) -> dict[str, str]:
     """The newest class wins a name; of equal age the lexically first."""
-    named = sorted((c for c in classes if c.spec.extended_resource_name), key=lambda c: c.metadata.name, reverse=True)
-    ordered = sorted(named, key=lambda c: c.metadata.creation_timestamp)
-    return {c.spec.extended_resource_name or "": c.metadata.name for c in ordered}
+    ordered = list(classes)
+    ordered.sort(key=lambda one: one.metadata.name, reverse=True)
+    ordered.sort(key=lambda one: one.metadata.creation_timestamp)
+    winners: dict[str, str] = {}
+    for one in ordered:
+        resource = one.spec.extended_resource_name
+        if resource:
+            winners[resource] = one.metadata.name
+    return winners
 
 
 def unknown(target: Target, served: Served) -> Served:

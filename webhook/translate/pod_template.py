@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from dra.wire import Json
     from webhook.state import State
+    from webhook.translate.report import Decision
 
 _SPEC_TEMPLATE = "/spec/template"
 # (API group, kind): where its pod template is; a Pod is its own.
@@ -52,11 +53,14 @@ def name_of(obj: Mapping[str, Json]) -> str:
 
 def paths(obj: Mapping[str, Json], *, unknown: bool = False) -> list[str]:
     """Find the pod templates of an object; in kinds we do not know only if `unknown`."""
-    group = str(obj.get("apiVersion", "")).rpartition("/")[0]
-    path = TEMPLATES.get((group, str(obj.get("kind", ""))))
+    group, _, _ = str(obj.get("apiVersion", "")).rpartition("/")
+    kind = str(obj.get("kind", ""))
+    path = TEMPLATES.get((group, kind))
     if path is not None:
         return [path] if _is_pod(at(obj, path)) else []
-    return list(_search(obj.get("spec"), "/spec")) if unknown else []
+    if not unknown:
+        return []
+    return _search(obj.get("spec"), "/spec")
 
 
 def at(obj: Json, path: str) -> Json:
@@ -85,20 +89,34 @@ def _search(value: Json, path: str) -> list[str]:
 
 def translate_object(obj: dict[str, Json], state: State, *, unknown: bool = False) -> Translation:
     """Translate a pod, or every pod template of a workload; refused as a whole if one of them is."""
-    namespace = str(mapping(obj.get("metadata")).get("namespace") or "default")
+    metadata = mapping(obj.get("metadata"))
+    namespace = str(metadata.get("namespace") or "default")
     name = name_of(obj)
     done = []
     for path in paths(obj, unknown=unknown):
-        one = translate(at(obj, path), state, namespace=namespace, path=path)
+        pod = at(obj, path)
+        one = translate(pod, state, namespace=namespace, path=path)
         decisions = tuple(msgspec.structs.replace(decision, object=name) for decision in one.decisions)
         done.append(msgspec.structs.replace(one, decisions=decisions))
     if len(done) < 2:
         return done[0] if done else NOTHING
-    refusals = tuple(text for one in done for text in one.refusals)
+    decided: list[Decision] = []
+    operations: list[dict[str, Json]] = []
+    templates: dict[str, Json] = {}
+    refusals: list[str] = []
+    warnings: dict[str, None] = {}  # a set that keeps their order
+    for one in done:
+        decided += one.decisions
+        operations += one.operations
+        templates |= one.templates
+        refusals += one.refusals
+        warnings |= dict.fromkeys(one.warnings)
+    if refusals:
+        operations, templates = [], {}
     return Translation(
-        decisions=tuple(decision for one in done for decision in one.decisions),
-        operations=() if refusals else tuple(operation for one in done for operation in one.operations),
-        templates={} if refusals else {name: spec for one in done for name, spec in one.templates.items()},
-        refusals=refusals,
-        warnings=tuple(dict.fromkeys(text for one in done for text in one.warnings)),
+        decisions=tuple(decided),
+        operations=tuple(operations),
+        templates=templates,
+        refusals=tuple(refusals),
+        warnings=tuple(warnings),
     )

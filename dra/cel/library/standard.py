@@ -484,9 +484,13 @@ _CROSS = ((INT, DOUBLE), (INT, UINT), (UINT, DOUBLE), (UINT, INT), (DOUBLE, INT)
 
 def _relations(symbol: str, word: str, holds: Callable[[int], bool]) -> Function:
     work = _relation(symbol, holds)
-    same = [over(f"{word}_{name}", (t, t), BOOL, work, total=True) for t, name in _COMPARED]
-    cross = [over(f"{word}_{left.name}_{right.name}", (left, right), BOOL, work, total=True) for left, right in _CROSS]
-    return function(symbol, *same, *cross)
+    overloads = []
+    for type_, name in _COMPARED:
+        overloads.append(over(f"{word}_{name}", (type_, type_), BOOL, work, total=True))
+    for left, right in _CROSS:
+        id_ = f"{word}_{left.name}_{right.name}"
+        overloads.append(over(id_, (left, right), BOOL, work, total=True))
+    return function(symbol, *overloads)
 
 
 def _arithmetic(symbol: str, word: str, work: Callable[[Value, Value], Value], *types: Type) -> Function:

@@ -64,9 +64,13 @@ def _last_index_of_from(text: str, part: str, start: int) -> int:
 
 
 def _replace(text: str, old: str, new: str, count: int = -1) -> str:
-    found = text.count(old) if count < 0 else min(text.count(old), count)
-    require_room(len(text) + found * (len(new) - len(old)), LARGEST_TEXT)
-    return text.replace(old, new, max(count, -1))
+    found = text.count(old)
+    if count >= 0:
+        found = min(found, count)
+    growth = len(new) - len(old)
+    require_room(len(text) + found * growth, LARGEST_TEXT)
+    limit = max(count, -1)
+    return text.replace(old, new, limit)
 
 
 def _split(text: str, separator: str, count: int = -1) -> list[Value]:
