@@ -43,7 +43,7 @@ class Version:
     @staticmethod
     def parse_tolerant(text: str) -> Version:
         """Read also `v1.2` and `01.2.3`, as CEL's `semver(text, true)` does."""
-        return parse(_normalized(text))
+        return parse(_normalize(text))
 
     @property
     def major(self) -> int:
@@ -84,9 +84,10 @@ def _parse(text: str) -> Version:
     shape = _SHAPE(text)
     if shape is None:
         raise _wrong(text, "major.minor.patch is expected, without a leading v or leading zeros")
-    major, minor, patch, prerelease, _ = shape.groups()
+    *numbers, prerelease, _ = shape.groups()
     parts = tuple(_part(text, part) for part in prerelease.split(".")) if prerelease else ()
-    return Version((_number(text, major), _number(text, minor), _number(text, patch), not parts, parts), text)
+    major, minor, patch = (_number(text, digits) for digits in numbers)
+    return Version((major, minor, patch, not parts, parts), text)
 
 
 _remembered = lru_cache(maxsize=4096)(_parse)
@@ -111,12 +112,14 @@ def _wrong(text: str, why: str) -> SemverError:
     return SemverError(f"{shown!r} is no semantic version 2.0.0: {why}; write it like 1.2.3 or 1.2.3-rc.1")
 
 
-def _normalized(text: str) -> str:
+def _normalize(text: str) -> str:
     parts = text.removeprefix("v").split(".", 2)
     parts = [_without_zeros(part) if len(part) > 1 else part for part in parts]
-    if len(parts) < 3 and ("+" in parts[-1] or "-" in parts[-1]):
+    lacking = 3 - len(parts)
+    if lacking and ("+" in parts[-1] or "-" in parts[-1]):
         raise _wrong(text, "a short version cannot have a prerelease or build part")
-    return ".".join(parts + ["0"] * (3 - len(parts)))
+    zeros = ["0"] * lacking
+    return ".".join(parts + zeros)
 
 
 def _without_zeros(part: str) -> str:

@@ -182,8 +182,11 @@ class Compiler:
         """The slot and domain of `device.attributes["domain"]`."""
         if node.kind != "call" or node.name != "_[_]":
             return None
-        slot, domain = self._device_slot(node.args[0]), self.constant(node.args[1])
-        return (slot, domain) if slot in (ATTRIBUTES, CAPACITY) and type(domain) is str else None
+        slot = self._device_slot(node.args[0])
+        if slot not in (ATTRIBUTES, CAPACITY):
+            return None
+        domain = self.constant(node.args[1])
+        return (slot, domain) if type(domain) is str else None
 
     def _select(self, node: Expr) -> Callable[[Frame], Value]:
         field = node.name
@@ -264,8 +267,10 @@ class Compiler:
 
     def _arguments(self, node: Expr) -> list[Callable[[Frame], Value]]:
         args = [self.closure(arg) for arg in node.args]
-        if len(node.overloads) == 1 and node.overloads[0] in _PANICKING:
-            position, kind = _PANICKING[node.overloads[0]]
+        only = node.overloads[0] if len(node.overloads) == 1 else ""
+        panics = _PANICKING.get(only)
+        if panics is not None:
+            position, kind = panics
             args[position] = _or_fatal(args[position], kind)
         return args
 

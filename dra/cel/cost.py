@@ -93,10 +93,14 @@ class Path:
 
     def append(self, name: str) -> Path:
         """Go's append: writes into the same memory while there is room."""
-        if self._length < self._capacity:
-            self._names[self._length : self._length + 1] = [name]
-            return Path(self._names, self._length + 1, self._capacity)
-        return Path([*self._names[: self._length], name], self._length + 1, max(1, 2 * self._capacity))
+        end = self._length
+        longer = end + 1
+        if end < self._capacity:
+            self._names[end:longer] = [name]
+            return Path(self._names, longer, self._capacity)
+        copied = [*self._names[:end], name]
+        doubled = max(1, 2 * self._capacity)
+        return Path(copied, longer, doubled)
 
     def names(self) -> list[str]:
         return self._names[: self._length]
@@ -306,10 +310,12 @@ class _Coster:
 
     def _standard(self, node: Expr, overload: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
         if overload == "conditional":
-            entry = _entry_union(self._entry(args[1].node), self._entry(args[2].node))
+            _, then, otherwise = args
+            entry = _entry_union(self._entry(then.node), self._entry(otherwise.node))
             if entry is not None:
                 self._entries[id(node)] = entry
-            return _Estimate(0, (args[1].size or _UNKNOWN).union(args[2].size or _UNKNOWN))
+            size = (then.size or _UNKNOWN).union(otherwise.size or _UNKNOWN)
+            return _Estimate(0, size)
         if overload in ("logical_or", "logical_and"):
             return _Estimate(0)
         if overload in ("add_string", "add_bytes", "add_list"):
@@ -317,11 +323,15 @@ class _Coster:
         return _standard_call(overload, target, args)
 
     def _concatenation(self, node: Expr, overload: str, args: list[Operand]) -> _Estimate:
-        size = (args[0].size or _UNKNOWN).plus(args[1].size or _UNKNOWN)
-        entry = _entry_union(self._entry(args[0].node), self._entry(args[1].node))
+        left, right = args
+        size = (left.size or _UNKNOWN).plus(right.size or _UNKNOWN)
+        entry = _entry_union(self._entry(left.node), self._entry(right.node))
         if entry is not None:
             self._entries[id(node)] = entry
-        return _Estimate(1 if overload == "add_list" else scaled(size.most, STRING_FACTOR), size)
+        if overload == "add_list":
+            return _Estimate(1, size)
+        cost = scaled(size.most, STRING_FACTOR)
+        return _Estimate(cost, size)
 
     # Comprehensions
 
@@ -372,15 +382,26 @@ class _Coster:
     def _push_part(self, name: str, range_: Expr, *, key: bool) -> None:
         entry = self._entry(range_)
         listed = self._container(range_, entry) == "list"
-        part = ("@indices" if listed else "@keys") if key else ("@items" if listed else "@values")
-        size = (entry.key if key else entry.value) if entry else None
-        self._push(name, _Local(self._path(range_).append(part), size, None))
+        if key:
+            part = "@indices" if listed else "@keys"
+            size = entry.key if entry else None
+        else:
+            part = "@items" if listed else "@values"
+            size = entry.value if entry else None
+        path = self._path(range_).append(part)
+        self._push(name, _Local(path, size, None))
 
     def _push_single(self, name: str, range_: Expr) -> None:
         entry = self._entry(range_)
         listed = self._container(range_, entry) == "list"
-        size = (entry.value if listed else entry.key) if entry else None
-        self._push(name, _Local(self._path(range_).append("@items" if listed else "@keys"), size, None))
+        if listed:
+            part = "@items"
+            size = entry.value if entry else None
+        else:
+            part = "@keys"
+            size = entry.key if entry else None
+        path = self._path(range_).append(part)
+        self._push(name, _Local(path, size, None))
 
     def _peek(self, name: str) -> _Local | None:
         stack = self._locals.get(name)
@@ -570,11 +591,15 @@ def _canonical(_: str, __: Operand | None, args: list[Operand]) -> _Estimate | N
 def _replace(_: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
     if target is None:
         return None
-    size, old, new = target.size_or_unknown(), args[0].size_or_unknown(), args[1].size_or_unknown()
-    most_count, most_kept = _most_replaced(size, old, new)
-    least_count, least_kept = _least_replaced(size, old, new)
-    result = Size(_sum(_product(least_count, new.least), least_kept), _sum(_product(most_count, new.most), most_kept))
-    return _Estimate(scaled(size.most, 2 * STRING_FACTOR), result)
+    size = target.size_or_unknown()
+    old = args[0].size_or_unknown()
+    new = args[1].size_or_unknown()
+    count, kept = _least_replaced(size, old, new)
+    least = _sum(_product(count, new.least), kept)
+    count, kept = _most_replaced(size, old, new)
+    most = _sum(_product(count, new.most), kept)
+    cost = scaled(size.most, 2 * STRING_FACTOR)
+    return _Estimate(cost, Size(least, most))
 
 
 def _most_replaced(size: Size, old: Size, new: Size) -> tuple[int, int]:
@@ -717,8 +742,10 @@ def _sorted_by(type_: Type) -> dict[str, Callable[[Operand | None, list[Operand]
 
 def _set(factor: float) -> Callable[[Operand | None, list[Operand]], _Estimate | None]:
     def estimate(_: Operand | None, args: list[Operand]) -> _Estimate:
-        size = args[0].size_or_unknown().times(args[1].size_or_unknown())
-        return _Estimate(_sum(scaled(size.most, factor), _CALL))
+        left, right = args
+        size = left.size_or_unknown().times(right.size_or_unknown())
+        compared = scaled(size.most, factor)
+        return _Estimate(_sum(compared, _CALL))
 
     return estimate
 

@@ -85,7 +85,9 @@ def _request(request: dict[str, Any], path: str, unknown: list[str]) -> dict[str
     if "exactly" in request:
         unknown.append(f"{path}/exactly")
     exact = {name: request[name] for name in _EXACT if name in request}
-    rest = {name: member for name, member in request.items() if name not in (*_EXACT, "exactly")}
+    rest = dict(request)
+    for name in (*exact, "exactly"):
+        rest.pop(name, None)
     # An empty list counts as set, an empty text or a zero does not.
     if any(member is not None and member not in ("", 0) for member in exact.values()):
         rest["exactly"] = exact
@@ -113,17 +115,22 @@ def _slice(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any
 def _device(device: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
     unknown.extend(f"{path}/{name}" for name in device if name not in ("name", "basic"))
     basic = device.get("basic")
+    converted: dict[str, Any] = {}
+    if "name" in device:
+        converted["name"] = device["name"]
     if not isinstance(basic, dict):
-        return {name: device[name] for name in ("name",) if name in device}
-    converted = {**{name: device[name] for name in ("name",) if name in device}, **basic}
-    if isinstance(capacity := basic.get("capacity"), dict):
+        return converted
+    converted |= basic
+    capacity = basic.get("capacity")
+    if isinstance(capacity, dict):
         converted["capacity"] = {name: _capacity(member) for name, member in capacity.items()}
     return converted
 
 
 def _capacity(value: Any) -> Any:
     """Wrap a plain amount, as v1alpha3 had it."""
-    return {"value": value} if isinstance(value, str | int | float) and not isinstance(value, bool) else value
+    plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return {"value": value} if plain else value
 
 
 _CONVERTERS: Final[dict[str, Callable[[dict[str, Any], str, list[str]], dict[str, Any]]]] = {

@@ -207,10 +207,17 @@ def _undecided(question: Question, state: State, why: str) -> Ruling:
     """Nobody is turned back because we were slow; nor does anybody keep annotations in our name for it."""
     said = "left this pod as it is" if question.path == "mutate" else f"did not judge this {_kind(question)}"
     text = f"drawbridge {said}: it could not be decided in time ({why})"
+    request = question.request
     cleaning: tuple[dict[str, Json], ...] = ()
-    if (question.path, question.request.operation) == ("mutate", "CREATE"):
-        cleaning = clean(question.object, state, namespace=question.request.namespace)
-    return Ruling(outcome=UNDECIDED, warnings=(text,), operations=cleaning, restoring=cleaning, problems=(text,))
+    if question.path == "mutate" and request.operation == "CREATE":
+        cleaning = clean(question.object, state, namespace=request.namespace)
+    return Ruling(
+        outcome=UNDECIDED,
+        warnings=(text,),
+        operations=cleaning,
+        restoring=cleaning,
+        problems=(text,),
+    )
 
 
 # What is said and done about it
@@ -227,25 +234,33 @@ def answer(question: Question, ruling: Ruling, mode: Mode) -> Outcome:
     | left, warned, undecided | told | told | recorded | not decided |
     """
     request = question.request
-    audit = {} if ruling.outcome in _SILENT else {"outcome": ruling.outcome, "mode": str(mode)}
-    if mode is Mode.ENFORCE and ruling.denials:
-        body = reviews.deny(request.uid, _status(question, ruling), warnings=ruling.warnings, audit=audit)
-        return Outcome(body=body, record=_record(question, ruling, ruling.outcome, mode))
+    done = False
+    warnings: tuple[str, ...] = ()
+    operations: tuple[dict[str, Json], ...] = ()
     if mode is Mode.ENFORCE:
-        body = reviews.allow(request.uid, operations=ruling.operations, warnings=ruling.warnings, audit=audit)
-        return Outcome(body=body, record=_record(question, ruling, ruling.outcome, mode))
-    warned = mode is Mode.WARN
-    done = warned and bool(ruling.operations) and ruling.restoring == ruling.operations
-    outcome = ruling.outcome if done else _WOULD.get(ruling.outcome, ruling.outcome)
-    if audit:
-        audit["outcome"] = outcome
-    operations = ruling.restoring if warned else ()
-    told = _told(question, ruling, mode) if warned else ()
-    body = reviews.allow(request.uid, operations=operations, warnings=told, audit=audit)
-    return Outcome(body=body, record=_record(question, ruling, outcome, mode))
+        done = True
+        warnings = ruling.warnings
+        operations = ruling.operations
+    elif mode is Mode.WARN:
+        done = bool(ruling.operations) and ruling.restoring == ruling.operations
+        warnings = _foretell(question, ruling, mode)
+        operations = ruling.restoring
+    outcome = ruling.outcome
+    if not done:
+        outcome = _WOULD.get(outcome, outcome)
+    audit: dict[str, str] = {}
+    if ruling.outcome not in _SILENT:
+        audit = {"outcome": outcome, "mode": str(mode)}
+    record = _record(question, ruling, outcome, mode)
+    if mode is Mode.ENFORCE and ruling.denials:
+        status = _status(question, ruling)
+        body = reviews.deny(request.uid, status, warnings=warnings, audit=audit)
+    else:
+        body = reviews.allow(request.uid, operations=operations, warnings=warnings, audit=audit)
+    return Outcome(body=body, record=record)
 
 
-def _told(question: Question, ruling: Ruling, mode: Mode) -> tuple[str, ...]:
+def _foretell(question: Question, ruling: Ruling, mode: Mode) -> tuple[str, ...]:
     """What the user reads where nothing is done."""
     if ruling.denials:
         opening = f"drawbridge would refuse this {_kind(question)} ({mode}): "

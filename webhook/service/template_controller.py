@@ -175,14 +175,20 @@ class Templates:
         metadata = mapping(obj.get("metadata"))
         if any(owner.get("controller") for owner in metadata.get("ownerReferences") or ()):
             return {}
-        namespace, state = str(metadata.get("namespace", "")), self._state()
-        who = workload_of(namespace, {"ownerReferences": [{"controller": True, "kind": controller_kind(str(obj.get("kind"))), "name": metadata.get("name", "")}]})  # fmt: skip
-        if mode_of(state.configuration, state.namespaces.get(namespace, {}), who) is not Mode.ENFORCE:
+        state = self._state()
+        namespace = str(metadata.get("namespace", ""))
+        kind = controller_kind(str(obj.get("kind")))
+        controller = {"controller": True, "kind": kind, "name": metadata.get("name", "")}
+        who = workload_of(namespace, {"ownerReferences": [controller]})
+        labels = state.namespaces.get(namespace, {})
+        if mode_of(state.configuration, labels, who) is not Mode.ENFORCE:
             return {}
         wanted: dict[Key, Json] = {}
         for path in paths(obj):
-            done = translate(at(obj, path), state, namespace=namespace, budget=Budget(STEPS))
-            wanted |= {(namespace, name): spec for name, spec in done.templates.items()}
+            pod = at(obj, path)
+            done = translate(pod, state, namespace=namespace, budget=Budget(STEPS))
+            for name, spec in done.templates.items():
+                wanted[namespace, name] = spec
         return wanted
 
     async def _translate_again(self) -> None:

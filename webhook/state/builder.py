@@ -211,13 +211,20 @@ def _limited(
     before: Mapping[str, frozenset[str]], known: Mapping[str, Mapping[str, frozenset[str]]], namespace: str
 ) -> Mapping[str, frozenset[str]]:
     """Say anew which keys the objects of a namespace limit; where none does, it is not named."""
-    limited = frozenset().union(*known.get(namespace, {}).values())
-    rest = {name: keys for name, keys in before.items() if name != namespace}
-    return rest | {namespace: limited} if limited else rest
+    limited: frozenset[str] = frozenset()
+    for keys in known.get(namespace, {}).values():
+        limited |= keys
+    after = dict(before)
+    after.pop(namespace, None)
+    if limited:
+        after[namespace] = limited
+    return after
 
 
 def _key(obj: Stocked) -> tuple[str, str, str]:
-    namespace = (obj.metadata.namespace or "default") if isinstance(obj, ResourceClaim) else ""
+    namespace = ""
+    if isinstance(obj, ResourceClaim):
+        namespace = obj.metadata.namespace or "default"
     return type(obj).__name__, namespace, obj.metadata.name
 
 

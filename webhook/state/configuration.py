@@ -46,16 +46,18 @@ class Configuration:
 
     def __init__(self, file: File = DEFAULT) -> None:
         self.file = file
-        self.targets: Mapping[str, Target] = TARGETS | {target.name: target for target in file.targets}
-        every = (*VOCABULARIES, *(plain.vocabulary_of(table, self.targets) for table in file.dialects))
-        self._vocabularies: Mapping[str, Vocabulary[Any]] = {
-            one.table.name: _renamed(one, file.keys.get(one.table.name, {}))
-            for one in every
-            if one.table.name not in file.disabled
-        }
+        own_targets = {target.name: target for target in file.targets}
+        self.targets: Mapping[str, Target] = TARGETS | own_targets
+        declared = [plain.vocabulary_of(table, self.targets) for table in file.dialects]
+        every = (*VOCABULARIES, *declared)
+        self._vocabularies: dict[str, Vocabulary[Any]] = {}
+        for one in every:
+            name = one.table.name
+            if name not in file.disabled:
+                self._vocabularies[name] = _rename(one, file.keys.get(name, {}))
         self.sizes: Mapping[str, int] = {model.product: bytes_of(model.memory) for model in file.models}
         self.schedulers: Mapping[str, Scheduler] = _schedulers(every, file)
-        self._exact, self._patterns, self._positions = _indexed(self.dialects)
+        self._exact, self._patterns, self._positions = _index(self.dialects)
 
     @property
     def dialects(self) -> tuple[Dialect, ...]:
@@ -80,7 +82,8 @@ class Configuration:
             return ()
         for prefix, dialect, row in self._patterns:
             if name.startswith(prefix) and (match := pattern(row.name)(name)):
-                return (Known(dialect, row, next(iter(match.groupdict().values()), "")),)
+                part = next(iter(match.groupdict().values()), "")
+                return (Known(dialect, row, part),)
         return ()
 
     def rows(self, place: Position) -> Mapping[str, tuple[Known, ...]]:
@@ -94,14 +97,14 @@ class Configuration:
 
 def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
     """Read a configuration object: a good one, or everything that is wrong with it."""
-    name = f"{KIND}/{value['metadata']['name']}" if _named(value) else KIND
+    name = _name(value)
     if isinstance(value, dict) and value.get("mode") is False:
         value = value | {"mode": "off"}  # YAML reads a bare `off` as false
     broken = shape.check(value, WHOLE_FILE) if isinstance(value, dict) else [shape.expected_object(value)]
     found = [Mistake(one.path, one.message, one.hint or CODES[one.code].hint) for one in broken]
     file = _good_part(value, broken)
     if file is not None:
-        found += _judged_apart(contradictions(file), broken)
+        found += _judge_apart(contradictions(file), broken)
     if file is not None and not found:
         return Configuration(file), []
     return None, [
@@ -110,36 +113,50 @@ def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
     ]
 
 
+# Members of a file that make names known, and those that use such names.
+_NAMES_MADE = frozenset(("dialects", "keys", "targets"))
+_NAMES_USED = frozenset(("keys", "disabled", "meanings", "joint", "classes", "dialects"))
+
+
 def _good_part(value: Json, broken: Sequence[Problem]) -> File | None:
     """The file without the members in which something has the wrong shape, so that the others' sense can be judged."""
     if not isinstance(value, dict):
         return None
     bad = {_first(problem.path) for problem in broken}
+    good = {name: member for name, member in value.items() if name not in bad}
     head = {"apiVersion": DEFAULT.api_version, "kind": KIND}
-    return shape.read({name: member for name, member in value.items() if name not in bad} | head, WHOLE_FILE)
+    return shape.read(good | head, WHOLE_FILE)
 
 
-def _judged_apart(found: Iterable[Mistake], broken: Sequence[Problem]) -> list[Mistake]:
+def _judge_apart(found: Iterable[Mistake], broken: Sequence[Problem]) -> list[Mistake]:
     """Leave out what may follow from a mistake of shape: names that a broken table would have made known."""
-    if not any(_first(problem.path) in {"dialects", "keys", "targets"} for problem in broken):
+    bad = {_first(problem.path) for problem in broken}
+    if bad.isdisjoint(_NAMES_MADE):
         return list(found)
-    follow = {"keys", "disabled", "meanings", "joint", "classes", "dialects"}
-    return [mistake for mistake in found if _first(mistake.path) not in follow]
+    return [mistake for mistake in found if _first(mistake.path) not in _NAMES_USED]
 
 
 def _first(pointer: str) -> str:
     return next(iter(split(pointer)), "")
 
 
-def _named(value: Json) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("metadata"), dict) and bool(value["metadata"].get("name"))
+def _name(value: Json) -> str:
+    """Name a configuration as findings do."""
+    metadata = value.get("metadata") if isinstance(value, dict) else None
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return f"{KIND}/{name}" if name else KIND
 
 
-def _renamed(one: Vocabulary[Any], names: Mapping[str, str]) -> Vocabulary[Any]:
+def _rename(one: Vocabulary[Any], names: Mapping[str, str]) -> Vocabulary[Any]:
+    """Give the rows of a table this cluster's names; a row that is given none goes."""
     if not names:
         return one
-    rows = (msgspec.structs.replace(row, name=names.get(row.name, row.name)) for row in one.table.keys)
-    table = msgspec.structs.replace(one.table, keys=tuple(row for row in rows if row.name))
+    rows: list[Row] = []
+    for row in one.table.keys:
+        name = names.get(row.name, row.name)
+        if name:
+            rows.append(msgspec.structs.replace(row, name=name))
+    table = msgspec.structs.replace(one.table, keys=tuple(rows))
     return msgspec.structs.replace(one, table=table)
 
 
@@ -150,19 +167,19 @@ def _schedulers(vocabularies: Iterable[Vocabulary[Any]], file: File) -> dict[str
     return found | file.schedulers
 
 
-def _indexed(
+def _index(
     dialects: Iterable[Dialect],
 ) -> tuple[dict[str, tuple[Known, ...]], list[tuple[str, Dialect, Row]], dict[Position, dict[str, tuple[Known, ...]]]]:
     positions: dict[Position, dict[str, tuple[Known, ...]]] = {}
     patterns: list[tuple[str, Dialect, Row]] = []
     for dialect in dialects:
         for row in dialect.keys:
-            if "<" in row.name:
-                if row.place is Position.RESOURCE:
-                    patterns.append((row.name.partition("<")[0], dialect, row))
-                continue
-            at = positions.setdefault(row.place, {})
-            at[row.name] = (*at.get(row.name, ()), Known(dialect, row))
+            prefix, mark, _ = row.name.partition("<")
+            if not mark:
+                at = positions.setdefault(row.place, {})
+                at[row.name] = (*at.get(row.name, ()), Known(dialect, row))
+            elif row.place is Position.RESOURCE:
+                patterns.append((prefix, dialect, row))
     # The longer pattern is the more specific one: mig-<profile>.shared before mig-<profile>.
     patterns.sort(key=lambda entry: -len(entry[2].name))
     return positions.pop(Position.RESOURCE, {}), patterns, positions

@@ -25,9 +25,15 @@ def test(path: str, value: Json) -> dict[str, Json]:
 def remove_keys(path: str, mapping: Mapping[str, Json], keys: Sequence[str]) -> list[dict[str, Json]]:
     """Take keys out of a map, and the map itself if nothing remains."""
     gone = [key for key in keys if key in mapping]
-    if gone and len(gone) == len(mapping):
+    if not gone:
+        return []
+    if len(gone) == len(mapping):
         return [{"op": "remove", "path": path}]
-    return [{"op": "remove", "path": f"{path}/{escape(key)}"} for key in gone]
+    operations: list[dict[str, Json]] = []
+    for key in gone:
+        pointer = f"{path}/{escape(key)}"
+        operations.append({"op": "remove", "path": pointer})
+    return operations
 
 
 def set_keys(path: str, mapping: Json, values: Mapping[str, Json]) -> list[dict[str, Json]]:

@@ -245,11 +245,15 @@ class _Struct(Shape):
                 found.append(Problem("D007", path, f"{name} is missing and reads as 0"))  # noqa: PERF401  mostly there are none
 
     def _unknown(self, name: str, path: str, value: Mapping[str, Any], *, helpful: bool) -> Problem:
-        near = nearest(name, [field for field in self.fields if field not in value]) if helpful else ""
-        hint = _MOVED.get(self.name, {}).get(name) or (f"did you mean {near}?" if near else "")
+        hint = _MOVED.get(self.name, {}).get(name, "")
+        if helpful and not hint:
+            unset = [field for field in self.fields if field not in value]
+            near = nearest(name, unset)
+            hint = f"did you mean {near}?" if near else ""
         if not hint and self.demanded:
             hint = f"known: {', '.join(self.fields)}"
-        return Problem("D002", f"{path}/{escape(name)}", f"unknown field {name[:80]!r}", hint)
+        at = f"{path}/{escape(name)}"
+        return Problem("D002", at, f"unknown field {name[:80]!r}", hint)
 
     def complete(self, value: Any) -> Any:
         members = {

@@ -80,10 +80,13 @@ class Fleet:
 
         `among` is an earlier answer of this fleet, to be narrowed down.
         """
-        key = (tuple(s.cel.expression if s.cel else None for s in selectors), id(among))
-        if key not in self._known:
-            self._known[key] = self._evaluate(selectors, self.devices if among is None else among.devices)
-        return self._known[key]
+        expressions = tuple(one.cel.expression if one.cel else None for one in selectors)
+        key = (expressions, id(among))
+        known = self._known.get(key)
+        if known is None:
+            devices = self.devices if among is None else among.devices
+            known = self._known[key] = self._evaluate(selectors, devices)
+        return known
 
     def names(self, kind: str) -> frozenset[tuple[str, str]]:
         """Give all attributes or capacities that anybody publishes, as domain and name."""
@@ -157,8 +160,14 @@ def _qualify(driver: str, name: str) -> tuple[str, str]:
 def newest(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
     """Keep the slices of the newest generation of each pool."""
     pieces = list(slices)
-    generations: dict[PoolId, int] = {}
+    newest_of: dict[PoolId, int] = {}
     for piece in pieces:
-        key = (piece.spec.driver, piece.spec.pool.name)
-        generations[key] = max(piece.spec.pool.generation, generations.get(key, piece.spec.pool.generation))
-    return [p for p in pieces if p.spec.pool.generation == generations[p.spec.driver, p.spec.pool.name]]
+        pool = piece.spec.pool
+        key = (piece.spec.driver, pool.name)
+        newest_of[key] = max(pool.generation, newest_of.get(key, pool.generation))
+    kept: list[ResourceSlice] = []
+    for piece in pieces:
+        pool = piece.spec.pool
+        if pool.generation == newest_of[piece.spec.driver, pool.name]:
+            kept.append(piece)
+    return kept

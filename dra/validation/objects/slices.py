@@ -178,7 +178,13 @@ def _attribute(attribute: DeviceAttribute, path: str, *, lists: bool) -> Problem
 
 
 def _list_values(attribute: DeviceAttribute, path: str) -> Problems:
-    for name, values in (("ints", attribute.ints), ("bools", attribute.bools), ("strings", attribute.strings), ("versions", attribute.versions)):  # fmt: skip
+    lists: dict[str, Sequence[object] | None] = {
+        "ints": attribute.ints,
+        "bools": attribute.bools,
+        "strings": attribute.strings,
+        "versions": attribute.versions,
+    }
+    for name, values in lists.items():
         if values is not None and not values:
             yield Problem("D101", f"{path}/{name}", "a list must not be empty")
     for index, text in enumerate(attribute.strings or ()):
