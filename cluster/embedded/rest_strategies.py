@@ -1,7 +1,8 @@
-"""What single resources have of their own on the way into storage (kubernetes pkg/registry/<group>/<resource>/strategy.go
-and the update half of pkg/apis/<group>/validation): what the server fills in, what never changes, what needs a right.
+"""What single resources have of their own on the way into storage (kubernetes pkg/registry/<group>/<resource>/strategy.go):
+what the server fills in, what of core's kinds never changes, what needs a right.
 
-Pure, on plain JSON. What holds for every resource is in `cluster.embedded.registry`, field validation in `dra.validation`.
+Pure, on plain JSON. What holds for every resource is in `cluster.embedded.registry`; the fields of resource.k8s.io, and
+what of them may not change, are `dra.validation`'s.
 """
 
 from __future__ import annotations
@@ -22,12 +23,6 @@ TEMPLATES = "resourceclaimtemplates.resource.k8s.io"
 SLICES = "resourceslices.resource.k8s.io"
 TAINT_RULES = "devicetaintrules.resource.k8s.io"
 ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
-# Parts of a spec that never change. An empty path is the whole spec.
-_IMMUTABLE: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    CLAIMS: ((),),
-    TEMPLATES: ((),),
-    SLICES: (("driver",), ("nodeName",), ("pool", "name")),
-}
 _RESULTS = ("status", "allocation", "devices", "results")
 _POD_MUTABLE = ("activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates")
 _POD_FROZEN = (
@@ -48,8 +43,6 @@ def check(resource: str, new: Raw, old: Raw | None, namespace_labels: Mapping[st
     """Find what a write may not do."""
     if old is not None:
         yield from _immutable(resource, new, old)
-    if resource == CLAIMS:
-        yield from _claim_status(new, old)
     if resource in (CLAIMS, TEMPLATES) and namespace_labels.get(ADMIN_ACCESS) != "true":
         yield from _admin_access(resource, new, old)
 
@@ -108,12 +101,6 @@ _PREPARE: Mapping[str, Callable[[Raw, Raw | None, str], Raw]] = {CLAIMS: _claim,
 
 
 def _immutable(resource: str, new: Raw, old: Raw) -> Iterator[Cause]:
-    for path in _IMMUTABLE.get(resource, ()):
-        before = _at(old.get("spec"), path)
-        after = _at(new.get("spec"), path)
-        if not same(before, after):
-            field = ".".join(("spec", *path))
-            yield Cause(field, "Invalid value: field is immutable")
     # A pod is bound by its binding only; the API server's own write of the node's name does not come by here.
     if resource == "pods" and not same(_frozen_pod(old), _frozen_pod(new)):
         yield Cause("spec", _POD_FROZEN)
@@ -127,20 +114,6 @@ def _frozen_pod(pod: Raw) -> Raw:
         if isinstance(spec.get(kind), list):
             spec[kind] = [{**one, "image": ""} if isinstance(one, dict) else one for one in spec[kind]]
     return spec
-
-
-def _claim_status(new: Raw, old: Raw | None) -> Iterator[Cause]:
-    """An allocation is written once; only an allocated claim is reserved, and none that is on its way out."""
-    was, now = ((document or {}).get("status") or {} for document in (old, new))
-    if was.get("allocation") and now.get("allocation") and not same(was["allocation"], now["allocation"]):
-        yield Cause("status.allocation", "Invalid value: field cannot be modified once set")
-    if now.get("reservedFor") and not now.get("allocation"):
-        yield Cause("status.reservedFor", "Forbidden: may not be specified when `allocated` is not set")
-    if new["metadata"].get("deletionTimestamp"):
-        had = {one.get("uid") for one in was.get("reservedFor") or ()}
-        if any(one.get("uid") not in had for one in now.get("reservedFor") or ()):
-            message = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
-            yield Cause("status.reservedFor", f"Forbidden: {message}")
 
 
 def _admin_access(resource: str, new: Raw, old: Raw | None) -> Iterator[Cause]:

@@ -1,8 +1,4 @@
-"""The API server's field validation for the embedded store: `dra.validation`'s rules, in the words of an API error.
-
-An update is judged by what it brings: what was wrong with an object before is not held against a change of something
-else, as the server's ratcheting has it.
-"""
+"""The API server's field validation for the embedded store: `dra.validation`'s rules, in the words of an API error."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from cluster.resources import (
     RESOURCE_SLICES,
 )
 from dra.pointer import field_path
-from dra.validation import errors, gates
+from dra.validation import errors, gates, update_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,18 +24,22 @@ if TYPE_CHECKING:
     from dra.validation import Problem
 
 
+# What the API server calls forbidden, and not an invalid value.
+_FORBIDDEN = frozenset({("D116", "/status/reservedFor")})
+
+
 def validate(new: Raw, old: Raw | None, subresource: str) -> list[Cause]:
     """Find what a write breaks."""
-    del subresource
-    found = errors(new, gates.ALL)
-    known = {(one.path, one.message) for one in errors(old, gates.ALL)} if found and old is not None else set()
-    return [_cause(one) for one in found if (one.path, one.message) not in known]
+    if old is None:
+        return [_cause(one) for one in errors(new, gates.ALL)]
+    return [_cause(one) for one in update_errors(new, old, gates.ALL, status=subresource == "status")]
 
 
 def _cause(problem: Problem) -> Cause:
-    return Cause(
-        field=field_path(problem.path), message=f"Invalid value: {problem.message}", reason="FieldValueInvalid"
-    )
+    field = field_path(problem.path)
+    if (problem.code, problem.path) in _FORBIDDEN:
+        return Cause(field, f"Forbidden: {problem.message}", "FieldValueForbidden")
+    return Cause(field, f"Invalid value: {problem.message}", "FieldValueInvalid")
 
 
 VALIDATORS: Mapping[str, Validator] = {

@@ -1,6 +1,6 @@
 """Rules about objects: what the API server refuses, and what will go wrong although it accepts it.
 
-`problems` judges one object by itself, `findings` names the object and adds severity and advice. What needs several objects
+`problems` judges one object by itself, `update_errors` one that replaces another, `findings` names the object and adds severity and advice. What needs several objects
 at once (pods and their claims, claims and the fleet, the slices of a pool) is in `dra.validation.fleet`.
 """
 
@@ -11,6 +11,7 @@ from dra.validation.fields import gates, shape
 from dra.validation.fields.gates import Gates
 from dra.validation.judgement import errors, findings
 from dra.validation.objects.judge import TYPES, is_ours, problems, read
+from dra.validation.objects.updates import update_errors
 from dra.validation.problem import Problem
 from dra.validation.review import Reviewed, name, review
 
@@ -30,4 +31,5 @@ __all__ = [
     "read",
     "review",
     "shape",
+    "update_errors",
 ]

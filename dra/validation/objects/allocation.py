@@ -41,7 +41,7 @@ def status(claim: ResourceClaim) -> Problems:
     allocation = claim.status.allocation
     yield from _consumers(claim.status.reserved_for, "/status/reservedFor")
     if claim.status.reserved_for and allocation is None:
-        yield Problem("D116", "/status/reservedFor", "a claim that is not allocated cannot be reserved")
+        yield Problem("D116", "/status/reservedFor", "may not be specified when `allocated` is not set")
     if allocation is not None:
         yield from _allocation(allocation, RequestNames(claim.spec.devices), "/status/allocation")
     yield from _device_statuses(claim.status.devices, allocation, "/status/devices")

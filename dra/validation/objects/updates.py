@@ -1,7 +1,7 @@
 """An object against the one it replaces: what may not change (the ValidateUpdate half of the registry's strategies).
 
-Values that did not change are judged again here, where the API server lets old ones pass; this is stricter only for
-objects that were stored under older rules.
+What was wrong with the old object already is not held against a change of something else, as the server's ratcheting
+has it. What depends on more than the two objects, as administrative access does, is not judged here.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dra.objects import ResourceClaim, ResourceClaimTemplate, ResourceSlice, defaults
+from dra.validation.codes import CODES
 from dra.validation.fields import gates as feature_gates
 from dra.validation.fields import names
 from dra.validation.fields.limits import formatted
@@ -24,38 +25,48 @@ _FROZEN = {"ResourceClaim": "/spec", "ResourceClaimTemplate": "/spec"}
 _GENERATED_ONCE = frozenset({"DeviceTaintRule", "ResourceSlice"})
 
 
-def update_problems(
+def update_errors(
     new: dict[str, Any], old: dict[str, Any], gates: Gates = feature_gates.DEFAULT, *, status: bool = False
 ) -> list[Problem]:
-    """Judge an update of an object, or of its status."""
+    """Find why the API server would refuse an update of an object, or of its status; nothing if it would take it."""
     judged = judge(new, gates)
-    if judged.typed is None:
-        return judged.problems
-    frozen = _FROZEN.get(str(new.get("kind")))
-    if status:
-        found = [problem for problem in judged.problems if problem.path.startswith("/status")]
-    else:
-        found = [
-            p
-            for p in judged.problems
-            if not p.path.startswith("/status") and not (frozen and p.path.startswith(frozen))
-        ]
-    if new.get("kind") in _GENERATED_ONCE:
-        found = [problem for problem in found if problem.path != "/metadata/generateName"]
+    found = [problem for problem in judged.problems if _is_judged(problem, str(new.get("kind")), status=status)]
+    if judged.typed is not None and not status and new.get("kind") in _GENERATED_ONCE:
         base = judged.typed.metadata.generate_name
         found += formatted(base, names.path_segment(base), "/metadata/generateName")
-    was = read(old)
-    return found + list(_status(judged.typed, was) if status else _spec(judged.typed, was))
+    if found:
+        known = {(problem.path, problem.message) for problem in judge(old, gates).problems}
+        found = [problem for problem in found if (problem.path, problem.message) not in known]
+    if judged.typed is None:
+        return found
+    changes = _status(judged.typed, read(old)) if status else _spec(judged.typed, read(old))
+    return [*changes, *found]
+
+
+def _is_judged(problem: Problem, kind: str, *, status: bool) -> bool:
+    """Whether what is wrong with an object by itself is a reason to refuse an update."""
+    if CODES[problem.code].severity != "error":
+        return False
+    # What cannot be read at all is refused wherever it stands.
+    if problem.code == "D001":
+        return True
+    in_status = problem.path.startswith("/status")
+    if status or in_status:
+        return status and in_status
+    if problem.path == "/metadata/generateName" and kind in _GENERATED_ONCE:
+        return False
+    frozen = _FROZEN.get(kind)
+    return frozen is None or not problem.path.startswith(frozen)
 
 
 def _spec(new: Any, old: Any) -> Problems:
     match new, old:
         case ResourceClaim(), ResourceClaim():
             if defaults.claim(new).spec != defaults.claim(old).spec:
-                yield Problem("D115", "/spec", "the spec of a claim cannot be changed")
+                yield _immutable("/spec")
         case ResourceClaimTemplate(), ResourceClaimTemplate():
             if defaults.template(new).spec != defaults.template(old).spec:
-                yield Problem("D115", "/spec", "the spec of a template cannot be changed")
+                yield _immutable("/spec")
         case ResourceSlice(), ResourceSlice():
             for path, mine, theirs in (
                 ("/spec/driver", new.spec.driver, old.spec.driver),
@@ -63,20 +74,21 @@ def _spec(new: Any, old: Any) -> Problems:
                 ("/spec/nodeName", new.spec.node_name, old.spec.node_name),
             ):
                 if mine != theirs:
-                    yield Problem("D115", path, f"{theirs!r} cannot be changed to {mine!r}")
+                    yield _immutable(path)
+
+
+def _immutable(path: str) -> Problem:
+    return Problem("D115", path, "field is immutable")
 
 
 def _status(new: Any, old: Any) -> Problems:
+    """An allocation is written once and may be taken away; a claim on its way out is reserved for nobody else."""
     if not isinstance(new, ResourceClaim) or not isinstance(old, ResourceClaim):
         return
     mine, theirs = new.status.allocation, old.status.allocation
     if mine is not None and theirs is not None and mine != theirs:
-        yield Problem("D115", "/status/allocation", "an allocation can be taken away, but not changed")
-    if (
-        new.metadata.deletion_timestamp
-        and mine is not None
-        and set(new.status.reserved_for) - set(old.status.reserved_for)
-    ):
-        yield Problem(
-            "D115", "/status/reservedFor", "a claim that is being deleted cannot be reserved for more consumers"
-        )
+        yield Problem("D115", "/status/allocation", "field cannot be modified once set")
+    added = set(new.status.reserved_for) - set(old.status.reserved_for)
+    if new.metadata.deletion_timestamp and mine is not None and added:
+        message = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
+        yield Problem("D116", "/status/reservedFor", message)

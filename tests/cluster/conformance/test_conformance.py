@@ -272,7 +272,31 @@ async def test_a_claim_is_not_reserved_before_it_is_allocated(cluster, home):
     body = {"status": {"reservedFor": [{"resource": "pods", "name": "p", "uid": "1"}]}}
     with pytest.raises(Invalid) as caught:
         await cluster.patch(RESOURCE_CLAIMS, "one", Merge(body), home, subresource="status")
-    assert caught.value.causes[0].field.startswith("status.reservedFor")
+    (cause,) = caught.value.causes
+    assert cause.field == "status.reservedFor"
+    assert cause.message == "Forbidden: may not be specified when `allocated` is not set"
+    assert cause.reason == "FieldValueForbidden"
+
+
+async def test_a_claim_on_its_way_out_is_reserved_for_nobody_else(cluster, home):
+    async def reserve(*uids):
+        entries = [{"apiGroup": "example.com", "resource": "robots", "name": f"r{uid}", "uid": uid} for uid in uids]
+        body = {"status": {"reservedFor": entries}}
+        return await cluster.patch(RESOURCE_CLAIMS, "one", Merge(body), home, subresource="status")
+
+    await cluster.create(RESOURCE_CLAIMS, claim("one", metadata={"finalizers": ["example.com/kept"]}), home)
+    await cluster.patch(
+        RESOURCE_CLAIMS, "one", Merge({"status": {"allocation": allocation()}}), home, subresource="status"
+    )
+    await reserve("1", "2")
+    await cluster.delete(RESOURCE_CLAIMS, "one", home)
+    with pytest.raises(Invalid) as caught:
+        await reserve("1", "3")
+    (cause,) = caught.value.causes
+    assert cause.field == "status.reservedFor"
+    message = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
+    assert cause.message == f"Forbidden: {message}"
+    assert [entry.uid for entry in (await reserve("1")).status.reserved_for] == ["1"]
 
 
 async def test_a_slice_stays_with_its_driver(cluster):

@@ -1,0 +1,68 @@
+"""What may not change on update, beside what the API server's referee compares."""
+
+import pytest
+
+from dra.validation import update_errors
+from tests.dra.validation import corpus
+
+SLICE = {
+    "apiVersion": corpus.API,
+    "kind": "ResourceSlice",
+    "metadata": {"name": "s"},
+    "spec": {
+        "driver": "a.example.com",
+        "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+        "nodeName": "n",
+        "devices": [{"name": "d"}],
+    },
+}
+CLAIM = {
+    "apiVersion": corpus.API,
+    "kind": "ResourceClaim",
+    "metadata": {"name": "c", "namespace": "default"},
+    "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
+}
+
+
+def said(problems):
+    return [(problem.path, problem.message) for problem in problems]
+
+
+def slice_with(**spec):
+    return {**SLICE, "spec": SLICE["spec"] | spec}
+
+
+@pytest.mark.parametrize(
+    ("path", "spec"),
+    [
+        ("/spec/driver", {"driver": "b.example.com"}),
+        ("/spec/pool/name", {"pool": SLICE["spec"]["pool"] | {"name": "q"}}),
+        ("/spec/nodeName", {"nodeName": "m"}),
+    ],
+)
+def test_a_slice_stays_with_its_driver_pool_and_node(path, spec):
+    assert said(update_errors(slice_with(**spec), SLICE)) == [(path, "field is immutable")]
+
+
+def test_what_was_wrong_before_is_not_held_against_another_change():
+    old = slice_with(devices=[{"name": "Not A Label"}])
+    labelled = {**old, "metadata": {"name": "s", "labels": {"a": "b"}}}
+    assert update_errors(labelled, old) == []
+    worse = slice_with(devices=[{"name": "Not A Label"}, {"name": "Nor This"}])
+    assert [path for path, _ in said(update_errors(worse, old))] == ["/spec/devices/1/name"]
+
+
+def test_what_the_server_fills_in_is_not_a_change_of_a_spec():
+    exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
+    filled = {**CLAIM, "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}}
+    assert update_errors(CLAIM, filled) == []
+    two = {**CLAIM, "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly | {"count": 2}}]}}}
+    assert said(update_errors(two, CLAIM)) == [("/spec", "field is immutable")]
+
+
+def test_an_update_of_the_status_is_judged_by_the_status_alone():
+    reserved = [{"resource": "pods", "name": "p", "uid": "1"}]
+    new = {**CLAIM, "metadata": {"name": "NOT A NAME"}, "status": {"reservedFor": reserved}}
+    assert said(update_errors(new, CLAIM, status=True)) == [
+        ("/status/reservedFor", "may not be specified when `allocated` is not set")
+    ]
