@@ -66,9 +66,11 @@ from dra.objects.pod import (
     PodStatus,
     ResourceRequirements,
     SecurityContext,
+    TemplateSite,
     Toleration,
     claim_name,
     claim_names,
+    template_site,
 )
 from dra.objects.quota import DeviceQuota
 from dra.objects.resourceslice import ResourcePool, ResourceSlice, ResourceSliceSpec
@@ -139,6 +141,7 @@ __all__ = [
     "ResourceSliceSpec",
     "SecurityContext",
     "Taint",
+    "TemplateSite",
     "Toleration",
     "blocks",
     "claim_name",
@@ -149,5 +152,6 @@ __all__ = [
     "matches",
     "node",
     "selects",
+    "template_site",
     "versions",
 ]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final, NamedTuple
+
 from dra.objects.meta import Condition, ObjectMeta
 from dra.quantity import Quantity
 from dra.wire import Json, Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class ContainerClaim(Wire, frozen=True, kw_only=True):
@@ -95,6 +100,34 @@ class Pod(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+
+class TemplateSite(NamedTuple):
+    """Where a kind keeps its pod template, as a JSON pointer, and the field beside it that says how many pods it makes."""
+
+    path: str
+    size: str = ""
+
+
+_IN_SPEC: Final = "/spec/template"
+# By API group and kind; a Pod is its own template.
+POD_TEMPLATES: Final[Mapping[tuple[str, str], TemplateSite]] = {
+    ("", "Pod"): TemplateSite(""),
+    ("", "PodTemplate"): TemplateSite("/template"),
+    ("", "ReplicationController"): TemplateSite(_IN_SPEC, "replicas"),
+    ("apps", "DaemonSet"): TemplateSite(_IN_SPEC),
+    ("apps", "Deployment"): TemplateSite(_IN_SPEC, "replicas"),
+    ("apps", "ReplicaSet"): TemplateSite(_IN_SPEC, "replicas"),
+    ("apps", "StatefulSet"): TemplateSite(_IN_SPEC, "replicas"),
+    ("batch", "CronJob"): TemplateSite("/spec/jobTemplate/spec/template", "parallelism"),
+    ("batch", "Job"): TemplateSite(_IN_SPEC, "parallelism"),
+}
+
+
+def template_site(document: Mapping[str, Json]) -> TemplateSite | None:
+    """Say where the pod template of an object is, if Kubernetes itself knows its kind as one that has pods."""
+    group = str(document.get("apiVersion", "")).rpartition("/")[0]
+    return POD_TEMPLATES.get((group, str(document.get("kind", ""))))
 
 
 def claim_name(pod: Pod, entry: PodResourceClaim) -> str | None:

@@ -14,11 +14,12 @@ from dra.objects import (
     DeviceTaintRule,
     ResourceClaim,
     ResourceClaimTemplate,
+    template_site,
 )
 from dra.validation.fields import gates as feature_gates
 from dra.validation.fleet.held import held_problems
 from dra.validation.fleet.peers import peer_problems
-from dra.validation.fleet.pods import pod_problems, workload
+from dra.validation.fleet.pods import pod_problems
 from dra.validation.fleet.pools import pool_problems
 from dra.validation.fleet.requests import claim_problems, class_problems, rule_problems
 from dra.validation.fleet.world import World
@@ -85,7 +86,7 @@ def _together(world: World) -> dict[int, list[Problem]]:
 
 
 def _foreign(value: dict[str, Any], world: World, *, complete: bool) -> list[Problem]:
-    if workload(value) is not None:
+    if template_site(value) is not None:
         return pod_problems(value, world, complete=complete)
     return list(_nameless(value))
 

@@ -1,4 +1,4 @@
-"""Workloads: where the pod template is in each kind, and a whole object translated with what it then needs beside it.
+"""Workloads: the pod templates of an object, and a whole object translated with what it then needs beside it.
 
 Only for files. In a cluster the webhook sees pods, and warns about workloads; rewriting them there would fight with
 whoever owns them.
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dra.objects import template_site
 from dra.pointer import escape, split
 from webhook.translate.pod_view import mapping
 from webhook.translate.translate import NOTHING, Translation, translate
@@ -20,20 +21,6 @@ if TYPE_CHECKING:
     from dra.wire import Json
     from webhook.state import State
     from webhook.translate.report import Decision
-
-_SPEC_TEMPLATE = "/spec/template"
-# (API group, kind): where its pod template is; a Pod is its own.
-TEMPLATES: Mapping[tuple[str, str], str] = {
-    ("", "Pod"): "",
-    ("", "ReplicationController"): _SPEC_TEMPLATE,
-    ("apps", "Deployment"): _SPEC_TEMPLATE,
-    ("apps", "StatefulSet"): _SPEC_TEMPLATE,
-    ("apps", "DaemonSet"): _SPEC_TEMPLATE,
-    ("apps", "ReplicaSet"): _SPEC_TEMPLATE,
-    ("batch", "Job"): _SPEC_TEMPLATE,
-    ("batch", "CronJob"): "/spec/jobTemplate/spec/template",
-}
-
 
 # What stands between a workload and its pods, and is what they name as their controller.
 _BETWEEN: Mapping[str, str] = {"Deployment": "ReplicaSet", "CronJob": "Job"}
@@ -53,11 +40,9 @@ def name_of(obj: Mapping[str, Json]) -> str:
 
 def paths(obj: Mapping[str, Json], *, unknown: bool = False) -> list[str]:
     """Find the pod templates of an object; in kinds we do not know only if `unknown`."""
-    group, _, _ = str(obj.get("apiVersion", "")).rpartition("/")
-    kind = str(obj.get("kind", ""))
-    path = TEMPLATES.get((group, kind))
-    if path is not None:
-        return [path] if _is_pod(at(obj, path)) else []
+    site = template_site(obj)
+    if site is not None:
+        return [site.path] if _is_pod(at(obj, site.path)) else []
     if not unknown:
         return []
     return _search(obj.get("spec"), "/spec")

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from dra.objects import ObjectMeta, PodSpec
+from dra.objects import ObjectMeta, PodSpec, template_site
+from dra.pointer import split
 from dra.validation.fields import names, shape
 from dra.validation.fields.limits import formatted, some
 from dra.validation.fields.metadata import annotation_map, label_map, metadata
@@ -17,46 +18,23 @@ from dra.validation.problem import Problem, Problems
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dra.objects import ContainerClaim, DeviceClaim, PodResourceClaim
+    from dra.objects import ContainerClaim, DeviceClaim, PodResourceClaim, TemplateSite
     from dra.validation.fleet.world import World
 
-# Where a workload keeps its pod template, and the field that says how many pods it makes.
-_TEMPLATE = ("spec", "template")
-WORKLOADS: Final[dict[tuple[str, str], tuple[tuple[str, ...], str]]] = {
-    ("", "Pod"): ((), ""),
-    ("", "PodTemplate"): (("template",), ""),
-    ("", "ReplicationController"): (_TEMPLATE, "replicas"),
-    ("apps", "DaemonSet"): (_TEMPLATE, ""),
-    ("apps", "Deployment"): (_TEMPLATE, "replicas"),
-    ("apps", "ReplicaSet"): (_TEMPLATE, "replicas"),
-    ("apps", "StatefulSet"): (_TEMPLATE, "replicas"),
-    ("batch", "CronJob"): (("spec", "jobTemplate", "spec", "template"), "parallelism"),
-    ("batch", "Job"): (_TEMPLATE, "parallelism"),
-}
 _MIRROR: Final = "kubernetes.io/config.mirror"
-
-
-def workload(value: Mapping[str, Any]) -> tuple[tuple[str, ...], str] | None:
-    """Say where the pod template of an object is, if it is a workload that Kubernetes itself knows."""
-    version = str(value.get("apiVersion"))
-    group = version.rpartition("/")[0]
-    return WORKLOADS.get((group, str(value.get("kind"))))
 
 
 def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list[Problem]:
     """Judge a pod or a workload. `complete` says that what the world does not have does not exist."""
-    where = workload(value)
-    if where is None:
+    site = template_site(value)
+    if site is None:
         return []
-    steps, size = where
-    template: Any = value
-    for step in steps:
-        template = template.get(step) if isinstance(template, dict) else None
-    path = "".join(f"/{step}" for step in steps)
+    path = site.path
+    template = _member(value, path)
     found = _meta(value, "", template=False)
     if not isinstance(template, dict):
         return found
-    if steps:
+    if path:
         found += _meta(template, path, template=True)
     spec = template.get("spec")
     if not isinstance(spec, dict):
@@ -72,7 +50,7 @@ def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list
     judge = _Judge(typed, f"{path}/spec", world, home)
     found += judge.entries(mirror=_MIRROR in _annotations(template))
     found += judge.containers()
-    found += judge.advice(many=_many(value, steps, size), complete=complete)
+    found += judge.advice(many=_many(value, site), complete=complete)
     return found
 
 
@@ -103,15 +81,19 @@ def _annotations(template: Mapping[str, Any]) -> Mapping[str, Any]:
     return annotations if isinstance(annotations, dict) else {}
 
 
-def _many(value: Mapping[str, Any], steps: Sequence[str], size: str) -> bool:
+def _many(value: Mapping[str, Any], site: TemplateSite) -> bool:
     """Say whether a workload makes more than one pod."""
     if value.get("kind") == "DaemonSet":
         return True
-    parent: Any = value
-    for step in steps[:-1]:
-        parent = parent.get(step) if isinstance(parent, dict) else None
-    count = parent.get(size) if isinstance(parent, dict) else None
+    parent = _member(value, site.path.rpartition("/")[0])
+    count = parent.get(site.size) if isinstance(parent, dict) else None
     return isinstance(count, int) and count > 1
+
+
+def _member(value: Any, path: str) -> Any:
+    for name in split(path):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 class _Judge:

@@ -3,12 +3,14 @@
 import pytest
 
 from cluster.patch import operated
+from dra.objects.pod import POD_TEMPLATES
 from tests.webhook.pods import configured, container, pod
 from webhook.state import State
 from webhook.translate.pod_template import at, name_of, paths, translate_object
 
 KINDS = [
     ("v1", "Pod", ""),
+    ("v1", "PodTemplate", "/template"),
     ("v1", "ReplicationController", "/spec/template"),
     ("apps/v1", "Deployment", "/spec/template"),
     ("apps/v1", "StatefulSet", "/spec/template"),
@@ -45,6 +47,11 @@ def workload(api_version: str, kind: str, path: str, template: dict) -> dict:
 
 def run(obj: dict, *, unknown: bool = False):
     return translate_object(obj, State(configuration=configured()), unknown=unknown)
+
+
+def test_every_kind_that_kubernetes_gives_a_pod_template_is_tried_here():
+    tried = {(api_version.rpartition("/")[0], kind): path for api_version, kind, path in KINDS}
+    assert tried == {kind: site.path for kind, site in POD_TEMPLATES.items()}
 
 
 @pytest.mark.parametrize(("api_version", "kind", "path"), KINDS)
