@@ -169,14 +169,13 @@ def _contents(path: str) -> Iterator[tuple[str, bytes]]:
         if not Path(path).is_dir():
             yield path, Path(path).read_bytes()
             return
-        names = _below(path)
     except OSError as error:
         raise ManifestError([_unreadable(path, error)]) from error
-    if not names:
-        raise ManifestError(
-            [Problem(path, "no manifests in this directory", f"it holds no {', '.join(f'*{e}' for e in ENDINGS)}")]
-        )
-    problems = []
+    problems: list[Problem] = []
+    names = _below(path, problems)
+    if not names and not problems:
+        remedy = f"it holds no {', '.join(f'*{e}' for e in ENDINGS)}"
+        raise ManifestError([Problem(path, "no manifests in this directory", remedy)])
     for name in names:
         try:
             data = Path(name).read_bytes()
@@ -188,20 +187,27 @@ def _contents(path: str) -> Iterator[tuple[str, bytes]]:
         raise ManifestError(problems)
 
 
-def _below(directory: str) -> list[str]:
-    """List the manifests below a directory in bytewise order of their paths."""
+def _below(directory: str, problems: list[Problem]) -> list[str]:
+    """List the manifests below a directory in bytewise order of their paths; what cannot be looked into is a problem."""
 
-    def refuse(error: OSError) -> None:
-        raise error
+    def note(error: OSError) -> None:
+        problems.append(_unreadable(directory, error))
 
     found = []
-    for parent, folders, files in os.walk(directory, onerror=refuse):
+    for parent, folders, files in os.walk(directory, onerror=note):
         # A mounted ConfigMap shows its files as links into a folder `..<time>`: that folder holds nothing new.
         folders[:] = [name for name in folders if not name.startswith("..")]
         for name in files:
+            if not name.endswith(ENDINGS):
+                continue
             path = Path(parent) / name
+            try:
+                mode = path.stat().st_mode
+            except OSError as error:  # a link that leads nowhere
+                problems.append(_unreadable(str(path), error))
+                continue
             # Only files: reading a pipe that lies in a directory would wait forever.
-            if name.endswith(ENDINGS) and stat.S_ISREG(path.stat().st_mode):
+            if stat.S_ISREG(mode):
                 found.append(str(path))
     return sorted(found, key=os.fsencode)
 

@@ -152,7 +152,10 @@ def decide(question: Question, state: State, budget: Budget, *, foretell: bool =
 
 def _replay(question: Question, state: State) -> Ruling:
     """What was translated once must stay as it was translated."""
-    old = reviews.read(question.request.old_object)
+    try:
+        old = reviews.read(question.request.old_object)
+    except WireError:
+        return NOTHING  # no API server sends an update without what was there
     again = replay(question.object, old, state, namespace=question.request.namespace)
     if not again.changed:
         return NOTHING

@@ -28,11 +28,15 @@ class Workload(NamedTuple):
 
 def workload(namespace: str, metadata: Mapping[str, Json]) -> Workload:
     """Name the controller of a pod, or the pod itself where it has none."""
-    owner = next((o for o in metadata.get("ownerReferences") or () if o.get("controller")), None)
-    if owner is None:
-        return Workload(namespace, "Pod", metadata.get("name") or metadata.get("generateName") or "")
+    owners = metadata.get("ownerReferences")
+    for owner in owners if isinstance(owners, list) else ():
+        if isinstance(owner, dict) and owner.get("controller"):
+            break
+    else:
+        return Workload(namespace, "Pod", str(metadata.get("name") or metadata.get("generateName") or ""))
     name = str(owner.get("name", ""))
-    revision = (metadata.get("labels") or {}).get("pod-template-hash")
+    labels = metadata.get("labels")
+    revision = labels.get("pod-template-hash") if isinstance(labels, dict) else None
     if revision:
         name = name.removesuffix(f"-{revision}")
     return Workload(namespace, str(owner.get("kind", "")), name)

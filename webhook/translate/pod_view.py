@@ -146,7 +146,12 @@ def _slot(list_: str, index: int, order: int, raw: dict[str, Json], configuratio
     for key in limits if limits.keys() >= requests.keys() else {**limits, **requests}:
         known = configuration.resource(key)
         if known:
+            # A null is a zero to the API server; to us, None is what is not there.
             limit, request = limits.get(key), requests.get(key)
+            if limit is None and key in limits:
+                limit = 0
+            if request is None and key in requests:
+                request = 0
             words.append(Word(key, known, limit, request, request if limit is None else limit))
     context = raw.get("securityContext")
     lasting = raw.get("restartPolicy") == "Always"

@@ -137,3 +137,15 @@ def test_files_named_directly_need_no_ending_and_pipes_in_directories_are_left_a
     (tmp_path / "x.yaml").write_text("b: 1")
     os.mkfifo(tmp_path / "pipe.yaml")
     assert [d.object for d in manifests.read([tmp_path])] == [{"b": 1}]
+
+
+def test_what_cannot_be_read_in_a_directory_is_named_and_the_rest_is_read(tmp_path):
+    (tmp_path / "good.yaml").write_text("a: 1")
+    (tmp_path / "nowhere.yaml").symlink_to(tmp_path / "missing")
+    (tmp_path / "round.yaml").symlink_to(tmp_path / "round.yaml")
+    documents, problems = manifests.read_leniently([tmp_path])
+    assert [d.object for d in documents] == [{"a": 1}]
+    assert sorted(problem.file for problem in problems) == [
+        str(tmp_path / "nowhere.yaml"),
+        str(tmp_path / "round.yaml"),
+    ]

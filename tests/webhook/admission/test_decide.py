@@ -395,6 +395,19 @@ def test_a_record_that_was_copied_to_a_pod_without_our_claim_changes_no_update()
     assert untouched(mutated(copy.deepcopy(stored), operation="UPDATE", old=stored)[1])
 
 
+@pytest.mark.parametrize("old", [None, -1, "x", [], [{}]])
+def test_an_update_of_what_is_no_object_changes_nothing(old):
+    assert untouched(mutated(pod(), operation="UPDATE", old=old)[1])
+
+
+@pytest.mark.parametrize("part", ["ownerReferences", "labels", "annotations", "name", "generateName"])
+@pytest.mark.parametrize("odd", [1, "x", [1], {"a": 1}])
+def test_metadata_of_the_wrong_shape_is_answered(part, odd):
+    obj = pod() | {"metadata": {"ownerReferences": [{"controller": True, "name": "r"}], part: odd}}
+    for decide in (admission.mutate, admission.validate):
+        assert answer(decide(review(obj), ENFORCE))["uid"] == "u"
+
+
 def test_a_record_of_another_namespace_is_not_believed():
     ours, _ = mutated(pod(), namespace="theirs")
     again = copy.deepcopy(ours)

@@ -1,5 +1,7 @@
 import itertools
 
+import pytest
+
 from webhook.state.canary import Workload, included, workload
 
 
@@ -36,3 +38,16 @@ def test_growing_the_percentage_only_ever_adds_workloads():
 def test_equal_names_in_two_namespaces_are_two_workloads():
     answers = {included(Workload(f"ns-{i}", "Job", "train"), 50) for i in range(20)}
     assert answers == {True, False}
+
+
+@pytest.mark.parametrize(
+    "odd", [None, 1, "x", [1], {"a": 1}, [None, []], [{"controller": True, "name": 1, "kind": []}]]
+)
+def test_metadata_of_the_wrong_shape_still_names_somebody(odd):
+    for metadata in (
+        {"ownerReferences": odd},
+        {"name": odd},
+        {"generateName": odd},
+        owned("Job", "j") | {"labels": odd},
+    ):
+        assert all(isinstance(part, str) for part in workload("ns", metadata))

@@ -85,13 +85,23 @@ def test_what_is_no_pod_is_passed_over(broken):
     assert untouched(became(broken, **WHOLE))
 
 
-@pytest.mark.parametrize("amount", [None, [], {}, True, "", "one", "1 ", "0x1", 1e400])
+@pytest.mark.parametrize("amount", [[], {}, True, "", "one", "1 ", "0x1", 1e400])
 def test_amounts_that_are_none_are_refused_with_their_text(amount):
     value = pod({})
     value["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpumem": amount}}
     done = became(value)
     assert refused(done)
     assert "nvidia.com/gpumem" in done.refusals[0]
+
+
+def test_a_null_is_a_zero_as_it_is_to_the_api_server():
+    nothing = pod({"nvidia.com/gpu": None})
+    done = became(nothing, **WHOLE)
+    assert not refused(done)
+    assert [decision.detail for decision in done.decisions] == ["asks for nothing"]
+    differs = pod({"nvidia.com/gpu": 1})
+    differs["spec"]["containers"][0]["resources"]["requests"] = {"nvidia.com/gpu": None}
+    assert "request 0 and limit 1 differ" in became(differs, **WHOLE).refusals[0]
 
 
 # The record
