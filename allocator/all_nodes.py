@@ -141,11 +141,15 @@ class FleetMemo:
 
     def _make_room(self, stock: Stock) -> None:
         size = sum(query.size for query in self._queries.values())
-        while len(self._queries) > 1 and (size > _SIZE or len(self._queries) > self._most):
+        while len(self._queries) > 1:
+            if size <= _SIZE and len(self._queries) <= self._most:
+                break
             oldest = next(iter(self._queries))
-            size -= self._queries.pop(oldest).size
+            forgotten = self._queries.pop(oldest)
+            size -= forgotten.size
         self._pages.keep(stock.pages.values())
-        if len(self._targets) > 2 * len(stock.pages_on.get("", ())) + 64:
+        shared = stock.pages_on.get("", ())
+        if len(self._targets) > 2 * len(shared) + 64:
             self._targets.clear()
 
 
@@ -277,20 +281,28 @@ class _Query:
 
     def _near(self, stock: Stock, pages: Sequence[Page], node: Node) -> object:
         """A pool that is all on this node: by content."""
-        use = FREE if self.idle else stock.use(pages[0].pool)
-        held = _held(pages, use) if use is not FREE else None
+        held: object = None
+        if not self.idle:
+            use = stock.use(pages[0].pool)
+            if use is not FREE:
+                held = _held(pages, use)
         if len(pages) == 1:
             return (*self._page(pages[0], node), held)
         order = sorted(range(len(pages)), key=lambda at: pages[at].name.encode())
-        names = tuple(device.name for page in pages for device in page.devices)
-        return tuple(order), len(set(names)) == len(names), *[self._page(page, node) for page in pages], held
+        names = [device.name for page in pages for device in page.devices]
+        distinct = len(set(names)) == len(names)
+        looks = [self._page(page, node) for page in pages]
+        return tuple(order), distinct, *looks, held
 
     def _far(self, stock: Stock, pool: PoolId, pages: list[Page], node: Node) -> object:
         """A pool that others have a part in: by identity."""
         use = FREE if self.idle else stock.use(pool)
         known = (*pages, stock.pages_of[pool], use)
-        self.pinned.update((id(one), one) for one in known)
-        return tuple(id(one) for one in known), tuple(_reach(page, node) for page in pages)
+        for one in known:
+            self.pinned[id(one)] = one
+        identity = tuple(map(id, known))
+        reach = tuple(_reach(page, node) for page in pages)
+        return identity, reach
 
     def _page(self, page: Page, node: Node) -> tuple[object, ...]:
         spec = page.slice.spec

@@ -145,8 +145,9 @@ def composed(question: Question, node: Node, found: Found, options: Options) -> 
     """Compose an answer from what was found for a question."""
     if found.verdict is not Verdict.FEASIBLE:
         return Answer(found.verdict, error=found.error, node_only=found.node_only, steps=found.steps)
+    name = node.metadata.name
     try:
-        allocations = granted(question, found.chosen, found.selected, node.metadata.name, options.new_share_id)
+        allocations = granted(question, found.chosen, found.selected, name, options.new_share_id)
     except Fatal as error:
         return Answer(Verdict.ERROR, error=str(error), steps=found.steps)
     return Answer(Verdict.FEASIBLE, allocations, steps=found.steps)

@@ -258,13 +258,21 @@ class Scheduler:
 
 def _why(refusals: dict[str, str], answers: dict[str, Answer]) -> str:
     """One message: what the nearest node lacks, then how many nodes have what against the pod."""
+    if not refusals and not answers:
+        return "there are no nodes"
     counts = Counter(refusals.values())
-    others = [f"{number} {text}" for text, number in counts.most_common()]
+    others = ", ".join(f"{number} {text}" for text, number in counts.most_common())
     if not answers:
-        return f"0 of {len(refusals)} nodes: {', '.join(others)}" if refusals else "there are no nodes"
-    node, answer = min(answers.items(), key=lambda item: (not item[1].reasons, distance(item[1])))
+        return f"0 of {len(refusals)} nodes: {others}"
+
+    def far(node: str) -> tuple[bool, tuple[int, ...]]:
+        answer = answers[node]
+        return not answer.reasons, distance(answer)
+
+    nearest = min(answers, key=far)
     total = len(refusals) + len(answers)
-    return f"nearest of {total} nodes is {node}: {sentence(answer)}" + (f"; {', '.join(others)}" if others else "")
+    message = f"nearest of {total} nodes is {nearest}: {sentence(answers[nearest])}"
+    return f"{message}; {others}" if others else message
 
 
 def _stock_key(obj: Any) -> str:

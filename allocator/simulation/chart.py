@@ -6,7 +6,7 @@ browser shows on hovering. Coordinates are rounded, so that equal data give equa
 
 from __future__ import annotations
 
-from math import floor, log10
+from math import ceil, floor, log10
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
@@ -45,16 +45,22 @@ class Bars(msgspec.Struct, frozen=True):
 
 def lines(title: str, series: Sequence[Line], *, x: str, y: str, top: float | None = None, log: bool = False) -> str:
     """Draw lines over a common axis; `log` makes both axes logarithmic, and leaves out what is not above zero."""
-    points = [point for line in series for point in line.points if not log or min(point) > 0]
-    across = _Axis([p[0] for p in points], _LEFT, WIDTH - _RIGHT, log=log)
-    up = _Axis([p[1] for p in points] + ([top] if top else []), HEIGHT - _BOTTOM, _TOP, log=log)
+    shown = [[point for point in line.points if not log or min(point) > 0] for line in series]
+    xs: list[float] = []
+    ys: list[float] = []
+    for points in shown:
+        xs += [point[0] for point in points]
+        ys += [point[1] for point in points]
+    if top:
+        ys.append(top)
+    across = _Axis(xs, _LEFT, WIDTH - _RIGHT, log=log)
+    up = _Axis(ys, HEIGHT - _BOTTOM, _TOP, log=log)
     body = [*_frame(title, x, y), *_grid(across, up)]
-    for number, line in enumerate(series):
-        shown = [p for p in line.points if not log or min(p) > 0]
-        body.append(
-            f'<path class="l" stroke="{_colour(number)}" d="{_path(shown, across, up, steps=line.steps)}">'
-            f"<title>{escape(line.name)}</title></path>"
-        )
+    for number, (line, points) in enumerate(zip(series, shown, strict=True)):
+        colour = _colour(number)
+        path = _path(points, across, up, steps=line.steps)
+        name = escape(line.name)
+        body.append(f'<path class="l" stroke="{colour}" d="{path}"><title>{name}</title></path>')
     body += _legend([line.name for line in series])
     return _svg(title, body)
 
@@ -84,17 +90,27 @@ class _Axis:
     """Places values between two coordinates, with round ticks."""
 
     def __init__(self, values: Sequence[float], start: float, end: float, *, log: bool = False) -> None:
-        self.start, self.end, self.log = start, end, log
-        low, high = (min(values), max(values)) if values else (0.0, 1.0)
+        self.start = start
+        self.end = end
+        self.log = log
+        low = min(values, default=0.0)
+        high = max(values, default=1.0)
         if log:
-            self.low, self.high = 10.0 ** floor(log10(low or 1)), 10.0 ** -floor(-log10(high or 1))
-            self.high = self.high if self.high > self.low else self.low * 10
-            self.ticks = [self.low * 10.0**n for n in range(round(log10(self.high / self.low)) + 1)]
-        else:
-            low, high = min(low, 0.0), high if high > low else low + 1
-            step = _round_step((high - low) / 5)
-            self.low, self.high = floor(low / step) * step, -floor(-high / step) * step
-            self.ticks = [self.low + step * n for n in range(round((self.high - self.low) / step) + 1)]
+            self.low = 10.0 ** floor(log10(low or 1))
+            self.high = 10.0 ** ceil(log10(high or 1))
+            if self.high <= self.low:
+                self.high = self.low * 10
+            decades = round(log10(self.high / self.low))
+            self.ticks = [self.low * 10.0**n for n in range(decades + 1)]
+            return
+        if high <= low:
+            high = low + 1
+        low = min(low, 0.0)
+        step = _round_step((high - low) / 5)
+        self.low = floor(low / step) * step
+        self.high = ceil(high / step) * step
+        steps = round((self.high - self.low) / step)
+        self.ticks = [self.low + step * n for n in range(steps + 1)]
 
     def place(self, value: float) -> float:
         if self.log:

@@ -19,12 +19,19 @@ def drawing(name: str, found: Sequence[Replay]) -> str:
     """Draw three charts over the same time, one below the other."""
 
     def each(value: Callable[[Sample], float]) -> list[Line]:
-        return [Line(one.strategy, tuple((s.at, value(s)) for s in thinned(one.samples)), steps=True) for one in found]
+        series: list[Line] = []
+        for one in found:
+            points = tuple((sample.at, value(sample)) for sample in thinned(one.samples))
+            series.append(Line(one.strategy, points, steps=True))
+        return series
 
+    used = each(lambda sample: 100 * sample.utilisation)
+    broken = each(lambda sample: 100 * sample.fragmentation)
+    waiting = each(lambda sample: float(sample.pending))
     charts = [
-        chart.lines(f"{name}: hardware in use, %", each(lambda s: 100 * s.utilisation), x="time", y="%", top=100),
-        chart.lines(f"{name}: free, but broken up, %", each(lambda s: 100 * s.fragmentation), x="time", y="%", top=100),
-        chart.lines(f"{name}: pods waiting", each(lambda s: float(s.pending)), x="time", y="pods"),
+        chart.lines(f"{name}: hardware in use, %", used, x="time", y="%", top=100),
+        chart.lines(f"{name}: free, but broken up, %", broken, x="time", y="%", top=100),
+        chart.lines(f"{name}: pods waiting", waiting, x="time", y="pods"),
     ]
     return stacked(charts)
 

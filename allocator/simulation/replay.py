@@ -117,9 +117,11 @@ class _Run:
     def _until(self, now: float) -> None:
         """Let everybody leave who leaves before a time, and serve those that wait for it."""
         while self.leaving and self.leaving[0][0] <= now:
-            at = self.leaving[0][0]
+            at, _ = self.leaving[0]
             while self.leaving and self.leaving[0][0] == at:
-                self.fleet.release(self.arrivals[heappop(self.leaving)[1]].claims)
+                _, number = heappop(self.leaving)
+                gone = self.arrivals[number]
+                self.fleet.release(gone.claims)
                 self.running -= 1
             if self.patience is not None:
                 self.waiting = [n for n in self.waiting if at - self.arrivals[n].at <= self.patience]
@@ -149,9 +151,14 @@ class _Run:
         """Average a value over the time in which pods still arrive: what comes after is only the emptying."""
         if not self.samples:
             return 0.0
-        first, end = self.samples[0].at, self.arrivals[-1].at
+        first = self.samples[0].at
+        end = self.arrivals[-1].at
         if end <= first:
             return value(self.samples[-1])
-        until = [sample.at for sample in self.samples[1:]] + [end]
-        pieces = zip(self.samples, until, strict=True)
-        return sum(value(sample) * max(0.0, min(end, after) - sample.at) for sample, after in pieces) / (end - first)
+        ends = [sample.at for sample in self.samples[1:]]
+        ends.append(end)
+        areas: list[float] = []
+        for sample, after in zip(self.samples, ends, strict=True):
+            lasts = min(end, after) - sample.at
+            areas.append(value(sample) * max(0.0, lasts))
+        return sum(areas) / (end - first)

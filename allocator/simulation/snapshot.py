@@ -161,7 +161,8 @@ class _Run:
     def _take(self, pod: Pod, node: str, claims: Sequence[ResourceClaim], answer: Answer) -> None:
         self.fleet.hold(claims, answer)
         for claim in claims:
-            self.claims[claim_key(claim)] = self.fleet.stock.claims[claim_key(claim)]
+            key = claim_key(claim)
+            self.claims[key] = self.fleet.stock.claims[key]
         here = self.used.setdefault(node, {})
         for resource, amount in podfit.requests(pod).items():
             here[resource] = here.get(resource, 0) + amount
@@ -225,14 +226,20 @@ class _Run:
 
     def _extended_claim(self, pod: Pod, names: Sequence[str]) -> ResourceClaim:
         """Make the claim for extended resources that the node has no device plugin for."""
-        requests = tuple(
-            _exactly(f"container-{at}-request-{number}", self.offered[name], amount.value())
-            for at, container in enumerate((*pod.spec.init_containers, *pod.spec.containers))
-            for number, (name, amount) in enumerate(sorted(podfit.asked(container).items()))
-            if name in names and amount
+        requests: list[DeviceRequest] = []
+        containers = (*pod.spec.init_containers, *pod.spec.containers)
+        for at, container in enumerate(containers):
+            asked = sorted(podfit.asked(container).items())
+            for number, (name, amount) in enumerate(asked):
+                if name in names and amount:
+                    request = f"container-{at}-request-{number}"
+                    requests.append(_exactly(request, self.offered[name], amount.value()))
+        meta = ObjectMeta(
+            name=f"{pod.metadata.name}-extended-resources",
+            namespace=pod.metadata.namespace or "default",
         )
-        meta = ObjectMeta(name=f"{pod.metadata.name}-extended-resources", namespace=pod.metadata.namespace or "default")
-        return ResourceClaim(metadata=meta, spec=ResourceClaimSpec(devices=DeviceClaim(requests=requests)))
+        devices = DeviceClaim(requests=tuple(requests))
+        return ResourceClaim(metadata=meta, spec=ResourceClaimSpec(devices=devices))
 
 
 def _exactly(name: str, class_: str, count: int) -> DeviceRequest:

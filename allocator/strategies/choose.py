@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from allocator.problem import Candidate
+    from allocator.strategies.node_view import DeviceId
+    from allocator.strategies.strategy import Cost
     from dra.objects import DeviceRequest, DeviceRequestAllocationResult, ResourceClaim
     from dra.stock import Stock
 
@@ -48,7 +50,7 @@ def serve(
     if not first.feasible or strategy == DEFAULT:
         return Chosen(first, _preference(claims, first) if first.feasible else 0.0)
     chosen, view = STRATEGIES[strategy], NodeView(stock, node, ask.kept)
-    narrowed = _narrowed(claims, first)
+    narrowed = _narrow(claims, first)
     found = [first, *(ask.solve(narrowed, arrange) for arrange in _arrangements(view, chosen))]
     if len(claims) > 1 and not any(result.admin_access for result in _results(first)):
         found.append(ask.one_by_one(narrowed, strategy))
@@ -62,15 +64,20 @@ class _Node:
     """One node to which questions are put."""
 
     def __init__(self, stock: Stock, node: str, options: Options, kept: StrategyCache) -> None:
-        self.stock, self.node, self.options, self.kept = stock, node, options, kept
+        self.stock = stock
+        self.node = node
+        self.options = options
+        self.kept = kept
 
     def solve(self, claims: Sequence[ResourceClaim], arrange: Arrange | None = None) -> Answer:
         """Search under an order of devices; every order is searched exactly."""
         try:
-            pools, cache = self.stock.pools(self.node), self._cache(claims)
+            pools = self.stock.pools(self.node)
+            cache = self._cache(claims)
         except (Fatal, NodeSelectorError) as error:
             return Answer(Verdict.ERROR, error=str(error))
-        target, options = self.stock.nodes[self.node], replace(self.options, arrange=arrange)
+        target = self.stock.nodes[self.node]
+        options = replace(self.options, arrange=arrange)
         found = find(cache, target, pools, self.stock.use, options)
         return composed(cache.question, target, found, options)
 
@@ -90,10 +97,11 @@ class _Node:
     def _cache(self, claims: Sequence[ResourceClaim]) -> CompileCache:
         def begin() -> CompileCache:
             rules = Rules(self.stock.compatibilities.values())
-            return CompileCache(question_of(claims, self.stock.classes), rules)
+            question = question_of(claims, self.stock.classes)
+            return CompileCache(question, rules)
 
-        key = encode([(claim.metadata.namespace, claim.metadata.name, claim.spec) for claim in claims])
-        return self.kept.compiled(key, begin)
+        asked = [(claim.metadata.namespace, claim.metadata.name, claim.spec) for claim in claims]
+        return self.kept.compiled(encode(asked), begin)
 
 
 def best(choices: Mapping[str, Chosen]) -> str | None:
@@ -105,27 +113,39 @@ def best(choices: Mapping[str, Chosen]) -> str | None:
 def _score(chosen: Strategy, view: NodeView, plan: Plan, claims: Sequence[ResourceClaim]) -> float:
     """Let alternatives that the claim likes better weigh more than the strategy's own liking."""
     own = min(100.0, max(0.0, chosen.score(view, plan)))
-    if not any(request.first_available for claim in claims for request in claim.spec.devices.requests):
-        return own
-    return 0.75 * _preference(claims, plan.answer) + 0.25 * own
+    for claim in claims:
+        for request in claim.spec.devices.requests:
+            if request.first_available:
+                return 0.75 * _preference(claims, plan.answer) + 0.25 * own
+    return own
 
 
 def _preference(claims: Sequence[ResourceClaim], answer: Answer) -> float:
     """Say how well a fit meets the order of alternatives: 100 if every request got its first."""
     ranks: list[float] = []
     for claim, granted in zip(claims, answer.allocations, strict=True):
-        got = {result.request for result in granted.allocation.devices.results}
+        results = granted.allocation.devices.results
+        got = {result.request for result in results}
         for request in claim.spec.devices.requests:
-            subs = [f"{request.name}/{sub.name}" for sub in request.first_available]
-            ranks += [at / len(subs) for at, sub in enumerate(subs) if sub in got]
-    return 100 * (1 - sum(ranks) / len(ranks)) if ranks else 0.0
+            subs = request.first_available
+            for at, sub in enumerate(subs):
+                if f"{request.name}/{sub.name}" in got:
+                    ranks.append(at / len(subs))
+    if not ranks:
+        return 0.0
+    mean = sum(ranks) / len(ranks)
+    return 100 * (1 - mean)
 
 
 def _arrangements(view: NodeView, strategy: Strategy) -> Iterator[Arrange]:
-    def arrange_by(key: Callable[[tuple[str, str, str]], tuple[float, ...]]) -> Arrange:
-        return lambda places: sorted(places, key=lambda place: key(place.id))
+    def arrange_by(key: Callable[[DeviceId], Cost]) -> Arrange:
+        def arrange(places: list[Candidate]) -> list[Candidate]:
+            return sorted(places, key=lambda place: key(place.id))
 
-    return (arrange_by(key) for key in strategy.orders(view))
+        return arrange
+
+    for key in strategy.orders(view):
+        yield arrange_by(key)
 
 
 def _plan(view: NodeView, answer: Answer) -> Plan:
@@ -138,14 +158,17 @@ def _results(answer: Answer) -> Iterable[DeviceRequestAllocationResult]:
         yield from granted.allocation.devices.results
 
 
-def _narrowed(claims: Sequence[ResourceClaim], answer: Answer) -> list[ResourceClaim]:
+def _narrow(claims: Sequence[ResourceClaim], answer: Answer) -> list[ResourceClaim]:
     """Leave of each firstAvailable request only the alternative that first-fit chose: a strategy chooses devices."""
     narrowed: list[ResourceClaim] = []
     for claim, granted in zip(claims, answer.allocations, strict=True):
-        got = {result.request for result in granted.allocation.devices.results}
-        devices = claim.spec.devices
-        requests = tuple(_chosen_only(request, got) for request in devices.requests)
-        narrowed.append(replace(claim, spec=replace(claim.spec, devices=replace(devices, requests=requests))))
+        results = granted.allocation.devices.results
+        got = {result.request for result in results}
+        asked = claim.spec.devices
+        requests = tuple(_chosen_only(request, got) for request in asked.requests)
+        devices = replace(asked, requests=requests)
+        spec = replace(claim.spec, devices=devices)
+        narrowed.append(replace(claim, spec=spec))
     return narrowed
 
 

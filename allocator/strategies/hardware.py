@@ -89,11 +89,20 @@ def room(unit: HardwareUnit, use: PoolUse) -> Room:
     if not busy:
         return Room(1.0, 1.0, busy=False)
     left = _left(unit, use)
-    shares = [part.size * _share_left(part.device, use) for part in unit.parts if use.holds(part.device.name)]
-    counted = _mean(left, unit.declared) if unit.declared else 0.0
-    options = sum(part.size**2 for part in unit.parts if not use.holds(part.device.name) and _fits(part, left))
+    shares: list[float] = []
+    options: list[float] = []
+    for part in unit.parts:
+        if use.holds(part.device.name):
+            shares.append(part.size * _share_left(part.device, use))
+        elif _fits(part, left):
+            options.append(part.size**2)
+    counted = 0.0
+    if unit.declared:
+        counted = _mean(left, unit.declared)
+    free = min(1.0, counted + sum(shares))
+    to_be_had = sum(options) + sum(share**2 for share in shares)
     every = sum(part.size**2 for part in unit.parts) or 1.0
-    return Room(min(1.0, counted + sum(shares)), (options + sum(share**2 for share in shares)) / every, busy=True)
+    return Room(free, to_be_had / every, busy=True)
 
 
 def fragmentation(rooms: Iterable[tuple[HardwareUnit, Room]]) -> float:
@@ -117,11 +126,20 @@ def utilisation(rooms: Iterable[tuple[HardwareUnit, Room]]) -> float:
 def _hardware_unit(
     pool: Pool, name: str, parts: tuple[Part, ...], declared: dict[str, int], scale: Scale
 ) -> HardwareUnit:
-    sizes = declared or {key: capacity.value.nano for key, capacity in parts[0].device.capacity.items()}
-    top = {key: scale.get((pool.id[0], key), 0) for key in sizes}
-    weight = _mean(sizes, top) if any(top.values()) else 1.0
-    shape = tuple((part.size, *sorted(part.needs.items())) for part in parts)
-    return HardwareUnit(pool.id, name, parts, declared, weight, shape)
+    sizes = declared
+    if not sizes:
+        capacities = parts[0].device.capacity
+        sizes = {key: capacity.value.nano for key, capacity in capacities.items()}
+    driver = pool.id[0]
+    top = {key: scale.get((driver, key), 0) for key in sizes}
+    weight = 1.0
+    if any(top.values()):
+        weight = _mean(sizes, top)
+    shape: list[object] = []
+    for part in parts:
+        needs = sorted(part.needs.items())
+        shape.append((part.size, *needs))
+    return HardwareUnit(pool.id, name, parts, declared, weight, tuple(shape))
 
 
 def _left(unit: HardwareUnit, use: PoolUse) -> dict[str, int]:
@@ -141,9 +159,15 @@ def _share_left(device: Device, use: PoolUse) -> float:
     """Say how much of a device that is in use can still be had as a share."""
     if device.name in use.dedicated or not device.allow_multiple_allocations:
         return 0.0
+    if not device.capacity:
+        return 1.0
     used = use.used.get(device.name, {})
-    total = {name: capacity.value.nano for name, capacity in device.capacity.items()}
-    return _mean({name: value - used.get(name, 0) for name, value in total.items()}, total) if total else 1.0
+    total: dict[str, int] = {}
+    left: dict[str, int] = {}
+    for name, capacity in device.capacity.items():
+        total[name] = capacity.value.nano
+        left[name] = total[name] - used.get(name, 0)
+    return _mean(left, total)
 
 
 def _mean(amounts: Mapping[str, int], of: Mapping[str, int]) -> float:

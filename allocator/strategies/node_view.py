@@ -77,16 +77,20 @@ class NodeView:
         self.kept = kept
         self.use: dict[PoolId, PoolUse] = {pool.id: stock.use(pool.id) for pool in pools}
         self.units: tuple[HardwareUnit, ...] = kept.units(pools)
-        self.rooms: list[Room] = [room(unit, self.use[unit.pool]) for unit in self.units]
+        self.rooms: list[Room] = []
         self.homes: dict[DeviceId, list[int]] = {}
         self.sites: dict[DeviceId, Site] = {}
         self.shareable: set[DeviceId] = set()
         for at, unit in enumerate(self.units):
+            left = room(unit, self.use[unit.pool])
+            self.rooms.append(left)
             for part in unit.parts:
-                id_ = (*unit.pool, part.device.name)
-                self.homes.setdefault(id_, []).append(at)
-                self.sites[id_] = topology.site(part.device)
-                if part.device.allow_multiple_allocations:
+                device = part.device
+                id_ = (*unit.pool, device.name)
+                homes = self.homes.setdefault(id_, [])
+                homes.append(at)
+                self.sites[id_] = topology.site(device)
+                if device.allow_multiple_allocations:
                     self.shareable.add(id_)
 
     def free(self, id_: DeviceId) -> float:
@@ -102,35 +106,51 @@ class NodeView:
         return sum(self._spoilt(at, id_) for at in self.homes[id_])
 
     def _spoilt(self, at: int, id_: DeviceId) -> float:
-        unit, use = self.units[at], self.use[id_[0], id_[1]]
-        names = [part.device.name for part in unit.parts]
-        held = tuple(number for number, name in enumerate(names) if use.holds(name))
+        driver, pool, device = id_
+        unit = self.units[at]
+        use = self.use[driver, pool]
 
         def work_out() -> float:
-            taken = PoolUse(use.dedicated | {id_[2]}, use.shared, use.used)
-            return self.value(at, self.rooms[at]) - self.value(at, room(unit, taken))
+            taken = PoolUse(use.dedicated | {device}, use.shared, use.used)
+            before = self.value(at, self.rooms[at])
+            after = self.value(at, room(unit, taken))
+            return before - after
 
+        # Equal units with the same parts in use lose the same. Of shares the amounts would matter too.
         if use.shared:
             return work_out()
-        return self.kept.spoilt((unit.shape, held, names.index(id_[2]), unit.weight), work_out)
+        names = [part.device.name for part in unit.parts]
+        held = tuple(number for number, name in enumerate(names) if use.holds(name))
+        key = unit.shape, held, names.index(device), unit.weight
+        return self.kept.spoilt(key, work_out)
 
     def after(self, results: Sequence[DeviceRequestAllocationResult]) -> dict[int, Room]:
         """Say what would be left of the units that a plan touches."""
         use = dict(self.use)
         touched: dict[int, None] = {}
         for result in results:
-            pool, id_ = (result.driver, result.pool), (result.driver, result.pool, result.device)
-            use[pool] = _with(use.get(pool, FREE), result)
-            touched.update(dict.fromkeys(self.homes.get(id_, ())))
-        return {at: room(self.units[at], use[self.units[at].pool]) for at in touched}
+            pool = result.driver, result.pool
+            before = use.get(pool, FREE)
+            use[pool] = _with(before, result)
+            homes = self.homes.get((*pool, result.device), ())
+            touched.update(dict.fromkeys(homes))
+        rooms: dict[int, Room] = {}
+        for at in touched:
+            unit = self.units[at]
+            rooms[at] = room(unit, use[unit.pool])
+        return rooms
 
 
 def _with(use: PoolUse, result: DeviceRequestAllocationResult) -> PoolUse:
     if result.admin_access:
         return use
+    device = result.device
     if result.share_id is None:
-        return PoolUse(use.dedicated | {result.device}, use.shared, use.used)
-    amounts = dict(use.used.get(result.device, {}))
+        dedicated = use.dedicated | {device}
+        return PoolUse(dedicated, use.shared, use.used)
+    amounts = dict(use.used.get(device, {}))
     for name, amount in result.consumed_capacity.items():
         amounts[name] = amounts.get(name, 0) + amount.nano
-    return PoolUse(use.dedicated, use.shared | {result.device}, {**use.used, result.device: amounts})
+    shared = use.shared | {device}
+    used = {**use.used, device: amounts}
+    return PoolUse(use.dedicated, shared, used)

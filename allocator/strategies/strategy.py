@@ -102,7 +102,11 @@ class LowLoadFirst:
 
     def orders(self, view: NodeView) -> Iterator[Callable[[DeviceId], Cost]]:
         # The first partition of every unit comes before the second of any.
-        turn = {(*unit.pool, part.device.name): float(n) for unit in view.units for n, part in enumerate(unit.parts)}
+        turn: dict[DeviceId, float] = {}
+        for unit in view.units:
+            for number, part in enumerate(unit.parts):
+                id_ = (*unit.pool, part.device.name)
+                turn[id_] = float(number)
         yield lambda id_: (-view.free(id_), turn[id_])
         yield lambda id_: (turn[id_], -view.free(id_))
 
@@ -142,9 +146,12 @@ class LeastFragmentation:
         return _loss(view, plan), *_neighbours(view, plan)
 
     def score(self, view: NodeView, plan: Plan) -> float:
-        most = sum(view.units[at].weight ** 2 for at in plan.rooms) or 1.0
-        kept = 1 - min(1.0, max(0.0, _loss(view, plan) / most))
-        return 60 * kept + 30 * (1 - _broken(view, plan)) + 10 * _load(view, plan)
+        most = sum(view.units[at].weight ** 2 for at in plan.rooms)
+        lost = _loss(view, plan) / (most or 1.0)
+        kept = 1 - min(1.0, max(0.0, lost))
+        whole = 1 - _broken(view, plan)
+        load = _load(view, plan)
+        return 60 * kept + 30 * whole + 10 * load
 
 
 class Topology:
@@ -153,10 +160,16 @@ class Topology:
 
     def orders(self, view: NodeView) -> Iterator[Callable[[DeviceId], Cost]]:
         def around(seed: Site) -> Callable[[DeviceId], Cost]:
-            return lambda id_: (topology.apart(seed, view.sites[id_]), view.free(id_), float(view.homes[id_][0]))
+            def key(id_: DeviceId) -> Cost:
+                distance = topology.apart(seed, view.sites[id_])
+                first_home = float(view.homes[id_][0])
+                return distance, view.free(id_), first_home
+
+            return key
 
         seeds = topology.seeds(view.sites.values())
-        yield from map(around, seeds)
+        for seed in seeds:
+            yield around(seed)
         if not seeds:
             yield from CompactFirst().orders(view)
 
@@ -204,11 +217,13 @@ def _sites(view: NodeView, plan: Plan) -> list[Site]:
 def _neighbourhoods(view: NodeView, rooms: Sequence[Room]) -> dict[tuple[int, object], list[float]]:
     """Gather how free the units are that share a value at some level of the topology."""
     found: dict[tuple[int, object], list[float]] = {}
-    for at, unit in enumerate(view.units):
-        site = view.sites[*unit.pool, unit.parts[0].device.name]
+    for unit, left in zip(view.units, rooms, strict=True):
+        first = unit.parts[0].device.name
+        site = view.sites[*unit.pool, first]
         for level, values in enumerate(site):
             for value in values:
-                found.setdefault((level, value), []).append(rooms[at].free)
+                units = found.setdefault((level, value), [])
+                units.append(left.free)
     return found
 
 
@@ -221,10 +236,18 @@ def _neighbours(view: NodeView, plan: Plan) -> Cost:
 
 def _broken(view: NodeView, plan: Plan) -> float:
     """Say how whole the neighbourhoods were that a plan breaks into, from 0 (in use already, or none) to 1."""
-    rooms = [plan.rooms.get(at, one) for at, one in enumerate(view.rooms)]
-    before, after = _neighbourhoods(view, view.rooms), _neighbourhoods(view, rooms)
-    lost = [_squared(free) - _squared(after[key]) for key, free in before.items() if free != after[key]]
-    return sum(lost) / len(lost) if lost else 0.0
+    rooms = list(view.rooms)
+    for at, left in plan.rooms.items():
+        rooms[at] = left
+    before = _neighbourhoods(view, view.rooms)
+    after = _neighbourhoods(view, rooms)
+    lost: list[float] = []
+    for key, free in before.items():
+        if free != after[key]:
+            lost.append(_squared(free) - _squared(after[key]))
+    if not lost:
+        return 0.0
+    return sum(lost) / len(lost)
 
 
 def _squared(free: Sequence[float]) -> float:
@@ -233,9 +256,15 @@ def _squared(free: Sequence[float]) -> float:
 
 def _crowding(view: NodeView) -> dict[DeviceId, float]:
     """Say per device how free its neighbourhood is; small means that others are at work there already."""
-    means = {key: sum(free) / len(free) for key, free in _neighbourhoods(view, view.rooms).items()}
+    means: dict[tuple[int, object], float] = {}
+    for key, free in _neighbourhoods(view, view.rooms).items():
+        means[key] = sum(free) / len(free)
     crowd: dict[DeviceId, float] = {}
     for id_, site in view.sites.items():
-        keys = [(level, value) for level, values in enumerate(site) for value in values]
-        crowd[id_] = sum(means.get(key, 1.0) for key in keys) / len(keys) if keys else 1.0
+        around: list[float] = []
+        for level, values in enumerate(site):
+            around += [means.get((level, value), 1.0) for value in values]
+        crowd[id_] = 1.0
+        if around:
+            crowd[id_] = sum(around) / len(around)
     return crowd
