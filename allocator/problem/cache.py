@@ -149,10 +149,14 @@ def _siblings(unit: Pattern, kinds: tuple[int, ...]) -> Siblings:
     """Group members that differ in nothing but where their own fields stand."""
     groups: dict[object, list[Sibling]] = {}
     for at, own in enumerate(unit.own):
-        start = (own & -own).bit_length() - 1 if own else 0
+        start = 0
+        if own:
+            start = (own & -own).bit_length() - 1
         row = tuple(_without_position(pair, own, start) for pair in unit.rows[at])
-        groups.setdefault((row, kinds[at], own >> start), []).append((at, own, start))
-    return tuple(tuple(group) for group in groups.values())
+        likeness = row, kinds[at], own >> start
+        group = groups.setdefault(likeness, [])
+        group.append((at, own, start))
+    return tuple(map(tuple, groups.values()))
 
 
 def _without_position(pair: Pair | None, own: int, start: int) -> object:

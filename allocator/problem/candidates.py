@@ -174,13 +174,18 @@ class Judge:
             return attribute_values(place.device, place.pool.id[0], name)
         selector = cel.compile(expression, derived=True, budget=self.budget)
         derived = selector.derive(self._seen(place), self.budget)
-        return frozenset(_typed(value) for value in (derived if isinstance(derived, list) else [derived]))
+        values = derived if isinstance(derived, list) else [derived]
+        return frozenset(_typed(value) for value in values)
 
 
 def _typed(value: bool | int | str | Version) -> tuple[str, object]:
     if isinstance(value, Version):
         return "version", str(value)
-    return ("bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "string"), value
+    if isinstance(value, bool):
+        return "bool", value
+    if isinstance(value, int):
+        return "int", value
+    return "string", value
 
 
 def attribute_values(device: Device, driver: str, name: str) -> Values:

@@ -137,7 +137,7 @@ def unit_members(
 def _member(
     place: Candidate, takes: Takes, state: PoolState, consumption: Consumption, apart: tuple[int, ...]
 ) -> Member:
-    declared = _stretched(takes.declared, state.use, place)
+    declared = _stretch(takes.declared, state.use, place)
     return Member(place.multi, takes.amounts, takes.faults, declared, consumption, apart)
 
 
@@ -145,12 +145,16 @@ def _declared(groups: tuple[str, ...], state: PoolState, place: Candidate) -> tu
     return groups or (() if state.goes_with_all(place) else tuple(NO_GROUPS))
 
 
-def _stretched(declared: tuple[tuple[str, int], ...], use: PoolUse, place: Candidate) -> tuple[tuple[str, int], ...]:
+def _stretch(declared: tuple[tuple[str, int], ...], use: PoolUse, place: Candidate) -> tuple[tuple[str, int], ...]:
     """Make room for consumption below zero, which nobody should have written."""
     used = use.used.get(place.name)
     if not used or min(used.values()) >= 0:
         return declared
-    return tuple((name, value - min(0, used.get(name, 0))) for name, value in declared)
+    stretched: list[tuple[str, int]] = []
+    for name, value in declared:
+        below = min(0, used.get(name, 0))
+        stretched.append((name, value - below))
+    return tuple(stretched)
 
 
 def start(

@@ -59,6 +59,7 @@ _REMEDIES = (
 )
 
 
+_NEARNESS = (Verdict.FEASIBLE, Verdict.UNDECIDED, Verdict.INFEASIBLE, Verdict.ERROR)
 _OBVIOUS = frozenset((Stage.CLASS, Stage.SELECTOR))
 
 
@@ -73,17 +74,23 @@ def alike(answers: Mapping[str, Answer]) -> list[Alike]:
     """Gather nodes that answer the same: feasible ones first, then refusals, those that were nearest to a fit first."""
     groups: dict[object, list[str]] = {}
     for node, answer in answers.items():
-        groups.setdefault(_sameness(answer), []).append(node)
-    found = [Alike(tuple(nodes), answers[nodes[0]]) for nodes in groups.values()]
-    return sorted(found, key=lambda one: (distance(one.answer), -len(one.nodes)))
+        same = groups.setdefault(_sameness(answer), [])
+        same.append(node)
+    found: list[Alike] = []
+    for nodes in groups.values():
+        first = answers[nodes[0]]
+        found.append(Alike(tuple(nodes), first))
+    found.sort(key=lambda one: (distance(one.answer), -len(one.nodes)))
+    return found
 
 
 def distance(answer: Answer) -> tuple[int, int, int, int]:
     """Order answers by how near they came: verdict, requests that failed, how early the last device went, how few went there."""
-    rank = (Verdict.FEASIBLE, Verdict.UNDECIDED, Verdict.INFEASIBLE, Verdict.ERROR).index(answer.verdict)
+    rank = _NEARNESS.index(answer.verdict)
     last = _last_losses(answer.reasons)
     latest = min((_ORDER[reason.stage] for reason in last), default=0)
-    return rank, len(last), -latest, -sum(reason.lost for reason in last)
+    went = sum(reason.lost for reason in last)
+    return rank, len(last), -latest, -went
 
 
 def lines(answer: Answer) -> Iterator[str]:
@@ -147,9 +154,10 @@ def tally(answers: Mapping[str, Answer]) -> str:
     """Count nodes by what keeps them from serving claims, the commonest first."""
     counts: dict[str, int] = {}
     for answer in answers.values():
-        counts[_brief(answer)] = counts.get(_brief(answer), 0) + 1
-    told = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{text} on {number}" for text, number in told)
+        text = _brief(answer)
+        counts[text] = counts.get(text, 0) + 1
+    commonest = sorted(counts, key=lambda text: (-counts[text], text))
+    return ", ".join(f"{text} on {counts[text]}" for text in commonest)
 
 
 def _brief(answer: Answer) -> str:

@@ -7,6 +7,7 @@ another request. Whether everything fits together is never decided here but by t
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -59,13 +60,17 @@ def losses(
 ) -> tuple[Reason, ...]:
     """Explain why claims do not fit on a node; `serve` asks the allocator about that node, first fit."""
     now = stock
+    asked = {claim_key(claim) for claim in claims}
     for claim in claims:
         answer = serve(now, [claim])
         if answer.verdict in (Verdict.ERROR, Verdict.UNDECIDED):
-            return (Reason(Stage.SEARCH, claim_key(claim), "", 0, 0, (), answer.error or str(answer.verdict)),)
+            text = answer.error or str(answer.verdict)
+            return (Reason(Stage.SEARCH, claim_key(claim), "", 0, 0, (), text),)
         if not answer.feasible:
-            return tuple(_of_claim(now, node, claim, {claim_key(one) for one in claims}, serve=serve, budget=budget))
-        now = now.with_(allocated(claim, answer.allocations[0].allocation))
+            found = _of_claim(now, node, claim, asked, serve=serve, budget=budget)
+            return tuple(found)
+        allocation = answer.allocations[0].allocation
+        now = now.with_(allocated(claim, allocation))
     return (Reason(Stage.SEARCH, "", "", 0, 0, (), "each claim fits after the others, but not all of them at once"),)
 
 
@@ -148,7 +153,7 @@ class _RefusedRequest:
             causes = found.get(stage, {})
             lost = sum(map(len, causes.values()))
             if lost:
-                yield Reason(stage, key, leaf.name, lost, of, *_told(causes))
+                yield Reason(stage, key, leaf.name, lost, of, *_choose_examples(causes))
                 of -= lost
         if left:
             yield Reason(Stage.SEARCH, key, leaf.name, left, left, (), _together(leaf, left))
@@ -217,12 +222,14 @@ class _RefusedRequest:
         return None
 
     def _capacity(self, place: Candidate, offer: Offer) -> _Loss | None:
-        used = self.states[place.pool.id].use.used.get(place.name, {})
+        state = self.states[place.pool.id]
+        used = state.use.used.get(place.name, {})
         for name, amount, declared in offer.amounts:
-            if used.get(name, 0) + amount > declared:
-                written = place.device.capacity[name].value.format
-                have, want = (Quantity.from_nano(n, written) for n in (max(0, declared - used.get(name, 0)), amount))
+            left = declared - used.get(name, 0)
+            if amount > left:
                 whole = place.device.capacity[name].value
+                want = Quantity.from_nano(amount, whole.format)
+                have = Quantity.from_nano(max(0, left), whole.format)
                 who = self._held(place.pool, place.name)
                 return _Loss(Stage.CAPACITY, f"{name}: {want} asked for, {have} of {whole} left ({who})")
         return None
@@ -276,12 +283,15 @@ class _RefusedRequest:
         return _few(found, 2)
 
     def _rule(self, place: Candidate, other: str) -> str:
-        device = next(d for page in place.pool.pages() for d in page.devices if d.name == other)
         driver = place.pool.id[0]
+        beside = place.device
+        device = next(one for page in place.pool.pages() for one in page.devices if one.name == other)
         for rule in self.rules.by_driver.get(driver, ()):
-            for bearer, beside in ((device, place.device), (place.device, device)):
-                if rule.restricts and rule.carried_by(driver, bearer) and not rule.allows(beside):
-                    return f"DeviceCompatibility/{rule.name}"
+            if not rule.restricts:
+                continue
+            forbidden = rule.carried_by(driver, device) and not rule.allows(beside)
+            if forbidden or (rule.carried_by(driver, beside) and not rule.allows(device)):
+                return f"DeviceCompatibility/{rule.name}"
         return "a rule"
 
 
@@ -328,12 +338,15 @@ def _too_small(leaf: Leaf, place: Candidate) -> str:
     return "its request policy does not allow the amount asked for"
 
 
-def _told(causes: Mapping[str, list[str]]) -> tuple[tuple[str, ...], str]:
+def _choose_examples(causes: Mapping[str, list[str]]) -> tuple[tuple[str, ...], str]:
     """Choose examples, and say the cause once if it is the same for all."""
     if len(causes) == 1:
         ((cause, names),) = causes.items()
         return tuple(names[:EXAMPLES]), cause
-    return tuple(f"{names[0]}: {cause}" for cause, names in list(causes.items())[:EXAMPLES]), ""
+    examples: list[str] = []
+    for cause, names in islice(causes.items(), EXAMPLES):
+        examples.append(f"{names[0]}: {cause}")
+    return tuple(examples), ""
 
 
 def _few(names: Sequence[str], most: int = 3) -> str:

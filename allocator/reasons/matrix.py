@@ -73,13 +73,20 @@ def matrix(pool: Pool, rules: Rules, *, only: Sequence[str] = ()) -> Matrix:
 
 class _Pairs:
     def __init__(self, pool: Pool, rules: Rules, devices: Sequence[Device]) -> None:
-        self.pool, self.devices = pool, devices
+        self.pool = pool
+        self.devices = devices
         self.driver = pool.id[0]
+        self.carried: list[list[Rule]] = []
+        self.wild: list[bool] = []
         mine = [rule for rule in rules.by_driver.get(self.driver, ()) if rule.restricts]
-        self.carried = [[rule for rule in mine if rule.carried_by(self.driver, device)] for device in devices]
-        self.wild = [rules.wild(self.driver, device) for device in devices]
-        size = range(len(devices))
-        self.cells = [[self._cell(used, candidate) for candidate in size] for used in size]
+        for device in devices:
+            carried = [rule for rule in mine if rule.carried_by(self.driver, device)]
+            self.carried.append(carried)
+            self.wild.append(rules.wild(self.driver, device))
+        self.cells: list[list[Cell]] = []
+        for used in range(len(devices)):
+            row = [self._cell(used, candidate) for candidate in range(len(devices))]
+            self.cells.append(row)
 
     def cell(self, used: int, candidate: int) -> Cell:
         """Look up what was judged of a candidate while another device is in use."""
@@ -147,10 +154,16 @@ class _Pairs:
         """Find the rule of one device that forbids another."""
         if bearer == beside:
             return None
-        one, other = self.devices[bearer], self.devices[beside]
-        shared = {c.counter_set for c in one.consumes_counters} & {c.counter_set for c in other.consumes_counters}
-        rules = (rule for rule in self.carried[bearer] if shared or not rule.narrow)
-        return next((rule for rule in rules if not rule.allows(other)), None)
+        one = self.devices[bearer]
+        other = self.devices[beside]
+        own = {consumption.counter_set for consumption in one.consumes_counters}
+        theirs = {consumption.counter_set for consumption in other.consumes_counters}
+        for rule in self.carried[bearer]:
+            if rule.narrow and own.isdisjoint(theirs):
+                continue
+            if not rule.allows(other):
+                return rule
+        return None
 
     def _counters(self, one: Device, other: Device) -> Cell:
         for mine in other.consumes_counters:

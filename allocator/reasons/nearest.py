@@ -90,7 +90,7 @@ def nearest(
         return fits(one, some)
 
     hints = (
-        [Hint(Kind.NODE, f"fits as it stands on {_joined(elsewhere, 'and', 5)}", nodes=tuple(elsewhere))]
+        [Hint(Kind.NODE, f"fits as it stands on {_join(elsewhere, 'and', 5)}", nodes=tuple(elsewhere))]
         if elsewhere
         else []
     )
@@ -103,12 +103,16 @@ def nearest(
 
 class _Finder:
     def __init__(self, stock: Stock, node: str, claims: Claims, fits: Fits) -> None:
-        self.stock, self.node, self.claims, self.fits = stock, node, claims, fits
+        self.stock = stock
+        self.node = node
+        self.claims = claims
+        self.fits = fits
         # Requests of a claim that ask the same way get the same hint; the first of them speaks for all.
-        alike = {
-            (spot.claim, msgspec.json.encode(spot.body, enc_hook=str)): spot for spot in [*relax.spots(claims)][::-1]
-        }
-        self.spots: list[Spot] = list(alike.values())[::-1]
+        alike: dict[tuple[int, bytes], Spot] = {}
+        for spot in reversed([*relax.spots(claims)]):
+            asked = msgspec.json.encode(spot.body, enc_hook=str)
+            alike[spot.claim, asked] = spot
+        self.spots: list[Spot] = [*reversed(alike.values())]
 
     def hints(self) -> Iterator[Hint]:
         idle = self.stock.idle()
@@ -169,20 +173,27 @@ class _Finder:
         """List the claims that hold something in a pool this node can reach, those that hold least first."""
         held: dict[str, int] = {}
         for pool in self.stock.pools(self.node):
-            for key, results in self.stock.held.get(pool.id, {}).items():
+            holders = self.stock.held.get(pool.id, {})
+            for key, results in holders.items():
                 held[key] = held.get(key, 0) + len(results)
         return sorted(held, key=lambda key: (held[key], key))
 
     def _less(self, stock: Stock) -> Iterator[Hint]:
         for spot in self.spots:
-            for name, amount in (spot.body.capacity.requests if spot.body.capacity else {}).items():
-                yield from self._amount(stock, spot, name, amount)
-            if spot.body.allocation_mode == "ExactCount" and spot.body.count > 1:
+            body = spot.body
+            if body.capacity is not None:
+                for name, amount in body.capacity.requests.items():
+                    yield from self._amount(stock, spot, name, amount)
+            if body.allocation_mode == "ExactCount" and body.count > 1:
                 yield from self._count(stock, spot)
 
     def _count(self, stock: Stock, spot: Spot) -> Iterator[Hint]:
+        def fits(count: int) -> bool:
+            fewer = relax.with_count(self.claims, spot, count)
+            return self.fits(stock, fewer)
+
         asked = spot.body.count
-        most = self._largest(asked - 1, lambda n: self.fits(stock, relax.with_count(self.claims, spot, n)))
+        most = self._largest(asked - 1, fits)
         if most:
             text = f"{most} of {asked} devices would fit now"
             yield Hint(Kind.COUNT, text, spot.claim_name, spot.name, str(most))
@@ -193,23 +204,23 @@ class _Finder:
         def of(steps: int) -> Quantity:
             return Quantity.from_nano(steps * step, amount.format)
 
-        most = self._largest(
-            (amount.nano - 1) // step, lambda n: self.fits(stock, relax.with_amount(self.claims, spot, name, of(n)))
-        )
-        if not most:
+        def fits(steps: int) -> bool:
+            smaller = relax.with_amount(self.claims, spot, name, of(steps))
+            return self.fits(stock, smaller)
+
+        top = (amount.nano - 1) // step
+        steps = self._largest(top, fits)
+        if not steps:
             return
-        yield Hint(
-            Kind.AMOUNT,
-            f"the most {name} that fits now is {of(most)}, not {amount}",
-            spot.claim_name,
-            spot.name,
-            f"{name}={of(most)}",
-        )
+        most = of(steps)
+        text = f"the most {name} that fits now is {most}, not {amount}"
+        yield Hint(Kind.AMOUNT, text, spot.claim_name, spot.name, f"{name}={most}")
         if spot.body.allocation_mode != "ExactCount" or spot.body.count != 1:
             return
         for pieces in PIECES:
             piece = of(-(-amount.nano // (pieces * step)))
-            if self.fits(stock, relax.with_split(self.claims, spot, name, piece, pieces)):
+            split = relax.with_split(self.claims, spot, name, piece, pieces)
+            if self.fits(stock, split):
                 text = f"{pieces} devices with {piece} of {name} each fit now"
                 yield Hint(Kind.SPLIT, text, spot.claim_name, spot.name, f"{pieces} x {name}={piece}")
                 return
@@ -244,9 +255,13 @@ class _Finder:
                     for taint in device.taints:
                         if blocks(taint, spot.body.tolerations):
                             met.setdefault((taint.key, taint.value, taint.effect), taint)
-        needed = [[taint] for taint in met.values()]
-        for taints in needed if len(needed) < 2 else [*needed, list(met.values())]:
-            if self.fits(stock, relax.with_tolerations(self.claims, spot, tuple(map(_toleration, taints)))):
+        every = list(met.values())
+        trials = [[taint] for taint in every]
+        if len(every) > 1:
+            trials.append(every)
+        for taints in trials:
+            tolerations = tuple(map(_toleration, taints))
+            if self.fits(stock, relax.with_tolerations(self.claims, spot, tolerations)):
                 words = _all([_taint(taint) for taint in taints])
                 yield Hint(Kind.TAINT, f"would fit if it tolerated {words}", spot.claim_name, spot.name, words)
                 return
@@ -275,13 +290,13 @@ def _taint(taint: DeviceTaint) -> str:
 
 
 def _either(names: Sequence[str], most: int = 3) -> str:
-    return _joined(names, "or", most)
+    return _join(names, "or", most)
 
 
 def _all(names: Sequence[str], most: int = 8) -> str:
-    return _joined(names, "and", most)
+    return _join(names, "and", most)
 
 
-def _joined(names: Sequence[str], word: str, most: int) -> str:
+def _join(names: Sequence[str], word: str, most: int) -> str:
     shown = [*names[:most], f"{len(names) - most} more"] if len(names) > most else list(names)
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} {word} {shown[-1]}"

@@ -18,7 +18,7 @@ from dra.quantity import NANO, Quantity
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from dra.objects import DeviceToleration
+    from dra.objects import DeviceClaim, DeviceToleration
 
 Body = ExactDeviceRequest | DeviceSubRequest
 Claims = tuple[ResourceClaim, ...]
@@ -40,19 +40,20 @@ class Spot(msgspec.Struct, frozen=True):
 def spots(claims: Sequence[ResourceClaim]) -> Iterator[Spot]:
     """List every body of every request."""
     for at, claim in enumerate(claims):
+        key = claim_key(claim)
         for number, request in enumerate(claim.spec.devices.requests):
             if request.exactly is not None:
-                yield Spot(at, number, None, request.exactly, claim_key(claim), request.name)
+                yield Spot(at, number, None, request.exactly, key, request.name)
             for which, sub in enumerate(request.first_available):
-                yield Spot(at, number, which, sub, claim_key(claim), f"{request.name}/{sub.name}")
+                name = f"{request.name}/{sub.name}"
+                yield Spot(at, number, which, sub, key, name)
 
 
 def with_amount(claims: Claims, spot: Spot, name: str, amount: Quantity) -> Claims:
     """Ask for another amount of one capacity."""
     wanted = spot.body.capacity.requests if spot.body.capacity else {}
-    return _with(
-        claims, spot, lambda body: replace(body, capacity=CapacityRequirements(requests={**wanted, name: amount}))
-    )
+    capacity = CapacityRequirements(requests={**wanted, name: amount})
+    return _with(claims, spot, lambda body: replace(body, capacity=capacity))
 
 
 def with_split(claims: Claims, spot: Spot, name: str, amount: Quantity, pieces: int) -> Claims:
@@ -83,10 +84,11 @@ def without_selector(claims: Claims, spot: Spot, number: int) -> Claims:
 
 def without_constraint(claims: Claims, claim: int, number: int) -> Claims:
     """Leave out one constraint of a claim, and the derived attributes that only it reads."""
-    old = claims[claim].spec.devices
-    kept = tuple(constraint for at, constraint in enumerate(old.constraints) if at != number)
-    spec = replace(claims[claim].spec, devices=replace(old, constraints=kept))
-    return (*claims[:claim], replace(claims[claim], spec=spec), *claims[claim + 1 :])
+    spec = claims[claim].spec
+    constraints = list(spec.devices.constraints)
+    del constraints[number]
+    devices = replace(spec.devices, constraints=tuple(constraints))
+    return _with_devices(claims, claim, devices)
 
 
 def grain(amount: Quantity) -> int:
@@ -98,16 +100,26 @@ def grain(amount: Quantity) -> int:
 
 
 def _with(claims: Claims, spot: Spot, change: Callable[[Body], Body]) -> Claims:
-    claim = claims[spot.claim]
-    requests = list(claim.spec.devices.requests)
-    requests[spot.request] = _request(requests[spot.request], spot.alternative, change)
-    spec = replace(claim.spec, devices=replace(claim.spec.devices, requests=tuple(requests)))
-    return (*claims[: spot.claim], replace(claim, spec=spec), *claims[spot.claim + 1 :])
+    old = claims[spot.claim].spec.devices
+    requests = list(old.requests)
+    request = requests[spot.request]
+    requests[spot.request] = _request(request, spot.alternative, change)
+    devices = replace(old, requests=tuple(requests))
+    return _with_devices(claims, spot.claim, devices)
+
+
+def _with_devices(claims: Claims, at: int, devices: DeviceClaim) -> Claims:
+    claim = claims[at]
+    spec = replace(claim.spec, devices=devices)
+    changed = list(claims)
+    changed[at] = replace(claim, spec=spec)
+    return tuple(changed)
 
 
 def _request(request: DeviceRequest, alternative: int | None, change: Callable[[Body], Body]) -> DeviceRequest:
     if alternative is None:
         assert request.exactly is not None
         return replace(request, exactly=change(request.exactly))
-    subs = tuple(change(sub) if at == alternative else sub for at, sub in enumerate(request.first_available))
-    return replace(request, first_available=subs)
+    subs: list[Body] = list(request.first_available)
+    subs[alternative] = change(subs[alternative])
+    return replace(request, first_available=tuple(subs))

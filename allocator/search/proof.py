@@ -115,11 +115,14 @@ class Proof:
 
     def _exceeds(self, picked: list[int], request: int, held: int) -> bool:
         """Say whether some claim would get more devices than it may hold."""
-        problem = self.problem
-        total = {problem.question.requests[request].claim: held} if problem.question.requests else {}
+        question = self.problem.question
+        total: dict[int, int] = {}
+        if question.requests:
+            total[question.requests[request].claim] = held
         for one in picked:
-            claim = problem.question.leaves[one].claim
-            total[claim] = total.get(claim, 0) + problem.leaves[one].count
+            claim = question.leaves[one].claim
+            count = self.problem.leaves[one].count
+            total[claim] = total.get(claim, 0) + count
         return any(count > MAX_RESULTS for count in total.values())
 
     def _may_serve(self, leaf: Leaf) -> bool:
@@ -159,15 +162,17 @@ class Proof:
 
     def _prepare(self) -> None:
         problem = self.problem
-        size = len(problem.places)
-        self.budget.spend(len(problem.units) + size * sum(map(len, problem.shared.values)) >> 10)
         shared = problem.shared
+        size = len(problem.places)
+        values = sum(map(len, shared.values))
+        self.budget.spend(len(problem.units) + size * values >> 10)
         self.spans = {at: (start, width) for at, (start, width, _) in shared.match.items()}
         for at, tokens in shared.distinct.items():
             self.spans[at] = min(tokens.values(), default=0), 2 * len(tokens)
-        self.value_bits = [
-            {value: bitset(places, size) for value, places in values.items()} for values in problem.shared.values
-        ]
+        self.value_bits = []
+        for places_of in shared.values:
+            bits = {value: bitset(places, size) for value, places in places_of.items()}
+            self.value_bits.append(bits)
         self.groupings = list(self._group_units())
 
     def _group_units(self) -> Iterator[_Grouping]:
@@ -381,8 +386,13 @@ class Proof:
 
     def _caps(self, types: list[Type], bits: int, left: int) -> Caps:
         """How many devices of a group may serve each distinctAttribute on the group's attribute."""
+        covering: dict[int, list[int]] = {}
+        for at, one in enumerate(types):
+            for constraint in one.covered:
+                dimensions = covering.setdefault(constraint, [])
+                dimensions.append(at)
         caps: list[tuple[tuple[int, ...], int]] = []
-        for constraint in dict.fromkeys(c for one in types for c in one.covered):
+        for constraint, dimensions in covering.items():
             unused = self._open(constraint, left, 0).within(bits)
-            caps.append((tuple(at for at, one in enumerate(types) if constraint in one.covered), unused))
+            caps.append((tuple(dimensions), unused))
         return tuple(caps)

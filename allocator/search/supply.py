@@ -219,10 +219,12 @@ class Outer:
     def __init__(self, free: dict[int, int], bundles: dict[tuple[tuple[int, int], ...], int]) -> None:
         self.free = tuple(free)
         self.bundles = tuple(bundles.items())
-        self.guards = guard_bits(len(free) + len(bundles))
-        counts = [*free.values(), *bundles.values()]
-        self.demand = sum(count << at * WIDTH for at, count in enumerate(counts))
         self.key = self.free, self.bundles
+        counts = [*free.values(), *bundles.values()]
+        self.guards = guard_bits(len(counts))
+        self.demand = 0
+        for at, count in enumerate(counts):
+            self.demand += count << at * WIDTH
 
     def everything(self, clip: int) -> int:
         """The vector of a group that may give all there is to give."""
@@ -232,9 +234,13 @@ class Outer:
     def weights(self, sizes: list[int]) -> tuple[tuple[int, ...], ...]:
         """Up to two weightings for the bound: all equal, and by size."""
         by_size = [sizes[at] for at in self.free]
-        by_size += [sum(sizes[at] * count for at, count in bundle) for bundle, _ in self.bundles]
+        for bundle, _ in self.bundles:
+            size = sum(sizes[at] * count for at, count in bundle)
+            by_size.append(size)
         equal = (1,) * len(by_size)
-        return (equal,) if len(set(by_size)) == 1 else (equal, tuple(by_size))
+        if len(set(by_size)) == 1:
+            return (equal,)
+        return equal, tuple(by_size)
 
     def translate(self, vectors: tuple[int, ...], guards: int) -> set[int]:
         """Give bundles in all possible numbers, the rest as free types."""

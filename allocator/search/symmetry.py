@@ -28,8 +28,14 @@ class _Claim:
     def __init__(self, problem: Problem, claim: int, requests: list[int]) -> None:
         self.problem = problem
         self.requests = requests
-        self.constraints = [at for at, one in enumerate(problem.question.constraints) if one.claim == claim]
-        self.common = {c for c in self.constraints if all(all(self._cover(c, at)) for at in requests)}
+        self.constraints: list[int] = []
+        self.common: set[int] = set()
+        for at, constraint in enumerate(problem.question.constraints):
+            if constraint.claim != claim:
+                continue
+            self.constraints.append(at)
+            if all(all(self._cover(at, request)) for request in requests):
+                self.common.add(at)
 
     def find(self, found: list[int], whole: dict[object, int]) -> None:
         last: dict[object, int] = {}
