@@ -169,12 +169,26 @@ def decode(serving: Mapping[str, bytes], authoritys: Mapping[str, bytes] | None)
 
 def encode(material: Material) -> tuple[dict[str, bytes], dict[str, bytes]]:
     """Write material as the data of both Secrets: serving, and the authority's."""
-    seals = {"seal.key": material.seals.current, "seal-next.key": material.seals.next}
-    seals["seal-previous.key"] = material.seals.previous
-    serving = seals | _entries("tls", material.leaf) | {"ca.crt": material.bundle}
-    authoritys = seals | _entries("authority", material.authority) | _entries("next", material.next)
-    authoritys["previous.crt"] = material.previous or b""
-    authoritys["since"] = material.since.isoformat().encode() if material.since else b""
+    seals = {
+        "seal.key": material.seals.current,
+        "seal-next.key": material.seals.next,
+        "seal-previous.key": material.seals.previous,
+    }
+    serving = {
+        **seals,
+        **_entries("tls", material.leaf),
+        "ca.crt": material.bundle,
+    }
+    since = b""
+    if material.since:
+        since = material.since.isoformat().encode()
+    authoritys = {
+        **seals,
+        **_entries("authority", material.authority),
+        **_entries("next", material.next),
+        "previous.crt": material.previous or b"",
+        "since": since,
+    }
     return _filled(serving), _filled(authoritys)
 
 

@@ -97,7 +97,9 @@ def step(view: View, *, now: dt.datetime, policy: Policy) -> Step | None:
     """Say the one thing to do now, or None."""
     if view.authority is None or not view.authority.valid(now):
         return Step.REMAKE
-    if view.leaf is None or not view.leaf_sound or not view.leaf.valid(now) or view.leaf.part(policy.renew_at) <= now:
+    if view.leaf is None or not view.leaf_sound:
+        return Step.SIGN
+    if not view.leaf.valid(now) or view.leaf.part(policy.renew_at) <= now:
         return Step.SIGN
     next_step, due = TABLE[view.phase]
     return next_step if due(view, now, policy) else None

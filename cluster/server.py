@@ -74,12 +74,21 @@ def _claim(exactly: dict[str, Json], *constraints: dict[str, Json]) -> dict[str,
     }
 
 
-def _slice(device: dict[str, Json] | None, **spec: Json) -> dict[str, Json]:
-    pool = {"name": "probe", "generation": 1, "resourceSliceCount": 1}
-    body: dict[str, Json] = {"driver": _DRIVER, "pool": pool, "nodeSelector": _NOWHERE} | spec
+def _slice(device: dict[str, Json] | None, **more: Json) -> dict[str, Json]:
+    spec: dict[str, Json] = {
+        "driver": _DRIVER,
+        "pool": {"name": "probe", "generation": 1, "resourceSliceCount": 1},
+        "nodeSelector": _NOWHERE,
+    }
+    spec |= more
     if device is not None:
-        body["devices"] = [{"name": "d"} | device]
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": _NAME, "spec": body}
+        spec["devices"] = [{"name": "d", **device}]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": _NAME,
+        "spec": spec,
+    }
 
 
 _CLAIM = ("spec", "devices", "requests", 0, "exactly")

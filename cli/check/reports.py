@@ -45,11 +45,12 @@ def text(placed: Sequence[Placed], objects: int) -> str:
     """
     lines: list[str] = []
     for _, group in groupby(placed, key=lambda one: one.number):
-        about = _about(list(group))
-        lines += ["", *about] if lines else about
-    counts = Counter(one.finding.severity for one in placed)
-    summary = ", ".join(_count(counts[severity], severity.value) for severity in Severity)
-    return "\n".join([*lines, *([""] if lines else []), f"{_count(objects, 'object')} checked: {summary}"])
+        lines += _about(list(group))
+        lines.append("")
+    found = Counter(one.finding.severity for one in placed)
+    counts = [_count(found[severity], severity.value) for severity in Severity]
+    lines.append(f"{_count(objects, 'object')} checked: {', '.join(counts)}")
+    return "\n".join(lines)
 
 
 def _about(found: Sequence[Placed]) -> list[str]:

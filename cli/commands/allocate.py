@@ -223,16 +223,22 @@ def _one(question: _Question, node: str, output: str) -> Exit:
 def _every(question: _Question, output: str) -> Exit:
     found = question.ask_all()
     elapsed = perf_counter() - question.began
-    each = {nodes[0]: found.answers[nodes[0]] for nodes in found.looks}
+    # One answer speaks for the nodes that look alike.
+    answers = [(nodes, found.answers[nodes[0]]) for nodes in found.looks]
     if output == "json":
-        documents = {
-            node: question.document(node, answer, (), elapsed) | {"score": round(found.scores.get(node, 0.0), 2)}
-            for node, answer in found.answers.items()
-        }
+        documents: dict[str, object] = {}
+        for node, answer in found.answers.items():
+            score = found.scores.get(node, 0.0)
+            document = question.document(node, answer, (), elapsed)
+            documents[node] = document | {"score": round(score, 2)}
         inputs.write_json({"nodes": documents})
     else:
-        inputs.tell(_fleet_text(question, found, {node: each[nodes[0]] for nodes in found.looks for node in nodes}))
-    return min((_EXITS[answer.verdict] for answer in each.values()), key=_rank, default=Exit.REFUSED)
+        of_nodes: dict[str, Answer] = {}
+        for nodes, answer in answers:
+            of_nodes |= dict.fromkeys(nodes, answer)
+        inputs.tell(_fleet_text(question, found, of_nodes))
+    exits = [_EXITS[answer.verdict] for _, answer in answers]
+    return min(exits, key=_rank, default=Exit.REFUSED)
 
 
 def _rank(code: Exit) -> int:

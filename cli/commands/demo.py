@@ -39,9 +39,12 @@ def command(*, files: tuple[str, ...], fleet: tuple[str, ...], config: str, once
 
     log.configure("warning")
     documents = inputs.read(files or (str(EXAMPLES / "pods"),))
-    objects = [d.object for d in inputs.read(fleet or (str(EXAMPLES / "fleet"),))]
-    stay = sys.stdout.isatty() and sys.stdin.isatty() and not once
-    asyncio.run(_demo(documents, objects, config or str(EXAMPLES / "configuration.yaml"), stay=stay))
+    fleet_documents = inputs.read(fleet or (str(EXAMPLES / "fleet"),))
+    objects = [document.object for document in fleet_documents]
+    configuration = config or str(EXAMPLES / "configuration.yaml")
+    on_terminal = sys.stdout.isatty() and sys.stdin.isatty()
+    stay = on_terminal and not once
+    asyncio.run(_demo(documents, objects, configuration, stay=stay))
     return Exit.FINE
 
 

@@ -174,11 +174,13 @@ def rest(namespace: str, image: str, config: str, api_servers: tuple[str, ...] =
     """Everything but the webhook configurations, as kustomize would print it for this namespace and image."""
     from cluster import manifests
 
-    names: list[str] = manifests.read([BASE / "kustomization.yaml"])[0].object["resources"]
+    kustomization, *_ = manifests.read([BASE / "kustomization.yaml"])
+    names: list[str] = kustomization.object["resources"]
     for name in names:
-        if name != GENERATED:
-            for document in manifests.read([BASE / name]):
-                yield _adapted(document.object, namespace, image, config, api_servers)
+        if name == GENERATED:
+            continue
+        for document in manifests.read([BASE / name]):
+            yield _adapted(document.object, namespace, image, config, api_servers)
 
 
 def _adapted(

@@ -84,15 +84,21 @@ def _table(rows: Sequence[Row], columns: int | None) -> Iterator[str]:
     names = [_name(row.devices) for row in rows]
     wide = max(map(len, names))
     number = len(str(len(rows)))
-    cells = [[str(cell.stage) if cell.stage else "yes" for cell in row.cells] for row in rows]
-    widths = [max(len(str(at + 1)), *(len(line[at]) for line in cells)) for at in range(len(rows))]
-    for part, shown in enumerate(_parts(widths, None if columns is None else columns - number - wide - 6)):
+    cells = [[str(cell.stage or "yes") for cell in row.cells] for row in rows]
+    widths: list[int] = []
+    for at in range(len(rows)):
+        longest = max(len(line[at]) for line in cells)
+        widths.append(max(longest, len(str(at + 1))))
+    room = None
+    if columns is not None:
+        room = columns - number - wide - 6
+    for part, shown in enumerate(_parts(widths, room)):
         if part:
             yield ""
         head = "  ".join(str(at + 1).ljust(widths[at]) for at in shown)
         yield f"  {'':{number}}  {'':{wide}}  {head}".rstrip()
-        for at, (name, line) in enumerate(zip(names, cells, strict=True)):
-            body = "  ".join(line[column].ljust(widths[column]) for column in shown)
+        for at, name in enumerate(names):
+            body = "  ".join(cells[at][column].ljust(widths[column]) for column in shown)
             yield f"  {at + 1:>{number}}  {name:{wide}}  {body}".rstrip()
 
 

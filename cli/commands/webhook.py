@@ -37,7 +37,10 @@ class AddressType(click.ParamType["Address"]):
         host, colon, port = value.rpartition(":")
         if not colon or not port.isdigit() or int(port) > 65535:
             self.fail(f"{value!r} is not HOST:PORT", param, ctx)
-        return Address(host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104  an empty host means every address, as usual
+        host = host.strip("[]")
+        if not host:
+            host = "0.0.0.0"  # noqa: S104  an empty host means every address, as usual
+        return Address(host, int(port))
 
 
 @inputs.command("webhook")

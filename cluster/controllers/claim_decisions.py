@@ -111,9 +111,23 @@ def _find_generated(pod: Pod, entry: PodResourceClaim, present: dict[str, Resour
 
 
 def _statuses(pod: Pod, names: dict[str, str | None]) -> Apply:
-    entries = [{"name": entry} | ({"resourceClaimName": name} if name else {}) for entry, name in names.items()]
-    meta = {"name": pod.metadata.name, "namespace": pod.metadata.namespace, "uid": pod.metadata.uid}
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "status": {"resourceClaimStatuses": entries}}
+    entries: list[Raw] = []
+    for entry, name in names.items():
+        status: Raw = {"name": entry}
+        if name:
+            status["resourceClaimName"] = name
+        entries.append(status)
+    metadata = {
+        "name": pod.metadata.name,
+        "namespace": pod.metadata.namespace,
+        "uid": pod.metadata.uid,
+    }
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "status": {"resourceClaimStatuses": entries},
+    }
     return Apply(body, MANAGER, force=True)
 
 
@@ -131,29 +145,47 @@ def _reservations(pod: Pod, present: dict[str, ResourceClaim], names: dict[str, 
 
 
 def _reserve(claim: ResourceClaim, pod: Pod) -> Write:
-    entry = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
-    entries = [*(_plain(one) for one in claim.status.reserved_for), entry]
-    body = {"metadata": _same(claim), "status": {"reservedFor": entries}}
-    return Write(claim.metadata.name, Merge(body), "status")
+    entries: list[Raw] = [_plain(one) for one in claim.status.reserved_for]
+    entries.append(
+        {
+            "resource": "pods",
+            "name": pod.metadata.name,
+            "uid": pod.metadata.uid,
+        }
+    )
+    status: Raw = {"reservedFor": entries}
+    return _write_status(claim, status)
+
+
+def _write_status(claim: ResourceClaim, status: Raw) -> Write:
+    change = Merge({"metadata": _same(claim), "status": status})
+    return Write(claim.metadata.name, change, "status")
 
 
 def for_claim(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> list[Action]:
     """What a claim wants done next, given the pods of its namespace by name."""
+    meta = claim.metadata
     had = claim.status.reserved_for
+    allocated = claim.status.allocation is not None
     valid = [one for one in had if _in_use(one, pod_of)]
-    ours = FINALIZER in claim.metadata.finalizers
-    leaving = not valid and ours and (bool(had) or bool(claim.metadata.deletion_timestamp))
-    if len(valid) < len(had) or (leaving and claim.status.allocation):
+    ours = FINALIZER in meta.finalizers
+    wanted_gone = bool(had) or bool(meta.deletion_timestamp)
+    leaving = ours and not valid and wanted_gone
+    if len(valid) < len(had) or (leaving and allocated):
         status: Raw = {"reservedFor": [_plain(one) for one in valid] or None}
         if leaving:
             # Devices' statuses belong to the allocation and go with it.
-            status |= {"allocation": None, "devices": None}
-        return [Write(claim.metadata.name, Merge({"metadata": _same(claim), "status": status}), "status")]
-    if ours and not had and not claim.status.allocation:
-        left = [one for one in claim.metadata.finalizers if one != FINALIZER]
-        return [Write(claim.metadata.name, Merge({"metadata": _same(claim) | {"finalizers": left or None}}))]
-    if not had and not claim.metadata.deletion_timestamp and _owner_done(claim, pod_of):
-        return [Delete(claim.metadata.name, claim.metadata.uid)]
+            status["allocation"] = None
+            status["devices"] = None
+        return [_write_status(claim, status)]
+    if had:
+        return []
+    if ours and not allocated:
+        left = [one for one in meta.finalizers if one != FINALIZER]
+        metadata: Raw = {**_same(claim), "finalizers": left or None}
+        return [Write(meta.name, Merge({"metadata": metadata}))]
+    if not meta.deletion_timestamp and _owner_done(claim, pod_of):
+        return [Delete(meta.name, meta.uid)]
     return []
 
 

@@ -115,11 +115,16 @@ class WorkQueue(Generic[K]):
             self.add(key)
 
     def _failed(self, key: K, error: Exception) -> None:
-        failures = self._failures[key] = self._failures.get(key, 0) + 1
-        seconds = self._backoff.seconds(failures, random.random(), error)  # noqa: S311  jitter, no secret
+        failures = self._failures.get(key, 0) + 1
+        self._failures[key] = failures
+        jitter = random.random()  # noqa: S311  no secret
+        seconds = self._backoff.seconds(failures, jitter, error)
         # Two writers at once are how this works; only what stays in conflict is worth a person's while.
-        level = logging.INFO if isinstance(error, Conflict) and failures < 5 else logging.WARNING
-        logger.log(level, "%s %s: %s; again in %.2f s", self._name, key, str(error) or type(error).__name__, seconds)
+        level = logging.WARNING
+        if isinstance(error, Conflict) and failures < 5:
+            level = logging.INFO
+        message = str(error) or type(error).__name__
+        logger.log(level, "%s %s: %s; again in %.2f s", self._name, key, message, seconds)
         self.add_after(key, seconds)
 
     def _due(self, key: K) -> None:

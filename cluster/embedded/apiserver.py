@@ -183,11 +183,15 @@ class ApiServer:
         registry.check_new_namespace(record.plain(), resource, name)
 
     def _validate(self, resource: Resource[Any], new: Raw, old: Raw | None, subresource: str) -> None:
-        namespace = self.store.get(NAMESPACES.id, ("", resources.key(new)[0]))
+        within, _ = resources.key(new)
+        namespace = self.store.get(NAMESPACES.id, ("", within))
         labels = namespace.meta.labels if namespace else {}
-        registry.require(resource, new, strategies.check(resource.id, new, old, labels))
-        if validator := self._validators.get(resource.id):
-            registry.require(resource, new, validator(new, old, subresource))
+        broken = strategies.check(resource.id, new, old, labels)
+        registry.require(resource, new, broken)
+        validator = self._validators.get(resource.id)
+        if validator is not None:
+            found = validator(new, old, subresource)
+            registry.require(resource, new, found)
 
     def _patch(self, old: Raw, patch: Patch, subresource: str) -> Any:
         match patch:

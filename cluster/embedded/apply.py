@@ -60,30 +60,49 @@ def applied(old: Raw, patch: Apply, subresource: str, *, now: str) -> Raw:
     """The object after a manager applied what it wants."""
     if not patch.manager:
         raise BadRequest("fieldManager: Required value: is required for apply patch")
-    managers = list((old.get("metadata") or {}).get("managedFields") or ())
-    mine: Raw = next((one for one in managers if _is(one, patch.manager, subresource)), {})
-    others = [one for one in managers if one is not mine]
+    metadata = old.get("metadata") or {}
+    mine: Raw = {}
+    others: list[Raw] = []
+    for one in metadata.get("managedFields") or ():
+        if not mine and _is(one, patch.manager, subresource):
+            mine = one
+        else:
+            others.append(one)
     wanted = dict(_leaves(_ownable(patch.body)))
-    result: Json = _overlaid(old, patch.body, "")
-    contested = _conflicts(set(_changes(_ownable(old), _ownable(result))), others)
+    result: Json = _overlay(old, patch.body, "")
+    changes = set(_changes(_ownable(old), _ownable(result)))
+    contested = _conflicts(changes, others)
     if contested and not patch.force:
         raise _conflict(contested)
-    kept = {path for other in others for path in _paths(other.get("fieldsV1") or {})} | wanted.keys()
+    kept = set(wanted)
+    for other in others:
+        kept.update(_paths(other.get("fieldsV1") or {}))
     for path in sorted(_paths(mine.get("fieldsV1") or {}), reverse=True):
         if not any(other[: len(path)] == path for other in kept):
             result = _without(result, path)
     fields = _tree(wanted)
+    time = now
+    if mine and same(mine.get("fieldsV1"), fields):
+        time = mine["time"]
     entry = {
         "manager": patch.manager,
         "operation": "Apply",
         "apiVersion": patch.body.get("apiVersion") or old.get("apiVersion"),
-        "time": mine["time"] if mine and same(mine.get("fieldsV1"), fields) else now,
+        "time": time,
         "fieldsType": "FieldsV1",
         "fieldsV1": fields,
-    } | ({"subresource": subresource} if subresource else {})
+    }
+    if subresource:
+        entry["subresource"] = subresource
     lost = {path for path, _ in contested}
-    managers = [one for one in (_reduced(other, lost) for other in others) if one["fieldsV1"]]
-    return {**result, "metadata": {**(result.get("metadata") or {}), "managedFields": [*managers, entry]}}
+    managers: list[Raw] = []
+    for other in others:
+        reduced = _reduced(other, lost)
+        if reduced["fieldsV1"]:
+            managers.append(reduced)
+    managers.append(entry)
+    metadata = result.get("metadata") or {}
+    return {**result, "metadata": {**metadata, "managedFields": managers}}
 
 
 def _is(entry: Raw, manager: str, subresource: str) -> bool:
@@ -93,9 +112,17 @@ def _is(entry: Raw, manager: str, subresource: str) -> bool:
 
 def _ownable(body: Raw) -> Raw:
     """What of a body can have an owner: not the words that say which object is meant."""
-    meta = {name: value for name, value in (body.get("metadata") or {}).items() if name not in _META_OF_THE_SERVER}
-    rest = {name: value for name, value in body.items() if name not in ("apiVersion", "kind", "metadata")}
-    return {**rest, "metadata": meta} if meta else rest
+    ownable: Raw = {}
+    for name, value in body.items():
+        if name not in ("apiVersion", "kind", "metadata"):
+            ownable[name] = value
+    meta: Raw = {}
+    for name, value in (body.get("metadata") or {}).items():
+        if name not in _META_OF_THE_SERVER:
+            meta[name] = value
+    if meta:
+        ownable["metadata"] = meta
+    return ownable
 
 
 def _leaves(value: Json, path: Path = ()) -> Iterator[tuple[Path, Json]]:
@@ -104,13 +131,20 @@ def _leaves(value: Json, path: Path = ()) -> Iterator[tuple[Path, Json]]:
     if isinstance(value, dict) and (value or not path) and name not in _OPAQUE:
         for member, inner in value.items():
             yield from _leaves(inner, (*path, f"f:{member}"))
-    elif isinstance(value, list) and (name in _SETS or _list_key(name, value)):
+    elif isinstance(value, list) and _is_keyed(name, value):
         for step, item in _items(name, value):
             yield (*path, step), None
-            for member, inner in item.items() if isinstance(item, dict) else ():
+            if not isinstance(item, dict):
+                continue
+            for member, inner in item.items():
                 yield from _leaves(inner, (*path, step, f"f:{member}"))
     else:
         yield path, value
+
+
+def _is_keyed(name: str, items: list[Json]) -> bool:
+    """Say whether a list is a map or a set, rather than one value."""
+    return name in _SETS or bool(_list_key(name, items))
 
 
 def _items(name: str, items: list[Json]) -> Iterator[tuple[str, Json]]:
@@ -154,16 +188,21 @@ def _paths(tree: Raw, path: Path = ()) -> Iterator[Path]:
 def _changes(old: Json, new: Json, path: Path = ()) -> Iterator[Path]:
     """The fields an apply adds or changes. What was not there, or was empty, is added as a whole and in its parts."""
     name = path[-1][2:] if path else ""
-    if not path or (isinstance(old, dict) and isinstance(new, dict) and old and name not in _OPAQUE):
+    both_maps = isinstance(old, dict) and isinstance(new, dict)
+    if not path or (both_maps and old and name not in _OPAQUE):
+        before = old or {}
         for member, value in new.items():
-            yield from _changes((old or {}).get(member), value, (*path, f"f:{member}"))
-    elif isinstance(new, list) and old and (name in _SETS or _list_key(name, new)):
+            yield from _changes(before.get(member), value, (*path, f"f:{member}"))
+    elif isinstance(new, list) and old and _is_keyed(name, new):
         for step, item in _items(name, new):
             index = _position(old, step)
-            yield from _changes(old[index] if index >= 0 else None, item, (*path, step))
+            before = old[index] if index >= 0 else None
+            yield from _changes(before, item, (*path, step))
     elif old in (None, {}, []):
         yield path
-        yield from (leaf for leaf, _ in _leaves(new, path) if leaf != path)
+        for leaf, _ in _leaves(new, path):
+            if leaf != path:
+                yield leaf
     elif not same(old, new):
         yield path
 
@@ -212,25 +251,42 @@ def _find(value: Json, path: Path) -> Json:
 
 def _without(value: Json, path: Path) -> Json:
     """A document without one field; a map that becomes empty by that goes too."""
-    step, rest = path[0], path[1:]
-    if isinstance(value, dict) and step.startswith("f:") and step[2:] in value:
+    step = path[0]
+    rest = path[1:]
+    if isinstance(value, dict) and step.startswith("f:"):
         name = step[2:]
+        if name not in value:
+            return value
+        changed = dict(value)
         inner = _without(value[name], rest) if rest else None
         if inner in (None, {}, []):
-            return {member: kept for member, kept in value.items() if member != name}
-        return {**value, name: inner}
-    if isinstance(value, list) and not step.startswith("f:") and (index := _position(value, step)) >= 0:
-        if not rest:
-            return [*value[:index], *value[index + 1 :]]
-        return [*value[:index], _without(value[index], rest), *value[index + 1 :]]
+            del changed[name]
+        else:
+            changed[name] = inner
+        return changed
+    if isinstance(value, list) and not step.startswith("f:"):
+        index = _position(value, step)
+        if index < 0:
+            return value
+        items = list(value)
+        if rest:
+            items[index] = _without(value[index], rest)
+        else:
+            del items[index]
+        return items
     return value
 
 
-def _overlaid(old: Json, new: Json, name: str) -> Json:
+def _overlay(old: Json, new: Json, name: str) -> Json:
     if isinstance(new, dict) and isinstance(old, dict) and name not in _OPAQUE:
-        return old | {member: _overlaid(old.get(member), value, member) for member, value in new.items()}
-    if isinstance(new, list) and isinstance(old, list) and (name in _SETS or _list_key(name, new)):
-        return _merge_items(dict(_items(name, old)), dict(_items(name, new)))
+        merged = dict(old)
+        for member, value in new.items():
+            merged[member] = _overlay(old.get(member), value, member)
+        return merged
+    if isinstance(new, list) and isinstance(old, list) and _is_keyed(name, new):
+        before = dict(_items(name, old))
+        after = dict(_items(name, new))
+        return _merge_items(before, after)
     return new
 
 
@@ -245,5 +301,5 @@ def _merge_items(old: dict[str, Json], new: dict[str, Json]) -> list[Json]:
                 result.append(old[first])
             elif first == step:
                 break
-        result.append(_overlaid(old[step], item, "") if step in old else item)
+        result.append(_overlay(old[step], item, "") if step in old else item)
     return [*result, *(old[step] for step in waiting if step not in new)]

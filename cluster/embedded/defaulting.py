@@ -64,12 +64,19 @@ def _wanted(wanted: Raw) -> Raw:
 
 
 def _pod(obj: Raw, created: bool) -> Raw:
-    spec: Raw = {"restartPolicy": "Always", "schedulerName": "default-scheduler"} | (obj.get("spec") or {})
+    spec: Raw = {
+        "restartPolicy": "Always",
+        "schedulerName": "default-scheduler",
+    }
+    spec |= obj.get("spec") or {}
     for kind in ("containers", "initContainers"):
-        if isinstance(spec.get(kind), list):
-            spec[kind] = [_container(one) if isinstance(one, dict) else one for one in spec[kind]]
-    obj = {**obj, "spec": spec}
-    return {**obj, "status": {"phase": "Pending"}} if created else obj
+        containers = spec.get(kind)
+        if isinstance(containers, list):
+            spec[kind] = [_container(one) if isinstance(one, dict) else one for one in containers]
+    pod = {**obj, "spec": spec}
+    if created:
+        pod["status"] = {"phase": "Pending"}
+    return pod
 
 
 def _container(container: Raw) -> Raw:

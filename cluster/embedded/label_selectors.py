@@ -52,10 +52,15 @@ class Selector(msgspec.Struct, frozen=True):
 
 def selector(resource_id: str, labels: str, fields: str) -> Selector:
     """Read the selectors of a query."""
-    return Selector(
-        _every([_label(part.strip(), labels) for part in _COMMA.split(labels)]) if labels.strip() else None,
-        _every([_field(resource_id, part.strip(), fields) for part in fields.split(",")]) if fields.strip() else None,
-    )
+    label_test: LabelTest | None = None
+    if labels.strip():
+        label_tests = [_label(part.strip(), labels) for part in _COMMA.split(labels)]
+        label_test = _every(label_tests)
+    field_test: FieldTest | None = None
+    if fields.strip():
+        field_tests = [_field(resource_id, part.strip(), fields) for part in fields.split(",")]
+        field_test = _every(field_tests)
+    return Selector(label_test, field_test)
 
 
 def _every(tests: list[Callable[[T], bool]]) -> Callable[[T], bool]:

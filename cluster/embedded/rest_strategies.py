@@ -71,9 +71,11 @@ def _rule(new: Raw, old: Raw | None, now: str) -> Raw:
         return new
     before = _at(old, ("spec", "taint")) or {}
     changed = old is not None and taint.get("effect") != before.get("effect")
+    dated = {"timeAdded": now, **taint}
     if changed and taint.get("timeAdded") == before.get("timeAdded"):
-        taint = {**taint, "timeAdded": now}
-    return {**new, "spec": {**new["spec"], "taint": {"timeAdded": now, **taint}}}
+        dated["timeAdded"] = now
+    spec = {**new["spec"], "taint": dated}
+    return {**new, "spec": spec}
 
 
 def _claim(new: Raw, old: Raw | None, now: str) -> Raw:
@@ -109,10 +111,14 @@ def _immutable(resource: str, new: Raw, old: Raw) -> Iterator[Cause]:
 
 
 def _frozen_pod(pod: Raw) -> Raw:
-    spec = {name: value for name, value in (pod.get("spec") or {}).items() if name not in _POD_MUTABLE}
+    spec: Raw = {}
+    for name, value in (pod.get("spec") or {}).items():
+        if name not in _POD_MUTABLE:
+            spec[name] = value
     for kind in ("containers", "initContainers"):
-        if isinstance(spec.get(kind), list):
-            spec[kind] = [{**one, "image": ""} if isinstance(one, dict) else one for one in spec[kind]]
+        containers = spec.get(kind)
+        if isinstance(containers, list):
+            spec[kind] = [{**one, "image": ""} if isinstance(one, dict) else one for one in containers]
     return spec
 
 

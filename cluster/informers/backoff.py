@@ -15,6 +15,9 @@ class Backoff(msgspec.Struct, frozen=True):
 
     def seconds(self, failures: int, fraction: float, error: Exception | None = None) -> float:
         """The wait after so many failures in a row; `fraction` is random in [0, 1). A server's own word is a minimum."""
-        full = min(self.most, self.least * 2.0 ** min(max(failures - 1, 0), 32))
-        asked = error.retry_after if isinstance(error, Throttled | Unavailable) else 0.0
-        return max(full * (0.5 + fraction / 2), asked)
+        doublings = min(max(failures - 1, 0), 32)
+        full = min(self.most, self.least * 2.0**doublings)
+        wait = full * (0.5 + fraction / 2)
+        if isinstance(error, Throttled | Unavailable):
+            wait = max(wait, error.retry_after)
+        return wait

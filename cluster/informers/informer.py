@@ -148,9 +148,12 @@ class Informer(Generic[T]):
     def listen(self, listener: Callable[[Batch[T]], None]) -> None:
         """Call a function with every batch; one that comes late gets the present copy as its first."""
         self._listeners.append(listener)
-        if self._synced.is_set():
-            present = tuple(Delta(where, None, one) for where, one in self._cache.objects.items())
-            self._settle(self._hear(listener, Batch(present, self._state.version, complete=True)))
+        if not self._synced.is_set():
+            return
+        present = [Delta(where, None, one) for where, one in self._cache.objects.items()]
+        batch = Batch(tuple(present), self._state.version, complete=True)
+        heard = self._hear(listener, batch)
+        self._settle(heard)
 
     async def synced(self, seconds: float) -> bool:
         """Wait until the whole collection was read once; say whether it was in time."""

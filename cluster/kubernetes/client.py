@@ -181,10 +181,17 @@ class Kubernetes:
 
     async def bind(self, name: str, namespace: str, node: str, *, uid: str = "", dry_run: bool = False) -> None:
         """Assign a pod to a node."""
-        metadata = {"name": name, "namespace": namespace} | ({"uid": uid} if uid else {})
-        target = {"apiVersion": "v1", "kind": "Node", "name": node}
-        body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
-        await self._call("POST", _path(PODS, namespace, name, "binding"), _dry(dry_run), body)
+        metadata = {"name": name, "namespace": namespace}
+        if uid:
+            metadata["uid"] = uid
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": metadata,
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        path = _path(PODS, namespace, name, "binding")
+        await self._call("POST", path, _dry(dry_run), body)
 
     async def server(self) -> Server:
         """Find out what the server is and what it can do. Creates nothing: the probes are dry runs."""
