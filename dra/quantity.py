@@ -298,14 +298,19 @@ def _in_nano(whole: str, fraction: str, power: int) -> int:
 
 
 def _add(left: tuple[int, int, bool], right: tuple[int, int, bool]) -> tuple[int, int, bool]:
-    if not left[2] and not right[2]:
+    left_number, left_scale, left_is_big = left
+    right_number, right_scale, right_is_big = right
+    if not left_is_big and not right_is_big:
         exact = _add_int64(left, right)
         if exact is not None:
             return exact
-    scale = min(left[1], right[1])
-    total = left[0] * _ten(left[1] - scale) + right[0] * _ten(right[1] - scale)
+    scale = min(left_scale, right_scale)
+    total = left_number * _ten(left_scale - scale)
+    total += right_number * _ten(right_scale - scale)
     # Beyond ten times the largest number sums grow no more, so that no chain of them makes numbers without end.
-    return max(-10 * _LARGEST_NANO, min(total, 10 * _LARGEST_NANO)), scale, True
+    most = 10 * _LARGEST_NANO
+    bounded = max(-most, min(total, most))
+    return bounded, scale, True
 
 
 def _add_int64(left: tuple[int, int, bool], right: tuple[int, int, bool]) -> tuple[int, int, bool] | None:

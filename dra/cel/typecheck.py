@@ -198,7 +198,9 @@ class _Checker:
         if not overload.params:
             return overload.args, overload.result
         fresh = {param: self.bindings.fresh() for param in overload.params}
-        return tuple(_replaced(arg, fresh) for arg in overload.args), _replaced(overload.result, fresh)
+        args = tuple(_replaced(arg, fresh) for arg in overload.args)
+        result = _replaced(overload.result, fresh)
+        return args, result
 
     def _mismatch(self, node: Expr, expected: Type, actual: Type) -> SelectorTypeError:
         expected, actual = (self.bindings.substitute(each, finish=True) for each in (expected, actual))
@@ -230,10 +232,14 @@ class _Checker:
         key: Type | None = None
         value: Type | None = None
         for i in range(0, len(node.args), 2):
-            key = self._joined(key, self.node(node.args[i]))
-            value_node = node.args[i + 1]
-            value = self._joined(value, self._element(value_node, optional=i in node.optional))
-        return t.map_of(key or self.bindings.fresh(), value or self.bindings.fresh())
+            key_type = self.node(node.args[i])
+            key = self._joined(key, key_type)
+            optional = i in node.optional
+            value_type = self._element(node.args[i + 1], optional=optional)
+            value = self._joined(value, value_type)
+        key = key or self.bindings.fresh()
+        value = value or self.bindings.fresh()
+        return t.map_of(key, value)
 
     def _fold(self, node: Expr) -> Type:
         fold = node.fold
@@ -297,10 +303,13 @@ def _check_literals(root: Expr, budget: Budget | None) -> None:
 def _check_call(node: Expr, budget: Budget | None) -> None:
     if node.name in ("matches", "find", "findAll") and len(node.args) > 1:
         _check_pattern(node.args[1], budget)
-    name, first = node.name, node.args[node.member] if len(node.args) > node.member else None
+    name = node.name
+    first = node.args[node.member] if len(node.args) > node.member else None
     if first is None or first.kind != "literal":
-        if name == "format" and node.member and node.args[1].kind == "list" and isinstance(node.args[0].value, str):
-            _check_format(node, node.args[0].value, node.args[1])
+        if name == "format" and node.member:
+            text, values = node.args[:2]
+            if values.kind == "list" and isinstance(text.value, str):
+                _check_format(node, text.value, values)
         return
     if name == "matches":
         _check_pattern(first, budget)  # of the global form Kubernetes checks the text as if it were the pattern, too

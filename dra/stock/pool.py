@@ -106,7 +106,11 @@ def gather(
             pages.clear()
         if not pages or candidate.generation == pages[0].generation:
             pages.append(candidate)
-    pools = [pool for id_, pages in kept.items() if (pool := _pool(id_, pages, every[id_])) is not None]
+    pools: list[Pool] = []
+    for id_, pages in kept.items():
+        pool = _pool(id_, pages, every[id_])
+        if pool is not None:
+            pools.append(pool)
     return sorted(pools, key=lambda pool: (pool.binding, pool.id[0].encode(), pool.id[1].encode()))
 
 
@@ -171,7 +175,8 @@ def _build(id_: PoolId, kept: list[Page], rest: list[Page]) -> Pool:
         for counter_set in one.slice.spec.shared_counters:
             if counter_set.name in counters:
                 reason = reason or f"counter set {counter_set.name} is declared twice"
-            counters[counter_set.name] = {name: counter.value.nano for name, counter in counter_set.counters.items()}
+            amounts = {name: counter.value.nano for name, counter in counter_set.counters.items()}
+            counters[counter_set.name] = amounts
     reason = reason or _unknown_counter((*here, *elsewhere), counters)
     if reason:
         return Pool(id_, PoolStatus.INVALID, reason)

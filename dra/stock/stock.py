@@ -130,8 +130,8 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             _keyed(compatibilities),
             kept_claims,
             pages,
-            _grouped((one.node_name, one) for one in pages.values()),
-            _grouped((one.pool, one) for one in pages.values()),
+            _group((one.node_name, one) for one in pages.values()),
+            _group((one.pool, one) for one in pages.values()),
             held,
             {pool: pool_use(by_claim.values()) for pool, by_claim in held.items()},
             History.begun(),
@@ -245,10 +245,11 @@ def _keyed(objects: Iterable[AnyStocked]) -> dict[str, AnyStocked]:
     return keyed
 
 
-def _grouped(pairs: Iterable[tuple[Where, Page]]) -> dict[Where, tuple[Page, ...]]:
+def _group(pairs: Iterable[tuple[Where, Page]]) -> dict[Where, tuple[Page, ...]]:
     groups: dict[Where, list[Page]] = {}
     for place, one in pairs:
-        groups.setdefault(place, []).append(one)
+        group = groups.setdefault(place, [])
+        group.append(one)
     return {place: tuple(pages) for place, pages in groups.items()}
 
 

@@ -36,10 +36,13 @@ FREE = PoolUse()
 def results_by_pool(claim: ResourceClaim) -> dict[PoolId, tuple[DeviceRequestAllocationResult, ...]]:
     """Sort what a claim holds by pool; nothing if it is not allocated."""
     allocation = claim.status.allocation
+    if allocation is None:
+        return {}
     held: dict[PoolId, list[DeviceRequestAllocationResult]] = {}
-    for result in allocation.devices.results if allocation else ():
+    for result in allocation.devices.results:
         if not result.admin_access:
-            held.setdefault((result.driver, result.pool), []).append(result)
+            pool = (result.driver, result.pool)
+            held.setdefault(pool, []).append(result)
     return {pool: tuple(results) for pool, results in held.items()}
 
 

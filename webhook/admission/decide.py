@@ -163,18 +163,20 @@ def _replay(question: Question, state: State) -> Ruling:
 
 
 def _create(question: Question, state: State, budget: Budget, *, foretell: bool) -> Ruling:
-    done = translate(question.object, state, namespace=question.request.namespace, seal=True, budget=budget)
+    namespace = question.request.namespace
+    done = translate(question.object, state, namespace=namespace, seal=True, budget=budget)
     if done.refusals:
         ruling = _ruling(REFUSED, done, denials=done.refusals, problems=done.refusals)
         codes = [decision.code for decision in done.decisions if decision.code]
         return msgspec.structs.replace(ruling, invalid=INVALID.issuperset(codes))
-    taken = upkeep.taken(done.templates, question.request.namespace, state) if state.confirmed else ()
+    taken = upkeep.taken(done.templates, namespace, state) if state.confirmed else ()
     if taken:
-        taken = tuple([sentence(Code.TAKEN, text) for text in taken])
-        return _ruling(REFUSED, done, denials=taken, problems=taken)
+        denials = tuple([sentence(Code.TAKEN, text) for text in taken])
+        return _ruling(REFUSED, done, denials=denials, problems=denials)
     if not done.changed:
-        outcome = "left" if done.decisions else "cleaned" if done.cleaning else UNTOUCHED
-        return _ruling(outcome, done)
+        if done.decisions:
+            return _ruling("left", done)
+        return _ruling("cleaned" if done.cleaning else UNTOUCHED, done)
     if not foretell:
         return _ruling("translated", done)
     # Nobody will ask to validate the claims of a pod that stays as it is, so what they would meet is said here.
@@ -287,9 +289,10 @@ def _unreadable(question: Question, error: WireError) -> Outcome:
     """No JSON object at all: nothing that an API server would ask about."""
     message = f"this {_kind(question)} cannot be read: {error}"
     status = reviews.Status(code=400, reason="BadRequest", message=message)
-    ruling = Ruling(outcome="unreadable", problems=(message,))
     body = reviews.deny(question.request.uid, status)
-    return Outcome(body=body, record=_record(question, ruling, ruling.outcome, Mode.OFF))
+    ruling = Ruling(outcome="unreadable", problems=(message,))
+    record = _record(question, ruling, ruling.outcome, Mode.OFF)
+    return Outcome(body=body, record=record)
 
 
 def _record(question: Question, ruling: Ruling, outcome: str, mode: Mode) -> Record:

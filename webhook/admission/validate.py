@@ -110,13 +110,16 @@ def _askers(pod: dict[str, Json]) -> dict[str, str]:
     users: dict[str, list[str]] = {}
     for part in ("initContainers", "containers"):
         containers = spec.get(part)
-        for container in containers if isinstance(containers, list) else ():
-            claims = mapping(mapping(container).get("resources")).get("claims")
+        for entry in containers if isinstance(containers, list) else ():
+            container = mapping(entry)
+            resources = mapping(container.get("resources"))
+            claims = resources.get("claims")
             for claim in claims if isinstance(claims, list) else ():
                 name = str(mapping(claim).get("name"))
                 if name.startswith(names.PREFIX):
-                    users.setdefault(name, []).append(str(mapping(container).get("name")))
-    return {name: f"container {' and '.join(containers[:3])}" for name, containers in users.items()}
+                    user = str(container.get("name"))
+                    users.setdefault(name, []).append(user)
+    return {name: f"container {' and '.join(some[:3])}" for name, some in users.items()}
 
 
 def _workload(obj: dict[str, Json], namespace: str, state: State, budget: Budget) -> Found:
@@ -124,20 +127,28 @@ def _workload(obj: dict[str, Json], namespace: str, state: State, budget: Budget
     path = next(iter(paths(obj)), None)
     if path is None:
         return NOTHING
-    done = translate(at(obj, path), state, namespace=namespace, path=path)
-    refusals = tuple(f"its pods will be refused: {text}" for text in done.refusals)
-    return Found(warnings=(*refusals, *foresee(done.templates, state, budget), *done.warnings))
+    pod = at(obj, path)
+    done = translate(pod, state, namespace=namespace, path=path)
+    warnings = [f"its pods will be refused: {text}" for text in done.refusals]
+    warnings += foresee(done.templates, state, budget)
+    warnings += done.warnings
+    return Found(warnings=tuple(warnings))
 
 
 def foresee(templates: Mapping[str, Json], state: State, budget: Budget) -> tuple[str, ...]:
     """Say what claims made of these templates would meet, were they asked for now; nothing if there is no time to look."""
-    specs = [(name, _template_spec(spec)) for name, spec in templates.items()]
-    claims = [_named(spec, "", name) for name, spec in specs if spec is not None]
+    claims: list[ResourceClaim] = []
+    for name, content in templates.items():
+        spec = _template_spec(content)
+        if spec is not None:
+            claims.append(_named(spec, "", name))
+    askers = dict.fromkeys(templates, "the pod")
     try:
-        found = _fits(claims, state, budget, dict.fromkeys(templates, "the pod"))
+        found = _fits(claims, state, budget, askers)
     except OutOfBudget:
         return ()
-    return (*(f"such a pod will be refused: {text}" for text in found.denials), *found.warnings)
+    refusals = [f"such a pod will be refused: {text}" for text in found.denials]
+    return (*refusals, *found.warnings)
 
 
 def _object(obj: dict[str, Json]) -> Found:

@@ -107,14 +107,17 @@ def _number(kind: Demand, wishes: list[Wish], make: Callable[[Demand], Claims]) 
     longest = max(passing, key=lambda span: span.high)
     if longest.high > total:  # only init containers need so many
         lasting.append(_Span(longest.wish, total, longest.high))
-    ends = sorted({edge for span in passing for edge in (span.low, span.high)})
-    grants = []
+    edges = {span.low for span in passing} | {span.high for span in passing}
+    ends = sorted(edges)
+    grants: list[Grant] = []
     for span in lasting:
+        wish = span.wish
         for low, high in pairwise(_edges(span, ends)):
-            host = () if span.wish.init else (span.wish.container,)
-            guests = [other.wish.container for other in passing if other.low <= low and high <= other.high]
-            spec = make(kind.times(high - low)).specs[0]
-            grants.append(_grant(span.wish, spec, tuple(dict.fromkeys((*host, *guests)))))
+            users = [] if wish.init else [wish.container]
+            users += [other.wish.container for other in passing if other.low <= low and high <= other.high]
+            distinct = tuple(dict.fromkeys(users))
+            claims = make(kind.times(high - low))
+            grants.append(_grant(wish, claims.specs[0], distinct))
     return grants
 
 
@@ -122,9 +125,12 @@ def _lasting(wishes: list[Wish]) -> tuple[list[_Span], int]:
     """Sidecars first, then regular containers, one after the other; and how many devices that is."""
     spans: list[_Span] = []
     total = 0
-    for wish in sorted((one for one in wishes if not one.init), key=lambda one: (not one.sidecar, one.order)):
-        spans.append(_Span(wish, total, total + _count(wish)))
-        total += _count(wish)
+    lasting = [wish for wish in wishes if not wish.init]
+    lasting.sort(key=lambda wish: (not wish.sidecar, wish.order))
+    for wish in lasting:
+        end = total + _count(wish)
+        spans.append(_Span(wish, total, end))
+        total = end
     return spans, total
 
 

@@ -43,13 +43,15 @@ def read(words: Words[Options], targets: Mapping[str, Target]) -> Answer:
     """Read one container, or for pod scope the sum of all, by the table alone."""
     said = words.said[0] if len(words.said) == 1 else _sum(words.said)
     demands = _device(said, words.table)
-    notes = []
+    notes: list[Note] = []
     for amount in said.amounts:
-        if amount.row.action is Action.LEFT:
-            return Answer(left=Left(amount.key, amount.row.because))
-        notes.append(Note(amount.key, amount.row.action, amount.row.because))
-        if amount.row.role in _NETWORK and amount.value:
-            demands.append((amount.key, _nic(amount, words.table, targets)))
+        key, row = amount.key, amount.row
+        if row.action is Action.LEFT:
+            return Answer(left=Left(key, row.because))
+        notes.append(Note(key, row.action, row.because))
+        if row.role in _NETWORK and amount.value:
+            nic = _nic(amount, words.table, targets)
+            demands.append((key, nic))
     return Answer(demands=tuple(demands), notes=tuple(notes))
 
 

@@ -251,12 +251,16 @@ def _row(row: Row, path: str) -> Iterable[Mistake]:
 
 def _joints(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
     """Keys can only be put together if some table knows them."""
-    renamed = {name for names in file.keys.values() for name in names.values()}
-    known = {row.name for dialect in dialects for row in dialect.keys if row.place is Position.RESOURCE} | renamed
+    known: set[str] = set()
+    for names in file.keys.values():
+        known.update(names.values())
+    for dialect in dialects:
+        known.update(row.name for row in dialect.keys if row.place is Position.RESOURCE)
+    patterns = [name for name in known if "<" in name]
     for i, joint in enumerate(file.joint):
         for part in ("primary", "secondary"):
             name = getattr(joint, part)
-            if not any(name == row or ("<" in row and pattern(row)(name)) for row in known):
+            if name not in known and not any(pattern(row)(name) for row in patterns):
                 hint = "describe it in a table of your own (`dialects`)"
                 yield Mistake(f"/joint/{i}/{part}", f"no dialect knows the key {name!r}", hint)
 

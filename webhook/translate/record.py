@@ -100,19 +100,26 @@ def annotated(
     None if the pod's annotations would be more than the API server takes.
     """
     record = before.record.joined(now.record)
-    decision = _text({"version": names.VERSION, "decisions": [*before.decisions, *now.decisions]})
+    decisions = [*before.decisions, *now.decisions]
+    decision = _text({"version": names.VERSION, "decisions": decisions})
     devices = _text({**before.devices, **now.devices})
     if key is not None:
         record = msgspec.structs.replace(record, digest=digest(decision, devices))
     original = _text(record)
-    annotations: dict[str, Json] = {names.DECISION: decision, names.DEVICES: devices, names.ORIGINAL: original}
+    annotations: dict[str, Json] = {
+        names.DECISION: decision,
+        names.DEVICES: devices,
+        names.ORIGINAL: original,
+    }
     if key is not None:
         whose = template.bearer_of(pod.raw, namespace, asked=original)
-        annotations[names.TEMPLATES] = template.seal({**before.templates, **now.templates}, key, whose)
+        templates = {**before.templates, **now.templates}
+        annotations[names.TEMPLATES] = template.seal(templates, key, whose)
     # As the API server counts them (apimachinery: ValidateAnnotationsSize).
     size = 0
     for name, value in {**pod.annotations, **annotations}.items():
-        size += len(name.encode(errors="surrogatepass")) + len(str(value).encode(errors="surrogatepass"))
+        for text in (name, str(value)):
+            size += len(text.encode(errors="surrogatepass"))
     return annotations if size <= LARGEST else None
 
 

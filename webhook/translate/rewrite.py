@@ -92,11 +92,17 @@ def stripped(pod: PodView, record: Original) -> tuple[Operation, ...]:
     operations: list[Operation] = []
     for slot in pod.slots:
         removed = record.containers.get(slot.name, {})
+        resources = f"/spec/{slot.list}/{slot.index}/resources"
         for part, values in (("limits", slot.limits), ("requests", slot.requests)):
-            again = [key for key, amount in removed.items() if key in values and equal(values[key], amount)]
-            operations += patch.remove_keys(f"/spec/{slot.list}/{slot.index}/resources/{part}", values, again)
-    if record.scheduled_by is not None and pod.spec.get("schedulerName") == record.scheduler_name:
-        operations += patch.set_keys("/spec", pod.spec, {"schedulerName": record.scheduled_by})
+            again: list[str] = []
+            for key, amount in removed.items():
+                if key in values and equal(values[key], amount):
+                    again.append(key)
+            operations += patch.remove_keys(f"{resources}/{part}", values, again)
+    scheduler = pod.spec.get("schedulerName")
+    if record.scheduled_by is not None and scheduler == record.scheduler_name:
+        back = {"schedulerName": record.scheduled_by}
+        operations += patch.set_keys("/spec", pod.spec, back)
     return tuple(operations)
 
 
@@ -141,23 +147,30 @@ def _free(wanted: str, taken: set[str]) -> str:
 def _container(path: str, slot: Slot, keys: Sequence[str], references: Sequence[Json]) -> list[Operation]:
     if not keys and not references:
         return []
-    operations = [patch.test(f"{path}/name", slot.raw["name"])] if "name" in slot.raw else []
+    operations: list[Operation] = []
+    if "name" in slot.raw:
+        operations.append(patch.test(f"{path}/name", slot.raw["name"]))
+    at = f"{path}/resources"
     resources = slot.raw.get("resources")
     if not isinstance(resources, dict):
-        return [*operations, {"op": "add", "path": f"{path}/resources", "value": {"claims": list(references)}}]
-    operations += patch.remove_keys(f"{path}/resources/limits", slot.limits, keys)
-    operations += patch.remove_keys(f"{path}/resources/requests", slot.requests, keys)
-    return operations + patch.append(f"{path}/resources/claims", resources.get("claims"), references)
+        whole: Json = {"claims": list(references)}
+        operations.append({"op": "add", "path": at, "value": whole})
+        return operations
+    operations += patch.remove_keys(f"{at}/limits", slot.limits, keys)
+    operations += patch.remove_keys(f"{at}/requests", slot.requests, keys)
+    operations += patch.append(f"{at}/claims", resources.get("claims"), references)
+    return operations
 
 
 def _tolerations(path: str, present: Json, gone: Mapping[str, Mapping[str, Json]]) -> list[Operation]:
     """Add what the ExtendedResourceToleration plugin adds for each name that was there (its admission.go)."""
-    wanted = [
-        {"key": key, "operator": "Exists", "effect": "NoSchedule"}
-        for key in sorted({key for keys in gone.values() for key in keys})
-    ]
     have = present if isinstance(present, list) else []
-    return patch.append(path, present, [toleration for toleration in wanted if toleration not in have])
+    lacking: list[Json] = []
+    for key in sorted(set().union(*gone.values())):
+        toleration = {"key": key, "operator": "Exists", "effect": "NoSchedule"}
+        if toleration not in have:
+            lacking.append(toleration)
+    return patch.append(path, present, lacking)
 
 
 def _told(report: Report) -> tuple[Json, ...]:
@@ -184,7 +197,10 @@ def _devices(going: Sequence[Case]) -> dict[str, Json]:
 
 
 def _annotate(pod: PodView, annotations: dict[str, Json], path: str) -> list[Operation]:
+    at = f"{path}/metadata"
     metadata = pod.raw.get("metadata")
     if not isinstance(metadata, dict):
-        return [{"op": "add", "path": f"{path}/metadata", "value": {"annotations": annotations}}]
-    return patch.set_keys(f"{path}/metadata/annotations", metadata.get("annotations"), annotations)
+        whole: Json = {"annotations": annotations}
+        return [{"op": "add", "path": at, "value": whole}]
+    present = metadata.get("annotations")
+    return patch.set_keys(f"{at}/annotations", present, annotations)

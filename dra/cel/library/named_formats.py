@@ -148,7 +148,10 @@ def _is_date_time(text: str) -> bool:
     if len(text) < 4 or len(parts) < 2 or not _is_date(parts[0]):
         return False
     shape = re.fullmatch(_TIME, parts[1])
-    return shape is not None and shape[1] <= "23" and shape[2] <= "59" and shape[3] <= "59"
+    if shape is None:
+        return False
+    hour, minute, second = shape[1], shape[2], shape[3]
+    return hour <= "23" and minute <= "59" and second <= "59"
 
 
 FORMATS: dict[str, Format] = {

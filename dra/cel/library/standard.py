@@ -336,11 +336,13 @@ def double_to_string(value: float) -> str:
 
 def shortest_digits(value: float) -> tuple[str, str, int]:
     """Split a finite double into sign, shortest digits and the power of ten of the first digit."""
-    text = next(
-        text for text in (f"{abs(value):.{precision}e}" for precision in range(17)) if float(text) == abs(value)
-    )
-    mantissa, _, exponent = text.partition("e")
-    return "-" if math.copysign(1.0, value) < 0 else "", mantissa.replace(".", ""), int(exponent)
+    sign = "-" if math.copysign(1.0, value) < 0 else ""
+    size = abs(value)
+    written = (f"{size:.{precision}e}" for precision in range(17))
+    shortest = next(text for text in written if float(text) == size)
+    mantissa, _, exponent = shortest.partition("e")
+    digits = mantissa.replace(".", "")
+    return sign, digits, int(exponent)
 
 
 def plain_decimal(digits: str, exponent: int) -> str:

@@ -121,7 +121,8 @@ class _Integer(Shape):
 
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
         if type(value) is not int:
-            hint = "remove the quotes" if isinstance(value, str) and value.lstrip("-").isdecimal() else ""
+            quoted = isinstance(value, str) and value.lstrip("-").isdecimal()
+            hint = "remove the quotes" if quoted else ""
             found.append(Problem("D001", path, f"expected a whole number, got {_described(value)}", hint))
         elif value not in _INT64:
             found.append(Problem("D001", path, f"{value} does not fit into 64 bits"))
@@ -340,16 +341,23 @@ def _from(info: inspect.Type, name: str, made: dict[type, _Struct]) -> Shape:
 
 
 def _struct(info: inspect.StructType, made: dict[type, _Struct]) -> Shape:
-    if info.cls in made:
-        return made[info.cls]
-    shape = made[info.cls] = _Struct(info.cls.__name__)
-    shape.fields = {field.encode_name: _from(field.type, field.encode_name, made) for field in info.fields}
-    shape.required = frozenset(field.encode_name for field in info.fields if field.required)
-    if info.cls.__struct_config__.forbid_unknown_fields:
-        shape.demanded = tuple(sorted(shape.required))
-    shape.amounts = tuple(name for name in sorted(shape.required) if shape.fields[name].zero == "0")
-    shape.partial = info.cls in _PARTIAL
-    shape.ignored = frozenset(_MORE_METADATA) if info.cls is ObjectMeta else frozenset()
+    cls = info.cls
+    if cls in made:
+        return made[cls]
+    shape = made[cls] = _Struct(cls.__name__)
+    fields: dict[str, Shape] = {}
+    for field in info.fields:
+        name = field.encode_name
+        fields[name] = _from(field.type, name, made)
+    shape.fields = fields
+    required = sorted(field.encode_name for field in info.fields if field.required)
+    shape.required = frozenset(required)
+    if cls.__struct_config__.forbid_unknown_fields:
+        shape.demanded = tuple(required)
+    shape.amounts = tuple(name for name in required if fields[name].zero == "0")
+    shape.partial = cls in _PARTIAL
+    if cls is ObjectMeta:
+        shape.ignored = frozenset(_MORE_METADATA)
     return shape
 
 

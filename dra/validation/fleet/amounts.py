@@ -41,10 +41,12 @@ def amount_problems(demand: Demand, path: str, matches: Matches) -> Problems:
 def _amount(demand: Demand, name: str, path: str, devices: Sequence[Published]) -> Problems:
     assert demand.capacity is not None
     amount = demand.capacity.requests[name]
-    values = [d.device.capacity[name].value for d in devices if name in d.device.capacity]
+    capacities = [one.device.capacity for one in devices]
+    values = [capacity[name].value for capacity in capacities if name in capacity]
     if not values:
-        published = sorted({key for d in devices for key in d.device.capacity})
-        near = next((key for key in published if key.rpartition("/")[2] == name.rpartition("/")[2]), "")
+        published = sorted(set().union(*capacities))
+        bare = name.rpartition("/")[2]
+        near = next((key for key in published if key.rpartition("/")[2] == bare), "")
         message = f"no matching device has a capacity {name!r}; they have {some(published)}"
         yield Problem("D314", member(path, name), message, f"write {near}" if near else "")
     elif amount > max(values):

@@ -200,14 +200,16 @@ def _order(current: Sequence[Piece]) -> Iterator[Located]:
         for index, device in enumerate(piece.slice.spec.devices):
             for consumption in device.consumes_counters:
                 amounts = {name: counter.value.nano for name, counter in consumption.counters.items()}
-                name = consumption.counter_set
-                larger = next((other for was, other in seen[name] if _exceeds(was, amounts)), None)
-                if larger is not None and name not in told and piece.number is not None:
-                    told.add(name)
-                    message = f"{device.name!r} comes behind the larger {larger!r} of {name!r}, which is taken first"
-                    yield Located(piece.number, Problem("D410", f"/spec/devices/{index}", message))
-                if len(seen[name]) < _COMPARED:
-                    seen[name].append((amounts, device.name))
+                set_ = consumption.counter_set
+                earlier = seen[set_]
+                larger = next((other for was, other in earlier if _exceeds(was, amounts)), None)
+                if larger is not None and set_ not in told and piece.number is not None:
+                    told.add(set_)
+                    message = f"{device.name!r} comes behind the larger {larger!r} of {set_!r}, which is taken first"
+                    problem = Problem("D410", f"/spec/devices/{index}", message)
+                    yield Located(piece.number, problem)
+                if len(earlier) < _COMPARED:
+                    earlier.append((amounts, device.name))
 
 
 def _exceeds(one: dict[str, int], other: dict[str, int]) -> bool:

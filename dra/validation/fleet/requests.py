@@ -83,8 +83,11 @@ def claim_problems(devices: DeviceClaim, path: str, world: World) -> Problems:
 def _parameters(devices: DeviceClaim, path: str, asked: Sequence[_Demand], world: World) -> Problems:
     """Add up the driver parameters that an allocation carries: those of each class once, and those of the claim."""
     classes = {one.demand.device_class_name for one in asked if len(one.names) == 1}
-    entries = sum(len(world.classes[name].spec.config) for name in classes if name in world.classes)
-    total = entries + len(devices.config)
+    total = len(devices.config)
+    for name in classes:
+        device_class = world.classes.get(name)
+        if device_class is not None:
+            total += len(device_class.spec.config)
     if total > MAX_PARAMETERS:
         message = f"{total} entries of the classes and the claim together, an allocation holds {MAX_PARAMETERS}"
         yield Problem("D316", f"{path}/config", message)

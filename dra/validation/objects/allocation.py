@@ -77,14 +77,22 @@ def _allocation(allocation: AllocationResult, known: RequestNames, path: str) ->
 
 def _result(result: DeviceRequestAllocationResult, known: RequestNames, path: str) -> Problems:
     yield from known.judge(result.request, f"{path}/request")
-    yield from required_format(result.driver, names.driver_name(result.driver), f"{path}/driver", "driver")
-    yield from required_format(result.pool, names.pool_name(result.pool), f"{path}/pool", "pool")
-    yield from required_format(result.device, names.dns_label(result.device), f"{path}/device", "device")
+    yield from _device_id(result, path)
     yield from binding_conditions(result.binding_conditions, result.binding_failure_conditions, path)
     yield from tolerations(result.tolerations, f"{path}/tolerations")
     if result.share_id is not None:
         yield from formatted(result.share_id, names.uuid(result.share_id), f"{path}/shareID")
     yield from skipped_operations(result.skip_node_operations, f"{path}/skipNodeOperations")
+
+
+def _device_id(one: DeviceRequestAllocationResult | AllocatedDeviceStatus, path: str) -> Problems:
+    """Judge the three names that tell one device from all others."""
+    wrong = names.driver_name(one.driver)
+    yield from required_format(one.driver, wrong, f"{path}/driver", "driver")
+    wrong = names.pool_name(one.pool)
+    yield from required_format(one.pool, wrong, f"{path}/pool", "pool")
+    wrong = names.dns_label(one.device)
+    yield from required_format(one.device, wrong, f"{path}/device", "device")
 
 
 def _device_statuses(
@@ -101,9 +109,7 @@ def _device_statuses(
 
 
 def _device_status(value: AllocatedDeviceStatus, path: str) -> Problems:
-    yield from required_format(value.driver, names.driver_name(value.driver), f"{path}/driver", "driver")
-    yield from required_format(value.pool, names.pool_name(value.pool), f"{path}/pool", "pool")
-    yield from required_format(value.device, names.dns_label(value.device), f"{path}/device", "device")
+    yield from _device_id(value, path)
     if value.share_id is not None:
         yield from formatted(value.share_id, names.uuid(value.share_id), f"{path}/shareID")
     yield from conditions(value.conditions, MAX_CONDITIONS, f"{path}/conditions")
