@@ -91,10 +91,16 @@ def _commit(text: bytes, where: str) -> Commit:
 class Journal:
     """The open file. One process at a time."""
 
-    def __init__(self, path: str | os.PathLike[str], *, durable: bool = False) -> None:
-        """Open or make a file. `durable` waits for the disk after each write, for the loss of power and not just a kill."""
+    def __init__(
+        self, path: str | os.PathLike[str], *, durable: bool = False, least_compaction: int = LEAST_COMPACTION
+    ) -> None:
+        """Open or make a file. `durable` waits for the disk after each write, for the loss of power and not just a kill.
+
+        A file of fewer bytes than `least_compaction` is not written anew.
+        """
         self._path = Path(path)
         self._durable = durable
+        self._least_compaction = least_compaction
         self._lock = _locked(self._path.with_name(f"{self._path.name}.lock"))
         self._file = -1
         self._size = 0
@@ -127,7 +133,7 @@ class Journal:
 
     def tidy(self, content: Callable[[], Iterable[Commit]]) -> None:
         """Write the file anew if it has grown well beyond its content. Where that fails, the long file does as well."""
-        if self._size <= max(LEAST_COMPACTION, GROWTH * self._compacted):
+        if self._size <= max(self._least_compaction, GROWTH * self._compacted):
             return
         try:
             self._compact(content())

@@ -19,7 +19,12 @@ import aiohttp
 import msgspec
 import yaml
 from kubernetes.aio.client import ApiClient, Configuration
-from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes.aio.config import ConfigException, load_kube_config
+from kubernetes.aio.config.incluster_config import (
+    SERVICE_CERT_FILENAME,
+    SERVICE_TOKEN_FILENAME,
+    InClusterConfigLoader,
+)
 
 from cluster.errors import ClusterError, ConfigError, Unavailable, from_response, map_exceptions
 
@@ -73,11 +78,13 @@ class Request(msgspec.Struct, frozen=True):
 class Connection:
     """One server, one set of credentials, many requests at once."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: Load, *, renewal_seconds: float = RENEWAL_SECONDS) -> None:
+        """Load credentials, and load them again when they are refused, but not more often than this."""
         self._load = load
+        self._renewal_seconds = renewal_seconds
         self._client: ApiClient | None = None
         self._generation = 0
-        self._renewed_at = -RENEWAL_SECONDS
+        self._renewed_at = -renewal_seconds
         self._lock = asyncio.Lock()
 
     async def call(self, request: Request, *, seconds: float = 60.0) -> bytes:
@@ -148,7 +155,7 @@ class Connection:
             if self._generation != generation:
                 return True
             now = asyncio.get_running_loop().time()
-            if now - self._renewed_at < RENEWAL_SECONDS:
+            if now - self._renewed_at < self._renewal_seconds:
                 return False
             self._renewed_at = now
             old, self._client = self._client, await self._new_client()
@@ -225,13 +232,14 @@ def _user(loader: Any, configuration: Configuration, files: str) -> dict[str, st
     return {header: user[name] for name, header in _IMPERSONATION.items() if name in user}
 
 
-def in_cluster() -> Load:
-    """Load from the service account of the pod we run in; its token is read again every minute."""
+def in_cluster(token: str = SERVICE_TOKEN_FILENAME, authority: str = SERVICE_CERT_FILENAME) -> Load:
+    """Load from the service account of the pod we run in, from these files; its token is read again every minute."""
 
     async def load() -> Access:
         configuration = Configuration()
         try:
-            load_incluster_config(configuration)  # type: ignore[no-untyped-call]  # the library has no annotations
+            loader = InClusterConfigLoader(token, authority)  # type: ignore[no-untyped-call]  # the library has no annotations
+            loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
         except (ConfigException, OSError) as error:
             raise ConfigError(f"not inside a cluster: {error}") from error
         return Access(configuration)

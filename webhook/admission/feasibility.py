@@ -71,12 +71,13 @@ def judge(
     claims: Sequence[ResourceClaim],
     *,
     budget: Budget | None = None,
+    steps: int = STEPS,
     asked_by: Mapping[str, str] | None = None,
     memo: FleetMemo | None = None,
 ) -> Judgement:
     """Say whether claims that belong to one pod can be served together on one node of this fleet.
 
-    Where the budget ends the search, nothing is promised. `asked_by` says in the user's words who asks for a claim, by its
+    Where the budget, or `steps` on one kind of node, ends the search, nothing is promised. `asked_by` says in the user's words who asks for a claim, by its
     name; a claim that somebody wrote is called what it is called. Who asks often keeps a `memo`.
     """
     names, budget = asked_by or {}, budget or Budget()
@@ -89,7 +90,8 @@ def judge(
                 return _unknown_class(who, missing, stock)
     if not stock.slices:
         return UNKNOWN  # no driver has spoken yet
-    question = _Question(stock, claims, budget, names, memo=memo if memo is not None else FleetMemo())
+    known = memo if memo is not None else FleetMemo()
+    question = _Question(stock, claims, budget, names, steps=steps, memo=known)
     best = question.best(idle=False)
     if best is Found.FEASIBLE:
         return FITS
@@ -106,12 +108,13 @@ class _Question:
         budget: Budget,
         asked_by: Mapping[str, str],
         *,
+        steps: int,
         memo: FleetMemo,
     ) -> None:
         self.memo = memo
         self.stock, self.claims, self.asked_by = stock, claims, asked_by
         self.budget = budget
-        self.options = Options(steps=STEPS, budget=budget)
+        self.options = Options(steps=steps, budget=budget)
 
     def answers(self, *, idle: bool) -> FleetAnswer:
         return fleet(self.stock, self.claims, options=self.options, idle=idle, memo=self.memo)

@@ -31,8 +31,10 @@ class Credentials(NamedTuple):
 class Callers:
     """Knows who may ask."""
 
-    def __init__(self, credentials: Credentials) -> None:
+    def __init__(self, credentials: Credentials, *, every: float = LOOK_SECONDS) -> None:
+        """Look at the token's file again after so many seconds."""
         self._credentials = credentials
+        self._every = every
         self._token = b""
         self._looked = float("-inf")
         if credentials.token_file:
@@ -65,6 +67,6 @@ class Callers:
 
     def _look(self) -> None:
         now = asyncio.get_running_loop().time()
-        if now - self._looked >= LOOK_SECONDS:
+        if now - self._looked >= self._every:
             self._looked = now
             self._token = Path(self._credentials.token_file).read_bytes().strip()

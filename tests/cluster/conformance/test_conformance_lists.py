@@ -94,10 +94,12 @@ async def test_a_selector_that_cannot_be_read_is_refused(cluster, home, selector
         await cluster.list(CONFIG_MAPS, home, **selector)
 
 
-async def collect(cluster, resource, home, until, **options):
-    """Watch in the background until an event satisfies `until`; give what was seen."""
+async def collect(cluster, resource, home, until, begun=None, **options):
+    """Watch until an event satisfies `until`; give what was seen. `begun` is set when the watch waits for its first event."""
     seen = []
     async with asyncio.timeout(20), cluster.watch(resource, home, **options) as events:
+        if begun is not None:
+            begun.set()
         async for event in events:
             seen.append(event)
             if until(event):
@@ -127,6 +129,7 @@ async def test_a_watch_tells_what_happened_after_a_version(cluster, home):
 
 async def test_a_watch_tells_what_happens_while_it_waits(cluster, home):
     version = (await cluster.list(CONFIG_MAPS, home)).resource_version
+    begun = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(
             collect(
@@ -134,11 +137,12 @@ async def test_a_watch_tells_what_happens_while_it_waits(cluster, home):
                 CONFIG_MAPS,
                 home,
                 lambda event: isinstance(event, Change) and event.object.metadata.name == "z",
+                begun,
                 resource_version=version,
                 labels="mine",
             )
         )
-        await asyncio.sleep(0.1)
+        await begun.wait()
         for name in ("x", "y", "z"):
             await cluster.create(CONFIG_MAPS, config_map(name, metadata={"labels": {"mine": ""}}), home)
     assert told(watching.result()) == [("ADDED", "x"), ("ADDED", "y"), ("ADDED", "z")]
@@ -174,14 +178,12 @@ async def test_a_watch_ends_by_itself(cluster, home):
 
 async def test_a_watch_can_be_left_and_cancelled(cluster, home):
     version = (await cluster.list(RESOURCE_CLAIMS, home)).resource_version
+    begun = asyncio.Event()
 
-    async def forever():
-        async with cluster.watch(RESOURCE_CLAIMS, home, resource_version=version) as events:
-            async for _ in events:
-                pass
-
-    task = asyncio.ensure_future(forever())
-    await asyncio.sleep(0.1)
+    task = asyncio.ensure_future(
+        collect(cluster, RESOURCE_CLAIMS, home, lambda _: False, begun, resource_version=version)
+    )
+    await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, 5)

@@ -344,8 +344,9 @@ async def test_a_key_that_comes_while_it_is_worked_on_is_worked_on_again():
     queue.add("a")
     async with working(queue, work):
         await eventually(lambda: asyncio.sleep(0, len(done) == 2))
-        await asyncio.sleep(0.01)
-    assert done == ["a", "a"]
+        queue.add("later")
+        await eventually(lambda: asyncio.sleep(0, "later" in done))
+    assert done == ["a", "a", "later"]
 
 
 async def test_a_key_that_failed_comes_back_and_holds_up_nobody():

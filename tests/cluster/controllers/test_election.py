@@ -46,9 +46,11 @@ async def test_one_of_several_leads():
     cluster, leading = Embedded(), set()
     candidates = [Candidate(cluster, f"c{i}", leading) for i in range(4)]
     await until(lambda: leading)
-    for _ in range(50):
-        await asyncio.sleep(0.005)
-        assert len(leading) == 1
+    version = (await cluster.get(resources.LEASES, "lock", "default")).metadata.resource_version
+    async with cluster.watch(resources.LEASES, "default", resource_version=version) as renewals:
+        for _ in range(10):
+            await anext(renewals)
+            assert len(leading) == 1
     assert await holder(cluster) in leading
     for candidate in candidates:
         await candidate.leave()

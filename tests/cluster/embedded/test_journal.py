@@ -12,6 +12,7 @@ import pytest
 
 from cluster import Merge
 from cluster.embedded.embedded import Embedded
+from cluster.embedded.journal import Journal
 from cluster.errors import Gone, NotFound, StoreError
 from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS
 from tests.cluster.objects import claim, config_map, owned_by
@@ -146,9 +147,8 @@ async def test_a_watch_from_before_a_restart_is_told_to_read_again(tmp_path):
     await again.close()
 
 
-async def test_a_file_is_written_anew_when_it_has_grown(tmp_path, monkeypatch):
-    monkeypatch.setattr("cluster.embedded.journal.LEAST_COMPACTION", 2000)
-    cluster = Embedded.open(tmp_path / "store")
+async def test_a_file_is_written_anew_when_it_has_grown(tmp_path):
+    cluster = Embedded(journal=Journal(tmp_path / "store", least_compaction=2000))
     await cluster.create(CONFIG_MAPS, config_map("a"), "default")
     for number in range(200):
         await cluster.patch(CONFIG_MAPS, "a", Merge({"data": {"n": str(number)}}), "default")
@@ -241,14 +241,12 @@ async def test_a_full_disk_refuses_the_write_and_loses_nothing(tmp_path):
 
 WRITER = """
 import asyncio, os, sys
-from cluster.embedded import journal
 from cluster.embedded.embedded import Embedded
+from cluster.embedded.journal import Journal
 from cluster.resources import CONFIG_MAPS
 
-journal.LEAST_COMPACTION = 3000
-
 async def main():
-    cluster = Embedded.open(sys.argv[1])
+    cluster = Embedded(journal=Journal(sys.argv[1], least_compaction=3000))
     for number in range(100_000):
         name = f"c-{number:06}"
         await cluster.create(CONFIG_MAPS, {"metadata": {"name": name}, "data": {"x": "y" * (number % 300)}}, "default")

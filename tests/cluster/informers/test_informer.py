@@ -86,12 +86,29 @@ async def test_an_empty_collection_is_synced_too(cluster, home):
     assert dict(informer.objects) == {}
 
 
+class Counting:
+    """A cluster that knows how many watches it has opened."""
+
+    def __init__(self, inner):
+        self._inner = inner
+        self.watches = 0
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def watch(self, *args, **options):
+        self.watches += 1
+        return self._inner.watch(*args, **options)
+
+
 async def test_a_watch_that_ends_is_resumed_where_it_was(cluster, home):
-    informer = Informer(cluster, RESOURCE_CLAIMS, home, watch_seconds=0.5)
+    counting = Counting(cluster)
+    informer = Informer(counting, RESOURCE_CLAIMS, home, watch_seconds=0.1)
     async with running(informer):
         assert await informer.synced(20)
         for number in range(4):
-            await asyncio.sleep(0.4)
+            before = counting.watches
+            await eventually(lambda before=before: asyncio.sleep(0, counting.watches > before))
             await cluster.create(RESOURCE_CLAIMS, claim(f"c-{number}"), home)
         assert await agrees(cluster, informer, home)
     assert informer.health.reads == 1

@@ -141,9 +141,8 @@ def test_an_alternative_that_exists_makes_an_unknown_class_harmless():
     assert told.verdict is not Feasibility.NEVER
 
 
-def test_a_search_that_runs_out_of_budget_promises_nothing(monkeypatch):
-    monkeypatch.setattr("webhook.admission.feasibility.STEPS", 0)
-    assert judge(stock(), [claim(4)]).verdict is Feasibility.UNKNOWN
+def test_a_search_that_runs_out_of_steps_promises_nothing():
+    assert judge(stock(), [claim(4)], steps=0).verdict is Feasibility.UNKNOWN
 
 
 def test_who_cannot_wait_is_told_no_but_not_what_would_fit_instead():

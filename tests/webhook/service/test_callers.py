@@ -56,9 +56,9 @@ def folder():
 async def serve():
     started = []
 
-    async def start(credentials):
+    async def start(credentials, **pace):
         authority, leaf = tls.pair()
-        app = App(Allowing(), Metrics(), callers=Callers(credentials))
+        app = App(Allowing(), Metrics(), callers=Callers(credentials, **pace))
         port = await app.start("127.0.0.1", 0, tls.server(leaf))
         started.append(app)
         return f"https://127.0.0.1:{port}", tls.client(authority)
@@ -77,11 +77,10 @@ async def status(url, context, path="/mutate", **headers):
             return response.status
 
 
-async def test_who_shows_the_token_is_answered_and_nobody_else(serve, folder, monkeypatch):
-    monkeypatch.setattr("webhook.service.callers.LOOK_SECONDS", 0.0)
+async def test_who_shows_the_token_is_answered_and_nobody_else(serve, folder):
     file = folder / "token"
     file.write_text("sesame\n")
-    url, context = await serve(Credentials(token_file=str(file)))
+    url, context = await serve(Credentials(token_file=str(file)), every=0.0)
     assert await status(url, context) == 401
     assert await status(url, context, Authorization="Bearer sesam") == 401
     assert await status(url, context, Authorization="Basic sesame") == 401
