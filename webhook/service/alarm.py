@@ -5,12 +5,16 @@ instructions, wherever it is, and what was asked for ends with `Overtime`. The t
 crowded machine makes nobody late. The interrupted work must be pure: what it had begun to remember is to be forgotten by
 who catches Overtime. A single instruction that takes long cannot be interrupted, so the input must be small, and numbers
 bounded, for that not to happen (`Limits.inline`).
+
+Nothing but the work is ever interrupted. No flag says whether it goes on, for between the work and the flag there is always
+one more instruction in which the clock may ring; the stack says it: where `_guarded` is not on it, the ringing is nobody's.
 """
 
 from __future__ import annotations
 
 import signal
 import threading
+from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Some code, a destructor for one, cannot be ended; then the clock rings again.
+# Some code, a destructor for one, cannot be ended, and an import is not to be; then the clock rings again.
 AGAIN = 0.005
 
 
@@ -28,16 +32,15 @@ class Overtime(BaseException):
 
 
 class Alarm:
-    """The process's alarm clock. Only the main thread can be woken; elsewhere work is not timed."""
+    """The process's alarm clock, for one piece of work at a time. Only the main thread can be woken; elsewhere work is not timed."""
 
     def __init__(self) -> None:
-        self._armed = False
         self._works = False
 
     def install(self) -> None:
         """Take the signal."""
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGPROF, self._ring)
+            signal.signal(signal.SIGPROF, _ring)
             self._works = True
 
     def within(self, seconds: float, work: Callable[[], T]) -> T:
@@ -45,22 +48,32 @@ class Alarm:
         if not self._works:
             return work()
         try:
-            self._armed = True
             signal.setitimer(signal.ITIMER_PROF, seconds, AGAIN)
-            try:
-                return work()
-            finally:
-                self._disarm()
-        except Overtime:
-            # It may have rung while it was being switched off.
-            self._disarm()
-            raise
+            return _guarded(work)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
 
-    def _disarm(self) -> None:
-        self._armed = False
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
 
-    def _ring(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
-        if self._armed:
+def _guarded(work: Callable[[], T]) -> T:
+    """Do some work. While this stands on the stack, and only then, Overtime may be raised."""
+    return work()
+
+
+def _ring(number: int, frame: FrameType | None) -> None:
+    """End the work that this frame belongs to. It is looked for on each ringing only, and a stack is walked in microseconds."""
+    del number
+    while frame is not None:
+        code = frame.f_code
+        if code is _GUARDED:
             raise Overtime
+        if code is _FINDING:
+            # A module that is half there, or its lock that is still held, would outlive the work. This ends by itself.
+            return
+        frame = frame.f_back
+    # Somebody else's exception came between the work and its end, and left the timer on.
+    signal.setitimer(signal.ITIMER_PROF, 0.0)
+
+
+_GUARDED = _guarded.__code__
+# What every import stands on while it goes on; the library has no public name for it.
+_FINDING = import_module("importlib._bootstrap")._find_and_load.__code__  # noqa: SLF001

@@ -1,12 +1,15 @@
 import asyncio
 import os
+import signal
+import sys
 import time
+import traceback
 from contextlib import suppress
 
 import pytest
 
 from webhook.admission import Outcome, Record, ReviewError
-from webhook.service.alarm import Alarm, Overtime
+from webhook.service.alarm import Alarm, Overtime, _guarded
 from webhook.service.worker import Bug, Pool, Undecided
 
 
@@ -94,7 +97,7 @@ async def test_the_parent_turns_while_workers_work_and_a_crowd_is_sent_away_at_o
             await ask(pool, b"spin", seconds=0.5)
 
     spinning = [asyncio.create_task(one()) for _ in range(16)]
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0)  # now each of them has asked
     with pytest.raises(Undecided, match="too many"):
         await ask(pool)
     assert pool.counts["forked"] == 2
@@ -142,12 +145,101 @@ def test_the_alarm_ends_work_that_catches_every_exception():
     assert time.monotonic() - started < 1
 
 
+def spin(seconds):
+    """Use some CPU, which is what the alarm counts."""
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
 def test_the_alarm_leaves_work_that_is_in_time_alone_and_never_rings_after_it():
     alarm = Alarm()
     alarm.install()
     assert alarm.within(0.01, lambda: 3) == 3
     with pytest.raises(KeyError):
         alarm.within(0.01, lambda: {}["x"])
-    until = time.monotonic() + 0.05
-    while time.monotonic() < until:
-        pass
+    spin(0.05)
+
+
+def test_a_timer_that_was_left_on_ends_nobody_and_is_switched_off():
+    """Another signal's exception may come between the work and its end."""
+    Alarm().install()
+    signal.setitimer(signal.ITIMER_PROF, 0.005, 0.005)
+    spin(0.05)
+    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
+
+
+def test_one_alarm_of_several_in_a_process_rings_for_its_own_work():
+    first, second = Alarm(), Alarm()
+    first.install()
+    second.install()
+    with pytest.raises(Overtime):
+        first.within(0.01, lambda: spin(10))
+
+
+def test_wherever_the_alarm_rings_it_ends_the_work_or_nothing():
+    """It is rung at each instruction before, in and after the work, one after the other."""
+    alarm = Alarm()
+    alarm.install()
+    endings = set()
+    for position in range(200):
+        told, rung_in_work, passed = rung_at(position, alarm)
+        assert (told == "ended") is rung_in_work
+        assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
+        if passed <= position:
+            break
+        endings.add((told, rung_in_work))
+    assert passed <= position, "every instruction has had its turn"
+    assert endings == {("done", False), ("ended", True)}
+
+
+def rung_at(position, alarm):
+    """Ring at an instruction of `asked` and what it calls; return what became of the work, and whether the work was rung at."""
+    passed, rung_in_work = 0, False
+
+    def trace(frame, event, _):
+        nonlocal passed, rung_in_work
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            passed += 1
+            if passed == position + 1:
+                stack = [one.f_code for one, _ in traceback.walk_stack(frame)]
+                rung_in_work = _guarded.__code__ in stack
+                signal.raise_signal(signal.SIGPROF)
+        return trace
+
+    def asked():
+        told = call()
+        return told + ""
+
+    def call():
+        try:
+            return alarm.within(60, lambda: "done")
+        except Overtime:
+            return "ended"
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        told = asked()
+    finally:
+        sys.settrace(before)
+    return told, rung_in_work, passed
+
+
+def test_an_import_inside_of_the_work_is_ended_by_itself(tmp_path, monkeypatch):
+    (tmp_path / "brought_late.py").write_text(
+        "import time\nbegun = True\nend = time.process_time() + 0.1\nwhile time.process_time() < end: pass\nwhole = True\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    alarm = Alarm()
+    alarm.install()
+
+    def work():
+        import brought_late  # noqa: F401  as a library may do
+
+        spin(10)
+
+    with pytest.raises(Overtime):
+        alarm.within(0.02, work)
+    assert sys.modules.pop("brought_late").whole
