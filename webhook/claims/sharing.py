@@ -57,7 +57,7 @@ class Sharing(msgspec.Struct, frozen=True, gc=False):
 def share(wishes: tuple[Wish, ...], make: Callable[[Demand], Claims]) -> Sharing:
     """Turn wishes into grants. `make` builds claims for another number of the same devices."""
     if not any(wish.init for wish in wishes):
-        return Sharing(tuple(_grant(wish, spec, (wish.container,)) for wish in wishes for spec in wish.claims.specs))
+        return Sharing(tuple([_grant(wish, spec, (wish.container,)) for wish in wishes for spec in wish.claims.specs]))
     # Whole devices of one kind that an init container asks for, too, are numbered; everything else is taken as it is.
     numbered: dict[Demand | None, list[Wish]] = {}
     for wish in wishes:

@@ -54,12 +54,13 @@ class Bearer(NamedTuple):
 def bearer_of(pod: Mapping[str, Json], namespace: str, asked: str | None = None) -> Bearer:
     """Say whom a raw pod is; `asked` where the record is about to be written."""
     metadata, spec = _mapping(pod.get("metadata")), _mapping(pod.get("spec"))
-    written = _mapping(metadata.get("annotations")).get(names.ORIGINAL, "")
+    if asked is None:
+        asked = str(_mapping(metadata.get("annotations")).get(names.ORIGINAL, ""))
     return Bearer(
         namespace=namespace,
         name=str(metadata.get("generateName") or metadata.get("name") or ""),
         account=str(spec.get("serviceAccountName") or ""),
-        asked=str(written) if asked is None else asked,
+        asked=asked,
     )
 
 
@@ -137,7 +138,7 @@ def _digest(spec: Json) -> str:
 def _code(body: bytes, key: bytes, whose: Bearer) -> str:
     # Each part of the bearer behind its length, so that no two bearers are written alike.
     parts = [part.encode(errors="surrogatepass") for part in whose]
-    head = b"".join(b"%d:%b," % (len(part), part) for part in parts)
+    head = b"".join([b"%d:%b," % (len(part), part) for part in parts])
     return hmac.new(_derived(key), head + body, hashlib.sha256).hexdigest()
 
 

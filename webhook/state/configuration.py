@@ -40,9 +40,20 @@ class Known(msgspec.Struct, frozen=True, gc=False):
 
 
 class Configuration:
-    """A file that was found good, compiled."""
+    """A file that was found good, compiled: what every pod is looked up in is laid out once."""
 
-    __slots__ = ("_exact", "_patterns", "_positions", "_vocabularies", "file", "schedulers", "sizes", "targets")
+    __slots__ = (
+        "_exact",
+        "_patterns",
+        "dialects",
+        "file",
+        "options",
+        "rows",
+        "schedulers",
+        "sizes",
+        "targets",
+        "vocabularies",
+    )
 
     def __init__(self, file: File = DEFAULT) -> None:
         self.file = file
@@ -50,28 +61,22 @@ class Configuration:
         self.targets: Mapping[str, Target] = TARGETS | own_targets
         declared = [plain.vocabulary_of(table, self.targets) for table in file.dialects]
         every = (*VOCABULARIES, *declared)
-        self._vocabularies: dict[str, Vocabulary[Any]] = {}
+        built_in = {one.table.name for one in VOCABULARIES}
+        # By the name of their table, which has this cluster's key names; those that are switched off are not there.
+        self.vocabularies: dict[str, Vocabulary[Any]] = {}
+        # How the system of each is set up; tables of the administrator's own have nothing to set.
+        self.options: dict[str, Options] = {}
         for one in every:
             name = one.table.name
             if name not in file.disabled:
-                self._vocabularies[name] = _rename(one, file.keys.get(name, {}))
+                self.vocabularies[name] = _rename(one, file.keys.get(name, {}))
+                self.options[name] = file.options(name) if name in built_in else Options()
+        self.dialects: tuple[Dialect, ...] = tuple([one.table for one in self.vocabularies.values()])
         self.sizes: Mapping[str, int] = {model.product: bytes_of(model.memory) for model in file.models}
         self.schedulers: Mapping[str, Scheduler] = _schedulers(every, file)
-        self._exact, self._patterns, self._positions = _index(self.dialects)
-
-    @property
-    def dialects(self) -> tuple[Dialect, ...]:
-        """The tables in force, with this cluster's key names."""
-        return tuple(one.table for one in self._vocabularies.values())
-
-    def vocabulary(self, dialect: Dialect) -> Vocabulary[Any]:
-        """Find what goes with a table."""
-        return self._vocabularies[dialect.name]
-
-    def options(self, dialect: Dialect) -> Options:
-        """How the system of a dialect is set up; tables of the administrator's own have nothing to set."""
-        built_in = any(one.table.name == dialect.name for one in VOCABULARIES)
-        return self.file.options(dialect.name) if built_in else Options()
+        # `rows` are those that stand elsewhere than on resources, by key; those with a `<…>` part say nothing to us.
+        self.rows: Mapping[Position, Mapping[str, tuple[Known, ...]]]
+        self._exact, self._patterns, self.rows = _index(self.dialects)
 
     def resource(self, name: str) -> tuple[Known, ...]:
         """Find the rows that a resource name fits."""
@@ -85,10 +90,6 @@ class Configuration:
                 part = next(iter(match.groupdict().values()), "")
                 return (Known(dialect, row, part),)
         return ()
-
-    def rows(self, place: Position) -> Mapping[str, tuple[Known, ...]]:
-        """The rows that stand elsewhere than on resources, by key; those with a `<…>` part say nothing to us."""
-        return self._positions.get(place, {})
 
     def serves(self, target: str) -> str:
         """The class declared for a target, "" if none is."""
@@ -170,19 +171,19 @@ def _schedulers(vocabularies: Iterable[Vocabulary[Any]], file: File) -> dict[str
 def _index(
     dialects: Iterable[Dialect],
 ) -> tuple[dict[str, tuple[Known, ...]], list[tuple[str, Dialect, Row]], dict[Position, dict[str, tuple[Known, ...]]]]:
-    positions: dict[Position, dict[str, tuple[Known, ...]]] = {}
+    positions: dict[Position, dict[str, tuple[Known, ...]]] = {place: {} for place in Position}
     patterns: list[tuple[str, Dialect, Row]] = []
     for dialect in dialects:
         for row in dialect.keys:
             prefix, mark, _ = row.name.partition("<")
             if not mark:
-                at = positions.setdefault(row.place, {})
+                at = positions[row.place]
                 at[row.name] = (*at.get(row.name, ()), Known(dialect, row))
             elif row.place is Position.RESOURCE:
                 patterns.append((prefix, dialect, row))
     # The longer pattern is the more specific one: mig-<profile>.shared before mig-<profile>.
     patterns.sort(key=lambda entry: -len(entry[2].name))
-    return positions.pop(Position.RESOURCE, {}), patterns, positions
+    return positions.pop(Position.RESOURCE), patterns, positions
 
 
 __all__ = ["DEFAULT", "KIND", "Configuration", "Known", "read"]

@@ -169,8 +169,9 @@ def _bare(numbers: Iterable[list[tuple[Word, int | Refusal]]]) -> str:
 
 def _read(case: Case, said: tuple[Said, ...], hints: Mapping[Role, Hint], configuration: Configuration) -> Case:
     table = case.dialect
-    words = Words(table=table, said=said, options=configuration.options(table), hints=hints, unit=case.unit)
-    answer = configuration.vocabulary(table).read(words)
+    options = configuration.options[table.name]
+    words = Words(table=table, said=said, options=options, hints=hints, unit=case.unit)
+    answer = configuration.vocabularies[table.name].read(words)
     return msgspec.structs.replace(
         case,
         demands=answer.demands,

@@ -46,7 +46,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def translated(self) -> tuple[Case, ...]:
-        return tuple(case for case in self.cases if case.open)
+        return tuple([case for case in self.cases if case.open])
 
 
 Step = Callable[[Case, Context], Case]

@@ -39,7 +39,7 @@ def too_much(pod: PodView, configuration: Configuration) -> Left | None:
             for amount in (word.limit, word.request):
                 if _is_long(amount):
                     return Left(word.key, f"an amount of more than {LETTERS} letters is not read")
-    for key, rows in configuration.rows(Position.ANNOTATION).items():
+    for key, rows in configuration.rows[Position.ANNOTATION].items():
         text = pod.annotations.get(key)
         if not isinstance(text, str) or all(known.row.role is Role.NONE for known in rows):
             continue

@@ -88,7 +88,7 @@ def _hints(
     ignored: list[tuple[str, Hint]] = []
     evidence: list[Dialect] = []
     for place, words in places.items():
-        rows = configuration.rows(place)
+        rows = configuration.rows[place]
         for key, value in words.items():
             for known in rows.get(key, ()):
                 if known.row.when and value != known.row.when:
@@ -119,7 +119,7 @@ def meaning(
 
     The pod's own selectors come first (they say which nodes it is for), then the administrator's word, then the cluster.
     """
-    bare = configuration.vocabulary(dialect).bare
+    bare = configuration.vocabularies[dialect.name].bare
     if bare is None:
         return Meaning()
     declared = configuration.file.meanings.get(key, "")
