@@ -8,6 +8,7 @@ wrong on the way, in the usage, in the files or in the world, ends here: text fo
 from __future__ import annotations
 
 import gc
+import math
 import shutil
 import sys
 import textwrap
@@ -111,6 +112,19 @@ def command(
         return made
 
     return declare
+
+
+class Number(click.FloatRange):
+    """A finite number, which Python's own reading of `nan` and `inf` does not promise."""
+
+    def __init__(self, least: float) -> None:
+        super().__init__(min=least)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
 
 
 def files(*, required: bool = True, help: str = "") -> Decorator:  # noqa: A002  click's own word

@@ -194,7 +194,8 @@ class _Run:
         told = [f"{why} on {len(nodes)}" for why, nodes in counted.items()]
         if answers:
             told.insert(0, tally(answers))
-        return PodOutcome(name, None, reasons=tuple(reasons), summary=f"0/{every} nodes: " + "; ".join(told))
+        summary = f"0/{every} nodes: " + "; ".join(told) if every else "no Node in what was read"
+        return PodOutcome(name, None, reasons=tuple(reasons), summary=summary)
 
     # ---- whose claims
 

@@ -90,6 +90,8 @@ def command(
     stock = given.stock()
     if node and node not in stock.nodes:
         raise Broken(f"no Node {node} in what was read", f"there are: {_some(list(stock.nodes)) or 'none'}")
+    if not stock.nodes:
+        raise Broken("no Node in what was read", "give the nodes as well: kubectl get nodes -o yaml")
     question = _Question(
         stock=stock,
         claims=tuple(wanted),

@@ -198,5 +198,5 @@ def _explain(wanted: str, output: str) -> Exit:
         click.echo(page_of_codes(known), nl=False)
     else:
         for name, code in known.items():
-            click.echo(f"{name} {code.severity.value}: {code.title}\n      {code.hint}")
+            inputs.tell((f"{name} {code.severity.value}: {code.title}", f"      {code.hint}"))
     return Exit.FINE

@@ -55,12 +55,11 @@ def _write(dialects: list[dict[str, Any]], output: str) -> None:
 
 def _print(dialect: Dialect) -> None:
     scope = "numbers count for each container" if dialect.scope == "container" else "numbers count for the whole pod"
-    click.echo(f"{dialect.name}: {dialect.title} ({scope})")
+    inputs.tell([f"{dialect.name}: {dialect.title} ({scope})"])
     for row in dialect.keys:
-        click.echo(f"  {row.action:<12} {row.name}  [{row.place}, {row.unit}]")
-        for line in _lines(row):
-            click.echo(f"      {line}")
-    click.echo()
+        inputs.tell([f"  {row.action:<12} {row.name}  [{row.place}, {row.unit}]"])
+        inputs.tell(f"      {line}" for line in _lines(row))
+    inputs.tell([""])
 
 
 def _lines(row: Row) -> list[str]:

@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 BASE = Path(__file__).resolve().parents[2] / "manifests" / "base"
 NAMESPACE = "drawbridge-system"
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_SUBDOMAIN = re.compile(rf"{_LABEL.pattern}(?:\.{_LABEL.pattern})*")
+# What a container runtime takes for the name of an image (distribution/reference).
+_PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(
+    r"(?:(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]+)?/)?"
+    rf"{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?(?:@[a-z0-9]+:[0-9a-f]{{32,}})?",
+    re.ASCII,
+)
 GENERATED = "webhooks.yaml"
 CLUSTER_WIDE = frozenset(
     (
@@ -46,6 +54,29 @@ class NamespaceType(click.ParamType["str"]):
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not _LABEL.fullmatch(value):
             self.fail(f"{value!r} is not a namespace: lower case letters, digits and '-', at most 63", param, ctx)
+        return value
+
+
+class ImageType(click.ParamType["str"]):
+    """The name of an image, as a container runtime reads it."""
+
+    name = "REF"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value and not _IMAGE.fullmatch(value):
+            self.fail(f"{value!r} does not name an image: write REGISTRY/drawbridge:TAG", param, ctx)
+        return value
+
+
+class CertificateType(click.ParamType["str"]):
+    """Namespace and name of a Certificate of cert-manager."""
+
+    name = "NAMESPACE/NAME"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        namespace, _, name = value.partition("/")
+        if value and not (_LABEL.fullmatch(namespace) and _SUBDOMAIN.fullmatch(name)):
+            self.fail(f"{value!r} does not name a Certificate: write NAMESPACE/NAME", param, ctx)
         return value
 
 
@@ -72,7 +103,13 @@ class UrlType(click.ParamType["str"]):
     "--only", type=click.Choice(["webhooks", "rest"]), help="The generated webhook configurations, or all but them."
 )
 @click.option("--namespace", type=NamespaceType(), metavar="NAME", default=NAMESPACE, show_default=True)
-@click.option("--image", metavar="REF", default="", help="The image of both Deployments, as the cluster can pull it.")
+@click.option(
+    "--image",
+    type=ImageType(),
+    metavar="REF",
+    default="",
+    help="The image of both Deployments, as the cluster can pull it.",
+)
 @click.option(
     "--api-server",
     "api_servers",
@@ -100,6 +137,7 @@ class UrlType(click.ParamType["str"]):
 @click.option("--ca-bundle", metavar="FILE", default="", help="The bundle, if you keep it; default: drawbridge does.")
 @click.option(
     "--cert-manager",
+    type=CertificateType(),
     metavar="NAMESPACE/NAME",
     default="",
     help="The Certificate from which cert-manager injects the bundle.",
@@ -123,8 +161,6 @@ def command(
     To take it away again, delete the webhook configurations first: without them no pod waits for templates that nobody
     makes any more. Then delete the rest.
     """
-    from base64 import b64encode
-
     from cli.configuration import source_of
     from cluster import manifests
     from webhook.admission import Registration, configurations
@@ -137,16 +173,17 @@ def command(
         opt_in=opt_in or source.file.mode == "off",
         devices=devices,
         url=url,
-        ca_bundle=b64encode(Path(ca_bundle).read_bytes()).decode() if ca_bundle else "",
+        ca_bundle=_bundle(ca_bundle) if ca_bundle else "",
         inject_ca_from=cert_manager,
     )
     objects: list[dict[str, Any]] = []
+    networks = _blocks(api_servers)
     if only != "webhooks":
         if not image:
             raise Broken(
                 "no image is given, and none is published", "build one, and say --image REGISTRY/drawbridge:TAG"
             )
-        objects += rest(namespace, image, config, _blocks(api_servers))
+        objects += rest(namespace, image, config, networks)
     if only != "rest":
         objects += configurations(source.dialects, options)
     click.echo(manifests.dump(objects), nl=False)
@@ -160,6 +197,22 @@ def generated(options: Registration) -> str:
     from webhook.state import Configuration
 
     return HEADER + manifests.dump(configurations(Configuration().dialects, options))
+
+
+def _bundle(file: str) -> str:
+    """Read the authorities that the API server is to believe."""
+    from base64 import b64encode
+
+    from cryptography.x509 import load_pem_x509_certificates
+
+    try:
+        data = Path(file).read_bytes()
+        load_pem_x509_certificates(data)
+    except OSError as error:
+        raise Broken(f"--ca-bundle: {file} cannot be read: {error.strerror}", "check the path") from None
+    except ValueError:
+        raise Broken(f"--ca-bundle: {file} holds no certificate", "give the authority's, in PEM") from None
+    return b64encode(data).decode()
 
 
 def _blocks(texts: tuple[str, ...]) -> tuple[str, ...]:

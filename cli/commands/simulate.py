@@ -35,8 +35,8 @@ EMPTY: dict[str, Any] = {"pods": [], "totals": {}}
 @click.option("--seed", type=int, default=1, show_default=True, help="With --generate: the same seed gives the same workload.")  # fmt: skip
 @click.option("--nodes", type=click.IntRange(min=1), default=4, show_default=True, help="With --generate.")
 @click.option("--pods", type=click.IntRange(min=1), default=400, show_default=True, help="With --generate.")
-@click.option("--load", type=click.FloatRange(min=0.01), default=1.0, show_default=True, help="With --generate: what is asked for on average, as a multiple of the fleet.")  # fmt: skip
-@click.option("--patience", type=click.FloatRange(min=0), metavar="T", help="In a workload, pods that wait longer than this give up.")  # fmt: skip
+@click.option("--load", type=inputs.Number(0.01), default=1.0, show_default=True, help="With --generate: what is asked for on average, as a multiple of the fleet.")  # fmt: skip
+@click.option("--patience", type=inputs.Number(0), metavar="T", help="In a workload, pods that wait longer than this give up.")  # fmt: skip
 @inputs.output("text", "json", "svg", default="text")
 def command(
     *,

@@ -71,9 +71,15 @@ class AddressType(click.ParamType["Address"]):
 )
 @click.option("--client-name", "client_names", metavar="NAME", multiple=True, help="... and this common name.")
 @click.option("--token-file", metavar="FILE", default="", help="Answer reviews only to who shows this bearer token.")
-@click.option("--notice", type=float, default=5.0, show_default=True, help="Seconds to serve on after SIGTERM.")
 @click.option(
-    "--sweep-after", type=float, default=3600.0, show_default=True, help="Seconds an unused template is kept."
+    "--notice", type=inputs.Number(0), default=5.0, show_default=True, help="Seconds to serve on after SIGTERM."
+)
+@click.option(
+    "--sweep-after",
+    type=inputs.Number(0),
+    default=3600.0,
+    show_default=True,
+    help="Seconds an unused template is kept.",
 )
 @click.option("--kubeconfig", metavar="FILE", default="", help="Default: the cluster we run in, else kubectl's.")
 @click.option("--context", metavar="NAME", default="", help="A context of the kubeconfig.")

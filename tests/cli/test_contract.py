@@ -265,8 +265,10 @@ EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
         ["simulate", "-f", str(EXAMPLES / "modes")],
         ["simulate", "--generate", "mig", "--pods", "10", "--strategy", "all"],
         ["translate", "-f", str(EXAMPLES / "pods"), "-o", "report"],
+        ["dialects"],
+        ["check", "--explain", "all"],
     ],
-    ids=lambda arguments: arguments[0],
+    ids=lambda arguments: " ".join(arguments[:2]),
 )
 def test_lines_for_people_fit_a_terminal_of_80_columns(arguments):
     code, text = on_a_terminal(80, *arguments)

@@ -340,3 +340,10 @@ def test_a_template_is_not_taken_for_a_claim_that_has_nothing_to_ask(tmp_path):
     done = run("allocate", "-f", file, "--all-nodes")
     assert "1 template and no claim to allocate were given" in done.stderr
     assert "a template is not a claim" in done.stderr
+
+
+def test_no_node_at_all_is_broken_input_and_not_a_no(tmp_path):
+    (tmp_path / "empty.yaml").write_text("apiVersion: v1\nkind: List\nitems: []\n")
+    done = run("allocate", "-f", tmp_path / "empty.yaml", "--all-nodes")
+    assert done.exit_code == 2
+    assert "no Node" in done.stderr

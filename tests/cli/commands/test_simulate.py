@@ -161,3 +161,18 @@ def test_workloads_beside_the_pods_are_named_and_not_dropped_in_silence(fleet, t
     done = run("simulate", "-f", fleet, "-f", others)
     assert done.exit_code == 0
     assert "3 objects passed over, which this command does not look into: 2 Deployment, 1 Job" in done.stderr
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e999"])
+@pytest.mark.parametrize("option", ["--load", "--patience"])
+def test_what_is_not_a_finite_number_is_broken_usage(option, number):
+    done = run("simulate", "--generate", "mig", "--pods", "5", option, number)
+    assert done.exit_code == 2
+    assert option in done.stderr
+
+
+def test_pods_without_any_node_are_told_so(tmp_path):
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
+    done = run("simulate", "-f", manifest(tmp_path / "pod.yaml", pod))
+    assert done.exit_code == 1
+    assert "no Node in what was read" in done.stdout
