@@ -59,19 +59,18 @@ def test_a_file_that_cannot_be_read_is_exit_2_before_anything_starts(tmp_path, c
     assert not done.stdout
 
 
-def test_a_bad_configuration_is_exit_2_with_every_mistake(tmp_path):
+@pytest.mark.parametrize(
+    "command",
+    ["demo", "standalone", "webhook", "manifests --image example.com/drawbridge"],
+    ids=lambda one: one.split()[0],
+)
+def test_a_bad_configuration_is_exit_2_with_every_mistake(tmp_path, command):
     file = tmp_path / "c.yaml"
     file.write_text("apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: loud\ncanary: many\n")
-    for command in (
-        ["demo", "--config"],
-        ["standalone", "--config"],
-        ["webhook", "--config"],
-        ["manifests", "--image", "example.com/drawbridge", "--config"],
-    ):
-        done = run(*command, str(file))
-        assert done.returncode == 2, command
-        assert "/mode" in done.stderr
-        assert "/canary" in done.stderr
+    done = run(*command.split(), "--config", str(file))
+    assert done.returncode == 2
+    assert "/mode" in done.stderr
+    assert "/canary" in done.stderr
 
 
 def test_standalone_serves_until_it_is_told_to_stop():
