@@ -125,6 +125,11 @@ class Informer(Generic[T]):
         return self._cache.unreadable
 
     @property
+    def incomplete(self) -> bool:
+        """Whether objects are set aside: what the copy lacks may well be there, and what it has may be an old form."""
+        return bool(self._cache.unreadable or self._accepted)
+
+    @property
     def health(self) -> Health:
         """How it fares."""
         return Health(

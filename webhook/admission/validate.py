@@ -2,7 +2,8 @@
 
 The question is put to the allocator over an *empty* fleet: nothing in use, so a "no" there cannot be cured by waiting. Only
 then does a second look at the fleet as it is decide whether to warn. Without a stock that is complete and fresh nothing
-is ever refused here (`State.stock` is None then): a pod must not be turned away because we were not told of a slice.
+is ever refused here (`State.stock` is None then): a pod must not be turned away because we were not told of a slice. Nor
+is it where one that we were told of could not be read (`State.unseen`): then it is a warning.
 """
 
 from __future__ import annotations
@@ -97,9 +98,10 @@ def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: B
                 claims.append(existing)
         else:
             kind = "ResourceClaimTemplate" if name else "ResourceClaim"
-            warnings.append(
-                f"{kind} {name or entry.resource_claim_name} does not exist yet: the pod waits until it does"
-            )
+            said = "does not exist yet: the pod waits until it does"
+            if kind in state.incomplete:
+                said = "is not among those that could be read, and was not judged"
+            warnings.append(f"{kind} {name or entry.resource_claim_name} {said}")
     found = _fits(claims, state, budget, _askers(obj))
     return Found(found.denials, (*found.warnings, *warnings))
 
@@ -179,6 +181,9 @@ def _fits(
     match answer.verdict:
         case Feasibility.NEVER:
             text = sentence(answer.code, answer.text, answer.remedy)
+            if state.unseen:
+                unseen = f"some {' and '.join(f'{kind} objects' for kind in state.unseen)} could not be read"
+                return Found(warnings=(f"this may never work, but {unseen}: {text}",))
             if state.configuration.file.impossible == "warn":
                 return Found(warnings=(f"this can never work: {text}",))
             return Found(denials=(text,))

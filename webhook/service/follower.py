@@ -10,7 +10,7 @@ from cluster import resources
 from cluster.errors import ApiError
 from cluster.informers import Informer, Quarantine
 from webhook.service.pace import Pace
-from webhook.state import Features
+from webhook.state import OF_DEVICES, Features
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -108,13 +108,20 @@ class Follower:
         return asyncio.get_running_loop().time() - min(informer.confirmed_at for informer in self._informers)
 
     def stale(self) -> str:
-        """Name what was not confirmed for so long that nothing is refused for it; "" if all was."""
+        """Name what was not confirmed for so long, or is so incomplete, that nothing is refused for it; "" if all is well."""
         if not self._settled.is_set():
             return ""
         now = asyncio.get_running_loop().time()
         ages = {informer.health.resource: now - informer.confirmed_at for informer in self._informers}
         old = [f"{name} ({age:.0f} s)" for name, age in ages.items() if age > self._pace.fresh]
-        return f"nothing is refused, because this was not confirmed lately: {', '.join(old)}" if old else ""
+        if old:
+            return f"nothing is refused, because this was not confirmed lately: {', '.join(old)}"
+        unseen = ", ".join(sorted(self.incomplete() & OF_DEVICES))
+        return f"nothing is refused for want of devices, because objects are set aside of: {unseen}" if unseen else ""
+
+    def incomplete(self) -> frozenset[str]:
+        """Name the kinds of which objects are set aside."""
+        return frozenset([informer.resource.kind for informer in self._informers if informer.incomplete])
 
     def fresh(self) -> bool:
         """Say whether what we know may refuse something."""

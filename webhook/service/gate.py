@@ -30,6 +30,7 @@ class Gate:
 
     def state(self) -> State:
         """Hand out what decisions are made on now."""
+        self._world.learn(incomplete=self._follower.incomplete())
         now = self._world.state(fresh=True)
         if self._follower.fresh():
             return now

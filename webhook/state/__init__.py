@@ -10,12 +10,13 @@ from webhook.state.features import ALTERNATIVES, CLAIMS, EXTENDED, SHARES, Featu
 from webhook.state.inventory import Inventory, Served, Supply, unknown
 from webhook.state.mode import Mode, mode_of
 from webhook.state.schema import Joint
-from webhook.state.state import State
+from webhook.state.state import OF_DEVICES, State
 
 __all__ = [
     "ALTERNATIVES",
     "CLAIMS",
     "EXTENDED",
+    "OF_DEVICES",
     "SHARES",
     "Configuration",
     "Features",

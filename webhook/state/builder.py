@@ -73,8 +73,16 @@ class StateBuilder:
         """Put another configuration in force."""
         self._set(configuration=configuration)
 
-    def learn(self, *, features: Features | None = None, keys: tuple[bytes, ...] | None = None) -> None:
-        """Take in what the server can do, or new seal keys."""
+    def learn(
+        self,
+        *,
+        features: Features | None = None,
+        keys: tuple[bytes, ...] | None = None,
+        incomplete: frozenset[str] | None = None,
+    ) -> None:
+        """Take in what the server can do, new seal keys, or of which kinds some objects could not be read."""
+        if incomplete is not None and incomplete != self._state.incomplete:
+            self._set(incomplete=incomplete)
         if features is not None:
             self._set(features=features)
         if keys is not None:

@@ -17,6 +17,9 @@ from webhook.state.configuration import Configuration
 from webhook.state.features import Features
 from webhook.state.inventory import Inventory
 
+# What devices there are follows from these. Rules and claims only take away from it.
+OF_DEVICES = frozenset({"DeviceClass", "Node", "ResourceSlice"})
+
 
 class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The world, as one review sees it."""
@@ -35,9 +38,16 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     stock: Stock | None = None
     # Whether what was read of the cluster was confirmed lately: nothing is refused for what an old copy shows.
     confirmed: bool = True
+    # Kinds of which objects are set aside, because they could not be read: what of them is not known may be there all the same.
+    incomplete: frozenset[str] = frozenset()
     # What pods refer to by name: (namespace, name).
     templates: Mapping[tuple[str, str], ResourceClaimSpec] = {}
     # Whose those templates are that have a name of our form and not our label.
     template_owners: Mapping[tuple[str, str], str] = {}
     # What was found out about this and earlier stocks. It changes no decision, only how long the next one takes.
     memo: FleetMemo = msgspec.field(default_factory=FleetMemo)
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """The kinds without which nobody can say that devices do not exist, as far as they are incomplete."""
+        return tuple(sorted(self.incomplete & OF_DEVICES)) if self.incomplete else ()

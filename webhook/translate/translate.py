@@ -93,7 +93,7 @@ def translate(
         configuration=configuration,
         fleet=state.fleet,
         features=state.features,
-        confirmed=state.confirmed,
+        confirmed=state.confirmed and not state.unseen,
         workshop=workshop(configuration, state.fleet),
         scheduler=view.scheduler or "default-scheduler",
         quota=state.quotas.get(namespace, frozenset()),

@@ -529,6 +529,33 @@ def test_what_can_never_work_is_only_warned_of_where_the_admin_wants_that():
     assert "never" in response["warnings"][0]
 
 
+@pytest.mark.parametrize("kind", ["DeviceClass", "ResourceSlice", "Node"])
+def test_what_may_only_not_have_been_readable_is_warned_of_and_not_refused(kind):
+    asked = claim("gpu.elsewhere")
+    kwargs = {"resource": "resourceclaims", "group": "resource.k8s.io"}
+    assert "no DeviceClass gpu.elsewhere" in answer(validated(asked, **kwargs))["status"]["message"]
+    response = answer(validated(asked, state(incomplete=frozenset({kind})), **kwargs))
+    assert response["allowed"]
+    (warning,) = response["warnings"]
+    assert warning.startswith(f"this may never work, but some {kind} objects could not be read: ")
+    assert "no DeviceClass gpu.elsewhere" in warning
+
+
+def test_a_template_that_a_tenant_made_unreadable_takes_no_refusal_from_anybody():
+    lacking = state(incomplete=frozenset({"ResourceClaim", "ResourceClaimTemplate"}))
+    kwargs = {"resource": "resourceclaims", "group": "resource.k8s.io"}
+    assert not answer(validated(claim("gpu.elsewhere"), lacking, **kwargs))["allowed"]
+
+
+def test_a_template_that_could_not_be_read_is_not_said_to_be_missing():
+    asked = pod()
+    asked["spec"]["resourceClaims"] = [{"name": "a", "resourceClaimTemplateName": "t"}]
+    (missing,) = answer(validated(asked))["warnings"]
+    assert missing == "ResourceClaimTemplate t does not exist yet: the pod waits until it does"
+    (unread,) = answer(validated(asked, state(incomplete=frozenset({"ResourceClaimTemplate"}))))["warnings"]
+    assert unread == "ResourceClaimTemplate t is not among those that could be read, and was not judged"
+
+
 def test_a_refusal_carries_its_code_a_remedy_and_the_way_out():
     after, _ = mutated(pod(limits={"nvidia.com/gpu": "16"}))
     message = answer(validated(after))["status"]["message"]
@@ -558,6 +585,8 @@ def test_nothing_is_refused_for_what_an_old_copy_of_the_cluster_shows():
     after, outcome = mutated(percent, old)
     assert after == percent
     assert outcome.record.outcome == "left"
+    lacking = msgspec.structs.replace(sizeless, incomplete=frozenset({"ResourceSlice"}))
+    assert mutated(percent, lacking)[1].record.outcome == "left"
     taken, _ = mutated(pod())
     name = taken["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
     squatted = {("ns", name): wire.convert({"devices": {"requests": []}}, ResourceClaimSpec)}

@@ -122,8 +122,10 @@ def test_what_the_state_says_anew_is_decided_anew_and_the_stock_is_not_read(alik
 
 
 def _other(value):
-    """Another object of equal value; another value where there are only two."""
+    """Another object of equal value; another value where there is only one object of each."""
     match value:
+        case frozenset():
+            return value | {"another"}
         case bool():
             return not value
         case dict():

@@ -4,8 +4,11 @@ import pytest
 
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Forbidden, NotFound
+from cluster.informers.quarantine import REMEMBERED
+from cluster.resources import DEVICE_CLASSES
 from cluster.server import Features, Server
 from webhook.service.follower import Follower, features
+from webhook.service.gate import Gate
 from webhook.service.pace import Pace
 from webhook.state.builder import StateBuilder
 from webhook.state.configuration import Configuration
@@ -65,6 +68,34 @@ async def test_a_right_that_is_missing_is_named():
         assert not follower.fresh()
 
     await following(Forbidding(), check)
+
+
+async def test_a_kind_is_incomplete_as_long_as_an_object_of_it_cannot_be_read():
+    unreadable = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "odd"},
+        "spec": {"selectors": "none"},
+    }
+    cluster = Embedded.of([unreadable])
+    world = StateBuilder(Configuration())
+    follower = Follower(cluster, world)
+    gate = Gate(world, follower, lambda: "")
+    task = asyncio.create_task(follower.run())
+    async with asyncio.timeout(5):
+        await follower.settled()
+        assert gate.state().unseen == ("DeviceClass",)
+        assert gate.state() is gate.state()  # what did not change is known again
+        assert gate.notes()["stock"].endswith("objects are set aside of: DeviceClass")
+        for number in range(2 * REMEMBERED):  # however many others stand in the list of what is set aside
+            follower.quarantine.hold(("pods", "default", str(number)), "bad")
+        assert gate.state().unseen == ("DeviceClass",)
+        await cluster.delete(DEVICE_CLASSES, "odd")
+        while gate.state().incomplete:  # noqa: ASYNC110  what is waited for happens in another task
+            await asyncio.sleep(0.01)
+    assert gate.notes()["stock"] == ""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.mark.parametrize("broken", [True, False])
