@@ -7,9 +7,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PACKAGES := $(wildcard allocator certs cli cluster dra webhook)
-CHECKED := $(PACKAGES) $(wildcard tests e2e bench)
+CHECKED := $(PACKAGES) $(wildcard tests e2e bench docs)
 
-.PHONY: help setup run test test-unit fmt lint type arch e2e cluster cluster-down binaries bench soak fuzz long lock clean
+.PHONY: help setup run test test-unit fmt lint type arch map e2e cluster cluster-down binaries bench soak fuzz long lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -54,6 +54,9 @@ type: setup ## Check types (mypy --strict)
 
 arch: setup ## Check who imports whom (import-linter)
 	$(BIN)/lint-imports
+
+map: setup ## Draw docs/architecture.svg from the imports as they are
+	$(BIN)/python docs/map.py
 
 e2e: setup ## Only the tests on the real control plane and node
 	$(BIN)/python -m tests.suite e2e

@@ -1,0 +1,213 @@
+"""Draws docs/architecture.svg from the imports as they are: `make map`. A test demands that the picture is fresh.
+
+A band is a room, rooms stand on what they use. A box is a folder with the number of its files, or the
+files of a floor that stand at the top of the room. From left to right the floors: a box stands one floor to the right of
+the last box that it uses, and a line leads back to each one that no other line already leads to. Green is pure; orange touches the world. Imports for type checkers count, too:
+whoever reads the code follows them.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PICTURE = ROOT / "docs" / "architecture.svg"
+# From the top of the house to its ground, as .importlinter has them.
+ROOMS = ("cli", "webhook", "allocator", "certs", "cluster", "dra")
+# Whoever imports one of these touches the world.
+WORLD = frozenset(
+    {"aiohttp", "asyncio", "kubernetes", "logging", "os", "random", "socket", "ssl", "time", "subprocess"}
+)
+LEGEND = (
+    "Rooms stand on those below them. Data passes from left to right; a line leads back to what a folder uses. "
+    '<tspan fill="#2f6b3c">Green is pure</tspan>, <tspan fill="#a85b12">orange touches the world</tspan>.'
+)
+LONGEST = 24  # characters of a title
+STEP, BOX, GAP, TALL, LEFT, TOP = 176, 146, 14, 40, 156, 44
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder of a room, or files at the room's own top."""
+
+    room: str
+    title: str
+    files: tuple[Path, ...]
+
+    @cached_property
+    def imports(self) -> frozenset[str]:
+        """Dotted names of everything that is imported here."""
+        found = set[str]()
+        for file in self.files:
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ImportFrom) and node.module:
+                    found |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
+                elif isinstance(node, ast.Import):
+                    found |= {name.name for name in node.names}
+        return frozenset(found)
+
+    @property
+    def modules(self) -> set[str]:
+        """The second word of the dotted names by which others import from here."""
+        return {file.relative_to(ROOT / self.room).parts[0].removesuffix(".py") for file in self.files}
+
+    @property
+    def touches_the_world(self) -> bool:
+        return any(name.split(".")[0] in WORLD for name in self.imports)
+
+
+def places() -> list[Place]:
+    """Read the tracked Python files of all rooms; a face at the top of a room stands for the room and is left out."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", *(f"{room}/*.py" for room in ROOMS)],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    gathered: dict[tuple[str, str], list[Path]] = {}
+    for name in sorted(filter(None, listed.stdout.split("\0"))):
+        room, first, *_ = name.split("/")
+        if (ROOT / name).is_file() and first != "__init__.py":
+            gathered.setdefault((room, first.removesuffix(".py")), []).append(ROOT / name)
+    return [Place(room, title, tuple(files)) for (room, title), files in gathered.items()]
+
+
+def users(mine: list[Place]) -> dict[Place, set[Place]]:
+    """Say of each place of a room which other places of the room it imports from."""
+    owner = {f"{one.room}.{module}": one for one in mine for module in one.modules}
+    found: dict[Place, set[Place]] = {}
+    for one in mine:
+        targets = {owner.get(".".join(dotted.split(".")[:2])) for dotted in one.imports}
+        found[one] = {other for other in targets if other is not None and other != one}
+    return found
+
+
+def gathered_files(uses: dict[Place, set[Place]]) -> list[Place]:
+    """Draw the single files of one floor as one place."""
+    floor = floors(uses)
+    single = [one for one in uses if one.files[0].parent == ROOT / one.room]
+    merged = []
+    for number in sorted({floor[one] for one in single}):
+        members = [one for one in single if floor[one] == number]
+        titles = [one.title for one in members]
+        whole = ", ".join(titles)
+        title = whole if len(whole) <= LONGEST else f"{titles[0]}, …"
+        merged.append(Place(members[0].room, title, tuple(file for one in members for file in one.files)))
+    return [*merged, *(one for one in uses if one not in single)]
+
+
+def floors(uses: dict[Place, set[Place]]) -> dict[Place, int]:
+    """Put each folder one floor above the highest that it uses. What uses each other in a circle shares a floor."""
+    reach = {one: reachable(one, uses) for one in uses}
+
+    def height(one: Place) -> int:
+        below = [other for other in reach[one] if one not in reach[other]]
+        return max((1 + height(other) for other in below), default=0)
+
+    return {one: height(one) for one in uses}
+
+
+def reachable(start: Place, uses: dict[Place, set[Place]]) -> set[Place]:
+    seen: set[Place] = set()
+    ahead = list(uses[start])
+    while ahead:
+        one = ahead.pop()
+        if one not in seen:
+            seen.add(one)
+            ahead.extend(uses[one])
+    return seen
+
+
+def direct(one: Place, uses: dict[Place, set[Place]]) -> list[Place]:
+    """The folders it uses, without those that a folder it uses leads to anyway."""
+    further = {
+        target for other in uses[one] for target in reachable(other, uses) if other not in reachable(target, uses)
+    }
+    return sorted(uses[one] - further, key=lambda other: other.title)
+
+
+def rooms_used(room: str, house: list[Place]) -> list[str]:
+    names = {dotted.split(".")[0] for one in house if one.room == room for dotted in one.imports}
+    return [other for other in ROOMS if other in names and other != room]
+
+
+def draw(house: list[Place]) -> str:
+    """The whole picture as SVG text."""
+    shapes: list[str] = []
+    y, width = TOP, 0
+    for room in ROOMS:
+        mine = gathered_files(users([one for one in house if one.room == room]))
+        uses = users(mine)
+        floor = floors(uses)
+        columns: dict[int, list[Place]] = {}
+        for one in sorted(mine, key=lambda one: one.title):
+            columns.setdefault(floor[one], []).append(one)
+        tall = max(map(len, columns.values())) * (TALL + GAP) + GAP
+        place = {
+            one: (LEFT + column * STEP, y + GAP + row * (TALL + GAP))
+            for column, members in columns.items()
+            for row, one in enumerate(members)
+        }
+        width = max(width, *(x + STEP for x, _ in place.values()))
+        below = rooms_used(room, house)
+        shapes += band(room, y, tall, below)
+        shapes += [line(place[one], place[other]) for one in place for other in direct(one, uses)]
+        shapes += [box(one, *spot) for one, spot in place.items()]
+        y += tall + GAP
+    width += GAP
+    shapes = [shape.replace("@WIDTH@", str(width - 2 * GAP)) for shape in shapes]
+    return "\n".join([*head(width, y + GAP), *shapes, "</svg>", ""])
+
+
+def head(width: int, height: int) -> list[str]:
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"',
+        'font-family="ui-sans-serif, system-ui, sans-serif" font-size="13">',
+        "<title>The rooms of drawbridge, drawn from its imports</title>",
+        f'<rect width="{width}" height="{height}" fill="#fbfaf7"/>',
+        f'<text x="{GAP}" y="26" font-size="15" fill="#222">{LEGEND}</text>',
+    ]
+
+
+def band(room: str, y: int, tall: int, below: list[str]) -> list[str]:
+    words = ["uses " + below[0], *below[1:]] if below else ["uses nobody"]
+    lines = [", ".join(words[number : number + 2]) for number in range(0, len(words), 2)]
+    return [
+        f'<rect x="{GAP}" y="{y}" width="@WIDTH@" height="{tall}" rx="6" fill="#f0ede4" stroke="#d8d2c0"/>',
+        f'<text x="{GAP + 10}" y="{y + 24}" font-size="16" font-weight="600" fill="#222">{room}/</text>',
+        *(
+            f'<text x="{GAP + 10}" y="{y + 42 + 13 * number}" font-size="10" fill="#666">{part}</text>'
+            for number, part in enumerate(lines)
+        ),
+    ]
+
+
+def box(one: Place, x: int, y: int) -> str:
+    fill, stroke = ("#fdebd3", "#d59a57") if one.touches_the_world else ("#e3f1e4", "#86b58e")
+    files = f"{len(one.files)} file" + "s" * (len(one.files) != 1)
+    return (
+        f'<rect x="{x}" y="{y}" width="{BOX}" height="{TALL}" rx="4" fill="{fill}" stroke="{stroke}"/>'
+        f'<text x="{x + 10}" y="{y + 17}" font-weight="600" font-size="{13 if len(one.title) < 20 else 10}" fill="#222">{one.title}</text>'
+        f'<text x="{x + 10}" y="{y + 32}" font-size="11" fill="#555">{files}</text>'
+    )
+
+
+def line(start: tuple[int, int], end: tuple[int, int]) -> str:
+    x1, y1 = start[0], start[1] + TALL // 2
+    x2, y2 = end[0] + BOX, end[1] + TALL // 2
+    bend = (x1 + x2) // 2
+    return f'<path d="M{x1} {y1} C{bend} {y1} {bend} {y2} {x2} {y2}" fill="none" stroke="#8a8574"/>'
+
+
+def main() -> None:
+    PICTURE.write_text(draw(places()), encoding="utf-8")
+    print(f"{PICTURE.relative_to(ROOT)} is fresh")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""The house keeps its order: faces, floors, names, and a picture that is true."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from docs import map as picture
+
+ROOT = Path(__file__).parent.parent
+ROOMS = ("allocator", "certs", "cli", "cluster", "dra", "webhook")
+MOST = 16  # files of a folder beside its face
+
+
+def modules():
+    return [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+
+
+def dotted(path):
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+FOLDERS = {dotted(path) for path in modules() if path.name == "__init__.py" and len(path.relative_to(ROOT).parts) == 3}
+
+
+def folder_of(module):
+    name = ".".join(module.split(".")[:2])
+    return name if name in FOLDERS else None
+
+
+def test_other_folders_are_used_through_their_face():
+    around = [
+        f"{path.relative_to(ROOT)}:{node.lineno} reaches into {node.module}"
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module
+        if (folder := folder_of(node.module)) not in (None, folder_of(dotted(path))) and node.module != folder
+    ]
+    assert around == []
+
+
+def test_what_is_imported_from_a_face_is_in_its_list():
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module in FOLDERS and folder_of(dotted(path)) != node.module:
+                listed = public(ROOT.joinpath(*node.module.split("."), "__init__.py"))
+                strange = {name.name for name in node.names} - listed
+                assert not strange, f"{path.relative_to(ROOT)}:{node.lineno}: not in the face of {node.module}"
+
+
+def public(face):
+    for node in ast.parse(face.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+            return set(ast.literal_eval(node.value))
+    return set()
+
+
+def test_no_folder_is_a_drawer():
+    count = defaultdict(int)
+    for path in modules():
+        count[str(path.parent.relative_to(ROOT))] += path.name != "__init__.py"
+    assert {name: files for name, files in count.items() if files > MOST} == {}
+
+
+def test_every_folder_says_what_it_is():
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in modules()
+        if path.name == "__init__.py" and not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert silent == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_type_name_has_one_meaning_in_a_room(room):
+    places = defaultdict(set)
+    for path in sorted((ROOT / room).rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].add(str(path.relative_to(ROOT)))
+    assert {name: sorted(files) for name, files in places.items() if len(files) > 1} == {}
+
+
+def test_the_picture_of_the_house_is_fresh():
+    assert picture.PICTURE.read_text(encoding="utf-8") == picture.draw(picture.places()), "run `make map`"
