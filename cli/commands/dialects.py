@@ -10,13 +10,15 @@ from cli import contract as inputs
 from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from webhook.dialects import Dialect, Row
 
 
 @inputs.command("dialects", empty={"dialects": []})
 @click.argument("name", required=False)
 @click.option("--config", metavar="FILE", help="Show the keys under the names that this DrawbridgeConfiguration gives them.")  # fmt: skip
-@inputs.output("text", "json", "yaml", default="text")
+@inputs.output("text", "json", "yaml", "markdown", default="text")
 def command(name: str | None, config: str | None, output: str) -> Exit:
     """List the vocabularies and their keys, or those of one vocabulary.
 
@@ -31,6 +33,8 @@ def command(name: str | None, config: str | None, output: str) -> Exit:
     if output == "text":
         for dialect in chosen:
             _print(dialect)
+    elif output == "markdown":
+        click.echo("\n".join(line for dialect in chosen for line in _tabulate(dialect)), nl=False)
     else:
         _write([_plain(dialect) for dialect in chosen], output)
     return Exit.FINE
@@ -60,6 +64,21 @@ def _print(dialect: Dialect) -> None:
         inputs.tell([f"  {row.action:<12} {row.name}  [{row.place}, {row.unit}]"])
         inputs.tell(f"      {line}" for line in _lines(row))
     inputs.tell([""])
+
+
+def _tabulate(dialect: Dialect) -> Iterator[str]:
+    """Write a dialect as a table for a document (docs/vocabularies.md is made of them)."""
+    scope = "each container" if dialect.scope == "container" else "the whole pod"
+    yield f"## {dialect.title} (`{dialect.name}`)"
+    yield ""
+    yield f"Numbers count for {scope}."
+    yield ""
+    yield "| key | where | unit | what becomes of it | what it says |"
+    yield "|---|---|---|---|---|"
+    for row in dialect.keys:
+        words = ". ".join(text[0].upper() + text[1:] for text in _lines(row)).replace("|", "\\|")
+        yield f"| `{row.name}` | {row.place} | {row.unit} | {row.action} | {words} |"
+    yield ""
 
 
 def _lines(row: Row) -> list[str]:
