@@ -130,13 +130,17 @@ def _devices(options: Registration) -> Json:
 
 
 def on_mutate(dialects: Sequence[Dialect]) -> str:
-    """The condition for mutation: creations that name something of ours, updates of what we translated."""
+    """The condition for mutation: creations that name something of ours, updates of what we translated.
+
+    A pod that brings its own claims is looked at as well: an API server calls a webhook again, after a neighbour has
+    injected a key of ours, only if it was called before.
+    """
     replay = f"object.?metadata.?annotations.orValue({{}}).exists(k, k == '{names.ORIGINAL}')"
-    return f"request.operation == 'CREATE' ? ({_asked('object', dialects)}) : ({replay})"
+    return f"request.operation == 'CREATE' ? ({_pod('object', dialects)}) : ({replay})"
 
 
 def _pod(root: str, dialects: Sequence[Dialect]) -> str:
-    """Say in CEL whether a pod template names something that concerns us."""
+    """Say in CEL whether a pod, or a pod template, names something that concerns us."""
     return f"{_claimed(root)} || {_asked(root, dialects)}"
 
 
