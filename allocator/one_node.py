@@ -10,7 +10,7 @@ import msgspec
 
 from allocator.answer import Answer, Fatal, Reason, Stage, Verdict
 from allocator.problem import Candidate, CompileCache, Fault, Judge, Leaf, compile, question_of  # noqa: A004  the verb
-from allocator.reasons.losses import losses
+from allocator.reasons import losses
 from allocator.result import granted, share_id
 from allocator.search import MICROSECONDS, Cuts, Walk
 from dra.budget import Budget

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from webhook.service import log
-    from webhook.service.callers import Credentials
     from webhook.service.configuration_file import ConfigurationError, Source
     from webhook.service.configuration_file import load as load_configuration
+    from webhook.service.https.callers import Credentials
     from webhook.service.log import Decisions
     from webhook.service.service import Address, Service, Settings
 
@@ -31,7 +31,7 @@ __all__ = [
 _HOMES = {
     "Address": ("service", "Address"),
     "ConfigurationError": ("configuration_file", "ConfigurationError"),
-    "Credentials": ("callers", "Credentials"),
+    "Credentials": ("https.callers", "Credentials"),
     "Decisions": ("log", "Decisions"),
     "Service": ("service", "Service"),
     "Settings": ("service", "Settings"),

@@ -19,13 +19,13 @@ from cluster.controllers import Election, Terms
 from cluster.informers import Quarantine
 from webhook import names
 from webhook.admission import registration
-from webhook.service.app import App
-from webhook.service.callers import Callers, Credentials
 from webhook.service.certificate import Certificate, Files, Shared
-from webhook.service.connection import Limits
-from webhook.service.door import Door
+from webhook.service.deciding.gate import Gate
 from webhook.service.follower import Follower
-from webhook.service.gate import Gate
+from webhook.service.https.app import App
+from webhook.service.https.callers import Callers, Credentials
+from webhook.service.https.connection import Limits
+from webhook.service.https.door import Door
 from webhook.service.metrics import Metrics
 from webhook.service.pace import Pace
 from webhook.service.template_controller import Templates

@@ -10,7 +10,9 @@ PAGE = Path(__file__).parents[3] / "docs" / "vocabularies.md"
 
 def test_the_page_of_vocabularies_is_fresh():
     printed = run("dialects", "-o", "markdown").stdout
-    assert PAGE.read_text(encoding="utf-8").endswith("\n" + printed), "put `drawbridge dialects -o markdown` below its head"
+    assert PAGE.read_text(encoding="utf-8").endswith("\n" + printed), (
+        "put `drawbridge dialects -o markdown` below its head"
+    )
 
 
 def test_every_key_of_every_dialect_is_on_the_page():

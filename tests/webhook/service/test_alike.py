@@ -7,7 +7,7 @@ import pytest
 
 from tests.webhook.admission.test_decide import ENFORCE, STOCK, pod, review, state
 from webhook.admission import decide as admission
-from webhook.service.alike import Alike
+from webhook.service.deciding.alike import Alike
 
 TOKEN = "kube-api-access-"
 

@@ -12,8 +12,8 @@ import pytest
 from tests.webhook import tls
 from webhook.admission import Outcome, Record
 from webhook.admission import admission_review as reviews
-from webhook.service.app import App
-from webhook.service.connection import Limits, Phase
+from webhook.service.https.app import App
+from webhook.service.https.connection import Limits, Phase
 from webhook.service.metrics import Metrics
 
 REVIEW = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u"}}).encode()

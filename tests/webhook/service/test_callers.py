@@ -13,8 +13,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tests.webhook import tls
 from tests.webhook.service.test_app import JSON, REVIEW, Allowing
-from webhook.service.app import App
-from webhook.service.callers import Callers, Credentials
+from webhook.service.https.app import App
+from webhook.service.https.callers import Callers, Credentials
 from webhook.service.metrics import Metrics
 
 

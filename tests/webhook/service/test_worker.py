@@ -9,8 +9,8 @@ from contextlib import suppress
 import pytest
 
 from webhook.admission import Outcome, Record, ReviewError
-from webhook.service.alarm import Alarm, Overtime, _guarded
-from webhook.service.worker import Bug, Pool, Undecided
+from webhook.service.deciding.alarm import Alarm, Overtime, _guarded
+from webhook.service.deciding.worker import Bug, Pool, Undecided
 
 
 def answer(path, body):
@@ -118,7 +118,7 @@ async def test_where_no_process_can_be_made_a_review_is_undecided_and_the_next_m
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     with monkeypatch.context() as patched:
-        patched.setattr("webhook.service.worker.os.fork", refuse)
+        patched.setattr("webhook.service.deciding.worker.os.fork", refuse)
         with pytest.raises(Undecided, match="no worker could be made"):
             await ask(pool)
     assert (await ask(pool))[1] == 0

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from webhook.service.connection import Head
+    from webhook.service.https.connection import Head
 
 # A token file is mounted, and changes under us.
 LOOK_SECONDS = 10.0

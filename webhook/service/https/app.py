@@ -13,20 +13,20 @@ import logging
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from webhook.admission import REFUSED, ReviewError, undecided
-from webhook.service.alarm import Alarm, Overtime
-from webhook.service.callers import Callers, Credentials
-from webhook.service.connection import Limits, Reply, text
-from webhook.service.door import Door
+from webhook.service.deciding.alarm import Alarm, Overtime
+from webhook.service.deciding.worker import Bug, Pool, Undecided
+from webhook.service.https.callers import Callers, Credentials
+from webhook.service.https.connection import Limits, Reply, text
+from webhook.service.https.door import Door
 from webhook.service.log import Decisions
 from webhook.service.readiness import readiness
-from webhook.service.worker import Bug, Pool, Undecided
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Coroutine, Mapping
 
     from webhook.admission import Outcome
-    from webhook.service.connection import Head
+    from webhook.service.https.connection import Head
     from webhook.service.metrics import Metrics
 
 logger = logging.getLogger("drawbridge.webhook")

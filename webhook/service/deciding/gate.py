@@ -1,4 +1,4 @@
-"""The gate: what `webhook.service.app` asks, `webhook.admission.decide` decides, on the world as it is followed now."""
+"""The gate: what `webhook.service.https.app` asks, `webhook.admission.decide` decides, on the world as it is followed now."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from time import process_time
 from typing import TYPE_CHECKING
 
 from webhook.admission import decide as admission
-from webhook.service.alike import Alike
+from webhook.service.deciding.alike import Alike
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -18,12 +18,12 @@ import ssl
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from webhook.service.connection import Connection, Limits, Phase
+from webhook.service.https.connection import Connection, Limits, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
-    from webhook.service.connection import Handler
+    from webhook.service.https.connection import Handler
 
 logger = logging.getLogger("drawbridge.door")
 
