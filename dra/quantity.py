@@ -142,11 +142,11 @@ class Quantity:
 
     def value(self) -> int:
         """Whole units as Go's Value(): rounded away from zero, garbage (as in Go) beyond 64 bits."""
-        return _scaled(self._parts, 0)
+        return _scale(self._parts, 0)
 
     def milli(self) -> int:
         """Thousandths as Go's MilliValue(), with the same garbage beyond about 9.2e15 units."""
-        return _scaled(self._parts, -3)
+        return _scale(self._parts, -3)
 
     def as_int(self) -> int | None:
         """Go's AsInt64: the number if Go's representation of it is a plain integer, which `1.0` and `7Ei` are not."""
@@ -335,7 +335,7 @@ def _times(value: int, power: int) -> int | None:
     return product if _MIN <= product <= MAX else None
 
 
-def _scaled(parts: tuple[int, int, bool], scale: int) -> int:
+def _scale(parts: tuple[int, int, bool], scale: int) -> int:
     mantissa, own, big = parts
     if not big:
         if own < scale:

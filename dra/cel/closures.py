@@ -94,10 +94,10 @@ class Compiler:
         """Return the value of what does not depend on anything, or MISSING."""
         value = self._constants.get(id(node), UNSET)
         if value is UNSET:
-            value = self._constants[id(node)] = self._folded(node)
+            value = self._constants[id(node)] = self._fold_constant(node)
         return value
 
-    def _folded(self, node: Expr) -> Value:
+    def _fold_constant(self, node: Expr) -> Value:
         value = self.planned(node)
         if value is not MISSING or node.kind != "call" or node.name in _NOT_FOLDED:
             return value
@@ -128,7 +128,7 @@ class Compiler:
         if kind == "call" and node.name in CONVERSIONS and len(node.args) == 1:
             value = self.planned(node.args[0])
             if value is not MISSING:
-                return self._converted(node, value)
+                return self._convert(node, value)
         return MISSING
 
     def _built(self, node: Expr, values: list[Value]) -> Value:
@@ -138,7 +138,7 @@ class Compiler:
             # A constant that cannot be built: Kubernetes' compiler gives up, or panics.
             raise SelectorTypeError(f"program instantiation failed: {error}", node.position) from None
 
-    def _converted(self, node: Expr, value: Value) -> Value:
+    def _convert(self, node: Expr, value: Value) -> Value:
         try:
             return self._work(node)(value)
         except SelectorRunError as error:
@@ -149,9 +149,9 @@ class Compiler:
     def _ident(self, node: Expr) -> Callable[[Frame], Value]:
         if node.name.startswith("."):
             return lambda frame: frame[DEVICE]
-        return self._named(node.name)
+        return self._read_name(node.name)
 
-    def _named(self, name: str) -> Callable[[Frame], Value]:
+    def _read_name(self, name: str) -> Callable[[Frame], Value]:
         known = self._scope[name]
         return known if callable(known) else itemgetter(known)
 
@@ -304,7 +304,7 @@ class Compiler:
             return first.work
         if len(fitting) == 1:
             guards = [(i, _guard(type_)) for i, type_ in enumerate(first.args) if not self._surely(node.args[i], type_)]
-            return _guarded(node.name, first.work, guards) if guards else first.work
+            return _guard_all(node.name, first.work, guards) if guards else first.work
         count = len(node.args)
         return _dispatch(node.name, [overload for overload in overloads if len(overload.args) == count])
 
@@ -424,15 +424,15 @@ class Compiler:
             slot2 = names[fold.var2] = self._variable()
         if fold.macro in ("all", "exists"):
             predicate = self._with(names, fold.step.args[1], fold.range)
-            return _quantified(items, slot, slot2, predicate, stop=fold.macro == "exists")
+            return _quantify(items, slot, slot2, predicate, stop=fold.macro == "exists")
         if fold.macro == "exists_one":
             return _exactly_one(items, slot, slot2, self._with(names, fold.step.args[0], fold.range))
         keep, step = None, fold.step
         if step.name == "_?_:_":
             keep, step = self._with(names, step.args[0], fold.range), step.args[1]
         if fold.macro == "list":
-            return _collected(items, slot, slot2, keep, self._with(names, step.args[1].args[0], fold.range))
-        return _gathered(
+            return _collect(items, slot, slot2, keep, self._with(names, step.args[1].args[0], fold.range))
+        return _gather(
             items, slot, slot2, keep, [self._with(names, arg, fold.range) for arg in step.args[1:]], self._work(step)
         )
 
@@ -522,7 +522,7 @@ def _guard(type_: Type) -> Callable[[Value], bool]:
     return lambda _: True
 
 
-def _guarded(name: str, work: Work, guards: list[tuple[int, Callable[[Value], bool]]]) -> Work:
+def _guard_all(name: str, work: Work, guards: list[tuple[int, Callable[[Value], bool]]]) -> Work:
     def checked(*args: Value) -> Value:
         for i, fits in guards:
             if not fits(args[i]):
@@ -688,7 +688,7 @@ def _each(frame: Frame, range_: Value, slot: int, slot2: int) -> Iterator[Value]
             yield None
 
 
-def _quantified(
+def _quantify(
     items: Callable[[Frame], Value], slot: int, slot2: int, predicate: Callable[[Frame], Value], *, stop: bool
 ) -> Callable[[Frame], Value]:
     go_on = not stop
@@ -724,7 +724,7 @@ def _exactly_one(
     return lambda frame: sum([truth(predicate(frame)) for _ in _each(frame, items(frame), slot, slot2)]) == 1
 
 
-def _collected(
+def _collect(
     items: Callable[[Frame], Value],
     slot: int,
     slot2: int,
@@ -736,7 +736,7 @@ def _collected(
     return lambda frame: [item(frame) for _ in _each(frame, items(frame), slot, slot2) if truth(keep(frame))]
 
 
-def _gathered(  # noqa: PLR0917 - the parts of one loop
+def _gather(  # noqa: PLR0917 - the parts of one loop
     items: Callable[[Frame], Value],
     slot: int,
     slot2: int,

@@ -63,7 +63,7 @@ _UNKNOWN = Size(0, UNBOUNDED)
 _ONE = Size(1, 1)
 
 
-def _fixed(size: int) -> Size:
+def _exactly(size: int) -> Size:
     return Size(size, size)
 
 
@@ -448,11 +448,11 @@ class _Coster:
 def _literal_size(node: Expr) -> Size | None:
     if node.kind == "literal":
         value = node.value
-        return _fixed(len(value) if isinstance(value, str | bytes) else 1)
+        return _exactly(len(value) if isinstance(value, str | bytes) else 1)
     if node.kind == "list":
-        return _fixed(len(node.args))
+        return _exactly(len(node.args))
     if node.kind == "map":
-        return _fixed(len(node.args) // 2)
+        return _exactly(len(node.args) // 2)
     return None
 
 
@@ -541,12 +541,12 @@ def _library(name: str, overload: str, target: Operand | None, args: list[Operan
     if name in _TRAVERSING:
         return _Estimate(scaled(args[0].size_or_unknown().most, STRING_FACTOR)) if args else None
     if name in _SEARCHING:
-        return _searched(target) if target else None
+        return _search(target) if target else None
     handler = _BY_NAME.get(name)
     return handler(overload, target, args) if handler else None
 
 
-def _searched(target: Operand) -> _Estimate:
+def _search(target: Operand) -> _Estimate:
     size = target.size_or_unknown()
     element = _element(target)
     if element is not None:
@@ -568,11 +568,11 @@ def _includes(_: str, target: Operand | None, __: list[Operand]) -> _Estimate | 
     if target is None:
         return None
     if _element(target) is not None:
-        return _searched(target)
+        return _search(target)
     return _Estimate(target.size_or_unknown().most)
 
 
-def _transformed(_: str, target: Operand | None, __: list[Operand]) -> _Estimate | None:
+def _transform(_: str, target: Operand | None, __: list[Operand]) -> _Estimate | None:
     if target is None:
         return None
     size = target.size_or_unknown()
@@ -594,15 +594,15 @@ def _replace(_: str, target: Operand | None, args: list[Operand]) -> _Estimate |
     size = target.size_or_unknown()
     old = args[0].size_or_unknown()
     new = args[1].size_or_unknown()
-    count, kept = _least_replaced(size, old, new)
+    count, kept = _least_replacements(size, old, new)
     least = _sum(_product(count, new.least), kept)
-    count, kept = _most_replaced(size, old, new)
+    count, kept = _most_replacements(size, old, new)
     most = _sum(_product(count, new.most), kept)
     cost = scaled(size.most, 2 * STRING_FACTOR)
     return _Estimate(cost, Size(least, most))
 
 
-def _most_replaced(size: Size, old: Size, new: Size) -> tuple[int, int]:
+def _most_replacements(size: Size, old: Size, new: Size) -> tuple[int, int]:
     if old.least == 0:
         return _sum(size.most, 1), size.most
     if new.most <= old.least:
@@ -610,7 +610,7 @@ def _most_replaced(size: Size, old: Size, new: Size) -> tuple[int, int]:
     return _ceil_ratio(size.most, old.least), 0
 
 
-def _least_replaced(size: Size, old: Size, new: Size) -> tuple[int, int]:
+def _least_replacements(size: Size, old: Size, new: Size) -> tuple[int, int]:
     if old.most == 0:
         return _sum(size.least, 1), size.least
     if old.most <= new.least:
@@ -685,7 +685,7 @@ def _equals(_: str, __: Operand | None, args: list[Operand]) -> _Estimate | None
 
 
 _BY_NAME: dict[str, Callable[[str, Operand | None, list[Operand]], _Estimate | None]] = {
-    "includes": _includes, "lowerAscii": _transformed, "upperAscii": _transformed, "substring": _transformed, "trim": _transformed,
+    "includes": _includes, "lowerAscii": _transform, "upperAscii": _transform, "substring": _transform, "trim": _transform,
     "url": _url, "ip.isCanonical": _canonical, "replace": _replace, "split": _split, "join": _join, "find": _find, "findAll": _find,
     "containsIP": _contains_ip, "containsCIDR": _contains_cidr, "validate": _validate, "_==_": _equals,
 }  # fmt: skip
@@ -701,42 +701,42 @@ def _literal_or(operand: Operand, default: int) -> int:
     return max(node.value, 0)
 
 
-def _allocated(factor: float, size: Size) -> _Estimate:
+def _allocation(factor: float, size: Size) -> _Estimate:
     return _Estimate(_sum(scaled(size.most, factor), _CALL, _LIST), size)
 
 
 def _slice(target: Operand | None, args: list[Operand]) -> _Estimate | None:
     assert target is not None
     end = _literal_or(args[1], target.size_or_unknown().most)
-    return _allocated(1, _fixed((end - _literal_or(args[0], 0)) % 2**64))
+    return _allocation(1, _exactly((end - _literal_or(args[0], 0)) % 2**64))
 
 
 def _range(_: Operand | None, args: list[Operand]) -> _Estimate | None:
-    return _allocated(1, _fixed(_literal_or(args[0], UNBOUNDED)))
+    return _allocation(1, _exactly(_literal_or(args[0], UNBOUNDED)))
 
 
 def _reverse(target: Operand | None, _: list[Operand]) -> _Estimate | None:
     assert target is not None
-    return _allocated(1, target.size_or_unknown())
+    return _allocation(1, target.size_or_unknown())
 
 
 def _flatten(target: Operand | None, args: list[Operand]) -> _Estimate | None:
     assert target is not None
     depth = _literal_or(args[0], UNBOUNDED) if args else 1
-    return _allocated(float(depth), target.size_or_unknown())
+    return _allocation(float(depth), target.size_or_unknown())
 
 
-def _self_compared(factor: float, operand: Operand | None) -> _Estimate:
+def _self_comparison(factor: float, operand: Operand | None) -> _Estimate:
     assert operand is not None
     size = operand.size_or_unknown()
-    return _allocated(factor, size.times(size))
+    return _allocation(factor, size.times(size))
 
 
 def _sorted_by(type_: Type) -> dict[str, Callable[[Operand | None, list[Operand]], _Estimate | None]]:
     factor = 2.0 + STRING_FACTOR if type_ in (t.STRING, t.BYTES) else 2.0
     return {
-        f"list_{type_.name}_sort": lambda target, _: _self_compared(factor, target),
-        f"list_{type_.name}_sortByAssociatedKeys": lambda _, args: _self_compared(factor, args[0]),
+        f"list_{type_.name}_sort": lambda target, _: _self_comparison(factor, target),
+        f"list_{type_.name}_sortByAssociatedKeys": lambda _, args: _self_comparison(factor, args[0]),
     }
 
 
@@ -756,7 +756,7 @@ _BY_OVERLOAD: dict[str, Callable[[Operand | None, list[Operand]], _Estimate | No
     "list_flatten_int": _flatten,
     "lists_range": _range,
     "list_reverse": _reverse,
-    "list_distinct": lambda target, _: _self_compared(2.0, target),
+    "list_distinct": lambda target, _: _self_comparison(2.0, target),
     "list_sets_contains_list": _set(1),
     "list_sets_intersects_list": _set(1),
     "list_sets_equivalent_list": _set(2),

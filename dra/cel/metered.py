@@ -85,7 +85,7 @@ class MeteredCompiler(Compiler):
     def _ident(self, node: Expr) -> Closure:
         slot = self._scope.get(node.name)
         if not isinstance(slot, int):
-            return self._charged(self._resolved(node))
+            return self._charge(self._resolve(node))
 
         def variable(frame: Frame) -> Value:
             frame[SPENT] += 1
@@ -94,8 +94,8 @@ class MeteredCompiler(Compiler):
         return variable
 
     def _select(self, node: Expr) -> Closure:
-        closure = self._resolved(node)
-        return closure if _base_of(node).name == "_?_:_" else self._charged(closure)
+        closure = self._resolve(node)
+        return closure if _base_of(node).name == "_?_:_" else self._charge(closure)
 
     def _index(self, node: Expr) -> Closure:
         return self._select(node)
@@ -105,7 +105,7 @@ class MeteredCompiler(Compiler):
 
     def _has(self, node: Expr) -> Closure:
         """A presence test is not charged for itself, and after `?:`, which is not charged either, one is given back."""
-        closure = self._resolved(node)
+        closure = self._resolve(node)
         if _base_of(node).name != "_?_:_":
             return closure
 
@@ -117,7 +117,7 @@ class MeteredCompiler(Compiler):
 
         return refunded
 
-    def _charged(self, closure: Closure) -> Closure:
+    def _charge(self, closure: Closure) -> Closure:
         def charged(frame: Frame) -> Value:
             frame[SPENT] += 1
             return closure(frame)
@@ -126,9 +126,9 @@ class MeteredCompiler(Compiler):
 
     def _raw(self, node: Expr) -> Closure:
         """A chain, or a name, where Go does not watch it: as a branch of `?:` or as an index."""
-        return self._resolved(node) if _is_attribute(node) and self.planned(node) is MISSING else self.closure(node)
+        return self._resolve(node) if _is_attribute(node) and self.planned(node) is MISSING else self.closure(node)
 
-    def _resolved(self, node: Expr) -> Closure:
+    def _resolve(self, node: Expr) -> Closure:
         steps: list[_Step] = []
         while _is_step(node):
             steps.append(self._step(node))
@@ -148,7 +148,7 @@ class MeteredCompiler(Compiler):
 
     def _base(self, node: Expr) -> Closure:
         if node.kind == "ident" and self.planned(node) is MISSING:
-            return (lambda frame: frame[DEVICE]) if node.name.startswith(".") else self._named(node.name)
+            return (lambda frame: frame[DEVICE]) if node.name.startswith(".") else self._read_name(node.name)
         return self.closure(node)
 
     def _conditional(self, node: Expr) -> Closure:
@@ -180,7 +180,7 @@ class MeteredCompiler(Compiler):
         args = self._arguments(node)
         overload = node.overloads[0] if len(node.overloads) == 1 else ""
         charge = charge_of(node.name, overload)
-        stops = len(args) > 2 or self._dispatched(node, overload)
+        stops = len(args) > 2 or self._is_dispatched(node, overload)
         before, after = tolls.before(node), tolls.after(node)
         free = before is None and after is None
         if charge is _one and len(args) == 2 and not stops and free:
@@ -229,7 +229,7 @@ class MeteredCompiler(Compiler):
         slot = self._scope.get(node.name) if node.kind == "ident" else None
         return slot if isinstance(slot, int) else 0
 
-    def _dispatched(self, node: Expr, overload: str) -> bool:
+    def _is_dispatched(self, node: Expr, overload: str) -> bool:
         """Whether Go calls the function in a way that stops at the first argument that is an error."""
         if node.name == "format":
             return True
@@ -593,7 +593,7 @@ def _traversal(value: Value) -> int:
     return 1
 
 
-def _traversed(args: list[Value], _: Value) -> int:
+def _first_traversal(args: list[Value], _: Value) -> int:
     return _traversal(args[0])
 
 
@@ -638,51 +638,51 @@ def _both(args: list[Value], _: Value) -> int:
     return math.ceil((size(args[0]) + size(args[1])) * STRING_FACTOR)
 
 
-def _allocated(factor: float, count: int) -> int:
+def _allocation(factor: float, count: int) -> int:
     return int(count * (1.0 if factor < 0 else factor)) + 11
 
 
-def _flattened(args: list[Value], _: Value) -> int:
+def _flattening(args: list[Value], _: Value) -> int:
     depth = float(args[1]) if len(args) == 2 and type(args[1]) is int else 1.0
-    return _allocated(depth, _plain_size(args[0]))
+    return _allocation(depth, _plain_size(args[0]))
 
 
 def _plain_size(value: Value) -> int:
     return _library_size(value)
 
 
-def _self_compared(position: int) -> Charge:
+def _self_comparison(position: int) -> Charge:
     def charge(args: list[Value], _: Value) -> int:
         values = args[position]
         if type(values) is not list:
             return 1
         textual = bool(values) and type(values[0]) in (str, bytes)
-        return _allocated(2.0 + STRING_FACTOR if textual else 2.0, len(values) ** 2)
+        return _allocation(2.0 + STRING_FACTOR if textual else 2.0, len(values) ** 2)
 
     return charge
 
 
-def _produced(_: list[Value], result: Value) -> int:
-    return _allocated(1, _plain_size(result))
+def _product(_: list[Value], result: Value) -> int:
+    return _allocation(1, _plain_size(result))
 
 
 def _sets(factor: float) -> Charge:
     return lambda args, _: 1 + int(_plain_size(args[0]) * _plain_size(args[1]) * factor)
 
 
-_BY_RESULT = frozenset((_join, _produced))
+_BY_RESULT = frozenset((_join, _product))
 _TYPES = ("int", "uint", "double", "bool", "google.protobuf.Duration", "google.protobuf.Timestamp", "string", "bytes")
 
 _BY_OVERLOAD: dict[str, Charge] = {
     "cidr_contains_ip_string": _and_parsing(_contains_ip), "cidr_contains_cidr_string": _and_parsing(_contains_cidr),
-    "list_slice": _produced, "lists_range": _produced, "list_reverse": _produced,
-    "list_flatten": _flattened, "list_flatten_int": _flattened, "list_distinct": _self_compared(0),
-    **{f"list_{name}_sort": _self_compared(0) for name in _TYPES},
-    **{f"list_{name}_sortByAssociatedKeys": _self_compared(1) for name in _TYPES},
+    "list_slice": _product, "lists_range": _product, "list_reverse": _product,
+    "list_flatten": _flattening, "list_flatten_int": _flattening, "list_distinct": _self_comparison(0),
+    **{f"list_{name}_sort": _self_comparison(0) for name in _TYPES},
+    **{f"list_{name}_sortByAssociatedKeys": _self_comparison(1) for name in _TYPES},
     "list_sets_contains_list": _sets(1), "list_sets_intersects_list": _sets(1), "list_sets_equivalent_list": _sets(2),
 }  # fmt: skip
 _BY_NAME: dict[str, Charge] = {
-    **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf", "includes"), _traversed),
+    **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf", "includes"), _first_traversal),
     **dict.fromkeys(("url", "lowerAscii", "upperAscii", "substring", "trim"), _scan(0, STRING_FACTOR)),
     **dict.fromkeys(("cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver"), _scan(0, STRING_FACTOR)),
     **dict.fromkeys(("replace", "split", "ip.isCanonical"), _double_scan),

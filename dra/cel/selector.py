@@ -66,7 +66,7 @@ class Selector:
         budget: Budget | None = None,
     ) -> None:
         names = environment(env, list_attributes=list_attributes, consumable_capacity=consumable_capacity)
-        root = _checked(text, names, budget)
+        root = _check(text, names, budget)
         check_output(root.type, names, derived=derived)
         self.text = text
         self.result_type: Type = root.type
@@ -131,7 +131,7 @@ class Selector:
 
     def _counting(self) -> Closure:
         """The closure that counts; its tree is made again, for few expressions are ever evaluated both ways."""
-        return self._metered or self._make_metered(_checked(self.text, self._names), None)
+        return self._metered or self._make_metered(_check(self.text, self._names), None)
 
     def _make_metered(self, root: Expr, budget: Budget | None) -> Closure:
         compiler = MeteredCompiler(self._names, budget)
@@ -141,10 +141,10 @@ class Selector:
 
     def derive(self, view: DeviceView, budget: Budget | None = None) -> Derived:
         """Return the value of a derived attribute, or fail on what cannot be one."""
-        return _derived(self.evaluate(view, budget))
+        return _derive(self.evaluate(view, budget))
 
 
-def _checked(text: str, names: Environment, budget: Budget | None = None) -> Expr:
+def _check(text: str, names: Environment, budget: Budget | None = None) -> Expr:
     root = parse(text)
     if budget is not None:
         # Types and scopes grow with each level, and each pass goes through them on each.
@@ -153,7 +153,7 @@ def _checked(text: str, names: Environment, budget: Budget | None = None) -> Exp
     return root
 
 
-def _derived(value: Value) -> Derived:
+def _derive(value: Value) -> Derived:
     if type(value) in (bool, int, str, Version):
         scalar: Derived = value
         return scalar
@@ -193,9 +193,9 @@ def compile(  # noqa: A001 - `cel.compile` is what everybody looks for
             budget.charge(100 + 8 * len(text))
         arguments = (*key, budget)
         try:
-            made = _compiled(*arguments)
+            made = _compile(*arguments)
         except RecursionError:
-            made = _with_room(_compiled, *arguments)
+            made = _with_room(_compile, *arguments)
         _COMPILED.put(key, made, 1500 + 50 * len(text))
     if isinstance(made, SelectorError):
         # A new one each time: an error that is raised again and again collects the frames of all who raised it.
@@ -203,7 +203,7 @@ def compile(  # noqa: A001 - `cel.compile` is what everybody looks for
     return made
 
 
-def _compiled(  # noqa: PLR0917 - the key, as it is
+def _compile(  # noqa: PLR0917 - the key, as it is
     text: str, env: Env, list_attributes: bool, consumable_capacity: bool, derived: bool, budget: Budget | None
 ) -> Selector | SelectorError:
     try:

@@ -199,10 +199,10 @@ def _unquote(token: Token) -> str | bytes:
         return text.encode() if raw else b"".join(_unescaped_bytes(text, token.position))
     if raw or "\\" not in text:
         return text
-    return _ESCAPE.sub(lambda match: _unescaped(match, token.position), text)
+    return _ESCAPE.sub(lambda match: _unescape(match, token.position), text)
 
 
-def _unescaped(match: re.Match[str], position: int) -> str:
+def _unescape(match: re.Match[str], position: int) -> str:
     digits = match[1] or match[2] or match[3]
     if digits or match[4]:
         code = int(digits, 16) if digits else int(match[4], 8)
@@ -226,7 +226,7 @@ def _unescaped_bytes(text: str, position: int) -> list[bytes]:
         if match[1] or match[4]:
             parts.append(bytes([int(match[1], 16) if match[1] else int(match[4], 8)]))
         else:
-            parts.append(_unescaped(match, position).encode())
+            parts.append(_unescape(match, position).encode())
     parts.append(text[end:].encode())
     return parts
 
@@ -301,7 +301,7 @@ class _Parser:
             raise SelectorSyntaxError(f"expected {kind!r}, found {self.token.text!r}", self.token.position)
         return self._advance()
 
-    def _counted(self, node: Expr, *parts: Expr) -> Expr:
+    def _count_height(self, node: Expr, *parts: Expr) -> Expr:
         height = 1 + max(self._heights.get(id(part), 0) for part in parts)
         if height > MAX_RULE_DEPTH:
             raise _too_deep(node.position)
@@ -327,7 +327,7 @@ class _Parser:
             yes = self._operators()
             self._expect(":")
             no = self.expression()
-            node = self._counted(call(question.position, "_?_:_", node, yes, no), node, yes, no)
+            node = self._count_height(call(question.position, "_?_:_", node, yes, no), node, yes, no)
         self._depth -= 1
         return node
 
@@ -355,7 +355,7 @@ class _Parser:
             node.value = "chain"
             operands.append(self._transparent(node, parts))
         else:
-            operands.append(self._counted(call(token.position, name, left, right), left, right))
+            operands.append(self._count_height(call(token.position, name, left, right), left, right))
 
     def _unary(self) -> Expr:
         token = self.token
@@ -384,7 +384,7 @@ class _Parser:
                 index = self.expression()
                 self._expect("]")
                 name = "_[?_]" if optional else "_[_]"
-                node = self._counted(call(token.position, name, node, index), node, index)
+                node = self._count_height(call(token.position, name, node, index), node, index)
             else:
                 self._untag(node)
                 return node
@@ -397,14 +397,14 @@ class _Parser:
             raise SelectorSyntaxError(f"expected a field name, found {field.text!r}", field.position)
         name = field.text[1:-1] if field.kind == "quoted" else field.text
         if optional:
-            return self._counted(call(dot.position, "_?._", operand, literal(field.position, name)), operand)
+            return self._count_height(call(dot.position, "_?._", operand, literal(field.position, name)), operand)
         if self.token.kind == "(" and field.kind == "ident":
             parenthesis = self._advance()
             args = self._arguments(")")
-            return self._counted(self._called(parenthesis.position, name, operand, args), operand, *args)
-        return self._counted(Expr("select", dot.position, name=name, args=(operand,)), operand)
+            return self._count_height(self._make_call(parenthesis.position, name, operand, args), operand, *args)
+        return self._count_height(Expr("select", dot.position, name=name, args=(operand,)), operand)
 
-    def _called(self, position: int, name: str, target: Expr | None, args: tuple[Expr, ...]) -> Expr:
+    def _make_call(self, position: int, name: str, target: Expr | None, args: tuple[Expr, ...]) -> Expr:
         from dra.cel.macros import expand  # both need Expr; the parser is the one that is imported first
 
         expanded = expand(position, name, target, args)
@@ -462,7 +462,7 @@ class _Parser:
         if self.token.kind == "(":
             parenthesis = self._advance()
             args = self._arguments(")")
-            return self._transparent(self._called(parenthesis.position, leading + token.text, None, args), args)
+            return self._transparent(self._make_call(parenthesis.position, leading + token.text, None, args), args)
         return Expr("ident", token.position, name=leading + token.text)
 
     def _list(self, token: Token) -> Expr:

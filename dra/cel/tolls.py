@@ -40,27 +40,27 @@ def _weigh(frame: Frame, value: Value) -> int:
     return weigh(value, _SEEN * (room(frame) + 2))
 
 
-def _weighed(position: int) -> Before:
+def _weighing(position: int) -> Before:
     def before(frame: Frame, args: list[Value]) -> None:
         toil(frame, _weigh(frame, args[position]) // _SEEN)
 
     return before
 
 
-def _searched(frame: Frame, args: list[Value]) -> None:
+def _search(frame: Frame, args: list[Value]) -> None:
     """`in`: what is looked for is compared with each member, which takes time if it has members itself."""
     if type(args[0]) in (list, Optional) or isinstance(args[0], dict):
         toil(frame, _weigh(frame, args[1]) // _SEEN)
 
 
-def _crossed(frame: Frame, args: list[Value]) -> None:
+def _cross(frame: Frame, args: list[Value]) -> None:
     """Each member with each: as Go counts, unless they have members themselves."""
     weight, count = _weigh(frame, args[0]), len(args[0]) if type(args[0]) is list else 1
     if weight > 2 * count + 2:
         toil(frame, weight * count // _SEEN)
 
 
-def _matched(frame: Frame, args: list[Value]) -> None:
+def _match(frame: Frame, args: list[Value]) -> None:
     text, pattern = args[0], args[1]
     if type(text) is str and type(pattern) is str:
         try:
@@ -70,13 +70,13 @@ def _matched(frame: Frame, args: list[Value]) -> None:
         toil(frame, work(program, len(text)))
 
 
-def _all_matched(frame: Frame, args: list[Value]) -> None:
-    _matched(frame, args)
+def _match_all(frame: Frame, args: list[Value]) -> None:
+    _match(frame, args)
     if type(args[0]) is str:
         toil(frame, len(args[0]) + (len(args[0]) ** 2 >> 10))
 
 
-def _copied(frame: Frame, result: Value) -> None:
+def _copy(frame: Frame, result: Value) -> None:
     if type(result) is list:
         toil(frame, len(result) // _COPIED)
 
@@ -91,13 +91,13 @@ def _written(frame: Frame, result: Value) -> None:
 
 
 _BEFORE: dict[str, Before] = {
-    "_==_": _weighed(0), "_!=_": _weighed(0), "@in": _searched, "flatten": _weighed(0), "format": _weighed(1),
-    "matches": _matched, "find": _matched, "findAll": _all_matched,
-    **dict.fromkeys(("distinct", "sets.contains", "sets.intersects", "sets.equivalent"), _crossed),
-    **dict.fromkeys(("indexOf", "lastIndexOf", "includes"), _weighed(0)),
+    "_==_": _weighing(0), "_!=_": _weighing(0), "@in": _search, "flatten": _weighing(0), "format": _weighing(1),
+    "matches": _match, "find": _match, "findAll": _match_all,
+    **dict.fromkeys(("distinct", "sets.contains", "sets.intersects", "sets.equivalent"), _cross),
+    **dict.fromkeys(("indexOf", "lastIndexOf", "includes"), _weighing(0)),
 }  # fmt: skip
 _AFTER: dict[str, After] = {
-    "_+_": _copied, "optional.unwrap": _copied, "unwrapOpt": _copied, "split": _made, "findAll": _made,
+    "_+_": _copy, "optional.unwrap": _copy, "unwrapOpt": _copy, "split": _made, "findAll": _made,
     **dict.fromkeys(("replace", "join", "format"), _written),
 }  # fmt: skip
 

@@ -95,7 +95,7 @@ class _Checker:
             node.name = "." + node.name.removeprefix(".")
         return found
 
-    def _qualified(self, node: Expr) -> str | None:
+    def _qualified_name(self, node: Expr) -> str | None:
         """Return `a.b.c` if the node is nothing but names."""
         names: list[str] = []
         while node.kind == "select":
@@ -106,7 +106,7 @@ class _Checker:
         return ".".join([node.name, *reversed(names)])
 
     def _select(self, node: Expr) -> Type:
-        qualified = self._qualified(node)
+        qualified = self._qualified_name(node)
         if qualified is not None and self._local(qualified.partition(".")[0]) is None:
             found = self._global(qualified)
             if found is not None:
@@ -157,7 +157,7 @@ class _Checker:
 
     def _resolve_namespace(self, node: Expr) -> None:
         """`sets.contains(…)` is a function with a dot in its name, not a method of something called sets."""
-        prefix = self._qualified(node.args[0])
+        prefix = self._qualified_name(node.args[0])
         if prefix is not None:
             name = f"{prefix.removeprefix('.')}.{node.name}"
             if name in self._env.functions:
@@ -198,15 +198,15 @@ class _Checker:
         if not overload.params:
             return overload.args, overload.result
         fresh = {param: self.bindings.fresh() for param in overload.params}
-        args = tuple(_replaced(arg, fresh) for arg in overload.args)
-        result = _replaced(overload.result, fresh)
+        args = tuple(_replace(arg, fresh) for arg in overload.args)
+        result = _replace(overload.result, fresh)
         return args, result
 
     def _mismatch(self, node: Expr, expected: Type, actual: Type) -> SelectorTypeError:
         expected, actual = (self.bindings.substitute(each, finish=True) for each in (expected, actual))
         return SelectorTypeError(f"expected type '{expected}' but found '{actual}'", node.position)
 
-    def _joined(self, previous: Type | None, current: Type) -> Type:
+    def _join(self, previous: Type | None, current: Type) -> Type:
         if previous is None:
             return current
         if not self.bindings.assign(previous, current):
@@ -225,7 +225,7 @@ class _Checker:
     def _list(self, node: Expr) -> Type:
         element: Type | None = None
         for i, arg in enumerate(node.args):
-            element = self._joined(element, self._element(arg, optional=i in node.optional))
+            element = self._join(element, self._element(arg, optional=i in node.optional))
         return t.list_of(element or self.bindings.fresh())
 
     def _map(self, node: Expr) -> Type:
@@ -233,10 +233,10 @@ class _Checker:
         value: Type | None = None
         for i in range(0, len(node.args), 2):
             key_type = self.node(node.args[i])
-            key = self._joined(key, key_type)
+            key = self._join(key, key_type)
             optional = i in node.optional
             value_type = self._element(node.args[i + 1], optional=optional)
-            value = self._joined(value, value_type)
+            value = self._join(value, value_type)
         key = key or self.bindings.fresh()
         value = value or self.bindings.fresh()
         return t.map_of(key, value)
@@ -247,7 +247,7 @@ class _Checker:
         range_type = self.node(fold.range)
         accu = self.node(fold.init)
         range_type = self.bindings.substitute(range_type)
-        first, second = self._iterated(fold.range, range_type, two=bool(fold.var2))
+        first, second = self._iteration_types(fold.range, range_type, two=bool(fold.var2))
         self._scopes.append({fold.accu: accu})
         self._scopes.append({fold.var: first, fold.var2: second} if fold.var2 else {fold.var: first})
         self._expect(fold.condition, t.BOOL)
@@ -262,7 +262,7 @@ class _Checker:
         if not self.bindings.assign(expected, found):
             raise self._mismatch(node, expected, found)
 
-    def _iterated(self, node: Expr, range_type: Type, *, two: bool) -> tuple[Type, Type]:
+    def _iteration_types(self, node: Expr, range_type: Type, *, two: bool) -> tuple[Type, Type]:
         if range_type.kind == "list":
             element = range_type.params[0]
             return (t.INT, element) if two else (element, element)
@@ -277,12 +277,12 @@ class _Checker:
         )
 
 
-def _replaced(type_: Type, params: dict[Type, Type]) -> Type:
+def _replace(type_: Type, params: dict[Type, Type]) -> Type:
     if type_.kind == "param":
         return params[type_]
     if not type_.params:
         return type_
-    return t.Type(type_.kind, type_.name, tuple(_replaced(param, params) for param in type_.params))
+    return t.Type(type_.kind, type_.name, tuple(_replace(param, params) for param in type_.params))
 
 
 # ---- Literals ------------------------------------------------------------------------------------------------------

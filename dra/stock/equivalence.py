@@ -125,12 +125,12 @@ def content(spec: ResourceSliceSpec, devices: tuple[Device, ...], bodies: tuple[
         bodies,
         len({device.name for device in devices}) == len(devices),
         any(device.binding_conditions is not None for device in devices),
-        tuple([_declared(one) for one in spec.shared_counters]),
+        tuple([_counter_set_key(one) for one in spec.shared_counters]),
     )
     return _CONTENTS.token(key, Content)
 
 
-def _declared(one: CounterSet) -> tuple[str, tuple[tuple[str, int], ...]]:
+def _counter_set_key(one: CounterSet) -> tuple[str, tuple[tuple[str, int], ...]]:
     return one.name, tuple(sorted((name, counter.value.nano) for name, counter in one.counters.items()))
 
 
@@ -146,7 +146,7 @@ def body(device: Device) -> Body:
         (device.node_name, device.all_nodes, device.node_selector),
     )
     plain = _PLAINS.token(alone, Plain)
-    consumption = tuple([_consumed(one) for one in consumes]) if consumes else ()
+    consumption = tuple([_counter_use(one) for one in consumes]) if consumes else ()
     return _BODIES.token((plain, consumption), lambda: Body(plain, consumption))
 
 
@@ -190,6 +190,6 @@ def _policy(policy: CapacityRequestPolicy | None) -> object:
     )
 
 
-def _consumed(one: DeviceCounterConsumption) -> CounterUse:
+def _counter_use(one: DeviceCounterConsumption) -> CounterUse:
     counters = sorted([(name, counter.value.nano) for name, counter in one.counters.items()])
     return CounterUse(one.counter_set, tuple(counters), tuple(sorted(set(one.compatibility_groups))))

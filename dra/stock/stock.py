@@ -114,20 +114,20 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         claims: Iterable[ResourceClaim] = (),
     ) -> Stock:
         """Build a stock. Objects that share a name stay several objects, the later ones under a marked key."""
-        kept_rules = _keyed(rules)
-        kept_slices = _keyed(slices)
-        kept_claims = _keyed(claims)
+        kept_rules = _key_all(rules)
+        kept_slices = _key_all(slices)
+        kept_claims = _key_all(claims)
         pages = {key: page(slice_, kept_rules.values()) for key, slice_ in kept_slices.items()}
         held: dict[PoolId, Held] = {}
         for key, claim in kept_claims.items():
             for pool, results in results_by_pool(claim).items():
                 held.setdefault(pool, {})[key] = results
         return cls(
-            _keyed(nodes),
+            _key_all(nodes),
             kept_slices,
-            _keyed(classes),
+            _key_all(classes),
             kept_rules,
-            _keyed(compatibilities),
+            _key_all(compatibilities),
             kept_claims,
             pages,
             _group((one.node_name, one) for one in pages.values()),
@@ -139,12 +139,12 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
 
     def with_(self, obj: Stocked) -> Stock:
         """Answer with a stock in which this object is new or has replaced the one of its name."""
-        return self._changed(type(obj), _key(obj), obj)
+        return self._change(type(obj), _key(obj), obj)
 
     def without(self, kind: str, key: str) -> Stock:
         """Answer with a stock that lacks one object; an unknown one is not missed."""
         type_ = _TYPE[kind]
-        return self._changed(type_, key, None) if key in getattr(self, _FIELD[type_]) else self
+        return self._change(type_, key, None) if key in getattr(self, _FIELD[type_]) else self
 
     def pools(self, node: str) -> list[Pool]:
         """Put together the pools a node can reach, in in-tree order."""
@@ -162,7 +162,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         """Name the nodes that changes since an earlier stock may concern; None if that cannot be told or is all."""
         return self.history.since(earlier.history)
 
-    def _changed(self, type_: type, key: str, obj: Stocked | None) -> Stock:
+    def _change(self, type_: type, key: str, obj: Stocked | None) -> Stock:
         field = _FIELD[type_]
         kept = {**getattr(self, field)}
         old = kept.pop(key, None) if obj is None else kept.get(key)
@@ -234,7 +234,7 @@ def _key(obj: Stocked) -> str:
     return f"{meta.namespace or 'default'}/{meta.name}" if isinstance(obj, ResourceClaim) else meta.name
 
 
-def _keyed(objects: Iterable[AnyStocked]) -> dict[str, AnyStocked]:
+def _key_all(objects: Iterable[AnyStocked]) -> dict[str, AnyStocked]:
     keyed: dict[str, AnyStocked] = {}
     for obj in objects:
         key, copies = _key(obj), 1

@@ -128,7 +128,7 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient) -> Outco
     try:
         ruling = decide(question, state, Budget(STEPS, impatient), foretell=mode is not Mode.ENFORCE)
     except OutOfBudget as error:
-        ruling = _undecided(question, state, str(error))
+        ruling = _give_up(question, state, str(error))
     return answer(question, ruling, mode)
 
 
@@ -208,7 +208,7 @@ def _judge(question: Question, state: State, budget: Budget) -> Ruling:
     return Ruling(outcome="warned", warnings=found.warnings, problems=found.warnings) if found.warnings else NOTHING
 
 
-def _undecided(question: Question, state: State, why: str) -> Ruling:
+def _give_up(question: Question, state: State, why: str) -> Ruling:
     """Nobody is turned back because we were slow; nor does anybody keep annotations in our name for it."""
     said = "left this pod as it is" if question.path == "mutate" else f"did not judge this {_kind(question)}"
     text = f"drawbridge {said}: it could not be decided in time ({why})"

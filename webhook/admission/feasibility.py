@@ -229,11 +229,11 @@ class _Question:
         for kind in OFFERS:
             for hint in hints:
                 if hint.kind is kind:
-                    return _offered(hint, _who(hint.claim.rpartition("/")[2], hint.request, self.asked_by))
+                    return _describe_offer(hint, _who(hint.claim.rpartition("/")[2], hint.request, self.asked_by))
         return ""
 
 
-def _offered(hint: Hint, who: str) -> str:
+def _describe_offer(hint: Hint, who: str) -> str:
     match hint.kind:
         case Kind.AMOUNT:
             name, _, amount = hint.value.partition("=")

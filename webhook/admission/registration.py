@@ -81,7 +81,7 @@ def validating(dialects: Sequence[Dialect], options: Registration) -> Json:
         "rules": [_rule("", "v1", ("pods",), "CREATE")],
         "objectSelector": _not_skipped(),
         # All that is judged of a pod are its claims: the one condition that every pod of the cluster meets, so a short one.
-        "matchConditions": [{"name": "asks-by-claim", "expression": _claimed("object")}],
+        "matchConditions": [{"name": "asks-by-claim", "expression": _has_claims("object")}],
     }
     webhooks = [pods]
     if options.workloads:
@@ -141,14 +141,14 @@ def on_mutate(dialects: Sequence[Dialect]) -> str:
 
 def _pod(root: str, dialects: Sequence[Dialect]) -> str:
     """Say in CEL whether a pod, or a pod template, names something that concerns us."""
-    return f"{_claimed(root)} || {_asked(root, dialects)}"
+    return f"{_has_claims(root)} || {_asks(root, dialects)}"
 
 
-def _claimed(root: str) -> str:
+def _has_claims(root: str) -> str:
     return f"{root}.?spec.?resourceClaims.orValue([]).size() > 0"
 
 
-def _asked(root: str, dialects: Sequence[Dialect]) -> str:
+def _asks(root: str, dialects: Sequence[Dialect]) -> str:
     """Say in CEL whether a pod asks in the old way, or carries annotations that look like ours."""
     # After orValue the value is not optional any more, so the next step is spelled anew.
     resource = _resource_names(dialects)

@@ -49,10 +49,10 @@ def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget
             return _twice(pod, obj, request.namespace, state) or _pod(pod, obj, request.namespace, state, budget)
         case "resource.k8s.io", "resourceclaims":
             claim = wire.convert(obj, ResourceClaim)
-            return _fits([_named(claim.spec, request.namespace, _name(claim.metadata))], state, budget)
+            return _fits([_claim(claim.spec, request.namespace, _name(claim.metadata))], state, budget)
         case "resource.k8s.io", "resourceclaimtemplates":
             made = wire.convert(obj, ResourceClaimTemplate)
-            return _fits([_named(made.spec.spec, request.namespace, _name(made.metadata))], state, budget)
+            return _fits([_claim(made.spec.spec, request.namespace, _name(made.metadata))], state, budget)
         case (("apps" | "batch"), _):
             return _workload(obj, request.namespace, state, budget)
         case (("resource.k8s.io" | names.DOMAIN), _):
@@ -90,7 +90,7 @@ def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: B
         name = entry.resource_claim_template_name or ""
         spec = _template_spec(proven.get(name)) or state.templates.get((namespace, name))
         if spec is not None:
-            claims.append(_named(spec, "", entry.name))  # equal pods of all namespaces are one question
+            claims.append(_claim(spec, "", entry.name))  # equal pods of all namespaces are one question
         elif state.stock is None:
             continue
         elif existing := state.stock.claims.get(f"{namespace}/{entry.resource_claim_name}"):
@@ -143,7 +143,7 @@ def foresee(templates: Mapping[str, Json], state: State, budget: Budget) -> tupl
     for name, content in templates.items():
         spec = _template_spec(content)
         if spec is not None:
-            claims.append(_named(spec, "", name))
+            claims.append(_claim(spec, "", name))
     askers = dict.fromkeys(templates, "the pod")
     try:
         found = _fits(claims, state, budget, askers)
@@ -198,7 +198,7 @@ def _template_spec(spec: Json) -> ResourceClaimSpec | None:
     return wire.convert(spec.get("spec") or {}, ResourceClaimSpec) if isinstance(spec, dict) else None
 
 
-def _named(spec: ResourceClaimSpec, namespace: str, name: str) -> ResourceClaim:
+def _claim(spec: ResourceClaimSpec, namespace: str, name: str) -> ResourceClaim:
     return ResourceClaim(metadata=ObjectMeta(namespace=namespace, name=name), spec=claim_spec(spec))
 
 

@@ -187,7 +187,7 @@ def _by_size(
             f"target {supply.target.name!r} does not say which attribute names the `product`: sizes can't be told apart"
         )
         return Impossible(reason=reason, unresolved=True)
-    wanted = {name: size for name, size in sizes.items() if _wanted(name, demand, supply.target)}
+    wanted = {name: size for name, size in sizes.items() if _is_wanted(name, demand, supply.target)}
     amounts = _amounts(percent, wanted)
     if not amounts:
         return Impossible(
@@ -234,7 +234,7 @@ def _amounts(percent: int, sizes: Mapping[str, int]) -> dict[int, list[str]]:
     return amounts
 
 
-def _wanted(product: str, demand: Demand, target: Target) -> bool:
+def _is_wanted(product: str, demand: Demand, target: Target) -> bool:
     """Leave out sizes that the demand's own filters exclude; the selectors say so too, this only spares alternatives."""
     name = product.lower()
     for word in demand.not_models:
@@ -303,7 +303,7 @@ def pairs(joint: Pairs, first: Supply, second: Supply, sizes: Mapping[str, int])
         return Impossible(reason=f"devices that must share {attribute} do not fit one claim ({LIMIT})", refuse=True)
     if joint.primary.partial and count > per_claim:
         return Impossible(reason=f"{count} shares on different devices do not fit one claim ({LIMIT})", refuse=True)
-    built = [_tied(joint, first, second, sizes, attribute=attribute, count=part) for part in even(count, per_claim)]
+    built = [_tie(joint, first, second, sizes, attribute=attribute, count=part) for part in even(count, per_claim)]
     specs, devices = [], []
     for one in built:
         if isinstance(one, Impossible):
@@ -319,7 +319,7 @@ def pairs(joint: Pairs, first: Supply, second: Supply, sizes: Mapping[str, int])
     )
 
 
-def _tied(
+def _tie(
     joint: Pairs, first: Supply, second: Supply, sizes: Mapping[str, int], *, attribute: str, count: int
 ) -> _Devices | Impossible:
     """One claim: `count` primaries, each with its secondaries; or, without `each`, everything under one value."""

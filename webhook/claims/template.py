@@ -139,11 +139,11 @@ def _code(body: bytes, key: bytes, whose: Bearer) -> str:
     # Each part of the bearer behind its length, so that no two bearers are written alike.
     parts = [part.encode(errors="surrogatepass") for part in whose]
     head = b"".join([b"%d:%b," % (len(part), part) for part in parts])
-    return hmac.new(_derived(key), head + body, hashlib.sha256).hexdigest()
+    return hmac.new(_derive(key), head + body, hashlib.sha256).hexdigest()
 
 
 @lru_cache(maxsize=8)
-def _derived(key: bytes) -> bytes:
+def _derive(key: bytes) -> bytes:
     return hmac.digest(key, _PURPOSE, "sha256")
 
 

@@ -86,9 +86,9 @@ def objection(pod: Pod, specs: Iterable[Json], state: State) -> str:
     mode = mode_of(state.configuration, labels, workload(namespace, _known_at_the_gate(pod)))
     if mode is not Mode.ENFORCE:
         return f"the mode is {mode}"
-    if escaped := _escaped(pod, specs, state):
+    if escaped := _find_escape(pod, specs, state):
         return f"a ResourceQuota limits requests.{escaped}, which the claims would escape"
-    ranged = sorted(_asked(pod) & state.limit_ranges.get(namespace, frozenset()))
+    ranged = sorted(_old_keys(pod) & state.limit_ranges.get(namespace, frozenset()))
     return f"a LimitRange speaks of {ranged[0]}, which the claims would escape" if ranged else ""
 
 
@@ -107,20 +107,20 @@ def _known_at_the_gate(pod: Pod) -> dict[str, Json]:
     }
 
 
-def _escaped(pod: Pod, specs: Iterable[Json], state: State) -> str:
+def _find_escape(pod: Pod, specs: Iterable[Json], state: State) -> str:
     """Name a key the pod gave up that a quota of its namespace limits, and that claims are not charged to; "" if none."""
     limited = state.quotas.get(pod.metadata.namespace, frozenset())
     if not limited:
         return ""
     mapped = state.configuration.file.quotas
-    charged = _charged(specs, state)
-    for key in sorted(_asked(pod)):
+    charged = _charged_keys(specs, state)
+    for key in sorted(_old_keys(pod)):
         if f"requests.{key}" in limited and key not in mapped and key not in charged:
             return key
     return ""
 
 
-def _asked(pod: Pod) -> frozenset[str]:
+def _old_keys(pod: Pod) -> frozenset[str]:
     """The keys that the pod was asking with; the seal covers the record of them."""
     try:
         record = msgspec.json.decode(template.bearer(pod).asked or "{}", type=_Record)
@@ -133,7 +133,7 @@ class _Record(msgspec.Struct):
     containers: dict[str, dict[str, object]] = {}
 
 
-def _charged(specs: Iterable[Json], state: State) -> frozenset[str]:
+def _charged_keys(specs: Iterable[Json], state: State) -> frozenset[str]:
     """The old keys whose quota the claims of these templates are charged to, as their classes say."""
     if not state.features.on(EXTENDED):
         return frozenset()

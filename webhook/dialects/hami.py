@@ -385,7 +385,7 @@ def _narrow(demand: Demand, hints: Mapping[Role, Hint]) -> tuple[Demand, list[No
         entries = hint.entries if hint else ()
         if hint and entries:
             filters[field] = entries
-            notes.append(Note(hint.key, Action.TRANSLATED, _listed(entries)))
+            notes.append(Note(hint.key, Action.TRANSLATED, _list_first(entries)))
 
     policy = hints.get(Role.POLICY)
     exclusive = policy is not None and "mutex" in policy.entries
@@ -407,7 +407,7 @@ def _narrow(demand: Demand, hints: Mapping[Role, Hint]) -> tuple[Demand, list[No
     return msgspec.structs.replace(demand, same=same, **filters), notes
 
 
-def _listed(entries: tuple[str, ...]) -> str:
+def _list_first(entries: tuple[str, ...]) -> str:
     """Name the first entries of a list, and say how many there are; each may be long, too."""
     first = ", ".join(entries[:8])
     shown = first if len(first) <= 200 else f"{first[:200]}…"

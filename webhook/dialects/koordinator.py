@@ -262,7 +262,7 @@ class _Pod(msgspec.Struct, frozen=True, kw_only=True):
 def read(words: Words[KoordinatorOptions]) -> Answer:
     """Read a pod as Koordinator would."""
     try:
-        pod = _parsed(words)
+        pod = _parse(words)
         return _answer(pod, words.said)
     except _StopError as stop:
         return stop.answer
@@ -284,7 +284,7 @@ def _leave(key: str, reason: str) -> _StopError:
     return _StopError(Answer(left=Left(key, reason)))
 
 
-def _parsed(words: Words[KoordinatorOptions]) -> _Pod:
+def _parse(words: Words[KoordinatorOptions]) -> _Pod:
     said, hints = words.said, words.hints
     keys: dict[Role, str] = {}
     for one in said:

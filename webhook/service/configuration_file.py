@@ -38,7 +38,7 @@ def load(path: str) -> Configuration:
     except manifests.ManifestError as error:
         raise ConfigurationError(error.problems) from error
     if len(documents) != 1:
-        found = f"a configuration file holds one {config.KIND}, this one holds {_counted(len(documents))}"
+        found = f"a configuration file holds one {config.KIND}, this one holds {_count(len(documents))}"
         raise ConfigurationError([manifests.Problem(path, found, "put anything else into a file of its own")])
     (document,) = documents
     if document.object.get("kind") == "ConfigMap":
@@ -59,7 +59,7 @@ def _problem(document: manifests.Document, finding: Finding) -> manifests.Proble
     return manifests.Problem(document.file, finding.message, finding.hint, line, column, finding.path)
 
 
-def _counted(number: int) -> str:
+def _count(number: int) -> str:
     return "no object" if number == 0 else f"{number} objects"
 
 

@@ -38,7 +38,7 @@ class JsonFormatter(logging.Formatter):
         line |= {key: value for key, value in vars(record).items() if key not in _STANDARD}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return _bounded(_encoder.encode(line)).decode()
+        return _bound(_encoder.encode(line)).decode()
 
 
 class Decisions:
@@ -55,8 +55,8 @@ class Decisions:
         if self._stream is None or level < self._level:
             return
         head = f'{{"ts":"{_time()}","level":"{logging.getLevelName(level).lower()}","logger":"drawbridge.decision","us":{seconds * 1e6:.0f},'
-        line = _encoder.encode(record if len(record.decisions) <= MOST else _shortened(record))
-        self._stream.write(_bounded(head.encode() + line[1:]) + b"\n")
+        line = _encoder.encode(record if len(record.decisions) <= MOST else _shorten(record))
+        self._stream.write(_bound(head.encode() + line[1:]) + b"\n")
         self._stream.flush()
 
 
@@ -84,7 +84,7 @@ class _Text:
         self._stream.flush()
 
 
-def _shortened(record: Record) -> Record:
+def _shorten(record: Record) -> Record:
     left = len(record.decisions) - MOST
     said = f"{left} more decisions on this object are not listed here"
     return msgspec.structs.replace(record, decisions=record.decisions[:MOST], problems=(*record.problems[:MOST], said))
@@ -101,7 +101,7 @@ def _second(whole: int) -> str:
     return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
-def _bounded(line: bytes) -> bytes:
+def _bound(line: bytes) -> bytes:
     """A line that a collector takes: what is longer than LONGEST keeps its beginning, as JSON."""
     if len(line) <= LONGEST:
         return line

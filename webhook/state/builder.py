@@ -97,10 +97,10 @@ class StateBuilder:
                 self._outdated = True
             case ResourceQuota():
                 self._quotas.setdefault(meta.namespace, {})[meta.name] = frozenset(obj.spec.hard)
-                self._set(quotas=_limited(self._state.quotas, self._quotas, meta.namespace))
+                self._set(quotas=_limits(self._state.quotas, self._quotas, meta.namespace))
             case LimitRange():
                 self._limit_ranges.setdefault(meta.namespace, {})[meta.name] = obj.keys
-                self._set(limit_ranges=_limited(self._state.limit_ranges, self._limit_ranges, meta.namespace))
+                self._set(limit_ranges=_limits(self._state.limit_ranges, self._limit_ranges, meta.namespace))
             case ResourceClaimTemplate():
                 self._templates[meta.namespace, meta.name] = obj.spec.spec
                 self._template_owners.pop((meta.namespace, meta.name), None)
@@ -108,7 +108,7 @@ class StateBuilder:
                     self._template_owners[meta.namespace, meta.name] = owner
                 self._outdated = True
             case _:
-                self._stocked(obj)
+                self._stock_object(obj)
 
     def drop(self, obj: Seen) -> None:
         """Take in that an object is gone."""
@@ -119,10 +119,10 @@ class StateBuilder:
                 self._outdated = True
             case ResourceQuota():
                 self._quotas.get(meta.namespace, {}).pop(meta.name, None)
-                self._set(quotas=_limited(self._state.quotas, self._quotas, meta.namespace))
+                self._set(quotas=_limits(self._state.quotas, self._quotas, meta.namespace))
             case LimitRange():
                 self._limit_ranges.get(meta.namespace, {}).pop(meta.name, None)
-                self._set(limit_ranges=_limited(self._state.limit_ranges, self._limit_ranges, meta.namespace))
+                self._set(limit_ranges=_limits(self._state.limit_ranges, self._limit_ranges, meta.namespace))
             case ResourceClaimTemplate():
                 self._templates.pop((meta.namespace, meta.name), None)
                 self._template_owners.pop((meta.namespace, meta.name), None)
@@ -164,7 +164,7 @@ class StateBuilder:
         """Take in what a look has shown."""
         self._set(fleet=survey.fleet, stock=self._stock, confirmed=True)
 
-    def _stocked(self, obj: Stocked) -> None:
+    def _stock_object(self, obj: Stocked) -> None:
         key = _key(obj)
         if self._stock is None:
             self._collected[key] = obj
@@ -215,7 +215,7 @@ def _stranger(meta: ObjectMeta) -> str:
     return f"somebody made it at {meta.creation_timestamp or 'an unknown time'}, and no owner is written on it"
 
 
-def _limited(
+def _limits(
     before: Mapping[str, frozenset[str]], known: Mapping[str, Mapping[str, frozenset[str]]], namespace: str
 ) -> Mapping[str, frozenset[str]]:
     """Say anew which keys the objects of a namespace limit; where none does, it is not named."""

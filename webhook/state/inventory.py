@@ -115,13 +115,13 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         selectors = [_Selectors(class_) for class_ in classes]
         reading = Reading.of(reads for one in selectors for reads in one.reads)
         census = Census.of(slices, reading, earlier.census if earlier else None)
-        served = {c.metadata.name: _served(c, s, census) for c, s in zip(classes, selectors, strict=True)}
+        served = {c.metadata.name: _survey(c, s, census) for c, s in zip(classes, selectors, strict=True)}
         return cls(
             known=True,
             classes=served,
             handed_out=_handed_out(nodes),
-            labelled=_labelled(nodes),
-            extended=_extended(classes),
+            labelled=_units_by_node(nodes),
+            extended=_extended_resources(classes),
             census=census,
         )
 
@@ -167,7 +167,7 @@ class _Selectors:
             return False
 
 
-def _served(class_: DeviceClass, selectors: _Selectors, census: Census) -> Served:
+def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Served:
     mine = {group: count for group, count in census.groups.items() if selectors.pick(group.driver, group.sample)}
     # What of this class a node holds, and the nodes that hold just this.
     holdings: dict[frozenset[Group], list[str]] = {}
@@ -193,8 +193,8 @@ def _served(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
         driver=max(sorted(drivers), key=lambda name: drivers[name], default=""),
         devices=sum(mine.values()),
         nodes=frozenset(name for names in holdings.values() for name in names),
-        products=_ranked(products, mine, holdings),
-        profiles=_ranked(profiles, mine, holdings),
+        products=_rank(products, mine, holdings),
+        profiles=_rank(profiles, mine, holdings),
         attributes=attributes,
         everywhere=everywhere,
         capacities=capacities,
@@ -207,7 +207,7 @@ def _attributes(group: Group) -> set[str]:
     return {name if "/" in name else f"{group.driver}/{name}" for name in group.sample.attributes}
 
 
-def _ranked(
+def _rank(
     names: Mapping[Group, str], counts: Mapping[Group, int], holdings: Mapping[frozenset[Group], list[str]]
 ) -> tuple[Product, ...]:
     """Rank products (or profiles) by the nodes that show them; the memory of each is the one that most nodes show.
@@ -248,7 +248,7 @@ def _handed_out(nodes: Iterable[Node]) -> dict[str, frozenset[str]]:
     return {name: frozenset(names) for name, names in found.items()}
 
 
-def _labelled(nodes: tuple[Node, ...]) -> dict[str, dict[str, str]]:
+def _units_by_node(nodes: tuple[Node, ...]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for vocabulary in VOCABULARIES:
         if vocabulary.bare is None:
@@ -258,7 +258,7 @@ def _labelled(nodes: tuple[Node, ...]) -> dict[str, dict[str, str]]:
     return found
 
 
-def _extended(classes: Iterable[DeviceClass]) -> dict[str, str]:
+def _extended_resources(classes: Iterable[DeviceClass]) -> dict[str, str]:
     """The newest class wins a name; of equal age the lexically first."""
     ordered = list(classes)
     ordered.sort(key=lambda one: one.metadata.name, reverse=True)

@@ -126,13 +126,13 @@ def meaning(
     if declared == "leave":
         return Meaning(left=Left(key, "declared to be left (`meanings`)"))
     if said := bare.pod(hints):
-        return _keyed(said, key)
+        return _set_key(said, key)
     if word := bare.declared(declared):
         return msgspec.structs.replace(word, basis=f"declared to be {declared} (`meanings`)")
     return _shown(key, dialect, bare, configuration, fleet)
 
 
-def _keyed(said: Meaning, key: str) -> Meaning:
+def _set_key(said: Meaning, key: str) -> Meaning:
     return msgspec.structs.replace(said, left=Left(key, said.left.reason)) if said.left else said
 
 

@@ -116,7 +116,7 @@ def _label_value(text: str) -> list[str]:
     return errors
 
 
-def _shaped(pattern: str) -> Callable[[str], object]:
+def _whole_match(pattern: str) -> Callable[[str], object]:
     """Compile the pattern when it is first needed: few selectors name a format."""
     return lambda text: re.fullmatch(pattern, text)
 
@@ -164,14 +164,14 @@ FORMATS: dict[str, Format] = {
     "dns1035LabelPrefix": Format("DNS1035LabelPrefix", 30, _prefix_of(_label_1035)),
     "labelValue": Format("LabelValue", 40, _label_value),
     "uri": Format("URI", 1103, _must(is_url, "invalid URI for request")),
-    "uuid": Format("uuid", 70, _must(_shaped(_UUID), "does not match the UUID format")),
-    "byte": Format("byte", 84, _must(_shaped(_BASE64), "invalid base64")),
+    "uuid": Format("uuid", 70, _must(_whole_match(_UUID), "does not match the UUID format")),
+    "byte": Format("byte", 84, _must(_whole_match(_BASE64), "invalid base64")),
     "date": Format("date", 71, _must(_is_date, "invalid date")),
     "datetime": Format("datetime", 71, _must(_is_date_time, "invalid datetime")),
 }
 
 
-def _named(name: str) -> Optional:
+def _find_format(name: str) -> Optional:
     known = FORMATS.get(name)
     return Optional(known) if known else NONE
 
@@ -187,7 +187,7 @@ def _constant(format_: Format) -> Callable[[], Format]:
 
 FUNCTIONS: tuple[Function, ...] = (
     function("validate", method("format-validate", (FORMAT, STRING), optional_of(list_of(STRING)), _validate)),
-    function("format.named", over("format-named", (STRING,), optional_of(FORMAT), _named)),
+    function("format.named", over("format-named", (STRING,), optional_of(FORMAT), _find_format)),
     *(
         function(f"format.{name}", over(f"format.{name}", (), FORMAT, _constant(known)))
         for name, known in FORMATS.items()

@@ -151,7 +151,7 @@ def _contains_cidr(network: Network, other: Network) -> bool:
     return network.bits <= other.bits and network.contains(other.address)
 
 
-def _masked(network: Network) -> Network:
+def _mask(network: Network) -> Network:
     return Network(type(network.address)(network.masked(network.bits)), network.bits)
 
 
@@ -178,5 +178,5 @@ FUNCTIONS: tuple[Function, ...] = (
         method("cidr_contains_cidr", (CIDR, CIDR), BOOL, _contains_cidr),
     ),
     function("prefixLength", method("cidr_prefix_length", (CIDR,), INT, lambda network: network.bits)),
-    function("masked", method("cidr_masked", (CIDR,), CIDR, _masked)),
+    function("masked", method("cidr_masked", (CIDR,), CIDR, _mask)),
 )  # fmt: skip

@@ -39,12 +39,12 @@ def compiled(pattern: str, budget: Budget | None = None) -> Any:  # an re2 patte
     if known is None:
         budget = budget or Budget()
         budget.charge(20 + _CHARACTER * len(pattern) + _CLASS * (pattern.count("\\p") + pattern.count("\\P")))
-        known, memory = _compiled(pattern.encode(errors="replace"), budget)
+        known, memory = _compile(pattern.encode(errors="replace"), budget)
         _PATTERNS.put(pattern, known, memory + 2 * len(pattern))
     return known
 
 
-def _compiled(pattern: bytes, budget: Budget) -> tuple[Any, int]:
+def _compile(pattern: bytes, budget: Budget) -> tuple[Any, int]:
     """Compile a pattern with as little memory as will do, and say how much that is."""
     import re2  # loads a shared library, and few selectors need it
 

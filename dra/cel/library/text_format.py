@@ -86,7 +86,7 @@ def _fails(what: str, value: Value) -> SelectorRunError:
 def _text(value: Value, _: Clause | None = None) -> str:
     kind = type(value)
     if kind is list:
-        return f"[{', '.join(map(_quoted, value))}]"
+        return f"[{', '.join(map(_quote, value))}]"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{key}:{text}' for key, text in sorted(_entries(value)))}}}"
     if value is None:
@@ -103,16 +103,16 @@ def _entries(mapping: dict[Value, Value]) -> list[tuple[str, str]]:
     for key in mapping:
         if type(key) not in (str, bool, int, Uint):
             raise SelectorRunError(f"no formatting function for map key of type {type_name(key)}")
-    return [(_quoted(key), _quoted(value)) for key, value in mapping.items()]
+    return [(_quote(key), _quote(value)) for key, value in mapping.items()]
 
 
-def _quoted(value: Value) -> str:
+def _quote(value: Value) -> str:
     """Write a member of a list or map."""
     kind = type(value)
     if kind is str:
-        return _go_quoted(value)
+        return _go_quote(value)
     if kind is bytes:
-        return "b" + _go_quoted(to_string(value))
+        return "b" + _go_quote(to_string(value))
     if kind is float:
         return f"{value:.6f}" if math.isfinite(value) else f'"{to_string(value)}"'
     if kind is Timestamp:
@@ -122,7 +122,7 @@ def _quoted(value: Value) -> str:
     return _text(value)
 
 
-def _go_quoted(text: str) -> str:
+def _go_quote(text: str) -> str:
     """Go's %q."""
     parts = []
     for char in text:
@@ -156,18 +156,18 @@ def _special(value: float) -> str | None:
     return None if math.isfinite(value) else "∞" if value > 0 else "-∞"
 
 
-def _grouped(digits: str) -> str:
+def _group_digits(digits: str) -> str:
     return f"{int(digits):,}" if len(digits) < 4000 else digits
 
 
-def _fixed(value: Value, clause: Clause) -> str:
+def _fixed_point(value: Value, clause: Clause) -> str:
     number = _double("fixed-point", value)
     special = _special(number)
     if special is not None:
         return special
     text = f"{abs(number):.{min(clause.precision, _LARGEST_PRECISION)}f}"
     whole, point, fraction = text.partition(".")
-    return ("-" if math.copysign(1.0, number) < 0 else "") + _grouped(whole) + point + fraction
+    return ("-" if math.copysign(1.0, number) < 0 else "") + _group_digits(whole) + point + fraction
 
 
 def _scientific(value: Value, clause: Clause) -> str:
@@ -211,5 +211,5 @@ def _octal(value: Value, _: Clause) -> str:
 
 
 _CLAUSES: dict[str, Callable[[Value, Clause], str]] = {
-    "s": _text, "d": _decimal, "f": _fixed, "e": _scientific, "b": _binary, "x": _hexadecimal, "X": _hexadecimal, "o": _octal,
+    "s": _text, "d": _decimal, "f": _fixed_point, "e": _scientific, "b": _binary, "x": _hexadecimal, "X": _hexadecimal, "o": _octal,
 }  # fmt: skip

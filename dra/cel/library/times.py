@@ -62,7 +62,7 @@ _OFFSET = r"([+-]?[0-9]+):([+-]?[0-9]+)"
 _MOST_DIGITS = 18  # more are beyond any time, and Python refuses to read thousands
 
 
-def _zoned(value: Timestamp, zone: str) -> dt.datetime:
+def _in_zone(value: Timestamp, zone: str) -> dt.datetime:
     if ":" in zone:
         shape = re.fullmatch(_OFFSET, zone)
         if shape is None:
@@ -95,11 +95,11 @@ def _part(id_: str, part: Callable[[dt.datetime], int], zoned_id: str = "") -> t
 
     return (
         method(id_, (TIMESTAMP,), INT, utc),
-        method(zoned_id or f"{id_}_with_tz", (TIMESTAMP, STRING), INT, lambda value, zone: part(_zoned(value, zone))),
+        method(zoned_id or f"{id_}_with_tz", (TIMESTAMP, STRING), INT, lambda value, zone: part(_in_zone(value, zone))),
     )
 
 
-def _truncated(unit: int) -> Callable[[Duration], Value]:
+def _truncate(unit: int) -> Callable[[Duration], Value]:
     return lambda value: abs(value.nanos) // unit * (-1 if value.nanos < 0 else 1)
 
 
@@ -117,22 +117,22 @@ FUNCTIONS: tuple[Function, ...] = (
     function(
         "getHours",
         *_part("timestamp_to_hours", lambda t: t.hour),
-        method("duration_to_hours", (DURATION,), INT, _truncated(3600 * 10**9)),
+        method("duration_to_hours", (DURATION,), INT, _truncate(3600 * 10**9)),
     ),
     function(
         "getMinutes",
         *_part("timestamp_to_minutes", lambda t: t.minute),
-        method("duration_to_minutes", (DURATION,), INT, _truncated(60 * 10**9)),
+        method("duration_to_minutes", (DURATION,), INT, _truncate(60 * 10**9)),
     ),
     function(
         "getSeconds",
         *_part("timestamp_to_seconds", lambda t: t.second, "timestamp_to_seconds_tz"),
-        method("duration_to_seconds", (DURATION,), INT, _truncated(10**9)),
+        method("duration_to_seconds", (DURATION,), INT, _truncate(10**9)),
     ),
     function(
         "getMilliseconds",
         method("timestamp_to_milliseconds", (TIMESTAMP,), INT, _milliseconds),
-        method("timestamp_to_milliseconds_with_tz", (TIMESTAMP, STRING), INT, lambda value, zone: _zoned(value, zone) and _milliseconds(value)),
-        method("duration_to_milliseconds", (DURATION,), INT, _truncated(10**6)),
+        method("timestamp_to_milliseconds_with_tz", (TIMESTAMP, STRING), INT, lambda value, zone: _in_zone(value, zone) and _milliseconds(value)),
+        method("duration_to_milliseconds", (DURATION,), INT, _truncate(10**6)),
     ),
 )  # fmt: skip

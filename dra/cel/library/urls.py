@@ -81,7 +81,7 @@ def _unescaped_bytes(raw: bytes) -> bytes:
     return unquote_to_bytes(raw)
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     return _unescaped_bytes(text.encode()).decode(errors="replace") if "%" in text else text
 
 
@@ -152,7 +152,7 @@ def _checked_host(host: str) -> str:
     if not re.fullmatch(_HOST, host):
         raise _fails("invalid character in host name")
     _check_escapes(host, host=True)
-    return _unescaped(host)
+    return _unescape(host)
 
 
 def _literal(host: str) -> str:
@@ -166,10 +166,10 @@ def _literal(host: str) -> str:
     name, zone, rest = host[1:end].partition("%25")
     _checked_host(name)
     try:
-        ipaddress.IPv6Address(name + ("%" + _unescaped(rest) if zone else ""))
+        ipaddress.IPv6Address(name + ("%" + _unescape(rest) if zone else ""))
     except ValueError as error:
         raise _fails(f"invalid host: {error}") from None
-    return f"[{name}{'%' + _unescaped(rest) if zone else ''}]{host[end + 1 :]}"
+    return f"[{name}{'%' + _unescape(rest) if zone else ''}]{host[end + 1 :]}"
 
 
 def _url(text: str) -> Url:
@@ -194,7 +194,7 @@ def _query(url: Url) -> dict[Value, Value]:
     for part in parts:
         key, _, value = part.partition("=")
         if part and ";" not in part and all(match[1] for match in re.finditer(_ESCAPE, part)):
-            values.setdefault(_unescaped(key.replace("+", " ")), []).append(_unescaped(value.replace("+", " ")))
+            values.setdefault(_unescape(key.replace("+", " ")), []).append(_unescape(value.replace("+", " ")))
     return values
 
 

@@ -113,7 +113,7 @@ class _Scalar(Shape):
                 hint = "quote it: without quotes YAML reads yes, no, on, off, y, n, true and false as truth values"
             elif self.zero == "" and isinstance(value, int | float):
                 hint = f'quote it: "{value}"'
-            found.append(Problem("D001", path, f"expected {self.name}, got {_described(value)}", hint))
+            found.append(Problem("D001", path, f"expected {self.name}, got {_describe(value)}", hint))
 
 
 class _Integer(Shape):
@@ -123,7 +123,7 @@ class _Integer(Shape):
         if type(value) is not int:
             quoted = isinstance(value, str) and value.lstrip("-").isdecimal()
             hint = "remove the quotes" if quoted else ""
-            found.append(Problem("D001", path, f"expected a whole number, got {_described(value)}", hint))
+            found.append(Problem("D001", path, f"expected a whole number, got {_describe(value)}", hint))
         elif value not in _INT64:
             found.append(Problem("D001", path, f"{value} does not fit into 64 bits"))
 
@@ -133,7 +133,7 @@ class _Amount(Shape):
 
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            found.append(Problem("D001", path, f"expected an amount such as 16Gi, got {_described(value)}"))
+            found.append(Problem("D001", path, f"expected an amount such as 16Gi, got {_describe(value)}"))
             return
         try:
             # Blanks around a quantity are cut off by Go before it reads.
@@ -156,7 +156,7 @@ class _Time(Shape):
                 return
         except ValueError:
             pass
-        found.append(Problem("D001", path, f"expected a time such as 2026-01-31T12:00:00Z, got {_described(value)}"))
+        found.append(Problem("D001", path, f"expected a time such as 2026-01-31T12:00:00Z, got {_describe(value)}"))
 
 
 class _Choice(Shape):
@@ -169,7 +169,7 @@ class _Choice(Shape):
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
         if value not in self.values:
             choices = ", ".join(one for one in self.values if one)
-            found.append(Problem("D001", path, f"{_described(value)} is not allowed here", f"one of {choices}"))
+            found.append(Problem("D001", path, f"{_describe(value)} is not allowed here", f"one of {choices}"))
 
 
 class _List(Shape):
@@ -185,7 +185,7 @@ class _List(Shape):
                 if not isinstance(value, dict)
                 else "put `- ` before its first key"
             )
-            found.append(Problem("D001", path, f"expected a list, got {_described(value)}", hint))
+            found.append(Problem("D001", path, f"expected a list, got {_describe(value)}", hint))
             return
         types, check = self.items.types, self.items.check
         for index, item in enumerate(value):
@@ -202,7 +202,7 @@ class _Map(Shape):
 
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
         if not isinstance(value, dict):
-            found.append(Problem("D001", path, f"expected a mapping, got {_described(value)}"))
+            found.append(Problem("D001", path, f"expected a mapping, got {_describe(value)}"))
             return
         types, check = self.values.types, self.values.check
         for name, member in value.items():
@@ -229,7 +229,7 @@ class _Struct(Shape):
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
         if not isinstance(value, dict):
             hint = _PLAIN.get(self.name, "").format(value)
-            found.append(Problem("D001", path, f"expected an object, got {_described(value)}", hint))
+            found.append(Problem("D001", path, f"expected an object, got {_describe(value)}", hint))
             return
         fields = self.fields
         for name, member in value.items():
@@ -289,7 +289,7 @@ def check(value: dict[str, Any], type_: type, path: str = "") -> list[Problem]:
 
 def expected_object(value: Any) -> Problem:
     """Say that a whole document is not an object."""
-    return Problem("D001", "", f"expected an object, got {_described(value)}")
+    return Problem("D001", "", f"expected an object, got {_describe(value)}")
 
 
 def read(value: Any, type_: type[T]) -> T:
@@ -367,7 +367,7 @@ def _zero(shape: Shape) -> Any:
     return [] if isinstance(shape, _List) else shape.zero
 
 
-def _described(value: Any) -> str:
+def _describe(value: Any) -> str:
     match value:
         case None:
             return "nothing"

@@ -15,7 +15,7 @@ READERS = {
     "semver": Version.parse,
     "tolerant semver": Version.parse_tolerant,
     "timestamp": times.parse_timestamp,
-    "time zone": lambda text: times._zoned(NOW, text),
+    "time zone": lambda text: times._in_zone(NOW, text),
     "duration": standard.string_to_duration,
     "int": standard._string_to_int,
     "uint": standard._string_to_uint,

@@ -91,7 +91,7 @@ class Alike:
             return
         if record.uid != own.decode() or outcome.body.count(own) != 1:
             return
-        told = outcome.body + _patched(outcome.body) + msgspec.json.encode(record)
+        told = outcome.body + _patch_of(outcome.body) + msgspec.json.encode(record)
         if _VOLUME in told.lower():
             return
         before, _, after = outcome.body.partition(own)
@@ -119,7 +119,7 @@ def _key(body: bytes, uid: re.Match[bytes]) -> tuple[bytes, bytes]:
     return body[: uid.start()], rest
 
 
-def _patched(answer: bytes) -> bytes:
+def _patch_of(answer: bytes) -> bytes:
     response = _patch.decode(answer)["response"]
     patch = response.get("patch") if isinstance(response, dict) else None
     return b64decode(patch) if isinstance(patch, str) else b""

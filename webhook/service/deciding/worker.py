@@ -225,12 +225,12 @@ def _serve(theirs: socket.socket, decide: Decide) -> bool:
     message = _read(theirs, _LENGTH.unpack(head)[0])
     if message is None:
         return False
-    reply = _encode(_decided(decide, *_request.decode(message)))
+    reply = _encode(_attempt(decide, *_request.decode(message)))
     theirs.sendall(_LENGTH.pack(len(reply)) + reply)
     return True
 
 
-def _decided(decide: Decide, path: str, body: bytes) -> tuple[str, object]:
+def _attempt(decide: Decide, path: str, body: bytes) -> tuple[str, object]:
     try:
         return "outcome", decide(path, body)
     except ReviewError as error:

@@ -176,7 +176,7 @@ class App:
 
     def _at_once(self, review: _Review) -> Reply | Coroutine[None, None, Reply]:
         if self._is_behind(review.started):
-            return self._crowded(review.path)
+            return self._turn_away(review.path)
         if len(review.body) > self._limits.inline:
             return self._later(review, self._aside(review))
         attacked = review.started < self._attacked_until
@@ -196,10 +196,10 @@ class App:
         except Exception:
             # Whatever it is, the API server's failurePolicy decides what it means for the pod, not a broken connection.
             logger.exception("a bug while deciding; please report it", extra={"path": review.path})
-            return self._failed(review.path, text(500, BUG))
+            return self._fail(review.path, text(500, BUG))
         if outcome.record.outcome == REFUSED and 2 * (self._waiting + 1) <= self._limits.reviews:
             return self._later(review, self._again(review))
-        return self._decided(review, outcome)
+        return self._record_decision(review, outcome)
 
     def _is_behind(self, now: float) -> bool:
         """Whether this turn of the loop has answered for so long that the rest had better come again."""
@@ -218,16 +218,16 @@ class App:
         """Answer when there is an answer, unless too many wait already."""
         if self._waiting >= self._limits.reviews:
             answer.close()
-            return self._crowded(review.path)
-        return self._counted(review.path, answer)
+            return self._turn_away(review.path)
+        return self._count_while(review.path, answer)
 
-    async def _counted(self, path: str, answer: Coroutine[None, None, Reply]) -> Reply:
+    async def _count_while(self, path: str, answer: Coroutine[None, None, Reply]) -> Reply:
         self._waiting += 1
         try:
             return await answer
         except Exception:
             logger.exception("a bug while deciding; please report it", extra={"path": path})
-            return self._failed(path, text(500, BUG))
+            return self._fail(path, text(500, BUG))
         finally:
             self._waiting -= 1
 
@@ -246,7 +246,7 @@ class App:
         except Overtime:
             self._gate.forget(state)
             return await self._aside(review)
-        return self._decided(review, outcome)
+        return self._record_decision(review, outcome)
 
     async def _aside(self, review: _Review) -> Reply:
         """Decide in a worker."""
@@ -267,10 +267,10 @@ class App:
             return self._unreadable(review.path, error)
         except Bug as error:
             logger.error("a bug while deciding; please report it", extra={"path": review.path, "exception": str(error)})  # noqa: TRY400  the traceback is the worker's
-            return self._failed(review.path, text(500, BUG))
-        return self._decided(review, outcome)
+            return self._fail(review.path, text(500, BUG))
+        return self._record_decision(review, outcome)
 
-    def _decided(self, review: _Review, outcome: Outcome) -> Reply:
+    def _record_decision(self, review: _Review, outcome: Outcome) -> Reply:
         seconds = self._loop.time() - review.started
         self._metrics.decided(f"/{review.path}", outcome.record, seconds)
         self._decisions.write(outcome.record, seconds)
@@ -278,12 +278,12 @@ class App:
 
     def _unreadable(self, path: str, error: ReviewError) -> Reply:
         logger.warning("review refused", extra={"path": path, "status": error.status, "problem": str(error)})
-        return self._failed(path, text(error.status, str(error)))
+        return self._fail(path, text(error.status, str(error)))
 
-    def _crowded(self, path: str) -> Reply:
-        return self._failed(path, text(503, "too many reviews in flight", ("Retry-After", "1")))
+    def _turn_away(self, path: str) -> Reply:
+        return self._fail(path, text(503, "too many reviews in flight", ("Retry-After", "1")))
 
-    def _failed(self, path: str, reply: Reply) -> Reply:
+    def _fail(self, path: str, reply: Reply) -> Reply:
         self._metrics.refused(f"/{path}", reply.status)
         return reply
 

@@ -241,7 +241,7 @@ class Connection(BaseProtocol):
             name=self._name,
         )
         self._close = self._close or message.should_close
-        refused = _refused(message) or self._handler.refuse(head)
+        refused = _refusal(message) or self._handler.refuse(head)
         if refused is not None:
             # What was not read is not skipped either: the connection ends with this answer.
             self._reply(refused if payload.is_eof() else refused._replace(close=True))
@@ -282,7 +282,7 @@ class Connection(BaseProtocol):
             return
         self._count(0)
         close = reply.close or self._close or self._house.draining or len(reply.body) > LARGE
-        transport.write(_encoded(reply, close=close))
+        transport.write(_encode(reply, close=close))
         self._payload = self._head = None
         if close:
             self.phase = Phase.CLOSED
@@ -347,7 +347,7 @@ def _common_name(certificate: Mapping[str, Any]) -> str:
     return str(names[0]) if names else ""
 
 
-def _refused(message: RawRequestMessage) -> Reply | None:
+def _refusal(message: RawRequestMessage) -> Reply | None:
     if message.chunked or "Transfer-Encoding" in message.headers:
         return text(411, "a request says its length here, chunks are not taken", close=True)
     if message.upgrade or message.method == "CONNECT":
@@ -367,7 +367,7 @@ def _shut(sock: socket.socket) -> None:
         pass  # gone already
 
 
-def _encoded(reply: Reply, *, close: bool) -> bytes:
+def _encode(reply: Reply, *, close: bool) -> bytes:
     extra = "".join([f"{name}: {value}\r\n" for name, value in reply.headers])
     head = (
         f"HTTP/1.1 {reply.status} {_PHRASES[reply.status]}\r\n"
