@@ -25,7 +25,7 @@ UNITS: Final = 3
 _INTERVAL: Final = 600
 
 
-def opened(slots: tuple[Any, ...], variables: int, budget: Budget | None) -> Frame:
+def open_frame(slots: tuple[Any, ...], variables: int, budget: Budget | None) -> Frame:
     """Make a frame in which nothing is spent."""
     look = MAX_COST if budget is None else _INTERVAL
     return [*slots, 0, look, 0, 0, budget, *[None] * variables]

@@ -133,7 +133,7 @@ class Compiler:
 
     def _built(self, node: Expr, values: list[Value]) -> Value:
         try:
-            return listed(values, node.optional) if node.kind == "list" else mapped(values, node.optional)
+            return make_list(values, node.optional) if node.kind == "list" else make_map(values, node.optional)
         except (SelectorRunError, Fatal) as error:
             # A constant that cannot be built: Kubernetes' compiler gives up, or panics.
             raise SelectorTypeError(f"program instantiation failed: {error}", node.position) from None
@@ -401,13 +401,13 @@ class Compiler:
         elements = [self.closure(arg) for arg in node.args]
         if node.optional:
             optional = node.optional
-            return lambda frame: listed([element(frame) for element in elements], optional)
+            return lambda frame: make_list([element(frame) for element in elements], optional)
         return lambda frame: [element(frame) for element in elements]
 
     def _map(self, node: Expr) -> Callable[[Frame], Value]:
         parts = [self.closure(arg) for arg in node.args]
         optional = node.optional
-        return lambda frame: mapped([part(frame) for part in parts], optional)
+        return lambda frame: make_map([part(frame) for part in parts], optional)
 
     # Comprehensions
 
@@ -637,7 +637,7 @@ def _logical(terms: list[Callable[[Frame], Value]], *, stop: bool) -> Callable[[
     return logical
 
 
-def listed(values: list[Value], optional: frozenset[int]) -> list[Value]:
+def make_list(values: list[Value], optional: frozenset[int]) -> list[Value]:
     elements: list[Value] = []
     for i, value in enumerate(values):
         if i not in optional:
@@ -651,7 +651,7 @@ def listed(values: list[Value], optional: frozenset[int]) -> list[Value]:
     return elements
 
 
-def mapped(values: list[Value], optional: frozenset[int]) -> dict[Value, Value]:
+def make_map(values: list[Value], optional: frozenset[int]) -> dict[Value, Value]:
     mapping: dict[Value, Value] = {}
     for i in range(0, len(values), 2):
         key, value = values[i], values[i + 1]
@@ -669,7 +669,7 @@ def mapped(values: list[Value], optional: frozenset[int]) -> dict[Value, Value]:
     return mapping
 
 
-def iterated(range_: Value, *, two: bool) -> Iterable[Value]:
+def iterate(range_: Value, *, two: bool) -> Iterable[Value]:
     """What a comprehension goes through: elements or keys, or pairs; one after the other, for it may stop early."""
     if type(range_) is list:
         return enumerate(range_) if two else range_
@@ -681,10 +681,10 @@ def iterated(range_: Value, *, two: bool) -> Iterable[Value]:
 
 def _each(frame: Frame, range_: Value, slot: int, slot2: int) -> Iterator[Value]:
     if slot2:
-        for frame[slot], frame[slot2] in iterated(range_, two=True):
+        for frame[slot], frame[slot2] in iterate(range_, two=True):
             yield None
     else:
-        for frame[slot] in iterated(range_, two=False):
+        for frame[slot] in iterate(range_, two=False):
             yield None
 
 

@@ -35,7 +35,7 @@ def _product(left: int, right: int) -> int:
     return min(left * right, UNBOUNDED)
 
 
-def scaled(size: int, factor: float) -> int:
+def scale(size: int, factor: float) -> int:
     """Multiply and round up, as doubles do it."""
     number = float(size)
     if number > 0 and factor > 0 and number > float(UNBOUNDED) / factor:
@@ -195,9 +195,9 @@ _SCALARS = frozenset((t.BOOL, t.DOUBLE, t.DURATION, t.INT, t.TIMESTAMP, t.UINT))
 
 
 def _type_size(type_: Type) -> Size | None:
-    inner, is_optional = t.unwrapped(type_)
+    inner, is_optional = t.unwrap(type_)
     while is_optional:
-        inner, is_optional = t.unwrapped(inner)
+        inner, is_optional = t.unwrap(inner)
     return _ONE if inner in _SCALARS else None
 
 
@@ -330,7 +330,7 @@ class _Coster:
             self._entries[id(node)] = entry
         if overload == "add_list":
             return _Estimate(1, size)
-        cost = scaled(size.most, STRING_FACTOR)
+        cost = scale(size.most, STRING_FACTOR)
         return _Estimate(cost, size)
 
     # Comprehensions
@@ -471,18 +471,18 @@ def _own(operand: Operand) -> Size:
 
 def _standard_call(overload: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
     if overload in _COMPARED:
-        return _Estimate(scaled(min(_own(args[0]).most, _own(args[1]).most), STRING_FACTOR))
+        return _Estimate(scale(min(_own(args[0]).most, _own(args[1]).most), STRING_FACTOR))
     if overload in ("starts_with_string", "ends_with_string"):
-        return _Estimate(scaled(_own(args[0]).most, STRING_FACTOR))
+        return _Estimate(scale(_own(args[0]).most, STRING_FACTOR))
     if overload == "in_list":
-        return _Estimate(scaled(_own(args[1]).most, 1))
+        return _Estimate(scale(_own(args[1]).most, 1))
     if overload in ("matches", "matches_string"):
         text, pattern = (target, args[0]) if target else (args[0], args[1])
         return _Estimate(_regex(_own(text), _own(pattern)))
     if overload == "contains_string" and target:
-        return _Estimate(_product(scaled(_own(target).most, STRING_FACTOR), scaled(_own(args[0]).most, STRING_FACTOR)))
+        return _Estimate(_product(scale(_own(target).most, STRING_FACTOR), scale(_own(args[0]).most, STRING_FACTOR)))
     if overload == "string_format" and target:
-        return _Estimate(scaled(_own(target).most, STRING_FACTOR))
+        return _Estimate(scale(_own(target).most, STRING_FACTOR))
     if overload in ("string_to_bytes", "bytes_to_string", "strings_quote"):
         size = _own(args[0])
         most = size.most
@@ -491,12 +491,12 @@ def _standard_call(overload: str, target: Operand | None, args: list[Operand]) -
             "bytes_to_string": Size(size.least // 4, most),
             "strings_quote": Size((size.least + 2) % 2**64, (most * 2 + 2) % 2**64),
         }[overload]
-        return _Estimate(scaled(most, STRING_FACTOR), result)
+        return _Estimate(scale(most, STRING_FACTOR), result)
     return None
 
 
 def _regex(text: Size, pattern: Size) -> int:
-    return _product(scaled(_sum(text.most, 1), STRING_FACTOR), scaled(pattern.most, REGEX_FACTOR))
+    return _product(scale(_sum(text.most, 1), STRING_FACTOR), scale(pattern.most, REGEX_FACTOR))
 
 
 _NOMINAL = frozenset(
@@ -539,7 +539,7 @@ def _library(name: str, overload: str, target: Operand | None, args: list[Operan
     if name in _NOMINAL or overload == "cidr_ip":
         return _Estimate(1)
     if name in _TRAVERSING:
-        return _Estimate(scaled(args[0].size_or_unknown().most, STRING_FACTOR)) if args else None
+        return _Estimate(scale(args[0].size_or_unknown().most, STRING_FACTOR)) if args else None
     if name in _SEARCHING:
         return _search(target) if target else None
     handler = _BY_NAME.get(name)
@@ -552,9 +552,9 @@ def _search(target: Operand) -> _Estimate:
     if element is not None:
         each = 1
         if target.type.params[0] in (t.STRING, t.BYTES):
-            each = _sum(each, scaled(element.most, STRING_FACTOR))
+            each = _sum(each, scale(element.most, STRING_FACTOR))
         return _Estimate(_product(size.most, each))
-    return _Estimate(scaled(size.most, STRING_FACTOR))
+    return _Estimate(scale(size.most, STRING_FACTOR))
 
 
 def _element(target: Operand) -> Size | None:
@@ -576,16 +576,16 @@ def _transform(_: str, target: Operand | None, __: list[Operand]) -> _Estimate |
     if target is None:
         return None
     size = target.size_or_unknown()
-    return _Estimate(scaled(size.most, STRING_FACTOR), size)
+    return _Estimate(scale(size.most, STRING_FACTOR), size)
 
 
 def _url(_: str, __: Operand | None, args: list[Operand]) -> _Estimate | None:
     size = args[0].size_or_unknown()
-    return _Estimate(scaled(size.most, STRING_FACTOR), size)
+    return _Estimate(scale(size.most, STRING_FACTOR), size)
 
 
 def _canonical(_: str, __: Operand | None, args: list[Operand]) -> _Estimate | None:
-    return _Estimate(scaled(args[0].size_or_unknown().most, 2 * STRING_FACTOR))
+    return _Estimate(scale(args[0].size_or_unknown().most, 2 * STRING_FACTOR))
 
 
 def _replace(_: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
@@ -598,7 +598,7 @@ def _replace(_: str, target: Operand | None, args: list[Operand]) -> _Estimate |
     least = _sum(_product(count, new.least), kept)
     count, kept = _most_replacements(size, old, new)
     most = _sum(_product(count, new.most), kept)
-    cost = scaled(size.most, 2 * STRING_FACTOR)
+    cost = scale(size.most, 2 * STRING_FACTOR)
     return _Estimate(cost, Size(least, most))
 
 
@@ -630,7 +630,7 @@ def _split(_: str, target: Operand | None, args: list[Operand]) -> _Estimate | N
     most = size.most
     if len(args) > 1 and args[1].node.kind == "literal" and type(args[1].node.value) is int:
         most = args[1].node.value % 2**64
-    return _Estimate(scaled(size.most, 2 * STRING_FACTOR), Size(0, most))
+    return _Estimate(scale(size.most, 2 * STRING_FACTOR), Size(0, most))
 
 
 def _join(_: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
@@ -642,7 +642,7 @@ def _join(_: str, target: Operand | None, args: list[Operand]) -> _Estimate | No
     if args:
         gaps = Size(max(count.least - 1, 0), max(count.most - 1, 0))
         size = size.plus(args[0].size_or_unknown().times(gaps))
-    return _Estimate(scaled(size.most, STRING_FACTOR), size)
+    return _Estimate(scale(size.most, STRING_FACTOR), size)
 
 
 def _find(_: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
@@ -653,22 +653,22 @@ def _find(_: str, target: Operand | None, args: list[Operand]) -> _Estimate | No
 
 
 def _contains_ip(overload: str, _: Operand | None, args: list[Operand]) -> _Estimate | None:
-    cost = scaled(32, STRING_FACTOR)
+    cost = scale(32, STRING_FACTOR)
     if overload == "cidr_contains_ip_string":
-        cost = _sum(cost, scaled(args[0].size_or_unknown().most, STRING_FACTOR))
+        cost = _sum(cost, scale(args[0].size_or_unknown().most, STRING_FACTOR))
     return _Estimate(cost)
 
 
 def _contains_cidr(overload: str, _: Operand | None, args: list[Operand]) -> _Estimate | None:
-    cost = scaled(32, STRING_FACTOR) + scaled(16, STRING_FACTOR) + 1
+    cost = scale(32, STRING_FACTOR) + scale(16, STRING_FACTOR) + 1
     if overload == "cidr_contains_cidr_string":
-        cost = _sum(cost, scaled(args[0].size_or_unknown().most, STRING_FACTOR))
+        cost = _sum(cost, scale(args[0].size_or_unknown().most, STRING_FACTOR))
     return _Estimate(cost)
 
 
 def _validate(_: str, __: Operand | None, args: list[Operand]) -> _Estimate | None:
-    cost = scaled(args[0].size_or_unknown().most, STRING_FACTOR)
-    return _Estimate(scaled(cost, _LARGEST_FORMAT_REGEX * REGEX_FACTOR))
+    cost = scale(args[0].size_or_unknown().most, STRING_FACTOR)
+    return _Estimate(scale(cost, _LARGEST_FORMAT_REGEX * REGEX_FACTOR))
 
 
 def _equals(_: str, __: Operand | None, args: list[Operand]) -> _Estimate | None:
@@ -678,9 +678,9 @@ def _equals(_: str, __: Operand | None, args: list[Operand]) -> _Estimate | None
     if left in (t.IP, t.CIDR, t.QUANTITY, t.SEMVER):
         return _Estimate(1)
     if left == t.FORMAT:
-        return _Estimate(scaled(64, STRING_FACTOR))
+        return _Estimate(scale(64, STRING_FACTOR))
     if left == t.URL:
-        return _Estimate(scaled(args[1].size.most if args[1].size else 1, STRING_FACTOR))
+        return _Estimate(scale(args[1].size.most if args[1].size else 1, STRING_FACTOR))
     return None
 
 
@@ -702,7 +702,7 @@ def _literal_or(operand: Operand, default: int) -> int:
 
 
 def _allocation(factor: float, size: Size) -> _Estimate:
-    return _Estimate(_sum(scaled(size.most, factor), _CALL, _LIST), size)
+    return _Estimate(_sum(scale(size.most, factor), _CALL, _LIST), size)
 
 
 def _slice(target: Operand | None, args: list[Operand]) -> _Estimate | None:
@@ -744,7 +744,7 @@ def _set(factor: float) -> Callable[[Operand | None, list[Operand]], _Estimate |
     def estimate(_: Operand | None, args: list[Operand]) -> _Estimate:
         left, right = args
         size = left.size_or_unknown().times(right.size_or_unknown())
-        compared = scaled(size.most, factor)
+        compared = scale(size.most, factor)
         return _Estimate(_sum(compared, _CALL))
 
     return estimate

@@ -19,7 +19,7 @@ from dra.cel.library import standard as lib_standard
 from dra.cel.library import strings as lib_strings
 from dra.cel.library import times as lib_time
 from dra.cel.library import urls as lib_url
-from dra.cel.signatures import Overload, merged
+from dra.cel.signatures import Overload, merge
 from dra.cel.types import ANY, BOOL, DEVICE, DYN, QUANTITY, STRING, Type, map_of
 
 
@@ -61,7 +61,7 @@ def environment(env: Env, *, list_attributes: bool, consumable_capacity: bool = 
     if consumable_capacity or env is STORED:
         fields["allowMultipleAllocations"] = BOOL
     libraries = (*_LIBRARIES, lib_lists.INCLUDES) if lists else _LIBRARIES
-    return Environment(attribute, lists, fields, merged(*libraries))
+    return Environment(attribute, lists, fields, merge(*libraries))
 
 
 VARIABLES: dict[str, Type] = {"device": DEVICE}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dra.cel.syntax import MAX_NODES, Expr, Fold, call, children, folded, literal
+from dra.cel.syntax import MAX_NODES, Expr, Fold, call, children, literal, make_fold
 from dra.errors import SelectorSyntaxError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _quantifier(name: str, two: bool) -> Callable[[int, Expr, tuple[Expr, ...]],
             step=call(at, "_&&_", _accu(at), args[-1]),
             result=_accu(at),
         )
-        return folded(at, fold)
+        return make_fold(at, fold)
 
     def exists(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
         var, var2 = _variables(args, two)
@@ -87,7 +87,7 @@ def _quantifier(name: str, two: bool) -> Callable[[int, Expr, tuple[Expr, ...]],
             step=call(at, "_||_", _accu(at), args[-1]),
             result=_accu(at),
         )
-        return folded(at, fold)
+        return make_fold(at, fold)
 
     def exists_one(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
         var, var2 = _variables(args, two)
@@ -103,7 +103,7 @@ def _quantifier(name: str, two: bool) -> Callable[[int, Expr, tuple[Expr, ...]],
             step=call(at, "_?_:_", args[-1], more, _accu(at)),
             result=call(at, "_==_", _accu(at), literal(at, 1)),
         )
-        return folded(at, fold)
+        return make_fold(at, fold)
 
     return {"all": all_, "exists": exists}.get(name, exists_one)
 
@@ -123,7 +123,7 @@ def _collect(  # noqa: PLR0917 - the parts of one comprehension
         step=step,
         result=_accu(at),
     )
-    return folded(at, fold)
+    return make_fold(at, fold)
 
 
 def _append(at: int, item: Expr) -> Expr:
@@ -183,7 +183,7 @@ def _bind_name(at: int, name: str, value: Expr, result: Expr) -> Expr:
         step=Expr("ident", at, name=name),
         result=result,
     )
-    return folded(at, fold)
+    return make_fold(at, fold)
 
 
 def _bind(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr | None:

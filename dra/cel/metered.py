@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from dra.cel import account, tolls
 from dra.cel.account import LOOK, SPENT, pay, settle
-from dra.cel.closures import DEVICE, UNSET, Compiler, iterated, listed, mapped, membership, truth
+from dra.cel.closures import DEVICE, UNSET, Compiler, iterate, make_list, make_map, membership, truth
 from dra.cel.cost import REGEX_FACTOR, STRING_FACTOR
 from dra.cel.library.named_formats import Format
 from dra.cel.library.standard import find_at, index
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     _Names = dict[str, int | Closure]
 
 
-def watched(closure: Closure) -> Closure:
+def watch(closure: Closure) -> Closure:
     """Look at the account once more when the evaluation is over."""
 
     def evaluated(frame: Frame) -> Value:
@@ -247,7 +247,7 @@ class MeteredCompiler(Compiler):
 
         def build(frame: Frame) -> Value:
             try:
-                return listed([element(frame) for element in elements], optional)
+                return make_list([element(frame) for element in elements], optional)
             finally:
                 frame[SPENT] += 10
 
@@ -259,7 +259,7 @@ class MeteredCompiler(Compiler):
 
         def build(frame: Frame) -> Value:
             try:
-                return mapped([part(frame) for part in parts], optional)
+                return make_map([part(frame) for part in parts], optional)
             finally:
                 frame[SPENT] += 30
 
@@ -282,7 +282,7 @@ class MeteredCompiler(Compiler):
         two = bool(fold.var2)
 
         def folded(frame: Frame) -> Value:
-            return loop(frame, _entries(frame, iterated(items(frame), two=two), slots))
+            return loop(frame, _entries(frame, iterate(items(frame), two=two), slots))
 
         return folded
 

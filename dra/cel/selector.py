@@ -6,11 +6,11 @@ import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dra.cache import Cache
-from dra.cel.account import opened
+from dra.cel.account import open_frame
 from dra.cel.closures import Compiler
 from dra.cel.cost import worst_case
 from dra.cel.environment import STORED, Env, environment
-from dra.cel.metered import MeteredCompiler, watched
+from dra.cel.metered import MeteredCompiler, watch
 from dra.cel.reads import Reads, reads_of
 from dra.cel.syntax import height_of, parse
 from dra.cel.tolls import may_run_free
@@ -122,7 +122,7 @@ class Selector:
         free = self._free
         try:
             if free is None or (budget is not None and self._steps > _EXACTLY):
-                return self._counting()(opened(view.slots, self._variables, budget))
+                return self._counting()(open_frame(view.slots, self._variables, budget))
             if budget is not None:
                 budget.charge(self._steps)
             return free([*view.slots, *self._rest]) if self._rest else free(view.slots)
@@ -135,7 +135,7 @@ class Selector:
 
     def _make_metered(self, root: Expr, budget: Budget | None) -> Closure:
         compiler = MeteredCompiler(self._names, budget)
-        self._metered = watched(compiler.closure(root))
+        self._metered = watch(compiler.closure(root))
         self._variables = compiler.variables
         return self._metered
 

@@ -64,7 +64,7 @@ def _params(types: Iterable[Type]) -> tuple[Type, ...]:
     return tuple(found)
 
 
-def merged(*libraries: Iterable[Function]) -> dict[str, tuple[Overload, ...]]:
+def merge(*libraries: Iterable[Function]) -> dict[str, tuple[Overload, ...]]:
     """Put libraries together; the overloads of a name add up in order."""
     table: dict[str, tuple[Overload, ...]] = {}
     for library in libraries:

@@ -97,7 +97,7 @@ def call(position: int, name: str, *args: Expr, member: bool = False) -> Expr:
     return node
 
 
-def folded(position: int, fold: Fold) -> Expr:
+def make_fold(position: int, fold: Fold) -> Expr:
     """Make a comprehension."""
     node = Expr("fold", position)
     node.fold = fold

@@ -119,7 +119,7 @@ class _Checker:
         return t.BOOL
 
     def _field(self, node: Expr, operand: Expr, field: str, *, optional: bool) -> Type:
-        target, was_optional = t.unwrapped(self.bindings.substitute(self.node(operand)))
+        target, was_optional = t.unwrap(self.bindings.substitute(self.node(operand)))
         if target.kind == "map":
             result = target.params[1]
         elif target == t.DEVICE:
@@ -217,7 +217,7 @@ class _Checker:
         found = self.node(node)
         if not optional:
             return found
-        inner, is_optional = t.unwrapped(found)
+        inner, is_optional = t.unwrap(found)
         if not is_optional and not t.is_dyn(inner):
             raise self._mismatch(node, t.optional_of(inner), inner)
         return inner
@@ -343,7 +343,7 @@ def _check_homogeneous(node: Expr) -> None:
         for i in range(step, len(node.args), 1 if node.kind == "list" else 2):
             arg = node.args[i]
             marked = i in node.optional if node.kind == "list" else step == 1 and i - 1 in node.optional
-            found = t.unwrapped(arg.type)[0] if marked else arg.type
+            found = t.unwrap(arg.type)[0] if marked else arg.type
             expected = expected or found
             if not t.equivalent(expected, found):
                 raise SelectorTypeError(f"expected type '{expected}' but found '{found}'", arg.position)

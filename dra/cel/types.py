@@ -71,7 +71,7 @@ def is_dyn(t: Type) -> bool:
     return t.kind in ("dyn", "any")
 
 
-def unwrapped(t: Type) -> tuple[Type, bool]:
+def unwrap(t: Type) -> tuple[Type, bool]:
     """Return what an optional holds, and whether it was one."""
     if t.kind == "opaque" and t.name == "optional_type":
         return t.params[0], True

@@ -43,7 +43,7 @@ def admits(state: GroupState, own: GroupState) -> bool:
     return state is None or own is None or bool(state & own)
 
 
-def joined(state: GroupState, own: GroupState) -> GroupState:
+def join(state: GroupState, own: GroupState) -> GroupState:
     """Fold one more member in; for histories that no allocator would have made, as upstream folds them."""
     if state is None or own is None:
         return own if state is None else state
@@ -63,7 +63,7 @@ def group_states(pool: Pool, use: PoolUse, rules: Rules) -> dict[str, GroupState
                 wild = rules.wild(pool.id[0], device)
                 for consumption in device.consumes_counters:
                     own = own_state(consumption.compatibility_groups, wild=wild)
-                    states[consumption.counter_set] = joined(states.get(consumption.counter_set), own)
+                    states[consumption.counter_set] = join(states.get(consumption.counter_set), own)
     return states
 
 

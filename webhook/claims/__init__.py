@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from webhook.claims import template, upkeep
-from webhook.claims.maker import Made, Workshop, named, workshop
+from webhook.claims.maker import Made, Workshop, make_template, workshop
 from webhook.claims.sharing import Grant, Sharing, Wish, share
 from webhook.claims.spec import POD_LIMIT, Impossible, results
 from webhook.claims.upkeep import Due, Key
@@ -18,7 +18,7 @@ __all__ = [
     "Sharing",
     "Wish",
     "Workshop",
-    "named",
+    "make_template",
     "results",
     "share",
     "template",

@@ -146,7 +146,7 @@ def _weight(demand: Demand | Pairs, made: Made | Impossible) -> int:
 _NAMED: Cache[tuple[str, Json]] = Cache(_TEMPLATES)
 
 
-def named(spec: ResourceClaimSpec) -> tuple[str, Json]:
+def make_template(spec: ResourceClaimSpec) -> tuple[str, Json]:
     """Make the template of a claim: its name and its spec."""
     text = wire.encode(spec)
     made = _NAMED.get(text)

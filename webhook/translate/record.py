@@ -40,7 +40,7 @@ class Original(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     # Of the two annotations beside it.
     digest: str = ""
 
-    def joined(self, later: Original) -> Original:
+    def join(self, later: Original) -> Original:
         """Add what a later round recorded; what was recorded first stands."""
         containers = {**later.containers, **self.containers}
         for name in self.containers.keys() & later.containers.keys():
@@ -92,14 +92,14 @@ def written(pod: PodView, namespace: str, keys: Sequence[bytes], *, offline: boo
     )
 
 
-def annotated(
+def annotate(
     pod: PodView, before: Written, now: Written, *, namespace: str, key: bytes | None
 ) -> dict[str, Json] | None:
     """Write our annotations: what an earlier round wrote, and what this one adds; the first record of a key stands.
 
     None if the pod's annotations would be more than the API server takes.
     """
-    record = before.record.joined(now.record)
+    record = before.record.join(now.record)
     decisions = [*before.decisions, *now.decisions]
     decision = _text({"version": names.VERSION, "decisions": decisions})
     devices = _text({**before.devices, **now.devices})

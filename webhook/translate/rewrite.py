@@ -10,11 +10,11 @@ import msgspec
 from dra.pointer import escape
 from dra.wire import Json
 from webhook import names
-from webhook.claims import named
+from webhook.claims import make_template
 from webhook.dialects import Pairs
 from webhook.translate import json_patch as patch
 from webhook.translate.pod_view import equal
-from webhook.translate.record import Original, Written, annotated
+from webhook.translate.record import Original, Written, annotate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +73,7 @@ def rewrite(
     if path:
         operations += _tolerations(f"{path}/spec/tolerations", spec.get("tolerations"), gone)
     now = Written(record=later, decisions=_told(report), devices=_devices(going), templates=templates)
-    annotations = annotated(pod, written, now, namespace=namespace, key=key)
+    annotations = annotate(pod, written, now, namespace=namespace, key=key)
     if annotations is None:
         return Change(too_large=True)
     for name in foreign:
@@ -82,12 +82,12 @@ def rewrite(
     return Change((*operations, *_annotate(pod, annotations, path)), templates)
 
 
-def cleaned(pod: PodView, foreign: Sequence[str], path: str = "") -> tuple[Operation, ...]:
+def clean_annotations(pod: PodView, foreign: Sequence[str], path: str = "") -> tuple[Operation, ...]:
     """Take off annotations that look like ours and are not."""
     return tuple(patch.remove_keys(f"{path}/metadata/annotations", pod.annotations, foreign))
 
 
-def stripped(pod: PodView, record: Original) -> tuple[Operation, ...]:
+def strip(pod: PodView, record: Original) -> tuple[Operation, ...]:
     """Take away again what a record says was taken, where it stands there with the recorded number."""
     operations: list[Operation] = []
     for slot in pod.slots:
@@ -121,7 +121,7 @@ def _entries(grants: Sequence[Grant], pod: PodView) -> tuple[list[Json], dict[st
     references: dict[str, list[Json]] = {}
     templates: dict[str, Json] = {}
     for grant in grants:
-        template_name, content = named(grant.spec)
+        template_name, content = make_template(grant.spec)
         templates[template_name] = content
         name = _free(f"{names.PREFIX}{grant.owner or 'pod'}-{grant.base}", taken)
         taken.add(name)

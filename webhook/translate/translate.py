@@ -25,7 +25,7 @@ from webhook.translate.owner import owners
 from webhook.translate.pod_view import look
 from webhook.translate.record import LARGEST, NOTHING_WRITTEN, foreign, written
 from webhook.translate.report import Decision, Report
-from webhook.translate.rewrite import cleaned, rewrite, stripped
+from webhook.translate.rewrite import clean_annotations, rewrite, strip
 
 if TYPE_CHECKING:
     from dra.budget import Budget
@@ -73,7 +73,7 @@ def translate(
     quiet = view.bound or not view.speaks
     believed = written(view, namespace, state.keys, offline=not seal) if view.marked else NOTHING_WRITTEN
     strange = foreign(view, believed) if view.marked else ()
-    cleaning = cleaned(view, strange, path) if strange else ()
+    cleaning = clean_annotations(view, strange, path) if strange else ()
     report = Report(f"Pod/{namespace or 'default'}/{view.name}", configuration.file.approximations)
     if strange:
         report.warnings.append(f"{', '.join(strange)}: not written by drawbridge for this pod, and taken off")
@@ -148,7 +148,7 @@ def clean(pod: Json, state: State, *, namespace: str) -> tuple[dict[str, Json], 
     view = look(pod, state.configuration)
     if view.passed_by or not view.marked:
         return ()
-    return cleaned(view, foreign(view, written(view, namespace, state.keys)))
+    return clean_annotations(view, foreign(view, written(view, namespace, state.keys)))
 
 
 def replay(pod: Json, old: Json, state: State, *, namespace: str) -> Translation:
@@ -162,7 +162,7 @@ def replay(pod: Json, old: Json, state: State, *, namespace: str) -> Translation
     if not before.marked:
         return NOTHING
     record = written(before, namespace, state.keys).record
-    return Translation(operations=stripped(look(pod, state.configuration), record)) if record.containers else NOTHING
+    return Translation(operations=strip(look(pod, state.configuration), record)) if record.containers else NOTHING
 
 
 def _fresh(

@@ -85,7 +85,7 @@ _FIELDS: Final[dict[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
 }  # fmt: skip
 
 
-def dropped(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any], list[Problem]]:
+def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any], list[Problem]]:
     """Leave out what the API server drops because its gate is off, and say so."""
     problems: list[Problem] = []
     off = [(path, gate) for path, gate in _FIELDS.get(kind, ()) if gate not in gates]

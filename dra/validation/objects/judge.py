@@ -137,7 +137,7 @@ def _judge_by_kind(value: dict[str, Any], kind: str, gates: Gates) -> Judged:
     found = shape.check(value, TYPES[kind])
     if any(problem.code == "D001" for problem in found):
         return Judged(found, None)
-    kept, gone = feature_gates.dropped(kind, value, gates)
+    kept, gone = feature_gates.drop(kind, value, gates)
     both_lists = kind == "ResourceSlice" and _both_lists(kept)
     found += feature_gates.once(gone)
     typed: Any = shape.read(kept, TYPES[kind])

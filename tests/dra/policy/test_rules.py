@@ -2,7 +2,7 @@
 
 import pytest
 
-from dra.policy.rules import NO_GROUPS, Rules, admits, group_states, in_the_way, joined, own_state
+from dra.policy.rules import NO_GROUPS, Rules, admits, group_states, in_the_way, join, own_state
 from dra.stock.pool import PoolStatus
 from dra.stock.stock import Stock
 from tests.dra.samples import DRIVER, compatibility, consuming, holding, node, slice_
@@ -26,18 +26,18 @@ POOL = (DRIVER, "p")
 )
 def test_the_state_of_a_counter_set(state, groups, admitted, after):
     assert admits(state, own_state(groups)) is admitted
-    assert joined(state, own_state(groups)) == after
+    assert join(state, own_state(groups)) == after
 
 
 def test_in_the_proposals_reading_no_groups_goes_with_everybody():
     wild = own_state((), wild=True)
     assert admits(frozenset("a"), wild)
-    assert joined(frozenset("a"), wild) == frozenset("a")
+    assert join(frozenset("a"), wild) == frozenset("a")
     assert own_state(("a",), wild=True) == {"a"}
 
 
 def test_any_two_of_three_overlapping_groups_go_together_but_not_all_three():
-    both = joined(own_state("ab"), own_state("bc"))
+    both = join(own_state("ab"), own_state("bc"))
     assert admits(own_state("ab"), own_state("ca"))
     assert not admits(both, own_state("ca"))
 
