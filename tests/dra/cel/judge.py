@@ -1,7 +1,7 @@
 """Ask both sides about an expression and put the answers in one form."""
 
 from dra import cel
-from dra.cel.account import SPENT, opened
+from dra.cel.account import SPENT, open_frame
 from dra.cel.environment import environment
 from dra.cel.metered import MeteredCompiler
 from dra.cel.syntax import parse
@@ -95,7 +95,7 @@ def spent(expression, view):
     check(root, names)
     compiler = MeteredCompiler(names)
     closure = compiler.closure(root)
-    frame = opened(view.slots, compiler.variables, None)
+    frame = open_frame(view.slots, compiler.variables, None)
     try:
         closure(frame)
     except (SelectorError, Fatal):
