@@ -5,7 +5,7 @@ nothing is cut, so keep cases small.
 """
 
 from dra import cel
-from dra.policy.rules import Rules, admits, group_states, joined, own_state
+from dra.policy.rules import Rules, admits, group_states, join, own_state
 from dra.stock.counters import available
 
 
@@ -58,7 +58,7 @@ class Brute:
         for mate in mates:
             for one in mate.consumes_counters:
                 own = own_state(one.compatibility_groups, wild=self.rules.wild(pool[0], mate))
-                states[one.counter_set] = joined(states.get(one.counter_set), own)
+                states[one.counter_set] = join(states.get(one.counter_set), own)
                 for name, counter in one.counters.items():
                     left[one.counter_set][name] -= counter.value.nano
         for one in device.consumes_counters:

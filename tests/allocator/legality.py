@@ -8,7 +8,7 @@ from collections import Counter
 from allocator.problem.candidates import values_of
 from dra import cel
 from dra.objects.taint import blocks
-from dra.policy.rules import Rules, admits, group_states, joined, own_state
+from dra.policy.rules import Rules, admits, group_states, join, own_state
 from dra.stock.capacity import charges
 from dra.stock.counters import available
 from dra.stock.pool import PoolStatus, reaches
@@ -187,7 +187,7 @@ class _Checker:
                 state = states.get(consumption.counter_set)
                 if not admits(state, own):
                     yield f"{device.name}: groups on {consumption.counter_set}"
-                states[consumption.counter_set] = joined(state, own)
+                states[consumption.counter_set] = join(state, own)
         conflicts = self.rules.conflicts(pool)
         for _, device in charged:
             others = {d.name for _, d in charged} | set(use.dedicated) | set(use.shared)

@@ -1,6 +1,7 @@
 import asyncio
 
 import pytest
+from webhook.service.gate import Gate
 
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Forbidden, NotFound
@@ -8,7 +9,6 @@ from cluster.informers.quarantine import REMEMBERED
 from cluster.resources import DEVICE_CLASSES
 from cluster.server import Features, Server
 from webhook.service.follower import Follower, features
-from webhook.service.gate import Gate
 from webhook.service.pace import Pace
 from webhook.state.builder import StateBuilder
 from webhook.state.configuration import Configuration
