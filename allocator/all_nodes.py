@@ -285,7 +285,7 @@ class _Query:
         if not self.idle:
             use = stock.use(pages[0].pool)
             if use is not FREE:
-                held = _held(pages, use)
+                held = _positions_in_use(pages, use)
         if len(pages) == 1:
             return (*self._page(pages[0], node), held)
         order = sorted(range(len(pages)), key=lambda at: pages[at].name.encode())
@@ -312,7 +312,7 @@ class _Query:
         return look, *self.cache.pages.columns(page, self.cache.reads)
 
 
-def _held(pages: Sequence[Page], use: PoolUse) -> object:
+def _positions_in_use(pages: Sequence[Page], use: PoolUse) -> object:
     """Say what is in use, by position."""
     return tuple(
         (

@@ -99,7 +99,7 @@ def _config(claim: ResourceClaim, selected: list[Leaf]) -> tuple[DeviceAllocatio
         for config in claim.spec.devices.config
         if not config.requests or known.intersection(config.requests)
     ]
-    return tuple(_cleared(entry, selected) for entry in entries)
+    return tuple(_clear(entry, selected) for entry in entries)
 
 
 def _names(leaf: Leaf) -> tuple[str, str]:
@@ -113,7 +113,7 @@ def _entry(
     return DeviceAllocationConfiguration(source=source, requests=requests, opaque=config.opaque)
 
 
-def _cleared(entry: DeviceAllocationConfiguration, selected: list[Leaf]) -> DeviceAllocationConfiguration:
+def _clear(entry: DeviceAllocationConfiguration, selected: list[Leaf]) -> DeviceAllocationConfiguration:
     """Clear a list that names every request: empty means all."""
     if entry.requests and all(set(_names(leaf)).intersection(entry.requests) for leaf in selected):
         return DeviceAllocationConfiguration(source=entry.source, opaque=entry.opaque)

@@ -135,7 +135,7 @@ def apply(
             signer = _there(material.next)
             leaf = _leaf(signer, names, now, policy)
             old = _there(material.authority).certificate
-            return Material(signer, leaf, previous=old, since=now, seals=_switched(material.seals))
+            return Material(signer, leaf, previous=old, since=now, seals=_switch_seals(material.seals))
         case Step.RETIRE:
             return material._replace(previous=None, since=now)
 
@@ -147,7 +147,7 @@ def sealed(material: Material, new_seal: Callable[[], bytes]) -> Material:
     return material._replace(seals=material.seals._replace(current=new_seal()))
 
 
-def _switched(seals: Seals) -> Seals:
+def _switch_seals(seals: Seals) -> Seals:
     if not seals.next:  # a version that knew one key only had introduced the authority
         return seals
     return Seals(current=seals.next, previous=seals.current)
@@ -189,14 +189,14 @@ def encode(material: Material) -> tuple[dict[str, bytes], dict[str, bytes]]:
         "previous.crt": material.previous or b"",
         "since": since,
     }
-    return _filled(serving), _filled(authoritys)
+    return _leave_out_empty(serving), _leave_out_empty(authoritys)
 
 
 def _entries(name: str, pair: Pair | None) -> dict[str, bytes]:
     return {f"{name}.crt": pair.certificate, f"{name}.key": pair.key} if pair else {}
 
 
-def _filled(data: dict[str, bytes]) -> dict[str, bytes]:
+def _leave_out_empty(data: dict[str, bytes]) -> dict[str, bytes]:
     return {name: value for name, value in data.items() if value}
 
 

@@ -59,7 +59,7 @@ class Store:
         for _ in range(ATTEMPTS):
             authoritys = await self._read(authoritys_name(self._name))
             serving = await self._read(self._name)
-            held = material.decode(_decoded(serving), None if authoritys is None else _decoded(authoritys))
+            held = material.decode(_decode(serving), None if authoritys is None else _decode(authoritys))
             everywhere = bool(held.bundle) and await inject.ensure(self._cluster, self._webhooks, held.bundle)
             wanted = self._due(material.sealed(held, self._new_seal), bundle_everywhere=everywhere)
             serve, sign = material.encode(wanted)
@@ -71,7 +71,7 @@ class Store:
 
     async def read(self) -> Material:
         """Read what a replica serves with and change nothing, for a process without the right to do more."""
-        return material.decode(_decoded(await self._read(self._name)), {})
+        return material.decode(_decode(await self._read(self._name)), {})
 
     def _due(self, held: Material, *, bundle_everywhere: bool) -> Material:
         now = self._now()
@@ -116,7 +116,7 @@ def authoritys_name(name: str) -> str:
     return f"{name}-authority"
 
 
-def _decoded(secret: Secret | None) -> dict[str, bytes]:
+def _decode(secret: Secret | None) -> dict[str, bytes]:
     data = {}
     for name, text in (secret.data if secret else {}).items():
         try:

@@ -125,7 +125,7 @@ class Judge:
         taken = tuple((name, amount.nano, device.capacity[name].value.nano) for name, amount in amounts.items())
         if any(amount > declared for _, amount, declared in taken):
             return Refused(Stage.CAPACITY, "is too small")
-        return self._constrained(leaf, place, taken)
+        return self._with_values(leaf, place, taken)
 
     def _selects(self, expression: str, place: Candidate) -> bool:
         """Evaluate a selector, once for all leaves that are asked about one place in a row."""
@@ -145,8 +145,8 @@ class Judge:
             self._view = cel.view_of(place.pool.id[0], place.device)
         return self._view
 
-    def _constrained(self, leaf: Leaf, place: Candidate, taken: tuple[tuple[str, int, int], ...]) -> Offer:
-        barred = self._barred(leaf, place)
+    def _with_values(self, leaf: Leaf, place: Candidate, taken: tuple[tuple[str, int, int], ...]) -> Offer:
+        barred = self._obstacle(leaf, place)
         values: list[Values] = []
         for number, at in enumerate(leaf.constraints):
             name = self.question.constraints[at].attribute
@@ -160,7 +160,7 @@ class Judge:
             values.append(found)
         return Offer(taken, barred, tuple(values))
 
-    def _barred(self, leaf: Leaf, place: Candidate) -> Refused | None:
+    def _obstacle(self, leaf: Leaf, place: Candidate) -> Refused | None:
         if place.page.slice.spec.skip_node_operations and not self.operations:
             return Refused(Stage.NODE, f"needs the node feature {OPTIONAL_OPERATIONS}")
         for taint in place.device.taints:
@@ -175,10 +175,10 @@ class Judge:
         selector = cel.compile(expression, derived=True, budget=self.budget)
         derived = selector.derive(self._seen(place), self.budget)
         values = derived if isinstance(derived, list) else [derived]
-        return frozenset(_typed(value) for value in values)
+        return frozenset(_with_type(value) for value in values)
 
 
-def _typed(value: bool | int | str | Version) -> tuple[str, object]:
+def _with_type(value: bool | int | str | Version) -> tuple[str, object]:
     if isinstance(value, Version):
         return "version", str(value)
     if isinstance(value, bool):

@@ -57,7 +57,7 @@ def compile(  # noqa: A001  the verb for what it does
     lineup = _line_up(pools, judge, cache, budget, arrange)
     counts = _count(question, pools, lineup, cache, judge)
 
-    wanted = _wanted(lineup, cache)
+    wanted = _list_wanted(lineup, cache)
     budget.charge(len(wanted))
     occupancy = look_at_pools(lineup, wanted, pools, use, cache.rules, budget=budget)
     layout = units_of(lineup, wanted, occupancy, cache, budget)
@@ -169,7 +169,7 @@ def _count_all(leaf: Leaf, pools: Sequence[Pool], lineup: Lineup, cache: Compile
     return count
 
 
-def _wanted(lineup: Lineup, cache: CompileCache) -> list[int]:
+def _list_wanted(lineup: Lineup, cache: CompileCache) -> list[int]:
     """List the places that some leaf may take, or trip over."""
     kinds: set[int] = set()
     for kind in lineup.by_kind:

@@ -127,7 +127,7 @@ def unit_members(
         for use in place.body.consumption:
             set_ = sets.setdefault(use.counter_set, str(len(sets)))
             counters = () if state.irregular else use.counters
-            consumption.append(CounterUse(set_, counters, _declared(use.groups, state, place)))
+            consumption.append(CounterUse(set_, counters, _declare_groups(use.groups, state, place)))
         others = state.conflicts.get(place.name, ())
         apart = sorted(position[other] for other in others if other in position)
         members.append(_member(place, takes(at), state, tuple(consumption), tuple(apart)))
@@ -141,7 +141,7 @@ def _member(
     return Member(place.multi, takes.amounts, takes.faults, declared, consumption, apart)
 
 
-def _declared(groups: tuple[str, ...], state: PoolState, place: Candidate) -> tuple[str, ...]:
+def _declare_groups(groups: tuple[str, ...], state: PoolState, place: Candidate) -> tuple[str, ...]:
     return groups or (() if state.goes_with_all(place) else tuple(NO_GROUPS))
 
 

@@ -129,7 +129,7 @@ class _RefusedRequest:
             for pool in self.pools
         }
         self.holders = _holders(stock, self.pools, claim_key(claim), asked)
-        self.agreed = self._agreed(held)
+        self.agreed = self._agreement(held)
 
     def reasons(self) -> Iterator[Reason]:
         """Give the losses of every alternative of the request."""
@@ -172,12 +172,12 @@ class _RefusedRequest:
 
     # ---- one device
 
-    def _judged(self, leaf: Leaf, place: Candidate) -> Judgement:
+    def _judge(self, leaf: Leaf, place: Candidate) -> Judgement:
         """Judge a device for itself alone; equal devices are judged once."""
         return self.cache.judged[self.cache.kind(self.judge, place)][leaf.index]
 
     def _loss(self, leaf: Leaf, place: Candidate) -> _Loss | None:
-        judged = self._judged(leaf, place)
+        judged = self._judge(leaf, place)
         if isinstance(judged, Fault):
             return _Loss(Stage.SELECTOR, f"{judged.where}: {judged.what}")
         if isinstance(judged, Refused):
@@ -195,7 +195,7 @@ class _RefusedRequest:
     def _in_use(self, leaf: Leaf, place: Candidate) -> _Loss | None:
         if leaf.admin or place.name not in self.states[place.pool.id].use.dedicated:
             return None
-        return _Loss(Stage.IN_USE, self._held(place.pool, place.name))
+        return _Loss(Stage.IN_USE, self._holder(place.pool, place.name))
 
     def _hardware(self, leaf: Leaf, place: Candidate) -> _Loss | None:
         """Look at what devices share with others: groups, rules about each other, counters."""
@@ -209,7 +209,7 @@ class _RefusedRequest:
                 return _Loss(Stage.GROUPS, f"{own}; on counter set {name} is {self._on(state, name)}")
         for other in in_the_way(place.name, state.conflicts, state.use):
             rule = self._rule(place, other)
-            return _Loss(Stage.COMPATIBILITY, f"{rule} keeps it apart from {other} ({self._held(place.pool, other)})")
+            return _Loss(Stage.COMPATIBILITY, f"{rule} keeps it apart from {other} ({self._holder(place.pool, other)})")
         for name, counters, _ in place.body.consumption:
             for counter, amount in counters:
                 have = state.left[name][counter]
@@ -230,7 +230,7 @@ class _RefusedRequest:
                 whole = place.device.capacity[name].value
                 want = Quantity.from_nano(amount, whole.format)
                 have = Quantity.from_nano(max(0, left), whole.format)
-                who = self._held(place.pool, place.name)
+                who = self._holder(place.pool, place.name)
                 return _Loss(Stage.CAPACITY, f"{name}: {want} asked for, {have} of {whole} left ({who})")
         return None
 
@@ -253,14 +253,14 @@ class _RefusedRequest:
 
     # ---- who is in the way
 
-    def _agreed(self, held: Sequence[DeviceRequestAllocationResult]) -> dict[int, Values]:
+    def _agreement(self, held: Sequence[DeviceRequestAllocationResult]) -> dict[int, Values]:
         """Say per constraint what the devices chosen so far have in common, or have used up."""
         by_id = {place.id: place for place in self.places}
         leaves = {leaf.name: leaf for leaf in self.question.leaves}
         agreed: dict[int, Values] = {}
         for result in held:
             leaf, place = leaves[result.request], by_id[result.driver, result.pool, result.device]
-            offer = self._judged(leaf, place)
+            offer = self._judge(leaf, place)
             if isinstance(offer, Offer):
                 for at, values in zip(leaf.constraints, offer.values, strict=False):
                     before = agreed.get(at)
@@ -268,13 +268,13 @@ class _RefusedRequest:
                     agreed[at] = joined if self.question.constraints[at].match else values | (before or frozenset())
         return agreed
 
-    def _held(self, pool: Pool, device: str) -> str:
+    def _holder(self, pool: Pool, device: str) -> str:
         return _few(self.holders.get((*pool.id, device), [])) or "in use"
 
     def _on(self, state: PoolState, counter_set: str) -> str:
         """Name what is in use on a counter set."""
         found = [
-            f"{device.name} ({self._held(state.pool, device.name)}{_groups(device.consumes_counters, counter_set)})"
+            f"{device.name} ({self._holder(state.pool, device.name)}{_groups(device.consumes_counters, counter_set)})"
             for page in state.pool.pages()
             for device in page.devices
             if state.use.holds(device.name)

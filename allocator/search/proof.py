@@ -302,7 +302,7 @@ class Proof:
                 sorted(
                     [
                         self.supply.of_unit(unit, types, left, common, clip, guards, sign, split[unit.number])
-                        for unit in (units if len(units) == 1 else self._reached(bits & reach))
+                        for unit in (units if len(units) == 1 else self._units_with(bits & reach))
                     ]
                 )
             )
@@ -322,7 +322,7 @@ class Proof:
             )
         return known
 
-    def _reached(self, bits: int) -> list[Unit]:
+    def _units_with(self, bits: int) -> list[Unit]:
         """List the units that have some of these places."""
         numbers = {self.problem.unit_of[place][0] for place in members(bits)}
         return [self.problem.units[number] for number in numbers]

@@ -39,7 +39,7 @@ class _Claim:
 
     def find(self, found: list[int], whole: dict[object, int]) -> None:
         last: dict[object, int] = {}
-        for tied in self._tied():
+        for tied in self._tie():
             sign = self._sign(tied, [c for c in self.constraints if c not in self.common])
             found[tied[0]] = last.get(sign, -1)
             last[sign] = tied[0]
@@ -48,7 +48,7 @@ class _Claim:
         found[first] = whole.get(sign, -1)
         whole[sign] = first
 
-    def _tied(self) -> list[list[int]]:
+    def _tie(self) -> list[list[int]]:
         """Group requests tied by constraints that do not cover the whole claim, by their first."""
         group = {at: {at} for at in self.requests}
         for constraint in self.constraints:

@@ -276,7 +276,7 @@ class Walk:
             if step is Step.EXCEEDED:
                 return self._give_up(slot, Step.EXCEEDED)
             if step is Step.FAILED:
-                self._refused(slot)
+                self._refuse(slot)
             found = self._next(slot)
             if found is None:
                 return self._give_up(slot, Step.FAILED)
@@ -345,7 +345,7 @@ class Walk:
             slot.request, slot.leaf, slot.wanted - 1, slot.at + 1, after, agreed, taken, slot.held + 1
         )
 
-    def _refused(self, slot: _Slot) -> None:
+    def _refuse(self, slot: _Slot) -> None:
         """Remember that a candidate led nowhere, and lose patience in the end."""
         if self.patience.refuse():
             raise _Impatient

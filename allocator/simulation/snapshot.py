@@ -137,7 +137,7 @@ class _Run:
             )
         held = [claim for claim in wanted if claim.status.allocation is not None]
         free = [claim for claim in wanted if claim.status.allocation is None]
-        extended = self._extended(pod)
+        extended = self._name_extended(pod)
         unfit: dict[str, str] = {}
         asked: dict[str, Sequence[ResourceClaim]] = {}
         for here, node in self.fleet.stock.nodes.items():
@@ -152,7 +152,7 @@ class _Run:
             choices |= self.fleet.answers(claims, [node for node, one in asked.items() if one is claims])
         chosen = best(choices)
         if chosen is None:
-            return self._refused(name, unfit, choices, asked)
+            return self._refuse(name, unfit, choices, asked)
         answer = choices[chosen].answer
         self._take(pod, chosen, asked[chosen], answer)
         results = [result for granted in answer.allocations for result in granted.allocation.devices.results]
@@ -167,7 +167,7 @@ class _Run:
         for resource, amount in podfit.requests(pod).items():
             here[resource] = here.get(resource, 0) + amount
 
-    def _refused(
+    def _refuse(
         self,
         name: str,
         unfit: Mapping[str, str],
@@ -208,19 +208,19 @@ class _Run:
             if name and (found := self.claims.get(f"{namespace}/{name}")) is not None:
                 yield found
             elif entry.resource_claim_template_name is not None:
-                yield self._generated(pod, entry.name, f"{namespace}/{entry.resource_claim_template_name}")
+                yield self._generate(pod, entry.name, f"{namespace}/{entry.resource_claim_template_name}")
             else:
                 named = f"{namespace}/{name}" if name else f"of entry {entry.name}"
                 raise _Missing(f"ResourceClaim {named} does not exist")
 
-    def _generated(self, pod: Pod, entry: str, template: str) -> ResourceClaim:
+    def _generate(self, pod: Pod, entry: str, template: str) -> ResourceClaim:
         found = self.templates.get(template)
         if found is None:
             raise _Missing(f"ResourceClaimTemplate {template} does not exist")
         meta = ObjectMeta(name=f"{pod.metadata.name}-{entry}", namespace=pod.metadata.namespace or "default")
         return ResourceClaim(metadata=meta, spec=found.spec.spec)
 
-    def _extended(self, pod: Pod) -> list[str]:
+    def _name_extended(self, pod: Pod) -> list[str]:
         """Name the extended resources a pod asks for that a class offers."""
         containers = (*pod.spec.init_containers, *pod.spec.containers)
         return sorted({name for one in containers for name in podfit.asked(one)} & self.offered.keys())

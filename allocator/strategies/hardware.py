@@ -88,7 +88,7 @@ def room(unit: HardwareUnit, use: PoolUse) -> Room:
     busy = any(use.holds(part.device.name) for part in unit.parts)
     if not busy:
         return Room(1.0, 1.0, busy=False)
-    left = _left(unit, use)
+    left = _subtract_use(unit, use)
     shares: list[float] = []
     options: list[float] = []
     for part in unit.parts:
@@ -142,7 +142,7 @@ def _hardware_unit(
     return HardwareUnit(pool.id, name, parts, declared, weight, tuple(shape))
 
 
-def _left(unit: HardwareUnit, use: PoolUse) -> dict[str, int]:
+def _subtract_use(unit: HardwareUnit, use: PoolUse) -> dict[str, int]:
     left = dict(unit.declared)
     for part in unit.parts:
         if use.holds(part.device.name):

@@ -231,7 +231,7 @@ def _neighbours(view: NodeView, plan: Plan) -> Cost:
     """Judge how whole a plan leaves neighbourhoods: those that are empty should stay so."""
     rooms = [plan.rooms.get(at, one) for at, one in enumerate(view.rooms)]
     groups = _neighbourhoods(view, rooms).values()
-    return (-round(sum(map(_squared, groups)), 9),)
+    return (-round(sum(map(_square_of_mean, groups)), 9),)
 
 
 def _broken(view: NodeView, plan: Plan) -> float:
@@ -244,13 +244,13 @@ def _broken(view: NodeView, plan: Plan) -> float:
     lost: list[float] = []
     for key, free in before.items():
         if free != after[key]:
-            lost.append(_squared(free) - _squared(after[key]))
+            lost.append(_square_of_mean(free) - _square_of_mean(after[key]))
     if not lost:
         return 0.0
     return sum(lost) / len(lost)
 
 
-def _squared(free: Sequence[float]) -> float:
+def _square_of_mean(free: Sequence[float]) -> float:
     return (sum(free) / len(free)) ** 2
 
 

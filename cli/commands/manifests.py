@@ -233,10 +233,10 @@ def rest(namespace: str, image: str, config: str, api_servers: tuple[str, ...] =
         if name == GENERATED:
             continue
         for document in manifests.read([BASE / name]):
-            yield _adapted(document.object, namespace, image, config, api_servers)
+            yield _adapt(document.object, namespace, image, config, api_servers)
 
 
-def _adapted(
+def _adapt(
     obj: dict[str, Any], namespace: str, image: str, config: str, api_servers: tuple[str, ...]
 ) -> dict[str, Any]:
     metadata = obj["metadata"]

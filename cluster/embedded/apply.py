@@ -97,7 +97,7 @@ def applied(old: Raw, patch: Apply, subresource: str, *, now: str) -> Raw:
     lost = {path for path, _ in contested}
     managers: list[Raw] = []
     for other in others:
-        reduced = _reduced(other, lost)
+        reduced = _reduce(other, lost)
         if reduced["fieldsV1"]:
             managers.append(reduced)
     managers.append(entry)
@@ -221,7 +221,7 @@ def _conflict(contested: list[tuple[Path, str]]) -> Conflict:
     return Conflict(f"Apply failed with {len(lines)} conflict{'s' * (len(lines) > 1)}: {'; '.join(lines)}")
 
 
-def _reduced(entry: Raw, lost: set[Path]) -> Raw:
+def _reduce(entry: Raw, lost: set[Path]) -> Raw:
     if not lost:
         return entry
     return {**entry, "fieldsV1": _tree(path for path in _paths(entry.get("fieldsV1") or {}) if path not in lost)}

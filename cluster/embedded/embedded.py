@@ -283,7 +283,7 @@ class Embedded:
         """The living objects, each as the write that made it what it is; then the version that all of them had."""
         for resource in self._store.resources():
             for record in self._store.records(resource):
-                yield Commit(record.version, (_written(resource, _key(record), record.data),))
+                yield Commit(record.version, (_describe_write(resource, _key(record), record.data),))
         yield Commit(self._store.version, ())
 
     def _replay(self, commits: Iterable[Commit]) -> None:
@@ -337,11 +337,11 @@ async def _wait_for(event: asyncio.Event, seconds: float) -> bool:
 
 
 def _commit(entries: Sequence[tuple[str, Entry]]) -> Commit:
-    changes = (_written(of, one.key, None if one.type == DELETED else one.record.data) for of, one in entries)
+    changes = (_describe_write(of, one.key, None if one.type == DELETED else one.record.data) for of, one in entries)
     return Commit(entries[-1][1].version, tuple(changes))
 
 
-def _written(resource: str, key: Key, data: bytes | None) -> Written:
+def _describe_write(resource: str, key: Key, data: bytes | None) -> Written:
     return Written(resource, *key, msgspec.Raw(REMOVED if data is None else data))
 
 

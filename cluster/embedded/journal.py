@@ -101,7 +101,7 @@ class Journal:
         self._path = Path(path)
         self._durable = durable
         self._least_compaction = least_compaction
-        self._lock = _locked(self._path.with_name(f"{self._path.name}.lock"))
+        self._lock = _take_lock(self._path.with_name(f"{self._path.name}.lock"))
         self._file = -1
         self._size = 0
         self._compacted = 0
@@ -195,7 +195,7 @@ def _write(file: int, data: bytes, offset: int) -> None:
         data, offset = data[written:], offset + written
 
 
-def _locked(path: Path) -> int:
+def _take_lock(path: Path) -> int:
     with _naming(path):
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -89,10 +89,10 @@ def positions(text: bytes, first_line: int = 1) -> dict[str, tuple[int, int]]:
 
 def resolve(text: str) -> Any:
     """Give a plain scalar its value."""
-    return _remembered(text) if len(text) <= _LONGEST else _resolved(text)
+    return _remembered(text) if len(text) <= _LONGEST else _resolve(text)
 
 
-def _resolved(text: str) -> Any:
+def _resolve(text: str) -> Any:
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in _NUMERIC:
@@ -102,7 +102,7 @@ def _resolved(text: str) -> Any:
 
 
 # Only short texts, so that entries bound the memory: a manifest may hold texts of megabytes.
-_remembered = lru_cache(maxsize=8192)(_resolved)
+_remembered = lru_cache(maxsize=8192)(_resolve)
 
 
 def _number(text: str) -> int | float | None:
@@ -195,7 +195,7 @@ class _Builder:
             self._next()  # the document ends
             event = self._next()
         except MarkedYAMLError as error:
-            raise self._translated(error) from error
+            raise self._translate(error) from error
         except ReaderError as error:
             raise self._unreadable(error) from error
         except YAMLError as error:
@@ -283,14 +283,14 @@ class _Builder:
         elif tag not in _RESOLVED:
             return event.value
         else:
-            value = self._tagged(event)
+            value = self._resolve_tagged(event)
         if type(value) is not float or key:
             return value
         if value - value != 0:  # infinity or not a number
             raise self._error(event, f"{event.value} cannot be said in JSON: quote it if it is meant as a text")
         return _as_json(value)
 
-    def _tagged(self, event: Any) -> Any:
+    def _resolve_tagged(self, event: Any) -> Any:
         """Resolve a scalar with one of YAML's own tags, which must fit."""
         text, kind = event.value, event.tag.removeprefix(_TAG)
         if kind == "str" or (kind == "timestamp" and _DATE.fullmatch(text)):
@@ -323,7 +323,7 @@ class _Builder:
         self._aliased += steps
         if self._aliased > 100 and self._decoded > 1000 and self._aliased > self._decoded * _aliasing(self._decoded):
             raise self._error(event, "document contains excessive aliasing: write the repeated parts out")
-        return _copied(value)
+        return _copy(value)
 
     def _error(self, event: Any, message: str) -> YamlError:
         return YamlError(message, event.start_mark.line + self._first_line, event.start_mark.column + 1)
@@ -336,7 +336,7 @@ class _Builder:
             f"{error.reason} (U+{error.character:04X})", self._first_line + line, len(before) - before.rfind(b"\n")
         )
 
-    def _translated(self, error: MarkedYAMLError) -> YamlError:
+    def _translate(self, error: MarkedYAMLError) -> YamlError:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or "cannot be parsed"
         message = f"{problem} {error.context}" if error.context else problem
@@ -353,12 +353,12 @@ def _aliasing(decoded: int) -> float:
     return 0.99 - 0.89 * ((decoded - _ALIASING_LOW) / (_ALIASING_HIGH - _ALIASING_LOW))
 
 
-def _copied(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     """Copy, so that no two places of a document are one object."""
     if isinstance(value, dict):
-        return {key: _copied(member) for key, member in value.items()}
+        return {key: _copy(member) for key, member in value.items()}
     if isinstance(value, list):
-        return [_copied(item) for item in value]
+        return [_copy(item) for item in value]
     return value
 
 
