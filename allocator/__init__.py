@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from allocator.all_nodes import FleetAnswer, FleetMemo, fleet
 from allocator.answer import Answer, Granted, Reason, Stage, Verdict
-from allocator.one_node import DEFAULTS, Options, decide, explained
+from allocator.one_node import DEFAULTS, Options, decide, explain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,4 +48,4 @@ def allocate(
 
         found = serve(stock, node_name, claims, strategy=strategy, options=options).answer
     refused = found.verdict is Verdict.INFEASIBLE
-    return explained(found, stock, node_name, claims, options) if reasons and refused else found
+    return explain(found, stock, node_name, claims, options) if reasons and refused else found

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.answer import Answer, Fatal, Verdict
-from allocator.one_node import DEFAULTS, Found, Options, composed, decide, explained, find
+from allocator.one_node import DEFAULTS, Found, Options, compose, decide, explain, find
 from allocator.problem import OPTIONAL_OPERATIONS, CompileCache, PageCache, candidates_of, question_of
 from dra.errors import NodeSelectorError
 from dra.policy import Rules
@@ -243,7 +243,7 @@ class _Query:
         if found.verdict is Verdict.ERROR:
             return decide(asked, name, claims, options)
         if found.verdict is Verdict.INFEASIBLE:
-            return explained(Answer(found.verdict, steps=found.steps), asked, name, claims, options)
+            return explain(Answer(found.verdict, steps=found.steps), asked, name, claims, options)
         question = question_of(claims, stock.classes)
         here = candidates_of(stock.pools(name))
         chosen = tuple(
@@ -251,7 +251,7 @@ class _Query:
         )
         selected = tuple(question.leaves[leaf.index] for leaf in found.selected)
         named = msgspec.structs.replace(found, chosen=chosen, selected=selected)
-        return composed(question, stock.nodes[name], named, options)
+        return compose(question, stock.nodes[name], named, options)
 
     def _use(self, stock: Stock) -> Callable[[PoolId], PoolUse]:
         return (lambda _: FREE) if self.idle else stock.use

@@ -72,7 +72,7 @@ class Answer(msgspec.Struct, frozen=True):
         return self.verdict is Verdict.FEASIBLE
 
 
-def allocated(claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
+def with_allocation(claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
     """Answer with the claim as it is once it has this allocation."""
     return replace(claim, status=ResourceClaimStatus(allocation=allocation))
 

@@ -11,7 +11,7 @@ import msgspec
 from allocator.answer import Answer, Fatal, Reason, Stage, Verdict
 from allocator.problem import Candidate, CompileCache, Fault, Judge, Leaf, compile, question_of  # noqa: A004  the verb
 from allocator.reasons import losses
-from allocator.result import granted, share_id
+from allocator.result import grant, share_id
 from allocator.search import MICROSECONDS, Cuts, Walk
 from dra.budget import Budget
 from dra.errors import NodeSelectorError, OutOfBudget
@@ -123,10 +123,10 @@ def decide(stock: Stock, node: str, claims: Sequence[ResourceClaim], options: Op
     cache = CompileCache(question, Rules(stock.compatibilities.values()))
     target = stock.nodes[node]
     found = find(cache, target, pools, stock.use, options)
-    return composed(question, target, found, options)
+    return compose(question, target, found, options)
 
 
-def explained(refused: Answer, stock: Stock, node: str, claims: Sequence[ResourceClaim], options: Options) -> Answer:
+def explain(refused: Answer, stock: Stock, node: str, claims: Sequence[ResourceClaim], options: Options) -> Answer:
     """Add to a refusal where its devices went, as far as the budget of one more question goes."""
     whole = budget_of(options)
     asking = msgspec.structs.replace(options, budget=whole)
@@ -141,13 +141,13 @@ def explained(refused: Answer, stock: Stock, node: str, claims: Sequence[Resourc
     return msgspec.structs.replace(refused, reasons=found)
 
 
-def composed(question: Question, node: Node, found: Found, options: Options) -> Answer:
+def compose(question: Question, node: Node, found: Found, options: Options) -> Answer:
     """Compose an answer from what was found for a question."""
     if found.verdict is not Verdict.FEASIBLE:
         return Answer(found.verdict, error=found.error, node_only=found.node_only, steps=found.steps)
     name = node.metadata.name
     try:
-        allocations = granted(question, found.chosen, found.selected, name, options.new_share_id)
+        allocations = grant(question, found.chosen, found.selected, name, options.new_share_id)
     except Fatal as error:
         return Answer(Verdict.ERROR, error=str(error), steps=found.steps)
     return Answer(Verdict.FEASIBLE, allocations, steps=found.steps)

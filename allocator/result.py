@@ -36,7 +36,7 @@ def share_id(claim: ResourceClaim, request: str, place: Candidate) -> str:
     return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}"
 
 
-def granted(
+def grant(
     question: Question,
     chosen: Sequence[tuple[Leaf, Candidate]],
     selected: Sequence[Leaf],

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from allocator.simulation import chart
 from allocator.simulation.chart import Bars
 from allocator.simulation.generate import KINDS
-from allocator.simulation.plot import stacked
+from allocator.simulation.plot import stack
 from allocator.simulation.replay import replay
 from allocator.strategies.choose import serve
 from allocator.strategies.hardware import scale_of
@@ -134,7 +134,7 @@ def main() -> int:
             in_use = f"{one.in_use:>7.1%} {gain(one.in_use, base.in_use):>7}"
             print(f"{kind:<8} {name:<22} {idle} {in_use} {one.served:>7.1f}", flush=True)
     PLOT.parent.mkdir(parents=True, exist_ok=True)
-    PLOT.write_text(stacked([_chart(found, names, *one) for one in _CHARTS]))
+    PLOT.write_text(stack([_chart(found, names, *one) for one in _CHARTS]))
     print(f"drawn: {PLOT.name}")
     return 0
 

@@ -140,7 +140,7 @@ def apply(
             return material._replace(previous=None, since=now)
 
 
-def sealed(material: Material, new_seal: Callable[[], bytes]) -> Material:
+def ensure_seal(material: Material, new_seal: Callable[[], bytes]) -> Material:
     """Give material a seal key if it has none."""
     if material.seals.current:
         return material

@@ -61,7 +61,7 @@ class Store:
             serving = await self._read(self._name)
             held = material.decode(_decode(serving), None if authoritys is None else _decode(authoritys))
             everywhere = bool(held.bundle) and await inject.ensure(self._cluster, self._webhooks, held.bundle)
-            wanted = self._due(material.sealed(held, self._new_seal), bundle_everywhere=everywhere)
+            wanted = self._due(material.ensure_seal(held, self._new_seal), bundle_everywhere=everywhere)
             serve, sign = material.encode(wanted)
             if not await self._write(authoritys, authoritys_name(self._name), sign):
                 continue

@@ -40,7 +40,7 @@ class Apply(msgspec.Struct, frozen=True, tag="apply"):
 Patch = Merge | Operations | Apply
 
 
-def merged(target: Json, patch: Json) -> Json:
+def apply_merge_patch(target: Json, patch: Json) -> Json:
     """Apply a JSON merge patch."""
     if not isinstance(patch, dict):
         return patch
@@ -49,11 +49,11 @@ def merged(target: Json, patch: Json) -> Json:
         if value is None:
             result.pop(name, None)
         else:
-            result[name] = merged(result.get(name), value)
+            result[name] = apply_merge_patch(result.get(name), value)
     return result
 
 
-def operated(document: Json, operations: tuple[dict[str, Json], ...]) -> Json:
+def apply_json_patch(document: Json, operations: tuple[dict[str, Json], ...]) -> Json:
     """Apply JSON Patch operations in order."""
     for number, operation in enumerate(operations):
         try:

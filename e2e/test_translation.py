@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from cluster.patch import operated
+from cluster.patch import apply_json_patch
 from e2e.images import BUSYBOX
 from webhook.claims import template
 from webhook.state import State
@@ -90,7 +90,7 @@ def test_what_is_made_is_taken_and_stored_as_it_was_made(control_plane, namespac
         if not done.changed:
             continue
         changed += 1
-        [stored] = control_plane.create(operated(pod, done.operations), dryRun="All")
+        [stored] = control_plane.create(apply_json_patch(pod, done.operations), dryRun="All")
         record = json.loads(stored["metadata"]["annotations"]["drawbridge.dev/original"])["containers"]
         for one in (*stored["spec"]["containers"], *stored["spec"].get("initContainers", [])):
             assert not one["resources"].get("limits", {}).keys() & record.get(one["name"], {}).keys()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.answer import Answer, Reason, Stage, Verdict, allocated
+from allocator.answer import Answer, Reason, Stage, Verdict, with_allocation
 from allocator.problem import (
     Candidate,
     CompileCache,
@@ -70,7 +70,7 @@ def losses(
             found = _of_claim(now, node, claim, asked, serve=serve, budget=budget)
             return tuple(found)
         allocation = answer.allocations[0].allocation
-        now = now.with_(allocated(claim, allocation))
+        now = now.with_(with_allocation(claim, allocation))
     return (Reason(Stage.SEARCH, "", "", 0, 0, (), "each claim fits after the others, but not all of them at once"),)
 
 
@@ -89,7 +89,7 @@ def _of_claim(
         if answer.feasible:
             fitting = number
             held = answer.allocations[0].allocation.devices.results
-            now = stock.with_(allocated(some, answer.allocations[0].allocation))
+            now = stock.with_(with_allocation(some, answer.allocations[0].allocation))
         else:
             failing, refusal = number, answer
     if refusal.verdict is Verdict.INFEASIBLE:

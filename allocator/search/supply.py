@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from allocator.problem import spans, union
-from allocator.search.vectors import WIDTH, best, clipped, field, guard_bits, limited
+from allocator.search.vectors import WIDTH, best, field, guard_bits, largest_within, smaller_of_each
 
 if TYPE_CHECKING:
     from allocator.problem import Problem, Unit
@@ -160,7 +160,7 @@ class Supply:
             if combined <= _COMBINED * self.limits.group:
                 self.budget.spend(combined >> 4)
                 sums = best(
-                    {clipped(left + right, clip, guards) for left in sums for right in options},
+                    {smaller_of_each(left + right, clip, guards) for left in sums for right in options},
                     guards,
                     self.budget.spend,
                 )
@@ -172,7 +172,7 @@ class Supply:
             for vector in sums:
                 counts = [field(vector, at) for at in dimensions]
                 base = vector - sum(count << at * WIDTH for count, at in zip(counts, dimensions, strict=True))
-                for pick in limited(counts, top):
+                for pick in largest_within(counts, top):
                     capped.add(base + sum(count << at * WIDTH for count, at in zip(pick, dimensions, strict=True)))
             self.budget.spend(len(capped) >> 4)
             sums = best(capped, guards, self.budget.spend)

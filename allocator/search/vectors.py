@@ -33,7 +33,7 @@ def minus(vector: int, other: int, guards: int) -> int:
     return difference & (kept - (kept >> WIDTH - 1))
 
 
-def clipped(vector: int, top: int, guards: int) -> int:
+def smaller_of_each(vector: int, top: int, guards: int) -> int:
     """Take the smaller field by field."""
     return vector - minus(vector, top, guards)
 
@@ -68,7 +68,7 @@ def least(vectors: Iterable[int], guards: int) -> list[int]:
     return out
 
 
-def limited(counts: Sequence[int], top: int) -> Iterator[tuple[int, ...]]:
+def largest_within(counts: Sequence[int], top: int) -> Iterator[tuple[int, ...]]:
     """List the largest vectors below `counts` whose sum is at most `top`."""
     if sum(counts) <= top:
         yield tuple(counts)
@@ -77,7 +77,7 @@ def limited(counts: Sequence[int], top: int) -> Iterator[tuple[int, ...]]:
         yield (top,)
         return
     for count in range(min(counts[0], top) + 1):
-        for rest in limited(counts[1:], top - count):
+        for rest in largest_within(counts[1:], top - count):
             yield (count, *rest)
 
 
@@ -157,6 +157,6 @@ def _bounds(
                 top,
                 tuple(max(_value(vector, weight, dimensions) for vector in options) for weight in weights),
             )
-        most[at] = clipped(most[at + 1] + tops[options][0], demand, guards)
+        most[at] = smaller_of_each(most[at + 1] + tops[options][0], demand, guards)
         gains[at] = tuple(more + one for more, one in zip(gains[at + 1], tops[options][1], strict=True))
     return most, gains

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from allocator.answer import Answer, allocated
+from allocator.answer import Answer, with_allocation
 from allocator.problem import claim_key
 from allocator.strategies import Chosen, HardwareUnit, Room, best, room, scale_of, units
 
@@ -87,7 +87,7 @@ class Placements:
     def hold(self, claims: Iterable[ResourceClaim], answer: Answer) -> None:
         """Put an answer's allocations into the stock."""
         for claim, granted in zip(claims, answer.allocations, strict=True):
-            self.stock = self.stock.with_(allocated(claim, granted.allocation))
+            self.stock = self.stock.with_(with_allocation(claim, granted.allocation))
 
     def release(self, claims: Iterable[ResourceClaim]) -> None:
         """Give back what claims hold."""

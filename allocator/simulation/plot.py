@@ -21,7 +21,7 @@ def drawing(name: str, found: Sequence[Replay]) -> str:
     def each(value: Callable[[Sample], float]) -> list[Line]:
         series: list[Line] = []
         for one in found:
-            points = tuple((sample.at, value(sample)) for sample in thinned(one.samples))
+            points = tuple((sample.at, value(sample)) for sample in thin(one.samples))
             series.append(Line(one.strategy, points, steps=True))
         return series
 
@@ -33,10 +33,10 @@ def drawing(name: str, found: Sequence[Replay]) -> str:
         chart.lines(f"{name}: free, but broken up, %", broken, x="time", y="%", top=100),
         chart.lines(f"{name}: pods waiting", waiting, x="time", y="pods"),
     ]
-    return stacked(charts)
+    return stack(charts)
 
 
-def stacked(charts: Sequence[str]) -> str:
+def stack(charts: Sequence[str]) -> str:
     """Put charts below each other into one picture."""
     inner = "".join(
         one.replace("<svg ", f'<svg x="0" y="{at * HEIGHT}" width="{WIDTH}" height="{HEIGHT}" ', 1)
@@ -45,7 +45,7 @@ def stacked(charts: Sequence[str]) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT * len(charts)}">\n{inner}</svg>\n'
 
 
-def thinned(samples: Sequence[Sample]) -> list[Sample]:
+def thin(samples: Sequence[Sample]) -> list[Sample]:
     """Keep at most so many samples, evenly by number, the last one always."""
     step = max(1, len(samples) // _POINTS)
     return [*samples[:-1:step], *samples[-1:]]

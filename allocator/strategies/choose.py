@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.answer import Answer, Fatal, Granted, Verdict, allocated
-from allocator.one_node import Options, composed, find
+from allocator.answer import Answer, Fatal, Granted, Verdict, with_allocation
+from allocator.one_node import Options, compose, find
 from allocator.problem import CompileCache, question_of
 from allocator.strategies.node_view import NodeView, StrategyCache
 from allocator.strategies.strategy import DEFAULT, STRATEGIES, Plan, Strategy
@@ -79,7 +79,7 @@ class _Node:
         target = self.stock.nodes[self.node]
         options = replace(self.options, arrange=arrange)
         found = find(cache, target, pools, self.stock.use, options)
-        return composed(cache.question, target, found, options)
+        return compose(cache.question, target, found, options)
 
     def one_by_one(self, claims: Sequence[ResourceClaim], strategy: str) -> Answer:
         """Let the strategy choose for one claim after the other, each seeing what those before it took."""
@@ -91,7 +91,7 @@ class _Node:
                 return found
             granted += found.allocations
             steps += found.steps
-            stock = stock.with_(allocated(claim, found.allocations[0].allocation))
+            stock = stock.with_(with_allocation(claim, found.allocations[0].allocation))
         return Answer(Verdict.FEASIBLE, tuple(granted), steps=steps)
 
     def _cache(self, claims: Sequence[ResourceClaim]) -> CompileCache:

@@ -137,7 +137,7 @@ class _Question:
         from allocator.strategies import DEFAULT, StrategyCache, scale_of, serve
 
         if self.budget_ms is not None:
-            asked = {node: self.explained(node, self.ask(node)) for node in self.stock.nodes}
+            asked = {node: self.explain(node, self.ask(node)) for node in self.stock.nodes}
             return _Everywhere(asked, [[node] for node in asked])
         first = fleet(self.stock, self.claims)
         kept = StrategyCache(scale_of(self.stock.pages.values()))
@@ -152,13 +152,13 @@ class _Question:
             {node: one.score for node, one in chosen.items()},
         )
 
-    def explained(self, node: str, answer: Answer) -> Answer:
+    def explain(self, node: str, answer: Answer) -> Answer:
         """Add to a refusal where the devices went."""
-        from allocator.one_node import explained
+        from allocator.one_node import explain
 
         if answer.verdict != "infeasible":
             return answer
-        return explained(answer, self.stock, node, self.claims, self._options())
+        return explain(answer, self.stock, node, self.claims, self._options())
 
     def elsewhere(self, node: str) -> tuple[str, ...]:
         """Name the other nodes that could serve the claims."""
@@ -213,7 +213,7 @@ class _Question:
 def _one(question: _Question, node: str, output: str) -> Exit:
     answer = question.ask(node)
     elapsed = perf_counter() - question.began
-    answer = question.explained(node, answer)
+    answer = question.explain(node, answer)
     hints = question.hints(node, question.elsewhere(node)) if answer.verdict == "infeasible" else []
     if output == "json":
         inputs.write_json(question.document(node, answer, hints, elapsed))

@@ -146,14 +146,14 @@ def _progress(label: str) -> Callable[[int, int], None] | None:
 
 
 def _schedule(snapshot: Snapshot, strategy: str, budget_ms: int | None, output: str) -> Exit:
-    from allocator.one_node import Options, explained
+    from allocator.one_node import Options, explain
     from allocator.simulation import simulate
     from dra.wire import builtins
 
     ask = _ask(strategy, budget_ms, snapshot.stock)
 
     def why(now: Stock, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
-        return explained(refused, now, node, claims, Options()) if refused.verdict == "infeasible" else refused
+        return explain(refused, now, node, claims, Options()) if refused.verdict == "infeasible" else refused
 
     found = simulate(snapshot, ask=ask, why=why, progress=_progress(strategy))
     if output == "json":

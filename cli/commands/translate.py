@@ -135,7 +135,7 @@ def _translate_all(
     limits: list[Document],
     unknown: bool,
 ) -> Iterator[Result]:
-    from cluster.patch import operated
+    from cluster.patch import apply_json_patch
     from webhook.claims import template
     from webhook.state import Inventory, State
     from webhook.translate import translate_object
@@ -157,7 +157,7 @@ def _translate_all(
         yield Result(
             document,
             done,
-            operated(document.object, done.operations) if done.changed else document.object,
+            apply_json_patch(document.object, done.operations) if done.changed else document.object,
             tuple(template.object_of(name, done.templates[name], namespace) for name in new),
         )
 

@@ -22,7 +22,7 @@ from cluster import resources
 from cluster.controllers import ClaimController
 from cluster.embedded import Embedded
 from cluster.errors import ApiError, NotFound
-from cluster.patch import operated
+from cluster.patch import apply_json_patch
 from dra.objects import Pod, claim_names
 from dra.validation import shape
 from webhook.names import NAMESPACE
@@ -70,7 +70,7 @@ class Playground:
         if not mutated["allowed"]:
             return Answer(None, tuple(mutated.get("warnings", ())), mutated["status"]["message"])
         operations = json.loads(b64decode(mutated["patch"])) if "patch" in mutated else []
-        pod = operated(pod, tuple(operations))
+        pod = apply_json_patch(pod, tuple(operations))
         checked = await self._ask("validate", pod)
         warnings = (*mutated.get("warnings", ()), *checked.get("warnings", ()))
         if not checked["allowed"]:

@@ -13,11 +13,11 @@ import msgspec
 from cluster import resources
 from cluster.embedded import registry
 from cluster.embedded import rest_strategies as strategies
-from cluster.embedded.apply import applied
-from cluster.embedded.defaulting import defaulted
+from cluster.embedded.apply import server_side_apply
+from cluster.embedded.defaulting import fill_in_defaults
 from cluster.embedded.deletion import Endings
 from cluster.errors import AlreadyExists, BadRequest, Cause, Conflict, Invalid, NotFound, map_exceptions
-from cluster.patch import Apply, Merge, Operations, merged, operated, same
+from cluster.patch import Apply, Merge, Operations, apply_json_patch, apply_merge_patch, same
 from cluster.resources import NAMESPACES, PODS, Raw, Resource
 from dra.objects import ObjectMeta
 from dra.wire import WireError, convert
@@ -61,7 +61,7 @@ class ApiServer:
         """Store a new object; the answer is how it was (or, in a dry run, would be) stored."""
         self.check(resource)
         new = registry.created(resource, obj, namespace, self._identity)
-        new = strategies.prepared(resource.id, new, None, self._identity.now())
+        new = strategies.prepare(resource.id, new, None, self._identity.now())
         key = resources.key(new)
         if resource.namespaced:
             self._check_namespace(resource, *key)
@@ -95,7 +95,7 @@ class ApiServer:
         if not isinstance(asked, dict):
             raise Invalid(f"the patch leaves no object of {resource.id}, but {asked!r}")
         new = registry.updated(resource, old, asked, subresource)
-        new = strategies.prepared(resource.id, new, old, self._identity.now())
+        new = strategies.prepare(resource.id, new, old, self._identity.now())
         if same(old, new):
             return record.data
         self._validate(resource, new, old, subresource)
@@ -167,7 +167,7 @@ class ApiServer:
         if not meta.get("name"):
             meta["name"] = f"{meta.get('generateName') or ''}{self._identity.suffix()}"
         typed = {**obj, "apiVersion": resource.api_version, "metadata": meta}
-        fresh = defaulted(resource.id, typed, created=True) if _is_readable(resource, typed) else typed
+        fresh = fill_in_defaults(resource.id, typed, created=True) if _is_readable(resource, typed) else typed
         loaded = {**fresh, **({"status": obj["status"]} if obj.get("status") else {})}
         self._writes.put(resource, resources.key(loaded), loaded)
 
@@ -196,11 +196,11 @@ class ApiServer:
     def _patch(self, old: Raw, patch: Patch, subresource: str) -> Any:
         match patch:
             case Merge():
-                return merged(old, patch.body)
+                return apply_merge_patch(old, patch.body)
             case Operations():
-                return operated(old, patch.operations)
+                return apply_json_patch(old, patch.operations)
             case Apply():
-                return applied(old, patch, subresource, now=self._identity.now())
+                return server_side_apply(old, patch, subresource, now=self._identity.now())
 
     def _apply_new(
         self, resource: Resource[Any], name: str, patch: Apply, namespace: str | None, *, dry_run: bool
@@ -211,7 +211,7 @@ class ApiServer:
         body = resource.plain(patch.body) | {"metadata": {"name": name} | metadata}
         if body["metadata"].get("uid"):
             raise _not_found(resource, name)
-        fresh = applied({}, Apply(body, patch.manager), "", now=self._identity.now())
+        fresh = server_side_apply({}, Apply(body, patch.manager), "", now=self._identity.now())
         return self.create(resource, fresh, namespace, dry_run=dry_run)
 
     def _answer(self, resource: Resource[Any], key: Key, new: Raw, *, dry_run: bool) -> bytes:

@@ -56,7 +56,7 @@ _META_OF_THE_SERVER = frozenset(
 )
 
 
-def applied(old: Raw, patch: Apply, subresource: str, *, now: str) -> Raw:
+def server_side_apply(old: Raw, patch: Apply, subresource: str, *, now: str) -> Raw:
     """The object after a manager applied what it wants."""
     if not patch.manager:
         raise BadRequest("fieldManager: Required value: is required for apply patch")

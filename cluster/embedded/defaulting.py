@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Json = Any
 
 
-def defaulted(resource: str, obj: Raw, *, created: bool) -> Raw:
+def fill_in_defaults(resource: str, obj: Raw, *, created: bool) -> Raw:
     """The object with its defaults filled in."""
     fill = _BY_RESOURCE.get(resource)
     return fill(obj, created) if fill else obj

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cluster.embedded.defaulting import defaulted
+from cluster.embedded.defaulting import fill_in_defaults
 from cluster.errors import BadRequest, Cause, Conflict, Forbidden, Invalid
 from cluster.patch import same
 from cluster.resources import BY_ID
@@ -67,7 +67,7 @@ def created(resource: Resource[Any], obj: Raw, namespace: str | None, identity: 
     # Nodes may be created with their status; everything else starts without.
     keep_status = not resource.status or resource.id == "nodes"
     body = {name: value for name, value in obj.items() if name != "status" or keep_status}
-    return defaulted(resource.id, {**body, "metadata": _full(meta)}, created=True)
+    return fill_in_defaults(resource.id, {**body, "metadata": _full(meta)}, created=True)
 
 
 def updated(resource: Resource[Any], old: Raw, new: Raw, subresource: str) -> Raw:
@@ -93,7 +93,7 @@ def updated(resource: Resource[Any], old: Raw, new: Raw, subresource: str) -> Ra
             new = {name: value for name, value in new.items() if name != "status"}
             new |= {"status": old["status"]} if "status" in old else {}
         _check_finalizers(resource, old, new)
-        new = defaulted(resource.id, new, created=False)
+        new = fill_in_defaults(resource.id, new, created=False)
         if resource.generation and not same(_content(old), _content(new)):
             new["metadata"]["generation"] = int(meta.get("generation") or 0) + 1
     return new

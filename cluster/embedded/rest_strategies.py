@@ -33,7 +33,7 @@ _POD_FROZEN = (
 _NO_ADMIN = f"Forbidden: admin access to devices requires the `{ADMIN_ACCESS}: true` label on the containing namespace"
 
 
-def prepared(resource: str, new: Raw, old: Raw | None, now: str) -> Raw:
+def prepare(resource: str, new: Raw, old: Raw | None, now: str) -> Raw:
     """The object with what the server fills in or drops by itself."""
     prepare = _PREPARE.get(resource)
     return prepare(new, old, now) if prepare else new

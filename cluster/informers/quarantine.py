@@ -67,7 +67,7 @@ class Quarantine:
 
     def hold(self, what: What, problem: str | Exception, version: str = "") -> None:
         """Set an object aside."""
-        held = Held(what, described(problem) if isinstance(problem, Exception) else line(problem), version)
+        held = Held(what, describe(problem) if isinstance(problem, Exception) else line(problem), version)
         self.failures += 1
         self._held[what] = held
         self._held.move_to_end(what)
@@ -131,7 +131,7 @@ def line(text: str, longest: int = _LONGEST_PROBLEM) -> str:
     return printable if len(text) <= longest else f"{printable[:longest]}..."
 
 
-def described(error: Exception) -> str:
+def describe(error: Exception) -> str:
     """What went wrong and where, without the thousand lines that a recursion would print."""
     try:
         text = str(error)

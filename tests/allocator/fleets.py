@@ -2,7 +2,7 @@
 
 import itertools
 
-from allocator.answer import allocated as _allocated
+from allocator.answer import with_allocation
 from dra.objects.claim import ResourceClaim
 from dra.objects.deviceclass import DeviceClass
 from dra.objects.node import Node
@@ -107,4 +107,4 @@ def taken(node, device, *, memory=None, name=None):
 
 def allocated(wanted, answer):
     """Give a claim what an answer grants the first one."""
-    return _allocated(wanted, answer.allocations[0].allocation)
+    return with_allocation(wanted, answer.allocations[0].allocation)

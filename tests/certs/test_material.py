@@ -27,7 +27,7 @@ def apply(held, due, names, *, now):
 
 def advance(held, now):
     """Step until nothing is left to do, as the store does."""
-    held, taken = material.sealed(held, new_seal), []
+    held, taken = material.ensure_seal(held, new_seal), []
     while (due := step(material.view(held, NAMES, bundle_everywhere=True), now=now, policy=POLICY)) and len(taken) < 5:
         held = apply(held, due, NAMES, now=now)
         taken.append(due)

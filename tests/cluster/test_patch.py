@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.embedded.apply import applied
+from cluster.embedded.apply import server_side_apply
 from cluster.errors import ApiError, BadRequest, Conflict, Invalid
-from cluster.patch import Apply, merged, operated, same
+from cluster.patch import Apply, apply_json_patch, apply_merge_patch, same
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab/~0", max_size=3)
 documents = st.recursive(
@@ -22,7 +22,7 @@ pointers = st.lists(st.sampled_from(["a", "b", "ab", "0", "1", "2", "-", "01", "
 
 @given(documents, documents)
 def test_what_the_library_says_leads_from_one_to_the_other_does(one, other):
-    assert operated(one, tuple(jsonpatch.make_patch(one, other).patch)) == other
+    assert apply_json_patch(one, tuple(jsonpatch.make_patch(one, other).patch)) == other
 
 
 @given(
@@ -35,7 +35,7 @@ def test_what_the_library_says_leads_from_one_to_the_other_does(one, other):
 def test_what_we_accept_the_library_makes_the_same_of(document, value, steps):
     operations = tuple({"op": op, "path": path, "from": source, "value": value} for op, path, source in steps)
     try:
-        ours = operated(document, operations)
+        ours = apply_json_patch(document, operations)
     except ApiError:
         return
     assert same(ours, jsonpatch.apply_patch(document, list(operations)))
@@ -54,21 +54,21 @@ def test_a_merge_patch_is_what_rfc_7396_says(target, patch):
                 target[name] = reference(target.get(name), value)
         return target
 
-    assert merged(target, patch) == reference(target, patch)
+    assert apply_merge_patch(target, patch) == reference(target, patch)
 
 
 @given(documents)
 def test_a_document_is_never_changed_in_place(document):
     before = repr(document)
     if isinstance(document, dict):
-        merged(document, {"a": None, "b": {"c": 1}})
+        apply_merge_patch(document, {"a": None, "b": {"c": 1}})
     with_error = (
         {"op": "add", "path": "/a", "value": 1},
         {"op": "remove", "path": "/a"},
         {"op": "test", "path": "/zz", "value": 1},
     )
     with pytest.raises(ApiError):
-        operated(document, with_error)
+        apply_json_patch(document, with_error)
     assert repr(document) == before
 
 
@@ -91,7 +91,7 @@ def test_a_document_is_never_changed_in_place(document):
 def test_an_operation_that_cannot_be_done_says_which_and_why(operation, kind, text):
     fine = {"op": "test", "path": "/text", "value": "x"}
     with pytest.raises(kind) as caught:
-        operated({"list": [1, 2], "text": "x", "one": 1}, (fine, operation))
+        apply_json_patch({"list": [1, 2], "text": "x", "one": 1}, (fine, operation))
     assert type(caught.value) is kind
     assert str(caught.value).startswith("JSON Patch operation 1 (")
     assert text in str(caught.value)
@@ -106,7 +106,7 @@ def test_json_values_are_equal_as_json_has_it(left, right, equal):
 
 
 def apply(old, body, manager="me", *, force=False):
-    return applied(old, Apply(body, manager, force), "", now="2026-01-01T00:00:00Z")
+    return server_side_apply(old, Apply(body, manager, force), "", now="2026-01-01T00:00:00Z")
 
 
 def test_items_of_a_list_that_is_a_map_are_owned_one_by_one():

@@ -3,7 +3,7 @@
 from xml.etree import ElementTree as ET
 
 from allocator.simulation.chart import Bars, Line, bars, lines
-from allocator.simulation.plot import stacked, thinned
+from allocator.simulation.plot import stack, thin
 from allocator.simulation.replay import Sample
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -51,11 +51,11 @@ def test_equal_data_give_equal_files():
 
 def test_stacked_charts_are_one_picture():
     one = lines("t", [Line("s", ((0, 1),))], x="", y="")
-    assert len(list(ET.fromstring(stacked([one, one])).iter(f"{SVG}svg"))) == 3
+    assert len(list(ET.fromstring(stack([one, one])).iter(f"{SVG}svg"))) == 3
 
 
 def test_long_lines_are_thinned_but_keep_their_end():
     samples = [Sample(float(at), 0, 0, 0.0, 0.0) for at in range(5000)]
-    kept = thinned(samples)
+    kept = thin(samples)
     assert len(kept) < 500
     assert kept[-1] is samples[-1]

@@ -14,7 +14,7 @@ from cluster import Change, resources
 from cluster.controllers.election import Terms
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Unavailable
-from cluster.patch import Merge, operated
+from cluster.patch import Merge, apply_json_patch
 from dra.wire import builtins
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod, review
 from webhook.service.configuration_file import Source
@@ -107,7 +107,7 @@ async def test_a_controller_says_on_its_metrics_port_whether_it_is_ready_and_wha
 async def test_the_whole_way_from_a_review_to_a_template(cluster):
     async with running(cluster) as here:
         answer = await post(cluster, here.address, pod(), namespace="default")
-        stored = operated(pod() | {"metadata": {"name": "p", "namespace": "default"}}, tuple(json.loads(base64.b64decode(answer["patch"]))))  # fmt: skip
+        stored = apply_json_patch(pod() | {"metadata": {"name": "p", "namespace": "default"}}, tuple(json.loads(base64.b64decode(answer["patch"]))))  # fmt: skip
         await cluster.create(resources.PODS.raw, stored, "default")
         name = stored["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
 
@@ -229,7 +229,7 @@ async def test_a_stock_that_is_old_translates_and_never_denies(cluster):
 
     async def verdict(here):
         answer = await post(cluster, here.address, impossible)
-        changed = operated(impossible, tuple(json.loads(base64.b64decode(answer["patch"]))))
+        changed = apply_json_patch(impossible, tuple(json.loads(base64.b64decode(answer["patch"]))))
         return (await post(cluster, here.address, changed, "validate"))["allowed"]
 
     async with running(cluster) as here:

@@ -5,7 +5,7 @@ import pytest
 import allocator
 from cli.devices import typed
 from cluster import manifests
-from cluster.patch import operated
+from cluster.patch import apply_json_patch
 from dra import validation, wire
 from dra.objects import defaults
 from dra.objects.claim import ResourceClaim
@@ -37,7 +37,7 @@ def claims_of(name: str) -> list[ResourceClaim]:
     """The claims that kube-controller-manager would make for a pod of the translated object."""
     obj, done = example(name), translated(name)
     (path,) = paths(obj)
-    spec = at(operated(obj, done.operations), path)["spec"]
+    spec = at(apply_json_patch(obj, done.operations), path)["spec"]
     made = []
     for entry in spec["resourceClaims"]:
         template = done.templates.get(entry["resourceClaimTemplateName"])

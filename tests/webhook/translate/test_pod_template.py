@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.patch import operated
+from cluster.patch import apply_json_patch
 from dra.objects.pod import POD_TEMPLATES
 from tests.webhook.pods import configured, container, pod
 from webhook.state import State
@@ -58,7 +58,7 @@ def test_every_kind_that_kubernetes_gives_a_pod_template_is_tried_here():
 def test_every_kind_with_a_pod_template_is_rewritten_there(api_version, kind, path):
     obj = workload(api_version, kind, path, pod({"nvidia.com/gpumem": 1000}))
     done = run(obj)
-    after = operated(obj, done.operations)
+    after = apply_json_patch(obj, done.operations)
     assert at(after, f"{path}/spec")["resourceClaims"][0]["name"] == "drawbridge-c0-gpu"
     assert all(operation["path"].startswith(path or "/") for operation in done.operations)
     assert {decision.object for decision in done.decisions} == {f"{kind}/n/w"}
@@ -68,7 +68,7 @@ def test_every_kind_with_a_pod_template_is_rewritten_there(api_version, kind, pa
 @pytest.mark.parametrize(("api_version", "kind", "path"), KINDS)
 def test_templates_get_the_tolerations_that_their_pods_would_have_got(api_version, kind, path):
     obj = workload(api_version, kind, path, pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000}))
-    found = at(operated(obj, run(obj).operations), f"{path}/spec").get("tolerations")
+    found = at(apply_json_patch(obj, run(obj).operations), f"{path}/spec").get("tolerations")
     wanted = [
         {"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in ("nvidia.com/gpu", "nvidia.com/gpumem")
     ]
@@ -78,7 +78,7 @@ def test_templates_get_the_tolerations_that_their_pods_would_have_got(api_versio
 def test_a_toleration_that_is_there_is_not_added_again():
     have = {"key": "nvidia.com/gpumem", "operator": "Exists", "effect": "NoSchedule"}
     obj = workload("apps/v1", "Deployment", "/spec/template", pod({"nvidia.com/gpumem": 1}, tolerations=[have]))
-    assert operated(obj, run(obj).operations)["spec"]["template"]["spec"]["tolerations"] == [have]
+    assert apply_json_patch(obj, run(obj).operations)["spec"]["template"]["spec"]["tolerations"] == [have]
 
 
 def test_unknown_kinds_are_rewritten_only_when_asked():
@@ -89,7 +89,7 @@ def test_unknown_kinds_are_rewritten_only_when_asked():
         "/spec/workerGroupSpecs/0/template",
         "/spec/workerGroupSpecs/1/template",
     ]
-    after = operated(RAY, done.operations)
+    after = apply_json_patch(RAY, done.operations)
     assert len(done.templates) == 1
     assert all("resourceClaims" in group["template"]["spec"] for group in after["spec"]["workerGroupSpecs"])
     assert after["spec"]["headGroupSpec"] == RAY["spec"]["headGroupSpec"]
