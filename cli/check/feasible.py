@@ -1,7 +1,7 @@
 """Claims that no node could serve even if nothing were in use: the deep half of `check`, asked of the allocator.
 
 Said only where the input names a whole fleet: classes, slices, and nodes or slices that name their nodes. Each distinct
-demand is searched once, within the webhook's budget for a review.
+demand is searched once, and answered as the webhook would answer it: its words, its code, and what would fit instead.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def never(objects: Sequence[Object], known: Sequence[Object], found: Sequence[Re
     stock = _stock([value for value in (*values, *map(_read, known)) if value is not None])
     if stock is None:
         return []
-    answers: dict[bytes, str] = {}
+    answers: dict[bytes, list[Problem]] = {}
     told: list[Reviewed] = []
     for number, value in enumerate(values):
         demand = _demand(value)
@@ -52,8 +52,8 @@ def never(objects: Sequence[Object], known: Sequence[Object], found: Sequence[Re
         key = msgspec.json.encode(demand.spec, enc_hook=str)
         if key not in answers and len(answers) < _MOST:
             answers[key] = _never(stock, demand)
-        if text := answers.get(key):
-            told += [Reviewed(number, one) for one in findings([Problem("D315", "/spec", text)], name(objects[number]))]
+        problems = answers.get(key, [])
+        told += [Reviewed(number, one) for one in findings(problems, name(objects[number]))]
     return told
 
 
@@ -98,8 +98,12 @@ def _demand(value: Any) -> ResourceClaim | None:
     return None
 
 
-def _never(stock: Stock, claim: ResourceClaim) -> str:
+def _never(stock: Stock, claim: ResourceClaim) -> list[Problem]:
     from webhook.admission import Feasibility, judge
+    from webhook.refusals import sentence
 
     judgement = judge(stock, [claim])
-    return judgement.text if judgement.verdict is Feasibility.NEVER else ""
+    if judgement.verdict is not Feasibility.NEVER:
+        return []
+    # A finding has a place of its own for the remedy; without one it gives the general advice of its code.
+    return [Problem("D315", "/spec", sentence(judgement.code, judgement.text), judgement.remedy)]

@@ -188,6 +188,14 @@ def test_a_claim_that_fits_on_no_single_node_is_found_by_the_allocator():
     assert "2 nodes" in finding["message"]
 
 
+def test_a_claim_that_no_node_could_serve_bears_the_code_and_the_remedy_of_the_webhooks_refusal():
+    fleet = GOOD + "---\n" + FLEET % ("n1", "n1", "n1") + FLEET % ("n2", "n2", "n2")
+    claim = BAD.replace("Big_One", "r").replace(", bogus: 1", ", count: 3")
+    (finding,) = json.loads(run("-f", "-", "-o", "json", text=fleet + claim).stdout)["findings"]
+    assert finding["message"].endswith("on one node, and the largest node has 2 [R023]")
+    assert finding["hint"] == "it would fit if claim claim, request r asked for no more than 2 devices"
+
+
 def test_many_findings_of_one_kind_are_shown_in_part_to_people_and_in_full_to_machines():
     labels = ", ".join(f"bad label {n}: x" for n in range(10))
     text = GOOD.replace("{name: gpu}", f"{{name: gpu, labels: {{{labels}}}}}")
