@@ -99,7 +99,8 @@ class Workshop:
         return other if untied and other.served.publishes(demand.same) else supply
 
     def _supply(self, name: str) -> Supply | Impossible:
-        target, declared = self.configuration.targets[name], self.configuration.serves(name)
+        target = self.configuration.targets[name]
+        declared = self.configuration.file.classes.get(name, "")
         if not self.fleet.known:
             served = unknown(target, Served(name=declared))
             if not served.name:

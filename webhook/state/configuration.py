@@ -91,10 +91,6 @@ class Configuration:
                 return (Known(dialect, row, part),)
         return ()
 
-    def serves(self, target: str) -> str:
-        """The class declared for a target, "" if none is."""
-        return self.file.classes.get(target, "")
-
 
 def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
     """Read a configuration object: a good one, or everything that is wrong with it."""

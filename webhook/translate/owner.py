@@ -141,7 +141,7 @@ def _shown(key: str, dialect: Dialect, bare: Bare, configuration: Configuration,
     if not fleet.known:
         return _unclear(key, "it may be a whole device or a part of one, and there is no inventory to tell by")
     target = configuration.targets[bare.target]
-    served = fleet.find(target, configuration.serves(target.name))
+    served = fleet.find(target, configuration.file.classes.get(target.name, ""))
     if served is None:
         return _unclear(key, f"no DeviceClass of a {target.title} exists")
     if not served.devices:
