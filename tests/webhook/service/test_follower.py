@@ -8,6 +8,7 @@ from cluster.errors import Forbidden, NotFound
 from cluster.informers.quarantine import REMEMBERED
 from cluster.resources import DEVICE_CLASSES
 from cluster.server import Features, Server
+from webhook.service.deciding.gate import Gate
 from webhook.service.follower import Follower, features
 from webhook.service.pace import Pace
 from webhook.state.builder import StateBuilder
