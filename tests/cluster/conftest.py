@@ -18,15 +18,20 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(params=["embedded", pytest.param("kubernetes", marks=pytest.mark.real)])
-async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
-    """A cluster: once in memory, once a real control plane."""
-    made: Cluster
+def connect(request: pytest.FixtureRequest) -> Callable[[], Cluster]:
+    """How to reach a cluster. What takes long, importing the client and starting the real one, is over before a loop runs."""
     if request.param == "embedded":
-        made = Embedded()
-    else:
-        from cluster.kubernetes.client import Kubernetes
+        return Embedded
+    from cluster.kubernetes import Kubernetes
 
-        made = Kubernetes.connect(kubeconfig=str(request.getfixturevalue("control_plane").kubeconfig))
+    kubeconfig = str(request.getfixturevalue("control_plane").kubeconfig)
+    return lambda: Kubernetes.connect(kubeconfig=kubeconfig)
+
+
+@pytest.fixture
+async def cluster(connect: Callable[[], Cluster]) -> AsyncIterator[Cluster]:
+    """A cluster: once in memory, once a real control plane."""
+    made = connect()
     yield made
     await made.close()
 
