@@ -1,7 +1,6 @@
 import asyncio
 
 import pytest
-from webhook.service.gate import Gate
 
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Forbidden, NotFound
