@@ -113,7 +113,8 @@ class Rules:
         There may be as many pairs as devices squared: they are charged before they are looked at.
         """
         charge = budget.charge if budget is not None else _ignore
-        rules = [rule for rule in self.by_driver.get(pool.id[0], ()) if rule.restricts]
+        driver = pool.id[0]
+        rules = [rule for rule in self.by_driver.get(driver, ()) if rule.restricts]
         if not rules:
             return {}
         devices = {device.name: device for page in pool.pages() for device in page.devices}
@@ -122,7 +123,7 @@ class Rules:
             charge(2 * _EVALUATED * len(devices))
             unwelcome = [device for device in devices.values() if not rule.allows(device)]
             for bearer in devices.values() if unwelcome else ():
-                if not rule.carried_by(pool.id[0], bearer):
+                if not rule.carried_by(driver, bearer):
                     continue
                 charge(len(unwelcome))
                 for other in unwelcome:

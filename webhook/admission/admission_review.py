@@ -175,11 +175,14 @@ def shorten(warnings: Sequence[str]) -> tuple[str, ...]:
 
 def _one_line(text: str) -> str:
     # A Warning is an HTTP header: control characters would make the API server drop it.
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    if len(line.encode()) <= MAX_WARNING:
+    printable = "".join(c if c.isprintable() else " " for c in text)
+    line = " ".join(printable.split())
+    encoded = line.encode()
+    if len(encoded) <= MAX_WARNING:
         return line
-    cut = line.encode()[: MAX_WARNING - 3].decode(errors="ignore")
-    return cut.rsplit(" ", 1)[0] + "…"
+    cut = encoded[: MAX_WARNING - 3].decode(errors="ignore")
+    words = cut.rsplit(" ", 1)[0]
+    return words + "…"
 
 
 def _encode(response: Response) -> bytes:

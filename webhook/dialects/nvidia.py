@@ -184,16 +184,20 @@ def _one(amount: Amount, words: Words[NvidiaOptions]) -> Answer:
         return _replicas(amount, words.options)
     if words.unit.profile:
         return _mig(amount, words.unit.profile)
-    note = Note(amount.key, Action.TRANSLATED, f"{amount.value} whole GPU{'s' * (amount.value > 1)}")
-    return Answer(demands=((amount.key, Demand(target="gpu", count=amount.value)),), notes=(note,))
+    plural = "s" if amount.value > 1 else ""
+    note = Note(amount.key, Action.TRANSLATED, f"{amount.value} whole GPU{plural}")
+    demand = Demand(target="gpu", count=amount.value)
+    return Answer(demands=((amount.key, demand),), notes=(note,))
 
 
 def _mig(amount: Amount, profile: str) -> Answer:
     if not profile:
         return Answer(left=Left(amount.key, f"{amount.part!r} is not a MIG profile that a device plugin offers"))
-    text = f"{amount.value} MIG device{'s' * (amount.value > 1)} of profile {profile}"
+    plural = "s" if amount.value > 1 else ""
+    text = f"{amount.value} MIG device{plural} of profile {profile}"
+    note = Note(amount.key, Action.TRANSLATED, text)
     demand = Demand(target="mig", count=amount.value, profile=profile)
-    return Answer(demands=((amount.key, demand),), notes=(Note(amount.key, Action.TRANSLATED, text),))
+    return Answer(demands=((amount.key, demand),), notes=(note,))
 
 
 def _replicas(amount: Amount, options: NvidiaOptions) -> Answer:

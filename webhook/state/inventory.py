@@ -244,7 +244,8 @@ def _handed_out(nodes: Iterable[Node]) -> dict[str, frozenset[str]]:
     for node in nodes:
         for name, amount in node.status.allocatable.items():
             if amount.nano > 0:
-                found.setdefault(name, set()).add(node.metadata.name)
+                givers = found.setdefault(name, set())
+                givers.add(node.metadata.name)
     return {name: frozenset(names) for name, names in found.items()}
 
 

@@ -99,13 +99,14 @@ def _device_statuses(
     statuses: Sequence[AllocatedDeviceStatus], allocation: AllocationResult | None, path: str
 ) -> Problems:
     results = allocation.devices.results if allocation is not None else ()
-    allocated = {(r.driver, r.pool, r.device, r.share_id) for r in results}
-    keys = [(s.driver, s.pool, s.device, s.share_id) for s in statuses]
+    allocated = {(one.driver, one.pool, one.device, one.share_id) for one in results}
+    keys = [(one.driver, one.pool, one.device, one.share_id) for one in statuses]
     yield from duplicates(((key, f"{path}/{i}") for i, key in enumerate(keys)), "device")
-    for index, (key, value) in enumerate(zip(keys, statuses, strict=True)):
-        if key not in allocated:
-            yield Problem("D116", f"{path}/{index}", "must be an allocated device of the claim")
-        yield from _device_status(value, f"{path}/{index}")
+    for index, status in enumerate(statuses):
+        at = f"{path}/{index}"
+        if keys[index] not in allocated:
+            yield Problem("D116", at, "must be an allocated device of the claim")
+        yield from _device_status(status, at)
 
 
 def _device_status(value: AllocatedDeviceStatus, path: str) -> Problems:

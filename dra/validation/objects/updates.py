@@ -30,8 +30,9 @@ def update_errors(
 ) -> list[Problem]:
     """Find why the API server would refuse an update of an object, or of its status; nothing if it would take it."""
     judged = judge(new, gates)
-    found = [problem for problem in judged.problems if _is_judged(problem, str(new.get("kind")), status=status)]
-    if judged.typed is not None and not status and new.get("kind") in _GENERATED_ONCE:
+    kind = str(new.get("kind"))
+    found = [problem for problem in judged.problems if _is_judged(problem, kind, status=status)]
+    if judged.typed is not None and not status and kind in _GENERATED_ONCE:
         base = judged.typed.metadata.generate_name
         found += formatted(base, names.path_segment(base), "/metadata/generateName")
     if found:
@@ -39,7 +40,8 @@ def update_errors(
         found = [problem for problem in found if (problem.path, problem.message) not in known]
     if judged.typed is None:
         return found
-    changes = _status(judged.typed, read(old)) if status else _spec(judged.typed, read(old))
+    compare = _status if status else _spec
+    changes = compare(judged.typed, read(old))
     return [*changes, *found]
 
 
