@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import process_time
 from typing import TYPE_CHECKING
 
+from dra import cel
 from webhook.admission import decide as admission
 from webhook.service.deciding.alike import Alike
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from webhook.admission import Outcome
     from webhook.service.follower import Follower
     from webhook.state import State, StateBuilder
+
+# A selector that needs every module which `dra.cel` loads late, for a command line's sake.
+WHOLE_LANGUAGE = "['a'].all(text, text.matches('a'))"
 
 
 class Gate:
@@ -25,6 +29,8 @@ class Gate:
         self._follower = follower
         self._certificate = certificate
         self._alike = Alike()
+        # Now, for no decision is to import: the alarm has to wait for that.
+        cel.compile(WHOLE_LANGUAGE)
         # A state that may not refuse is made once for each that may, so that it is known again.
         self._old: tuple[State, State] | None = None
 

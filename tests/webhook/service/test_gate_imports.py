@@ -1,0 +1,35 @@
+"""What a decision needs has been imported before the first review: an alarm waits for an import."""
+
+import subprocess
+import sys
+
+from tests import suite
+
+SCRIPT = """
+import sys
+from time import process_time
+from types import SimpleNamespace
+from tests.webhook.admission.test_decide import ENFORCE, pod, review
+from tests.webhook.hostile import CORPUS, REVIEWS
+from webhook.admission import ReviewError
+from webhook.service.app import App
+from webhook.service.gate import Gate
+
+reviews = [("mutate", review(pod())), *((path, make()) for path, make in (REVIEWS | CORPUS).values())]
+gate = Gate(SimpleNamespace(), SimpleNamespace(), lambda: "")
+before, decided = set(sys.modules), 0
+for path, body in reviews:
+    if len(body) <= 64 * 1024:
+        try:
+            gate.decide(path, body, ENFORCE, 0.05)
+        except ReviewError:
+            continue
+        decided += 1
+assert decided > 10, decided
+print(sorted(set(sys.modules) - before))
+"""
+
+
+def test_no_decision_imports_a_module():
+    done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=suite.ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
