@@ -27,7 +27,7 @@ import time
 from asyncio.base_events import BaseEventLoop
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -173,17 +173,23 @@ class Beat:
         """The loop came round."""
         now = time.thread_time()
         if not self.told:  # in a call that lets no thread run, the watcher saw nothing
-            TURNS.judge(now - self.worked, "in a call that let no other thread run, just before this moment")
+            TURNS.watch_now.judge(now - self.worked, "in a call that let no other thread run, just before this moment")
         self.worked, self.told = now, False
         self.next = self.loop.call_later(LOOK, self.turn)
 
     def look(self) -> None:
-        """From the watcher's thread: see whether the loop has been at one thing for too long."""
+        """From the watcher's thread: see whether the loop has been at one thing for too long.
+
+        The test's own thread may go on to the next test between any two of these lines.
+        """
         if self.told:
             return
+        watch = TURNS.watch_now
         stuck = time.clock_gettime(self.clock) - self.worked
-        if stuck > TURNS.limit:
-            self.told = TURNS.judge(stuck, stack_of(self.thread))
+        if self not in TURNS.beats:  # the loop has ended, and its thread may have worked at something else since
+            return
+        if stuck > watch.limit:
+            self.told = watch.judge(stuck, stack_of(self.thread))
 
 
 def stack_of(thread: int) -> str:
@@ -199,13 +205,26 @@ def stack_of(thread: int) -> str:
     return "\n".join(mine.splitlines()[:9])
 
 
+class Watch(NamedTuple):
+    """One phase of one test: how long a loop may work without turning in it, and what was found."""
+
+    limit: float
+    found: list[str]
+
+    def judge(self, seconds: float, where: str) -> bool:
+        """Keep what stood still for too long; say whether it did."""
+        if seconds <= self.limit:
+            return False
+        self.found.append(f"an event loop worked for {seconds:.2f} s without turning:\n{where}")
+        return True
+
+
 class Turns:
     """Watches every event loop of this process."""
 
     def __init__(self) -> None:
-        self.limit = TURN
+        self.watch_now = Watch(TURN, [])
         self.beats: set[Beat] = set()
-        self.found: list[str] = []
         self.running = threading.Event()
         self.over = threading.Event()
         self.original = BaseEventLoop.run_forever
@@ -241,26 +260,18 @@ class Turns:
                 except OSError:  # its thread has just ended
                     self.beats.discard(beat)
 
-    def judge(self, seconds: float, where: str) -> bool:
-        """Keep what stood still for too long; say whether it did."""
-        if seconds <= self.limit:
-            return False
-        self.found.append(f"an event loop worked for {seconds:.2f} s without turning:\n{where}")
-        return True
-
     @contextmanager
     def watching(self, item: pytest.Item) -> Iterator[None]:
         """Fail if a loop stands still while this lasts."""
-        self.limit = chosen_for(item, "slow_turn") or TURN
-        self.found.clear()
+        watch = self.watch_now = Watch(chosen_for(item, "slow_turn") or TURN, [])
         try:
             yield
         except BaseException as error:
-            for found in self.found:
+            for found in watch.found:
                 error.add_note(found)
             raise
-        if self.found:
-            pytest.fail("\n".join(self.found), pytrace=False)
+        if watch.found:
+            pytest.fail("\n".join(watch.found), pytrace=False)
 
 
 TURNS = Turns()

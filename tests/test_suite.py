@@ -6,6 +6,7 @@ import time
 import pytest
 
 from tests import suite
+from tests.test_limits import LIGHT
 
 CASES = {
     "good": ("def test_one(): pass\ndef test_two(): pass", (2, 0)),
@@ -23,13 +24,13 @@ CASES = {
 def test_a_suite_counts_what_happened(case, tmp_path):
     content, (passed, failed) = CASES[case]
     (tmp_path / "test_it.py").write_text(content)
-    outcome = suite.pytest_suite(case, "not long", str(tmp_path), strict=True)
+    outcome = suite.pytest_suite(case, "not long", str(tmp_path), *LIGHT, strict=True)
     assert (outcome.passed, outcome.failed) == (passed, failed)
 
 
 def test_a_suite_that_hangs_is_ended_and_counted(tmp_path):
     (tmp_path / "test_it.py").write_text("import time\ndef test_one(): time.sleep(60)")
-    assert suite.pytest_suite("hangs", "not long", str(tmp_path), deadline=1.0).failed == 1
+    assert suite.pytest_suite("hangs", "not long", str(tmp_path), *LIGHT, deadline=1.0).failed == 1
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_the_last_line_has_the_totals(capsys, outcomes, code, last):
 
 def test_a_suite_says_every_while_what_it_is_at(tmp_path, capfd):
     (tmp_path / "test_it.py").write_text("import time\ndef test_one(): pass\ndef test_slow(): time.sleep(3)")
-    suite.pytest_suite("slow", "not long", str(tmp_path), every=0.2)
+    suite.pytest_suite("slow", "not long", str(tmp_path), *LIGHT, every=0.2)
     said = capfd.readouterr().out
     assert "1 done, 0 failed, at " in said
     assert "test_slow" in said

@@ -12,8 +12,7 @@ from types import SimpleNamespace
 from tests.webhook.admission.test_decide import ENFORCE, pod, review
 from tests.webhook.hostile import CORPUS, REVIEWS
 from webhook.admission import ReviewError
-from webhook.service.app import App
-from webhook.service.gate import Gate
+from webhook.service.deciding.gate import Gate
 
 reviews = [("mutate", review(pod())), *((path, make()) for path, make in (REVIEWS | CORPUS).values())]
 gate = Gate(SimpleNamespace(), SimpleNamespace(), lambda: "")
