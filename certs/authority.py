@@ -32,13 +32,14 @@ class Pair(NamedTuple):
 def authority(name: str, *, now: dt.datetime, life: dt.timedelta) -> Pair:
     """Make a self-signed authority that may sign serving certificates and nothing else."""
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name} {now:%Y-%m-%dT%H:%M:%SZ}")])
-    builder = (
-        _builder(subject, subject, key.public_key(), now=now, life=life)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
-    )
-    return _pair(builder.sign(key, hashes.SHA256()), key)
+    common_name = f"{name} {now:%Y-%m-%dT%H:%M:%SZ}"
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    builder = _builder(subject, subject, key.public_key(), now=now, life=life)
+    basic = x509.BasicConstraints(ca=True, path_length=0)
+    builder = builder.add_extension(basic, critical=True)
+    builder = builder.add_extension(_usage(signs=True), critical=True)
+    certificate = builder.sign(key, hashes.SHA256())
+    return _pair(certificate, key)
 
 
 def leaf(issuer: Pair, names: Sequence[str], *, now: dt.datetime, life: dt.timedelta) -> Pair:

@@ -63,8 +63,13 @@ async def _write(
     cluster: Cluster, kind: resources.Resource[resources.Raw], found: resources.Raw, changes: Sequence[Operation]
 ) -> resources.Raw:
     metadata = found["metadata"]
-    version: Operation = {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]}
-    return await cluster.patch(kind, metadata["name"], Operations((version, *changes)))
+    unchanged: Operation = {
+        "op": "test",
+        "path": "/metadata/resourceVersion",
+        "value": metadata["resourceVersion"],
+    }
+    operations = Operations((unchanged, *changes))
+    return await cluster.patch(kind, metadata["name"], operations)
 
 
 def bundles(configuration: Mapping[str, Any], bundle: str) -> list[Operation]:

@@ -115,9 +115,10 @@ def unit_members(
     group: list[int], places: Sequence[Candidate], takes: Callable[[int], Takes], state: PoolState
 ) -> tuple[tuple[Member, ...], list[str]]:
     """Describe a unit's devices in terms that do not depend on their names; also names its counter sets in order."""
-    if len(group) == 1 and not places[group[0]].body.consumption:
-        place = places[group[0]]
-        return (_member(place, takes(group[0]), state, (), ()),), []
+    first = places[group[0]]
+    if len(group) == 1 and not first.body.consumption:
+        alone = _member(first, takes(group[0]), state, (), ())
+        return (alone,), []
     position = {places[place].name: at for at, place in enumerate(group)}
     sets: dict[str, str] = {}
     members: list[Member] = []
@@ -127,10 +128,12 @@ def unit_members(
         for use in place.body.consumption:
             set_ = sets.setdefault(use.counter_set, str(len(sets)))
             counters = () if state.irregular else use.counters
-            consumption.append(CounterUse(set_, counters, _declare_groups(use.groups, state, place)))
+            groups = _declare_groups(use.groups, state, place)
+            consumption.append(CounterUse(set_, counters, groups))
         others = state.conflicts.get(place.name, ())
         apart = sorted(position[other] for other in others if other in position)
-        members.append(_member(place, takes(at), state, tuple(consumption), tuple(apart)))
+        member = _member(place, takes(at), state, tuple(consumption), tuple(apart))
+        members.append(member)
     return tuple(members), list(sets)
 
 
@@ -179,16 +182,20 @@ def start(
 
 def held_share(pattern: Pattern, at: int, place: Candidate, use: PoolUse) -> int:
     """Compute what is in use of one member's own fields."""
-    held = 0
     name = place.name
     if not place.multi:
-        return 1 << pattern.token[at] if name in use.dedicated else 0
+        if name in use.dedicated:
+            return 1 << pattern.token[at]
+        return 0
+    held = 0
     if name in use.shared and pattern.first[at] >= 0:
         held = 1 << pattern.first[at]
     used = use.used.get(name, {})
     for capacity, (begin, unit) in pattern.capacity[at].items():
-        declared = place.device.capacity[capacity].value.nano - min(0, used.get(capacity, 0))
-        there = max(0, place.device.capacity[capacity].value.nano - used.get(capacity, 0))
+        whole = place.device.capacity[capacity].value.nano
+        taken = used.get(capacity, 0)
+        declared = whole - min(0, taken)
+        there = max(0, whole - taken)
         held += (declared // unit - there // unit) << begin
     return held
 

@@ -64,12 +64,13 @@ class _Claim:
     def _sign(self, tied: list[int], constraints: list[int]) -> object:
         bodies = tuple(self._body(at) for at in tied)
         covers: list[tuple[bool, str, tuple[tuple[bool, ...], ...]]] = []
-        for constraint in constraints:
-            cover = tuple(self._cover(constraint, at) for at in tied)
-            if any(any(one) for one in cover):
-                kind = self.problem.question.constraints[constraint]
-                covers.append((kind.match, kind.attribute, cover))
-        return bodies, tuple(sorted(covers))
+        for number in constraints:
+            cover = tuple(self._cover(number, at) for at in tied)
+            if any(map(any, cover)):
+                constraint = self.problem.question.constraints[number]
+                covers.append((constraint.match, constraint.attribute, cover))
+        covers.sort()
+        return bodies, tuple(covers)
 
     def _body(self, at: int) -> object:
         taken = self.problem.leaves

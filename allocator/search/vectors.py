@@ -145,18 +145,20 @@ def _bounds(
     """For every suffix of the bags: the most of each dimension, and of each weighting."""
     dimensions = range(0, guards.bit_length(), WIDTH)
     most = [0] * (len(bags) + 1)
-    gains: list[tuple[int, ...]] = [(0,) * len(weights)] * (len(bags) + 1)
-    tops: dict[tuple[int, ...], tuple[int, tuple[int, ...]]] = {}
+    nothing = (0,) * len(weights)
+    gains: list[tuple[int, ...]] = [nothing] * (len(bags) + 1)
+    tops: dict[tuple[int, ...], int] = {}
+    values: dict[tuple[int, ...], tuple[int, ...]] = {}
     for at in range(len(bags) - 1, -1, -1):
         options = bags[at]
         if options not in tops:
             top = 0
             for start in dimensions:
                 top |= max(vector >> start & LOW for vector in options) << start
-            tops[options] = (
-                top,
-                tuple(max(_value(vector, weight, dimensions) for vector in options) for weight in weights),
-            )
-        most[at] = smaller_of_each(most[at + 1] + tops[options][0], demand, guards)
-        gains[at] = tuple(more + one for more, one in zip(gains[at + 1], tops[options][1], strict=True))
+            tops[options] = top
+            best_values = [max(_value(vector, weight, dimensions) for vector in options) for weight in weights]
+            values[options] = tuple(best_values)
+        later = gains[at + 1]
+        most[at] = smaller_of_each(most[at + 1] + tops[options], demand, guards)
+        gains[at] = tuple(more + one for more, one in zip(later, values[options], strict=True))
     return most, gains

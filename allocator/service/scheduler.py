@@ -180,14 +180,19 @@ class Scheduler:
         wanted = [claim for claim in claims if claim.status.allocation is None]
         node, answer = await self._choose(pod, claims, wanted)
         for claim, granted in zip(wanted, answer.allocations, strict=True):
-            await self._write(claim, builtins(granted.allocation), pod)
+            allocation = builtins(granted.allocation)
+            await self._write(claim, allocation, pod)
+        uid = pod.metadata.uid
         for claim in claims:
-            if claim not in wanted and not is_reserved_for(claim, pod.metadata.uid):
-                await self._write(claim, None, pod)
-        meta, name = pod.metadata, node.metadata.name
-        await self._cluster.bind(meta.name, meta.namespace, name, uid=meta.uid)
-        self._bound[meta.uid] = replace(pod, spec=replace(pod.spec, node_name=name))
-        logger.info("pod placed", extra={"pod": meta.name, "node": name})
+            if claim in wanted or is_reserved_for(claim, uid):
+                continue
+            await self._write(claim, None, pod)
+        name = pod.metadata.name
+        where = node.metadata.name
+        await self._cluster.bind(name, pod.metadata.namespace, where, uid=uid)
+        bound = replace(pod.spec, node_name=where)
+        self._bound[uid] = replace(pod, spec=bound)
+        logger.info("pod placed", extra={"pod": name, "node": where})
 
     def _claims(self, pod: Pod) -> list[ResourceClaim]:
         """The claims of a pod; raise _Waiting while one of them does not exist."""

@@ -104,8 +104,11 @@ _PREPARE: Mapping[str, Callable[[Raw, Raw | None, str], Raw]] = {CLAIMS: _claim,
 
 def _immutable(resource: str, new: Raw, old: Raw) -> Iterator[Cause]:
     # A pod is bound by its binding only; the API server's own write of the node's name does not come by here.
-    if resource == "pods" and not same(_frozen_pod(old), _frozen_pod(new)):
-        yield Cause("spec", _POD_FROZEN)
+    if resource == "pods":
+        was = _frozen_pod(old)
+        now = _frozen_pod(new)
+        if not same(was, now):
+            yield Cause("spec", _POD_FROZEN)
     if resource == "secrets" and old.get("immutable") and not same(old.get("data"), new.get("data")):
         yield Cause("data", "Forbidden: field is immutable when `immutable` is set")
 

@@ -126,7 +126,10 @@ class Kubernetes:
     ) -> T:
         """Create an object and return it as stored."""
         body = resource.plain(obj)
-        where = (namespace or body.get("metadata", {}).get("namespace")) if resource.namespaced else None
+        where = None
+        if resource.namespaced:
+            metadata = body.get("metadata", {})
+            where = namespace or metadata.get("namespace")
         data = await self._call("POST", _path(resource, where), _dry(dry_run), body)
         return reading.one(data, resource)
 
@@ -245,8 +248,11 @@ def _path(resource: Resource[T], namespace: str | None, name: str = "", subresou
     for part in (namespace, name):
         if part in (".", ".."):
             raise BadRequest(f"{part!r} is not a name")
-    where = quote(namespace, safe="") if namespace is not None else None
-    return resource.path(where, quote(name, safe=""), subresource)
+    where = None
+    if namespace is not None:
+        where = quote(namespace, safe="")
+    what = quote(name, safe="")
+    return resource.path(where, what, subresource)
 
 
 def _complete(resource: Resource[T], name: str, body: Raw) -> Raw:

@@ -99,9 +99,14 @@ def _is_literal(text: str) -> bool:
 def _literal(text: str, indent: str) -> str:
     body = text.rstrip("\n")
     kept = len(text) - len(body)
-    chomp = "-" if kept == 0 else "" if kept == 1 else "+"
+    chomp = "+"
+    if kept == 0:
+        chomp = "-"
+    elif kept == 1:
+        chomp = ""
     lines = [f"{indent}  {line}" if line else "" for line in body.split("\n")]
-    return "\n".join([f"|{chomp}", *lines, *[""] * (kept - 1)])
+    blank = [""] * (kept - 1)
+    return "\n".join([f"|{chomp}", *lines, *blank])
 
 
 def _escape(match: re.Match[str]) -> str:
