@@ -83,7 +83,10 @@ class Command(click.Command):
                 code = Exit.BROKEN
         except (click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
-        except Exception as error:  # noqa: BLE001  the last line of defence: every failure has an exit and an answer
+        except Exception as failure:  # noqa: BLE001  the last line of defence: every failure has an exit and an answer
+            error = _alone(failure)
+            if isinstance(error, BrokenPipeError):
+                raise error from None
             code, errors = _explain(error)
             _say(errors)
             self._answer_errors(json_wanted, [*_errors_of(ctx), *errors], ctx.params)
@@ -261,6 +264,13 @@ def wants_json(args: Sequence[str]) -> bool:
     """Say whether the arguments ask for JSON, before anybody knows whether they are right."""
     joined = " ".join(args).replace("--output", "-o").replace("=", " ").replace("-o json", "-ojson")
     return "-ojson" in joined.split()
+
+
+def _alone(error: Exception) -> Exception:
+    """What a group of tasks failed with, if it was one thing."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 def _explain(error: Exception) -> tuple[Exit, list[dict[str, Any]]]:

@@ -56,7 +56,7 @@ async def _demo(documents: list[Document], objects: list[dict[str, Any]], config
 
     started = time.monotonic()
     async with playground(objects, source_of(config)) as here:
-        click.echo(f"{_fleet(objects)}\ngate: {here.url}/mutate, on loopback over an embedded store\n")
+        inputs.tell([_fleet(objects), f"gate: {here.url}/mutate, on loopback over an embedded store", ""])
         told = []
         passed_over: list[Document] = []
         # One after the other, so that the order decides who gets the last device.
@@ -71,12 +71,12 @@ async def _demo(documents: list[Document], objects: list[dict[str, Any]], config
             click.echo(line)
         click.echo(fates.total(told, time.monotonic() - started))
         if passed_over:
-            click.echo(_count_passed_over(passed_over))
+            inputs.tell([_count_passed_over(passed_over)])
         if not stay:
-            click.echo(_next(here, ""))
+            _tell_next(here, "")
             return
         async with Door(here).open() as url:
-            click.echo(_next(here, url))
+            _tell_next(here, url)
             await stopping().wait()
 
 
@@ -122,23 +122,26 @@ def _fleet(objects: list[dict[str, Any]]) -> str:
             spec = obj.get("spec") or {}
             count[str(spec.get("driver"))] += len(spec.get("devices") or ())
     nodes = sum(obj.get("kind") == "Node" for obj in objects)
-    return f"fleet: {inputs.counted(nodes, 'node')}; " + ", ".join(
-        f"{number} of {driver}" for driver, number in count.items()
-    )
+    devices = ", ".join(f"{number} of {driver}" for driver, number in count.items())
+    return f"fleet: {inputs.counted(nodes, 'node')}; {devices or 'no devices'}"
 
 
-def _next(here: Playground, url: str) -> str:
+def _tell_next(here: Playground, url: str) -> None:
     lines = [
         "",
-        "next:  drawbridge translate -f pod.yaml -o diff     the same decisions on your own files, no cluster needed",
-        "       drawbridge demo -f pod.yaml                  your own pods through the gate, on this fleet",
-        "       drawbridge manifests --image REF | kubectl apply -f -    into a cluster, in observe mode: it changes nothing yet",
+        "next:",
+        "  drawbridge translate -f pod.yaml -o diff",
+        "      the same decisions on your own files, no cluster needed",
+        "  drawbridge demo -f pod.yaml",
+        "      your own pods through the gate, on this fleet",
+        "  drawbridge manifests --image REGISTRY/drawbridge:TAG | kubectl apply -f -",
+        "      into a cluster, in observe mode: it changes nothing yet",
     ]
     if url:
         lines += [
-            f"       curl --data-binary @pod.yaml {url}/pods",
-            f"       curl {here.metrics_url}",
+            f"  curl --data-binary @pod.yaml {url}/pods",
+            f"  curl {here.metrics_url}",
             "",
             "The gate stays up until Ctrl-C.",
         ]
-    return "\n".join(lines)
+    inputs.tell(lines)

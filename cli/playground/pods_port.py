@@ -102,8 +102,7 @@ class Door:
             elif _is_companion(document.object):
                 companions.append(document.object)
             else:
-                kind = document.object.get("kind")
-                return _refuse(400, f"line {document.line}: a {kind} is not something that can be pushed here")
+                return _refuse(400, f"line {document.line}: {_no_use(document.object)}")
         if not pods and not companions:
             return _refuse(400, "the manifest holds no pod, and no workload that makes pods")
         try:
@@ -177,6 +176,17 @@ def _is_companion(obj: Raw) -> bool:
     metadata = obj.get("metadata")
     named = isinstance(metadata, dict) and isinstance(metadata.get("name"), str)
     return resource is not None and resource.id in COMPANIONS and named
+
+
+def _no_use(obj: Raw) -> str:
+    """Say why an object can be neither pushed nor brought along."""
+    kind = obj.get("kind")
+    if not kind or not obj.get("apiVersion"):
+        return "an object needs apiVersion and kind"
+    resource = resources.of(obj)
+    if resource is not None and resource.id in COMPANIONS:
+        return f"a {kind} needs a name"
+    return f"a {kind} without the spec of a pod is not something that can be pushed here"
 
 
 def _refuse(status: int, text: str) -> web.Response:

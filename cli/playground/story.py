@@ -71,6 +71,8 @@ def total(fates: Sequence[Fate], seconds: float) -> str:
         End.REFUSED: "refused at the gate",
         End.UNTOUCHED: "left as they are",
     }
+    if counts[End.UNTOUCHED] == 1:
+        words[End.UNTOUCHED] = "left as it is"
     parts = [f"{count} {words[end]}" for end, count in counts.items() if count]
     pods = "1 pod" if len(fates) == 1 else f"{len(fates)} pods"
     return f"{pods}: {', '.join(parts) or 'nothing to push'}; {seconds:.1f} s"

@@ -101,6 +101,7 @@ class Journal:
         self._path = Path(path)
         self._durable = durable
         self._least_compaction = least_compaction
+        _refuse_what_is_no_file(self._path)
         self._lock = _take_lock(self._path.with_name(f"{self._path.name}.lock"))
         self._file = -1
         self._size = 0
@@ -109,8 +110,8 @@ class Journal:
             with _naming(self._path):
                 self._new.unlink(missing_ok=True)
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                os.fchmod(self._file, 0o600)  # also one that was there: it holds Secrets
                 self.commits = self._recover()
+                os.fchmod(self._file, 0o600)  # also one that was there: it holds Secrets
         except BaseException:
             self.close()
             raise
@@ -193,6 +194,13 @@ def _write(file: int, data: bytes, offset: int) -> None:
     while data:
         written = os.pwrite(file, data, offset)
         data, offset = data[written:], offset + written
+
+
+def _refuse_what_is_no_file(path: Path) -> None:
+    """Leave directories and devices alone: a device may be read without end."""
+    with _naming(path):
+        if path.exists() and not path.is_file():
+            raise StoreError(f"{path} is not a file")
 
 
 def _take_lock(path: Path) -> int:

@@ -116,16 +116,26 @@ def test_a_store_in_a_file_is_as_it_was_after_a_kill(tmp_path):
     assert [line for line in again.splitlines() if "runs on" in line] == devices
 
 
-@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.write_bytes(b"not ours")], ids=["folder", "foreign"])
+MAKERS = {
+    "folder": Path.mkdir,
+    "foreign": lambda path: path.write_bytes(b"not ours"),
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "pipe": os.mkfifo,
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_a_file_that_is_no_store_is_exit_3_and_stays_as_it_is(tmp_path, make):
     data = tmp_path / "store"
     make(data)
+    before = data.stat().st_mode
     done = run("standalone", "--data", str(data))
+    assert data.stat().st_mode == before
     assert done.returncode == 3
     assert str(data) in done.stderr
     assert "--data" in done.stderr
     assert "Traceback" not in done.stderr
-    assert data.is_dir() or data.read_bytes() == b"not ours"
+    assert not data.is_file() or data.read_bytes() == b"not ours"
 
 
 def test_a_kubeconfig_that_leads_nowhere_is_exit_3_or_waited_for(tmp_path):
@@ -165,7 +175,14 @@ async def test_a_person_can_push_pods_with_curl():
                 200,
                 "·",
             ),
-            (b"kind: ConfigMap", 400, "a ConfigMap is not something that can be pushed here"),
+            (b"kind: Pod", 400, "needs apiVersion and kind"),
+            (
+                b"{apiVersion: v1, kind: ConfigMap}",
+                400,
+                "a ConfigMap without the spec of a pod is not something that can be pushed here",
+            ),
+            (b"{apiVersion: v1, kind: Pod}", 400, "a Pod without the spec of a pod"),
+            (b"{apiVersion: resource.k8s.io/v1, kind: ResourceClaim}", 400, "a ResourceClaim needs a name"),
             (b"kind: Pod\nmetadata: [1]", 400, "metadata is not an object"),
             (b"", 400, "no pod"),
             (b"{", 400, "your manifest"),
@@ -296,6 +313,15 @@ def test_colours_are_only_used_where_somebody_sees_them():
     assert "\x1b" not in next(iter(fates.lines([fate], width=80, colour=False)))
 
 
+def test_who_stops_reading_a_demo_is_no_bug_of_ours():
+    with subprocess.Popen([DRAWBRIDGE, "demo", "--once"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
+        demo.stdout.readline()
+        demo.stdout.close()
+        assert b"bug" not in demo.stderr.read()
+
+
 def test_the_sum_counts_every_end():
     told = fates.total([Fate(name="a", end=End.PLACED), Fate(name="b", end=End.REFUSED)], 1.25)
     assert told == "2 pods: 1 placed, 1 refused at the gate; 1.2 s"
+    alone = fates.total([Fate(name="a", end=End.UNTOUCHED)], 1)
+    assert alone == "1 pod: 1 left as it is; 1.0 s"
