@@ -352,7 +352,7 @@ async def test_plain_http_gets_no_answer(running):
 
 
 async def test_a_drain_says_unready_and_serves_on_while_others_notice(running):
-    drain = asyncio.create_task(running.app.drain(notice=0.2, grace=2))
+    drain = asyncio.create_task(running.app.drain(notice=1, grace=2))
     await asyncio.sleep(0)
     assert (await running.get("/readyz"))[0] == 503
     for _ in range(5):
