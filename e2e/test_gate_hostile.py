@@ -323,10 +323,10 @@ def test_every_right_that_is_granted_is_used_and_nothing_is_asked_for_that_is_no
                 continue
             if "dryRun=All" in event["requestURI"]:
                 continue  # what the server can do is asked this way; where that is not allowed, its version tells
-            if "being terminated" in event.get("responseStatus", {}).get("message", ""):
-                continue  # a namespace of another test ended just then
             what = reference.get("apiGroup", ""), reference["resource"], event["verb"]
-            (refused if event.get("responseStatus", {}).get("code") == 403 else used).add(what)
+            # Admission answers 403 as well: in a namespace that ends, and our own gate for a template that no node can serve.
+            forbidden = event.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid"
+            (refused if forbidden else used).add(what)
         assert refused == set(), f"the {role} asks for what it may not do"
         granted = rights(control_plane, f"drawbridge-{role}")
         spare = {right for right in granted - used if right not in SPARE and ("*", "*", right[2]) not in SPARE}
