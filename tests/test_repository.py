@@ -55,6 +55,19 @@ def test_every_relative_link_of_the_documents_leads_somewhere():
     assert dead == []
 
 
+def test_every_document_that_is_named_is_here():
+    """In code, too: who reads a reference must be able to follow it."""
+    here = {path.name for path in tracked("*.md")}
+    dangling = [
+        f"{path.relative_to(ROOT)}:{number} names {name}"
+        for path in tracked("*.py", "*.go", "*.md", "*.yaml", "*.toml", "Makefile")
+        for number, line in enumerate(lines(path), 1)
+        for name in re.findall(r"(?<![\w*{}])[\w-]+\.md\b", line)
+        if name not in here
+    ]
+    assert dangling == []
+
+
 def test_every_command_the_documents_name_exists():
     text = "\n".join(path.read_text(encoding="utf-8") for path in tracked("*.md"))
     named = set(re.findall(r"(?:bin/|`|^|\s)drawbridge ([a-z]+)(?=[\s`|])", text, flags=re.MULTILINE))

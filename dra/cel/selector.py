@@ -6,14 +6,14 @@ import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dra.cache import Cache
-from dra.cel.account import open_frame
-from dra.cel.closures import Compiler
 from dra.cel.cost import worst_case
 from dra.cel.environment import STORED, Env, environment
-from dra.cel.metered import MeteredCompiler, watch
+from dra.cel.evaluation.account import open_frame
+from dra.cel.evaluation.closures import Compiler
+from dra.cel.evaluation.metered import MeteredCompiler, watch
+from dra.cel.evaluation.tolls import may_run_free
 from dra.cel.reads import Reads, reads_of
 from dra.cel.syntax import height_of, parse
-from dra.cel.tolls import may_run_free
 from dra.cel.typecheck import check, check_output
 from dra.cel.values import Fatal, Value, type_name
 from dra.errors import OutOfBudget, SelectorError, SelectorRunError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dra.budget import Budget
     from dra.cel.device_view import DeviceView
     from dra.cel.environment import Environment
-    from dra.cel.metered import Closure
+    from dra.cel.evaluation.metered import Closure
     from dra.cel.syntax import Expr
     from dra.cel.types import Type
 

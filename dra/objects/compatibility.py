@@ -1,4 +1,4 @@
-"""DeviceCompatibility: our own object that carries `compatibleOnlyWith` (mission row 2), since upstream has no field.
+"""DeviceCompatibility: our own object that carries `compatibleOnlyWith`, since upstream has no field.
 
 The rule itself is applied by `dra.policy.rules`; semantics in docs/architecture.md and in the proposal's reading of groups.
 """

@@ -103,7 +103,7 @@ def _disagreement(
 def _reach(
     permits: cel.Selector, carriers: Sequence[Published], peers: Sequence[Published], refused: Sequence[Published]
 ) -> Problems:
-    """Find a rule that excludes devices of other hardware without reading what tells hardware apart (section 17.2)."""
+    """Find a rule that excludes devices of other hardware without reading what tells hardware apart."""
     sets = {peer.device.name: _counter_sets(peer) for peer in peers}
     distinct = {names for names in sets.values() if names}
     if len(distinct) < 2 or permits.reads.everything:

@@ -1,9 +1,9 @@
 """Ask both sides about an expression and put the answers in one form."""
 
 from dra import cel
-from dra.cel.account import SPENT, open_frame
 from dra.cel.environment import environment
-from dra.cel.metered import MeteredCompiler
+from dra.cel.evaluation.account import SPENT, open_frame
+from dra.cel.evaluation.metered import MeteredCompiler
 from dra.cel.syntax import parse
 from dra.cel.typecheck import check
 from dra.cel.values import Fatal

@@ -1,4 +1,4 @@
-"""Groups and compatibleOnlyWith (dra-semantics.md 6 and 17.6)."""
+"""Groups (KEP-5963) and compatibleOnlyWith: which devices may be in use together."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a request is charged, with the policies' rounding (dra-semantics.md 5.2 to 5.4)."""
+"""What a request is charged, with the policies' rounding (KEP-5075)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is left of shared counters (dra-semantics.md 4)."""
+"""What is left of shared counters (KEP-4815)."""
 
 from dra.stock.counters import available, overdrawn
 from dra.stock.stock import Stock

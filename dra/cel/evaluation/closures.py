@@ -2,7 +2,7 @@
 
 A closure takes the frame and returns a value, or raises SelectorRunError. The frame is the view's five slots (driver,
 allowMultipleAllocations, attributes, capacity, the whole device), then one for each variable that a comprehension or `cel.bind`
-declares. Nothing is counted here: only what is sure to be short and small is evaluated this way. `dra.cel.metered` counts.
+declares. Nothing is counted here: only what is sure to be short and small is evaluated this way. `dra.cel.evaluation.metered` counts.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 apiserver library/cost.go).
 
 Used where an expression may cost a lot, or make large values, or somebody's budget is to be charged exactly. The account
-(`dra.cel.account`) is looked at in loops, where a charge depends on a size, and at the end: nothing else can run away.
+(`dra.cel.evaluation.account`) is looked at in loops, where a charge depends on a size, and at the end: nothing else can run away.
 Charges follow Go's planner: a chain of selections is one charge plus one for each step; what the planner computes in
 advance is free; a call is charged even if its arguments are errors, as long as all of them were evaluated.
 """
@@ -14,10 +14,10 @@ from contextlib import suppress
 from itertools import repeat
 from typing import TYPE_CHECKING
 
-from dra.cel import account, tolls
-from dra.cel.account import LOOK, SPENT, pay, settle
-from dra.cel.closures import DEVICE, UNSET, Compiler, iterate, make_list, make_map, membership, truth
 from dra.cel.cost import REGEX_FACTOR, STRING_FACTOR
+from dra.cel.evaluation import account, tolls
+from dra.cel.evaluation.account import LOOK, SPENT, pay, settle
+from dra.cel.evaluation.closures import DEVICE, UNSET, Compiler, iterate, make_list, make_map, membership, truth
 from dra.cel.library.named_formats import Format
 from dra.cel.library.standard import find_at, index
 from dra.cel.library.urls import Url
@@ -29,7 +29,7 @@ from dra.semver import Version
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from dra.cel.closures import Frame
+    from dra.cel.evaluation.closures import Frame
     from dra.cel.syntax import Expr, Fold
 
     Closure = Callable[[Frame], Value]

@@ -3,14 +3,14 @@
 Go copies no list to add two, but Python does. Two lists of lists of lists that share their parts are compared for a cost of
 one in time that doubles with each level. `replace` is charged for the text that it reads, however much it writes. A pattern
 is charged for its length, not for its program. So before and after such calls the frame is charged work
-(`dra.cel.account`), and before any of them is evaluated without counting (`may_run_free`) none of them may be there.
+(`dra.cel.evaluation.account`), and before any of them is evaluated without counting (`may_run_free`) none of them may be there.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from dra.cel.account import BUDGET, room, toil
+from dra.cel.evaluation.account import BUDGET, room, toil
 from dra.cel.library.regexes import PatternError, compiled, work
 from dra.cel.syntax import children
 from dra.cel.values import Optional, weigh
@@ -18,7 +18,7 @@ from dra.cel.values import Optional, weigh
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from dra.cel.account import Frame
+    from dra.cel.evaluation.account import Frame
     from dra.cel.syntax import Expr, Fold
     from dra.cel.types import Type
     from dra.cel.values import Value
