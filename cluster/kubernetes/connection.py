@@ -125,7 +125,7 @@ class Connection:
                 raise from_response(response.status, text, retry_after=_retry_after(response))
             yield response
         finally:
-            response.close()
+            _let_go(response)
 
     async def _send(self, request: Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         client = self._client or await self._connect()
@@ -176,6 +176,17 @@ class Connection:
 
 async def _close(client: ApiClient) -> None:
     await client.close()  # type: ignore[no-untyped-call]  # the library has no annotations
+
+
+def _let_go(response: aiohttp.ClientResponse) -> None:
+    """Be done with an answer. One that was not read to its end, as a watch that is left, takes its connection along at once.
+
+    The polite end of TLS would wait for the peer's last word, and nobody would wait for that: not even `close`.
+    """
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+    response.close()
 
 
 async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:

@@ -31,6 +31,7 @@ from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS
 from tests.cluster.conftest import eventually
 from tests.cluster.objects import claim, config_map
 from tests.cluster.peer import kubeconfig, peer
+from tests.webhook import tls
 
 ROOT = Path(__file__).parents[3]
 
@@ -620,3 +621,45 @@ async def test_requests_share_a_connection(tmp_path):
             with pytest.raises(Unavailable):
                 await reached.list(RESOURCE_CLAIMS)  # no list comes back, which is no reason to hang up
     assert len({id(exchange.writer) for exchange in made.asked}) == 1
+
+
+async def test_a_watch_that_is_left_takes_its_connection_along_whatever_the_peer_does(tmp_path):
+    """The polite end of TLS waits for a word of the peer, and this one never says it."""
+    _, leaf = tls.pair()
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def answer(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        writer.transport.pause_reading()
+        begun.set()
+        await ended.wait()
+        writer.transport.abort()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=tls.server(leaf))
+    address = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    path = tmp_path / "kubeconfig"
+    path.write_text(kubeconfig(address).replace("server:", "insecure-skip-tls-verify: true\n    server:"))
+    reached = Kubernetes.connect(kubeconfig=str(path))
+    async with asyncio.timeout(20), server:
+        async with reached.watch(CONFIG_MAPS, resource_version="1", timeout=60) as events:
+            reading = asyncio.ensure_future(anext(aiter(events)))
+            await begun.wait()
+            held = open_sockets()
+            reading.cancel()
+            await asyncio.wait([reading])
+        await reached.close()
+        await turns()
+        still = open_sockets()
+        ended.set()
+        await turns()
+    assert still == held - 1
+
+
+async def turns():
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def open_sockets():
+    return sum(str(one.readlink()).startswith("socket:") for one in Path("/proc/self/fd").iterdir() if one.is_symlink())
