@@ -3,14 +3,14 @@ with its re-reading, proxies and TLS; bodies pass raw. This is the only module t
 where its exceptions become ours.
 
 A 401 means that credentials ran out (a rotated token file, an expired exec credential): they are loaded afresh, once,
-and the request is repeated.
+and the request is repeated. What is under way with the old ones, watches too, goes on with them to its end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -75,6 +75,14 @@ class Request(msgspec.Struct, frozen=True):
     content_type: str = "application/json"
 
 
+class _Session:
+    """A client with one set of credentials. It is closed when others have taken their place and nobody uses it any more."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self.client = client
+        self.users = 0
+
+
 class Connection:
     """One server, one set of credentials, many requests at once."""
 
@@ -82,8 +90,8 @@ class Connection:
         """Load credentials, and load them again when they are refused, but not more often than this."""
         self._load = load
         self._renewal_seconds = renewal_seconds
-        self._client: ApiClient | None = None
-        self._generation = 0
+        self._current: _Session | None = None
+        self._retired: set[_Session] = set()
         self._renewed_at = -renewal_seconds
         self._lock = asyncio.Lock()
 
@@ -107,71 +115,89 @@ class Connection:
 
     async def close(self) -> None:
         """Close every connection."""
-        if self._client is not None:
-            await _close(self._client)
-            self._client = None
+        if self._current is not None:
+            self._retired.add(self._current)
+            self._current = None
+        while self._retired:
+            await _close(self._retired.pop().client)
 
     @asynccontextmanager
     async def _answer(self, request: Request, limits: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
-        generation = self._generation
-        response = await self._send(request, limits)
-        try:
-            if response.status == HTTPStatus.UNAUTHORIZED and await self._renew(generation):
+        async with AsyncExitStack() as stack:
+            session = await stack.enter_async_context(self._session())
+            response = await stack.enter_async_context(_sent(session.client, request, limits))
+            if response.status == HTTPStatus.UNAUTHORIZED and await self._renew(session):
                 response.release()
-                response = await self._send(request, limits)
+                session = await stack.enter_async_context(self._session())
+                response = await stack.enter_async_context(_sent(session.client, request, limits))
             if response.status >= HTTPStatus.BAD_REQUEST:
                 with map_exceptions(_FOREIGN):
                     text = await response.content.read(_ERROR_BODY)
                 raise from_response(response.status, text, retry_after=_retry_after(response))
             yield response
+
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[_Session]:
+        """Use the credentials of the day: they are not closed before this is over."""
+        session = self._current or await self._connect()
+        session.users += 1
+        try:
+            yield session
         finally:
-            _let_go(response)
+            session.users -= 1
+            if session in self._retired and not session.users:
+                self._retired.remove(session)
+                await _close(session.client)
 
-    async def _send(self, request: Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        client = self._client or await self._connect()
-        headers = {"Accept": "application/json", "Content-Type": request.content_type}
-        with map_exceptions(_FOREIGN):
-            signed = await client.param_serialize(
-                request.method,
-                request.path,
-                query_params=request.query,
-                header_params=headers,
-                body=request.body,
-                auth_settings=["BearerToken"],
-            )
-            answer = await client.call_api(*signed, _request_timeout=limits)
-        response: aiohttp.ClientResponse = answer.response
-        return response
-
-    async def _connect(self) -> ApiClient:
+    async def _connect(self) -> _Session:
         async with self._lock:
-            if self._client is None:
-                self._client = await self._new_client()
-            return self._client
+            if self._current is None:
+                self._current = await self._new_session()
+            return self._current
 
-    async def _renew(self, generation: int) -> bool:
+    async def _renew(self, refused: _Session) -> bool:
         """Load the credentials afresh, unless somebody did since the request was sent; say if it is worth a retry."""
         async with self._lock:
-            if self._generation != generation:
+            if self._current is not refused:
                 return True
             now = asyncio.get_running_loop().time()
             if now - self._renewed_at < self._renewal_seconds:
                 return False
             self._renewed_at = now
-            old, self._client = self._client, await self._new_client()
-            self._generation += 1
-            if old is not None:
-                await _close(old)
+            self._current = await self._new_session()
+            self._retired.add(refused)
             return True
 
-    async def _new_client(self) -> ApiClient:
+    async def _new_session(self) -> _Session:
         with map_exceptions(_FOREIGN):
             access = await self._load()
             client = ApiClient(access.configuration)
         client.user_agent = _AGENT
         for name, value in access.headers.items():
             client.set_default_header(name, value)  # type: ignore[no-untyped-call]  # the library has no annotations
-        return client
+        return _Session(client)
+
+
+@asynccontextmanager
+async def _sent(
+    client: ApiClient, request: Request, limits: aiohttp.ClientTimeout
+) -> AsyncIterator[aiohttp.ClientResponse]:
+    """Send a request with the client's credentials, and let go of its answer in the end."""
+    headers = {"Accept": "application/json", "Content-Type": request.content_type}
+    with map_exceptions(_FOREIGN):
+        signed = await client.param_serialize(
+            request.method,
+            request.path,
+            query_params=request.query,
+            header_params=headers,
+            body=request.body,
+            auth_settings=["BearerToken"],
+        )
+        answer = await client.call_api(*signed, _request_timeout=limits)
+    try:
+        yield answer.response
+    finally:
+        _let_go(answer.response)
 
 
 async def _close(client: ApiClient) -> None:

@@ -415,6 +415,41 @@ async def test_a_credential_program_is_asked_again_when_its_token_has_expired(tm
     assert (tmp_path / "credentials.sh.count").read_text().strip() == "2"
 
 
+async def test_what_is_under_way_is_not_cut_off_when_another_request_renews_the_credentials(tmp_path):
+    renewed = asyncio.Event()
+
+    async def answer(exchange):
+        if "watch=1" in exchange.request:
+            await exchange.begin()
+            await exchange.chunk(event("ADDED", versioned("a", 2)))
+            await renewed.wait()
+            await exchange.chunk(event("ADDED", versioned("b", 3)))
+            await exchange.end()
+            return
+        if "/slow" in exchange.request:
+            await renewed.wait()
+        elif exchange.headers["authorization"] == "Bearer t-1":
+            await exchange.reply("401 Unauthorized", failure(401, "Unauthorized"))
+            return
+        await exchange.reply(body=msgspec.json.encode(config_map("a")))
+
+    async with connected(answer, tmp_path, **credential_program(tmp_path, ISSUE)) as (reached, made):
+
+        async def both_are_under_way():
+            return len(made.asked) == 2
+
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(watched(reached))
+            waiting = tasks.create_task(reached.get(CONFIG_MAPS, "slow", "ns"))
+            await eventually(both_are_under_way)
+            await reached.get(CONFIG_MAPS, "a", "ns")
+            renewed.set()
+        seen, _ = watching.result()
+        assert seen == ["2", "3"]
+        assert waiting.result().metadata.name == "a"
+        assert not reached._connection._retired  # the last to use the old credentials closed what they had open
+
+
 async def test_credentials_that_stay_wrong_are_not_asked_for_again_and_again(tmp_path):
     async def answer(exchange):
         await exchange.reply("401 Unauthorized", failure(401, "Unauthorized"))
