@@ -130,6 +130,11 @@ class Informer(Generic[T]):
         return bool(self._cache.unreadable or self._accepted)
 
     @property
+    def set_aside(self) -> frozenset[Key]:
+        """The objects, by namespace and name, that are set aside."""
+        return frozenset((*self._cache.unreadable, *self._accepted)) if self.incomplete else frozenset()
+
+    @property
     def health(self) -> Health:
         """How it fares."""
         return Health(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dra.stock.capacity import charges
 from dra.stock.counters import Counters, available, overdrawn
 from dra.stock.equivalence import Body, Consumption, CounterUse, body
-from dra.stock.pool import Page, Pool, PoolStatus, complete, reaches, targets
+from dra.stock.pool import Page, Pool, PoolStatus, reaches, targets, usable
 from dra.stock.stock import Stock
 from dra.stock.usage import FREE, PoolId, PoolUse
 
@@ -24,8 +24,8 @@ __all__ = [
     "available",
     "body",
     "charges",
-    "complete",
     "overdrawn",
     "reaches",
     "targets",
+    "usable",
 ]

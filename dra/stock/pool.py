@@ -20,7 +20,7 @@ from dra.stock.equivalence import Body, Content, body, content
 from dra.stock.usage import PoolId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from dra.objects import DeviceTaintRule, Node
 
@@ -114,8 +114,8 @@ def gather(
     return sorted(pools, key=lambda pool: (pool.binding, pool.id[0].encode(), pool.id[1].encode()))
 
 
-def complete(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
-    """Keep the newest generation of each pool, where all of its slices are there, whatever node they are for."""
+def usable(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
+    """Keep the newest generation of each pool: if all of its slices are there, and no node finds it invalid."""
     pools: dict[PoolId, list[ResourceSlice]] = {}
     for one in slices:
         pools.setdefault((one.spec.driver, one.spec.pool.name), []).append(one)
@@ -123,9 +123,39 @@ def complete(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
     for members in pools.values():
         newest = max(one.spec.pool.generation for one in members)
         current = [one for one in members if one.spec.pool.generation == newest]
-        if len(current) == current[0].spec.pool.resource_slice_count:
+        if len(current) == current[0].spec.pool.resource_slice_count and not _is_invalid(current):
             kept += current
     return kept
+
+
+def _is_invalid(slices: Iterable[ResourceSlice]) -> bool:
+    """Whether the slices of a pool contradict each other, as `_build` finds for one node."""
+    counters: dict[str, Collection[str]] = {}
+    for one in slices:
+        for counter_set in one.spec.shared_counters:
+            if counter_set.name in counters:
+                return True
+            counters[counter_set.name] = counter_set.counters
+    devices = (device for one in slices for device in one.spec.devices)
+    return _repeats_a_name(slices) or bool(_unknown_counter(devices, counters))
+
+
+def _repeats_a_name(slices: Iterable[ResourceSlice]) -> bool:
+    """Whether two devices have one name where a node may reach both, which makes a pool invalid there (`_build`).
+
+    Slices of different nodes may repeat each other's names: no node sees both. What a selector reaches is not looked at,
+    so slices with different ones count as apart; what is for all nodes is together with everything.
+    """
+    everywhere: set[str] = set()
+    apart: dict[object, set[str]] = {}
+    for one in slices:
+        spec = one.spec
+        place = everywhere if spec.all_nodes else apart.setdefault(spec.node_name or spec.node_selector, set())
+        for device in spec.devices:
+            if device.name in place:
+                return True
+            place.add(device.name)
+    return any(not everywhere.isdisjoint(names) for names in apart.values())
 
 
 def targets(page_: Page, node: Node) -> bool:
@@ -177,7 +207,8 @@ def _build(id_: PoolId, kept: list[Page], rest: list[Page]) -> Pool:
                 reason = reason or f"counter set {counter_set.name} is declared twice"
             amounts = {name: counter.value.nano for name, counter in counter_set.counters.items()}
             counters[counter_set.name] = amounts
-    reason = reason or _unknown_counter((*here, *elsewhere), counters)
+    devices = (device for one in (*here, *elsewhere) for device in one.devices)
+    reason = reason or _unknown_counter(devices, counters)
     if reason:
         return Pool(id_, PoolStatus.INVALID, reason)
     binding = any(device.binding_conditions is not None for one in here for device in one.devices)
@@ -194,14 +225,13 @@ def _duplicate_device(pages: tuple[Page, ...]) -> str:
     return ""
 
 
-def _unknown_counter(pages: tuple[Page, ...], counters: Mapping[str, Mapping[str, int]]) -> str:
-    for one in pages:
-        for device in one.devices:
-            for consumption in device.consumes_counters:
-                declared = counters.get(consumption.counter_set)
-                if declared is None:
-                    return f"device {device.name} consumes counter set {consumption.counter_set}, which does not exist"
-                for name in consumption.counters:
-                    if name not in declared:
-                        return f"device {device.name} consumes counter {name}, which {consumption.counter_set} lacks"
+def _unknown_counter(devices: Iterable[Device], counters: Mapping[str, Collection[str]]) -> str:
+    for device in devices:
+        for consumption in device.consumes_counters:
+            declared = counters.get(consumption.counter_set)
+            if declared is None:
+                return f"device {device.name} consumes counter set {consumption.counter_set}, which does not exist"
+            for name in consumption.counters:
+                if name not in declared:
+                    return f"device {device.name} consumes counter {name}, which {consumption.counter_set} lacks"
     return ""

@@ -20,7 +20,7 @@ from webhook.admission import admission_review as reviews
 from webhook.admission.validate import foresee, inspect
 from webhook.claims import upkeep
 from webhook.refusals import INVALID, WAY_OUT, Code, sentence
-from webhook.state import Mode, mode_of, workload
+from webhook.state import Mode, workload
 from webhook.translate import Decision, Translation, clean, replay, translate
 
 if TYPE_CHECKING:
@@ -122,13 +122,15 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient) -> Outco
         return _unreadable(Question(path, request, {}), error)
     metadata = question.object.get("metadata")
     who = workload(request.namespace, metadata if isinstance(metadata, dict) else {})
-    mode = mode_of(state.configuration, state.namespaces.get(request.namespace, {}), who)
+    mode = state.mode(who)
     if mode is Mode.OFF:
         return answer(question, Ruling(outcome=OFF), mode)
     try:
         ruling = decide(question, state, Budget(STEPS, impatient), foretell=mode is not Mode.ENFORCE)
     except OutOfBudget as error:
         ruling = _give_up(question, state, str(error))
+    if kinds := state.unsure.get(request.namespace):
+        ruling = _doubt(ruling, request.namespace, kinds)
     return answer(question, ruling, mode)
 
 
@@ -223,6 +225,15 @@ def _give_up(question: Question, state: State, why: str) -> Ruling:
         restoring=cleaning,
         problems=(text,),
     )
+
+
+def _doubt(ruling: Ruling, namespace: str, kinds: tuple[str, ...]) -> Ruling:
+    """Say why nothing is done in a namespace; where there is nothing to do, nobody has to know."""
+    if ruling.outcome in _SILENT:
+        return ruling
+    unread = " and ".join(kinds)
+    text = f"drawbridge translates and refuses nothing in namespace {namespace}: {unread} could not be read, so what may be done there is not known"
+    return msgspec.structs.replace(ruling, warnings=(*ruling.warnings, text), problems=(*ruling.problems, text))
 
 
 # What is said and done about it

@@ -30,7 +30,7 @@ from dra import wire
 from dra.objects import ResourceClaimTemplateSpec, claim_spec
 from webhook import names
 from webhook.claims import template
-from webhook.state import EXTENDED, Mode, mode_of, workload
+from webhook.state import EXTENDED, Mode, workload
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -82,9 +82,10 @@ def objection(pod: Pod, specs: Iterable[Json], state: State) -> str:
     if pod.metadata.labels.get(names.SKIP_LABEL) == "true":
         return f"the pod is labelled {names.SKIP_LABEL}=true"
     namespace = pod.metadata.namespace
-    labels = state.namespaces.get(namespace, {})
-    mode = mode_of(state.configuration, labels, workload(namespace, _known_at_the_gate(pod)))
+    mode = state.mode(workload(namespace, _known_at_the_gate(pod)))
     if mode is not Mode.ENFORCE:
+        if kinds := state.unsure.get(namespace):
+            return f"what may be done in its namespace is not known: {' and '.join(kinds)} could not be read"
         return f"the mode is {mode}"
     if escaped := _find_escape(pod, specs, state):
         return f"a ResourceQuota limits requests.{escaped}, which the claims would escape"

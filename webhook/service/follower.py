@@ -10,16 +10,16 @@ from cluster import resources
 from cluster.errors import ApiError
 from cluster.informers import Informer, Quarantine
 from webhook.service.pace import Pace
-from webhook.state import OF_DEVICES, Features
+from webhook.state import OF_DEVICES, OF_NAMESPACES, Features
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from cluster.informers import Batch
     from cluster.protocol import Cluster
     from cluster.resources import Resource
     from cluster.server import Server
-    from webhook.state import Seen, StateBuilder
+    from webhook.state import Seen, State, StateBuilder
 
 logger = logging.getLogger("drawbridge.follower")
 
@@ -35,6 +35,9 @@ NEEDED = (
 )
 # Followed where the server has them; a server of the right group may still lack a kind, so nobody waits for these long (`Pace.extra`).
 EXTRA = (resources.DEVICE_TAINT_RULES, resources.DEVICE_COMPATIBILITIES)
+
+# More namespaces than these are counted, not named.
+NAMED = 5
 
 
 class Follower:
@@ -118,6 +121,33 @@ class Follower:
             return f"nothing is refused, because this was not confirmed lately: {', '.join(old)}"
         unseen = ", ".join(sorted(self.incomplete() & OF_DEVICES))
         return f"nothing is refused for want of devices, because objects are set aside of: {unseen}" if unseen else ""
+
+    def state(self) -> State:
+        """Hand out what is known now, and of what it is known that it is not."""
+        self._world.learn(incomplete=self.incomplete(), unsure=self._unsure())
+        return self._world.state(fresh=True)
+
+    def unsure(self) -> str:
+        """Name the namespaces in which nothing is done, because what may be done there is not known; "" if there are none."""
+        found = [f"{name} ({', '.join(kinds)})" for name, kinds in sorted(self._unsure().items())]
+        shown = ", ".join(found[:NAMED])
+        more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        return (
+            f"nothing is translated or refused in these, of which objects are set aside: {shown}{more}" if found else ""
+        )
+
+    def _unsure(self) -> Mapping[str, tuple[str, ...]]:
+        found: dict[str, tuple[str, ...]] = {}
+        for informer in self._informers:
+            kind = informer.resource.kind
+            if kind not in OF_NAMESPACES:
+                continue
+            for namespace, name in informer.set_aside:
+                where = namespace or name  # a Namespace is in none
+                kinds = found.get(where, ())
+                if kind not in kinds:
+                    found[where] = (*kinds, kind)
+        return found
 
     def incomplete(self) -> frozenset[str]:
         """Name the kinds of which objects are set aside."""

@@ -154,7 +154,7 @@ class Service:
     async def _templates(self) -> None:
         await Templates(
             self._cluster,
-            lambda: self.world.state(fresh=True),
+            self.follower.state,
             self.metrics,
             grace=self._settings.sweep_after,
             sweep_every=self._settings.sweep_every,
@@ -201,7 +201,7 @@ class Service:
             "cluster": self.follower.unsettled(),
             "certificate": self.certificate.unready(),
         }
-        notes = {"stock": self.follower.stale()}
+        notes = {"stock": self.follower.stale(), "namespaces": self.follower.unsure()}
         aside = {
             "objects read": str(self.follower.quarantine),
             "objects worked on": str(self.quarantine),

@@ -23,7 +23,7 @@ from cluster.informers import Informer, Quarantine
 from cluster.resources import version_of
 from dra.budget import Budget
 from webhook.claims import Due, template, upkeep
-from webhook.state import Mode, mode_of
+from webhook.state import Mode
 from webhook.state import workload as workload_of
 from webhook.translate import at, controller_kind, mapping, paths, translate
 
@@ -125,7 +125,8 @@ class Templates:
         while True:
             await asyncio.sleep(self._again_every)
             state = self._state()
-            using = (state.configuration, state.namespaces, state.quotas, state.limit_ranges, state.keys)
+            allowing = (state.configuration, state.namespaces, state.quotas, state.limit_ranges, state.unsure)
+            using = (*allowing, state.keys)
             if len(using) == len(self._withheld_with) and all(map(is_, using, self._withheld_with)):
                 continue
             self._withheld_with = using
@@ -180,8 +181,7 @@ class Templates:
         kind = controller_kind(str(obj.get("kind")))
         controller = {"controller": True, "kind": kind, "name": metadata.get("name", "")}
         who = workload_of(namespace, {"ownerReferences": [controller]})
-        labels = state.namespaces.get(namespace, {})
-        if mode_of(state.configuration, labels, who) is not Mode.ENFORCE:
+        if state.mode(who) is not Mode.ENFORCE:
             return {}
         wanted: dict[Key, Json] = {}
         for path in paths(obj):

@@ -8,15 +8,16 @@ from webhook.state.canary import workload
 from webhook.state.configuration import Configuration, Known, read
 from webhook.state.features import ALTERNATIVES, CLAIMS, EXTENDED, SHARES, Features, Need
 from webhook.state.inventory import Inventory, Served, Supply, unknown
-from webhook.state.mode import Mode, mode_of
+from webhook.state.mode import Mode
 from webhook.state.schema import Joint
-from webhook.state.state import OF_DEVICES, State
+from webhook.state.state import OF_DEVICES, OF_NAMESPACES, State
 
 __all__ = [
     "ALTERNATIVES",
     "CLAIMS",
     "EXTENDED",
     "OF_DEVICES",
+    "OF_NAMESPACES",
     "SHARES",
     "Configuration",
     "Features",
@@ -31,7 +32,6 @@ __all__ = [
     "StateBuilder",
     "Supply",
     "configuration",
-    "mode_of",
     "read",
     "unknown",
     "workload",

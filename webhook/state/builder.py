@@ -79,10 +79,13 @@ class StateBuilder:
         features: Features | None = None,
         keys: tuple[bytes, ...] | None = None,
         incomplete: frozenset[str] | None = None,
+        unsure: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
-        """Take in what the server can do, new seal keys, or of which kinds some objects could not be read."""
+        """Take in what the server can do, new seal keys, or what could not be read: kinds, and what of a namespace."""
         if incomplete is not None and incomplete != self._state.incomplete:
             self._set(incomplete=incomplete)
+        if unsure is not None and unsure != self._state.unsure:
+            self._set(unsure=unsure)
         if features is not None:
             self._set(features=features)
         if keys is not None:

@@ -1,4 +1,4 @@
-"""The census: how many devices there are of each look and on which nodes, counted in complete pools.
+"""The census: how many devices there are of each look and on which nodes, counted in pools that can be used.
 
 A look is everything about a device that facts are drawn from (`webhook.state.inventory`) or that a DeviceClass reads; two devices
 of one look are the same to both. What a slice holds is counted once and kept with the slice, since slices never change
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.objects import Device, ResourceSlice
-from dra.stock import complete
+from dra.stock import usable
 from webhook.dialects import PCIE_ROOT
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Census(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         counted: dict[str, tuple[ResourceSlice, Mapping[Group, int]]] = {}
         groups: Counter[Group] = Counter()
         holdings: dict[str, set[Group]] = {}
-        for slice_ in complete(slices):
+        for slice_ in usable(slices):
             name = slice_.metadata.name
             before = known.counted.get(name)
             counts = before[1] if before is not None and before[0] is slice_ else _count(slice_, reading, looks)

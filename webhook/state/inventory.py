@@ -42,7 +42,7 @@ class Product(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands behind one DeviceClass: the devices that its selectors pick from complete pools."""
+    """What stands behind one DeviceClass: the devices that its selectors pick from pools that can be used."""
 
     name: str
     extended_resource: str = ""

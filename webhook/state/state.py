@@ -7,6 +7,7 @@ Admission reads it and nothing else, so a decision can be repeated from a state 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,9 +17,15 @@ from dra.stock import Stock
 from webhook.state.configuration import Configuration
 from webhook.state.features import Features
 from webhook.state.inventory import Inventory
+from webhook.state.mode import Mode, mode_of
+
+if TYPE_CHECKING:
+    from webhook.state.canary import Workload
 
 # What devices there are follows from these. Rules and claims only take away from it.
 OF_DEVICES = frozenset({"DeviceClass", "Node", "ResourceSlice"})
+# What may be done in a namespace follows from these.
+OF_NAMESPACES = frozenset({"LimitRange", "Namespace", "ResourceQuota"})
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -40,12 +47,26 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     confirmed: bool = True
     # Kinds of which objects are set aside, because they could not be read: what of them is not known may be there all the same.
     incomplete: frozenset[str] = frozenset()
+    # Namespaces of which nobody knows what may be done in them, and the kinds that could not be read there.
+    unsure: Mapping[str, tuple[str, ...]] = {}
     # What pods refer to by name: (namespace, name).
     templates: Mapping[tuple[str, str], ResourceClaimSpec] = {}
     # Whose those templates are that have a name of our form and not our label.
     template_owners: Mapping[tuple[str, str], str] = {}
     # What was found out about this and earlier stocks. It changes no decision, only how long the next one takes.
     memo: FleetMemo = msgspec.field(default_factory=FleetMemo)
+
+    def mode(self, of: Workload) -> Mode:
+        """Say how far to go for a workload.
+
+        Where it is not known what a namespace allows, its mode, its quotas or its ranges, users are told and no more:
+        translated, a pod could not be taken back, and might have passed a quota that stands there.
+        """
+        labels = self.namespaces.get(of.namespace, {})
+        mode = mode_of(self.configuration, labels, of)
+        if mode is Mode.ENFORCE and of.namespace in self.unsure:
+            return Mode.WARN
+        return mode
 
     @property
     def unseen(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import pytest
 
 from dra.errors import NodeSelectorError
-from dra.stock.pool import PoolStatus
+from dra.stock.pool import PoolStatus, usable
 from dra.stock.stock import Stock
 from tests.dra.samples import consuming, node, slice_
 
@@ -138,3 +138,28 @@ def test_a_slice_with_counters_yields_no_devices():
     (pool,) = pools(slice_("c", "x", counters={"s": {"m": "40Gi"}}))
     assert names(pool) == []
     assert pool.counters == {"s": {"m": 40 * 2**30 * 10**9}}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "used"),
+    [
+        ({}, {}, False),
+        ({}, {"node": "n1"}, True),  # no node reaches both
+        ({}, {"node": "", "allNodes": True}, False),
+        ({"node": "", "allNodes": True}, {"node": "", "allNodes": True}, False),
+        ({"node": "", "nodeSelector": SELECTOR}, {"node": "", "nodeSelector": SELECTOR}, False),
+        ({"node": "", "nodeSelector": SELECTOR}, {"node": "", "allNodes": True}, False),
+    ],
+)
+def test_a_pool_in_which_a_node_reaches_two_devices_of_one_name_is_not_counted(first, second, used):
+    pool = [slice_("a", "x", count=2, **first), slice_("b", "x", count=2, **second)]
+    assert bool(usable(pool)) is used
+    (found,) = pools(*pool, at=node(zone="a"))
+    assert (found.status is PoolStatus.OK) is used
+
+
+def test_a_pool_whose_devices_consume_counters_that_nobody_declares_is_not_counted():
+    lacking = slice_("a", consuming("x", memory={"bytes": "1"}))
+    (pool,) = pools(lacking)
+    assert pool.status is PoolStatus.INVALID
+    assert usable([lacking]) == []

@@ -689,3 +689,49 @@ def test_a_driver_is_told_and_never_stopped():
     response = answer(validated(slice_, resource="resourceslices", group="resource.k8s.io", namespace=""))
     assert response["allowed"]
     assert response["warnings"]
+
+
+# What a namespace allows is not known
+
+
+UNSURE = state(unsure={"ns": ("ResourceQuota",)})
+WHY = "drawbridge translates and refuses nothing in namespace ns: ResourceQuota could not be read, so what may be done there is not known"
+
+
+def test_a_pod_is_left_as_it_is_where_it_is_not_known_what_its_namespace_allows_and_told_why():
+    after, outcome = mutated(pod(), UNSURE)
+    assert after == pod()
+    assert outcome.record.outcome == "would translate"
+    assert answer(outcome)["warnings"][-1] == WHY
+    assert WHY in outcome.record.problems
+
+
+def test_nobody_is_refused_where_it_is_not_known_what_the_namespace_allows():
+    impossible = pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"})
+    assert not answer(mutated(impossible)[1])["allowed"]
+    after, outcome = mutated(impossible, UNSURE)
+    assert after == impossible
+    assert answer(outcome)["allowed"]
+    assert answer(outcome)["warnings"][-1] == WHY
+
+
+def test_a_plain_pod_hears_nothing_of_what_is_not_known_and_another_namespace_loses_nothing():
+    assert "warnings" not in answer(mutated(pod(limits={}), UNSURE)[1])
+    after, _ = mutated(pod(), UNSURE, namespace="elsewhere")
+    assert after != pod()
+
+
+def test_what_is_off_or_observed_stays_so_where_something_is_not_known():
+    for mode in ("off", "observe"):
+        outcome = mutated(pod(), state(mode=mode, unsure={"ns": ("LimitRange",)}))[1]
+        assert outcome.record.mode == mode
+        assert "warnings" not in answer(outcome)
+
+
+def test_a_pod_that_was_translated_stays_so_when_its_namespace_cannot_be_read_any_more():
+    """Its update would be refused by the API server: giving back what it asked for takes nothing from anybody."""
+    before, _ = mutated(pod())
+    kept, outcome = mutated(pod(), UNSURE, operation="UPDATE", old=before)
+    known, _ = mutated(pod(), ENFORCE, operation="UPDATE", old=before)
+    assert kept == known
+    assert outcome.record.outcome == "replayed"

@@ -8,7 +8,7 @@ from webhook.claims import template, upkeep
 from webhook.claims.upkeep import Due
 from webhook.names import ORIGINAL as ORIGINAL_ANNOTATION
 from webhook.names import TEMPLATES
-from webhook.state import Configuration, Features, Mode, Served, State, mode_of, workload
+from webhook.state import Configuration, Features, Mode, Served, State, workload
 from webhook.state.configuration import DEFAULT
 from webhook.state.inventory import Inventory
 
@@ -155,13 +155,20 @@ def test_a_quota_that_is_mapped_or_charged_by_the_class_holds_nothing_back():
     assert upkeep.objection(pod(NAME), [WANTED], state(fleet=charged, features=off, **limited))
 
 
+@pytest.mark.parametrize("kind", ["Namespace", "ResourceQuota", "LimitRange"])
+def test_no_template_is_made_where_it_is_not_known_what_the_namespace_allows(kind):
+    objection = upkeep.objection(pod(NAME), [WANTED], state(unsure={"ns": (kind,)}))
+    assert objection == f"what may be done in its namespace is not known: {kind} could not be read"
+    assert upkeep.objection(pod(NAME), [WANTED], state(unsure={"other": (kind,)})) == ""
+
+
 def test_the_canary_decides_as_it_did_at_the_gate():
     """A pod with a made name was hashed by its prefix; with its full name it would be another workload."""
     for percent in range(5, 100, 5):
         canary = Configuration(msgspec.structs.replace(DEFAULT, canary=percent))
         asked = state(configuration=canary)
         metadata = {"generateName": "train-"}
-        there = mode_of(canary, asked.namespaces["ns"], workload("ns", metadata)) is Mode.ENFORCE
+        there = asked.mode(workload("ns", metadata)) is Mode.ENFORCE
         stored_pod = pod(NAME, generateName="train-", name="train-x7f2q")
         assert (upkeep.objection(stored_pod, [WANTED], asked) == "") is there
 

@@ -1,17 +1,20 @@
 import asyncio
 
+import msgspec
 import pytest
 
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Forbidden, NotFound
 from cluster.informers.quarantine import REMEMBERED
-from cluster.resources import DEVICE_CLASSES
+from cluster.resources import DEVICE_CLASSES, LIMIT_RANGES, NAMESPACES, RESOURCE_QUOTAS
 from cluster.server import Features, Server
 from webhook.service.deciding.gate import Gate
-from webhook.service.follower import Follower, features
+from webhook.service.follower import NAMED, Follower, features
 from webhook.service.pace import Pace
 from webhook.state.builder import StateBuilder
-from webhook.state.configuration import Configuration
+from webhook.state.canary import Workload
+from webhook.state.configuration import DEFAULT, Configuration
+from webhook.state.mode import Mode
 
 
 def test_what_a_server_could_not_tell_follows_from_its_version():
@@ -96,6 +99,53 @@ async def test_a_kind_is_incomplete_as_long_as_an_object_of_it_cannot_be_read():
     assert gate.notes()["stock"] == ""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("resource", "odd"),
+    [
+        (NAMESPACES, {"metadata": {"name": "ns"}, "status": "odd"}),
+        (RESOURCE_QUOTAS, {"metadata": {"name": "q", "namespace": "ns"}, "spec": {"hard": "much"}}),
+        (LIMIT_RANGES, {"metadata": {"name": "l", "namespace": "ns"}, "spec": {"limits": "few"}}),
+    ],
+    ids=["Namespace", "ResourceQuota", "LimitRange"],
+)
+async def test_in_a_namespace_of_which_something_cannot_be_read_nothing_is_done_and_it_is_said_why(resource, odd):
+    cluster = Embedded.of([{"apiVersion": "v1", "kind": resource.kind, **odd}])
+    world = StateBuilder(Configuration(msgspec.structs.replace(DEFAULT, mode="enforce")))
+    follower = Follower(cluster, world)
+    gate = Gate(world, follower, lambda: "")
+
+    def mode(namespace):
+        return gate.state().mode(Workload(namespace, "Pod", "p"))
+
+    task = asyncio.create_task(follower.run())
+    async with asyncio.timeout(20):
+        await follower.settled()
+        assert (mode("ns"), mode("other")) == (Mode.WARN, Mode.ENFORCE)
+        assert gate.state() is gate.state()
+        assert gate.notes()["namespaces"].endswith(f"objects are set aside: ns ({resource.kind})")
+        await cluster.delete(resource, odd["metadata"]["name"], odd["metadata"].get("namespace"))
+        while mode("ns") is not Mode.ENFORCE:  # noqa: ASYNC110  what is waited for happens in another task
+            await asyncio.sleep(0.01)
+    assert gate.notes()["namespaces"] == ""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_of_many_namespaces_some_are_named_and_the_others_counted():
+    quotas = [
+        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": f"ns-{n:02}"}, "spec": []}
+        for n in range(NAMED + 3)
+    ]
+
+    async def check(follower):
+        async with asyncio.timeout(20):
+            await follower.settled()
+        assert "ns-04 (ResourceQuota) and 3 more" in follower.unsure()
+        assert "ns-05" not in follower.unsure()
+
+    await following(Embedded.of(quotas), check)
 
 
 @pytest.mark.parametrize("broken", [True, False])

@@ -104,6 +104,19 @@ def test_an_incomplete_pool_is_no_evidence():
     assert untouched(became(GPU, fleet=fleet(slices=incomplete)))
 
 
+def test_a_pool_with_two_devices_of_one_name_is_no_evidence():
+    """It is complete, and no node can use it: what asks for a whole GPU would wait for ever."""
+    slices = [s for s in given().of(ResourceSlice) if s.spec.driver == "gpu.nvidia.com"]
+    assert fleet(slices=slices).classes["gpu.nvidia.com"].devices
+    doubled = []
+    for one in slices:
+        devices = (*one.spec.devices, *one.spec.devices[:1])
+        doubled.append(msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, devices=devices)))
+    facts = fleet(slices=doubled)
+    assert facts.classes["gpu.nvidia.com"].devices == 0
+    assert untouched(became(GPU, fleet=facts))
+
+
 def test_only_the_newest_generation_counts():
     slices = [s for s in given().of(ResourceSlice) if s.spec.driver == "dra.net"]
     newer = [

@@ -36,8 +36,7 @@ class Gate:
 
     def state(self) -> State:
         """Hand out what decisions are made on now."""
-        self._world.learn(incomplete=self._follower.incomplete())
-        now = self._world.state(fresh=True)
+        now = self._follower.state()
         if self._follower.fresh():
             return now
         if self._old is None or self._old[0] is not now:
@@ -70,4 +69,8 @@ class Gate:
     def notes(self) -> Mapping[str, str]:
         """Say what takes no replica off the Service, and is worth knowing all the same."""
         aside = str(self._follower.quarantine)
-        return {"stock": self._follower.stale(), "objects read": f"set aside: {aside}" if aside else ""}
+        return {
+            "stock": self._follower.stale(),
+            "namespaces": self._follower.unsure(),
+            "objects read": f"set aside: {aside}" if aside else "",
+        }
