@@ -13,7 +13,8 @@ from cli.commands.webhook import AddressType, stopping
 from cli.contract import Exit
 
 if TYPE_CHECKING:
-    from webhook.service import Address, Decisions, Settings, Source
+    from cluster.serving import Address
+    from webhook.service import Decisions, Settings, Source
 
 FREE = "127.0.0.1:0"
 

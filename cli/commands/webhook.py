@@ -21,7 +21,8 @@ from cli import loop
 from cli.contract import Broken, Exit, Failed
 
 if TYPE_CHECKING:
-    from webhook.service import Address, Decisions, Settings, Source
+    from cluster.serving import Address
+    from webhook.service import Decisions, Settings, Source
 
 IN_CLUSTER_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
@@ -32,7 +33,7 @@ class AddressType(click.ParamType["Address"]):
     name = "HOST:PORT"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Address:
-        from webhook.service import Address
+        from cluster.serving import Address
 
         host, colon, port = value.rpartition(":")
         if not colon or not port.isdigit() or int(port) > 65535:
@@ -108,7 +109,8 @@ def command(
     log_level: str,
 ) -> Exit:
     """Run the admission webhook and its controllers."""
-    from webhook.service import Credentials, Settings, log
+    from cluster.serving import Credentials
+    from webhook.service import Settings, log
 
     if bool(tls_cert) != bool(tls_key):
         raise Broken("--tls-cert and --tls-key belong together", "give both, or neither")

@@ -31,8 +31,9 @@ from webhook.service import Service, Settings
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
+    from cluster.serving import Address
     from dra.objects import ResourceClaim
-    from webhook.service import Address, Decisions, Source
+    from webhook.service import Decisions, Source
 
 LOOPBACK = "127.0.0.1"
 START_SECONDS = 30.0

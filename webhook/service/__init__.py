@@ -12,14 +12,11 @@ if TYPE_CHECKING:
     from webhook.service import log
     from webhook.service.configuration_file import ConfigurationError, Source
     from webhook.service.configuration_file import load as load_configuration
-    from webhook.service.https.callers import Credentials
     from webhook.service.log import Decisions
-    from webhook.service.service import Address, Service, Settings
+    from webhook.service.service import Service, Settings
 
 __all__ = [
-    "Address",
     "ConfigurationError",
-    "Credentials",
     "Decisions",
     "Service",
     "Settings",
@@ -29,9 +26,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Address": ("service", "Address"),
     "ConfigurationError": ("configuration_file", "ConfigurationError"),
-    "Credentials": ("https.callers", "Credentials"),
     "Decisions": ("log", "Decisions"),
     "Service": ("service", "Service"),
     "Settings": ("service", "Settings"),

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from webhook.service.https.connection import Reply, text
-from webhook.service.readiness import readiness
+from cluster.serving import Reply, readiness, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from cluster.serving import Head
     from webhook.admission import Record
-    from webhook.service.https.connection import Head
 
 BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
 

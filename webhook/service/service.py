@@ -17,15 +17,13 @@ from certs.material import SEAL_BYTES
 from certs.store import Store, authoritys_name
 from cluster.controllers import Election, Terms
 from cluster.informers import Quarantine
+from cluster.serving import Address, Callers, Credentials, Door, Limits
 from webhook import names
 from webhook.admission import registration
+from webhook.service.app import App
 from webhook.service.certificate import Certificate, Files, Shared
 from webhook.service.deciding.gate import Gate
 from webhook.service.follower import Follower
-from webhook.service.https.app import App
-from webhook.service.https.callers import Callers, Credentials
-from webhook.service.https.connection import Limits
-from webhook.service.https.door import Door
 from webhook.service.metrics import Metrics
 from webhook.service.pace import Pace
 from webhook.service.template_controller import Templates
@@ -49,16 +47,6 @@ WORKERS = {
     "killed": "Workers that were ended because they had not decided in time, or ended by themselves.",
     "crowded": "Reviews that were not decided because too many waited for a worker.",
 }
-
-
-class Address(NamedTuple):
-    """Where to listen; port 0 is any free one."""
-
-    host: str = "127.0.0.1"
-    port: int = 0
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class Settings(NamedTuple):

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import aiohttp
 import pytest
 
+from cluster.serving import ConnectionPhase, Limits
 from tests.webhook import tls
 from webhook.admission import Outcome, Record
 from webhook.admission import admission_review as reviews
-from webhook.service.https.app import App
-from webhook.service.https.connection import Limits, Phase
+from webhook.service.app import App
 from webhook.service.metrics import Metrics
 
 REVIEW = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u"}}).encode()
@@ -308,7 +308,7 @@ async def test_who_has_just_come_is_heard_while_others_of_the_same_address_are_i
     idle = await spoken(running, 3, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
     for reader, _ in idle:
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-    await until(lambda: [one.phase for one in running.app._door.connections] == [Phase.IDLE] * 3)
+    await until(lambda: [one.phase for one in running.app._door.connections] == [ConnectionPhase.IDLE] * 3)
     for one in running.app._door.connections:
         one.since -= 10.0  # time has passed
     ((reader, writer),) = await spoken(running, 1, HEAD + b"{")

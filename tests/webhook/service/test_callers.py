@@ -11,10 +11,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from cluster.serving import Callers, Credentials
 from tests.webhook import tls
 from tests.webhook.service.test_app import JSON, REVIEW, Allowing
-from webhook.service.https.app import App
-from webhook.service.https.callers import Callers, Credentials
+from webhook.service.app import App
 from webhook.service.metrics import Metrics
 
 

@@ -15,11 +15,12 @@ from cluster.controllers.election import Terms
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Unavailable
 from cluster.patch import Merge, apply_json_patch
+from cluster.serving import Address
 from dra.wire import builtins
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod, review
 from webhook.service.configuration_file import Source
 from webhook.service.pace import Pace
-from webhook.service.service import Address, Service, Settings
+from webhook.service.service import Service, Settings
 
 NAMESPACE = "drawbridge-system"
 QUICK = Pace(certificate=0.02, certificate_retry=0.02, retry=0.01)

@@ -12,21 +12,18 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from cluster.serving import Callers, Credentials, Door, Limits, Reply, readiness, text
 from webhook.admission import REFUSED, ReviewError, undecided
 from webhook.service.deciding.alarm import Alarm, Overtime
 from webhook.service.deciding.worker import Bug, Pool, Undecided
-from webhook.service.https.callers import Callers, Credentials
-from webhook.service.https.connection import Limits, Reply, text
-from webhook.service.https.door import Door
 from webhook.service.log import Decisions
-from webhook.service.readiness import readiness
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Coroutine, Mapping
 
+    from cluster.serving import Head
     from webhook.admission import Outcome
-    from webhook.service.https.connection import Head
     from webhook.service.metrics import Metrics
 
 logger = logging.getLogger("drawbridge.webhook")

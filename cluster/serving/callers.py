@@ -1,4 +1,4 @@
-"""Who may ask for reviews: anybody who can reach us, or only who shows a certificate or a token.
+"""Who may ask: anybody who can reach us, or only who shows a certificate or a token.
 
 An API server shows one if its admission configuration names a kubeconfig for this webhook (docs/install.md). Then nobody
 else gets an answer to a review, and so no seal on anything. Readiness stays open: kubelets show nothing.
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from webhook.service.https.connection import Head
+    from cluster.serving.connection import Head
 
 # A token file is mounted, and changes under us.
 LOOK_SECONDS = 10.0

@@ -1,7 +1,7 @@
 """One connection of a peer: HTTP/1.1 as aiohttp's parser reads it, one request at a time, and no step without an end.
 
 It is not a web framework: no routes, no streams, no upgrades, no chunks, no pipelining. The API server speaks plain
-HTTP/1.1 with a length to its webhooks, and what nobody needs is refused in words, so it can hide nothing.
+HTTP/1.1 with a length, schedulers to their extenders too, and what nobody needs is refused in words, so it can hide nothing.
 
     phase      begins with                ends, at the latest, after   and then
     HANDSHAKE  the connection is taken    handshake                    it is cut
@@ -82,7 +82,7 @@ class Limits(NamedTuple):
     at_once: int = 64
 
 
-class Phase(IntEnum):
+class ConnectionPhase(IntEnum):
     """Where a connection is in its life; see the table above."""
 
     HANDSHAKE = 0
@@ -140,7 +140,7 @@ class House(Protocol):
     limits: Limits
     draining: bool
 
-    def left(self, connection: Connection) -> None:
+    def left(self, connection: PeerConnection) -> None:
         """Take notice that a connection is over."""
         ...
 
@@ -153,7 +153,7 @@ class House(Protocol):
         ...
 
 
-class Connection(BaseProtocol):
+class PeerConnection(BaseProtocol):
     """A peer, from the moment its connection is taken."""
 
     def __init__(self, house: House, handler: Handler, peer: str, sock: socket.socket) -> None:
@@ -163,7 +163,7 @@ class Connection(BaseProtocol):
         loop = asyncio.get_running_loop()
         super().__init__(loop)
         self.peer = peer
-        self.phase = Phase.HANDSHAKE
+        self.phase = ConnectionPhase.HANDSHAKE
         self.since = loop.time()
         # What the peer has shown of itself decides who goes first when there is no room.
         self.certified = False
@@ -187,24 +187,24 @@ class Connection(BaseProtocol):
         self._parser = HttpRequestParser(
             self, self._loop, limit, max_line_size=MAX_LINE, max_field_size=MAX_LINE, max_headers=MAX_HEADERS, auto_decompress=False
         )  # fmt: skip
-        self._enter(Phase.QUIET)
+        self._enter(ConnectionPhase.QUIET)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """End, whoever ended it."""
         super().connection_lost(exc)
         self._count(0)
-        self.phase = Phase.CLOSED
+        self.phase = ConnectionPhase.CLOSED
         self._house.left(self)
 
     def data_received(self, data: bytes) -> None:
         """Read on."""
         match self.phase:
-            case Phase.ANSWER | Phase.CLOSED:
+            case ConnectionPhase.ANSWER | ConnectionPhase.CLOSED:
                 # Who goes on talking before the answer is not the API server: this answer is the last one.
                 self._close = True
                 return
-            case Phase.QUIET | Phase.IDLE:
-                self._enter(Phase.HEAD)
+            case ConnectionPhase.QUIET | ConnectionPhase.IDLE:
+                self._enter(ConnectionPhase.HEAD)
             case _:
                 pass
         assert self._parser is not None
@@ -219,7 +219,7 @@ class Connection(BaseProtocol):
         if messages:
             self._close = bool(upgraded or rest or len(messages) > 1)
             self._begin(*messages[0])
-        elif self.phase is Phase.BODY:
+        elif self.phase is ConnectionPhase.BODY:
             self._read()
 
     def pause_reading(self) -> None:
@@ -247,7 +247,7 @@ class Connection(BaseProtocol):
             self._reply(refused if payload.is_eof() else refused._replace(close=True))
             return
         self._head, self._payload = head, payload
-        self._enter(Phase.BODY)
+        self._enter(ConnectionPhase.BODY)
         if not payload.is_eof() and message.headers.get("Expect", "").lower() == "100-continue":
             assert self.transport is not None
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -263,7 +263,7 @@ class Connection(BaseProtocol):
         body = payload.read_nowait()
         self._payload = self._head = None
         self._count(0)
-        self._enter(Phase.ANSWER)
+        self._enter(ConnectionPhase.ANSWER)
         self.reviewed = head.method == "POST"
         answer = self._handler.answer(head, body)
         if isinstance(answer, Reply):
@@ -273,23 +273,23 @@ class Connection(BaseProtocol):
 
     async def _wait(self, answer: Coroutine[None, None, Reply]) -> None:
         reply = await answer
-        if self.phase is Phase.ANSWER:
+        if self.phase is ConnectionPhase.ANSWER:
             self._reply(reply)
 
     def _reply(self, reply: Reply) -> None:
         transport = self.transport
-        if transport is None or self.phase is Phase.CLOSED:
+        if transport is None or self.phase is ConnectionPhase.CLOSED:
             return
         self._count(0)
         close = reply.close or self._close or self._house.draining or len(reply.body) > LARGE
         transport.write(_encode(reply, close=close))
         self._payload = self._head = None
         if close:
-            self.phase = Phase.CLOSED
+            self.phase = ConnectionPhase.CLOSED
             self.since = self._loop.time()
             transport.close()
         else:
-            self._enter(Phase.IDLE)
+            self._enter(ConnectionPhase.IDLE)
 
     # ---- the end
 
@@ -297,24 +297,24 @@ class Connection(BaseProtocol):
         """End what takes too long."""
         limits, took = self._house.limits, now - self.since
         match self.phase:
-            case Phase.HANDSHAKE if took > limits.handshake:
+            case ConnectionPhase.HANDSHAKE if took > limits.handshake:
                 self.cut()
-            case Phase.QUIET if took > limits.quiet:
+            case ConnectionPhase.QUIET if took > limits.quiet:
                 self.cut()
-            case Phase.HEAD if took > limits.head:
+            case ConnectionPhase.HEAD if took > limits.head:
                 self._reply(text(408, "the request did not arrive in time", close=True))
-            case Phase.BODY if took > limits.deadline:
+            case ConnectionPhase.BODY if took > limits.deadline:
                 self._reply(text(408, "the body did not arrive in time", close=True))
-            case Phase.IDLE if took > limits.idle:
+            case ConnectionPhase.IDLE if took > limits.idle:
                 self.cut()
-            case Phase.CLOSED if took > limits.flush:
+            case ConnectionPhase.CLOSED if took > limits.flush:
                 self.cut()
             case _:
                 pass
 
     def give_way(self) -> None:
         """Make room for somebody else."""
-        if self.phase in (Phase.HEAD, Phase.BODY):
+        if self.phase in (ConnectionPhase.HEAD, ConnectionPhase.BODY):
             self._reply(text(503, "too many requests on their way", ("Retry-After", "1"), close=True))
         else:
             self.cut()
@@ -329,10 +329,10 @@ class Connection(BaseProtocol):
 
     def close(self) -> None:
         """End, if nothing is under way."""
-        if self.phase in (Phase.QUIET, Phase.IDLE) and self.transport is not None:
+        if self.phase in (ConnectionPhase.QUIET, ConnectionPhase.IDLE) and self.transport is not None:
             self.transport.close()
 
-    def _enter(self, phase: Phase) -> None:
+    def _enter(self, phase: ConnectionPhase) -> None:
         self.phase = phase
         self.since = self._loop.time()
 

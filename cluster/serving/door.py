@@ -16,14 +16,15 @@ import resource
 import socket
 import ssl
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from webhook.service.https.connection import Connection, Limits, Phase
+from cluster.serving.connection import ConnectionPhase, Limits, PeerConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
+    from pathlib import Path
 
-    from webhook.service.https.connection import Handler
+    from cluster.serving.connection import Handler
 
 logger = logging.getLogger("drawbridge.door")
 
@@ -33,7 +34,19 @@ RESERVED = 128
 # Without descriptors the kernel keeps new connections in its queue while old ones end.
 PAUSE = 0.05
 BACKLOG = 1024
-_NOWHERE = (Phase.HANDSHAKE, Phase.QUIET, Phase.HEAD, Phase.BODY)
+# Whom a unix socket brings: it has no address.
+LOCAL = "local"
+_NOWHERE = (ConnectionPhase.HANDSHAKE, ConnectionPhase.QUIET, ConnectionPhase.HEAD, ConnectionPhase.BODY)
+
+
+class Address(NamedTuple):
+    """Where to listen; port 0 is any free one."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class Door:
@@ -44,8 +57,8 @@ class Door:
         self.limits = limits._replace(connections=min(limits.connections, _descriptors()))
         self.draining = False
         self.bytes = 0
-        self.connections: set[Connection] = set()
-        self._by_peer: dict[str, set[Connection]] = {}
+        self.connections: set[PeerConnection] = set()
+        self._by_peer: dict[str, set[PeerConnection]] = {}
         self._handler = handler
         self._refused = refused
         self._listener: socket.socket | None = None
@@ -61,12 +74,26 @@ class Door:
         """Listen, with or without TLS; return the port."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        self._listen(listener, tls)
+        bound: int = listener.getsockname()[1]
+        return bound
+
+    def open_socket(self, path: Path) -> None:
+        """Listen on a unix socket; who may enter its directory may ask. What an earlier process left there is removed."""
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.is_socket():
+            path.unlink()
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(path))
+        path.chmod(0o600)
+        listener.listen(BACKLOG)
+        self._listen(listener, None)
+
+    def _listen(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
         listener.setblocking(False)
         self._listener = listener
         loop = asyncio.get_running_loop()
         self._standing = [loop.create_task(self._accept(listener, tls)), loop.create_task(self._sweep())]
-        bound: int = listener.getsockname()[1]
-        return bound
 
     def close(self) -> None:
         """Take no new connection any more."""
@@ -95,7 +122,7 @@ class Door:
 
     # ---- what a connection says
 
-    def left(self, connection: Connection) -> None:
+    def left(self, connection: PeerConnection) -> None:
         """Take notice that a connection is over."""
         self.connections.discard(connection)
         others = self._by_peer.get(connection.peer)
@@ -108,7 +135,7 @@ class Door:
         """Take notice of bytes of unfinished bodies, or of their end (negative)."""
         self.bytes += count
         while self.bytes > self.limits.bytes:
-            bodies = [one for one in self.connections if one.phase is Phase.BODY]
+            bodies = [one for one in self.connections if one.phase is ConnectionPhase.BODY]
             if not bodies:
                 return
             self._refused("bytes")
@@ -140,7 +167,7 @@ class Door:
             told = False
             sock.setblocking(False)
             try:
-                self._let_in(sock, address[0], tls)
+                self._let_in(sock, address[0] if address else LOCAL, tls)
             except Exception:
                 # One connection may fail; that nobody is let in any more would be noticed too late.
                 logger.exception("a bug at the door; please report it")
@@ -156,12 +183,12 @@ class Door:
         if not room:
             sock.close()
             return
-        connection = Connection(self, self._handler, peer, sock)
+        connection = PeerConnection(self, self._handler, peer, sock)
         self.connections.add(connection)
         self._by_peer.setdefault(peer, set()).add(connection)
         self.later(self._greet(connection, sock, tls))
 
-    async def _greet(self, connection: Connection, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
+    async def _greet(self, connection: PeerConnection, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
         times = {"ssl_handshake_timeout": self.limits.handshake, "ssl_shutdown_timeout": 1.0} if tls else {}
         try:
@@ -175,9 +202,9 @@ class Door:
                 with suppress(OSError):
                     sock.close()
 
-    def _make_room(self, among: Iterable[Connection], why: str) -> bool:
+    def _make_room(self, among: Iterable[PeerConnection], why: str) -> bool:
         long_ago = asyncio.get_running_loop().time() - self.limits.settled
-        waiting = (one for one in among if one.phase is not Phase.ANSWER)
+        waiting = (one for one in among if one.phase is not ConnectionPhase.ANSWER)
         victim = min(waiting, key=lambda one: _standing(one, long_ago), default=None)
         self._refused(why)
         if victim is None:
@@ -199,7 +226,7 @@ class Door:
                     self.left(connection)
 
 
-def _standing(connection: Connection, long_ago: float) -> tuple[bool, int, bool, float]:
+def _standing(connection: PeerConnection, long_ago: float) -> tuple[bool, int, bool, float]:
     """Who goes first when somebody must: the smallest.
 
     Somebody who has just come is about to ask; somebody idle for long will hardly miss the connection. An API server keeps idle

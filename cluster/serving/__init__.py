@@ -1,0 +1,24 @@
+"""The way in: connections are let in, requests are read, answers are written. No step without an end.
+
+It reads no request's meaning: a `Handler` answers. The gate and the allocator's service are such handlers.
+"""
+
+from __future__ import annotations
+
+from cluster.serving.callers import Callers, Credentials
+from cluster.serving.connection import ConnectionPhase, Head, Limits, Reply, text
+from cluster.serving.door import Address, Door
+from cluster.serving.readiness import readiness
+
+__all__ = [
+    "Address",
+    "Callers",
+    "ConnectionPhase",
+    "Credentials",
+    "Door",
+    "Head",
+    "Limits",
+    "Reply",
+    "readiness",
+    "text",
+]
