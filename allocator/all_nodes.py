@@ -25,7 +25,7 @@ from dra.wire import encode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from allocator.problem import Question
+    from allocator.problem import Candidate, Leaf, Question
     from dra.objects import Node, ResourceClaim
     from dra.stock import Page, PoolId, PoolUse, Stock
 
@@ -236,22 +236,34 @@ class _Query:
         return find(self.cache, node, pools, self._use(stock), options)
 
     def answer(
-        self, stock: Stock, name: str, found: Found, claims: tuple[ResourceClaim, ...], options: Options
+        self,
+        stock: Stock,
+        name: str,
+        found: Found,
+        claims: tuple[ResourceClaim, ...],
+        options: Options,
     ) -> Answer:
         """Compose the answer of one node, with the names of its own devices and of these claims."""
         asked = stock.idle() if self.idle else stock
         if found.verdict is Verdict.ERROR:
             return decide(asked, name, claims, options)
         if found.verdict is Verdict.INFEASIBLE:
-            return explain(Answer(found.verdict, steps=found.steps), asked, name, claims, options)
+            refused = Answer(found.verdict, steps=found.steps)
+            return explain(refused, asked, name, claims, options)
         question = question_of(claims, stock.classes)
+        leaves = question.leaves
         here = candidates_of(stock.pools(name))
-        chosen = tuple(
-            (question.leaves[leaf.index], here[at]) for (leaf, _), at in zip(found.chosen, found.at, strict=True)
+        chosen: list[tuple[Leaf, Candidate]] = []
+        for (leaf, _), at in zip(found.chosen, found.at, strict=True):
+            chosen.append((leaves[leaf.index], here[at]))
+        selected = [leaves[leaf.index] for leaf in found.selected]
+        named = msgspec.structs.replace(
+            found,
+            chosen=tuple(chosen),
+            selected=tuple(selected),
         )
-        selected = tuple(question.leaves[leaf.index] for leaf in found.selected)
-        named = msgspec.structs.replace(found, chosen=chosen, selected=selected)
-        return compose(question, stock.nodes[name], named, options)
+        node = stock.nodes[name]
+        return compose(question, node, named, options)
 
     def _use(self, stock: Stock) -> Callable[[PoolId], PoolUse]:
         return (lambda _: FREE) if self.idle else stock.use
@@ -281,35 +293,46 @@ class _Query:
 
     def _near(self, stock: Stock, pages: Sequence[Page], node: Node) -> object:
         """A pool that is all on this node: by content."""
+        first = pages[0]
         held: object = None
         if not self.idle:
-            use = stock.use(pages[0].pool)
+            use = stock.use(first.pool)
             if use is not FREE:
                 held = _positions_in_use(pages, use)
         if len(pages) == 1:
-            return (*self._page(pages[0], node), held)
-        order = sorted(range(len(pages)), key=lambda at: pages[at].name.encode())
-        names = [device.name for page in pages for device in page.devices]
+            look = self._page(first, node)
+            return (*look, held)
+        encoded = [page.name.encode() for page in pages]
+        order = sorted(range(len(pages)), key=encoded.__getitem__)
+        names: list[str] = []
+        for page in pages:
+            names += [device.name for device in page.devices]
         distinct = len(set(names)) == len(names)
         looks = [self._page(page, node) for page in pages]
         return tuple(order), distinct, *looks, held
 
     def _far(self, stock: Stock, pool: PoolId, pages: list[Page], node: Node) -> object:
         """A pool that others have a part in: by identity."""
-        use = FREE if self.idle else stock.use(pool)
-        known = (*pages, stock.pages_of[pool], use)
+        use = FREE
+        if not self.idle:
+            use = stock.use(pool)
+        whole = stock.pages_of[pool]
+        known = (*pages, whole, use)
         for one in known:
             self.pinned[id(one)] = one
         identity = tuple(map(id, known))
-        reach = tuple(_reach(page, node) for page in pages)
-        return identity, reach
+        reach = [_reach(page, node) for page in pages]
+        return identity, tuple(reach)
 
     def _page(self, page: Page, node: Node) -> tuple[object, ...]:
         spec = page.slice.spec
         look: object = page.content
         if spec.skip_node_operations or spec.per_device_node_selection:
-            look = look, OPTIONAL_OPERATIONS in node.status.declared_features, _reach(page, node)
-        return look, *self.cache.pages.columns(page, self.cache.reads)
+            declared = node.status.declared_features
+            optional = OPTIONAL_OPERATIONS in declared
+            look = look, optional, _reach(page, node)
+        columns = self.cache.pages.columns(page, self.cache.reads)
+        return look, *columns
 
 
 def _positions_in_use(pages: Sequence[Page], use: PoolUse) -> object:

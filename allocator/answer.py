@@ -42,10 +42,10 @@ class Reason(msgspec.Struct, frozen=True):
     """How many of the devices that came as far as a stage were lost there, for one request."""
 
     stage: Stage
-    claim: str
-    request: str
-    lost: int
-    of: int
+    claim: str = ""
+    request: str = ""
+    lost: int = 0
+    of: int = 0
     examples: tuple[str, ...] = ()
     text: str = ""
 

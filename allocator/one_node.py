@@ -114,19 +114,27 @@ def find(
 
 def decide(stock: Stock, node: str, claims: Sequence[ResourceClaim], options: Options) -> Answer:
     """Answer for claims on one node of a stock, without giving reasons."""
-    if node not in stock.nodes:
+    target = stock.nodes.get(node)
+    if target is None:
         return Answer(Verdict.ERROR, error=f"Node/{node} does not exist")
     try:
-        question, pools = question_of(claims, stock.classes), stock.pools(node)
+        question = question_of(claims, stock.classes)
+        pools = stock.pools(node)
     except (Fatal, NodeSelectorError) as error:
         return Answer(Verdict.ERROR, error=str(error))
-    cache = CompileCache(question, Rules(stock.compatibilities.values()))
-    target = stock.nodes[node]
+    rules = Rules(stock.compatibilities.values())
+    cache = CompileCache(question, rules)
     found = find(cache, target, pools, stock.use, options)
     return compose(question, target, found, options)
 
 
-def explain(refused: Answer, stock: Stock, node: str, claims: Sequence[ResourceClaim], options: Options) -> Answer:
+def explain(
+    refused: Answer,
+    stock: Stock,
+    node: str,
+    claims: Sequence[ResourceClaim],
+    options: Options,
+) -> Answer:
     """Add to a refusal where its devices went, as far as the budget of one more question goes."""
     whole = budget_of(options)
     asking = msgspec.structs.replace(options, budget=whole)
@@ -137,20 +145,27 @@ def explain(refused: Answer, stock: Stock, node: str, claims: Sequence[ResourceC
     try:
         found = losses(stock, node, claims, serve=serve, budget=whole)
     except OutOfBudget as reason:
-        found = (Reason(Stage.SEARCH, "", "", 0, 0, (), f"what is in the way was not found out: {reason}"),)
+        text = f"what is in the way was not found out: {reason}"
+        found = (Reason(Stage.SEARCH, text=text),)
     return msgspec.structs.replace(refused, reasons=found)
 
 
 def compose(question: Question, node: Node, found: Found, options: Options) -> Answer:
     """Compose an answer from what was found for a question."""
-    if found.verdict is not Verdict.FEASIBLE:
-        return Answer(found.verdict, error=found.error, node_only=found.node_only, steps=found.steps)
-    name = node.metadata.name
+    verdict, steps = found.verdict, found.steps
+    if verdict is not Verdict.FEASIBLE:
+        return Answer(verdict, error=found.error, node_only=found.node_only, steps=steps)
     try:
-        allocations = grant(question, found.chosen, found.selected, name, options.new_share_id)
+        allocations = grant(
+            question,
+            found.chosen,
+            found.selected,
+            node.metadata.name,
+            options.new_share_id,
+        )
     except Fatal as error:
-        return Answer(Verdict.ERROR, error=str(error), steps=found.steps)
-    return Answer(Verdict.FEASIBLE, allocations, steps=found.steps)
+        return Answer(Verdict.ERROR, error=str(error), steps=steps)
+    return Answer(verdict, allocations, steps=steps)
 
 
 def _spent(walk: Walk | None) -> int:

@@ -67,10 +67,13 @@ def refusal(pod: Pod, node: Node, used: Mapping[str, int], ignored: Collection[s
     if node.spec.unschedulable and not _tolerates(pod, _UNSCHEDULABLE, "", "NoSchedule"):
         return "node is unschedulable"
     for taint in node.spec.taints:
-        if taint.effect in ("NoSchedule", "NoExecute") and not _tolerates(pod, taint.key, taint.value, taint.effect):
+        if taint.effect not in ("NoSchedule", "NoExecute"):
+            continue
+        if not _tolerates(pod, taint.key, taint.value, taint.effect):
             return f"untolerated taint {_taint(taint)}"
+    labels = node.metadata.labels
     for key, value in pod.spec.node_selector.items():
-        if node.metadata.labels.get(key) != value:
+        if labels.get(key) != value:
             return f"nodeSelector {key}={value} does not match"
     return _affinity(pod, node) or _resources(pod, node, used, ignored)
 
@@ -147,8 +150,11 @@ def total(pods: Iterable[Pod]) -> dict[str, Amounts]:
     """Add up, per node, what pods that are bound to it and not done ask for."""
     used: dict[str, Amounts] = {}
     for pod in pods:
-        if pod.spec.node_name and pod.status.phase not in ("Succeeded", "Failed"):
-            here = used.setdefault(pod.spec.node_name, {})
-            for name, amount in requests(pod).items():
-                here[name] = here.get(name, 0) + amount
+        node = pod.spec.node_name
+        done = pod.status.phase in ("Succeeded", "Failed")
+        if not node or done:
+            continue
+        here = used.setdefault(node, {})
+        for name, amount in requests(pod).items():
+            here[name] = here.get(name, 0) + amount
     return used

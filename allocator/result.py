@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from allocator.problem import Candidate, Leaf, Question
-    from dra.objects import DeviceClaimConfiguration, DeviceClassConfiguration, ResourceClaim
+    from dra.objects import DeviceClaimConfiguration, DeviceClass, DeviceClassConfiguration, ResourceClaim
     from dra.quantity import Quantity
 
 
@@ -87,19 +87,26 @@ def _result(
 
 def _config(claim: ResourceClaim, selected: list[Leaf]) -> tuple[DeviceAllocationConfiguration, ...]:
     entries: list[DeviceAllocationConfiguration] = []
+    classes: dict[str, DeviceClass] = {}
     names_of: dict[str, list[str]] = {}
+    known: set[str] = set()
     for leaf in selected:
-        names_of.setdefault(leaf.class_.metadata.name, []).append(leaf.name)
-    classes = {leaf.class_.metadata.name: leaf.class_ for leaf in selected}
-    for name, class_ in classes.items():
-        entries += [_entry("FromClass", tuple(names_of[name]), config) for config in class_.spec.config]
-    known = {request for leaf in selected for request in _names(leaf)}
-    entries += [
-        _entry("FromClaim", config.requests, config)
-        for config in claim.spec.devices.config
-        if not config.requests or known.intersection(config.requests)
-    ]
-    return tuple(_clear(entry, selected) for entry in entries)
+        class_name = leaf.class_.metadata.name
+        classes[class_name] = leaf.class_
+        names = names_of.setdefault(class_name, [])
+        names.append(leaf.name)
+        known.update(_names(leaf))
+    for class_name, class_ in classes.items():
+        requests = tuple(names_of[class_name])
+        for of_class in class_.spec.config:
+            entry = _entry("FromClass", requests, of_class)
+            entries.append(entry)
+    for config in claim.spec.devices.config:
+        if not config.requests or known.intersection(config.requests):
+            entry = _entry("FromClaim", config.requests, config)
+            entries.append(entry)
+    cleared = [_clear(entry, selected) for entry in entries]
+    return tuple(cleared)
 
 
 def _names(leaf: Leaf) -> tuple[str, str]:

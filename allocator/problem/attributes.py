@@ -74,15 +74,17 @@ class PageCache:
 
     def rows(self, page: Page, names: tuple[Name, ...]) -> tuple[Row, ...]:
         """Answer per device with what it says of all the attributes."""
-        kept = self._rows.get(page)
-        found = kept.get(names) if kept is not None else None
+        kept = self._rows.setdefault(page, {})
+        found = kept.get(names)
         if found is not None:
             return found
         columns = self.columns(page, names)
         size = len(page.devices)
-        found = tuple(zip(*columns, strict=True)) if columns else ((),) * size
+        found = ((),) * size
+        if columns:
+            found = tuple(zip(*columns, strict=True))
         self.cells += size * (1 + len(names))
-        self._rows.setdefault(page, {})[names] = found
+        kept[names] = found
         return found
 
     def keep(self, pages: Collection[Page]) -> None:
@@ -104,13 +106,16 @@ def _column(page: Page, name: Name) -> Column:
     # Lists, for they are made faster than generators are read, and there is a row for every device of a fleet.
     every = [device.attributes for device in page.devices]
     if name == _EVERYTHING:
-        return tuple([tuple(sorted(attributes.items(), key=itemgetter(0))) for attributes in every])
+        said = [tuple(sorted(attributes.items(), key=itemgetter(0))) for attributes in every]
+        return tuple(said)
     domain, bare = name
     full = f"{domain}/{bare}" if domain else bare
     if domain != page.pool[0]:
-        return tuple([attributes.get(full) for attributes in every])
+        values = [attributes.get(full) for attributes in every]
+        return tuple(values)
     # The full name wins wherever a device has both.
-    return tuple([attributes.get(full) or attributes.get(bare) for attributes in every])
+    values = [attributes.get(full) or attributes.get(bare) for attributes in every]
+    return tuple(values)
 
 
 def _of_expression(expression: str, *, derived: bool) -> set[Name]:

@@ -90,9 +90,13 @@ class CompileCache:
     def pattern(self, unit: tuple[Member, ...], budget: Budget) -> Pattern:
         """Find the pattern of a unit."""
         found = self._patterns.get(unit)
-        if found is None:
-            budget.charge(_price_of_pattern(len(unit), len(self._signs)))
-            found = self._patterns[unit] = pattern(len(self._patterns), unit, self._leaves)
+        if found is not None:
+            return found
+        price = _price_of_pattern(len(unit), len(self._signs))
+        budget.charge(price)
+        number = len(self._patterns)
+        found = pattern(number, unit, self._leaves)
+        self._patterns[unit] = found
         return found
 
     def interchangeable(self, unit: Pattern, kinds: tuple[int, ...]) -> tuple[int, Siblings]:
@@ -131,8 +135,13 @@ def _sign(leaf: Leaf, question: Question) -> object:
 def _takes(question: Question, judged: tuple[Judgement, ...], *, shareable: bool) -> Takes:
     amounts: list[Amounts | None] = []
     declared: dict[str, int] = {}
+    faults: list[bool] = []
     for leaf, one in zip(question.leaves, judged, strict=True):
-        if not isinstance(one, Offer) or one.barred or (one.missing >= 0 and not leaf.all):
+        faults.append(isinstance(one, Fault))
+        if not isinstance(one, Offer) or one.barred:
+            amounts.append(None)
+            continue
+        if one.missing >= 0 and not leaf.all:
             amounts.append(None)
             continue
         taken: list[tuple[str, int]] = []
@@ -140,9 +149,10 @@ def _takes(question: Question, judged: tuple[Judgement, ...], *, shareable: bool
             if amount and shareable:
                 taken.append((name, amount))
                 declared[name] = value
-        amounts.append(tuple(sorted(taken)))
-    faults = tuple(isinstance(one, Fault) for one in judged)
-    return Takes(tuple(amounts), faults, tuple(sorted(declared.items())))
+        taken.sort()
+        amounts.append(tuple(taken))
+    room = tuple(sorted(declared.items()))
+    return Takes(tuple(amounts), tuple(faults), room)
 
 
 def _siblings(unit: Pattern, kinds: tuple[int, ...]) -> Siblings:
@@ -151,9 +161,11 @@ def _siblings(unit: Pattern, kinds: tuple[int, ...]) -> Siblings:
     for at, own in enumerate(unit.own):
         start = 0
         if own:
-            start = (own & -own).bit_length() - 1
-        row = tuple(_without_position(pair, own, start) for pair in unit.rows[at])
-        likeness = row, kinds[at], own >> start
+            lowest = own & -own
+            start = lowest.bit_length() - 1
+        row = [_without_position(pair, own, start) for pair in unit.rows[at]]
+        width = own >> start
+        likeness = tuple(row), kinds[at], width
         group = groups.setdefault(likeness, [])
         group.append((at, own, start))
     return tuple(map(tuple, groups.values()))

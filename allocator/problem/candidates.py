@@ -171,11 +171,14 @@ class Judge:
     def _values(self, leaf: Leaf, place: Candidate, name: str) -> Values:
         expression = leaf.derived.get(name)
         if expression is None:
-            return attribute_values(place.device, place.pool.id[0], name)
+            driver = place.pool.id[0]
+            return attribute_values(place.device, driver, name)
         selector = cel.compile(expression, derived=True, budget=self.budget)
-        derived = selector.derive(self._seen(place), self.budget)
-        values = derived if isinstance(derived, list) else [derived]
-        return frozenset(_with_type(value) for value in values)
+        seen = self._seen(place)
+        derived = selector.derive(seen, self.budget)
+        if not isinstance(derived, list):
+            return frozenset((_with_type(derived),))
+        return frozenset(map(_with_type, derived))
 
 
 def _with_type(value: bool | int | str | Version) -> tuple[str, object]:

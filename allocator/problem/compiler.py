@@ -134,16 +134,28 @@ def _line_up(
     return Lineup(candidates, kinds, by_kind, ordered)
 
 
-def _count(question: Question, pools: Sequence[Pool], lineup: Lineup, cache: CompileCache, judge: Judge) -> list[int]:
+def _count(
+    question: Question,
+    pools: Sequence[Pool],
+    lineup: Lineup,
+    cache: CompileCache,
+    judge: Judge,
+) -> list[int]:
     """Count what each leaf needs, and raise what is wrong before anything is tried."""
-    counts = [_count_all(leaf, pools, lineup, cache, judge) if leaf.all else leaf.count for leaf in question.leaves]
+    counts: list[int] = []
+    for leaf in question.leaves:
+        count = leaf.count
+        if leaf.all:
+            count = _count_all(leaf, pools, lineup, cache, judge)
+        counts.append(count)
     least: dict[int, int] = {}
     for request in question.requests:
         so_far = least.get(request.claim, 0)
         fewest = min(counts[leaf.index] for leaf in request.leaves)
         if fewest > MAX_RESULTS - so_far:
             where = request.leaves[0].where
-            raise Fatal(where, f"{fewest} devices on top of {so_far} exceed the limit of {MAX_RESULTS} devices a claim")
+            limit = f"the limit of {MAX_RESULTS} devices a claim"
+            raise Fatal(where, f"{fewest} devices on top of {so_far} exceed {limit}")
         least[request.claim] = so_far + fewest
     if any(total < 0 for total in least.values()):
         raise Fatal("ResourceClaim", "asks for less than no devices")
@@ -174,6 +186,11 @@ def _list_wanted(lineup: Lineup, cache: CompileCache) -> list[int]:
     kinds: set[int] = set()
     for kind in lineup.by_kind:
         takes = cache.takes[kind]
-        if any(takes.faults) or any(amounts is not None for amounts in takes.amounts):
+        taken = any(amounts is not None for amounts in takes.amounts)
+        if taken or any(takes.faults):
             kinds.add(kind)
-    return [place for place, kind in enumerate(lineup.kinds) if kind in kinds]
+    wanted: list[int] = []
+    for place, kind in enumerate(lineup.kinds):
+        if kind in kinds:
+            wanted.append(place)
+    return wanted

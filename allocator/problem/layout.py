@@ -85,7 +85,13 @@ def look_at_pools(
     return found
 
 
-def units_of(lineup: Lineup, wanted: list[int], occupancy: Occupancy, cache: CompileCache, budget: Budget) -> Layout:
+def units_of(
+    lineup: Lineup,
+    wanted: list[int],
+    occupancy: Occupancy,
+    cache: CompileCache,
+    budget: Budget,
+) -> Layout:
     """Tie devices into units, and lay the units out one after the other."""
     candidates, kinds = lineup.candidates, lineup.kinds
     units: list[Unit] = []
@@ -98,29 +104,37 @@ def units_of(lineup: Lineup, wanted: list[int], occupancy: Occupancy, cache: Com
 
     for group in tied(candidates, wanted, occupancy.states):
         budget.charge(_LAID_OUT * len(group))
+        number = len(units)
         first = candidates[group[0]]
         state = occupancy.states[first.pool.id]
-        if len(group) == 1 and not first.body.consumption and group[0] not in occupancy.used:
+        single = len(group) == 1 and not first.body.consumption
+        if single and group[0] not in occupancy.used:
             alone = _alone(lineup, group[0], state, cache, budget)
-            found, full, siblings = alone.pattern, alone.full, alone.siblings
+            found = alone.pattern
+            full = alone.full
+            siblings = alone.siblings
             left, common = found.ready, found.open
             if state.use.dedicated or state.use.shared:
                 left -= held_share(found, 0, first, state.use)
         else:
             described, sets = unit_members(group, candidates, takes, state)
             found = cache.pattern(described, budget)
-            exchangeable = tuple([_exchangeable(lineup, place) for place in group])
-            full, siblings = cache.interchangeable(found, exchangeable)
+            exchangeable = [_exchangeable(lineup, place) for place in group]
+            full, siblings = cache.interchangeable(found, tuple(exchangeable))
             left, common = start(found, sets, group, candidates, state)
         for at, place in enumerate(group):
-            unit_of[place] = len(units), at
-        units.append(Unit(len(units), found, group, base, common_base, full, siblings, left, common))
+            unit_of[place] = number, at
+        unit = Unit(number, found, group, base, common_base, full, siblings, left, common)
+        units.append(unit)
         base += found.size
         common_base += found.common
         if found.counters or found.groups:
-            for lost, out in zip(unfit, cache.unfit(found, left, common), strict=True):
+            out_by_leaf = cache.unfit(found, left, common)
+            for lost, out in zip(unfit, out_by_leaf, strict=True):
                 lost.update(group[at] for at in out)
-    return Layout(units, unit_of, unfit if any(unfit) else [])
+    if not any(unfit):
+        unfit = []
+    return Layout(units, unit_of, unfit)
 
 
 def _alone(lineup: Lineup, place: int, state: PoolState, cache: CompileCache, budget: Budget) -> Alone:

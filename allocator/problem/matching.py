@@ -134,11 +134,15 @@ def number_alike(matching: Matching, demands: list[LeafDemand]) -> None:
         demand.likeness = numbers.setdefault(key, len(numbers))
 
 
-def constrained_values(matching: Matching, demands: list[LeafDemand], budget: Budget) -> list[dict[Value, list[int]]]:
+def constrained_values(
+    matching: Matching,
+    demands: list[LeafDemand],
+    budget: Budget,
+) -> list[dict[Value, list[int]]]:
     """Find per constraint which places have which value, values in the order of their first place."""
-    leaves = matching.question.leaves
-    found: list[dict[Value, list[int]]] = [{} for _ in matching.question.constraints]
-    for leaf, demand in zip(leaves, demands, strict=True):
+    question = matching.question
+    found: list[dict[Value, list[int]]] = [{} for _ in question.constraints]
+    for leaf, demand in zip(question.leaves, demands, strict=True):
         if not leaf.constraints:
             continue
         # The devices that All must get are looked at in turn, whether or not they are to be had.
@@ -149,6 +153,12 @@ def constrained_values(matching: Matching, demands: list[LeafDemand], budget: Bu
             offer = matching.offer(leaf, place)
             budget.charge(2 * len(offer.values))
             for at, values in zip(leaf.constraints, offer.values, strict=False):
+                places_of = found[at]
                 for value in sorted(values, key=repr):
-                    found[at].setdefault(value, []).append(place)
-    return [dict(sorted(values.items(), key=lambda entry: min(entry[1]))) for values in found]
+                    places = places_of.setdefault(value, [])
+                    places.append(place)
+    ordered: list[dict[Value, list[int]]] = []
+    for places_of in found:
+        entries = sorted(places_of.items(), key=lambda entry: min(entry[1]))
+        ordered.append(dict(entries))
+    return ordered

@@ -112,12 +112,16 @@ def tied(places: Sequence[Candidate], wanted: list[int], states: dict[PoolId, Po
 
 
 def unit_members(
-    group: list[int], places: Sequence[Candidate], takes: Callable[[int], Takes], state: PoolState
+    group: list[int],
+    places: Sequence[Candidate],
+    takes: Callable[[int], Takes],
+    state: PoolState,
 ) -> tuple[tuple[Member, ...], list[str]]:
     """Describe a unit's devices in terms that do not depend on their names; also names its counter sets in order."""
     first = places[group[0]]
     if len(group) == 1 and not first.body.consumption:
-        alone = _member(first, takes(group[0]), state, (), ())
+        taken = takes(group[0])
+        alone = _member(first, taken, state, (), ())
         return (alone,), []
     position = {places[place].name: at for at, place in enumerate(group)}
     sets: dict[str, str] = {}
@@ -126,13 +130,16 @@ def unit_members(
         place = places[at]
         consumption: list[CounterUse] = []
         for use in place.body.consumption:
-            set_ = sets.setdefault(use.counter_set, str(len(sets)))
+            next_set = str(len(sets))
+            set_ = sets.setdefault(use.counter_set, next_set)
             counters = () if state.irregular else use.counters
             groups = _declare_groups(use.groups, state, place)
             consumption.append(CounterUse(set_, counters, groups))
         others = state.conflicts.get(place.name, ())
-        apart = sorted(position[other] for other in others if other in position)
-        member = _member(place, takes(at), state, tuple(consumption), tuple(apart))
+        apart = [position[other] for other in others if other in position]
+        apart.sort()
+        taken = takes(at)
+        member = _member(place, taken, state, tuple(consumption), tuple(apart))
         members.append(member)
     return tuple(members), list(sets)
 
@@ -161,7 +168,11 @@ def _stretch(declared: tuple[tuple[str, int], ...], use: PoolUse, place: Candida
 
 
 def start(
-    pattern: Pattern, sets: list[str], group: list[int], places: Sequence[Candidate], state: PoolState
+    pattern: Pattern,
+    sets: list[str],
+    group: list[int],
+    places: Sequence[Candidate],
+    state: PoolState,
 ) -> tuple[int, int]:
     """Compute a unit's initial state from what is in use."""
     left, use = pattern.ready, state.use
@@ -169,14 +180,19 @@ def start(
         for at, place in enumerate(group):
             left -= held_share(pattern, at, places[place], use)
     for (counter_set, name), (begin, unit, most) in pattern.counters.items():
-        there = max(0, state.left[sets[int(counter_set)]][name])
-        left |= min(most, there // unit) << begin
+        set_name = sets[int(counter_set)]
+        there = state.left[set_name][name]
+        whole_units = max(0, there // unit)
+        left |= min(most, whole_units) << begin
     common = pattern.open
     for counter_set, (begin, names) in pattern.groups.items():
-        admitted = state.groups.get(sets[int(counter_set)])
-        if admitted is not None and admitted & frozenset(names):
-            closed = sum(1 << (begin + n) for n, name in enumerate(names) if name not in admitted)
-            common &= ~closed
+        set_name = sets[int(counter_set)]
+        admitted = state.groups.get(set_name)
+        if admitted is None or admitted.isdisjoint(names):
+            continue
+        for bit, name in enumerate(names, begin):
+            if name not in admitted:
+                common &= ~(1 << bit)
     return left, common
 
 
@@ -202,16 +218,23 @@ def held_share(pattern: Pattern, at: int, place: Candidate, use: PoolUse) -> int
 
 def unfit(pattern: Pattern, left: int, common: int) -> tuple[tuple[int, ...], ...]:
     """List per leaf the members that cannot be taken even before anything is chosen."""
-    guards, common_guards, opened = pattern.guards, pattern.common_guards, pattern.open
+    guards = pattern.guards
+    common_guards = pattern.common_guards
+    leaves = len(pattern.rows[0])
     lost: list[tuple[int, ...]] = []
-    for leaf in range(len(pattern.rows[0])):
-        out = []
+    for leaf in range(leaves):
+        out: list[int] = []
         for at, row in enumerate(pattern.rows):
             pair = row[leaf]
             if pair is None:
                 continue
-            cost, join = (pair[1], pair[2]) if left & pair[0] else (pair[3], pair[4])
-            if (left - cost) & guards != guards or ((common & join) + opened) & common_guards != common_guards:
+            mark, first_cost, first_join, cost, join = pair
+            if left & mark:
+                cost, join = first_cost, first_join
+            still = (left - cost) & guards
+            both = common & join
+            open_still = (both + pattern.open) & common_guards
+            if still != guards or open_still != common_guards:
                 out.append(at)
         lost.append(tuple(out))
     return tuple(lost)

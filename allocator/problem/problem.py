@@ -156,19 +156,29 @@ class Problem(msgspec.Struct, eq=False):
 
     def _global(self, leaf: int, place: int) -> tuple[int, int]:
         """What a leaf takes of the constraints' fields."""
-        key = leaf, self.kinds[place]
+        kind = self.kinds[place]
+        key = leaf, kind
         found = self.globals.get(key)
-        if found is None:
-            offer = self.judged[self.kinds[place]][leaf]
-            assert isinstance(offer, Offer)
-            cost, within = 0, self.open
-            for at, values in zip(self.question.leaves[leaf].constraints, offer.values, strict=False):
-                if at in self.shared.match:
-                    start, width, bits = self.shared.match[at]
-                    within &= ~(((1 << width) - 1) << start) | sum(1 << bits[value] for value in values)
-                elif at in self.shared.distinct:
-                    cost += sum(1 << self.shared.distinct[at][value] for value in values)
-            found = self.globals[key] = cost, within
+        if found is not None:
+            return found
+        offer = self.judged[kind][leaf]
+        assert isinstance(offer, Offer)
+        constraints = self.question.leaves[leaf].constraints
+        cost, within = 0, self.open
+        for at, values in zip(constraints, offer.values, strict=False):
+            if at in self.shared.match:
+                start, width, bits = self.shared.match[at]
+                mine = 0
+                for value in values:
+                    mine |= 1 << bits[value]
+                whole = (1 << width) - 1
+                others = ~(whole << start)
+                within &= others | mine
+            elif at in self.shared.distinct:
+                tokens = self.shared.distinct[at]
+                cost += sum(1 << tokens[value] for value in values)
+        found = cost, within
+        self.globals[key] = found
         return found
 
 

@@ -123,19 +123,27 @@ class _Builder:
         start = self.left.width
         admins: dict[int, int] = {}
         token = first = apart = -1
-        users = [leaf for leaf, taken in enumerate(member.takes) if taken is not None or member.faults[leaf]]
         if not member.multi:
             token = self._field(1, 1)
-            claims = {self.leaves.claims[leaf] for leaf in users if self.leaves.admin[leaf]}
-            admins = {claim: self._field(1, 1) for claim in sorted(claims)}
+            claims: set[int] = set()
+            for leaf, taken in enumerate(member.takes):
+                uses = taken is not None or member.faults[leaf]
+                if uses and self.leaves.admin[leaf]:
+                    claims.add(self.leaves.claims[leaf])
+            for claim in sorted(claims):
+                admins[claim] = self._field(1, 1)
         elif member.consumption or member.apart:
             first = self._field(1, 1)
         if member.apart:
-            apart = self._field(len(member.apart).bit_length(), len(member.apart))
+            others = len(member.apart)
+            apart = self._field(others.bit_length(), others)
         capacities: dict[str, tuple[int, int]] = {}
         for name, value in member.capacity:
-            unit = gcd(*(dict(taken).get(name, 0) for taken in member.takes if taken is not None))
-            capacities[name] = self._field((value // unit).bit_length(), value // unit), unit
+            amounts = [dict(taken).get(name, 0) for taken in member.takes if taken is not None]
+            unit = gcd(*amounts)
+            units = value // unit
+            begin = self._field(units.bit_length(), units)
+            capacities[name] = begin, unit
             self.capacity_guards |= 1 << (self.left.width - 1)
         self.token.append(token)
         self.admin.append(admins)
@@ -167,42 +175,55 @@ class _Builder:
         names: dict[str, dict[str, None]] = {}
         for member in self.members:
             for use in member.consumption:
-                names.setdefault(use.counter_set, {}).update(dict.fromkeys(use.groups))
+                known = names.setdefault(use.counter_set, {})
+                known.update(dict.fromkeys(use.groups))
         for counter_set, found in names.items():
-            if list(found) not in ([], [""]):
-                self.groups[counter_set] = self.common.add(len(found)), tuple(found)
+            groups = tuple(found)
+            if groups in ((), ("",)):
+                continue
+            begin = self.common.add(len(groups))
+            self.groups[counter_set] = begin, groups
 
     def _pair(self, at: int, leaf: int, opened: int) -> Pair | None:
         member = self.members[at]
         taken = member.takes[leaf]
         if taken is None:
             return None
-        share = sum(amount // self.capacity[at][name][1] << self.capacity[at][name][0] for name, amount in taken)
         once, join = self._charged_once(member, opened)
-        stand_off = self._stand_off(at)
+        share = 0
+        for name, amount in taken:
+            begin, unit = self.capacity[at][name]
+            share += amount // unit << begin
+        first_time = share + once + self._stand_off(at)
         if member.multi:
             first = self.first[at]
             if first < 0:
                 return 0, 0, 0, share, opened
-            return 1 << first, share + once + stand_off + (1 << first), join, share, opened
+            mark = 1 << first
+            return mark, first_time + mark, join, share, opened
         token = 1 << self.token[at]
-        mine = self.admin[at].get(self.leaves.claims[leaf], -1)
+        claim = self.leaves.claims[leaf]
+        mine = self.admin[at].get(claim, -1)
         mark = 1 << mine if mine >= 0 else 0
+        dedicated = first_time + token + mark
         if self.leaves.admin[leaf]:
-            return token, share + once + stand_off + token + mark, join, share + once + mark, join
-        return 0, 0, 0, share + once + stand_off + token + mark, join
+            again = share + once + mark
+            return token, dedicated, join, again, join
+        return 0, 0, 0, dedicated, join
 
     def _charged_once(self, member: Member, opened: int) -> tuple[int, int]:
         cost, join = 0, opened
         for counter_set, counters, groups in member.consumption:
             for name, amount in counters:
-                if (counter_set, name) in self.counters:
-                    start, unit, _ = self.counters[counter_set, name]
+                counter = counter_set, name
+                if counter in self.counters:
+                    start, unit, _ = self.counters[counter]
                     cost += amount // unit << start
-            if counter_set in self.groups and groups:
+            if groups and counter_set in self.groups:
                 start, names = self.groups[counter_set]
-                mine = sum(1 << (start + n) for n, name in enumerate(names) if name in groups)
-                join &= ~(((1 << len(names)) - 1) << start) | mine
+                for bit, name in enumerate(names, start):
+                    if name not in groups:
+                        join &= ~(1 << bit)
         return cost, join
 
     def _stand_off(self, at: int) -> int:

@@ -88,8 +88,12 @@ def distance(answer: Answer) -> tuple[int, int, int, int]:
     """Order answers by how near they came: verdict, requests that failed, how early the last device went, how few went there."""
     rank = _NEARNESS.index(answer.verdict)
     last = _last_losses(answer.reasons)
-    latest = min((_ORDER[reason.stage] for reason in last), default=0)
-    went = sum(reason.lost for reason in last)
+    latest = went = 0
+    stages = [_ORDER[reason.stage] for reason in last]
+    if stages:
+        latest = min(stages)
+    for reason in last:
+        went += reason.lost
     return rank, len(last), -latest, -went
 
 
@@ -156,8 +160,13 @@ def tally(answers: Mapping[str, Answer]) -> str:
     for answer in answers.values():
         text = _brief(answer)
         counts[text] = counts.get(text, 0) + 1
-    commonest = sorted(counts, key=lambda text: (-counts[text], text))
-    return ", ".join(f"{text} on {counts[text]}" for text in commonest)
+
+    def rarity(text: str) -> tuple[int, str]:
+        return -counts[text], text
+
+    commonest = sorted(counts, key=rarity)
+    lines = [f"{text} on {counts[text]}" for text in commonest]
+    return ", ".join(lines)
 
 
 def _brief(answer: Answer) -> str:

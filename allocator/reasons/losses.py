@@ -36,11 +36,11 @@ from dra.quantity import Quantity
 from dra.stock import PoolStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from dra.budget import Budget
     from dra.objects import DeviceRequestAllocationResult, ResourceClaim
-    from dra.stock import Pool, Stock
+    from dra.stock import Page, Pool, Stock
 
     Serve = Callable[[Stock, Sequence[ResourceClaim]], Answer]
 
@@ -56,7 +56,12 @@ class _Loss(msgspec.Struct, frozen=True):
 
 
 def losses(
-    stock: Stock, node: str, claims: Sequence[ResourceClaim], *, serve: Serve, budget: Budget
+    stock: Stock,
+    node: str,
+    claims: Sequence[ResourceClaim],
+    *,
+    serve: Serve,
+    budget: Budget,
 ) -> tuple[Reason, ...]:
     """Explain why claims do not fit on a node; `serve` asks the allocator about that node, first fit."""
     now = stock
@@ -65,22 +70,32 @@ def losses(
         answer = serve(now, [claim])
         if answer.verdict in (Verdict.ERROR, Verdict.UNDECIDED):
             text = answer.error or str(answer.verdict)
-            return (Reason(Stage.SEARCH, claim_key(claim), "", 0, 0, (), text),)
+            reason = Reason(Stage.SEARCH, claim_key(claim), text=text)
+            return (reason,)
         if not answer.feasible:
             found = _of_claim(now, node, claim, asked, serve=serve, budget=budget)
             return tuple(found)
         allocation = answer.allocations[0].allocation
-        now = now.with_(with_allocation(claim, allocation))
-    return (Reason(Stage.SEARCH, "", "", 0, 0, (), "each claim fits after the others, but not all of them at once"),)
+        held = with_allocation(claim, allocation)
+        now = now.with_(held)
+    text = "each claim fits after the others, but not all of them at once"
+    return (Reason(Stage.SEARCH, text=text),)
 
 
 def _of_claim(
-    stock: Stock, node: str, claim: ResourceClaim, asked: set[str], *, serve: Serve, budget: Budget
+    stock: Stock,
+    node: str,
+    claim: ResourceClaim,
+    asked: set[str],
+    *,
+    serve: Serve,
+    budget: Budget,
 ) -> Iterator[Reason]:
     """Find the first request that its predecessors leave nothing for, halving what is in question."""
     held: tuple[DeviceRequestAllocationResult, ...] = ()
     now = stock
-    fitting, failing = 0, len(claim.spec.devices.requests)
+    fitting = 0
+    failing = len(claim.spec.devices.requests)
     refusal = Answer(Verdict.INFEASIBLE)
     while failing - fitting > 1:
         number = (fitting + failing) // 2
@@ -88,19 +103,28 @@ def _of_claim(
         answer = serve(stock, [some])
         if answer.feasible:
             fitting = number
-            held = answer.allocations[0].allocation.devices.results
-            now = stock.with_(with_allocation(some, answer.allocations[0].allocation))
+            allocation = answer.allocations[0].allocation
+            held = allocation.devices.results
+            now = stock.with_(with_allocation(some, allocation))
         else:
-            failing, refusal = number, answer
+            failing = number
+            refusal = answer
     if refusal.verdict is Verdict.INFEASIBLE:
-        yield from _RefusedRequest(now, node, _first_requests(claim, failing), held, asked, budget=budget).reasons()
+        some = _first_requests(claim, failing)
+        refused = _RefusedRequest(now, node, some, held, asked, budget=budget)
+        yield from refused.reasons()
     else:
-        yield Reason(Stage.SEARCH, claim_key(claim), "", 0, 0, (), refusal.error or str(refusal.verdict))
+        text = refusal.error or str(refusal.verdict)
+        yield Reason(Stage.SEARCH, claim_key(claim), text=text)
 
 
 def _first_requests(claim: ResourceClaim, number: int) -> ResourceClaim:
     devices = claim.spec.devices
     return replace(claim, spec=replace(claim.spec, devices=replace(devices, requests=devices.requests[:number])))
+
+
+def _count_devices(pages: Iterable[Page]) -> int:
+    return sum(len(page.devices) for page in pages)
 
 
 class _RefusedRequest:
@@ -156,19 +180,24 @@ class _RefusedRequest:
                 yield Reason(stage, key, leaf.name, lost, of, *_choose_examples(causes))
                 of -= lost
         if left:
-            yield Reason(Stage.SEARCH, key, leaf.name, left, left, (), _together(leaf, left))
+            yield Reason(Stage.SEARCH, key, leaf.name, left, left, text=_together(leaf, left))
 
     def _unusable(self, leaf: Leaf, key: str) -> Iterator[Reason]:
         """Tell of pools that count for nothing, and of a node without any devices."""
         for pool in self.pools:
-            if pool.status is not PoolStatus.OK:
-                lost = sum(len(page.devices) for page in self.stock.pages_of[pool.id])
-                text = f"pool {'/'.join(pool.id)} is {pool.status.value}: {pool.reason}"
-                yield Reason(Stage.POOL, key, leaf.name, lost, lost, (), text)
-        if not self.pools:
-            elsewhere = sum(len(page.devices) for page in self.stock.pages.values())
-            text = "no ResourceSlice offers this node anything" if elsewhere else "there are no devices at all"
-            yield Reason(Stage.NODE, key, leaf.name, elsewhere, elsewhere, (), text)
+            if pool.status is PoolStatus.OK:
+                continue
+            lost = _count_devices(self.stock.pages_of[pool.id])
+            name = "/".join(pool.id)
+            text = f"pool {name} is {pool.status.value}: {pool.reason}"
+            yield Reason(Stage.POOL, key, leaf.name, lost, lost, text=text)
+        if self.pools:
+            return
+        elsewhere = _count_devices(self.stock.pages.values())
+        text = "there are no devices at all"
+        if elsewhere:
+            text = "no ResourceSlice offers this node anything"
+        yield Reason(Stage.NODE, key, leaf.name, elsewhere, elsewhere, text=text)
 
     # ---- one device
 
@@ -259,13 +288,19 @@ class _RefusedRequest:
         leaves = {leaf.name: leaf for leaf in self.question.leaves}
         agreed: dict[int, Values] = {}
         for result in held:
-            leaf, place = leaves[result.request], by_id[result.driver, result.pool, result.device]
+            leaf = leaves[result.request]
+            place = by_id[result.driver, result.pool, result.device]
             offer = self._judge(leaf, place)
-            if isinstance(offer, Offer):
-                for at, values in zip(leaf.constraints, offer.values, strict=False):
-                    before = agreed.get(at)
-                    joined = values if before is None else before & values
-                    agreed[at] = joined if self.question.constraints[at].match else values | (before or frozenset())
+            if not isinstance(offer, Offer):
+                continue
+            for at, values in zip(leaf.constraints, offer.values, strict=False):
+                before = agreed.get(at)
+                if before is None:
+                    agreed[at] = values
+                elif self.question.constraints[at].match:
+                    agreed[at] = before & values
+                else:
+                    agreed[at] = before | values
         return agreed
 
     def _holder(self, pool: Pool, device: str) -> str:
@@ -315,16 +350,26 @@ def _groups(consumes: Sequence[msgspec.Struct], counter_set: str) -> str:
     return ""
 
 
-def _holders(stock: Stock, pools: Sequence[Pool], own: str, asked: set[str]) -> dict[tuple[str, str, str], list[str]]:
+def _holders(
+    stock: Stock,
+    pools: Sequence[Pool],
+    own: str,
+    asked: set[str],
+) -> dict[tuple[str, str, str], list[str]]:
     """Say who has which device: claims of the stock hold it, claims of the same question were given it just now."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for pool in pools:
-        for key, results in stock.held.get(pool.id, {}).items():
+        held = stock.held.get(pool.id, {})
+        for key, results in held.items():
+            name = f"held by {key}"
+            if key in asked:
+                name = f"given to {key}"
             for result in results:
-                name = f"given to {key}" if key in asked else f"held by {key}"
                 if key == own:
                     name = f"given to request {result.request} of the same claim"
-                found.setdefault((*pool.id, result.device), []).append(name)
+                device = (*pool.id, result.device)
+                names = found.setdefault(device, [])
+                names.append(name)
     return found
 
 
@@ -342,10 +387,12 @@ def _choose_examples(causes: Mapping[str, list[str]]) -> tuple[tuple[str, ...], 
     """Choose examples, and say the cause once if it is the same for all."""
     if len(causes) == 1:
         ((cause, names),) = causes.items()
-        return tuple(names[:EXAMPLES]), cause
+        shown = names[:EXAMPLES]
+        return tuple(shown), cause
     examples: list[str] = []
     for cause, names in islice(causes.items(), EXAMPLES):
-        examples.append(f"{names[0]}: {cause}")
+        example = f"{names[0]}: {cause}"
+        examples.append(example)
     return tuple(examples), ""
 
 

@@ -75,17 +75,22 @@ class _Pairs:
     def __init__(self, pool: Pool, rules: Rules, devices: Sequence[Device]) -> None:
         self.pool = pool
         self.devices = devices
-        self.driver = pool.id[0]
+        self.driver = driver = pool.id[0]
         self.carried: list[list[Rule]] = []
         self.wild: list[bool] = []
-        mine = [rule for rule in rules.by_driver.get(self.driver, ()) if rule.restricts]
+        declared = rules.by_driver.get(driver, ())
+        mine = [rule for rule in declared if rule.restricts]
         for device in devices:
-            carried = [rule for rule in mine if rule.carried_by(self.driver, device)]
+            carried = [rule for rule in mine if rule.carried_by(driver, device)]
             self.carried.append(carried)
-            self.wild.append(rules.wild(self.driver, device))
+            wild = rules.wild(driver, device)
+            self.wild.append(wild)
         self.cells: list[list[Cell]] = []
         for used in range(len(devices)):
-            row = [self._cell(used, candidate) for candidate in range(len(devices))]
+            row: list[Cell] = []
+            for candidate in range(len(devices)):
+                cell = self._cell(used, candidate)
+                row.append(cell)
             self.cells.append(row)
 
     def cell(self, used: int, candidate: int) -> Cell:
@@ -182,17 +187,23 @@ class _Pairs:
         return Cell()
 
     def _interchangeable(self, one: int, other: int) -> bool:
-        kinds = self.cells
-        return (
-            body(self.devices[one]).consumption == body(self.devices[other]).consumption
-            and _same(kinds[one][one], kinds[other][other])
-            and _same(kinds[one][other], kinds[other][one])
-            and all(
-                _same(kinds[one][at], kinds[other][at]) and _same(kinds[at][one], kinds[at][other])
-                for at in range(len(self.devices))
-                if at not in (one, other)
-            )
-        )
+        cells = self.cells
+        mine = body(self.devices[one])
+        theirs = body(self.devices[other])
+        if mine.consumption != theirs.consumption:
+            return False
+        if not _same(cells[one][one], cells[other][other]):
+            return False
+        if not _same(cells[one][other], cells[other][one]):
+            return False
+        for at, row in enumerate(cells):
+            if at in (one, other):
+                continue
+            if not _same(cells[one][at], cells[other][at]):
+                return False
+            if not _same(row[one], row[other]):
+                return False
+        return True
 
 
 def _same(one: Cell, other: Cell) -> bool:

@@ -109,10 +109,12 @@ class _Finder:
         self.fits = fits
         # Requests of a claim that ask the same way get the same hint; the first of them speaks for all.
         alike: dict[tuple[int, bytes], Spot] = {}
-        for spot in reversed([*relax.spots(claims)]):
+        every = list(relax.spots(claims))
+        for spot in reversed(every):
             asked = msgspec.json.encode(spot.body, enc_hook=str)
             alike[spot.claim, asked] = spot
-        self.spots: list[Spot] = [*reversed(alike.values())]
+        self.spots = list(alike.values())
+        self.spots.reverse()
 
     def hints(self) -> Iterator[Hint]:
         idle = self.stock.idle()
@@ -175,8 +177,10 @@ class _Finder:
         for pool in self.stock.pools(self.node):
             holders = self.stock.held.get(pool.id, {})
             for key, results in holders.items():
-                held[key] = held.get(key, 0) + len(results)
-        return sorted(held, key=lambda key: (held[key], key))
+                before = held.get(key, 0)
+                held[key] = before + len(results)
+        by_name = sorted(held)
+        return sorted(by_name, key=held.__getitem__)
 
     def _less(self, stock: Stock) -> Iterator[Hint]:
         for spot in self.spots:
@@ -226,25 +230,38 @@ class _Finder:
                 return
 
     def _conditions(self, stock: Stock) -> Iterator[Hint]:
+        claims = self.claims
         for spot in self.spots:
             yield from self._taints(stock, spot)
-        for at, claim in enumerate(self.claims):
+        for at, claim in enumerate(claims):
             for number, constraint in enumerate(claim.spec.devices.constraints):
-                if self.fits(stock, relax.without_constraint(self.claims, at, number)):
-                    kind = "matchAttribute" if constraint.match_attribute else "distinctAttribute"
-                    named = constraint.match_attribute or constraint.distinct_attribute or ""
-                    text = f"would fit without the constraint {kind} {named}"
-                    yield Hint(Kind.CONSTRAINT, text, claim=claim_key(claim), value=named)
+                relaxed = relax.without_constraint(claims, at, number)
+                if not self.fits(stock, relaxed):
+                    continue
+                kind = "distinctAttribute"
+                named = constraint.distinct_attribute or ""
+                if constraint.match_attribute:
+                    kind = "matchAttribute"
+                    named = constraint.match_attribute
+                text = f"would fit without the constraint {kind} {named}"
+                yield Hint(Kind.CONSTRAINT, text, claim=claim_key(claim), value=named)
         for spot in self.spots:
             for number, selector in enumerate(spot.body.selectors):
-                if self.fits(stock, relax.without_selector(self.claims, spot, number)):
-                    expression = selector.cel.expression if selector.cel else ""
-                    text = f"would fit without the selector {expression}"
-                    yield Hint(Kind.SELECTOR, text, spot.claim_name, spot.name, expression)
-            others = (name for name in self.stock.classes if name != spot.body.device_class_name)
-            fitting = [n for n in islice(others, CLASSES) if self.fits(stock, relax.with_class(self.claims, spot, n))]
+                relaxed = relax.without_selector(claims, spot, number)
+                if not self.fits(stock, relaxed):
+                    continue
+                expression = selector.cel.expression if selector.cel else ""
+                text = f"would fit without the selector {expression}"
+                yield Hint(Kind.SELECTOR, text, spot.claim_name, spot.name, expression)
+            asked = spot.body.device_class_name
+            others = (name for name in self.stock.classes if name != asked)
+            fitting: list[str] = []
+            for name in islice(others, CLASSES):
+                relaxed = relax.with_class(claims, spot, name)
+                if self.fits(stock, relaxed):
+                    fitting.append(name)
             if fitting:
-                text = f"would fit with the class {_either(fitting)} instead of {spot.body.device_class_name}"
+                text = f"would fit with the class {_either(fitting)} instead of {asked}"
                 yield Hint(Kind.CLASS, text, spot.claim_name, spot.name, fitting[0])
 
     def _taints(self, stock: Stock, spot: Spot) -> Iterator[Hint]:

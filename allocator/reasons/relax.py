@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from dra.objects import DeviceClaim, DeviceToleration
 
+    _Easing = Callable[["Body"], "Body"]
+
 Body = ExactDeviceRequest | DeviceSubRequest
 Claims = tuple[ResourceClaim, ...]
 
@@ -99,7 +101,7 @@ def grain(amount: Quantity) -> int:
     return NANO if amount.nano % NANO == 0 else NANO // 1000
 
 
-def _with(claims: Claims, spot: Spot, change: Callable[[Body], Body]) -> Claims:
+def _with(claims: Claims, spot: Spot, change: _Easing) -> Claims:
     old = claims[spot.claim].spec.devices
     requests = list(old.requests)
     request = requests[spot.request]
@@ -116,10 +118,12 @@ def _with_devices(claims: Claims, at: int, devices: DeviceClaim) -> Claims:
     return tuple(changed)
 
 
-def _request(request: DeviceRequest, alternative: int | None, change: Callable[[Body], Body]) -> DeviceRequest:
+def _request(request: DeviceRequest, alternative: int | None, change: _Easing) -> DeviceRequest:
     if alternative is None:
         assert request.exactly is not None
-        return replace(request, exactly=change(request.exactly))
+        exactly = change(request.exactly)
+        return replace(request, exactly=exactly)
     subs: list[Body] = list(request.first_available)
-    subs[alternative] = change(subs[alternative])
+    old = subs[alternative]
+    subs[alternative] = change(old)
     return replace(request, first_available=tuple(subs))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.problem import MAX_RESULTS, Disjoint, Unit, bitset, members, union
-from allocator.search.supply import Caps, Limits, Outer, Spends, Supply, Type
+from allocator.search.supply import Cap, Caps, Limits, Outer, Spends, Supply, Type
 from allocator.search.vectors import WIDTH, covers, guard_bits
 
 if TYPE_CHECKING:
@@ -40,11 +40,14 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
     bits: int
 
 
+_Group = tuple[tuple[Unit, ...], int]  # units, bits of their places
+
+
 class _Grouping(msgspec.Struct, frozen=True):
     """Units grouped so that devices of different groups have no value of an attribute in common."""
 
     attribute: str | None
-    groups: tuple[tuple[tuple[Unit, ...], int], ...]  # units, bits of their places
+    groups: tuple[_Group, ...]
     separates: bool
 
 
@@ -69,7 +72,15 @@ class _Open:
 class Proof:
     """Proofs about one problem, and what they have in common."""
 
-    def __init__(self, problem: Problem, limits: Limits, budget: Spends, horizon: int, *, limited: bool) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        limits: Limits,
+        budget: Spends,
+        horizon: int,
+        *,
+        limited: bool,
+    ) -> None:
         self.problem = problem
         self.limits = limits
         self.budget = budget
@@ -81,13 +92,26 @@ class Proof:
         self.open: dict[tuple[int, int], _Open] = {}
         self.groupings: list[_Grouping] = []
         self.value_bits: list[dict[Value, int]] = []
-        self.viable = [tuple(leaf for leaf in one.leaves if self._may_serve(leaf)) for one in problem.question.requests]
+        self.viable: list[tuple[Leaf, ...]] = []
+        for request in problem.question.requests:
+            leaves = [leaf for leaf in request.leaves if self._may_serve(leaf)]
+            self.viable.append(tuple(leaves))
         self.limited = limited
         # Beyond this a proof costs more than it can save: bits for every value of every constraint.
-        self.too_large = len(problem.places) * sum(map(len, problem.shared.values)) > limits.bits
+        values = sum(map(len, problem.shared.values))
+        bits = values * len(problem.places)
+        self.too_large = bits > limits.bits
 
     def possible(  # noqa: PLR0917 - the hot path passes its state as plain integers
-        self, request: int, leaf: int | None, wanted: int, start: int, left: int, common: int, taken: int, held: int
+        self,
+        request: int,
+        leaf: int | None,
+        wanted: int,
+        start: int,
+        left: int,
+        common: int,
+        taken: int,
+        held: int,
     ) -> bool:
         """False only if what is left cannot be completed: `wanted` more for the leaf from `start` on, then all later requests.
 
@@ -97,18 +121,24 @@ class Proof:
             return True
         if not self.groupings:
             self._prepare()
-        problem = self.problem
-        ahead = self.viable[request + (leaf is not None) : self.horizon]
+        leaves = self.problem.leaves
+        asked = self.problem.question.leaves
+        opened = request + (leaf is not None)
+        ahead = self.viable[opened : self.horizon]
         first: list[Demand] = []
         if leaf is not None and wanted and request < self.horizon:
-            first = [Demand(leaf, wanted, problem.leaves[leaf].candidates >> start << start)]
+            bits = leaves[leaf].candidates >> start << start
+            first = [Demand(leaf, wanted, bits)]
         for picked in self._picks(ahead):
             self.budget.spend(1)
             if self.limited and self._exceeds(picked, request, held + wanted):
                 continue
-            demand = first + [Demand(one, problem.leaves[one].count, problem.leaves[one].candidates) for one in picked]
-            demand = [one for one in demand if one.count > 0]
-            demand.sort(key=lambda one: problem.question.leaves[one.leaf].admin)
+            demand = first.copy()
+            for one in picked:
+                mine = leaves[one]
+                if mine.count > 0:
+                    demand.append(Demand(one, mine.count, mine.candidates))
+            demand.sort(key=lambda one: asked[one.leaf].admin)
             if self._fits(demand, left, common, taken):
                 return True
         return False
@@ -165,10 +195,14 @@ class Proof:
         shared = problem.shared
         size = len(problem.places)
         values = sum(map(len, shared.values))
-        self.budget.spend(len(problem.units) + size * values >> 10)
-        self.spans = {at: (start, width) for at, (start, width, _) in shared.match.items()}
+        cells = len(problem.units) + size * values
+        self.budget.spend(cells >> 10)
+        self.spans = {}
+        for at, (start, width, _) in shared.match.items():
+            self.spans[at] = start, width
         for at, tokens in shared.distinct.items():
-            self.spans[at] = min(tokens.values(), default=0), 2 * len(tokens)
+            start = min(tokens.values(), default=0)
+            self.spans[at] = start, 2 * len(tokens)
         self.value_bits = []
         for places_of in shared.values:
             bits = {value: bitset(places, size) for value, places in places_of.items()}
@@ -178,26 +212,34 @@ class Proof:
     def _group_units(self) -> Iterator[_Grouping]:
         """Units alone, and units merged by the values of each constrained attribute."""
         problem = self.problem
+        constraints = problem.question.constraints
         size = len(problem.places)
-        bits = [bitset(unit.places, size) for unit in problem.units]
-        alone = tuple(((unit,), own) for unit, own in zip(problem.units, bits, strict=True))
-        yield _Grouping(None, alone, not problem.question.constraints)
-        for name in dict.fromkeys(constraint.attribute for constraint in problem.question.constraints):
+        bits: list[int] = []
+        alone: list[_Group] = []
+        for unit in problem.units:
+            own = bitset(unit.places, size)
+            bits.append(own)
+            alone.append(((unit,), own))
+        yield _Grouping(None, tuple(alone), not constraints)
+        names = [constraint.attribute for constraint in constraints]
+        for name in dict.fromkeys(names):
             together = Disjoint()
             having: dict[Value, set[int]] = {}
-            for constraint, values in zip(problem.question.constraints, problem.shared.values, strict=True):
-                if constraint.attribute == name:
-                    for value, places in values.items():
-                        having.setdefault(value, set()).update(problem.unit_of[place][0] for place in places)
+            for constraint, places_of in zip(constraints, problem.shared.values, strict=True):
+                if constraint.attribute != name:
+                    continue
+                for value, places in places_of.items():
+                    units = having.setdefault(value, set())
+                    units.update(problem.unit_of[place][0] for place in places)
             for units in having.values():
                 first, *others = sorted(units)
                 for other in others:
                     together.join(other, first)
-            groups = together.groups(range(len(problem.units)))
-            merged: list[tuple[tuple[Unit, ...], int]] = []
-            for numbers in groups:
-                members_ = tuple(problem.units[number] for number in numbers)
-                merged.append((members_, union(bits[number] for number in numbers)))
+            merged: list[_Group] = []
+            for numbers in together.groups(range(len(problem.units))):
+                group = tuple(problem.units[number] for number in numbers)
+                own = union(bits[number] for number in numbers)
+                merged.append((group, own))
             yield _Grouping(name, tuple(merged), len(merged) > 1)
 
     def _fits(self, demand: list[Demand], left: int, common: int, taken: int) -> bool:
@@ -268,14 +310,23 @@ class Proof:
     def _open(self, constraint: int, left: int, common: int) -> _Open:
         """Find the values of a constraint that may still be had in a state."""
         start, width = self.spans[constraint]
-        match = constraint in self.problem.shared.match
-        state = (common if match else left) >> start & (1 << width) - 1
-        known = self.open.get((constraint, state))
-        if known is None:
-            bits = self.problem.shared.match[constraint][2] if match else self.problem.shared.distinct[constraint]
-            values = self.value_bits[constraint]
-            known = _Open([places for value, places in values.items() if state >> bits[value] - start & 1])
-            self.open[constraint, state] = known
+        shared = self.problem.shared
+        match = constraint in shared.match
+        fields = common if match else left
+        whole = (1 << width) - 1
+        state = fields >> start & whole
+        key = constraint, state
+        known = self.open.get(key)
+        if known is not None:
+            return known
+        bits = shared.match[constraint][2] if match else shared.distinct[constraint]
+        having: list[int] = []
+        for value, places in self.value_bits[constraint].items():
+            bit = bits[value] - start
+            if state >> bit & 1:
+                having.append(places)
+        known = _Open(having)
+        self.open[key] = known
         return known
 
     # ---- packing
@@ -391,8 +442,9 @@ class Proof:
             for constraint in one.covered:
                 dimensions = covering.setdefault(constraint, [])
                 dimensions.append(at)
-        caps: list[tuple[tuple[int, ...], int]] = []
+        caps: list[Cap] = []
         for constraint, dimensions in covering.items():
-            unused = self._open(constraint, left, 0).within(bits)
+            values = self._open(constraint, left, 0)
+            unused = values.within(bits)
             caps.append((tuple(dimensions), unused))
         return tuple(caps)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from allocator.problem import Problem, Unit
 
 _COMBINED = 16  # so many times a group's limit may be combined from two sides
-Caps = tuple[tuple[tuple[int, ...], int], ...]  # dimensions, and how many devices they may have together
+Cap = tuple[tuple[int, ...], int]  # dimensions, and how many devices they may have together
+Caps = tuple[Cap, ...]
+_Bundle = tuple[tuple[int, int], ...]
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -153,30 +155,39 @@ class Supply:
         known = self._options.get(key)
         if known is not None:
             return known
+        spend = self.budget.spend
+        limit = self.limits.group
         sums: tuple[int, ...] = (0,)
         for one in ids:
             options = self.vectors[one]
             combined = len(sums) * len(options)
-            if combined <= _COMBINED * self.limits.group:
-                self.budget.spend(combined >> 4)
-                sums = best(
-                    {smaller_of_each(left + right, clip, guards) for left in sums for right in options},
-                    guards,
-                    self.budget.spend,
-                )
-            if combined > _COMBINED * self.limits.group or len(sums) > self.limits.group:
-                known = self._options[key] = self._store((outer.everything(clip),))
+            bearable = combined <= _COMBINED * limit
+            if bearable:
+                spend(combined >> 4)
+                added = {smaller_of_each(left + right, clip, guards) for left in sums for right in options}
+                sums = best(added, guards, spend)
+            if not bearable or len(sums) > limit:
+                everything = outer.everything(clip)
+                known = self._store((everything,))
+                self._options[key] = known
                 return known
         for dimensions, top in caps:
             capped: set[int] = set()
             for vector in sums:
                 counts = [field(vector, at) for at in dimensions]
-                base = vector - sum(count << at * WIDTH for count, at in zip(counts, dimensions, strict=True))
+                base = vector
+                for at, count in zip(dimensions, counts, strict=True):
+                    base -= count << at * WIDTH
                 for pick in largest_within(counts, top):
-                    capped.add(base + sum(count << at * WIDTH for count, at in zip(pick, dimensions, strict=True)))
-            self.budget.spend(len(capped) >> 4)
-            sums = best(capped, guards, self.budget.spend)
-        known = self._options[key] = self._store(best(outer.translate(sums, guards), outer.guards, self.budget.spend))
+                    smaller = base
+                    for at, count in zip(dimensions, pick, strict=True):
+                        smaller += count << at * WIDTH
+                    capped.add(smaller)
+            spend(len(capped) >> 4)
+            sums = best(capped, guards, spend)
+        translated = outer.translate(sums, guards)
+        known = self._store(best(translated, outer.guards, spend))
+        self._options[key] = known
         return known
 
     def weight(self, one: Type) -> int:
@@ -216,15 +227,17 @@ class Supply:
 class Outer:
     """The dimensions in which groups are summed: types that are free of ties, then bundles."""
 
-    def __init__(self, free: dict[int, int], bundles: dict[tuple[tuple[int, int], ...], int]) -> None:
+    def __init__(self, free: dict[int, int], bundles: dict[_Bundle, int]) -> None:
         self.free = tuple(free)
         self.bundles = tuple(bundles.items())
         self.key = self.free, self.bundles
         counts = [*free.values(), *bundles.values()]
         self.guards = guard_bits(len(counts))
         self.demand = 0
-        for at, count in enumerate(counts):
-            self.demand += count << at * WIDTH
+        start = 0
+        for count in counts:
+            self.demand += count << start
+            start += WIDTH
 
     def everything(self, clip: int) -> int:
         """The vector of a group that may give all there is to give."""

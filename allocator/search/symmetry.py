@@ -15,13 +15,20 @@ if TYPE_CHECKING:
 
 def twins(problem: Problem) -> list[int]:
     """Find for each request the earlier one it may be swapped with, or -1."""
-    found = [-1] * len(problem.question.requests)
+    question = problem.question
+    found = [-1] * len(question.requests)
+    by_claim: list[list[int]] = [[] for _ in question.claims]
+    for at, request in enumerate(question.requests):
+        by_claim[request.claim].append(at)
     whole: dict[object, int] = {}
-    for claim in range(len(problem.question.claims)):
-        requests = [at for at, one in enumerate(problem.question.requests) if one.claim == claim]
+    for claim, requests in enumerate(by_claim):
         if requests:
-            _Claim(problem, claim, requests).find(found, whole)
+            ours = _Claim(problem, claim, requests)
+            ours.find(found, whole)
     return found
+
+
+_Cover = tuple[tuple[bool, ...], ...]  # by request, by leaf: is it bound by a constraint?
 
 
 class _Claim:
@@ -39,10 +46,12 @@ class _Claim:
 
     def find(self, found: list[int], whole: dict[object, int]) -> None:
         last: dict[object, int] = {}
+        others = [number for number in self.constraints if number not in self.common]
         for tied in self._tie():
-            sign = self._sign(tied, [c for c in self.constraints if c not in self.common])
-            found[tied[0]] = last.get(sign, -1)
-            last[sign] = tied[0]
+            sign = self._sign(tied, others)
+            first = tied[0]
+            found[first] = last.get(sign, -1)
+            last[sign] = first
         first = self.requests[0]
         sign = self._sign(self.requests, self.constraints)
         found[first] = whole.get(sign, -1)
@@ -62,15 +71,17 @@ class _Claim:
         return [sorted(group[at]) for at in self.requests if min(group[at]) == at]
 
     def _sign(self, tied: list[int], constraints: list[int]) -> object:
-        bodies = tuple(self._body(at) for at in tied)
-        covers: list[tuple[bool, str, tuple[tuple[bool, ...], ...]]] = []
+        bodies = [self._body(at) for at in tied]
+        covers: list[tuple[bool, str, _Cover]] = []
         for number in constraints:
             cover = tuple(self._cover(number, at) for at in tied)
-            if any(map(any, cover)):
-                constraint = self.problem.question.constraints[number]
-                covers.append((constraint.match, constraint.attribute, cover))
+            if not any(map(any, cover)):
+                continue
+            constraint = self.problem.question.constraints[number]
+            entry = constraint.match, constraint.attribute, cover
+            covers.append(entry)
         covers.sort()
-        return bodies, tuple(covers)
+        return tuple(bodies), tuple(covers)
 
     def _body(self, at: int) -> object:
         taken = self.problem.leaves

@@ -6,6 +6,7 @@ bits of all dimensions.
 
 from __future__ import annotations
 
+from operator import add
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -140,25 +141,35 @@ def _value(vector: int, weight: Sequence[int], dimensions: Iterable[int]) -> int
 
 
 def _bounds(
-    bags: Sequence[tuple[int, ...]], demand: int, guards: int, weights: Sequence[Sequence[int]]
+    bags: Sequence[tuple[int, ...]],
+    demand: int,
+    guards: int,
+    weights: Sequence[Sequence[int]],
 ) -> tuple[list[int], list[tuple[int, ...]]]:
     """For every suffix of the bags: the most of each dimension, and of each weighting."""
     dimensions = range(0, guards.bit_length(), WIDTH)
-    most = [0] * (len(bags) + 1)
-    nothing = (0,) * len(weights)
-    gains: list[tuple[int, ...]] = [nothing] * (len(bags) + 1)
     tops: dict[tuple[int, ...], int] = {}
-    values: dict[tuple[int, ...], tuple[int, ...]] = {}
-    for at in range(len(bags) - 1, -1, -1):
-        options = bags[at]
+    values: dict[tuple[int, ...], list[int]] = {}
+    most_after = 0
+    gains_after = [0] * len(weights)
+    most = [most_after]
+    gains = [tuple(gains_after)]
+    for options in reversed(bags):
         if options not in tops:
             top = 0
             for start in dimensions:
-                top |= max(vector >> start & LOW for vector in options) << start
+                counts = [vector >> start & LOW for vector in options]
+                top |= max(counts) << start
             tops[options] = top
-            best_values = [max(_value(vector, weight, dimensions) for vector in options) for weight in weights]
-            values[options] = tuple(best_values)
-        later = gains[at + 1]
-        most[at] = smaller_of_each(most[at + 1] + tops[options], demand, guards)
-        gains[at] = tuple(more + one for more, one in zip(later, values[options], strict=True))
+            best_values: list[int] = []
+            for weight in weights:
+                value = max(_value(vector, weight, dimensions) for vector in options)
+                best_values.append(value)
+            values[options] = best_values
+        most_after = smaller_of_each(most_after + tops[options], demand, guards)
+        most.append(most_after)
+        gains_after = list(map(add, gains_after, values[options]))
+        gains.append(tuple(gains_after))
+    most.reverse()
+    gains.reverse()
     return most, gains

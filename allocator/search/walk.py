@@ -105,32 +105,50 @@ class _Slot(msgspec.Struct, gc=False):
 class Walk:
     """One search over one problem."""
 
-    def __init__(self, problem: Problem, cuts: Cuts, budget: Budget, fault: Callable[[Leaf, int], Fatal]) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        cuts: Cuts,
+        budget: Budget,
+        fault: Callable[[Leaf, int], Fatal],
+    ) -> None:
         self.problem = problem
         self.cuts = cuts
         self.steps = Steps(budget)
         self.fault = fault
         requests = problem.question.requests
-        self.horizon = next((at for at, one in enumerate(requests) if self._may_end(one.leaves)), len(requests))
-        self.siblings = cuts.siblings and not problem.irregular
-        self.twins = (
-            twins(problem)
-            if cuts.twins and self.horizon == len(requests) and not problem.irregular
-            else [-1] * len(requests)
-        )
+        size = len(requests)
+        self.horizon = size
+        for at, request in enumerate(requests):
+            if self._may_end(request.leaves):
+                self.horizon = at
+                break
+        regular = not problem.irregular
+        self.siblings = cuts.siblings and regular
+        self.twins = [-1] * size
+        if cuts.twins and regular and self.horizon == size:
+            self.twins = twins(problem)
         most: dict[int, int] = {}
-        for one in requests:
-            most[one.claim] = most.get(one.claim, 0) + max(problem.leaves[leaf.index].count for leaf in one.leaves)
+        for request in requests:
+            counts = [problem.leaves[leaf.index].count for leaf in request.leaves]
+            so_far = most.get(request.claim, 0)
+            most[request.claim] = so_far + max(counts)
         self.weight = problem.weight
         self.limited = any(count > MAX_RESULTS for count in most.values())
-        self.alternative = [0] * len(requests)
-        self.first = [0] * len(requests)
+        self.alternative = [0] * size
+        self.first = [0] * size
         self.failed: dict[object, Step] = {}
         self.canonical: dict[object, int] = {}
         self.patience = Patience(-1)
         self.recall = Recall()
         self.guided = False
-        self.proof = Proof(problem, cuts.limits, self.steps, self.horizon, limited=self.limited)
+        self.proof = Proof(
+            problem,
+            cuts.limits,
+            self.steps,
+            self.horizon,
+            limited=self.limited,
+        )
         self.stack: list[_Fork | _Slot] = []
 
     def solve(self) -> Solution | None:
@@ -327,23 +345,42 @@ class Walk:
 
     def _descend(self, slot: _Slot, after: int, agreed: int) -> Step | None:
         """Go on with a candidate taken."""
-        taken = slot.taken | ((1 << slot.at) & self.problem.dedicated)
+        mine = (1 << slot.at) & self.problem.dedicated
+        taken = slot.taken | mine
         if self._hopeless(slot, after, agreed, taken):
             self.patience.caught += 1
             return Step.FAILED
-        if slot.wanted == 1:
-            return self._open(slot.request + 1, after, agreed, taken, slot.held + 1)
+        wanted = slot.wanted - 1
+        held = slot.held + 1
+        if not wanted:
+            return self._open(slot.request + 1, after, agreed, taken, held)
         return self._fill(
-            slot.request, slot.leaf, slot.wanted - 1, slot.at + 1, after, agreed, taken, slot.held + 1, fresh=False
+            slot.request,
+            slot.leaf,
+            wanted,
+            slot.at + 1,
+            after,
+            agreed,
+            taken,
+            held,
+            fresh=False,
         )
 
     def _hopeless(self, slot: _Slot, after: int, agreed: int, taken: int) -> bool:
         """Ask for a proof, where one is worth it."""
         if not self.guided or not self.patience.wants_proof():
             return False
-        return not self.proof.possible(
-            slot.request, slot.leaf, slot.wanted - 1, slot.at + 1, after, agreed, taken, slot.held + 1
+        possible = self.proof.possible(
+            slot.request,
+            slot.leaf,
+            slot.wanted - 1,
+            slot.at + 1,
+            after,
+            agreed,
+            taken,
+            slot.held + 1,
         )
+        return not possible
 
     def _refuse(self, slot: _Slot) -> None:
         """Remember that a candidate led nowhere, and lose patience in the end."""

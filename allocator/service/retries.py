@@ -52,10 +52,13 @@ class Retries:
 
     def failed(self, uid: str, sight: Sight, error: Exception, *, now: float, fraction: float) -> Failure:
         """Note a failure; `fraction`, random in [0, 1), spreads the pauses."""
+        times = 1
         before = self._failures.get(uid)
-        times = before.times + 1 if before else 1
+        if before:
+            times = before.times + 1
         pause = self._backoff.seconds(times, fraction, error)
-        only_news_helps = isinstance(error, Conflict | NotFound) and times >= MOST
+        refused = isinstance(error, Conflict | NotFound)
+        only_news_helps = refused and times >= MOST
         failure = Failure(sight, times, now + pause, only_news_helps)
         self._failures[uid] = failure
         return failure

@@ -67,7 +67,10 @@ class Scheduler:
         self._cluster = cluster
         self._stock = Stock.of()
         self._pods = Informer(cluster, resources.PODS)
-        self._informers: list[Informer[Any]] = [Informer(cluster, kind) for kind in STOCKED]
+        self._informers: list[Informer[Any]] = []
+        for kind in STOCKED:
+            informer: Informer[Any] = Informer(cluster, kind)
+            self._informers.append(informer)
         self._changed = asyncio.Event()
         self._retries = retries or Retries()
         self._told: dict[str, str] = {}
@@ -120,12 +123,16 @@ class Scheduler:
 
     def _notice(self, batch: Batch[Pod]) -> None:
         for delta in batch.deltas:
-            if delta.new is None and delta.old is not None:
-                self._told.pop(delta.old.metadata.uid, None)
-            pod = delta.new or delta.old
-            if pod is not None and (delta.new is None or pod.spec.node_name):
-                self._bound.pop(pod.metadata.uid, None)
             self._changed.set()
+            pod = delta.new or delta.old
+            if pod is None:
+                continue
+            uid = pod.metadata.uid
+            gone = delta.new is None
+            if gone:
+                self._told.pop(uid, None)
+            if gone or pod.spec.node_name:
+                self._bound.pop(uid, None)
 
     def _take(self, batch: Batch[Any]) -> None:
         for delta in batch.deltas:
@@ -162,7 +169,11 @@ class Scheduler:
             self._retries.forget(uid)
 
     def _report(self, pod: Pod, error: Exception, failure: Failure) -> None:
-        note = {"pod": pod.metadata.name, "problem": str(error), "failures": failure.times}
+        note = {
+            "pod": pod.metadata.name,
+            "problem": str(error),
+            "failures": failure.times,
+        }
         if isinstance(error, ApiError):
             level = logging.WARNING if failure.needs_news else logging.INFO
             logger.log(level, "a pod could not be placed", extra=note)
@@ -231,21 +242,27 @@ class Scheduler:
 
     async def _write(self, claim: ResourceClaim, allocation: dict[str, Any] | None, pod: Pod) -> None:
         meta = claim.metadata
+        namespace = meta.namespace
+        kind = resources.RESOURCE_CLAIMS
         if allocation is not None and FINALIZER not in meta.finalizers:
-            body = {"metadata": {"resourceVersion": meta.resource_version, "finalizers": [*meta.finalizers, FINALIZER]}}
-            meta = (
-                await self._cluster.patch(resources.RESOURCE_CLAIMS, meta.name, Merge(body), meta.namespace)
-            ).metadata
-        consumer = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
-        status: dict[str, Any] = {"reservedFor": [*builtins(claim.status.reserved_for), consumer]}
+            finalizers = [*meta.finalizers, FINALIZER]
+            held = {"resourceVersion": meta.resource_version, "finalizers": finalizers}
+            hold = Merge({"metadata": held})
+            changed = await self._cluster.patch(kind, meta.name, hold, namespace)
+            meta = changed.metadata
+        consumer = {
+            "resource": "pods",
+            "name": pod.metadata.name,
+            "uid": pod.metadata.uid,
+        }
+        reserved = builtins(claim.status.reserved_for)
+        status: dict[str, Any] = {"reservedFor": [*reserved, consumer]}
         if allocation is not None:
-            status["allocation"] = allocation | {
-                "allocationTimestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            }
-        patch = Merge({"metadata": {"resourceVersion": meta.resource_version}, "status": status})
-        written = await self._cluster.patch(
-            resources.RESOURCE_CLAIMS, meta.name, patch, meta.namespace, subresource="status"
-        )
+            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            status["allocation"] = allocation | {"allocationTimestamp": now}
+        seen = {"resourceVersion": meta.resource_version}
+        patch = Merge({"metadata": seen, "status": status})
+        written = await self._cluster.patch(kind, meta.name, patch, namespace, subresource="status")
         self._stock = self._stock.with_(written)  # the next pod must not be given the same device before we are told
 
     async def _tell(self, pod: Pod, message: str) -> None:

@@ -15,7 +15,8 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-Points = tuple[tuple[float, float], ...]
+Point = tuple[float, float]
+Points = tuple[Point, ...]
 
 WIDTH, HEIGHT = 720, 340
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 60, 44
@@ -43,25 +44,41 @@ class Bars(msgspec.Struct, frozen=True):
     values: tuple[float, ...]
 
 
-def lines(title: str, series: Sequence[Line], *, x: str, y: str, top: float | None = None, log: bool = False) -> str:
+def lines(
+    title: str,
+    series: Sequence[Line],
+    *,
+    x: str,
+    y: str,
+    top: float | None = None,
+    log: bool = False,
+) -> str:
     """Draw lines over a common axis; `log` makes both axes logarithmic, and leaves out what is not above zero."""
-    shown = [[point for point in line.points if not log or min(point) > 0] for line in series]
+    shown: list[list[Point]] = []
     xs: list[float] = []
     ys: list[float] = []
-    for points in shown:
-        xs += [point[0] for point in points]
-        ys += [point[1] for point in points]
+    for line in series:
+        points = list(line.points)
+        if log:
+            points = [point for point in points if min(point) > 0]
+        shown.append(points)
+        for across_, up_ in points:
+            xs.append(across_)
+            ys.append(up_)
     if top:
         ys.append(top)
     across = _Axis(xs, _LEFT, WIDTH - _RIGHT, log=log)
     up = _Axis(ys, HEIGHT - _BOTTOM, _TOP, log=log)
-    body = [*_frame(title, x, y), *_grid(across, up)]
+    body = list(_frame(title, x, y))
+    body += _grid(across, up)
     for number, (line, points) in enumerate(zip(series, shown, strict=True)):
         colour = _colour(number)
         path = _path(points, across, up, steps=line.steps)
         name = escape(line.name)
-        body.append(f'<path class="l" stroke="{colour}" d="{path}"><title>{name}</title></path>')
-    body += _legend([line.name for line in series])
+        start = f'<path class="l" stroke="{colour}" d="{path}">'
+        body.append(f"{start}<title>{name}</title></path>")
+    names = [line.name for line in series]
+    body += _legend(names)
     return _svg(title, body)
 
 

@@ -195,11 +195,13 @@ def _share_claim(pod: str, memory: str) -> ResourceClaim:
 
 
 def _pair_claim(pod: str, kind: str) -> ResourceClaim:
-    near = DeviceConstraint(match_attribute=PCIE_ROOT)
     if kind in ("gpu", "nic"):
         return _claim(pod, _request(kind, kind))
     count = 2 if kind == "quad" else 1
-    return _claim(pod, _request("gpu", "gpu", count=count), _request("nic", "nic"), constraints=(near,))
+    gpu = _request("gpu", "gpu", count=count)
+    nic = _request("nic", "nic")
+    near = DeviceConstraint(match_attribute=PCIE_ROOT)
+    return _claim(pod, gpu, nic, constraints=(near,))
 
 
 def _claim(pod: str, *requests: DeviceRequest, constraints: tuple[DeviceConstraint, ...] = ()) -> ResourceClaim:

@@ -13,16 +13,25 @@ import msgspec
 from allocator.answer import Answer, with_allocation
 from allocator.problem import claim_key
 from allocator.strategies import Chosen, HardwareUnit, Room, best, room, scale_of, units
+from dra.stock import PoolUse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from dra.objects import ResourceClaim
-    from dra.stock import PoolId, PoolUse, Stock
+    from dra.stock import PoolId, Stock
+
 # Puts claims to the allocator, on one node, under a strategy.
 Ask: TypeAlias = "Callable[[Stock, str, Sequence[ResourceClaim]], Chosen]"
 
 _QUESTIONS = 256  # questions whose answers are remembered
+
+
+class _Rooms(msgspec.Struct, frozen=True):
+    """What is left of the units of a pool, as long as it is used like this."""
+
+    use: PoolUse
+    left: list[tuple[HardwareUnit, Room]]
 
 
 class Placements:
@@ -36,12 +45,14 @@ class Placements:
         self._seen: dict[bytes, Stock] = {}
         self._asked: dict[bytes, Sequence[ResourceClaim]] = {}
         self._units: dict[PoolId, tuple[HardwareUnit, ...]] = {}
-        self._rooms: dict[PoolId, tuple[PoolUse, tuple[tuple[HardwareUnit, Room], ...]]] = {}
-        scale = scale_of(stock.pages.values())
+        self._rooms: dict[PoolId, _Rooms] = {}
+        pages = stock.pages.values()
+        scale = scale_of(pages)
         for node in self.nodes:
             for pool in stock.pools(node):
-                if pool.id not in self._units:
-                    self._units[pool.id] = units(pool, scale)
+                if pool.id in self._units:
+                    continue
+                self._units[pool.id] = units(pool, scale)
 
     def answers(self, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None = None) -> dict[str, Chosen]:
         """Ask nodes, all by default; those that answered the like before and have not changed are not asked again.
@@ -99,9 +110,11 @@ class Placements:
         for pool, found in self._units.items():
             use = self.stock.use(pool)
             known = self._rooms.get(pool)
-            if known is None or known[0] is not use:
-                known = self._rooms[pool] = use, tuple((unit, room(unit, use)) for unit in found)
-            yield from known[1]
+            if known is None or known.use is not use:
+                left = [(unit, room(unit, use)) for unit in found]
+                known = _Rooms(use, left)
+                self._rooms[pool] = known
+            yield from known.left
 
 
 def likeness(claims: Sequence[ResourceClaim]) -> bytes:

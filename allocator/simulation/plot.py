@@ -21,17 +21,21 @@ def drawing(name: str, found: Sequence[Replay]) -> str:
     def each(value: Callable[[Sample], float]) -> list[Line]:
         series: list[Line] = []
         for one in found:
-            points = tuple((sample.at, value(sample)) for sample in thin(one.samples))
-            series.append(Line(one.strategy, points, steps=True))
+            points = [(sample.at, value(sample)) for sample in thin(one.samples)]
+            line = Line(one.strategy, tuple(points), steps=True)
+            series.append(line)
         return series
 
     used = each(lambda sample: 100 * sample.utilisation)
     broken = each(lambda sample: 100 * sample.fragmentation)
     waiting = each(lambda sample: float(sample.pending))
+    in_use = f"{name}: hardware in use, %"
+    broken_up = f"{name}: free, but broken up, %"
+    pods = f"{name}: pods waiting"
     charts = [
-        chart.lines(f"{name}: hardware in use, %", used, x="time", y="%", top=100),
-        chart.lines(f"{name}: free, but broken up, %", broken, x="time", y="%", top=100),
-        chart.lines(f"{name}: pods waiting", waiting, x="time", y="pods"),
+        chart.lines(in_use, used, x="time", y="%", top=100),
+        chart.lines(broken_up, broken, x="time", y="%", top=100),
+        chart.lines(pods, waiting, x="time", y="pods"),
     ]
     return stack(charts)
 

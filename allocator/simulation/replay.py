@@ -116,15 +116,21 @@ class _Run:
 
     def _until(self, now: float) -> None:
         """Let everybody leave who leaves before a time, and serve those that wait for it."""
-        while self.leaving and self.leaving[0][0] <= now:
-            at, _ = self.leaving[0]
-            while self.leaving and self.leaving[0][0] == at:
-                _, number = heappop(self.leaving)
+        leaving = self.leaving
+        while leaving and leaving[0][0] <= now:
+            at, _ = leaving[0]
+            while leaving and leaving[0][0] == at:
+                _, number = heappop(leaving)
                 gone = self.arrivals[number]
                 self.fleet.release(gone.claims)
                 self.running -= 1
             if self.patience is not None:
-                self.waiting = [n for n in self.waiting if at - self.arrivals[n].at <= self.patience]
+                patient: list[int] = []
+                for number in self.waiting:
+                    waited = at - self.arrivals[number].at
+                    if waited <= self.patience:
+                        patient.append(number)
+                self.waiting = patient
             self._serve(at, tuple(self.waiting))
 
     def _serve(self, now: float, tried: Sequence[int]) -> None:

@@ -132,40 +132,57 @@ class _Run:
         try:
             wanted = list(self._claims(pod))
         except _Missing as missing:
-            return PodOutcome(
-                name, None, summary=str(missing), reasons=(Reason(Stage.CLASS, "", "", 0, 0, (), str(missing)),)
-            )
-        held = [claim for claim in wanted if claim.status.allocation is not None]
-        free = [claim for claim in wanted if claim.status.allocation is None]
+            text = str(missing)
+            reason = Reason(Stage.CLASS, text=text)
+            return PodOutcome(name, None, summary=text, reasons=(reason,))
+        held: list[ResourceClaim] = []
+        free: list[ResourceClaim] = []
+        for claim in wanted:
+            allocated = claim.status.allocation is not None
+            side = held if allocated else free
+            side.append(claim)
         extended = self._name_extended(pod)
         unfit: dict[str, str] = {}
         asked: dict[str, Sequence[ResourceClaim]] = {}
         for here, node in self.fleet.stock.nodes.items():
-            lacking = [name for name in extended if name not in node.status.allocatable]
-            why = podfit.refusal(pod, node, self.used.get(here, {}), lacking) or podfit.elsewhere(held, node)
+            allocatable = node.status.allocatable
+            lacking = [resource for resource in extended if resource not in allocatable]
+            used = self.used.get(here, {})
+            why = podfit.refusal(pod, node, used, lacking) or podfit.elsewhere(held, node)
             if why:
                 unfit[here] = why
+            elif lacking:
+                asked[here] = [*free, self._extended_claim(pod, lacking)]
             else:
-                asked[here] = [*free, self._extended_claim(pod, lacking)] if lacking else free
+                asked[here] = free
         choices: dict[str, Chosen] = {}
-        for claims in {id(claims): claims for claims in asked.values()}.values():
-            choices |= self.fleet.answers(claims, [node for node, one in asked.items() if one is claims])
+        different = {id(claims): claims for claims in asked.values()}
+        for claims in different.values():
+            nodes = [node for node, one in asked.items() if one is claims]
+            choices |= self.fleet.answers(claims, nodes)
         chosen = best(choices)
         if chosen is None:
             return self._refuse(name, unfit, choices, asked)
         answer = choices[chosen].answer
         self._take(pod, chosen, asked[chosen], answer)
-        results = [result for granted in answer.allocations for result in granted.allocation.devices.results]
-        return PodOutcome(name, chosen, tuple(f"{r.driver}/{r.pool}/{r.device}" for r in results))
+        devices: list[str] = []
+        for granted in answer.allocations:
+            for result in granted.allocation.devices.results:
+                device = f"{result.driver}/{result.pool}/{result.device}"
+                devices.append(device)
+        return PodOutcome(name, chosen, tuple(devices))
 
     def _take(self, pod: Pod, node: str, claims: Sequence[ResourceClaim], answer: Answer) -> None:
         self.fleet.hold(claims, answer)
+        stored = self.fleet.stock.claims
         for claim in claims:
             key = claim_key(claim)
-            self.claims[key] = self.fleet.stock.claims[key]
+            self.claims[key] = stored[key]
         here = self.used.setdefault(node, {})
-        for resource, amount in podfit.requests(pod).items():
-            here[resource] = here.get(resource, 0) + amount
+        asked = podfit.requests(pod)
+        for resource, amount in asked.items():
+            before = here.get(resource, 0)
+            here[resource] = before + amount
 
     def _refuse(
         self,
@@ -175,26 +192,38 @@ class _Run:
         asked: Mapping[str, Sequence[ResourceClaim]],
     ) -> PodOutcome:
         answers = {node: chosen.answer for node, chosen in choices.items()}
+        every = len(unfit) + len(answers)
         if self.why:
-            for node, answer in list(islice(answers.items(), EXPLAINED)):
+            first = list(islice(answers.items(), EXPLAINED))
+            for node, answer in first:
                 answers[node] = self.why(self.fleet.stock, node, asked[node], answer)
-        self.undecided += any(answer.verdict is Verdict.UNDECIDED for answer in answers.values())
+        verdicts = {answer.verdict for answer in answers.values()}
+        self.undecided += Verdict.UNDECIDED in verdicts
         reasons: list[Reason] = []
         for group in alike(answers):
-            reasons += group.answer.reasons or (
-                Reason(Stage.SEARCH, "", "", 0, 0, group.nodes[:3], group.answer.error or str(group.answer.verdict)),
-            )
+            answer = group.answer
+            if answer.reasons:
+                reasons += answer.reasons
+                continue
+            text = answer.error or str(answer.verdict)
+            reason = Reason(Stage.SEARCH, examples=group.nodes[:3], text=text)
+            reasons.append(reason)
         counted: dict[str, list[str]] = {}
         for node, why in unfit.items():
-            counted.setdefault(why, []).append(node)
-        every = len(unfit) + len(answers)
-        reasons += [
-            Reason(Stage.NODE, "", "", len(nodes), every, tuple(nodes[:3]), why) for why, nodes in counted.items()
-        ]
-        told = [f"{why} on {len(nodes)}" for why, nodes in counted.items()]
+            nodes = counted.setdefault(why, [])
+            nodes.append(node)
+        told: list[str] = []
         if answers:
-            told.insert(0, tally(answers))
-        summary = f"0/{every} nodes: " + "; ".join(told) if every else "no Node in what was read"
+            told.append(tally(answers))
+        for why, nodes in counted.items():
+            lost = len(nodes)
+            examples = tuple(nodes[:3])
+            reason = Reason(Stage.NODE, lost=lost, of=every, examples=examples, text=why)
+            reasons.append(reason)
+            told.append(f"{why} on {lost}")
+        summary = "no Node in what was read"
+        if every:
+            summary = f"0/{every} nodes: " + "; ".join(told)
         return PodOutcome(name, None, reasons=tuple(reasons), summary=summary)
 
     # ---- whose claims

@@ -47,17 +47,27 @@ def serve(
     """Serve claims on one node as a strategy likes it best; whoever asks often keeps a `StrategyCache` for it."""
     ask = _Node(stock, node, options or Options(), kept or StrategyCache())
     first = ask.solve(claims)
-    if not first.feasible or strategy == DEFAULT:
-        return Chosen(first, _preference(claims, first) if first.feasible else 0.0)
-    chosen, view = STRATEGIES[strategy], NodeView(stock, node, ask.kept)
+    if not first.feasible:
+        return Chosen(first)
+    if strategy == DEFAULT:
+        return Chosen(first, _preference(claims, first))
+    chosen = STRATEGIES[strategy]
+    view = NodeView(stock, node, ask.kept)
     narrowed = _narrow(claims, first)
-    found = [first, *(ask.solve(narrowed, arrange) for arrange in _arrangements(view, chosen))]
-    if len(claims) > 1 and not any(result.admin_access for result in _results(first)):
-        found.append(ask.one_by_one(narrowed, strategy))
+    found = [first]
+    for arrange in _arrangements(view, chosen):
+        answer = ask.solve(narrowed, arrange)
+        found.append(answer)
+    admin = any(result.admin_access for result in _results(first))
+    if len(claims) > 1 and not admin:
+        answer = ask.one_by_one(narrowed, strategy)
+        found.append(answer)
     plans = [_plan(view, one) for one in found if one.feasible]
     best = min(plans, key=lambda plan: chosen.cost(view, plan))
+    score = _score(chosen, view, best, claims)
     steps = sum(one.steps for one in found)
-    return Chosen(replace(best.answer, steps=steps), _score(chosen, view, best, claims))
+    answer = replace(best.answer, steps=steps)
+    return Chosen(answer, score)
 
 
 class _Node:
@@ -71,14 +81,15 @@ class _Node:
 
     def solve(self, claims: Sequence[ResourceClaim], arrange: Arrange | None = None) -> Answer:
         """Search under an order of devices; every order is searched exactly."""
+        stock = self.stock
         try:
-            pools = self.stock.pools(self.node)
+            pools = stock.pools(self.node)
             cache = self._cache(claims)
         except (Fatal, NodeSelectorError) as error:
             return Answer(Verdict.ERROR, error=str(error))
-        target = self.stock.nodes[self.node]
+        target = stock.nodes[self.node]
         options = replace(self.options, arrange=arrange)
-        found = find(cache, target, pools, self.stock.use, options)
+        found = find(cache, target, pools, stock.use, options)
         return compose(cache.question, target, found, options)
 
     def one_by_one(self, claims: Sequence[ResourceClaim], strategy: str) -> Answer:
@@ -95,12 +106,17 @@ class _Node:
         return Answer(Verdict.FEASIBLE, tuple(granted), steps=steps)
 
     def _cache(self, claims: Sequence[ResourceClaim]) -> CompileCache:
+        stock = self.stock
+
         def begin() -> CompileCache:
-            rules = Rules(self.stock.compatibilities.values())
-            question = question_of(claims, self.stock.classes)
+            rules = Rules(stock.compatibilities.values())
+            question = question_of(claims, stock.classes)
             return CompileCache(question, rules)
 
-        asked = [(claim.metadata.namespace, claim.metadata.name, claim.spec) for claim in claims]
+        asked: list[object] = []
+        for claim in claims:
+            meta = claim.metadata
+            asked.append((meta.namespace, meta.name, claim.spec))
         return self.kept.compiled(encode(asked), begin)
 
 

@@ -52,35 +52,45 @@ class Room(msgspec.Struct, frozen=True):
 def scale_of(pages: Iterable[Page]) -> Scale:
     """Find the largest value of every counter and capacity, by which units of different size are compared."""
     scale: Scale = {}
+
+    def note(driver: str, name: str, amount: int) -> None:
+        most = scale.get((driver, name), 0)
+        scale[driver, name] = max(amount, most)
+
     for page in pages:
         driver = page.pool[0]
         for counter_set in page.slice.spec.shared_counters:
             for name, counter in counter_set.counters.items():
-                scale[driver, name] = max(counter.value.nano, scale.get((driver, name), 0))
+                note(driver, name, counter.value.nano)
         for device in page.devices:
             for name, capacity in device.capacity.items():
-                scale[driver, name] = max(capacity.value.nano, scale.get((driver, name), 0))
+                note(driver, name, capacity.value.nano)
     return scale
 
 
 def units(pool: Pool, scale: Scale | None = None) -> tuple[HardwareUnit, ...]:
     """Put the devices of a pool together into units, in the order in which they are first met."""
-    scale = scale if scale is not None else scale_of(pool.pages())
+    if scale is None:
+        scale = scale_of(pool.pages())
     parts: dict[tuple[bool, str], list[Part]] = {}
     for page in pool.pages():
         for device in page.devices:
             if not device.consumes_counters:
-                parts[False, device.name] = [Part(device, 1.0)]
+                key = False, device.name
+                parts[key] = [Part(device, 1.0)]
             for consumption in device.consumes_counters:
                 declared = pool.counters[consumption.counter_set]
                 needs = {name: counter.value.nano for name, counter in consumption.counters.items()}
-                parts.setdefault((True, consumption.counter_set), []).append(
-                    Part(device, _mean(needs, declared), needs)
-                )
-    return tuple(
-        _hardware_unit(pool, name, tuple(found), pool.counters[name] if counted else {}, scale)
-        for (counted, name), found in parts.items()
-    )
+                share = _mean(needs, declared)
+                key = True, consumption.counter_set
+                of_set = parts.setdefault(key, [])
+                of_set.append(Part(device, share, needs))
+    found: list[HardwareUnit] = []
+    for (counted, name), of_unit in parts.items():
+        counters = pool.counters[name] if counted else {}
+        unit = _hardware_unit(pool, name, tuple(of_unit), counters, scale)
+        found.append(unit)
+    return tuple(found)
 
 
 def room(unit: HardwareUnit, use: PoolUse) -> Room:

@@ -36,14 +36,17 @@ class StrategyCache:
 
     def compiled(self, key: bytes, begin: Callable[[], CompileCache]) -> CompileCache:
         """Find what problems of a question have in common, or begin it."""
-        found = self._compiled.pop(key, None)
+        kept = self._compiled
+        found = kept.pop(key, None)
         if found is None or found.size > _ENTRIES:
             found = begin()
-        self._compiled[key] = found
-        size = sum(one.size for one in self._compiled.values())
-        while len(self._compiled) > 1 and (len(self._compiled) > _QUESTIONS or size > _ENTRIES):
-            oldest = next(iter(self._compiled))
-            size -= self._compiled.pop(oldest).size
+        kept[key] = found
+        size = sum(one.size for one in kept.values())
+        while len(kept) > 1:
+            if len(kept) <= _QUESTIONS and size <= _ENTRIES:
+                break
+            oldest = next(iter(kept))
+            size -= kept.pop(oldest).size
         return found
 
     def spoilt(self, key: object, work_out: Callable[[], float]) -> float:

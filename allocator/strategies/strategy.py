@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from allocator.strategies.node_view import DeviceId, NodeView
     from allocator.strategies.topology import Site
 
+    Order = Callable[[DeviceId], "Cost"]
+
 Cost = tuple[float, ...]
 
 DEFAULT = "first-fit"
@@ -51,7 +53,7 @@ class Strategy(Protocol):
     name: str
     summary: str
 
-    def orders(self, view: NodeView) -> Iterable[Callable[[DeviceId], Cost]]:
+    def orders(self, view: NodeView) -> Iterable[Order]:
         """Propose orders in which devices are tried; what compares lowest comes first."""
         ...
 
@@ -68,7 +70,7 @@ class FirstFit:
     name = DEFAULT
     summary = "the devices that Kubernetes' own allocator takes"
 
-    def orders(self, view: NodeView) -> Iterator[Callable[[DeviceId], Cost]]:
+    def orders(self, view: NodeView) -> Iterator[Order]:
         del view
         return iter(())
 
@@ -85,7 +87,7 @@ class CompactFirst:
     name = "CompactFirst"
     summary = "fill hardware and nodes that are in use already"
 
-    def orders(self, view: NodeView) -> Iterator[Callable[[DeviceId], Cost]]:
+    def orders(self, view: NodeView) -> Iterator[Order]:
         yield lambda id_: (view.free(id_), float(view.homes[id_][0]))
 
     def cost(self, view: NodeView, plan: Plan) -> Cost:
@@ -100,15 +102,22 @@ class LowLoadFirst:
     name = "LowLoadFirst"
     summary = "take the least used hardware and nodes, and spread over them"
 
-    def orders(self, view: NodeView) -> Iterator[Callable[[DeviceId], Cost]]:
+    def orders(self, view: NodeView) -> Iterator[Order]:
         # The first partition of every unit comes before the second of any.
         turn: dict[DeviceId, float] = {}
         for unit in view.units:
             for number, part in enumerate(unit.parts):
-                id_ = (*unit.pool, part.device.name)
-                turn[id_] = float(number)
-        yield lambda id_: (-view.free(id_), turn[id_])
-        yield lambda id_: (turn[id_], -view.free(id_))
+                device = part.device.name
+                turn[*unit.pool, device] = float(number)
+
+        def freest_first(device: DeviceId) -> Cost:
+            return -view.free(device), turn[device]
+
+        def turn_first(device: DeviceId) -> Cost:
+            return turn[device], -view.free(device)
+
+        yield freest_first
+        yield turn_first
 
     def cost(self, view: NodeView, plan: Plan) -> Cost:
         before = sum((1 - view.rooms[at].free) ** 2 for at in plan.rooms)
@@ -130,25 +139,34 @@ class LeastFragmentation:
     name = "least-fragmentation"
     summary = "keep large partitions and whole devices free; best fit on capacity"
 
-    def orders(self, view: NodeView) -> Iterator[Callable[[DeviceId], Cost]]:
+    def orders(self, view: NodeView) -> Iterator[Order]:
         spoilt: dict[DeviceId, float] = {}
-
-        def key(id_: DeviceId) -> Cost:
-            if id_ not in spoilt:
-                spoilt[id_] = view.free(id_) if id_ in view.shareable else view.spoilt(id_)
-            return spoilt[id_], view.free(id_), crowd[id_]
-
         crowd = _crowding(view)
-        yield key
-        yield lambda id_: (view.free(id_), key(id_)[0], crowd[id_])
+
+        def harm(device: DeviceId) -> float:
+            if device not in spoilt:
+                shared = device in view.shareable
+                spoilt[device] = view.free(device) if shared else view.spoilt(device)
+            return spoilt[device]
+
+        def least_harm(device: DeviceId) -> Cost:
+            return harm(device), view.free(device), crowd[device]
+
+        def least_free(device: DeviceId) -> Cost:
+            return view.free(device), harm(device), crowd[device]
+
+        yield least_harm
+        yield least_free
 
     def cost(self, view: NodeView, plan: Plan) -> Cost:
         return _loss(view, plan), *_neighbours(view, plan)
 
     def score(self, view: NodeView, plan: Plan) -> float:
-        most = sum(view.units[at].weight ** 2 for at in plan.rooms)
+        weights = [view.units[at].weight for at in plan.rooms]
+        most = sum(weight**2 for weight in weights)
         lost = _loss(view, plan) / (most or 1.0)
-        kept = 1 - min(1.0, max(0.0, lost))
+        share = min(1.0, max(0.0, lost))
+        kept = 1 - share
         whole = 1 - _broken(view, plan)
         load = _load(view, plan)
         return 60 * kept + 30 * whole + 10 * load
@@ -158,7 +176,7 @@ class Topology:
     name = "topology"
     summary = "take NVLink, PCIe and NUMA neighbours, without making it a condition"
 
-    def orders(self, view: NodeView) -> Iterator[Callable[[DeviceId], Cost]]:
+    def orders(self, view: NodeView) -> Iterator[Order]:
         def around(seed: Site) -> Callable[[DeviceId], Cost]:
             def key(id_: DeviceId) -> Cost:
                 distance = topology.apart(seed, view.sites[id_])
@@ -218,12 +236,13 @@ def _neighbourhoods(view: NodeView, rooms: Sequence[Room]) -> dict[tuple[int, ob
     """Gather how free the units are that share a value at some level of the topology."""
     found: dict[tuple[int, object], list[float]] = {}
     for unit, left in zip(view.units, rooms, strict=True):
-        first = unit.parts[0].device.name
-        site = view.sites[*unit.pool, first]
+        first = unit.parts[0]
+        site = view.sites[*unit.pool, first.device.name]
         for level, values in enumerate(site):
             for value in values:
-                units = found.setdefault((level, value), [])
-                units.append(left.free)
+                place = level, value
+                free = found.setdefault(place, [])
+                free.append(left.free)
     return found
 
 
