@@ -20,7 +20,7 @@ from webhook.admission import admission_review as reviews
 from webhook.admission.validate import foresee, inspect
 from webhook.claims import upkeep
 from webhook.refusals import INVALID, WAY_OUT, Code, sentence
-from webhook.state import Mode, workload
+from webhook.state import Mode, mode_of, workload
 from webhook.translate import Decision, Translation, clean, replay, translate
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient) -> Outco
         return _unreadable(Question(path, request, {}), error)
     metadata = question.object.get("metadata")
     who = workload(request.namespace, metadata if isinstance(metadata, dict) else {})
-    mode = state.mode(who)
+    mode = mode_of(state, who)
     if mode is Mode.OFF:
         return answer(question, Ruling(outcome=OFF), mode)
     try:

@@ -12,7 +12,7 @@ from dra.wire import WireError
 from webhook import names
 from webhook.admission import admission_review as reviews
 from webhook.admission.decide import UNDECIDED, Outcome, Record
-from webhook.state import workload
+from webhook.state import mode_of, workload
 from webhook.translate import clean
 
 if TYPE_CHECKING:
@@ -56,4 +56,4 @@ def _cleaning(path: str, request: Request, state: State) -> tuple[dict[str, Json
         return ()
     metadata = pod.get("metadata")
     who = workload(request.namespace, metadata if isinstance(metadata, dict) else {})
-    return clean(pod, state, namespace=request.namespace) if state.mode(who).tells else ()
+    return clean(pod, state, namespace=request.namespace) if mode_of(state, who).tells else ()

@@ -30,7 +30,7 @@ from dra import wire
 from dra.objects import ResourceClaimTemplateSpec, claim_spec
 from webhook import names
 from webhook.claims import template
-from webhook.state import EXTENDED, Mode, workload
+from webhook.state import EXTENDED, Mode, mode_of, workload
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -82,7 +82,7 @@ def objection(pod: Pod, specs: Iterable[Json], state: State) -> str:
     if pod.metadata.labels.get(names.SKIP_LABEL) == "true":
         return f"the pod is labelled {names.SKIP_LABEL}=true"
     namespace = pod.metadata.namespace
-    mode = state.mode(workload(namespace, _known_at_the_gate(pod)))
+    mode = mode_of(state, workload(namespace, _known_at_the_gate(pod)))
     if mode is not Mode.ENFORCE:
         if kinds := state.unsure.get(namespace):
             return f"what may be done in its namespace is not known: {' and '.join(kinds)} could not be read"

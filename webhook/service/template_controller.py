@@ -23,7 +23,7 @@ from cluster.informers import Informer, Quarantine
 from cluster.resources import version_of
 from dra.budget import Budget
 from webhook.claims import Due, template, upkeep
-from webhook.state import Mode
+from webhook.state import Mode, mode_of
 from webhook.state import workload as workload_of
 from webhook.translate import at, controller_kind, mapping, paths, translate
 
@@ -181,7 +181,7 @@ class Templates:
         kind = controller_kind(str(obj.get("kind")))
         controller = {"controller": True, "kind": kind, "name": metadata.get("name", "")}
         who = workload_of(namespace, {"ownerReferences": [controller]})
-        if state.mode(who) is not Mode.ENFORCE:
+        if mode_of(state, who) is not Mode.ENFORCE:
             return {}
         wanted: dict[Key, Json] = {}
         for path in paths(obj):

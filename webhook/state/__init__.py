@@ -8,7 +8,7 @@ from webhook.state.canary import workload
 from webhook.state.configuration import Configuration, Known, read
 from webhook.state.features import ALTERNATIVES, CLAIMS, EXTENDED, SHARES, Features, Need
 from webhook.state.inventory import Inventory, Served, Supply, unknown
-from webhook.state.mode import Mode
+from webhook.state.mode import Mode, mode_of
 from webhook.state.schema import Joint
 from webhook.state.state import OF_DEVICES, OF_NAMESPACES, State
 
@@ -32,6 +32,7 @@ __all__ = [
     "StateBuilder",
     "Supply",
     "configuration",
+    "mode_of",
     "read",
     "unknown",
     "workload",

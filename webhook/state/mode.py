@@ -2,6 +2,9 @@
 
 The namespace's label wins over the configuration; a label that is none of the four words counts as not there. The canary
 narrows `enforce` only: workloads outside it are treated as `warn`, so that growing it changes nothing but that.
+
+So is a namespace of which nobody knows what it allows, because it or a quota or a range in it could not be read: once translated,
+a pod could not be taken back, and might have passed what stands there.
 """
 
 from __future__ import annotations
@@ -13,10 +16,8 @@ from webhook.names import MODE_LABEL
 from webhook.state.canary import included
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from webhook.state.canary import Workload
-    from webhook.state.configuration import Configuration
+    from webhook.state.state import State
 
 
 class Mode(StrEnum):
@@ -36,10 +37,14 @@ class Mode(StrEnum):
 _WORDS = frozenset(Mode)
 
 
-def mode_of(configuration: Configuration, labels: Mapping[str, str], workload: Workload) -> Mode:
-    """Say how far to go for a workload in a namespace with these labels."""
+def mode_of(state: State, workload: Workload) -> Mode:
+    """Say how far to go for a workload."""
+    file = state.configuration.file
+    labels = state.namespaces.get(workload.namespace, {})
     word = labels.get(MODE_LABEL, "")
-    mode = Mode(word) if word in _WORDS else Mode(configuration.file.mode)
-    if mode is Mode.ENFORCE and not included(workload, configuration.file.canary):
+    mode = Mode(word) if word in _WORDS else Mode(file.mode)
+    if mode is not Mode.ENFORCE:
+        return mode
+    if workload.namespace in state.unsure or not included(workload, file.canary):
         return Mode.WARN
     return mode

@@ -7,7 +7,6 @@ Admission reads it and nothing else, so a decision can be repeated from a state 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,10 +16,6 @@ from dra.stock import Stock
 from webhook.state.configuration import Configuration
 from webhook.state.features import Features
 from webhook.state.inventory import Inventory
-from webhook.state.mode import Mode, mode_of
-
-if TYPE_CHECKING:
-    from webhook.state.canary import Workload
 
 # What devices there are follows from these. Rules and claims only take away from it.
 OF_DEVICES = frozenset({"DeviceClass", "Node", "ResourceSlice"})
@@ -55,18 +50,6 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     template_owners: Mapping[tuple[str, str], str] = {}
     # What was found out about this and earlier stocks. It changes no decision, only how long the next one takes.
     memo: FleetMemo = msgspec.field(default_factory=FleetMemo)
-
-    def mode(self, of: Workload) -> Mode:
-        """Say how far to go for a workload.
-
-        Where it is not known what a namespace allows, its mode, its quotas or its ranges, users are told and no more:
-        translated, a pod could not be taken back, and might have passed a quota that stands there.
-        """
-        labels = self.namespaces.get(of.namespace, {})
-        mode = mode_of(self.configuration, labels, of)
-        if mode is Mode.ENFORCE and of.namespace in self.unsure:
-            return Mode.WARN
-        return mode
 
     @property
     def unseen(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from webhook.claims import template, upkeep
 from webhook.claims.upkeep import Due
 from webhook.names import ORIGINAL as ORIGINAL_ANNOTATION
 from webhook.names import TEMPLATES
-from webhook.state import Configuration, Features, Mode, Served, State, workload
+from webhook.state import Configuration, Features, Mode, Served, State, mode_of, workload
 from webhook.state.configuration import DEFAULT
 from webhook.state.inventory import Inventory
 
@@ -168,7 +168,7 @@ def test_the_canary_decides_as_it_did_at_the_gate():
         canary = Configuration(msgspec.structs.replace(DEFAULT, canary=percent))
         asked = state(configuration=canary)
         metadata = {"generateName": "train-"}
-        there = asked.mode(workload("ns", metadata)) is Mode.ENFORCE
+        there = mode_of(asked, workload("ns", metadata)) is Mode.ENFORCE
         stored_pod = pod(NAME, generateName="train-", name="train-x7f2q")
         assert (upkeep.objection(stored_pod, [WANTED], asked) == "") is there
 

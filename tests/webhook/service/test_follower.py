@@ -14,7 +14,7 @@ from webhook.service.pace import Pace
 from webhook.state.builder import StateBuilder
 from webhook.state.canary import Workload
 from webhook.state.configuration import DEFAULT, Configuration
-from webhook.state.mode import Mode
+from webhook.state.mode import Mode, mode_of
 
 
 def test_what_a_server_could_not_tell_follows_from_its_version():
@@ -117,7 +117,7 @@ async def test_in_a_namespace_of_which_something_cannot_be_read_nothing_is_done_
     gate = Gate(world, follower, lambda: "")
 
     def mode(namespace):
-        return gate.state().mode(Workload(namespace, "Pod", "p"))
+        return mode_of(gate.state(), Workload(namespace, "Pod", "p"))
 
     task = asyncio.create_task(follower.run())
     async with asyncio.timeout(20):

@@ -5,6 +5,7 @@ from webhook.names import MODE_LABEL as LABEL
 from webhook.state.canary import Workload
 from webhook.state.configuration import DEFAULT, Configuration
 from webhook.state.mode import Mode, mode_of
+from webhook.state.state import State
 
 TRAIN = Workload("ns", "Job", "train")
 
@@ -13,22 +14,33 @@ def configuration(**changes):
     return Configuration(msgspec.structs.replace(DEFAULT, **changes))
 
 
+def seen(configured, labels, **more):
+    return State(configuration=configured, namespaces={"ns": labels}, **more)
+
+
 @pytest.mark.parametrize("mode", list(Mode))
 def test_a_namespace_decides_for_itself(mode):
-    assert mode_of(configuration(mode="observe"), {LABEL: mode.value}, TRAIN) is mode
+    assert mode_of(seen(configuration(mode="observe"), {LABEL: mode.value}), TRAIN) is mode
 
 
 @pytest.mark.parametrize("labels", [{}, {LABEL: ""}, {LABEL: "ENFORCE"}, {LABEL: "on"}])
 def test_a_label_that_says_nothing_leaves_it_to_the_configuration(labels):
-    assert mode_of(configuration(mode="warn"), labels, TRAIN) is Mode.WARN
+    assert mode_of(seen(configuration(mode="warn"), labels), TRAIN) is Mode.WARN
 
 
 def test_outside_the_canary_enforcing_namespaces_only_warn():
-    assert mode_of(configuration(canary=0), {}, TRAIN) is Mode.WARN
-    assert mode_of(configuration(canary=0), {LABEL: "enforce"}, TRAIN) is Mode.WARN
-    assert mode_of(configuration(canary=100), {}, TRAIN) is Mode.ENFORCE
+    assert mode_of(seen(configuration(canary=0), {}), TRAIN) is Mode.WARN
+    assert mode_of(seen(configuration(canary=0), {LABEL: "enforce"}), TRAIN) is Mode.WARN
+    assert mode_of(seen(configuration(canary=100), {}), TRAIN) is Mode.ENFORCE
 
 
 @pytest.mark.parametrize("mode", [Mode.OFF, Mode.OBSERVE, Mode.WARN])
 def test_the_canary_never_raises_a_mode(mode):
-    assert mode_of(configuration(canary=0), {LABEL: mode.value}, TRAIN) is mode
+    assert mode_of(seen(configuration(canary=0), {LABEL: mode.value}), TRAIN) is mode
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_where_something_could_not_be_read_a_mode_is_told_at_most(mode):
+    unsure = {"ns": ("Namespace",)}
+    found = mode_of(seen(configuration(), {LABEL: mode.value}, unsure=unsure), TRAIN)
+    assert found is (Mode.WARN if mode is Mode.ENFORCE else mode)
