@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("drawbridge.service")
 # Who collects metrics is one or two, and their port is as open to a crowd as the other.
 METRICS_LIMITS = Limits(body=0, connections=32, peer=16)
+# A grace of nothing is no reason to sweep without a pause.
+LEAST_SWEEP_SECONDS = 1.0
 
 WORKERS = {
     "forked": "Worker processes made for reviews that may take long.",
@@ -140,12 +142,14 @@ class Service:
         await self.election.run(self._templates)
 
     async def _templates(self) -> None:
+        settings = self._settings
         await Templates(
             self._cluster,
             self.follower.state,
             self.metrics,
-            grace=self._settings.sweep_after,
-            sweep_every=self._settings.sweep_every,
+            grace=settings.sweep_after,
+            # A grace that is shorter than the usual interval is kept too.
+            sweep_every=min(settings.sweep_every, max(settings.sweep_after, LEAST_SWEEP_SECONDS)),
             quarantine=self.quarantine,
         ).run()
 

@@ -18,6 +18,7 @@ from cluster.patch import Merge, apply_json_patch
 from cluster.serving import Address
 from dra.wire import builtins
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod, review
+from webhook.claims import template
 from webhook.service.configuration_file import Source
 from webhook.service.pace import Pace
 from webhook.service.service import Service, Settings
@@ -117,6 +118,18 @@ async def test_the_whole_way_from_a_review_to_a_template(cluster):
             return [one.metadata.name for one in page.items] == [name]
 
         await until(made)
+
+
+async def test_a_grace_shorter_than_the_usual_look_is_kept_too(cluster):
+    spec = {"spec": {"devices": {}}}
+    left = template.object_of(template.name_of(spec), spec["spec"], "default")
+    await cluster.create(resources.RESOURCE_CLAIM_TEMPLATES, left, "default")
+    async with running(cluster, sweep_every=3600.0, sweep_after=0.0):
+
+        async def swept():
+            return not (await cluster.list(resources.RESOURCE_CLAIM_TEMPLATES)).items
+
+        await until(swept)
 
 
 async def test_metrics_show_decisions_stock_and_certificate(cluster):
