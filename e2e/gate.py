@@ -30,6 +30,7 @@ kind: DrawbridgeConfiguration
 mode: enforce
 """
 MODE = "drawbridge.dev/mode"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/drawbridge"
 COMMAND = [str(Path(sys.executable).with_name("drawbridge"))]
 
 
@@ -46,7 +47,7 @@ class Gate:
         self.trusted = ""  # the bundle of a certificate that somebody else keeps; else what the Secret says
 
     def install(self) -> "Gate":
-        self.config.write_text(CONFIGURATION)
+        self.configure(CONFIGURATION)
         # CRDs and the objects that need them are in one go: the server is asked twice, as `kubectl apply -k` users do.
         self.cluster.kubectl("apply", "--server-side", "-k", str(BASE))
         for name in ("drawbridge-webhook", "drawbridge-controller"):
@@ -56,6 +57,12 @@ class Gate:
         self.start_controller()
         self.start_gate()
         return self
+
+    def configure(self, text: str) -> None:
+        """Put another configuration in the place of the one there is, at once, as the kubelet does with a ConfigMap's file."""
+        written = self.config.with_suffix(".new")
+        written.write_text(text)
+        written.replace(self.config)
 
     def register(self, *options: str) -> None:
         """Apply the generated webhook configurations, for callers by URL."""
@@ -68,8 +75,21 @@ class Gate:
 
     def start_controller(self, name: str = "controller") -> Process:
         port = self.controller_ports[name] = free_port()
-        options = ("--no-gate", "--sweep-after=5", f"--metrics-listen=127.0.0.1:{port}")
-        return self.start("controller", *options, name=name)
+        options = ("--no-gate", "--sweep-after=2", f"--metrics-listen=127.0.0.1:{port}")
+        process = self.start("controller", *options, name=name)
+        self.cluster.until(f"the {name} is ready", lambda: process.check() or self.controller_ready(port), 30)
+        return process
+
+    def controller_ready(self, port: int) -> bool:
+        try:
+            return self.ask(port, "/readyz")[0] == 200
+        except OSError:
+            return False
+
+    def kill_controller(self) -> None:
+        """End the controller as `kill -9` does; the next one need not wait until the lease has run out."""
+        self.processes["controller"].stop(hard=True)
+        self.cluster.delete(LEASE)
 
     def start_gate(self, *options: str) -> Process:
         process = self.start(
@@ -118,10 +138,14 @@ class Gate:
         return "".join(answers)
 
     def plain(self, port: int, path: str) -> str:
+        return self.ask(port, path)[1]
+
+    def ask(self, port: int, path: str) -> tuple[int, str]:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         try:
             connection.request("GET", path)
-            return connection.getresponse().read().decode()
+            response = connection.getresponse()
+            return response.status, response.read().decode()
         finally:
             connection.close()
 

@@ -4,12 +4,13 @@ import copy
 import json
 import signal
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from e2e import fleet
 from e2e.client import ApiError
-from e2e.gate import DEVICES, NOWHERE, claims_of, gpu, results_of
+from e2e.gate import DEVICES, LEASE, NOWHERE, claims_of, gpu, results_of
 from e2e.workloads import container, limits, pod
 
 pytestmark = pytest.mark.real
@@ -215,19 +216,20 @@ def test_a_thousand_reviews_leave_no_write_of_ours(control_plane, fleet_node, ga
         gpu("p", gated),
         pod("q", gated, container(**limits(**{"nvidia.com/gpu": 1, "nvidia.com/gpumem": "1500m"}))),
     )
-    for number in range(500):
-        if number % 2:
-            control_plane.create(good, dryRun="All")
-        else:
+
+    def ask(number):
+        """One review in four is refused, one in fifty is of a pod that is stored."""
+        if number % 4 == 0:
             with pytest.raises(ApiError, match="is not a whole number"):
                 control_plane.create(bad, dryRun="All")
+        elif number % 50 == 1:
+            control_plane.create(good | {"metadata": {"name": f"p-{number}", "namespace": gated}})
+        else:
+            control_plane.create(good | {"metadata": {"name": f"x-{number}", "namespace": gated}}, dryRun="All")
+
     reviews = 1000
-    for number in range(20):
-        item = copy.deepcopy(good)
-        item["metadata"]["name"] = f"p-{number}"
-        control_plane.create(item)
-    for number in range(480):
-        control_plane.create(good | {"metadata": {"name": f"x-{number}", "namespace": gated}}, dryRun="All")
+    with ThreadPoolExecutor(16) as several:  # what is refused is looked at twice, a quarter of a second apart
+        list(several.map(ask, range(reviews)))
     events = list(control_plane.audit_events())[before:]
     asked = [e for e in events if e["verb"] == "create" and place(e) == ("pods", gated)]
     assert len(asked) == reviews
@@ -342,23 +344,34 @@ def test_a_killed_controller_is_mended_by_its_next_start(control_plane, fleet_no
         item["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = str(number % 3 + 1)
         item["spec"]["nodeSelector"] = NOWHERE
     control_plane.create(*items[:3])
-    gate.processes["controller"].stop(hard=True)
+    gate.kill_controller()
     control_plane.create(*items[3:])
     gate.start_controller()
     control_plane.until("all three templates are there", lambda: len(templates(control_plane, gated)) == 3, 60)
 
 
 def test_a_second_controller_takes_over_when_the_first_is_killed(control_plane, fleet_node, gated, gate):
-    lease = "/apis/coordination.k8s.io/v1/namespaces/drawbridge-system/leases/drawbridge"
-    first = control_plane.get(lease)["spec"]["holderIdentity"]
+    """Nobody takes the lease away here: it runs out."""
+    first = control_plane.until("somebody leads", lambda: holder(control_plane), 20)
     second = gate.start_controller("second-controller")
     gate.processes["controller"].stop(hard=True)
     control_plane.create(gpu("p", gated, nodeSelector=NOWHERE))
     control_plane.until(
         "the template is made by the other one", lambda: second.check() or templates(control_plane, gated), 60
     )
-    assert control_plane.get(lease)["spec"]["holderIdentity"] != first
+    assert holder(control_plane) not in ("", first)
     gate.start_controller()
+    second.stop()  # politely, so that the first one leads again without waiting
+
+
+def holder(cluster):
+    """Who leads, if anybody does."""
+    try:
+        return cluster.get(LEASE)["spec"].get("holderIdentity") or ""
+    except ApiError as error:
+        if error.code != 404:
+            raise
+        return ""
 
 
 # The process
@@ -367,19 +380,19 @@ def test_a_second_controller_takes_over_when_the_first_is_killed(control_plane, 
 def test_a_new_configuration_is_in_force_without_a_restart(control_plane, fleet_node, gated, gate):
     good = gate.config.read_text()
     try:
-        gate.config.write_text(good.replace("enforce", "observe"))
+        gate.configure(good.replace("enforce", "observe"))
         control_plane.patch(f"/api/v1/namespaces/{gated}", {"metadata": {"labels": {"drawbridge.dev/mode": "x"}}})
         control_plane.patch(f"/api/v1/namespaces/{gated}", {"metadata": {"labels": {"drawbridge.dev/mode": "warn"}}})
         item = gpu("p", gated)
         untouched = lambda: "resourceClaims" not in control_plane.create(item, dryRun="All")[0]["spec"]  # noqa: E731
         control_plane.until("warn leaves pods as they are", untouched, 20)
-        gate.config.write_text("mode: [")
+        gate.configure("mode: [")
         control_plane.until(
             "the bad file is counted", lambda: "drawbridge_configuration_good 0.0" in gate.metrics(), 20
         )
         assert untouched()
     finally:
-        gate.config.write_text(good)
+        gate.configure(good)
     control_plane.until("and forgotten", lambda: "drawbridge_configuration_good 1.0" in gate.metrics(), 20)
 
 

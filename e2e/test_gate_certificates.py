@@ -200,12 +200,15 @@ def test_a_bundle_that_somebody_emptied_is_back_within_a_second(control_plane, g
     whole = {held(control_plane).bundle}
     control_plane.until("the bundle is everywhere", lambda: believed(control_plane) == whole, 20)
     count = len(control_plane.get(path)["webhooks"])
-    control_plane.patch(
-        path, [{"op": "remove", "path": f"/webhooks/{i}/clientConfig/caBundle"} for i in range(count)], "json"
-    )
-    begun = time.monotonic()
-    control_plane.until("the bundle is back", lambda: believed(control_plane) == whole, 20)
-    assert time.monotonic() - begun < 5, "by a watch, not by the look every ten seconds"
+    emptied = [{"op": "remove", "path": f"/webhooks/{i}/clientConfig/caBundle"} for i in range(count)]
+    took = []
+    for _ in range(4):
+        control_plane.patch(path, emptied, "json")
+        begun = time.monotonic()
+        control_plane.until("the bundle is back", lambda: believed(control_plane) == whole, 20)
+        took.append(time.monotonic() - begun)
+    # By the look every ten seconds one may come soon, and each after it ten seconds later.
+    assert sorted(took)[1] < 5, "by a watch"
 
 
 def test_rules_follow_the_annotation_that_an_administrator_changes(control_plane, gate):

@@ -263,7 +263,7 @@ def test_no_stored_object_keeps_the_controller_from_other_peoples_templates(cont
     assert len(stored) >= 2
     control_plane.create(gpu("honest", gated, nodeSelector=NOWHERE))
     control_plane.until("the honest pod's template is there", lambda: names(control_plane, gated), 30)
-    gate.processes["controller"].stop(hard=True)
+    gate.kill_controller()
     control_plane.delete(f"/api/v1/namespaces/{gated}/pods/honest", gracePeriodSeconds=0)
     gate.start_controller()
     two = pod("honest-2", gated, container(**limits(**{"nvidia.com/gpu": 2})), nodeSelector=NOWHERE)

@@ -24,7 +24,7 @@ def test_everything_off(control_plane, fleet_node, gated, gate, registered):
     manifest = json.dumps(gpu("runs", gated))
     control_plane.kubectl("apply", "-f", "-", input=manifest)
     control_plane.wait_scheduled(gated, "runs")
-    gate.processes["controller"].stop(hard=True)
+    gate.kill_controller()
     waiting = gpu("waits", gated, nodeSelector=NOWHERE)
     waiting["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "2"
     [stored] = control_plane.create(waiting)
