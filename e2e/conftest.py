@@ -6,6 +6,15 @@ from e2e import fleet
 from e2e.gate import DEVICES, NODE, Gate, knows_classes
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items):
+    """Mark what is tested with drawbridge installed and without a node: it runs on a control plane of its own, beside the rest."""
+    for item in items:
+        asked = getattr(item, "fixturenames", ())
+        if item.get_closest_marker("real") and "gate" in asked and "node_cluster" not in asked:
+            item.add_marker("gated")
+
+
 @pytest.fixture(scope="session")
 def gate(control_plane):
     """drawbridge on the session's control plane, for namespaces that ask for it."""

@@ -4,6 +4,7 @@ Everything is a plain process on a free port with its own directory, so several 
 The object is its own API client (client.py), logged in as an administrator.
 """
 
+import fcntl
 import json
 import os
 import random
@@ -13,11 +14,13 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache as once
 from pathlib import Path
 from typing import Any, Self
 
 from e2e import pki
 from e2e.build import program
+from e2e.cache import cache
 from e2e.client import ApiError, Client, Object
 from e2e.process import Process, ProcessError
 from e2e.run import Run
@@ -366,15 +369,40 @@ NODE = "127.0.0.1"
 
 
 def free_port() -> int:
-    """Return a free port of loopback, outside the range from which outgoing connections take theirs."""
+    """Return a free port of loopback, outside the range from which outgoing connections take theirs.
+
+    No other process that asks here is given it while this one lives: between the answer and the moment at which somebody
+    listens there are seconds, and runs may start side by side.
+    """
     while True:
         port = random.randint(20000, 32000)
+        if port in GIVEN or not reserved(port):
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return port
+        GIVEN.add(port)
+        return port
+
+
+GIVEN: set[int] = set()
+
+
+def reserved(port: int) -> bool:
+    """Lock the byte of this number in a file of the cache, which the kernel unlocks when this process ends."""
+    try:
+        fcntl.lockf(reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    return True
+
+
+@once
+def reservations() -> int:
+    """Open the file of reservations, once: the kernel drops a process's locks with any of its descriptors of the file."""
+    return os.open(cache() / "ports", os.O_RDWR | os.O_CREAT, 0o644)
 
 
 __all__ = ["ALPHA_GATES", "AUDIT_EVERYTHING", "ControlPlane", "ProcessError", "free_port"]

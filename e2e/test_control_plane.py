@@ -1,8 +1,12 @@
 """The ground under the other tests: what the harness promises about a control plane."""
 
+import subprocess
+import sys
+
 import pytest
 
 from e2e.client import USER_AGENT, ApiError
+from e2e.controlplane import reserved
 
 pytestmark = pytest.mark.real
 
@@ -33,6 +37,15 @@ def test_a_program_can_have_exactly_a_service_accounts_rights(control_plane, nam
     assert f"system:serviceaccount:{namespace}:default" in control_plane.kubectl(*mine).stdout
     refused = control_plane.kubectl(*mine[:2], "get", "secrets", "-n", namespace, check=False)
     assert "is forbidden" in refused.stderr
+
+
+def test_a_port_is_given_to_one_process_until_that_one_ends():
+    script = "from e2e.controlplane import free_port; print(free_port(), flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        port = int(other.stdout.readline())
+        assert not reserved(port)
+        other.communicate(b"\n")
+    assert reserved(port)
 
 
 def test_a_second_scheduler_serves_its_own_profile(control_plane, namespace, created):
