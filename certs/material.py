@@ -1,7 +1,7 @@
-"""What the two shared Secrets hold, and how one rotation step changes it. Values only; `certs.store` reads and writes them.
+"""What the three shared Secrets hold, and how one rotation step changes it. Values only; `certs.store` reads and writes them.
 
-The first is the authority's, and the controller's alone; the second is what a replica serves with, and all that the
-webhook's account may read.
+The first is the authority's alone; the second is what a replica of the gate serves with; the third is for whoever seals
+or verifies, the gate and the controller.
 
 | authority's | holds |
 |---|---|
@@ -15,15 +15,15 @@ webhook's account may read.
 | tls.crt, tls.key | the leaf that replicas serve |
 | ca.crt | the bundle: every authority that is trusted now |
 
-| both | hold |
+| sealing, and the authority's | hold |
 |---|---|
 | seal.key | the key that seals now |
 | seal-next.key | the key that will seal, known to every replica before the first uses it (INTRODUCED) |
 | seal-previous.key | the key that sealed before; what it sealed is still believed, until the next switch |
 
-The seal's keys change with the authority and by the same steps. They stand in both Secrets so that the loss of either loses
-no seal. Older versions had one Secret with everything in it: while there is no Secret of the authority's, its entries are
-looked for in the serving one, and move at the first write.
+The seal's keys change with the authority and by the same steps. They stand in two Secrets so that the loss of either loses
+no seal. Older versions had them in the serving Secret too, and the oldest one Secret with everything in it: what is missing
+where it belongs is looked for there, and moves at the first write.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ AUTHORITY_NAME = "drawbridge"
 SEAL_BYTES = 32
 SEALS = frozenset(("seal.key", "seal-next.key", "seal-previous.key"))
 AUTHORITYS = frozenset(("authority.crt", "authority.key", "next.crt", "next.key", "previous.crt", "since")) | SEALS
-SERVING = frozenset(("tls.crt", "tls.key", "ca.crt")) | SEALS
+SERVING = frozenset(("tls.crt", "tls.key", "ca.crt"))
 # Every entry that belongs to us, so that a step can also take one away.
 ENTRIES = AUTHORITYS | SERVING
 
@@ -153,29 +153,36 @@ def _switch_seals(seals: Seals) -> Seals:
     return Seals(current=seals.next, previous=seals.current)
 
 
-def decode(serving: Mapping[str, bytes], authoritys: Mapping[str, bytes] | None) -> Material:
-    """Read material out of both Secrets' data. A pair that cannot be used counts as not there."""
-    held = serving if authoritys is None else authoritys
-    sealing = held if _seal(held, "seal.key") else serving
+class Data(NamedTuple):
+    """The entries of the three Secrets; None for one that is not there."""
+
+    serving: Mapping[str, bytes] | None = None
+    authoritys: Mapping[str, bytes] | None = None
+    sealing: Mapping[str, bytes] | None = None
+
+
+def decode(data: Data) -> Material:
+    """Read material out of the Secrets' data. A pair that cannot be used counts as not there."""
+    serving = data.serving or {}
+    held = serving if data.authoritys is None else data.authoritys
     return Material(
         authority=_pair(held, "authority"),
         leaf=_pair(serving, "tls"),
         next=_pair(held, "next"),
         previous=_certificate(held.get("previous.crt", b"")),
         since=_instant(held.get("since", b"")),
-        seals=Seals(_seal(sealing, "seal.key"), _seal(sealing, "seal-next.key"), _seal(sealing, "seal-previous.key")),
+        seals=_seals(held, data.sealing or {}, serving),
     )
 
 
-def encode(material: Material) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """Write material as the data of both Secrets: serving, and the authority's."""
+def encode(material: Material) -> Data:
+    """Write material as the data of all three Secrets."""
     seals = {
         "seal.key": material.seals.current,
         "seal-next.key": material.seals.next,
         "seal-previous.key": material.seals.previous,
     }
     serving = {
-        **seals,
         **_entries("tls", material.leaf),
         "ca.crt": material.bundle,
     }
@@ -189,7 +196,7 @@ def encode(material: Material) -> tuple[dict[str, bytes], dict[str, bytes]]:
         "previous.crt": material.previous or b"",
         "since": since,
     }
-    return _leave_out_empty(serving), _leave_out_empty(authoritys)
+    return Data(_leave_out_empty(serving), _leave_out_empty(authoritys), _leave_out_empty(seals))
 
 
 def _entries(name: str, pair: Pair | None) -> dict[str, bytes]:
@@ -198,6 +205,15 @@ def _entries(name: str, pair: Pair | None) -> dict[str, bytes]:
 
 def _leave_out_empty(data: dict[str, bytes]) -> dict[str, bytes]:
     return {name: value for name, value in data.items() if value}
+
+
+def _seals(*places: Mapping[str, bytes]) -> Seals:
+    """Read the keys from the first of several Secrets that has one to seal with."""
+    for data in places:
+        current = _seal(data, "seal.key")
+        if current:
+            return Seals(current, _seal(data, "seal-next.key"), _seal(data, "seal-previous.key"))
+    return Seals()
 
 
 def _seal(data: Mapping[str, bytes], name: str) -> bytes:

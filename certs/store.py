@@ -1,7 +1,7 @@
-"""The two Secrets that replicas share: read them, do what rotation says, write them back with the versions that were read.
+"""The three Secrets that replicas share: read them, do what rotation says, write them back with the versions that were read.
 
-Any replica may do any step; two that try at once collide on the resourceVersion and the loser reads again. What a step
-changes in both Secrets is written to the authority's first: that one says which phase it is, and what the other holds is
+Any replica of the authority may do any step; two that try at once collide on the resourceVersion and the loser reads again.
+What a step changes is written to the authority's Secret first: that one says which phase it is, and what the others hold is
 mended to fit (`certs.rotation`: a leaf that the present authority did not sign is signed again, and until then it is one
 that every bundle still trusts). So a kill between any two writes is harmless.
 """
@@ -22,7 +22,7 @@ from cluster.patch import Merge
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from certs.material import Material
+    from certs.material import Material, Seals
     from cluster.objects import Secret
     from cluster.protocol import Cluster
 
@@ -30,7 +30,7 @@ ATTEMPTS = 10
 
 
 class Store:
-    """The shared Secrets `namespace/name` and `namespace/name-authority`, with certificates for `names`."""
+    """The shared Secrets `namespace/name`, `name-authority` and `name-seal`, with certificates for `names`."""
 
     def __init__(
         self,
@@ -58,20 +58,30 @@ class Store:
         """Bring Secrets and webhook configurations up to date; return what the Secrets hold."""
         for _ in range(ATTEMPTS):
             authoritys = await self._read(authoritys_name(self._name))
+            sealing = await self._read(seals_name(self._name))
             serving = await self._read(self._name)
-            held = material.decode(_decode(serving), None if authoritys is None else _decode(authoritys))
+            held = material.decode(material.Data(_decode(serving), _decode(authoritys), _decode(sealing)))
             everywhere = bool(held.bundle) and await inject.ensure(self._cluster, self._webhooks, held.bundle)
             wanted = self._due(material.ensure_seal(held, self._new_seal), bundle_everywhere=everywhere)
-            serve, sign = material.encode(wanted)
-            if not await self._write(authoritys, authoritys_name(self._name), sign):
+            due = material.encode(wanted)
+            if not await self._write(authoritys, authoritys_name(self._name), due.authoritys or {}):
                 continue
-            if await self._write(serving, self._name, serve) and wanted == held:
+            # Those who verify a seal know a key before anybody seals with it, and nobody reads it in its former place.
+            if not await self._write(sealing, seals_name(self._name), due.sealing or {}):
+                continue
+            if await self._write(serving, self._name, due.serving or {}) and wanted == held:
                 return held
         raise Conflict(f"Secret {self._namespace}/{self._name} keeps changing under us; is another program writing it?")
 
     async def read(self) -> Material:
-        """Read what a replica serves with and change nothing, for a process without the right to do more."""
-        return material.decode(_decode(await self._read(self._name)), {})
+        """Read what a replica serves with and seals with, and change nothing: the gate has no right to do more."""
+        serving, sealing = await self._read(self._name), await self._read(seals_name(self._name))
+        return material.decode(material.Data(_decode(serving), {}, _decode(sealing)))
+
+    async def seals(self) -> Seals:
+        """Read the keys of the seal and nothing else, for who serves with another certificate or with none."""
+        sealing = await self._read(seals_name(self._name))
+        return material.decode(material.Data(sealing=_decode(sealing))).seals
 
     def _due(self, held: Material, *, bundle_everywhere: bool) -> Material:
         now = self._now()
@@ -112,13 +122,20 @@ class Store:
 
 
 def authoritys_name(name: str) -> str:
-    """The name of the Secret that only the controller reads, beside the one that replicas serve with."""
+    """The name of the Secret that only the authority reads, beside the one that replicas serve with."""
     return f"{name}-authority"
 
 
-def _decode(secret: Secret | None) -> dict[str, bytes]:
+def seals_name(name: str) -> str:
+    """The name of the Secret with the keys of the seal, which gate and controller read."""
+    return f"{name}-seal"
+
+
+def _decode(secret: Secret | None) -> dict[str, bytes] | None:
+    if secret is None:
+        return None
     data = {}
-    for name, text in (secret.data if secret else {}).items():
+    for name, text in secret.data.items():
         try:
             data[name] = b64decode(text, validate=True)
         except Base64Error:

@@ -1,4 +1,4 @@
-"""drawbridge installed on a real control plane: the kustomize base as it is, its two processes with exactly their rights.
+"""drawbridge installed on a real control plane: the kustomize base as it is, its three processes with exactly their rights.
 
 The processes run beside the cluster instead of in it, because there is no image registry and no Service routing here;
 so the webhook configurations call them by URL. Only namespaces that ask for it are looked at, which keeps every
@@ -50,10 +50,11 @@ class Gate:
         self.configure(CONFIGURATION)
         # CRDs and the objects that need them are in one go: the server is asked twice, as `kubectl apply -k` users do.
         self.cluster.kubectl("apply", "--server-side", "-k", str(BASE))
-        for name in ("drawbridge-webhook", "drawbridge-controller"):
+        for name in ("drawbridge-webhook", "drawbridge-controller", "drawbridge-authority"):
             path = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/{name}"
             self.cluster.patch(path, {"spec": {"replicas": 0}})
         self.register("--opt-in", "--failure-policy=Fail")
+        self.start_authority()
         self.start_controller()
         self.start_gate()
         return self
@@ -75,7 +76,7 @@ class Gate:
 
     def start_controller(self, name: str = "controller") -> Process:
         port = self.controller_ports[name] = free_port()
-        options = ("--no-gate", "--sweep-after=2", f"--metrics-listen=127.0.0.1:{port}")
+        options = ("--no-gate", "--no-authority", "--sweep-after=2", f"--metrics-listen=127.0.0.1:{port}")
         process = self.start("controller", *options, name=name)
         self.cluster.until(f"the {name} is ready", lambda: process.check() or self.controller_ready(port), 30)
         return process
@@ -90,6 +91,10 @@ class Gate:
         """End the controller as `kill -9` does; the next one need not wait until the lease has run out."""
         self.processes["controller"].stop(hard=True)
         self.cluster.delete(LEASE)
+
+    def start_authority(self) -> Process:
+        options = ("--no-gate", "--no-controllers", "--authority", f"--metrics-listen=127.0.0.1:{free_port()}")
+        return self.start("authority", *options)
 
     def start_gate(self, *options: str) -> Process:
         process = self.start(

@@ -15,7 +15,7 @@ from e2e.workloads import container, limits, pod, template, using_template
 
 pytestmark = pytest.mark.real
 TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaimtemplates"
-CONTROLLER = f"system:serviceaccount:{SYSTEM}:drawbridge-controller"
+AUTHORITY = f"system:serviceaccount:{SYSTEM}:drawbridge-authority"
 WITHHELD = 'drawbridge_template_writes_total{action="withheld"}'
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/drawbridge"
 
@@ -171,14 +171,14 @@ def test_a_name_that_somebody_holds_turns_pods_back_until_it_is_free(control_pla
 # A stolen token
 
 
-def test_the_controllers_token_writes_the_bundle_and_nothing_else(control_plane, gate):
+def test_the_authoritys_token_writes_the_bundle_and_nothing_else(control_plane, gate):
     before = control_plane.get(REGISTRATION)
     bundle = before["webhooks"][0]["clientConfig"]["caBundle"]
 
     def asked(*operations):
         patch = json.dumps(list(operations))
         return control_plane.kubectl(
-            "patch", "mutatingwebhookconfiguration", "drawbridge", f"--as={CONTROLLER}", "--type=json",
+            "patch", "mutatingwebhookconfiguration", "drawbridge", f"--as={AUTHORITY}", "--type=json",
             f"--patch={patch}", "--dry-run=server", check=False,
         )  # fmt: skip
 
@@ -314,7 +314,7 @@ def test_every_right_that_is_granted_is_used_and_nothing_is_asked_for_that_is_no
     wiped = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
     control_plane.patch(REGISTRATION, wiped, kind="json")
     control_plane.until("the bundle is back", lambda: control_plane.get(REGISTRATION)["webhooks"][0]["clientConfig"].get("caBundle"), 30)  # fmt: skip
-    for role in ("webhook", "controller"):
+    for role in ("webhook", "controller", "authority"):
         used, refused = set(), set()
         account = f"system:serviceaccount:{SYSTEM}:drawbridge-{role}"
         for event in control_plane.audit_events():

@@ -5,7 +5,7 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from certs.store import authoritys_name
+from certs.store import authoritys_name, seals_name
 from cli.commands.manifests import BASE, CLUSTER_WIDE, command, generated, rest
 from cluster import manifests
 from webhook.admission.registration import Registration
@@ -65,7 +65,7 @@ def selectors(o):
 
 def test_every_selector_names_us_and_the_component_and_so_catches_nobody_elses_pods():
     found = [(o, one) for kind in ("Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy") for o in of(kind) for one in selectors(o)]  # fmt: skip
-    assert len(found) == 8
+    assert len(found) == 11
     pods = [o["spec"]["template"]["metadata"]["labels"] for o in of("Deployment")]
     for o, one in found:
         assert one.keys() == {"app.kubernetes.io/name", "app.kubernetes.io/component"}, o["metadata"]["name"]
@@ -115,18 +115,39 @@ def test_every_pod_of_ours_has_a_network_policy_that_opens_its_ports_and_no_othe
 
 
 def test_nobody_has_a_right_to_everything():
-    for rule in rules("drawbridge-webhook", "drawbridge-controller"):
+    for rule in rules(*ACCOUNTS):
         assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
 
 
-SERVING, AUTHORITYS = ["drawbridge"], [authoritys_name("drawbridge")]
+SERVING, AUTHORITYS, SEALING = "drawbridge", authoritys_name("drawbridge"), seals_name("drawbridge")
+READS = {
+    "drawbridge-webhook": [SERVING, SEALING],
+    "drawbridge-controller": [SEALING],
+    "drawbridge-authority": [SERVING, AUTHORITYS, SEALING],
+}
+ACCOUNTS = [*READS]
 
 
-def test_the_webhook_reads_one_secret_and_the_authoritys_key_is_in_another():
-    for role, secrets in (("drawbridge-webhook", SERVING), ("drawbridge-controller", [*SERVING, *AUTHORITYS])):
-        for rule in rules(role):
-            if "secrets" in rule["resources"] and rule["verbs"] != ["create"]:
-                assert rule["resourceNames"] == secrets
+def test_each_account_reads_the_keys_it_works_with_and_one_alone_writes_them():
+    for role, names in READS.items():
+        of_secrets = [rule for rule in rules(role) if "secrets" in rule["resources"]]
+        assert [rule["resourceNames"] for rule in of_secrets if rule["verbs"] != ["create"]] == [names]
+        writes = {verb for rule in of_secrets for verb in rule["verbs"]} - {"get", "list", "watch"}
+        assert writes == ({"create", "patch"} if role == "drawbridge-authority" else set())
+
+
+def test_who_writes_the_bundle_sees_no_pod_and_who_makes_templates_writes_no_bundle():
+    reached = {role: {one for rule in rules(role) for one in rule["resources"]} for role in ACCOUNTS}
+    registrations = {"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
+    assert reached["drawbridge-authority"] == {"secrets", *registrations}
+    assert not reached["drawbridge-controller"] & registrations
+    bound = {
+        subject["name"]: binding["roleRef"]["name"]
+        for binding in of("ClusterRoleBinding")
+        for subject in binding["subjects"]
+        if subject["name"] == "drawbridge-authority"
+    }
+    assert bound == {"drawbridge-authority": "drawbridge-authority"}, "the others' role to look around is not its own"
 
 
 @pytest.mark.parametrize("deployment", of("Deployment"), ids=lambda o: o["metadata"]["name"])

@@ -108,7 +108,7 @@ class UrlType(click.ParamType["str"]):
     type=ImageType(),
     metavar="REF",
     default="",
-    help="The image of both Deployments, as the cluster can pull it.",
+    help="The image of all Deployments, as the cluster can pull it.",
 )
 @click.option(
     "--api-server",

@@ -1,7 +1,7 @@
-"""`drawbridge webhook`: the gate and its controllers, as processes of a cluster.
+"""`drawbridge webhook`: the gate, its controllers and its certificate authority, as processes of a cluster.
 
-The manifests run it twice: `--no-controllers` with an identity that may only read, `--no-gate` with one that keeps templates
-and the certificate. SIGTERM drains; a second signal ends at once.
+The manifests run it three times, each with an identity of its own: the gate may only read, `--no-gate --no-authority` keeps
+templates, `--no-gate --no-controllers --authority` keeps the certificates and the bundle. SIGTERM drains; a second signal ends at once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,12 @@ class AddressType(click.ParamType["Address"]):
 @inputs.command("webhook")
 @click.option("--config", metavar="FILE", default="", help="The DrawbridgeConfiguration; followed while it changes.")
 @click.option("--gate/--no-gate", default=True, help="Answer reviews.")
-@click.option("--controllers/--no-controllers", default=True, help="Keep templates, certificate and caBundle.")
+@click.option("--controllers/--no-controllers", default=True, help="Keep the templates.")
+@click.option(
+    "--authority/--no-authority",
+    default=None,
+    help="Keep certificates, seal keys and caBundle.  [default: as --controllers]",
+)
 @click.option(
     "--listen", type=AddressType(), default="127.0.0.1:8443", show_default=True, help="Where to answer reviews (TLS)."
 )
@@ -92,6 +97,7 @@ def command(
     config: str,
     gate: bool,
     controllers: bool,
+    authority: bool | None,
     listen: Address,
     metrics_listen: Address,
     namespace: str | None,
@@ -108,7 +114,7 @@ def command(
     context: str,
     log_level: str,
 ) -> Exit:
-    """Run the admission webhook and its controllers."""
+    """Run the admission webhook, its controllers and its authority, or some of them."""
     from cluster.serving import Credentials
     from webhook.service import Settings, log
 
@@ -122,6 +128,7 @@ def command(
         names=(f"{service}.{space}.svc", f"{service}.{space}.svc.cluster.local", f"{service}.{space}", *names),
         gate=gate,
         controllers=controllers,
+        authority=controllers if authority is None else authority,
         listen=listen,
         metrics=metrics_listen,
         files=(tls_cert, tls_key) if tls_cert and tls_key else None,

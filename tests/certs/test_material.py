@@ -55,7 +55,7 @@ def test_an_empty_secret_is_filled_in_one_step():
 def test_material_survives_the_secret():
     held, _ = advance(Material(), NOW)
     held = apply(held, Step.INTRODUCE, NAMES, now=NOW)
-    assert material.decode(*material.encode(held)) == held
+    assert material.decode(material.encode(held)) == held
 
 
 def test_every_leaf_that_may_be_served_is_trusted_by_every_bundle_that_may_be_believed():
@@ -99,36 +99,42 @@ def test_a_seal_key_is_known_to_all_before_the_first_uses_it_and_believed_after_
     assert min(len(life) for life in lives) > 300, "a pod that was sealed yesterday lives on when the key changes today"
 
 
-def test_a_seal_key_survives_the_loss_of_either_secret_and_a_new_authority():
+def test_a_seal_key_survives_the_loss_of_any_secret_and_a_new_authority():
     held, _ = advance(Material(), NOW)
-    serving, authoritys = material.encode(held)
-    assert material.decode({}, authoritys).seals == held.seals
-    assert material.decode(serving, None).seals == held.seals
+    whole = material.encode(held)
+    for lost in whole._fields:
+        assert material.decode(whole._replace(**{lost: None})).seals == held.seals
     assert apply(held, Step.REMAKE, NAMES, now=NOW).seals == held.seals
 
 
 def test_what_a_replica_serves_with_does_not_hold_the_authoritys_key():
     held, _ = advance(Material(), NOW)
     introduced = apply(held, Step.INTRODUCE, NAMES, now=NOW)
-    serving, authoritys = material.encode(introduced)
+    serving, authoritys, sealing = material.encode(introduced)
     assert {"authority.key", "next.key"} <= authoritys.keys()
     keys = (introduced.authority.key, introduced.next.key)
-    assert not any(key in value for value in serving.values() for key in keys)
-    assert not serving.keys() & {"authority.key", "next.key"}
+    assert not any(key in value for value in (*serving.values(), *sealing.values()) for key in keys)
+    assert serving.keys() == {"tls.crt", "tls.key", "ca.crt"}
+    assert sealing.keys() == {"seal.key", "seal-next.key"}
 
 
-def test_the_one_secret_of_older_versions_is_read():
+def test_the_one_secret_and_the_two_secrets_of_older_versions_are_read():
     held, _ = advance(Material(), NOW)
-    serving, authoritys = material.encode(held)
-    assert material.decode(serving | authoritys, None) == held
+    serving, authoritys, sealing = material.encode(held)
+    assert material.decode(material.Data({**serving, **authoritys, **sealing})) == held
+    assert material.decode(material.Data({**serving, **sealing}, authoritys)) == held
+    gate = material.decode(material.Data({**serving, **sealing}, {}))
+    assert gate.seals == held.seals, "a new gate beside an old controller"
 
 
 def test_what_somebody_puts_beside_a_leaf_does_not_become_an_authority():
     held, _ = advance(Material(), NOW)
     other, _ = advance(Material(), NOW)
-    serving, authoritys = material.encode(held)
+    whole = material.encode(held)
     planted = {"next.crt": other.authority.certificate, "next.key": other.authority.key}
-    assert material.decode(serving | planted, authoritys) == held
+    for name in ("serving", "sealing"):
+        data = getattr(whole, name) | planted
+        assert material.decode(whole._replace(**{name: data})) == held
 
 
 def test_after_a_remake_what_is_still_served_is_still_trusted():
@@ -149,8 +155,8 @@ def test_the_bundle_holds_both_authorities_while_one_follows_the_other():
 @pytest.mark.parametrize("entry", sorted(material.ENTRIES - material.SEALS))
 def test_a_secret_damaged_by_hand_is_mended(entry, damage):
     held, _ = advance(Material(), NOW)
-    serving, authoritys = (data | {entry: damage} for data in material.encode(held))
-    mended, _ = advance(material.decode(serving, authoritys), NOW)
+    damaged = material.Data(*(data | {entry: damage} for data in material.encode(held)))
+    mended, _ = advance(material.decode(damaged), NOW)
     assert x509.load_pem_x509_certificates(mended.bundle)
     assert trusts(mended.bundle, mended.leaf.certificate)
     assert mended.phase is Phase.STEADY
@@ -159,8 +165,9 @@ def test_a_secret_damaged_by_hand_is_mended(entry, damage):
 def test_a_certificate_beside_somebody_elses_key_is_replaced():
     held, _ = advance(Material(), NOW)
     other, _ = advance(Material(), NOW)
-    (serving, authoritys), (others, _) = material.encode(held), material.encode(other)
-    _, taken = advance(material.decode(serving | {"tls.key": others["tls.key"]}, authoritys), NOW)
+    whole, others = material.encode(held), material.encode(other)
+    mixed = whole.serving | {"tls.key": others.serving["tls.key"]}
+    _, taken = advance(material.decode(whole._replace(serving=mixed)), NOW)
     assert taken == [Step.SIGN]
 
 

@@ -177,22 +177,44 @@ async def data_of(cluster, name):
     return (await cluster.get(resources.SECRETS, name, "default")).data
 
 
-async def test_the_authoritys_key_stands_in_a_secret_of_its_own(cluster):
+NAMED = {
+    "drawbridge": {"tls.crt", "tls.key", "ca.crt"},
+    "drawbridge-authority": {"authority.crt", "authority.key", "since", "seal.key"},
+    "drawbridge-seal": {"seal.key"},
+}
+
+
+async def entries(cluster):
+    return {name: set(await data_of(cluster, name)) for name in NAMED}
+
+
+async def test_the_authoritys_key_the_servers_and_the_seals_stand_in_secrets_of_their_own(cluster):
     await store(cluster, Clock()).sync()
-    assert "authority.key" in await data_of(cluster, "drawbridge-authority")
-    assert (await data_of(cluster, "drawbridge")).keys() == {"tls.crt", "tls.key", "ca.crt", "seal.key"}
+    found = await entries(cluster)
+    found["drawbridge-authority"].discard("previous.crt")
+    assert found == NAMED
 
 
-async def test_the_one_secret_of_an_older_version_becomes_two_and_nothing_is_made_anew(cluster):
+@pytest.mark.parametrize("count", [1, 2])
+async def test_the_secrets_of_older_versions_become_three_and_nothing_is_made_anew(cluster, count):
     before = await store(cluster, Clock()).sync()
-    whole = await data_of(cluster, "drawbridge") | await data_of(cluster, "drawbridge-authority")
-    older = Embedded.of([secret("drawbridge", whole), webhooks("MutatingWebhookConfiguration"), webhooks("ValidatingWebhookConfiguration")])  # fmt: skip
-    assert await store(older, Clock()).sync() == before
-    assert "authority.key" in await data_of(older, "drawbridge-authority")
-    assert "authority.key" not in await data_of(older, "drawbridge")
+    serving, authoritys, sealing = [await data_of(cluster, name) for name in NAMED]
+    older = [secret("drawbridge", serving | sealing | authoritys)]
+    if count == 2:
+        older = [secret("drawbridge", serving | sealing), secret("drawbridge-authority", authoritys)]
+    other = Embedded.of([*older, webhooks("MutatingWebhookConfiguration"), webhooks("ValidatingWebhookConfiguration")])
+    assert await store(other, Clock()).sync() == before
+    assert await entries(other) == await entries(cluster)
 
 
-@pytest.mark.parametrize("lost", ["drawbridge", "drawbridge-authority"])
+async def test_who_verifies_reads_the_keys_of_the_seal_and_no_other_secret(cluster):
+    held = await store(cluster, Clock()).sync()
+    for name in ("drawbridge", "drawbridge-authority"):
+        await cluster.delete(resources.SECRETS, name, "default")
+    assert await store(cluster, Clock()).seals() == held.seals
+
+
+@pytest.mark.parametrize("lost", list(NAMED))
 async def test_a_secret_that_was_deleted_comes_back_and_what_was_sealed_stays_believed(cluster, lost):
     before = await store(cluster, Clock()).sync()
     await cluster.delete(resources.SECRETS, lost, "default")

@@ -1,4 +1,6 @@
-"""The certificate the webhook serves, kept current: from the shared Secret, which we keep or only read, or from files."""
+"""The certificate the webhook serves and the keys it seals with, kept current: from the shared Secrets, which we keep or only
+read, or from files. Who does not serve has the keys alone.
+"""
 
 from __future__ import annotations
 
@@ -22,42 +24,57 @@ if TYPE_CHECKING:
     from certs.store import Store
 
 logger = logging.getLogger("drawbridge.certificate")
+INCOMPLETE = "the Secret is not complete yet; is drawbridge's authority running?"
 
 
 class Origin(Protocol):
     """Where certificate and seal keys come from."""
 
-    async def load(self) -> tuple[Pair, tuple[bytes, ...]]:
+    async def load(self) -> tuple[Pair | None, tuple[bytes, ...]]:
         """Read both; raise ClusterError or OSError while they are not to be had."""
         ...
 
 
 class Shared:
-    """The Secret that all replicas share. `keep`: also make, renew and rotate what is in it."""
+    """The Secrets that all replicas share. `keep`: also make, renew and rotate what is in them."""
 
     def __init__(self, store: Store, *, keep: bool) -> None:
         self._store = store
         self._keep = keep
 
-    async def load(self) -> tuple[Pair, tuple[bytes, ...]]:
+    async def load(self) -> tuple[Pair | None, tuple[bytes, ...]]:
         """See Origin."""
         held = await (self._store.sync() if self._keep else self._store.read())
         if held.leaf is None or not held.seals.keys:
-            raise NotFound("the Secret is not complete yet; is drawbridge's controller running?")
+            raise NotFound(INCOMPLETE)
         return held.leaf, held.seals.keys
 
 
-class Files:
-    """A certificate that somebody else keeps, cert-manager for one; the seal key still comes from the Secret."""
+class Sealing:
+    """The keys of the seal and no certificate: for the controller, which serves nobody."""
 
-    def __init__(self, certificate: str, key: str, shared: Shared) -> None:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def load(self) -> tuple[Pair | None, tuple[bytes, ...]]:
+        """See Origin."""
+        keys = (await self._store.seals()).keys
+        if not keys:
+            raise NotFound(INCOMPLETE)
+        return None, keys
+
+
+class Files:
+    """A certificate that somebody else keeps, cert-manager for one; the keys of the seal still come from the Secrets."""
+
+    def __init__(self, certificate: str, key: str, others: Origin) -> None:
         self._certificate = certificate
         self._key = key
-        self._shared = shared
+        self._others = others
 
-    async def load(self) -> tuple[Pair, tuple[bytes, ...]]:
+    async def load(self) -> tuple[Pair | None, tuple[bytes, ...]]:
         """See Origin."""
-        _, keys = await self._shared.load()
+        _, keys = await self._others.load()
         return Pair(Path(self._certificate).read_bytes(), Path(self._key).read_bytes()), keys  # noqa: ASYNC240  two small files
 
 
@@ -94,7 +111,7 @@ class Certificate:
         """Look once; say whether all is well."""
         try:
             pair, keys = await self._origin.load()
-            if pair != self._pair:
+            if pair is not None and pair != self._pair:
                 reload.load(self.context, pair)
                 self._pair = pair
                 logger.info("serving a new certificate", extra={"until": self.span().end.isoformat()})
@@ -110,14 +127,14 @@ class Certificate:
         return True
 
     async def first(self) -> None:
-        """Wait until there is a certificate, and the seal keys."""
+        """Wait until there is a certificate, where one is served, and the seal keys."""
         await self._first.wait()
 
     def unready(self) -> str:
         """Say why we cannot be believed, "" if we can."""
-        if self._pair is None:
+        if not self._first.is_set():
             return self._problem
-        return "expired" if self.days() <= 0 else ""
+        return "expired" if self._pair is not None and self.days() <= 0 else ""
 
     def days(self) -> float:
         """Days until the certificate expires."""

@@ -1,7 +1,7 @@
-"""One process of drawbridge, put together: gate and controllers, each of which may be left out, until told to stop.
+"""One process of drawbridge, put together: gate, controllers and authority, each of which may be left out, until told to stop.
 
-In a cluster the two run apart, so that the gate needs no right to write anything; on a laptop (`drawbridge standalone`)
-they run together over the embedded store.
+In a cluster the three run apart: the gate needs no right to write anything, the controllers none to read the authority's key,
+and the authority none to look at pods. On a laptop (`drawbridge standalone`) they run together over the embedded store.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from certs.bell import Bell
 from certs.material import SEAL_BYTES
-from certs.store import Store, authoritys_name
+from certs.store import Store, authoritys_name, seals_name
 from cluster.controllers import Election, Terms
 from cluster.informers import Quarantine
 from cluster.serving import Address, Callers, Credentials, Door, Limits
 from webhook import names
 from webhook.admission import registration
 from webhook.service.app import App
-from webhook.service.certificate import Certificate, Files, Shared
+from webhook.service.certificate import Certificate, Files, Sealing, Shared
 from webhook.service.deciding.gate import Gate
 from webhook.service.follower import Follower
 from webhook.service.metrics import Metrics
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from certs.rotation import Policy
     from cluster.protocol import Cluster
+    from webhook.service.certificate import Origin
     from webhook.service.configuration_file import Source
     from webhook.service.log import Decisions
 
@@ -61,6 +62,8 @@ class Settings(NamedTuple):
     names: tuple[str, ...] = ()
     gate: bool = True
     controllers: bool = True
+    # Keep the certificates, the keys of the seal and the bundle in the webhook configurations.
+    authority: bool = True
     listen: Address = Address()
     metrics: Address | None = Address()
     # A certificate that somebody else keeps: paths of certificate and key.
@@ -76,6 +79,11 @@ class Settings(NamedTuple):
     policy: Policy | None = None
     pace: Pace = Pace()
 
+    @property
+    def looks(self) -> bool:
+        """Whether anything here decides on what there is in the cluster: the authority does not."""
+        return self.gate or self.controllers
+
 
 class Service:
     """One process's worth."""
@@ -90,9 +98,9 @@ class Service:
         self.world = StateBuilder(source.current)
         self.follower = Follower(cluster, self.world, settings.pace)
         self.quarantine = Quarantine()  # of the templates controller
-        shared = Shared(self._store(), keep=settings.controllers)
-        origin = Files(*settings.files, shared) if settings.files else shared
-        self.certificate = Certificate(origin, self._bell(), lambda keys: self.world.learn(keys=keys), settings.pace)
+        self.certificate = Certificate(
+            self._origin(), self._bell(), lambda keys: self.world.learn(keys=keys), settings.pace
+        )
         self.app = App(
             Gate(self.world, self.follower, self.certificate.unready),
             self.metrics,
@@ -112,7 +120,9 @@ class Service:
     async def run(self, stop: asyncio.Event, listening: Callable[[Address, Address | None], None]) -> None:
         """Serve until told to stop. `listening` learns the ports as soon as reviews are answered with full knowledge."""
         async with self._metrics_port() as metrics, asyncio.TaskGroup() as group:
-            work = [self.follower.run(), self._source.follow(self.world.configure), self.certificate.run()]
+            work = [self.certificate.run()]
+            if self._settings.looks:
+                work += [self.follower.run(), self._source.follow(self.world.configure)]
             if self._settings.controllers:
                 work.append(self._lead())
             work.append(self._tell(metrics, listening))
@@ -132,7 +142,8 @@ class Service:
         if self._settings.gate:
             port = await self.app.start(listen.host, listen.port, self.certificate.context)
             listen = listen._replace(port=port)
-        await self.follower.settled()
+        if self._settings.looks:
+            await self.follower.settled()
         await self.certificate.first()
         listening(listen, metrics)
 
@@ -177,22 +188,31 @@ class Service:
             new_seal=lambda: secrets.token_bytes(SEAL_BYTES),
         )
 
+    def _origin(self) -> Origin:
+        settings, store = self._settings, self._store()
+        if settings.files and not settings.authority:
+            return Files(*settings.files, Sealing(store))
+        if not settings.gate and not settings.authority:
+            return Sealing(store)
+        shared = Shared(store, keep=settings.authority)
+        return Files(*settings.files, shared) if settings.files else shared
+
     def _bell(self) -> Bell:
-        """Whoever keeps the certificates looks at all of them; whoever serves, at what it serves with."""
+        """The authority looks at everything it keeps; whoever serves or verifies, at what it does that with."""
         settings = self._settings
-        return Bell(
-            self._cluster,
-            namespace=settings.namespace,
-            secrets=[settings.secret, authoritys_name(settings.secret)] if settings.controllers else [settings.secret],
-            webhooks=[registration.NAME] if settings.controllers else [],
-        )
+        secrets = [seals_name(settings.secret)]
+        if settings.authority or (settings.gate and not settings.files):
+            secrets.append(settings.secret)
+        if settings.authority:
+            secrets.append(authoritys_name(settings.secret))
+        webhooks = [registration.NAME] if settings.authority else []
+        return Bell(self._cluster, namespace=settings.namespace, secrets=secrets, webhooks=webhooks)
 
     def _readiness(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """What keeps this process from its work, and what is only worth knowing."""
-        problems = {
-            "cluster": self.follower.unsettled(),
-            "certificate": self.certificate.unready(),
-        }
+        problems = {"certificate": self.certificate.unready()}
+        if self._settings.looks:
+            problems = {"cluster": self.follower.unsettled()} | problems
         notes = {"stock": self.follower.stale(), "namespaces": self.follower.unsure()}
         aside = {
             "objects read": str(self.follower.quarantine),
@@ -211,8 +231,13 @@ class Service:
             "Stored objects that could not be digested and are set aside until they change.",
             lambda: float(len(self.follower.quarantine.held) + len(self.quarantine.held)),
         )
-        gauge("drawbridge_stock_age_seconds", "Since what we know of the cluster was last current.", self.follower.age)
-        gauge("drawbridge_certificate_days", "Until the serving certificate expires.", self.certificate.days)
+        # What a process does not do, it says nothing about: a certificate that it does not have is not one that ends.
+        if self._settings.looks:
+            gauge(
+                "drawbridge_stock_age_seconds", "Since what we know of the cluster was last current.", self.follower.age
+            )
+        if self._settings.gate or self._settings.authority:
+            gauge("drawbridge_certificate_days", "Until the serving certificate expires.", self.certificate.days)
         gauge("drawbridge_longest_hold_seconds", "The longest that one review has held all others.", lambda: self.app.longest_hold)  # fmt: skip
         for what, text in WORKERS.items():
             gauge(f"drawbridge_workers_{what}", text, lambda what=what: float(self.app.workers[what]))  # type: ignore[misc]

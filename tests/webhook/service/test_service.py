@@ -166,7 +166,7 @@ async def test_a_gate_without_controllers_waits_for_the_secret_and_writes_nothin
         started = asyncio.Event()
 
         async def gate():
-            async with running(ReadOnly(cluster), controllers=False) as here:
+            async with running(ReadOnly(cluster), controllers=False, authority=False) as here:
                 started.set()
                 assert (await post(cluster, here.address, pod()))["patchType"] == "JSONPatch"
 
@@ -175,6 +175,80 @@ async def test_a_gate_without_controllers_waits_for_the_secret_and_writes_nothin
         assert not started.is_set()
         async with running(cluster, gate=False):
             await waiting
+
+
+class Only:
+    """A cluster of which one account sees some Secrets and kinds; whatever else it asks for is the failure of a test."""
+
+    def __init__(self, inner, *, secrets, kinds=(), writes=()):
+        self._inner, self._secrets, self._kinds, self._writes = inner, secrets, kinds, writes
+        self.looked = set()
+
+    def __getattr__(self, verb):
+        asked = getattr(self._inner, verb)
+        if verb not in {"get", "list", "watch", "create", "patch", "delete"}:
+            return asked
+
+        def ask(kind, *args, **named):
+            name = args[0] if verb in {"get", "patch"} else ""
+            field = (named.get("fields") or "").removeprefix("metadata.name=")
+            if kind.kind == "Secret":
+                self.looked.add(name or field)
+                assert verb == "create" or (name or field) in self._secrets, f"{verb} {name or field}"
+            elif self._kinds:
+                assert kind.kind in self._kinds, f"{verb} {kind.kind}"
+            if verb in {"create", "patch", "delete"}:
+                assert kind.kind in self._writes, f"{verb} {kind.kind}"
+            return asked(kind, *args, **named)
+
+        return ask
+
+
+async def test_the_authority_sees_nothing_but_secrets_and_registrations_and_the_controller_no_key_but_the_seals(
+    cluster,
+):
+    registrations = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+    three = {"drawbridge", "drawbridge-authority", "drawbridge-seal"}
+    keeper = Only(cluster, secrets=three, kinds=registrations, writes=("Secret", *registrations))
+    maker = Only(cluster, secrets={"drawbridge-seal"}, writes=("ResourceClaimTemplate", "Lease"))
+    reader = Only(cluster, secrets={"drawbridge", "drawbridge-seal"})
+    async with (
+        running(keeper, gate=False, controllers=False) as authority,
+        running(maker, gate=False, authority=False) as controller,
+        running(reader, controllers=False, authority=False) as gate,
+    ):
+        answer = await post(cluster, gate.address, pod(), namespace="default")
+        stored = apply_json_patch(pod() | {"metadata": {"name": "p", "namespace": "default"}}, tuple(json.loads(base64.b64decode(answer["patch"]))))  # fmt: skip
+        await cluster.create(resources.PODS.raw, stored, "default")
+
+        async def made():
+            return (await cluster.list(resources.RESOURCE_CLAIM_TEMPLATES)).items
+
+        await until(made)
+        assert await text(f"http://{authority.metrics}/readyz") == (200, "[+]certificate ok\n")
+        _, shown = await text(f"http://{authority.metrics}/metrics")
+        assert "drawbridge_certificate_days" in shown
+        assert "drawbridge_stock_age_seconds" not in shown, "it would look as if it had not heard the cluster"
+        assert (await text(f"http://{controller.metrics}/readyz"))[0] == 200
+        _, shown = await text(f"http://{controller.metrics}/metrics")
+        assert "drawbridge_certificate_days" not in shown, "it has none that could end"
+    assert (keeper.looked, maker.looked, reader.looked) == (
+        {*three, ""},
+        {"drawbridge-seal"},
+        {"drawbridge", "drawbridge-seal"},
+    )
+
+
+async def test_a_gate_with_a_certificate_in_files_reads_the_seals_keys_and_not_the_other(cluster, tmp_path):
+    async with running(cluster, gate=False):
+        secret = await cluster.get(resources.SECRETS, "drawbridge", NAMESPACE)
+        files = tuple(str(tmp_path / name) for name in ("tls.crt", "tls.key"))
+        for file in files:
+            with open(file, "wb") as out:  # noqa: ASYNC230, PTH123  two small files
+                out.write(base64.b64decode(secret.data[file.rpartition("/")[2]]))
+        reader = Only(cluster, secrets={"drawbridge-seal"})
+        async with running(reader, controllers=False, authority=False, files=files) as gate:
+            assert (await post(cluster, gate.address, pod()))["patchType"] == "JSONPatch"
 
 
 async def test_replicas_share_certificate_and_seal(cluster):
@@ -252,7 +326,7 @@ async def test_a_stock_that_is_old_translates_and_never_denies(cluster):
         assert await verdict(here)
 
 
-@pytest.mark.parametrize("lost", ["drawbridge", "drawbridge-authority"])
+@pytest.mark.parametrize("lost", ["drawbridge", "drawbridge-authority", "drawbridge-seal"])
 async def test_a_secret_deleted_by_hand_is_made_again_and_told_to_the_webhooks(cluster, lost):
     client = {"service": {"namespace": NAMESPACE, "name": "drawbridge"}}
     hook = {
@@ -276,7 +350,7 @@ async def test_a_secret_deleted_by_hand_is_made_again_and_told_to_the_webhooks(c
 
         async def told():
             secrets = {one.metadata.name: one for one in (await cluster.list(resources.SECRETS)).items}
-            if secrets.keys() < {"drawbridge", "drawbridge-authority"}:
+            if secrets.keys() < {"drawbridge", "drawbridge-authority", "drawbridge-seal"}:
                 return False
             found = await cluster.get(resources.MUTATING_WEBHOOKS, "drawbridge")
             return found.webhooks[0].client_config.ca_bundle == secrets["drawbridge"].data["ca.crt"]
