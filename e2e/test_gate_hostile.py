@@ -10,7 +10,7 @@ import pytest
 from cli.commands.manifests import CLUSTER_WIDE
 from cluster import manifests
 from e2e.client import ApiError
-from e2e.gate import NOWHERE, SYSTEM, gpu
+from e2e.gate import BASE, NOWHERE, SYSTEM, gpu
 from e2e.workloads import container, limits, pod, template, using_template
 
 pytestmark = pytest.mark.real
@@ -291,6 +291,19 @@ def test_kustomize_and_the_command_print_the_same_objects(control_plane, gate):
         if key[0] in CLUSTER_WIDE:
             built_one["metadata"].pop("namespace", None)  # kustomize takes some of them for namespaced ones
         assert built_one == other[key], key
+
+
+def test_the_server_stores_our_network_policies_as_they_are(control_plane, gate):
+    """No network here holds them; tests/test_network_policies.py reads what they say."""
+    listed = control_plane.get(f"/apis/networking.k8s.io/v1/namespaces/{SYSTEM}/networkpolicies")["items"]
+    stored = {one["metadata"]["name"]: one["spec"] for one in listed}
+    written = [d.object for d in manifests.read([BASE / "network.yaml"])]
+    assert stored.keys() == {one["metadata"]["name"] for one in written}
+    for one in written:
+        for rules in (one["spec"]["ingress"], one["spec"]["egress"]):
+            for port in (port for rule in rules for port in rule["ports"]):
+                port.setdefault("protocol", "TCP")
+        assert stored[one["metadata"]["name"]] == one["spec"]
 
 
 # Kept although no test needs it: a reason each.

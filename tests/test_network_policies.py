@@ -1,0 +1,132 @@
+"""What our NetworkPolicies let through, by the rules of networking.k8s.io/v1, for our own pods as our Deployments make them.
+
+No network here holds policies: that a CNI plugin obeys them is not shown. What is shown is what they say, by a small reader of
+their rules (k8s.io/api/networking/v1/types.go: pods that no policy selects are open, a rule without `from` is for everybody,
+a rule without ports for all of them); e2e/test_gate_hostile.py shows that an API server stores them as they are.
+"""
+
+from functools import cache
+from ipaddress import ip_address, ip_network
+from typing import NamedTuple
+
+import pytest
+
+from cli.commands.manifests import rest
+
+SYSTEM = "drawbridge-system"
+API_SERVER = "10.0.0.10"
+NAMED = (f"{API_SERVER}/32",)
+# Those of the rules, and some that are in none.
+PORTS = (1, 22, 53, 80, 443, 2379, 6443, 8080, 8443, 9090, 9443, 10250, 16443, 65535)
+
+
+class Peer(NamedTuple):
+    """Who is at the other end: a pod of a namespace, or an address outside of the cluster."""
+
+    address: str
+    pod: dict | None = None
+    namespace: dict | None = None
+
+
+OUTSIDE = Peer(API_SERVER)
+SOMEWHERE = Peer("192.0.2.1")
+TENANT = Peer("10.1.0.7", {"app": "x"}, {"kubernetes.io/metadata.name": "team-a"})
+METRICS = Peer("10.1.0.8", {"app": "prometheus"}, {"drawbridge.dev/metrics": "true"})
+SIBLING = Peer("10.1.0.9", {"app.kubernetes.io/name": "drawbridge"}, {"kubernetes.io/metadata.name": SYSTEM})
+
+
+def matches(selector, labels):
+    assert not selector.keys() - {"matchLabels"}, "this reader knows labels only"
+    return selector.get("matchLabels", {}).items() <= labels.items()
+
+
+def is_meant(one, peer):
+    """Whether one entry of `from` or `to` means somebody."""
+    if "ipBlock" in one:
+        block = one["ipBlock"]
+        address = ip_address(peer.address)
+        held_out = any(address in ip_network(other) for other in block.get("except", ()))
+        return address in ip_network(block["cidr"]) and not held_out
+    if peer.pod is None:
+        return False
+    own = one.get("namespaceSelector") is not None or peer.namespace["kubernetes.io/metadata.name"] == SYSTEM
+    return own and matches(one.get("namespaceSelector", {}), peer.namespace) and matches(one.get("podSelector", {}), peer.pod)  # fmt: skip
+
+
+def allows(policies, labels, direction, peer, port, protocol="TCP"):  # noqa: PLR0917  a sentence: who, which way, with whom, by what
+    """Whether a pod with these labels may be reached from, or may reach, somebody on a port."""
+    kind, key = ("Ingress", "from") if direction == "in" else ("Egress", "to")
+    about = [one["spec"] for one in policies if matches(one["spec"]["podSelector"], labels)]
+    held = [spec for spec in about if kind in spec["policyTypes"]]
+    if not held:
+        return True
+    for rule in [rule for spec in held for rule in spec.get(kind.lower(), ())]:
+        ports = rule.get("ports")
+        on_port = not ports or any(one["port"] == port and one.get("protocol", "TCP") == protocol for one in ports)
+        meant = not rule.get(key) or any(is_meant(one, peer) for one in rule[key])
+        if on_port and meant:
+            return True
+    return False
+
+
+@cache
+def installed(*api_servers):
+    """The policies, and the labels and ports of the pods of each Deployment, by its component."""
+    made = list(rest(SYSTEM, "image", "", tuple(api_servers)))
+    pods = {}
+    for deployment in (one for one in made if one["kind"] == "Deployment"):
+        template = deployment["spec"]["template"]
+        (container,) = template["spec"]["containers"]
+        labels = template["metadata"]["labels"]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        pods[labels["app.kubernetes.io/component"]] = labels, ports
+    return [one for one in made if one["kind"] == "NetworkPolicy"], pods
+
+
+@pytest.mark.parametrize(
+    ("component", "port", "peer", "open_to_all", "api_server_named"),
+    [
+        ("webhook", "webhook", OUTSIDE, True, True),
+        ("webhook", "webhook", SOMEWHERE, True, False),
+        ("webhook", "webhook", TENANT, True, False),
+        ("webhook", "webhook", SIBLING, True, False),
+        ("webhook", "metrics", METRICS, True, True),
+        ("webhook", "metrics", TENANT, False, False),
+        ("webhook", "metrics", OUTSIDE, False, False),
+        ("controller", "metrics", METRICS, True, True),
+        ("controller", "metrics", TENANT, False, False),
+        ("authority", "metrics", METRICS, True, True),
+        ("authority", "metrics", TENANT, False, False),
+        ("authority", "metrics", SIBLING, False, False),
+    ],
+)
+def test_who_reaches_a_pod_of_ours_on_a_port(component, port, peer, open_to_all, api_server_named):
+    for servers, expected in (((), open_to_all), (NAMED, api_server_named)):
+        policies, pods = installed(*servers)
+        labels, ports = pods[component]
+        assert allows(policies, labels, "in", peer, ports[port]) is expected, servers
+
+
+@pytest.mark.parametrize("component", ["webhook", "controller", "authority"])
+def test_pods_of_ours_reach_an_api_server_and_names_and_nothing_else(component):
+    policies, pods = installed(*NAMED)
+    labels, _ = pods[component]
+    reached = {port for port in PORTS if allows(policies, labels, "out", SOMEWHERE, port)}
+    assert reached == {53, 443, 6443, 8443, 16443}
+    assert allows(policies, labels, "out", SOMEWHERE, 53, "UDP")
+    assert not allows(policies, labels, "out", SOMEWHERE, 6443, "UDP")
+
+
+def test_no_port_of_a_pod_of_ours_is_open_that_it_does_not_listen_on():
+    policies, pods = installed()
+    for labels, ports in pods.values():
+        everybody = (OUTSIDE, TENANT, METRICS, SIBLING)
+        opened = {port for port in PORTS for peer in everybody if allows(policies, labels, "in", peer, port)}
+        assert opened == set(ports.values())
+
+
+def test_pods_of_other_people_are_held_by_no_policy_of_ours():
+    policies, _ = installed()
+    for labels in ({}, {"app.kubernetes.io/component": "webhook"}, {"app.kubernetes.io/name": "drawbridge"}):
+        assert allows(policies, labels, "in", TENANT, 8443)
+        assert allows(policies, labels, "out", TENANT, 25)
