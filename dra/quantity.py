@@ -18,6 +18,7 @@ from typing import Final, Literal, NoReturn
 from dra.errors import QuantityError
 
 Format = Literal["DecimalSI", "DecimalExponent", "BinarySI"]
+_Parts = tuple[int, int, bool]  # mantissa, power of ten, big or not
 
 NANO: Final = 10**9
 MAX: Final = 2**63 - 1  # in whole units: where binary suffixes are capped
@@ -52,7 +53,7 @@ class Quantity:
 
     nano: int
     format: Format
-    _parts: tuple[int, int, bool]
+    _parts: _Parts
     _text: str
 
     @staticmethod
@@ -193,7 +194,7 @@ def parse_uncached(text: str) -> Quantity:
 _remembered = lru_cache(maxsize=16384)(parse_uncached)
 
 
-def _make(cls: type[Quantity], parts: tuple[int, int, bool], format_: Format, text: str) -> Quantity:
+def _make(cls: type[Quantity], parts: _Parts, format_: Format, text: str) -> Quantity:
     quantity = object.__new__(cls)
     mantissa, scale, _ = parts
     power = scale + 9
@@ -227,13 +228,18 @@ def _wrong(text: str, why: str) -> QuantityError:
 
 
 def _exponent(text: str, suffix: str) -> int:
-    digits = suffix[2:] if suffix[1:2] in ("+", "-") else suffix[1:]
-    if suffix[:1] not in ("e", "E") or not digits.isdecimal():
+    letter, sign = suffix[:1], suffix[1:2]
+    signed = sign in ("+", "-")
+    digits = suffix[2:] if signed else suffix[1:]
+    if letter not in ("e", "E") or not digits.isdecimal():
         raise _wrong(text, f"{suffix[:20]!r} is no suffix")
     digits = digits.lstrip("0") or "0"
     # Go's ParseInt refuses what 64 bits do not hold.
-    exponent = int(digits) if len(digits) < 20 else 2 * MAX
-    exponent = -exponent if suffix[1] == "-" else exponent
+    exponent = 2 * MAX
+    if len(digits) < 20:
+        exponent = int(digits)
+    if sign == "-":
+        exponent = -exponent
     if not _MIN <= exponent <= MAX:
         raise _wrong(text, f"{suffix[:20]!r} is no suffix")
     return (exponent + 2**31) % 2**32 - 2**31  # Go keeps the low 32 bits
@@ -249,33 +255,49 @@ def _decimal(text: str, number: _Number, power: int, format_: Format) -> Quantit
     digits = (whole or "0") + fraction
     if scale >= -9 and len(digits) <= 18:
         value = int(digits)
+        if sign == "-":
+            value = -value
         # What looks canonical is printed back as it was written.
-        as_written = (scale % 3 == 0 and digits[0] != "0" and digits[-3:] != "000") or text == "0"
-        return _make(Quantity, (-value if sign == "-" else value, scale, False), format_, text if as_written else "")
+        canonical = scale % 3 == 0 and digits[0] != "0" and digits[-3:] != "000"
+        written = text if canonical or text == "0" else ""
+        return _make(Quantity, (value, scale, False), format_, written)
     _require_digit(text, number)
     mantissa = _in_nano(whole, fraction, power)
     if mantissa:
         scale = -9
-    return _make(Quantity, (-mantissa if sign == "-" else mantissa, scale, True), format_, "")
+    if sign == "-":
+        mantissa = -mantissa
+    return _make(Quantity, (mantissa, scale, True), format_, "")
 
 
 def _binary(text: str, number: _Number, power: int) -> Quantity:
     sign, _, whole, fraction, _ = number
     if not fraction and len(whole) <= _BINARY_DIGITS[power]:
         value = int(whole or "0")
-        as_written = value & 7 != 0
+        written = text if value & 7 else ""
         value <<= power
-        return _make(Quantity, (-value if sign == "-" else value, 0, False), "BinarySI", text if as_written else "")
+        if sign == "-":
+            value = -value
+        return _make(Quantity, (value, 0, False), "BinarySI", written)
     _require_digit(text, number)
-    rest = fraction[_BINARY_FRACTION:].strip("0")
-    digits = fraction[:_BINARY_FRACTION] + ("1" if rest else "")
-    mantissa, scale = int(whole[:_BINARY_WHOLE] + digits or "0") << power, -len(fraction)
+    digits = fraction[:_BINARY_FRACTION]
+    if fraction[_BINARY_FRACTION:].strip("0"):
+        digits += "1"
+    kept = whole[:_BINARY_WHOLE] + digits
+    mantissa = int(kept or "0") << power
+    scale = -len(fraction)
     if mantissa:
-        mantissa, scale = -(-mantissa * NANO // 10 ** len(digits)), -9
+        parts = 10 ** len(digits)
+        mantissa = -(-mantissa * NANO // parts)
+        scale = -9
     if mantissa > MAX * NANO:
         mantissa, scale = MAX, 0
-    format_: Format = "DecimalSI" if scale == -9 and 0 < mantissa < NANO else "BinarySI"
-    return _make(Quantity, (-mantissa if sign == "-" else mantissa, scale, True), format_, "")
+    format_: Format = "BinarySI"
+    if scale == -9 and 0 < mantissa < NANO:
+        format_ = "DecimalSI"
+    if sign == "-":
+        mantissa = -mantissa
+    return _make(Quantity, (mantissa, scale, True), format_, "")
 
 
 def _require_digit(text: str, number: _Number) -> None:
@@ -293,11 +315,17 @@ def _in_nano(whole: str, fraction: str, power: int) -> int:
     if digits and count > _LARGEST_POWER + 9:
         return _LARGEST_NANO
     counted = digits[: max(count, 0)]
-    nano = int(counted) * _ten(count - len(counted)) if counted else 0
-    return nano + 1 if digits[len(counted) :].strip("0") else nano
+    rest = digits[len(counted) :]
+    nano = 0
+    if counted:
+        zeros = count - len(counted)
+        nano = int(counted) * _ten(zeros)
+    if rest.strip("0"):
+        nano += 1
+    return nano
 
 
-def _add(left: tuple[int, int, bool], right: tuple[int, int, bool]) -> tuple[int, int, bool]:
+def _add(left: _Parts, right: _Parts) -> _Parts:
     left_number, left_scale, left_is_big = left
     right_number, right_scale, right_is_big = right
     if not left_is_big and not right_is_big:
@@ -313,16 +341,22 @@ def _add(left: tuple[int, int, bool], right: tuple[int, int, bool]) -> tuple[int
     return bounded, scale, True
 
 
-def _add_int64(left: tuple[int, int, bool], right: tuple[int, int, bool]) -> tuple[int, int, bool] | None:
-    if right[0] == 0:
+def _add_int64(left: _Parts, right: _Parts) -> _Parts | None:
+    mine, my_scale, _ = left
+    other, its_scale, _ = right
+    if other == 0:
         return left
-    if left[0] == 0:
+    if mine == 0:
         return right
-    scale = min(left[1], right[1])
-    first, second = _times(left[0], left[1] - scale), _times(right[0], right[1] - scale)
-    if first is None or second is None or not _MIN <= first + second <= MAX:
+    scale = min(my_scale, its_scale)
+    first = _times(mine, my_scale - scale)
+    second = _times(other, its_scale - scale)
+    if first is None or second is None:
         return None
-    return first + second, scale, False
+    total = first + second
+    if not _MIN <= total <= MAX:
+        return None
+    return total, scale, False
 
 
 def _times(value: int, power: int) -> int | None:
@@ -335,7 +369,7 @@ def _times(value: int, power: int) -> int | None:
     return product if _MIN <= product <= MAX else None
 
 
-def _scale(parts: tuple[int, int, bool], scale: int) -> int:
+def _scale(parts: _Parts, scale: int) -> int:
     mantissa, own, big = parts
     if not big:
         if own < scale:
@@ -380,7 +414,7 @@ def _pow10(power: int) -> float:
     return float(f"1e-{coarse * 32}") / float(f"1e{fine}")
 
 
-def _canonical(nano: int, parts: tuple[int, int, bool], format_: Format) -> str:
+def _canonical(nano: int, parts: _Parts, format_: Format) -> str:
     if nano == 0:
         return "0"
     if format_ == "BinarySI" and nano % NANO == 0 and abs(nano) >= 1024 * NANO:

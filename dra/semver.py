@@ -85,9 +85,12 @@ def _parse(text: str) -> Version:
     if shape is None:
         raise _wrong(text, "major.minor.patch is expected, without a leading v or leading zeros")
     *numbers, prerelease, _ = shape.groups()
-    parts = tuple(_part(text, part) for part in prerelease.split(".")) if prerelease else ()
+    parts: tuple[tuple[int, int, str], ...] = ()
+    if prerelease:
+        parts = tuple(_part(text, part) for part in prerelease.split("."))
     major, minor, patch = (_number(text, digits) for digits in numbers)
-    return Version((major, minor, patch, not parts, parts), text)
+    released = not parts
+    return Version((major, minor, patch, released, parts), text)
 
 
 _remembered = lru_cache(maxsize=4096)(_parse)
@@ -113,10 +116,15 @@ def _wrong(text: str, why: str) -> SemverError:
 
 
 def _normalize(text: str) -> str:
-    parts = text.removeprefix("v").split(".", 2)
-    parts = [_without_zeros(part) if len(part) > 1 else part for part in parts]
+    parts: list[str] = []
+    for part in text.removeprefix("v").split(".", 2):
+        short = part
+        if len(part) > 1:
+            short = _without_zeros(part)
+        parts.append(short)
+    last = parts[-1]
     lacking = 3 - len(parts)
-    if lacking and ("+" in parts[-1] or "-" in parts[-1]):
+    if lacking and ("+" in last or "-" in last):
         raise _wrong(text, "a short version cannot have a prerelease or build part")
     zeros = ["0"] * lacking
     return ".".join(parts + zeros)

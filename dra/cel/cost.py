@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from dra.cel.syntax import Expr, Fold
     from dra.cel.types import Type
 
+    _Estimator = Callable[["Operand | None", "list[Operand]"], "_Estimate | None"]
+
 MAX_COST: Final = 1_000_000  # resource.k8s.io CELSelectorExpressionMaxCost
 UNBOUNDED: Final = 2**64 - 1
 _CALL, _LIST, _MAP = 1, 10, 30
@@ -363,12 +365,13 @@ class _Coster:
         return total
 
     def _bind(self, node: Expr, fold: Fold) -> int:
-        total = _sum(self.cost(fold.range), self.cost(fold.init))
+        scanned = self.cost(fold.range)
+        begun = self.cost(fold.init)
         self._push_value(fold.accu, fold.init)
-        total = _sum(total, self.cost(fold.result))
+        result = self.cost(fold.result)
         self._locals[fold.accu].pop()
         self._copy_sizes(node, fold.result)
-        return total
+        return _sum(scanned, begun, result)
 
     def _push(self, name: str, local: _Local) -> None:
         self._locals.setdefault(name, []).append(local)
@@ -470,28 +473,37 @@ def _own(operand: Operand) -> Size:
 
 
 def _standard_call(overload: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
+    first = args[0] if args else None
     if overload in _COMPARED:
-        return _Estimate(scale(min(_own(args[0]).most, _own(args[1]).most), STRING_FACTOR))
-    if overload in ("starts_with_string", "ends_with_string"):
-        return _Estimate(scale(_own(args[0]).most, STRING_FACTOR))
+        left, right = args
+        shorter = min(_own(left).most, _own(right).most)
+        return _Estimate(scale(shorter, STRING_FACTOR))
+    if overload in ("starts_with_string", "ends_with_string") and first:
+        affix = _own(first)
+        return _Estimate(scale(affix.most, STRING_FACTOR))
     if overload == "in_list":
-        return _Estimate(scale(_own(args[1]).most, 1))
+        items = _own(args[1])
+        return _Estimate(scale(items.most, 1))
     if overload in ("matches", "matches_string"):
-        text, pattern = (target, args[0]) if target else (args[0], args[1])
-        return _Estimate(_regex(_own(text), _own(pattern)))
-    if overload == "contains_string" and target:
-        return _Estimate(_product(scale(_own(target).most, STRING_FACTOR), scale(_own(args[0]).most, STRING_FACTOR)))
+        text, pattern = (target, *args) if target else args
+        searched = _regex(_own(text), _own(pattern))
+        return _Estimate(searched)
+    if overload == "contains_string" and target and first:
+        whole = scale(_own(target).most, STRING_FACTOR)
+        part = scale(_own(first).most, STRING_FACTOR)
+        return _Estimate(_product(whole, part))
     if overload == "string_format" and target:
-        return _Estimate(scale(_own(target).most, STRING_FACTOR))
-    if overload in ("string_to_bytes", "bytes_to_string", "strings_quote"):
-        size = _own(args[0])
-        most = size.most
-        result = {
-            "string_to_bytes": Size(size.least, most * 4 % 2**64),
-            "bytes_to_string": Size(size.least // 4, most),
-            "strings_quote": Size((size.least + 2) % 2**64, (most * 2 + 2) % 2**64),
-        }[overload]
-        return _Estimate(scale(most, STRING_FACTOR), result)
+        template = _own(target)
+        return _Estimate(scale(template.most, STRING_FACTOR))
+    if overload in ("string_to_bytes", "bytes_to_string", "strings_quote") and first:
+        least, most = _own(first)
+        size = {
+            "string_to_bytes": Size(least, most * 4 % 2**64),
+            "bytes_to_string": Size(least // 4, most),
+            "strings_quote": Size((least + 2) % 2**64, (most * 2 + 2) % 2**64),
+        }
+        converted = scale(most, STRING_FACTOR)
+        return _Estimate(converted, size[overload])
     return None
 
 
@@ -626,23 +638,32 @@ def _ceil_ratio(size: int, part: int) -> int:
 def _split(_: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
     if target is None:
         return None
-    size = target.size_or_unknown()
-    most = size.most
-    if len(args) > 1 and args[1].node.kind == "literal" and type(args[1].node.value) is int:
-        most = args[1].node.value % 2**64
-    return _Estimate(scale(size.most, 2 * STRING_FACTOR), Size(0, most))
+    text = target.size_or_unknown()
+    parts = text.most
+    if len(args) > 1:
+        limit = args[1].node
+        if limit.kind == "literal" and type(limit.value) is int:
+            parts = limit.value % 2**64
+    cost = scale(text.most, 2 * STRING_FACTOR)
+    return _Estimate(cost, Size(0, parts))
 
 
 def _join(_: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
     if target is None:
         return None
     count = target.size_or_unknown()
+    size = Size(0, 0)
     element = _element(target)
-    size = count.times(element) if element is not None else Size(0, 0)
+    if element is not None:
+        size = count.times(element)
     if args:
-        gaps = Size(max(count.least - 1, 0), max(count.most - 1, 0))
-        size = size.plus(args[0].size_or_unknown().times(gaps))
-    return _Estimate(scale(size.most, STRING_FACTOR), size)
+        separator = args[0].size_or_unknown()
+        fewest = max(count.least - 1, 0)
+        most = max(count.most - 1, 0)
+        gaps = Size(fewest, most)
+        size = size.plus(separator.times(gaps))
+    cost = scale(size.most, STRING_FACTOR)
+    return _Estimate(cost, size)
 
 
 def _find(_: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
@@ -732,25 +753,31 @@ def _self_comparison(factor: float, operand: Operand | None) -> _Estimate:
     return _allocation(factor, size.times(size))
 
 
-def _sorted_by(type_: Type) -> dict[str, Callable[[Operand | None, list[Operand]], _Estimate | None]]:
-    factor = 2.0 + STRING_FACTOR if type_ in (t.STRING, t.BYTES) else 2.0
+def _sorted_by(type_: Type) -> dict[str, _Estimator]:
+    factor = 2.0
+    if type_ in (t.STRING, t.BYTES):
+        factor += STRING_FACTOR
+    by_itself = f"list_{type_.name}_sort"
+    by_keys = f"list_{type_.name}_sortByAssociatedKeys"
     return {
-        f"list_{type_.name}_sort": lambda target, _: _self_comparison(factor, target),
-        f"list_{type_.name}_sortByAssociatedKeys": lambda _, args: _self_comparison(factor, args[0]),
+        by_itself: lambda target, _: _self_comparison(factor, target),
+        by_keys: lambda _, args: _self_comparison(factor, args[0]),
     }
 
 
-def _set(factor: float) -> Callable[[Operand | None, list[Operand]], _Estimate | None]:
+def _set(factor: float) -> _Estimator:
     def estimate(_: Operand | None, args: list[Operand]) -> _Estimate:
         left, right = args
-        size = left.size_or_unknown().times(right.size_or_unknown())
-        compared = scale(size.most, factor)
+        mine = left.size_or_unknown()
+        theirs = right.size_or_unknown()
+        pairs = mine.times(theirs)
+        compared = scale(pairs.most, factor)
         return _Estimate(_sum(compared, _CALL))
 
     return estimate
 
 
-_BY_OVERLOAD: dict[str, Callable[[Operand | None, list[Operand]], _Estimate | None]] = {
+_BY_OVERLOAD: dict[str, _Estimator] = {
     "list_slice": _slice,
     "list_flatten": _flatten,
     "list_flatten_int": _flatten,

@@ -13,12 +13,14 @@ from dra.errors import SelectorSyntaxError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    _Args = tuple[Expr, ...]
+
 ACCUMULATOR = "@result"
 UNUSED = "#unused"
 _SORT_INPUT = "@__sortBy_input__"
 
 
-def expand(position: int, name: str, target: Expr | None, args: tuple[Expr, ...]) -> Expr | None:
+def expand(position: int, name: str, target: Expr | None, args: _Args) -> Expr | None:
     """Expand a call if it is a macro; None leaves it a call."""
     count = len(args)
     if target is None:
@@ -48,7 +50,7 @@ def _variable(node: Expr, why: str = "argument must be a simple name") -> str:
     return node.name
 
 
-def _variables(args: tuple[Expr, ...], two: bool) -> tuple[str, str]:
+def _variables(args: _Args, two: bool) -> tuple[str, str]:
     if not two:
         return _variable(args[0]), ""
     first, second = _variable(args[0]), _variable(args[1])
@@ -58,7 +60,7 @@ def _variables(args: tuple[Expr, ...], two: bool) -> tuple[str, str]:
 
 
 def _quantifier(name: str, two: bool) -> Callable[[int, Expr, tuple[Expr, ...]], Expr]:
-    def all_(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
+    def all_(at: int, target: Expr, args: _Args) -> Expr:
         var, var2 = _variables(args, two)
         fold = Fold(
             "all",
@@ -73,7 +75,7 @@ def _quantifier(name: str, two: bool) -> Callable[[int, Expr, tuple[Expr, ...]],
         )
         return make_fold(at, fold)
 
-    def exists(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
+    def exists(at: int, target: Expr, args: _Args) -> Expr:
         var, var2 = _variables(args, two)
         none_yet = call(at, "!_", _accu(at))
         fold = Fold(
@@ -89,7 +91,7 @@ def _quantifier(name: str, two: bool) -> Callable[[int, Expr, tuple[Expr, ...]],
         )
         return make_fold(at, fold)
 
-    def exists_one(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
+    def exists_one(at: int, target: Expr, args: _Args) -> Expr:
         var, var2 = _variables(args, two)
         more = call(at, "_+_", _accu(at), literal(at, 1))
         fold = Fold(
@@ -131,42 +133,55 @@ def _append(at: int, item: Expr) -> Expr:
     return call(at, "_+_", _accu(at), one)
 
 
-def _map(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
+def _map(at: int, target: Expr, args: _Args) -> Expr:
     variable = _variable(args[0], "argument is not an identifier")
-    keep = args[1] if len(args) == 3 else None
+    keep = None
+    if len(args) == 3:
+        keep = args[1]
     step = _append(at, args[-1])
     empty = Expr("list", at)
-    return _collect(at, target, (variable, ""), empty, step, keep)
+    variables = variable, ""
+    return _collect(at, target, variables, empty, step, keep)
 
 
-def _filter(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
+def _filter(at: int, target: Expr, args: _Args) -> Expr:
     variable = _variable(args[0], "argument is not an identifier")
     step = _append(at, args[0])
     empty = Expr("list", at)
     return _collect(at, target, (variable, ""), empty, step, args[1])
 
 
-def _transform_list(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
+def _transform_list(at: int, target: Expr, args: _Args) -> Expr:
     variables = _variables(args, two=True)
-    keep = args[2] if len(args) == 4 else None
+    keep = None
+    if len(args) == 4:
+        keep = args[2]
     step = _append(at, args[-1])
     empty = Expr("list", at)
     return _collect(at, target, variables, empty, step, keep)
 
 
-def _transform_map(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
+def _transform_map(at: int, target: Expr, args: _Args) -> Expr:
     variables = _variables(args, two=True)
-    keep = args[2] if len(args) == 4 else None
+    keep = None
+    if len(args) == 4:
+        keep = args[2]
+    accu = _accu(at)
     key = Expr("ident", at, name=variables[0])
-    step = call(at, "cel.@mapInsert", _accu(at), key, args[-1])
+    value = args[-1]
+    step = call(at, "cel.@mapInsert", accu, key, value)
     empty = Expr("map", at)
     return _collect(at, target, variables, empty, step, keep)
 
 
-def _transform_map_entry(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
+def _transform_map_entry(at: int, target: Expr, args: _Args) -> Expr:
     variables = _variables(args, two=True)
-    keep = args[2] if len(args) == 4 else None
-    step = call(at, "cel.@mapInsert", _accu(at), args[-1])
+    keep = None
+    if len(args) == 4:
+        keep = args[2]
+    accu = _accu(at)
+    entry = args[-1]
+    step = call(at, "cel.@mapInsert", accu, entry)
     empty = Expr("map", at)
     return _collect(at, target, variables, empty, step, keep)
 
@@ -186,7 +201,7 @@ def _bind_name(at: int, name: str, value: Expr, result: Expr) -> Expr:
     return make_fold(at, fold)
 
 
-def _bind(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr | None:
+def _bind(at: int, target: Expr, args: _Args) -> Expr | None:
     if target.kind != "ident" or target.name != "cel":
         return None
     variable, value, result = args
@@ -196,7 +211,7 @@ def _bind(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr | None:
 
 
 def _opt_map(flat: bool) -> Callable[[int, Expr, tuple[Expr, ...]], Expr]:
-    def expander(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
+    def expander(at: int, target: Expr, args: _Args) -> Expr:
         variable, result = args
         if variable.kind != "ident":
             raise SelectorSyntaxError("optMap() variable name must be a simple identifier", variable.position)
@@ -211,7 +226,7 @@ def _opt_map(flat: bool) -> Callable[[int, Expr, tuple[Expr, ...]], Expr]:
     return expander
 
 
-def _sort_by(at: int, target: Expr, args: tuple[Expr, ...]) -> Expr:
+def _sort_by(at: int, target: Expr, args: _Args) -> Expr:
     if target.kind not in ("list", "select", "ident", "fold", "call"):
         raise SelectorSyntaxError(
             "sortBy can only be applied to a list, identifier, comprehension, call or select expression", at

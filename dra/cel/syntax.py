@@ -345,17 +345,22 @@ class _Parser:
 
     def _reduce(self, operands: list[Expr], pending: list[Token]) -> None:
         token = pending.pop()
-        right, left = operands.pop(), operands.pop()
+        right = operands.pop()
+        left = operands.pop()
         name = _OPERATOR[token.kind]
-        if token.kind in ("&&", "||"):
-            # One node for a whole chain, however long: a chain in brackets stays a node of its own.
-            chained = left.kind == "call" and left.name == name and left.value == "chain"
-            parts = (*left.args, right) if chained else (left, right)
-            node = call(token.position, name, *parts)
-            node.value = "chain"
-            operands.append(self._transparent(node, parts))
-        else:
-            operands.append(self._count_height(call(token.position, name, left, right), left, right))
+        if token.kind not in ("&&", "||"):
+            node = call(token.position, name, left, right)
+            counted = self._count_height(node, left, right)
+            operands.append(counted)
+            return
+        # One node for a whole chain, however long: a chain in brackets stays a node of its own.
+        parts: tuple[Expr, ...] = left, right
+        if left.kind == "call" and left.name == name and left.value == "chain":
+            parts = *left.args, right
+        node = call(token.position, name, *parts)
+        node.value = "chain"
+        chain = self._transparent(node, parts)
+        operands.append(chain)
 
     def _unary(self) -> Expr:
         token = self.token
@@ -395,14 +400,20 @@ class _Parser:
         field = self._advance()
         if field.kind not in ("ident", "quoted"):
             raise SelectorSyntaxError(f"expected a field name, found {field.text!r}", field.position)
-        name = field.text[1:-1] if field.kind == "quoted" else field.text
+        name = field.text
+        if field.kind == "quoted":
+            name = name[1:-1]
         if optional:
-            return self._count_height(call(dot.position, "_?._", operand, literal(field.position, name)), operand)
+            key = literal(field.position, name)
+            node = call(dot.position, "_?._", operand, key)
+            return self._count_height(node, operand)
         if self.token.kind == "(" and field.kind == "ident":
             parenthesis = self._advance()
             args = self._arguments(")")
-            return self._count_height(self._make_call(parenthesis.position, name, operand, args), operand, *args)
-        return self._count_height(Expr("select", dot.position, name=name, args=(operand,)), operand)
+            node = self._make_call(parenthesis.position, name, operand, args)
+            return self._count_height(node, operand, *args)
+        node = Expr("select", dot.position, name=name, args=(operand,))
+        return self._count_height(node, operand)
 
     def _make_call(self, position: int, name: str, target: Expr | None, args: tuple[Expr, ...]) -> Expr:
         from dra.cel.macros import expand  # both need Expr; the parser is the one that is imported first

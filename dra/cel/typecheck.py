@@ -107,12 +107,18 @@ class _Checker:
 
     def _select(self, node: Expr) -> Type:
         qualified = self._qualified_name(node)
-        if qualified is not None and self._local(qualified.partition(".")[0]) is None:
-            found = self._global(qualified)
+        if qualified is not None:
+            first = qualified.partition(".")[0]
+            found = None
+            if self._local(first) is None:
+                found = self._global(qualified)
             if found is not None:
-                node.kind, node.name, node.args = "ident", "." + qualified.removeprefix("."), ()
+                node.kind = "ident"
+                node.name = "." + qualified.removeprefix(".")
+                node.args = ()
                 return found
-        return self.bindings.substitute(self._field(node, node.args[0], node.name, optional=False))
+        field = self._field(node, node.args[0], node.name, optional=False)
+        return self.bindings.substitute(field)
 
     def _has(self, node: Expr) -> Type:
         self._field(node, node.args[0], node.name, optional=False)
@@ -197,10 +203,12 @@ class _Checker:
     def _instance(self, overload: Overload) -> tuple[tuple[Type, ...], Type]:
         if not overload.params:
             return overload.args, overload.result
-        fresh = {param: self.bindings.fresh() for param in overload.params}
-        args = tuple(_replace(arg, fresh) for arg in overload.args)
+        fresh: dict[Type, Type] = {}
+        for param in overload.params:
+            fresh[param] = self.bindings.fresh()
+        args = [_replace(arg, fresh) for arg in overload.args]
         result = _replace(overload.result, fresh)
-        return args, result
+        return tuple(args), result
 
     def _mismatch(self, node: Expr, expected: Type, actual: Type) -> SelectorTypeError:
         expected, actual = (self.bindings.substitute(each, finish=True) for each in (expected, actual))
@@ -338,12 +346,16 @@ def _check_conversion(node: Expr, first: Expr) -> None:
 
 
 def _check_homogeneous(node: Expr) -> None:
-    for step in range(1 if node.kind == "list" else 2):
+    is_list = node.kind == "list"
+    stride = 1 if is_list else 2  # the keys of a map are of one type, and so are its values
+    for start in range(stride):
         expected: Type | None = None
-        for i in range(step, len(node.args), 1 if node.kind == "list" else 2):
-            arg = node.args[i]
-            marked = i in node.optional if node.kind == "list" else step == 1 and i - 1 in node.optional
-            found = t.unwrap(arg.type)[0] if marked else arg.type
+        for at in range(start, len(node.args), stride):
+            arg = node.args[at]
+            found = arg.type
+            is_value = is_list or start == 1
+            if is_value and at - start in node.optional:
+                found = t.unwrap(found)[0]
             expected = expected or found
             if not t.equivalent(expected, found):
                 raise SelectorTypeError(f"expected type '{expected}' but found '{found}'", arg.position)

@@ -170,11 +170,14 @@ def less_specific(left: Type, right: Type) -> bool:
     """Whether `left` says the same as `right` or less."""
     if is_dyn(left) or left.kind == "param":
         return True
-    if is_dyn(right) or right.kind == "param" or left.kind != right.kind:
+    if is_dyn(right) or right.kind == "param":
+        return False
+    if left.kind != right.kind:
         return False
     if left.kind in ("opaque", "list", "map"):
-        same = left.name == right.name and len(left.params) == len(right.params)
-        return same and all(map(less_specific, left.params, right.params))
+        if left.name != right.name or len(left.params) != len(right.params):
+            return False
+        return all(map(less_specific, left.params, right.params))
     return left.kind == "type" or left == right
 
 

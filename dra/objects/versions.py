@@ -54,10 +54,14 @@ def upgrade(value: dict[str, Any]) -> Upgrade:
     if version not in (BETA_2, BETA_1, ALPHA_3):
         return Upgrade(value)
     current = {**value, "apiVersion": CURRENT}
-    convert = _CONVERTERS.get(str(value.get("kind"))) if version != BETA_2 else None
+    if version == BETA_2:
+        return Upgrade(current)
+    kind = str(value.get("kind"))
+    convert = _CONVERTERS.get(kind)
+    spec = value.get("spec")
     unknown: list[str] = []
-    if convert is not None and isinstance(value.get("spec"), dict):
-        current["spec"] = convert(value["spec"], "/spec", unknown)
+    if convert is not None and isinstance(spec, dict):
+        current["spec"] = convert(spec, "/spec", unknown)
     return Upgrade(current, tuple(unknown))
 
 
@@ -72,13 +76,18 @@ def written_pointer(pointer: str, version: str, kind: str) -> str:
 
 def _claim(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
     devices = spec.get("devices")
-    if not isinstance(devices, dict) or not isinstance(devices.get("requests"), list):
+    if not isinstance(devices, dict):
         return spec
-    requests = [
-        _request(request, f"{path}/devices/requests/{index}", unknown) if isinstance(request, dict) else request
-        for index, request in enumerate(devices["requests"])
-    ]
-    return {**spec, "devices": {**devices, "requests": requests}}
+    old = devices.get("requests")
+    if not isinstance(old, list):
+        return spec
+    requests: list[Any] = []
+    for index, request in enumerate(old):
+        at = f"{path}/devices/requests/{index}"
+        is_object = isinstance(request, dict)
+        requests.append(_request(request, at, unknown) if is_object else request)
+    upgraded = {**devices, "requests": requests}
+    return {**spec, "devices": upgraded}
 
 
 def _request(request: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:

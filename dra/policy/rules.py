@@ -117,20 +117,28 @@ class Rules:
         rules = [rule for rule in self.by_driver.get(driver, ()) if rule.restricts]
         if not rules:
             return {}
-        devices = {device.name: device for page in pool.pages() for device in page.devices}
-        against: dict[str, set[str]] = {}
+        devices: dict[str, Device] = {}
+        for page in pool.pages():
+            for device in page.devices:
+                devices[device.name] = device
+        against: dict[str, set[str]] = {name: set() for name in devices}
         for rule in rules:
             charge(2 * _EVALUATED * len(devices))
             unwelcome = [device for device in devices.values() if not rule.allows(device)]
-            for bearer in devices.values() if unwelcome else ():
+            if not unwelcome:
+                continue
+            for bearer in devices.values():
                 if not rule.carried_by(driver, bearer):
                     continue
                 charge(len(unwelcome))
                 for other in unwelcome:
-                    if other is not bearer and (not rule.narrow or _sets(bearer) & _sets(other)):
-                        against.setdefault(bearer.name, set()).add(other.name)
-                        against.setdefault(other.name, set()).add(bearer.name)
-        return {name: frozenset(others) for name, others in against.items()}
+                    if other is bearer:
+                        continue
+                    if rule.narrow and _sets(bearer).isdisjoint(_sets(other)):
+                        continue
+                    against[bearer.name].add(other.name)
+                    against[other.name].add(bearer.name)
+        return {name: frozenset(others) for name, others in against.items() if others}
 
 
 def _ignore(steps: int) -> None:

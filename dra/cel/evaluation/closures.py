@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from dra.cel.syntax import Expr, Fold
     from dra.cel.types import Type
 
+    Closure = Callable[["Frame"], Value]
+
 Frame = Any  # a tuple or list of values; see above
 
 DRIVER, MULTIPLE, ATTRIBUTES, CAPACITY, DEVICE = range(5)
@@ -75,17 +77,17 @@ class Compiler:
         self._budget = budget
         self.pattern_work = 0  # steps that searching for the patterns which are written out may take
         # A name is a slot of the frame, or a closure where its value may not be there yet.
-        self._scope: dict[str, int | Callable[[Frame], Value]] = {}
+        self._scope: dict[str, int | Closure] = {}
         self._sound_names: dict[str, bool] = {}
         self._constants: dict[int, Value] = {}
         self.variables = 0
 
-    def closure(self, node: Expr) -> Callable[[Frame], Value]:
+    def closure(self, node: Expr) -> Closure:
         """Compile one node."""
         value = self.constant(node)
         if value is not MISSING:
             return lambda _: value
-        made: Callable[[Frame], Value] = getattr(self, f"_{node.kind}")(node)
+        made: Closure = getattr(self, f"_{node.kind}")(node)
         return made
 
     # Constants
@@ -146,12 +148,12 @@ class Compiler:
 
     # Names
 
-    def _ident(self, node: Expr) -> Callable[[Frame], Value]:
+    def _ident(self, node: Expr) -> Closure:
         if node.name.startswith("."):
             return lambda frame: frame[DEVICE]
         return self._read_name(node.name)
 
-    def _read_name(self, name: str) -> Callable[[Frame], Value]:
+    def _read_name(self, name: str) -> Closure:
         known = self._scope[name]
         return known if callable(known) else itemgetter(known)
 
@@ -159,9 +161,7 @@ class Compiler:
         self.variables += 1
         return self.first_variable - 1 + self.variables
 
-    def _with(
-        self, names: dict[str, int | Callable[[Frame], Value]], node: Expr, source: Expr
-    ) -> Callable[[Frame], Value]:
+    def _with(self, names: dict[str, int | Closure], node: Expr, source: Expr) -> Closure:
         """Compile a node in which some more names mean something, namely the source or parts of it."""
         outer, outer_sound = self._scope, self._sound_names
         self._scope = {**outer, **names}
@@ -188,7 +188,7 @@ class Compiler:
         domain = self.constant(node.args[1])
         return (slot, domain) if type(domain) is str else None
 
-    def _select(self, node: Expr) -> Callable[[Frame], Value]:
+    def _select(self, node: Expr) -> Closure:
         field = node.name
         slot = self._device_slot(node)
         if slot is not None:
@@ -206,7 +206,7 @@ class Compiler:
 
         return select
 
-    def _has(self, node: Expr) -> Callable[[Frame], Value]:
+    def _has(self, node: Expr) -> Closure:
         field = node.name
         known = self._domain(node.args[0])
         if known is not None:
@@ -215,25 +215,31 @@ class Compiler:
         operand = self.closure(node.args[0])
         return lambda frame: has(operand(frame), field)
 
-    def _index(self, node: Expr) -> Callable[[Frame], Value]:
+    def _index(self, node: Expr) -> Closure:
         known = self._domain(node)
         if known is not None:
             slot, domain = known
             return lambda frame: frame[slot][domain]
-        inner, name = self._domain(node.args[0]), self.constant(node.args[1])
+        whole, part = node.args
+        inner = self._domain(whole)
+        name = self.constant(part)
         if inner is not None and type(name) is str:
             return _attribute(*inner, name)
-        operand, key = self.closure(node.args[0]), self.closure(node.args[1])
+        operand = self.closure(whole)
+        key = self.closure(part)
 
         def at(frame: Frame) -> Value:
             value = operand(frame)
-            return select_optional(value, key(frame)) if type(value) is Optional else index(value, key(frame))
+            if type(value) is Optional:
+                return select_optional(value, key(frame))
+            return index(value, key(frame))
 
         return at
 
-    def _optional(self, node: Expr) -> Callable[[Frame], Value]:
-        key = self.constant(node.args[1])
-        known = self._domain(node.args[0])
+    def _optional(self, node: Expr) -> Closure:
+        whole, part = node.args
+        key = self.constant(part)
+        known = self._domain(whole)
         if known is not None and type(key) is str:
             slot, domain = known
 
@@ -242,12 +248,13 @@ class Compiler:
                 return NONE if value is MISSING else Optional(value)
 
             return lookup
-        operand, index_ = self.closure(node.args[0]), self.closure(node.args[1])
+        operand = self.closure(whole)
+        index_ = self.closure(part)
         return lambda frame: select_optional(operand(frame), index_(frame))
 
     # Calls
 
-    def _call(self, node: Expr) -> Callable[[Frame], Value]:
+    def _call(self, node: Expr) -> Closure:
         if node.name in _SPECIAL:
             return self._special(node)
         if node.name in ("matches", "find", "findAll"):
@@ -265,7 +272,7 @@ class Compiler:
             return lambda frame: work(left(frame), right(frame))
         return lambda frame: work(*[arg(frame) for arg in args])
 
-    def _arguments(self, node: Expr) -> list[Callable[[Frame], Value]]:
+    def _arguments(self, node: Expr) -> list[Closure]:
         args = [self.closure(arg) for arg in node.args]
         only = node.overloads[0] if len(node.overloads) == 1 else ""
         panics = _PANICKING.get(only)
@@ -274,14 +281,14 @@ class Compiler:
             args[position] = _or_fatal(args[position], kind)
         return args
 
-    def _operands(self, node: Expr) -> list[Callable[[Frame], Value]]:
+    def _operands(self, node: Expr) -> list[Closure]:
         args = self._arguments(node)
         if len(args) == 2 and _may_panic(node):
             args[0] = _then(args[0], args[1])
         return args
 
-    def _special(self, node: Expr) -> Callable[[Frame], Value]:
-        made: Callable[[Frame], Value] = getattr(self, _SPECIAL[node.name])(node)
+    def _special(self, node: Expr) -> Closure:
+        made: Closure = getattr(self, _SPECIAL[node.name])(node)
         return made
 
     def _check_pattern(self, node: Expr) -> None:
@@ -295,18 +302,22 @@ class Compiler:
     def _work(self, node: Expr) -> Work:
         """The Python function behind a call, guarded where the types are only known at run time."""
         overloads = self._functions[node.name]
-        fitting = [
-            overload for overload in overloads if overload.id in node.overloads and overload.method == node.member
-        ]
+        same_shape = [overload for overload in overloads if overload.method == node.member]
+        fitting = [overload for overload in same_shape if overload.id in node.overloads]
         first = fitting[0]
-        assert first.work is not None
-        if first.total and all(overload.work is first.work for overload in fitting):
-            return first.work
+        work = first.work
+        assert work is not None
+        if first.total and all(overload.work is work for overload in fitting):
+            return work
         if len(fitting) == 1:
-            guards = [(i, _guard(type_)) for i, type_ in enumerate(first.args) if not self._surely(node.args[i], type_)]
-            return _guard_all(node.name, first.work, guards) if guards else first.work
+            guards: list[tuple[int, Callable[[Value], bool]]] = []
+            for at, type_ in enumerate(first.args):
+                if not self._surely(node.args[at], type_):
+                    guards.append((at, _guard(type_)))
+            return _guard_all(node.name, work, guards) if guards else work
         count = len(node.args)
-        return _dispatch(node.name, [overload for overload in overloads if len(overload.args) == count])
+        possible = [overload for overload in overloads if len(overload.args) == count]
+        return _dispatch(node.name, possible)
 
     def _surely(self, node: Expr, wanted: Type) -> bool:
         """Whether the value will have the type without looking at it."""
@@ -324,22 +335,23 @@ class Compiler:
             return True
         return node.kind != "fold" and all(map(self._sound, node.args))
 
-    def _equals(self, node: Expr) -> Callable[[Frame], Value]:
+    def _equals(self, node: Expr) -> Closure:
         left, right = node.args
         text = self.constant(right)
         if type(text) is str:
             return _equals_text(self.closure(left), text)
         first, second = self._operands(node)
-        if left.type == right.type and left.type in _SIMPLE and self._sound(left) and self._sound(right):
+        simple = left.type == right.type and left.type in _SIMPLE
+        if simple and self._sound(left) and self._sound(right):
             return lambda frame: first(frame) == second(frame)
         return lambda frame: equal(first(frame), second(frame))
 
-    def _not_equals(self, node: Expr) -> Callable[[Frame], Value]:
+    def _not_equals(self, node: Expr) -> Closure:
         first, second = self.closure(node.args[0]), self.closure(node.args[1])
 
         return lambda frame: differ(first(frame), second(frame))
 
-    def _in(self, node: Expr) -> Callable[[Frame], Value]:
+    def _in(self, node: Expr) -> Closure:
         item = self.closure(node.args[0])
         values = self.planned(node.args[1])
         if node.overloads == ("in_list",) and values is not MISSING:
@@ -354,7 +366,7 @@ class Compiler:
 
         return within
 
-    def _conditional(self, node: Expr) -> Callable[[Frame], Value]:
+    def _conditional(self, node: Expr) -> Closure:
         condition, yes, no = map(self.closure, node.args)
 
         def choose(frame: Frame) -> Value:
@@ -367,13 +379,13 @@ class Compiler:
 
         return choose
 
-    def _and(self, node: Expr) -> Callable[[Frame], Value]:
+    def _and(self, node: Expr) -> Closure:
         return _logical([self.closure(arg) for arg in node.args], stop=False)
 
-    def _or(self, node: Expr) -> Callable[[Frame], Value]:
+    def _or(self, node: Expr) -> Closure:
         return _logical([self.closure(arg) for arg in node.args], stop=True)
 
-    def _or_optional(self, node: Expr) -> Callable[[Frame], Value]:
+    def _or_optional(self, node: Expr) -> Closure:
         first, second = self.closure(node.args[0]), self.closure(node.args[1])
 
         def either(frame: Frame) -> Value:
@@ -384,7 +396,7 @@ class Compiler:
 
         return either
 
-    def _or_value(self, node: Expr) -> Callable[[Frame], Value]:
+    def _or_value(self, node: Expr) -> Closure:
         first, default = self.closure(node.args[0]), self.closure(node.args[1])
 
         def value_or(frame: Frame) -> Value:
@@ -397,46 +409,55 @@ class Compiler:
 
     # Lists and maps
 
-    def _list(self, node: Expr) -> Callable[[Frame], Value]:
+    def _list(self, node: Expr) -> Closure:
         elements = [self.closure(arg) for arg in node.args]
         if node.optional:
             optional = node.optional
             return lambda frame: make_list([element(frame) for element in elements], optional)
         return lambda frame: [element(frame) for element in elements]
 
-    def _map(self, node: Expr) -> Callable[[Frame], Value]:
+    def _map(self, node: Expr) -> Closure:
         parts = [self.closure(arg) for arg in node.args]
         optional = node.optional
         return lambda frame: make_map([part(frame) for part in parts], optional)
 
     # Comprehensions
 
-    def _fold(self, node: Expr) -> Callable[[Frame], Value]:
+    def _fold(self, node: Expr) -> Closure:
         fold = node.fold
         assert fold is not None
-        if fold.macro == "bind":
+        macro = fold.macro
+        if macro == "bind":
             return self._bind(fold)
         items = self.closure(fold.range)
         slot = self._variable()
-        names: dict[str, int | Callable[[Frame], Value]] = {fold.var: slot}
+        names: dict[str, int | Closure] = {fold.var: slot}
         slot2 = 0
         if fold.var2:
-            slot2 = names[fold.var2] = self._variable()
-        if fold.macro in ("all", "exists"):
-            predicate = self._with(names, fold.step.args[1], fold.range)
-            return _quantify(items, slot, slot2, predicate, stop=fold.macro == "exists")
-        if fold.macro == "exists_one":
-            return _exactly_one(items, slot, slot2, self._with(names, fold.step.args[0], fold.range))
-        keep, step = None, fold.step
-        if step.name == "_?_:_":
-            keep, step = self._with(names, step.args[0], fold.range), step.args[1]
-        if fold.macro == "list":
-            return _collect(items, slot, slot2, keep, self._with(names, step.args[1].args[0], fold.range))
-        return _gather(
-            items, slot, slot2, keep, [self._with(names, arg, fold.range) for arg in step.args[1:]], self._work(step)
-        )
+            slot2 = self._variable()
+            names[fold.var2] = slot2
 
-    def _bind(self, fold: Fold) -> Callable[[Frame], Value]:
+        def inside(part: Expr) -> Closure:
+            return self._with(names, part, fold.range)
+
+        step = fold.step
+        if macro in ("all", "exists"):
+            predicate = inside(step.args[1])
+            return _quantify(items, slot, slot2, predicate, stop=macro == "exists")
+        if macro == "exists_one":
+            predicate = inside(step.args[0])
+            return _exactly_one(items, slot, slot2, predicate)
+        keep = None
+        if step.name == "_?_:_":
+            condition, step, _ = step.args
+            keep = inside(condition)
+        if macro == "list":
+            (item,) = step.args[1].args
+            return _collect(items, slot, slot2, keep, inside(item))
+        entry = [inside(arg) for arg in step.args[1:]]
+        return _gather(items, slot, slot2, keep, entry, self._work(step))
+
+    def _bind(self, fold: Fold) -> Closure:
         slot = self._variable()
         value = self.closure(fold.init)
 
@@ -513,8 +534,17 @@ def _guard(type_: Type) -> Callable[[Value], bool]:
         element = _guard(type_.params[0])
         return lambda value: type(value) is list and (not value or element(value[0]))
     if type_.kind == "map":
-        key, item = _guard(type_.params[0]), _guard(type_.params[1])
-        return lambda value: isinstance(value, dict) and all(key(k) and item(v) for k, v in list(value.items())[:1])
+        key, item = map(_guard, type_.params)
+
+        def fits(value: Value) -> bool:
+            if not isinstance(value, dict):
+                return False
+            if not value:
+                return True
+            first, its = next(iter(value.items()))
+            return key(first) and item(its)
+
+        return fits
     if type_.kind == "opaque":
         return lambda value: type(value) is Optional
     if type_.kind == "type":
@@ -533,11 +563,16 @@ def _guard_all(name: str, work: Work, guards: list[tuple[int, Callable[[Value], 
 
 
 def _dispatch(name: str, overloads: list[Overload]) -> Work:
-    rows = [(tuple(_guard(type_) for type_ in overload.args), overload.work) for overload in overloads if overload.work]
+    rows: list[tuple[list[Callable[[Value], bool]], Work]] = []
+    for overload in overloads:
+        if overload.work:
+            guards = [_guard(type_) for type_ in overload.args]
+            rows.append((guards, overload.work))
 
     def dispatched(*args: Value) -> Value:
         for guards, work in rows:
-            if all(fits(arg) for fits, arg in zip(guards, args, strict=True)):
+            pairs = zip(guards, args, strict=True)
+            if all(fits(arg) for fits, arg in pairs):
                 return work(*args)
         raise no_such_overload(name)
 
@@ -550,7 +585,7 @@ def _may_panic(node: Expr) -> bool:
     return own or (node.kind == "call" and node.name == "@in") or any(map(_may_panic, children(node)))
 
 
-def _then(first: Callable[[Frame], Value], second: Callable[[Frame], Value]) -> Callable[[Frame], Value]:
+def _then(first: Closure, second: Closure) -> Closure:
     """Go evaluates both operands, so that a panic of the second wins over an error of the first."""
 
     def both(frame: Frame) -> Value:
@@ -564,7 +599,7 @@ def _then(first: Callable[[Frame], Value], second: Callable[[Frame], Value]) -> 
     return both
 
 
-def _or_fatal(argument: Callable[[Frame], Value], kind: type) -> Callable[[Frame], Value]:
+def _or_fatal(argument: Closure, kind: type) -> Closure:
     def checked(frame: Frame) -> Value:
         try:
             value = argument(frame)
@@ -580,7 +615,7 @@ def _or_fatal(argument: Callable[[Frame], Value], kind: type) -> Callable[[Frame
 # ---- Pieces ----------------------------------------------------------------------------------------------------------
 
 
-def _attribute(slot: int, domain: str, name: str) -> Callable[[Frame], Value]:
+def _attribute(slot: int, domain: str, name: str) -> Closure:
     def attribute(frame: Frame) -> Value:
         try:
             return frame[slot][domain][name]
@@ -590,7 +625,7 @@ def _attribute(slot: int, domain: str, name: str) -> Callable[[Frame], Value]:
     return attribute
 
 
-def _equals_text(operand: Callable[[Frame], Value], text: str) -> Callable[[Frame], Value]:
+def _equals_text(operand: Closure, text: str) -> Closure:
     def same(frame: Frame) -> bool:
         value = operand(frame)
         return value == text if type(value) is str else equal(value, text)
@@ -614,7 +649,7 @@ def membership(values: list[Value]) -> Callable[[Value], bool] | None:
     return member
 
 
-def _logical(terms: list[Callable[[Frame], Value]], *, stop: bool) -> Callable[[Frame], Value]:
+def _logical(terms: list[Closure], *, stop: bool) -> Closure:
     """`&&` and `||`: a decisive answer beats an error, wherever it stands."""
     go_on = not stop
 
@@ -688,9 +723,7 @@ def _each(frame: Frame, range_: Value, slot: int, slot2: int) -> Iterator[Value]
             yield None
 
 
-def _quantify(
-    items: Callable[[Frame], Value], slot: int, slot2: int, predicate: Callable[[Frame], Value], *, stop: bool
-) -> Callable[[Frame], Value]:
+def _quantify(items: Closure, slot: int, slot2: int, predicate: Closure, *, stop: bool) -> Closure:
     go_on = not stop
 
     def quantified(frame: Frame) -> bool:
@@ -718,32 +751,29 @@ def truth(value: Value) -> bool:
     raise no_such_overload("_?_:_")
 
 
-def _exactly_one(
-    items: Callable[[Frame], Value], slot: int, slot2: int, predicate: Callable[[Frame], Value]
-) -> Callable[[Frame], Value]:
+def _exactly_one(items: Closure, slot: int, slot2: int, predicate: Closure) -> Closure:
     return lambda frame: sum([truth(predicate(frame)) for _ in _each(frame, items(frame), slot, slot2)]) == 1
 
 
-def _collect(
-    items: Callable[[Frame], Value],
-    slot: int,
-    slot2: int,
-    keep: Callable[[Frame], Value] | None,
-    item: Callable[[Frame], Value],
-) -> Callable[[Frame], Value]:
+def _collect(items: Closure, slot: int, slot2: int, keep: Closure | None, item: Closure) -> Closure:
     if keep is None:
         return lambda frame: [item(frame) for _ in _each(frame, items(frame), slot, slot2)]
-    return lambda frame: [item(frame) for _ in _each(frame, items(frame), slot, slot2) if truth(keep(frame))]
+
+    def collected(frame: Frame) -> list[Value]:
+        turns = _each(frame, items(frame), slot, slot2)
+        return [item(frame) for _ in turns if truth(keep(frame))]
+
+    return collected
 
 
 def _gather(  # noqa: PLR0917 - the parts of one loop
-    items: Callable[[Frame], Value],
+    items: Closure,
     slot: int,
     slot2: int,
-    keep: Callable[[Frame], Value] | None,
-    entry: list[Callable[[Frame], Value]],
+    keep: Closure | None,
+    entry: list[Closure],
     insert: Work,
-) -> Callable[[Frame], Value]:
+) -> Closure:
     def gathered(frame: Frame) -> Value:
         mapping: dict[Value, Value] = {}
         for _ in _each(frame, items(frame), slot, slot2):

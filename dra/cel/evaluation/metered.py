@@ -139,12 +139,15 @@ class MeteredCompiler(Compiler):
 
     def _step(self, node: Expr) -> _Step:
         if node.kind in ("select", "has"):
-            return _Step(node.name, None, optional=False, test=node.kind == "has")
+            test = node.kind == "has"
+            return _Step(node.name, None, optional=False, test=test)
         optional = node.name != "_[_]"
-        key = self.planned(node.args[1])
-        if key is not MISSING:
-            return _Step(key, None, optional=optional, test=False)
-        return _Step(None, self._raw(node.args[1]), optional=optional, test=False)
+        index = node.args[1]
+        key = self.planned(index)
+        if key is MISSING:
+            computed = self._raw(index)
+            return _Step(None, computed, optional=optional, test=False)
+        return _Step(key, None, optional=optional, test=False)
 
     def _base(self, node: Expr) -> Closure:
         if node.kind == "ident" and self.planned(node) is MISSING:

@@ -36,11 +36,15 @@ class PatternError(ValueError):
 def compiled(pattern: str, budget: Budget | None = None) -> Any:  # an re2 pattern; the library has no types
     """Compile a pattern once, at the expense of the budget."""
     known = _PATTERNS.get(pattern)
-    if known is None:
-        budget = budget or Budget()
-        budget.charge(20 + _CHARACTER * len(pattern) + _CLASS * (pattern.count("\\p") + pattern.count("\\P")))
-        known, memory = _compile(pattern.encode(errors="replace"), budget)
-        _PATTERNS.put(pattern, known, memory + 2 * len(pattern))
+    if known is not None:
+        return known
+    budget = budget or Budget()
+    length = len(pattern)
+    classes = pattern.count("\\p") + pattern.count("\\P")
+    budget.charge(20 + _CHARACTER * length + _CLASS * classes)
+    text = pattern.encode(errors="replace")
+    known, memory = _compile(text, budget)
+    _PATTERNS.put(pattern, known, memory + 2 * length)
     return known
 
 

@@ -336,7 +336,9 @@ def double_to_string(value: float) -> str:
 
 def shortest_digits(value: float) -> tuple[str, str, int]:
     """Split a finite double into sign, shortest digits and the power of ten of the first digit."""
-    sign = "-" if math.copysign(1.0, value) < 0 else ""
+    sign = ""
+    if math.copysign(1.0, value) < 0:
+        sign = "-"
     size = abs(value)
     written = (f"{size:.{precision}e}" for precision in range(17))
     shortest = next(text for text in written if float(text) == size)
@@ -410,21 +412,29 @@ _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10
 
 def string_to_duration(text: str) -> Duration:
     """Read a duration as Go's ParseDuration does."""
-    rest = text[1:] if text[:1] in ("+", "-") else text
+    signed = text[:1] in ("+", "-")
+    negative = text[:1] == "-"
+    rest = text[1:] if signed else text
     if rest == "0":
         return Duration(0)
-    total, position = 0, 0
+    read_part = re.compile(_DURATION_PART).match
+    total = position = 0
     while position < len(rest):
-        part = re.compile(_DURATION_PART).match(rest, position)
-        if part is None or not (part[1] or part[2]) or len(part[1]) > 30:
+        part = read_part(rest, position)
+        if part is None:
             raise _fails("string", "google.protobuf.Duration")
-        unit = _UNITS[part[3]]
-        fraction = (part[2] or "")[:18]
-        total += int(part[1] or 0) * unit + (int(fraction) * unit // 10 ** len(fraction) if fraction else 0)
+        whole, digits, name = part.groups(default="")
+        if not (whole or digits) or len(whole) > 30:
+            raise _fails("string", "google.protobuf.Duration")
+        unit = _UNITS[name]
+        total += int(whole or 0) * unit
+        fraction = digits[:18]
+        if fraction:
+            total += int(fraction) * unit // 10 ** len(fraction)
         position = part.end()
-    if not rest or total > INT_MAX + (text[0] == "-"):
+    if not rest or total > INT_MAX + negative:
         raise _fails("string", "google.protobuf.Duration")
-    return Duration(-total if text[0] == "-" else total)
+    return Duration(-total if negative else total)
 
 
 def _same(value: Value) -> Value:
@@ -466,12 +476,16 @@ def _unwrap(values: list[Value]) -> list[Value]:
 
 
 def _map_insert(mapping: dict[Value, Value], *entry: Value) -> dict[Value, Value]:
-    entries = [entry] if len(entry) == 2 else list(zip(keys_of(entry[0]), entry[0].values(), strict=True))
+    entries = [entry]
+    if len(entry) == 1:
+        (other,) = entry
+        entries = list(zip(keys_of(other), other.values(), strict=True))
     # Only the accumulator of a macro comes here, which nobody else can see: it may be changed.
     for key, value in entries:
         if find(mapping, key) is not MISSING:
             raise SelectorRunError(f"insert failed: key {_shown(key)} already exists")
-        mapping[as_key(key)] = value
+        kept = as_key(key)
+        mapping[kept] = value
     return mapping
 
 

@@ -76,11 +76,15 @@ def _replace(text: str, old: str, new: str, count: int = -1) -> str:
 def _split(text: str, separator: str, count: int = -1) -> list[Value]:
     if count == 0:
         return []
-    if not separator:
-        if count < 0 or count > len(text):
-            return list(text)
-        return [*text[: count - 1], text[count - 1 :]] if text else []
-    return list(text.split(separator, count - 1 if count > 0 else -1))
+    if separator:
+        cuts = count - 1 if count > 0 else -1
+        return list(text.split(separator, cuts))
+    if count < 0 or count > len(text):
+        return list(text)
+    if not text:
+        return []
+    alone = count - 1
+    return [*text[:alone], text[alone:]]
 
 
 def _substring_from(text: str, start: int) -> str:

@@ -24,20 +24,29 @@ def parse_timestamp(text: str) -> Timestamp:
     failure = SelectorRunError("type conversion error from 'string' to 'google.protobuf.Timestamp'")
     if shape is None:
         raise failure
-    year, month, day, hour, minute, second, fraction, sign, off_hour, off_minute = shape.groups()
-    offset = (int(off_hour) * 60 + int(off_minute)) * (-1 if sign == "-" else 1) if sign else 0
-    if sign and (int(off_hour) > 24 or int(off_minute) > 60):
-        raise failure
-    if year == "0000":
+    *clock, fraction, sign, off_hour, off_minute = shape.groups()
+    year, month, day, hour, minute, second = map(int, clock)
+    offset = 0
+    if sign:
+        hours, minutes = int(off_hour), int(off_minute)
+        if hours > 24 or minutes > 60:
+            raise failure
+        offset = hours * 60 + minutes
+        if sign == "-":
+            offset = -offset
+    if year == 0:
         raise SelectorRunError("timestamp overflow")
     try:
-        moment = dt.datetime(int(year), int(month), int(day), int(hour), int(minute), int(second), tzinfo=dt.UTC)
+        moment = dt.datetime(year, month, day, hour, minute, second, tzinfo=dt.UTC)
     except ValueError:
         raise failure from None
-    seconds = (moment - _EPOCH) // dt.timedelta(seconds=1) - offset * 60
+    seconds = (moment - _EPOCH) // dt.timedelta(seconds=1)
+    seconds -= offset * 60
     if not -62135596800 <= seconds <= 253402300799:
         raise SelectorRunError("timestamp overflow")
-    return Timestamp(seconds * 10**9 + int((fraction or "0")[:9].ljust(9, "0")), offset)
+    digits = (fraction or "0")[:9]
+    nanoseconds = int(digits.ljust(9, "0"))
+    return Timestamp(seconds * 10**9 + nanoseconds, offset)
 
 
 def _moment(value: Timestamp, minutes_east: int = 0) -> dt.datetime:
@@ -91,11 +100,17 @@ def _integer(text: str) -> int:
 
 def _part(id_: str, part: Callable[[dt.datetime], int], zoned_id: str = "") -> tuple[Overload, ...]:
     def utc(value: Timestamp) -> int:
-        return part(_moment(value))
+        moment = _moment(value)
+        return part(moment)
 
+    def in_zone(value: Timestamp, zone: str) -> int:
+        moment = _in_zone(value, zone)
+        return part(moment)
+
+    zoned = zoned_id or f"{id_}_with_tz"
     return (
         method(id_, (TIMESTAMP,), INT, utc),
-        method(zoned_id or f"{id_}_with_tz", (TIMESTAMP, STRING), INT, lambda value, zone: part(_in_zone(value, zone))),
+        method(zoned, (TIMESTAMP, STRING), INT, in_zone),
     )
 
 

@@ -192,9 +192,16 @@ def _query(url: Url) -> dict[Value, Value]:
     if len(parts) > _QUERY_PARTS:
         return values
     for part in parts:
-        key, _, value = part.partition("=")
-        if part and ";" not in part and all(match[1] for match in re.finditer(_ESCAPE, part)):
-            values.setdefault(_unescape(key.replace("+", " ")), []).append(_unescape(value.replace("+", " ")))
+        if not part or ";" in part:
+            continue
+        escapes = re.finditer(_ESCAPE, part)
+        if not all(match[1] for match in escapes):
+            continue
+        spaced = part.replace("+", " ")
+        name, _, value = spaced.partition("=")
+        key = _unescape(name)
+        of_key = values.setdefault(key, [])
+        of_key.append(_unescape(value))
     return values
 
 
