@@ -23,12 +23,16 @@ def charges(requests: Mapping[str, Quantity], capacities: Mapping[str, DeviceCap
     """Resolve what a request takes of each capacity of a device; None if the device or its policy does not offer that."""
     if not requests.keys() <= capacities.keys():
         return None
-    amounts = {name: charge(requests.get(name), capacity) for name, capacity in capacities.items()}
+    amounts: dict[str, Quantity] = {}
+    for name, capacity in capacities.items():
+        asked = requests.get(name)
+        amounts[name] = charge(asked, capacity)
     for name, amount in amounts.items():
         if amount.nano < 0:
             raise CapacityError(f"capacity {name!r}: {amount} is negative")
-    if any(_violates(amounts[name], capacity.request_policy) for name, capacity in capacities.items()):
-        return None
+    for name, capacity in capacities.items():
+        if _violates(amounts[name], capacity.request_policy):
+            return None
     return amounts
 
 

@@ -136,18 +136,24 @@ def _counter_set_key(one: CounterSet) -> tuple[str, tuple[tuple[str, int], ...]]
 
 def body(device: Device) -> Body:
     """Find the token of a device."""
+    shared = bool(device.allow_multiple_allocations)
+    readable = all(map(_readable, device.attributes.values()))
+    amounts: tuple[object, ...] = ()
+    taints: tuple[object, ...] = ()
+    consumption: Consumption = ()
+    # Most devices have none of these, and a loop over nothing costs more than a look.
     capacity = device.capacity
-    consumes = device.consumes_counters
-    alone = (
-        bool(device.allow_multiple_allocations),
-        all(map(_readable, device.attributes.values())),
-        tuple([_amount(name, capacity[name]) for name in sorted(capacity)]) if capacity else (),
-        tuple([(taint.key, taint.value, taint.effect) for taint in device.taints]) if device.taints else (),
-        (device.node_name, device.all_nodes, device.node_selector),
-    )
+    if capacity:
+        amounts = tuple([_amount(name, capacity[name]) for name in sorted(capacity)])
+    if device.taints:
+        taints = tuple([(taint.key, taint.value, taint.effect) for taint in device.taints])
+    nodes = device.node_name, device.all_nodes, device.node_selector
+    alone = shared, readable, amounts, taints, nodes
     plain = _PLAINS.token(alone, Plain)
-    consumption = tuple([_counter_use(one) for one in consumes]) if consumes else ()
-    return _BODIES.token((plain, consumption), lambda: Body(plain, consumption))
+    if device.consumes_counters:
+        consumption = tuple([_counter_use(one) for one in device.consumes_counters])
+    key = plain, consumption
+    return _BODIES.token(key, lambda: Body(plain, consumption))
 
 
 def _amount(name: str, one: DeviceCapacity) -> tuple[object, ...]:

@@ -20,7 +20,7 @@ from dra.stock.equivalence import Body, Content, body, content
 from dra.stock.usage import PoolId
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from dra.objects import DeviceTaintRule, Node
 
@@ -118,12 +118,15 @@ def usable(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
     """Keep the newest generation of each pool: if all of its slices are there, and no node finds it invalid."""
     pools: dict[PoolId, list[ResourceSlice]] = {}
     for one in slices:
-        pools.setdefault((one.spec.driver, one.spec.pool.name), []).append(one)
+        pool_id = one.spec.driver, one.spec.pool.name
+        members = pools.setdefault(pool_id, [])
+        members.append(one)
     kept: list[ResourceSlice] = []
     for members in pools.values():
         newest = max(one.spec.pool.generation for one in members)
         current = [one for one in members if one.spec.pool.generation == newest]
-        if len(current) == current[0].spec.pool.resource_slice_count and not _is_invalid(current):
+        expected = current[0].spec.pool.resource_slice_count
+        if len(current) == expected and not _is_invalid(current):
             kept += current
     return kept
 
@@ -180,10 +183,11 @@ def reaches(place: Device | msgspec.Struct, node: Node) -> bool:
 
 
 def _pool(id_: PoolId, kept: list[Page], every: tuple[Page, ...]) -> Pool | None:
-    expected = kept[0].slice.spec.pool.resource_slice_count
+    first = kept[0]
+    generation = first.generation
+    expected = first.slice.spec.pool.resource_slice_count
     rest: list[Page] = []
     if len(kept) != expected:
-        generation = kept[0].generation
         if any(other.generation > generation for other in every):
             return None
         current = [other for other in every if other.generation == generation]
@@ -193,29 +197,39 @@ def _pool(id_: PoolId, kept: list[Page], every: tuple[Page, ...]) -> Pool | None
         names = {one.name for one in kept}
         if len(kept) < len(current):
             rest = [other for other in current if other.name not in names]
-    return _build(id_, sorted(kept, key=lambda one: one.name.encode()), rest)
+    in_order = sorted(kept, key=lambda one: one.name.encode())
+    return _build(id_, in_order, rest)
 
 
 def _build(id_: PoolId, kept: list[Page], rest: list[Page]) -> Pool:
-    here = tuple(one for one in kept if not one.slice.spec.shared_counters)
-    elsewhere = tuple(one for one in rest if not one.slice.spec.shared_counters)
+    here = [one for one in kept if not one.slice.spec.shared_counters]
+    elsewhere = [one for one in rest if not one.slice.spec.shared_counters]
     counters: dict[str, dict[str, int]] = {}
     reason = _duplicate_device(here)
     for one in (*kept, *rest):
         for counter_set in one.slice.spec.shared_counters:
-            if counter_set.name in counters:
-                reason = reason or f"counter set {counter_set.name} is declared twice"
-            amounts = {name: counter.value.nano for name, counter in counter_set.counters.items()}
-            counters[counter_set.name] = amounts
+            name = counter_set.name
+            if name in counters:
+                reason = reason or f"counter set {name} is declared twice"
+            counters[name] = {key: counter.value.nano for key, counter in counter_set.counters.items()}
     devices = (device for one in (*here, *elsewhere) for device in one.devices)
     reason = reason or _unknown_counter(devices, counters)
     if reason:
         return Pool(id_, PoolStatus.INVALID, reason)
-    binding = any(device.binding_conditions is not None for one in here for device in one.devices)
-    return Pool(id_, here=here, elsewhere=elsewhere, counters=counters, binding=binding)
+    binding = False
+    for one in here:
+        if any(device.binding_conditions is not None for device in one.devices):
+            binding = True
+    return Pool(
+        id_,
+        here=tuple(here),
+        elsewhere=tuple(elsewhere),
+        counters=counters,
+        binding=binding,
+    )
 
 
-def _duplicate_device(pages: tuple[Page, ...]) -> str:
+def _duplicate_device(pages: Sequence[Page]) -> str:
     seen: set[str] = set()
     for one in pages:
         for device in one.devices:

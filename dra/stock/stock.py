@@ -165,24 +165,31 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
     def _change(self, type_: type, key: str, obj: Stocked | None) -> Stock:
         field = _FIELD[type_]
         kept = {**getattr(self, field)}
-        old = kept.pop(key, None) if obj is None else kept.get(key)
+        old = kept.get(key)
         if obj is not None:
             kept[key] = obj
+        else:
+            kept.pop(key, None)
         changes: dict[str, object] = {field: kept}
         concerned: frozenset[str] | None = frozenset()
         if type_ is ResourceSlice:
-            concerned = self._turn_pages(changes, {key: obj if isinstance(obj, ResourceSlice) else None}, self.rules)
+            slice_ = obj if isinstance(obj, ResourceSlice) else None
+            concerned = self._turn_pages(changes, {key: slice_}, self.rules)
         elif type_ is ResourceClaim:
             concerned = self._move_claim(changes, key, old, obj)
         elif type_ is DeviceTaintRule:
             tainted = [rule for rule in (old, obj) if isinstance(rule, DeviceTaintRule)]
-            touched = {k: one.slice for k, one in self.pages.items() if any(_may_taint(rule, one) for rule in tainted)}
+            touched: dict[str, ResourceSlice | None] = {}
+            for page_key, one in self.pages.items():
+                if any(_may_taint(rule, one) for rule in tainted):
+                    touched[page_key] = one.slice
             concerned = self._turn_pages(changes, touched, kept)
         elif type_ is Node:
             concerned = frozenset({key})
         elif type_ is DeviceCompatibility:
             concerned = None
-        return msgspec.structs.replace(self, **changes, history=self.history.after(concerned))
+        history = self.history.after(concerned)
+        return msgspec.structs.replace(self, **changes, history=history)
 
     def _turn_pages(
         self,
@@ -190,43 +197,60 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         slices: Mapping[str, ResourceSlice | None],
         rules: Mapping[str, DeviceTaintRule],
     ) -> frozenset[str] | None:
-        pages, on, of = {**self.pages}, {**self.pages_on}, {**self.pages_of}
+        pages = {**self.pages}
+        on = {**self.pages_on}
+        of = {**self.pages_of}
         concerned: list[frozenset[str] | None] = []
         for key, slice_ in slices.items():
-            old = pages.pop(key, None) if slice_ is None else pages.get(key)
-            new = None if slice_ is None else page(slice_, rules.values())
-            if new is not None:
+            old = pages.get(key)
+            new = None
+            if slice_ is not None:
+                new = page(slice_, rules.values())
                 pages[key] = new
-            for node in {one.node_name for one in (old, new) if one is not None}:
-                here = new if new is not None and new.node_name == node else None
-                _turn(on, node, old, here)
-            for pool in {one.pool for one in (old, new) if one is not None}:
-                _turn(of, pool, old, new if new is not None and new.pool == pool else None)
+            else:
+                pages.pop(key, None)
+            both = [one for one in (old, new) if one is not None]
+            for node in {one.node_name for one in both}:
+                here = new is not None and new.node_name == node
+                _turn(on, node, old, new if here else None)
+            for pool in {one.pool for one in both}:
+                here = new is not None and new.pool == pool
+                _turn(of, pool, old, new if here else None)
             concerned.append(_nodes_of(self.pages_of, old))
             concerned.append(_nodes_of(of, new))
         changes.update(pages=pages, pages_on=on, pages_of=of)
         return _union(concerned)
 
     def _move_claim(
-        self, changes: dict[str, object], key: str, old: Stocked | None, new: Stocked | None
+        self,
+        changes: dict[str, object],
+        key: str,
+        old: Stocked | None,
+        new: Stocked | None,
     ) -> frozenset[str] | None:
         before = results_by_pool(old) if isinstance(old, ResourceClaim) else {}
         after = results_by_pool(new) if isinstance(new, ResourceClaim) else {}
         if before == after:
             return frozenset()
-        held, uses = {**self.held}, {**self.uses}
+        held = {**self.held}
+        uses = {**self.uses}
+        nodes: set[str] = set()
         for pool in before.keys() | after.keys():
-            by_claim = {k: v for k, v in held.get(pool, {}).items() if k != key}
+            by_claim = {**held.get(pool, {})}
+            by_claim.pop(key, None)
             if pool in after:
                 by_claim[key] = after[pool]
             if by_claim:
-                held[pool], uses[pool] = by_claim, pool_use(by_claim.values())
+                held[pool] = by_claim
+                uses[pool] = pool_use(by_claim.values())
             else:
                 held.pop(pool, None)
                 uses.pop(pool, None)
+            for one in self.pages_of.get(pool, ()):
+                nodes.add(one.node_name)
         changes.update(held=held, uses=uses)
-        pages = [one for pool in before.keys() | after.keys() for one in self.pages_of.get(pool, ())]
-        return frozenset(one.node_name for one in pages) if all(one.node_name for one in pages) else None
+        anywhere = "" in nodes
+        return None if anywhere else frozenset(nodes)
 
 
 def _key(obj: Stocked) -> str:
@@ -250,16 +274,27 @@ def _group(pairs: Iterable[tuple[Where, Page]]) -> dict[Where, tuple[Page, ...]]
     for place, one in pairs:
         group = groups.setdefault(place, [])
         group.append(one)
-    return {place: tuple(pages) for place, pages in groups.items()}
+    frozen: dict[Where, tuple[Page, ...]] = {}
+    for place, group in groups.items():
+        frozen[place] = tuple(group)
+    return frozen
 
 
-def _turn(index: dict[Where, tuple[Page, ...]], place: Where, old: Page | None, new: Page | None) -> None:
+def _turn(
+    index: dict[Where, tuple[Page, ...]],
+    place: Where,
+    old: Page | None,
+    new: Page | None,
+) -> None:
     """Replace a page where it stands, so that input order stays what it was; add it at the end, or take it out."""
     pages = index.get(place, ())
-    turned = [new if one is old else one for one in pages] if old in pages else [*pages, new]
-    left = tuple(one for one in turned if one is not None)
+    if old in pages:
+        turned = [new if one is old else one for one in pages]
+    else:
+        turned = [*pages, new]
+    left = [one for one in turned if one is not None]
     if left:
-        index[place] = left
+        index[place] = tuple(left)
     else:
         index.pop(place, None)
 

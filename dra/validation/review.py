@@ -78,10 +78,11 @@ def review(
 def _together(world: World) -> dict[int, list[Problem]]:
     """Find what shows only among the slices of a pool, or among the claims that hold devices, by object."""
     found: dict[int, list[Problem]] = {}
-    for located in pool_problems(world.pieces):
-        found.setdefault(located.number, []).append(located.problem)
-    for located in held_problems(world.holders, world.fleet):
-        found.setdefault(located.number, []).append(located.problem)
+    located = list(pool_problems(world.pieces))
+    located += held_problems(world.holders, world.fleet)
+    for number, problem in located:
+        of_object = found.setdefault(number, [])
+        of_object.append(problem)
     return found
 
 

@@ -27,20 +27,17 @@ def too_many(items: Sized, limit: int, path: str) -> Problems:
         yield Problem("D104", path, f"{len(items)} entries, at most {limit} are allowed")
 
 
-def duplicates(keys: Iterable[tuple[Hashable, str]], what: str) -> Problems:
-    """Complain about keys that occur again; each comes with the path to blame."""
+def duplicates(keys: Iterable[Hashable], path: str, what: str, *, field: str = "") -> Problems:
+    """Complain about entries of a list whose keys occur again; `field` leads from an entry to its key."""
     seen: set[Hashable] = set()
-    for key, path in keys:
-        if key in seen:
-            shown = (
-                key
-                if isinstance(key, str)
-                else "/".join(str(part) for part in key if part)
-                if isinstance(key, tuple)
-                else key
-            )
-            yield Problem("D105", path, f"{what} {shown!r} is given twice")
-        seen.add(key)
+    for index, key in enumerate(keys):
+        if key not in seen:
+            seen.add(key)
+            continue
+        shown: object = key
+        if isinstance(key, tuple):
+            shown = "/".join(str(part) for part in key if part)
+        yield Problem("D105", f"{path}/{index}{field}", f"{what} {shown!r} is given twice")
 
 
 def required(text: str, path: str, what: str) -> Problems:

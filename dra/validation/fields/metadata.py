@@ -21,21 +21,35 @@ _MAX_GENERATED_BASE: Final = 58
 _STANDARD_FINALIZERS: Final = ("kubernetes", "orphan", "foregroundDeletion")
 
 
-def metadata(meta: ObjectMeta, path: str, *, namespaced: bool, generate_name_judged: bool = True) -> Problems:
+def metadata(
+    meta: ObjectMeta,
+    path: str,
+    *,
+    namespaced: bool,
+    generate_name_judged: bool = True,
+) -> Problems:
     """Judge the metadata of an object to be created, whose name must be a DNS subdomain."""
     if meta.name:
-        yield from formatted(meta.name, names.dns_subdomain(meta.name), f"{path}/name", names.suggestion)
+        wrong = names.dns_subdomain(meta.name)
+        yield from formatted(meta.name, wrong, f"{path}/name", names.suggestion)
     elif not meta.generate_name:
         yield Problem("D101", f"{path}/name", "name or generateName is required")
     base = meta.generate_name
-    # The API server forgives a dash at the end, together with whatever stands before it.
-    prefix = base[:-2] + "a" if len(base) > 1 and base.endswith("-") else base
-    wrong = names.dns_subdomain(prefix) if base and generate_name_judged else names.path_segment(base)
+    if base and generate_name_judged:
+        prefix = base
+        # The API server forgives a dash at the end, together with whatever stands before it.
+        if len(base) > 1 and base.endswith("-"):
+            prefix = base[:-2] + "a"
+        wrong = names.dns_subdomain(prefix)
+    else:
+        wrong = names.path_segment(base)
     if base and not meta.name and not wrong:
-        wrong = names.dns_subdomain(base[:_MAX_GENERATED_BASE] + "x" * _GENERATED)
+        generated = base[:_MAX_GENERATED_BASE] + "x" * _GENERATED
+        wrong = names.dns_subdomain(generated)
     yield from formatted(base, wrong, f"{path}/generateName", names.suggestion)
     if namespaced and meta.namespace:
-        yield from formatted(meta.namespace, names.dns_label(meta.namespace), f"{path}/namespace")
+        wrong = names.dns_label(meta.namespace)
+        yield from formatted(meta.namespace, wrong, f"{path}/namespace")
     yield from label_map(meta.labels, f"{path}/labels")
     yield from annotation_map(meta.annotations, f"{path}/annotations")
     yield from _owners(meta.owner_references, f"{path}/ownerReferences")
@@ -51,8 +65,10 @@ def label_map(values: Mapping[str, str], path: str) -> Problems:
 def annotation_map(values: Mapping[str, str], path: str) -> Problems:
     total = 0
     for key, value in values.items():
-        total += names.size(key) + names.size(value)
-        yield from formatted(key, names.label_key(key.lower()), member(path, key))
+        total += names.size(key)
+        total += names.size(value)
+        wrong = names.label_key(key.lower())
+        yield from formatted(key, wrong, member(path, key))
     if total > MAX_ANNOTATIONS:
         yield Problem("D103", path, f"the annotations have {total} bytes, at most {MAX_ANNOTATIONS} are allowed")
 
@@ -89,16 +105,22 @@ def _finalizers(finalizers: Sequence[str], path: str) -> Problems:
 
 def managed_fields(entries: Any, path: str) -> Problems:
     """Judge metadata.managedFields, which no wire type has, on plain JSON."""
-    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+    if not isinstance(entries, list):
+        return
+    for index, entry in enumerate(entries):
         if not isinstance(entry, dict):
             continue
         at = f"{path}/{index}"
-        if (operation := entry.get("operation")) not in ("Apply", "Update"):
+        operation = entry.get("operation")
+        if operation not in ("Apply", "Update"):
             yield Problem("D106", f"{at}/operation", f"{operation!r} must be Apply or Update")
-        if (kind := entry.get("fieldsType")) not in (None, "", "FieldsV1"):
+        kind = entry.get("fieldsType")
+        if kind not in (None, "", "FieldsV1"):
             yield Problem("D106", f"{at}/fieldsType", f"{kind!r} must be FieldsV1")
         manager = entry.get("manager") or ""
-        if isinstance(manager, str) and (names.size(manager) > 128 or not all(_printable(c) for c in manager)):
+        if not isinstance(manager, str):
+            continue
+        if names.size(manager) > 128 or not all(map(_printable, manager)):
             yield Problem("D114", f"{at}/manager", "a manager has at most 128 printable characters")
 
 
@@ -109,16 +131,21 @@ def _printable(character: str) -> bool:
 def conditions(values: Sequence[Condition], limit: int, path: str) -> Problems:
     if len(values) > limit:
         yield Problem("D104", path, f"{len(values)} conditions, at most {limit} are allowed")
-    yield from duplicates(((c.type, f"{path}/{i}/type") for i, c in enumerate(values)), "condition type")
+    keys = [condition.type for condition in values]
+    yield from duplicates(keys, path, "condition type", field="/type")
     for index, condition in enumerate(values):
         at = f"{path}/{index}"
-        yield from required_format(condition.type, names.label_key(condition.type), f"{at}/type", "type")
-        if condition.status not in ("True", "False", "Unknown"):
-            yield Problem("D106", f"{at}/status", f"{condition.status!r} must be True, False or Unknown")
+        wrong = names.label_key(condition.type)
+        yield from required_format(condition.type, wrong, f"{at}/type", "type")
+        status = condition.status
+        if status not in ("True", "False", "Unknown"):
+            yield Problem("D106", f"{at}/status", f"{status!r} must be True, False or Unknown")
         if condition.observed_generation < 0:
             yield Problem("D108", f"{at}/observedGeneration", "must be zero or more")
         yield from required(condition.last_transition_time, f"{at}/lastTransitionTime", "lastTransitionTime")
-        yield from required_format(condition.reason, names.condition_reason(condition.reason), f"{at}/reason", "reason")
+        reason = condition.reason
+        wrong = names.condition_reason(reason)
+        yield from required_format(reason, wrong, f"{at}/reason", "reason")
         if names.size(condition.message) > 32 * 1024:
             yield Problem("D103", f"{at}/message", "at most 32768 bytes are allowed")
 

@@ -121,11 +121,14 @@ class _Integer(Shape):
 
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
         if type(value) is not int:
-            quoted = isinstance(value, str) and value.lstrip("-").isdecimal()
-            hint = "remove the quotes" if quoted else ""
-            found.append(Problem("D001", path, f"expected a whole number, got {_describe(value)}", hint))
+            hint = ""
+            if isinstance(value, str) and value.lstrip("-").isdecimal():
+                hint = "remove the quotes"
+            message = f"expected a whole number, got {_describe(value)}"
+            found.append(Problem("D001", path, message, hint))
         elif value not in _INT64:
-            found.append(Problem("D001", path, f"{value} does not fit into 64 bits"))
+            message = f"{value} does not fit into 64 bits"
+            found.append(Problem("D001", path, message))
 
 
 class _Amount(Shape):
@@ -133,11 +136,14 @@ class _Amount(Shape):
 
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            found.append(Problem("D001", path, f"expected an amount such as 16Gi, got {_describe(value)}"))
+            message = f"expected an amount such as 16Gi, got {_describe(value)}"
+            found.append(Problem("D001", path, message))
             return
+        written = repr(value)
+        if isinstance(value, str):
+            written = value.strip(" ")  # as Go does before it reads
         try:
-            # Blanks around a quantity are cut off by Go before it reads.
-            Quantity.parse(value.strip(" ") if isinstance(value, str) else repr(value))
+            Quantity.parse(written)
         except QuantityError as error:
             found.append(Problem("D001", path, str(error)))
 
@@ -229,21 +235,27 @@ class _Struct(Shape):
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
         if not isinstance(value, dict):
             hint = _PLAIN.get(self.name, "").format(value)
-            found.append(Problem("D001", path, f"expected an object, got {_describe(value)}", hint))
+            message = f"expected an object, got {_describe(value)}"
+            found.append(Problem("D001", path, message, hint))
             return
         fields = self.fields
         for name, member in value.items():
             shape = fields.get(name)
             if shape is None:
                 if not self.partial and name not in self.ignored:
-                    found.append(self._unknown(name, path, value, helpful=len(found) < _MANY))
+                    helpful = len(found) < _MANY
+                    problem = self._unknown(name, path, value, helpful=helpful)
+                    found.append(problem)
             elif type(member) not in shape.types and member is not None:
                 shape.check(member, f"{path}/{name}", found)
-        missing = (name for name in self.demanded if value.get(name) is None)
-        found.extend(Problem("D001", path, f"{name} is missing", f"add {name}") for name in missing)
+        for name in self.demanded:
+            if value.get(name) is None:
+                problem = Problem("D001", path, f"{name} is missing", f"add {name}")
+                found.append(problem)
         for name in self.amounts:
             if value.get(name) is None:
-                found.append(Problem("D007", path, f"{name} is missing and reads as 0"))  # noqa: PERF401  mostly there are none
+                problem = Problem("D007", path, f"{name} is missing and reads as 0")
+                found.append(problem)
 
     def _unknown(self, name: str, path: str, value: Mapping[str, Any], *, helpful: bool) -> Problem:
         hint = _MOVED.get(self.name, {}).get(name, "")
@@ -276,8 +288,11 @@ def nearest(name: str, names: list[str]) -> str:
     if len(name) > _LONGEST_NAME or len(names) > _MANY:
         return ""
     by_fold = {candidate.casefold(): candidate for candidate in names}
-    found = difflib.get_close_matches(name.casefold(), by_fold, n=1, cutoff=0.75)
-    return by_fold[found[0]] if found else ""
+    folded = name.casefold()
+    found = difflib.get_close_matches(folded, by_fold, n=1, cutoff=0.75)
+    if not found:
+        return ""
+    return by_fold[found[0]]
 
 
 def check(value: dict[str, Any], type_: type, path: str = "") -> list[Problem]:

@@ -41,17 +41,24 @@ def amount_problems(demand: Demand, path: str, matches: Matches) -> Problems:
 def _amount(demand: Demand, name: str, path: str, devices: Sequence[Published]) -> Problems:
     assert demand.capacity is not None
     amount = demand.capacity.requests[name]
+    at = member(path, name)
     capacities = [one.device.capacity for one in devices]
     values = [capacity[name].value for capacity in capacities if name in capacity]
     if not values:
         published = sorted(set().union(*capacities))
-        bare = name.rpartition("/")[2]
-        near = next((key for key in published if key.rpartition("/")[2] == bare), "")
         message = f"no matching device has a capacity {name!r}; they have {some(published)}"
-        yield Problem("D314", member(path, name), message, f"write {near}" if near else "")
-    elif amount > max(values):
-        message = f"{amount} is more than any matching device has: at most {max(values)}"
-        yield Problem("D305", member(path, name), message)
+        hint = ""
+        bare = name.rpartition("/")[2]
+        for key in published:
+            if key.rpartition("/")[2] == bare:
+                hint = f"write {key}"
+                break
+        yield Problem("D314", at, message, hint)
+        return
+    most = max(values)
+    if amount > most:
+        message = f"{amount} is more than any matching device has: at most {most}"
+        yield Problem("D305", at, message)
 
 
 def _offers(published: Published, demand: Demand) -> bool:

@@ -26,7 +26,8 @@ class _Member(NamedTuple):
 
 
 def group_problems(
-    slices: Sequence[tuple[int | None, ResourceSlice]], counters: Mapping[str, CounterSet]
+    slices: Sequence[tuple[int | None, ResourceSlice]],
+    counters: Mapping[str, CounterSet],
 ) -> Iterator[tuple[int | None, Problem]]:
     """Judge the groups of the slices of one pool."""
     sets: dict[str, list[_Member]] = defaultdict(list)
@@ -35,8 +36,10 @@ def group_problems(
             for at, consumption in enumerate(device.consumes_counters):
                 path = f"/spec/devices/{index}/consumesCounters/{at}/compatibilityGroups"
                 groups = frozenset(consumption.compatibility_groups)
-                whole = _takes_all(consumption, counters.get(consumption.counter_set))
-                sets[consumption.counter_set].append(_Member(number, path, device.name, groups, whole))
+                name = consumption.counter_set
+                whole = _takes_all(consumption, counters.get(name))
+                member = _Member(number, path, device.name, groups, whole)
+                sets[name].append(member)
     for name, members in sets.items():
         if any(member.groups for member in members):
             yield from _set(name, members)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dra.validation.fleet.published import Fleet, Published
 
 DeviceId = tuple[str, str, str]
+_Counter = tuple[str, str, str, str]  # driver, pool, counter set, counter
 
 
 class Holder(NamedTuple):
@@ -44,19 +45,26 @@ class _Held(NamedTuple):
 def held_problems(holders: Sequence[Holder], fleet: Fleet) -> Iterator[Located]:
     """Judge the allocations of all claims together; results with admin access hold nothing."""
     by_device: dict[DeviceId, list[_Held]] = defaultdict(list)
+    judged = False
     for holder in holders:
         allocation = holder.claim.status.allocation
-        for index, result in enumerate(allocation.devices.results if allocation is not None else ()):
-            if not result.admin_access:
-                path = f"/status/allocation/devices/results/{index}"
-                by_device[result.driver, result.pool, result.device].append(_Held(holder, path, result))
-    if not any(one.holder.number is not None for held in by_device.values() for one in held):
+        if allocation is None:
+            continue
+        for index, result in enumerate(allocation.devices.results):
+            if result.admin_access:
+                continue
+            path = f"/status/allocation/devices/results/{index}"
+            device = result.driver, result.pool, result.device
+            by_device[device].append(_Held(holder, path, result))
+            judged = judged or holder.number is not None
+    if not judged:
         return
     published = {(one.driver, one.pool, one.device.name): one for one in fleet.devices}
     for device, held in by_device.items():
         yield from _twice(device, held)
         if fleet.devices:
-            yield from _device(device, held, published.get(device))
+            there = published.get(device)
+            yield from _device(device, held, there)
     yield from _counters(by_device, published, fleet)
 
 
@@ -64,46 +72,63 @@ def _twice(device: DeviceId, held: Sequence[_Held]) -> Iterator[Located]:
     whole = [one for one in held if one.result.share_id is None]
     if not whole or len(held) < 2:
         return
+    shown = "/".join(device)
     names = list(dict.fromkeys(one.name for one in held))
     for one in held:
-        others = some([other for other in names if other != one.name] or names, 3)
+        other_names = [name for name in names if name != one.name]
+        others = some(other_names or names, 3)
         how = "is held" if one in whole else "is shared"
-        yield from _problems_of([one], "D601", "", f"{'/'.join(device)} {how}, and held by {others} as well")
+        message = f"{shown} {how}, and held by {others} as well"
+        yield from _problems_of([one], "D601", "", message)
 
 
 def _device(device: DeviceId, held: Sequence[_Held], published: Published | None) -> Iterator[Located]:
+    shown = "/".join(device)
     if published is None:
-        yield from _problems_of(held, "D602", "", f"{'/'.join(device)} is not published, or not any more")
+        message = f"{shown} is not published, or not any more"
+        yield from _problems_of(held, "D602", "", message)
         return
     for name, capacity in published.device.capacity.items():
-        amounts = [one.result.consumed_capacity[name] for one in held if name in one.result.consumed_capacity]
-        total = sum(amount.nano for amount in amounts)
-        if amounts and total > capacity.value.nano:
-            used = Quantity.from_nano(total, capacity.value.format)
-            takers = [one for one in held if name in one.result.consumed_capacity]
-            message = f"{used} of {name} are taken from {'/'.join(device)}, which has {capacity.value}"
-            yield from _problems_of(takers, "D603", member("/consumedCapacity", name), message)
+        there = capacity.value
+        total = 0
+        takers: list[_Held] = []
+        for one in held:
+            consumed = one.result.consumed_capacity
+            if name in consumed:
+                total += consumed[name].nano
+                takers.append(one)
+        if takers and total > there.nano:
+            used = Quantity.from_nano(total, there.format)
+            message = f"{used} of {name} are taken from {shown}, which has {there}"
+            path = member("/consumedCapacity", name)
+            yield from _problems_of(takers, "D603", path, message)
 
 
 def _counters(
-    held: Mapping[DeviceId, Sequence[_Held]], published: Mapping[DeviceId, Published], fleet: Fleet
+    held: Mapping[DeviceId, Sequence[_Held]],
+    published: Mapping[DeviceId, Published],
+    fleet: Fleet,
 ) -> Iterator[Located]:
     """Add up what devices in use consume of counters; each device counts once, however many share it."""
-    used: dict[tuple[str, str, str, str], int] = defaultdict(int)
-    users: dict[tuple[str, str, str, str], list[_Held]] = defaultdict(list)
+    used: dict[_Counter, int] = defaultdict(int)
+    users: dict[_Counter, list[_Held]] = defaultdict(list)
     for device, holders in held.items():
         one = published.get(device)
-        for consumption in one.device.consumes_counters if one is not None else ():
+        if one is None:
+            continue
+        for consumption in one.device.consumes_counters:
             for name, counter in consumption.counters.items():
-                key = (*device[:2], consumption.counter_set, name)
+                key = (one.driver, one.pool, consumption.counter_set, name)
                 used[key] += counter.value.nano
                 users[key].extend(holders)
     for key, total in used.items():
         have = fleet.counters.get(key)
-        if have is not None and total > have.nano:
-            amount = Quantity.from_nano(total, have.format)
-            message = f"{amount} of counter {key[3]} of {key[2]!r} in pool {key[1]!r} are in use, it has {have}"
-            yield from _problems_of(users[key], "D604", "", message)
+        if have is None or total <= have.nano:
+            continue
+        _, pool, counter_set, name = key
+        amount = Quantity.from_nano(total, have.format)
+        message = f"{amount} of counter {name} of {counter_set!r} in pool {pool!r} are in use, it has {have}"
+        yield from _problems_of(users[key], "D604", "", message)
 
 
 def _problems_of(held: Sequence[_Held], code: str, path: str, message: str) -> Iterator[Located]:

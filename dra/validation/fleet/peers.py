@@ -143,7 +143,9 @@ def _carriers(rule: DeviceCompatibility, devices: Sequence[Published]) -> list[P
     if not rule.spec.selector:
         return own
     picks = _compile(rule.spec.selector)
-    return own if picks is None else [published for published in own if _permits(picks, published) is not False]
+    if picks is None:
+        return own
+    return [published for published in own if _permits(picks, published) is not False]
 
 
 def _permits(selector: cel.Selector, published: Published) -> bool | str:

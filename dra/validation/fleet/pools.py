@@ -34,7 +34,9 @@ def pool_problems(pieces: Sequence[Piece]) -> Iterator[Located]:
     """Judge every pool that has a judged slice."""
     pools: dict[tuple[str, str], list[Piece]] = defaultdict(list)
     for piece in pieces:
-        pools[piece.slice.spec.driver, piece.slice.spec.pool.name].append(piece)
+        spec = piece.slice.spec
+        pool_id = spec.driver, spec.pool.name
+        pools[pool_id].append(piece)
     for pool in pools.values():
         if any(piece.number is not None for piece in pool):
             yield from _pool(pool)
@@ -42,17 +44,22 @@ def pool_problems(pieces: Sequence[Piece]) -> Iterator[Located]:
 
 def _pool(pool: Sequence[Piece]) -> Iterator[Located]:
     slices = newest(piece.slice for piece in pool)
-    current = [piece for piece in pool if any(piece.slice is kept for kept in slices)]
-    sets = {s.name: s for piece in current for s in piece.slice.spec.shared_counters}
+    current: list[Piece] = []
+    sets: dict[str, CounterSet] = {}
+    for piece in pool:
+        if not any(piece.slice is kept for kept in slices):
+            continue
+        current.append(piece)
+        for counter_set in piece.slice.spec.shared_counters:
+            sets[counter_set.name] = counter_set
     yield from _judge_each(pool, lambda piece: _generation(piece.slice, slices))
     yield from _judge_each(current, lambda piece: _completeness(piece.slice, slices))
     yield from _duplicates(current)
-    complete = len(slices) == slices[0].spec.pool.resource_slice_count
-    for piece in current:
-        if piece.number is not None:
-            for problem in _slice(piece.slice, sets, complete=complete):
-                yield Located(piece.number, problem)
-    for number, problem in group_problems([(p.number, p.slice) for p in current], sets):
+    expected = slices[0].spec.pool.resource_slice_count
+    complete = len(slices) == expected
+    yield from _judge_each(current, lambda piece: _slice(piece.slice, sets, complete=complete))
+    numbered = [(piece.number, piece.slice) for piece in current]
+    for number, problem in group_problems(numbered, sets):
         if number is not None:
             yield Located(number, problem)
     yield from _order(current)
@@ -196,20 +203,26 @@ def _order(current: Sequence[Piece]) -> Iterator[Located]:
     """Find a large partition that is tried before a smaller one of the same counter set."""
     seen: dict[str, list[tuple[dict[str, int], str]]] = defaultdict(list)
     told: set[str] = set()
-    for piece in sorted(current, key=lambda p: p.slice.metadata.name.encode()):
+    in_order = sorted(current, key=lambda piece: piece.slice.metadata.name.encode())
+    for piece in in_order:
         for index, device in enumerate(piece.slice.spec.devices):
             for consumption in device.consumes_counters:
                 amounts = {name: counter.value.nano for name, counter in consumption.counters.items()}
                 set_ = consumption.counter_set
                 earlier = seen[set_]
-                larger = next((other for was, other in earlier if _exceeds(was, amounts)), None)
-                if larger is not None and set_ not in told and piece.number is not None:
-                    told.add(set_)
-                    message = f"{device.name!r} comes behind the larger {larger!r} of {set_!r}, which is taken first"
-                    problem = Problem("D410", f"/spec/devices/{index}", message)
-                    yield Located(piece.number, problem)
+                larger = None
+                for was, other in earlier:
+                    if _exceeds(was, amounts):
+                        larger = other
+                        break
                 if len(earlier) < _COMPARED:
                     earlier.append((amounts, device.name))
+                if larger is None or set_ in told or piece.number is None:
+                    continue
+                told.add(set_)
+                message = f"{device.name!r} comes behind the larger {larger!r} of {set_!r}, which is taken first"
+                problem = Problem("D410", f"/spec/devices/{index}", message)
+                yield Located(piece.number, problem)
 
 
 def _exceeds(one: dict[str, int], other: dict[str, int]) -> bool:

@@ -80,12 +80,16 @@ class Fleet:
 
         `among` is an earlier answer of this fleet, to be narrowed down.
         """
-        expressions = tuple(one.cel.expression if one.cel else None for one in selectors)
-        key = (expressions, id(among))
+        expressions = [one.cel.expression if one.cel else None for one in selectors]
+        key = tuple(expressions), id(among)
         known = self._known.get(key)
-        if known is None:
-            devices = self.devices if among is None else among.devices
-            known = self._known[key] = self._evaluate(selectors, devices)
+        if known is not None:
+            return known
+        devices = self.devices
+        if among is not None:
+            devices = among.devices
+        known = self._evaluate(selectors, devices)
+        self._known[key] = known
         return known
 
     def names(self, kind: str) -> frozenset[tuple[str, str]]:

@@ -258,7 +258,14 @@ def rule_problems(rule: DeviceTaintRule, world: World) -> Problems:
     selector = rule.spec.device_selector
     if selector is None:
         yield Problem("D317", "/spec", "without deviceSelector the rule taints no device at all")
-    elif selector.driver is selector.pool is selector.device is None:
-        yield Problem("D317", "/spec/deviceSelector", "an empty deviceSelector taints every device of the cluster")
-    elif world.fleet.devices and not any(selects(rule, d.driver, d.pool, d.device.name) for d in world.fleet.devices):
-        yield Problem("D317", "/spec/deviceSelector", "no published device is selected")
+        return
+    path = "/spec/deviceSelector"
+    if selector.driver is selector.pool is selector.device is None:
+        yield Problem("D317", path, "an empty deviceSelector taints every device of the cluster")
+        return
+    devices = world.fleet.devices
+    for one in devices:
+        if selects(rule, one.driver, one.pool, one.device.name):
+            return
+    if devices:
+        yield Problem("D317", path, "no published device is selected")

@@ -51,10 +51,13 @@ def _consumers(consumers: Sequence[ResourceClaimConsumerReference], path: str) -
     yield from too_many(consumers, MAX_RESERVED, path)
     if len(consumers) > MAX_RESERVED:
         return
-    yield from duplicates(((c.uid, f"{path}/{i}/uid") for i, c in enumerate(consumers)), "consumer")
+    keys = [consumer.uid for consumer in consumers]
+    yield from duplicates(keys, path, "consumer", field="/uid")
     for index, consumer in enumerate(consumers):
-        for name, value in (("resource", consumer.resource), ("name", consumer.name), ("uid", consumer.uid)):
-            yield from required(value, f"{path}/{index}/{name}", name)
+        at = f"{path}/{index}"
+        yield from required(consumer.resource, f"{at}/resource", "resource")
+        yield from required(consumer.name, f"{at}/name", "name")
+        yield from required(consumer.uid, f"{at}/uid", "uid")
 
 
 def _allocation(allocation: AllocationResult, known: RequestNames, path: str) -> Problems:
@@ -78,33 +81,43 @@ def _allocation(allocation: AllocationResult, known: RequestNames, path: str) ->
 def _result(result: DeviceRequestAllocationResult, known: RequestNames, path: str) -> Problems:
     yield from known.judge(result.request, f"{path}/request")
     yield from _device_id(result, path)
-    yield from binding_conditions(result.binding_conditions, result.binding_failure_conditions, path)
+    awaited = result.binding_conditions
+    failures = result.binding_failure_conditions
+    yield from binding_conditions(awaited, failures, path)
     yield from tolerations(result.tolerations, f"{path}/tolerations")
-    if result.share_id is not None:
-        yield from formatted(result.share_id, names.uuid(result.share_id), f"{path}/shareID")
-    yield from skipped_operations(result.skip_node_operations, f"{path}/skipNodeOperations")
+    share = result.share_id
+    if share is not None:
+        wrong = names.uuid(share)
+        yield from formatted(share, wrong, f"{path}/shareID")
+    skipped = result.skip_node_operations
+    yield from skipped_operations(skipped, f"{path}/skipNodeOperations")
 
 
 def _device_id(one: DeviceRequestAllocationResult | AllocatedDeviceStatus, path: str) -> Problems:
     """Judge the three names that tell one device from all others."""
-    wrong = names.driver_name(one.driver)
-    yield from required_format(one.driver, wrong, f"{path}/driver", "driver")
-    wrong = names.pool_name(one.pool)
-    yield from required_format(one.pool, wrong, f"{path}/pool", "pool")
-    wrong = names.dns_label(one.device)
-    yield from required_format(one.device, wrong, f"{path}/device", "device")
+    driver, pool, device = one.driver, one.pool, one.device
+    wrong = names.driver_name(driver)
+    yield from required_format(driver, wrong, f"{path}/driver", "driver")
+    wrong = names.pool_name(pool)
+    yield from required_format(pool, wrong, f"{path}/pool", "pool")
+    wrong = names.dns_label(device)
+    yield from required_format(device, wrong, f"{path}/device", "device")
 
 
 def _device_statuses(
-    statuses: Sequence[AllocatedDeviceStatus], allocation: AllocationResult | None, path: str
+    statuses: Sequence[AllocatedDeviceStatus],
+    allocation: AllocationResult | None,
+    path: str,
 ) -> Problems:
-    results = allocation.devices.results if allocation is not None else ()
-    allocated = {(one.driver, one.pool, one.device, one.share_id) for one in results}
+    allocated: set[object] = set()
+    if allocation is not None:
+        for one in allocation.devices.results:
+            allocated.add((one.driver, one.pool, one.device, one.share_id))
     keys = [(one.driver, one.pool, one.device, one.share_id) for one in statuses]
-    yield from duplicates(((key, f"{path}/{i}") for i, key in enumerate(keys)), "device")
-    for index, status in enumerate(statuses):
+    yield from duplicates(keys, path, "device")
+    for index, (key, status) in enumerate(zip(keys, statuses, strict=True)):
         at = f"{path}/{index}"
-        if keys[index] not in allocated:
+        if key not in allocated:
             yield Problem("D116", at, "must be an allocated device of the claim")
         yield from _device_status(status, at)
 
@@ -129,6 +142,6 @@ def _network(data: NetworkDeviceData, path: str) -> Problems:
     yield from too_many(data.ips, MAX_IPS, f"{path}/ips")
     if len(data.ips) > MAX_IPS:
         return
-    yield from duplicates(((ip, f"{path}/ips/{i}") for i, ip in enumerate(data.ips)), "address")
+    yield from duplicates(data.ips, f"{path}/ips", "address")
     for index, address in enumerate(data.ips):
         yield from formatted(address, names.interface_address(address), f"{path}/ips/{index}")

@@ -57,7 +57,7 @@ class RequestNames:
         yield from too_many(references, MAX_REQUESTS, path)
         if len(references) > MAX_REQUESTS:
             return
-        yield from duplicates(((r, f"{path}/{i}") for i, r in enumerate(references)), "request")
+        yield from duplicates(references, path, "request")
         for index, reference in enumerate(references):
             yield from self.judge(reference, f"{path}/{index}")
 
@@ -67,8 +67,8 @@ def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
     known = RequestNames(devices)
     yield from too_many(devices.requests, MAX_REQUESTS, f"{path}/requests")
     if len(devices.requests) <= MAX_REQUESTS:
-        keys = ((r.name, f"{path}/requests/{i}/name") for i, r in enumerate(devices.requests))
-        yield from duplicates(keys, "request")
+        keys = [request.name for request in devices.requests]
+        yield from duplicates(keys, f"{path}/requests", "request", field="/name")
         for index, request in enumerate(devices.requests):
             yield from _request(request, f"{path}/requests/{index}", gates)
     yield from too_many(devices.constraints, MAX_CONSTRAINTS, f"{path}/constraints")
@@ -83,25 +83,33 @@ def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
 
 
 def _request(request: DeviceRequest, path: str, gates: Gates) -> Problems:
-    yield from required_format(request.name, names.dns_label(request.name), f"{path}/name", "name", names.suggestion)
-    if (request.exactly is None) == (not request.first_available):
-        both = ", not both" if request.exactly is not None else ""
-        yield Problem("D107", path, f"exactly one of exactly and firstAvailable is required{both}")
-    elif request.exactly is not None:
-        yield from _demand(request.exactly, f"{path}/exactly", gates)
+    name = request.name
+    wrong = names.dns_label(name)
+    yield from required_format(name, wrong, f"{path}/name", "name", names.suggestion)
+    exactly = request.exactly
+    alternatives = request.first_available
+    if exactly is not None and alternatives:
+        yield Problem("D107", path, "exactly one of exactly and firstAvailable is required, not both")
+    elif exactly is not None:
+        yield from _demand(exactly, f"{path}/exactly", gates)
+    elif alternatives:
+        yield from _alternatives(alternatives, f"{path}/firstAvailable", gates)
     else:
-        yield from _alternatives(request.first_available, f"{path}/firstAvailable", gates)
+        yield Problem("D107", path, "exactly one of exactly and firstAvailable is required")
 
 
 def _alternatives(alternatives: Sequence[DeviceSubRequest], path: str, gates: Gates) -> Problems:
     yield from too_many(alternatives, MAX_ALTERNATIVES, path)
     if len(alternatives) > MAX_ALTERNATIVES:
         return
-    yield from duplicates(((s.name, f"{path}/{i}/name") for i, s in enumerate(alternatives)), "subrequest")
+    keys = [alternative.name for alternative in alternatives]
+    yield from duplicates(keys, path, "subrequest", field="/name")
     for index, alternative in enumerate(alternatives):
-        wrong = names.dns_label(alternative.name)
-        yield from required_format(alternative.name, wrong, f"{path}/{index}/name", "name", names.suggestion)
-        yield from _demand(alternative, f"{path}/{index}", gates)
+        at = f"{path}/{index}"
+        name = alternative.name
+        wrong = names.dns_label(name)
+        yield from required_format(name, wrong, f"{at}/name", "name", names.suggestion)
+        yield from _demand(alternative, at, gates)
 
 
 def _demand(demand: ExactDeviceRequest | DeviceSubRequest, path: str, gates: Gates) -> Problems:
@@ -123,12 +131,19 @@ def _demand(demand: ExactDeviceRequest | DeviceSubRequest, path: str, gates: Gat
 
 def _constraint(constraint: DeviceConstraint, path: str, known: RequestNames) -> Problems:
     yield from known.judge_all(constraint.requests, f"{path}/requests")
-    attributes = {"matchAttribute": constraint.match_attribute, "distinctAttribute": constraint.distinct_attribute}
-    for name, attribute in attributes.items():
-        if attribute is not None:
-            hint = f"write <domain>/{attribute}, with the domain of the driver" if "/" not in attribute else ""
-            yield from formatted(attribute, names.fully_qualified_name(attribute), f"{path}/{name}", hint)
-    if constraint.match_attribute is None and constraint.distinct_attribute is None:
+    attributes = {
+        "matchAttribute": constraint.match_attribute,
+        "distinctAttribute": constraint.distinct_attribute,
+    }
+    for field, attribute in attributes.items():
+        if attribute is None:
+            continue
+        hint = ""
+        if "/" not in attribute:
+            hint = f"write <domain>/{attribute}, with the domain of the driver"
+        wrong = names.fully_qualified_name(attribute)
+        yield from formatted(attribute, wrong, f"{path}/{field}", hint)
+    if set(attributes.values()) == {None}:
         yield Problem("D107", path, "one of matchAttribute and distinctAttribute is required")
 
 
@@ -166,7 +181,8 @@ def _check_derived(attributes: Sequence[DeviceDerivedAttribute], path: str, need
     yield from too_many(attributes, MAX_DERIVED, path)
     if len(attributes) > MAX_DERIVED:
         return
-    yield from duplicates(((a.name, f"{path}/{i}/name") for i, a in enumerate(attributes)), "derived attribute")
+    keys = [attribute.name for attribute in attributes]
+    yield from duplicates(keys, path, "derived attribute", field="/name")
     for index, attribute in enumerate(attributes):
         wrong = names.fully_qualified_name(attribute.name)
         yield from required_format(attribute.name, wrong, f"{path}/{index}/name", "name")

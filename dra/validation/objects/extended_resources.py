@@ -20,13 +20,23 @@ _THOUSANDTHS = 1000
 
 def extended_problems(spec: PodSpec, path: str) -> Problems:
     """Judge what the containers of a pod, and the pod itself, ask for."""
-    for kind, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
+    kinds = {
+        "containers": spec.containers,
+        "initContainers": spec.init_containers,
+    }
+    for kind, containers in kinds.items():
         for index, container in enumerate(containers):
-            yield from _container(container.resources, f"{path}/{kind}/{index}/resources")
-    for side, amounts in (("limits", spec.resources.limits), ("requests", spec.resources.requests)):
+            at = f"{path}/{kind}/{index}/resources"
+            yield from _container(container.resources, at)
+    sides = {
+        "limits": spec.resources.limits,
+        "requests": spec.resources.requests,
+    }
+    for side, amounts in sides.items():
         for name in filter(_is_extended, amounts):
+            at = member(f"{path}/resources/{side}", name)
             message = f"{name} cannot be asked for by the pod as a whole"
-            yield Problem("D209", member(f"{path}/resources/{side}", name), message, "ask for it in a container")
+            yield Problem("D209", at, message, "ask for it in a container")
 
 
 def _container(resources: ResourceRequirements, path: str) -> Problems:

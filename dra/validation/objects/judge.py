@@ -70,14 +70,16 @@ def problems(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT) -> lis
 
 def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT) -> Judged:
     """Judge one object of resource.k8s.io or drawbridge.dev, and read it."""
-    kind, version = str(value.get("kind")), str(value.get("apiVersion"))
+    kind = str(value.get("kind"))
+    version = str(value.get("apiVersion"))
     found = list(_version(kind, version))
     if kind not in TYPES:
         return Judged(found, None)
     current, unknown = versions.upgrade(value)
     found += [_foreign(pointer, version) for pointer in unknown]
     own, known = _judge_by_kind(current, kind, gates)
-    return Judged(found + [written(problem, value) for problem in own], known)
+    found += [written(problem, value) for problem in own]
+    return Judged(found, known)
 
 
 def read(value: dict[str, Any]) -> Any:
@@ -134,16 +136,20 @@ def _foreign(pointer: str, version: str) -> Problem:
 
 
 def _judge_by_kind(value: dict[str, Any], kind: str, gates: Gates) -> Judged:
-    found = shape.check(value, TYPES[kind])
-    if any(problem.code == "D001" for problem in found):
+    type_ = TYPES[kind]
+    found = shape.check(value, type_)
+    codes = {problem.code for problem in found}
+    if "D001" in codes:
         return Judged(found, None)
     kept, gone = feature_gates.drop(kind, value, gates)
     both_lists = kind == "ResourceSlice" and _both_lists(kept)
     found += feature_gates.once(gone)
-    typed: Any = shape.read(kept, TYPES[kind])
+    typed: Any = shape.read(kept, type_)
     found += _metadata(typed, value, kind)
     found += _rules(typed, gates, both_lists=both_lists)
-    return Judged(found, shape.read(value, TYPES[kind]) if gone else typed)
+    if gone:
+        typed = shape.read(value, type_)
+    return Judged(found, typed)
 
 
 def _both_lists(value: dict[str, Any]) -> bool:
@@ -152,13 +158,17 @@ def _both_lists(value: dict[str, Any]) -> bool:
 
 
 def _metadata(typed: Any, value: dict[str, Any], kind: str) -> Problems:
+    meta = typed.metadata
     namespaced = kind in NAMESPACED
     # A class is the one kind whose generateName is judged only by the name that comes of it.
-    yield from metadata(typed.metadata, "/metadata", namespaced=namespaced, generate_name_judged=kind != "DeviceClass")
-    if isinstance(raw := value.get("metadata"), dict):
-        yield from managed_fields(raw.get("managedFields"), "/metadata/managedFields")
-    if typed.metadata.namespace and not namespaced:
-        message = f"a {kind} belongs to the whole cluster, the namespace {typed.metadata.namespace!r} is ignored"
+    judged = kind != "DeviceClass"
+    yield from metadata(meta, "/metadata", namespaced=namespaced, generate_name_judged=judged)
+    raw = value.get("metadata")
+    if isinstance(raw, dict):
+        fields = raw.get("managedFields")
+        yield from managed_fields(fields, "/metadata/managedFields")
+    if meta.namespace and not namespaced:
+        message = f"a {kind} belongs to the whole cluster, the namespace {meta.namespace!r} is ignored"
         yield Problem("D009", "/metadata/namespace", message)
 
 

@@ -105,17 +105,20 @@ def _nodes(
 
 
 def _devices(spec: ResourceSliceSpec, gates: Gates) -> Problems:
-    limit = MAX_DEVICES_ADVANCED if any(map(_is_advanced, spec.devices)) else MAX_DEVICES
-    if len(spec.devices) > limit:
-        why = " with taints, counters or lists" if limit == MAX_DEVICES_ADVANCED else ""
-        message = f"{len(spec.devices)} devices, a slice{why} has at most {limit}"
+    devices = spec.devices
+    limit, why = MAX_DEVICES, ""
+    if any(map(_is_advanced, devices)):
+        limit, why = MAX_DEVICES_ADVANCED, " with taints, counters or lists"
+    if len(devices) > limit:
+        message = f"{len(devices)} devices, a slice{why} has at most {limit}"
         yield Problem("D104", "/spec/devices", message, "publish several slices in the pool")
         return
-    yield from duplicates(((d.name, f"/spec/devices/{i}/name") for i, d in enumerate(spec.devices)), "device")
-    for index, device in enumerate(spec.devices):
-        yield from _device(
-            device, f"/spec/devices/{index}", gates, per_device_nodes=bool(spec.per_device_node_selection)
-        )
+    keys = [device.name for device in devices]
+    yield from duplicates(keys, "/spec/devices", "device", field="/name")
+    per_device_nodes = bool(spec.per_device_node_selection)
+    for index, device in enumerate(devices):
+        at = f"/spec/devices/{index}"
+        yield from _device(device, at, gates, per_device_nodes=per_device_nodes)
 
 
 def _is_advanced(device: Device) -> bool:
@@ -132,29 +135,40 @@ def _lists(attribute: DeviceAttribute) -> list[Sequence[object]]:
 
 
 def _device(device: Device, path: str, gates: Gates, *, per_device_nodes: bool) -> Problems:
-    yield from required_format(device.name, names.dns_label(device.name), f"{path}/name", "name", names.suggestion)
+    wrong = names.dns_label(device.name)
+    yield from required_format(device.name, wrong, f"{path}/name", "name", names.suggestion)
     entries = len(device.attributes) + len(device.capacity)
     if entries > MAX_ENTRIES:
         yield Problem("D104", path, f"{entries} attributes and capacities together, at most {MAX_ENTRIES} are allowed")
-    values = sum(max(1, sum(map(len, _lists(attribute)))) for attribute in device.attributes.values())
+    values = 0
+    for attribute in device.attributes.values():
+        items = sum(map(len, _lists(attribute)))
+        values += max(1, items)
     if values > MAX_VALUES:
         yield Problem("D104", path, f"{values} attribute values, at most {MAX_VALUES} are allowed")
+    lists = "DRAListTypeAttributes" in gates
     for name, attribute in device.attributes.items():
         at = member(f"{path}/attributes", name)
-        yield from formatted(name, names.qualified_name(name), at)
-        yield from _attribute(attribute, at, lists="DRAListTypeAttributes" in gates)
-    yield from _capacities(device.capacity, f"{path}/capacity", gates, shared=bool(device.allow_multiple_allocations))
+        wrong = names.qualified_name(name)
+        yield from formatted(name, wrong, at)
+        yield from _attribute(attribute, at, lists=lists)
+    shared = bool(device.allow_multiple_allocations)
+    yield from _capacities(device.capacity, f"{path}/capacity", gates, shared=shared)
     yield from too_many(device.taints, MAX_TAINTS, f"{path}/taints")
     if len(device.taints) <= MAX_TAINTS:
         for index, value in enumerate(device.taints):
             yield from taint(value, f"{path}/taints/{index}")
     yield from _consumptions(device.consumes_counters, f"{path}/consumesCounters")
+    own_nodes = (device.node_name, device.node_selector, device.all_nodes)
     if per_device_nodes:
-        yield from _nodes(device.node_name, device.node_selector, {"allNodes": device.all_nodes}, path)
-    elif device.node_name is not None or device.node_selector is not None or device.all_nodes is not None:
+        everywhere = {"allNodes": device.all_nodes}
+        yield from _nodes(device.node_name, device.node_selector, everywhere, path)
+    elif own_nodes != (None, None, None):
         message = "nodeName, nodeSelector and allNodes of a device need perDeviceNodeSelection in the slice"
         yield Problem("D117", path, message)
-    yield from binding_conditions(device.binding_conditions or (), device.binding_failure_conditions or (), path)
+    conditions = device.binding_conditions or ()
+    failures = device.binding_failure_conditions or ()
+    yield from binding_conditions(conditions, failures, path)
     for name, resource in device.node_allocatable_resources.items():
         at = member(f"{path}/nodeAllocatableResources", name)
         yield from _node_allocatable(name, resource, device.capacity, at)
@@ -209,21 +223,23 @@ def _consumptions(consumptions: Sequence[DeviceCounterConsumption], path: str) -
     yield from too_many(consumptions, MAX_CONSUMPTIONS, path)
     if len(consumptions) > MAX_CONSUMPTIONS:
         return
-    yield from duplicates(
-        ((c.counter_set, f"{path}/{i}/counterSet") for i, c in enumerate(consumptions)), "counter set"
-    )
+    keys = [consumption.counter_set for consumption in consumptions]
+    yield from duplicates(keys, path, "counter set", field="/counterSet")
     for index, consumption in enumerate(consumptions):
         at = f"{path}/{index}"
         name = consumption.counter_set
-        yield from required_format(name, names.dns_label(name), f"{at}/counterSet", "counterSet", names.suggestion)
+        wrong = names.dns_label(name)
+        yield from required_format(name, wrong, f"{at}/counterSet", "counterSet", names.suggestion)
         yield from _counters(consumption.counters, f"{at}/counters")
         groups = consumption.compatibility_groups
-        yield from too_many(groups, MAX_GROUPS, f"{at}/compatibilityGroups")
+        group_path = f"{at}/compatibilityGroups"
+        yield from too_many(groups, MAX_GROUPS, group_path)
         if len(groups) > MAX_GROUPS:
             continue
-        yield from duplicates(((g, f"{at}/compatibilityGroups/{i}") for i, g in enumerate(groups)), "group")
+        yield from duplicates(groups, group_path, "group")
         for number, group in enumerate(groups):
-            yield from formatted(group, names.dns_label(group), f"{at}/compatibilityGroups/{number}", names.suggestion)
+            wrong = names.dns_label(group)
+            yield from formatted(group, wrong, f"{group_path}/{number}", names.suggestion)
 
 
 def _counter_sets(sets: Sequence[CounterSet]) -> Problems:
@@ -231,10 +247,13 @@ def _counter_sets(sets: Sequence[CounterSet]) -> Problems:
     yield from too_many(sets, MAX_COUNTER_SETS, path)
     if len(sets) > MAX_COUNTER_SETS:
         return
-    yield from duplicates(((s.name, f"{path}/{i}/name") for i, s in enumerate(sets)), "counter set")
+    keys = [counter_set.name for counter_set in sets]
+    yield from duplicates(keys, path, "counter set", field="/name")
     for index, counter_set in enumerate(sets):
-        name, at = counter_set.name, f"{path}/{index}"
-        yield from required_format(name, names.dns_label(name), f"{at}/name", "name", names.suggestion)
+        at = f"{path}/{index}"
+        name = counter_set.name
+        wrong = names.dns_label(name)
+        yield from required_format(name, wrong, f"{at}/name", "name", names.suggestion)
         yield from _counters(counter_set.counters, f"{at}/counters")
 
 
@@ -271,28 +290,35 @@ def _partition_type(spec: ResourceSliceSpec, name: str) -> Problems:
 
 def skipped_operations(operations: Sequence[str], path: str) -> Problems:
     """Judge which calls to a driver are left out, of a slice or an allocation."""
-    yield from duplicates(((o, f"{path}/{i}") for i, o in enumerate(operations)), "operation")
+    yield from duplicates(operations, path, "operation")
+    known = ", ".join(_OPERATIONS)
     for index, operation in enumerate(operations):
         if operation not in _OPERATIONS:
-            yield Problem("D106", f"{path}/{index}", f"{operation!r} must be one of {', '.join(_OPERATIONS)}")
-    if "NodePrepareResources" in operations and not {"NodeUnprepareResources", "*"} & set(operations):
+            yield Problem("D106", f"{path}/{index}", f"{operation!r} must be one of {known}")
+    prepare = "NodePrepareResources" in operations
+    unprepare = "NodeUnprepareResources" in operations or "*" in operations
+    if prepare and not unprepare:
         yield Problem("D107", path, "NodePrepareResources cannot be skipped without NodeUnprepareResources")
 
 
 def binding_conditions(conditions: Sequence[str], failures: Sequence[str], path: str) -> Problems:
     """Judge the conditions a binding waits for, of a device or an allocation."""
-    for name, values in (("bindingConditions", conditions), ("bindingFailureConditions", failures)):
-        yield from too_many(values, MAX_BINDING_CONDITIONS, f"{path}/{name}")
-        yield from duplicates(((v, f"{path}/{name}/{i}") for i, v in enumerate(values)), "condition")
+    lists = {"bindingConditions": conditions, "bindingFailureConditions": failures}
+    for field, values in lists.items():
+        at = f"{path}/{field}"
+        yield from too_many(values, MAX_BINDING_CONDITIONS, at)
+        yield from duplicates(values, at, "condition")
         for index, value in enumerate(values):
-            yield from required_format(value, names.label_key(value), f"{path}/{name}/{index}", "a condition type")
+            wrong = names.label_key(value)
+            yield from required_format(value, wrong, f"{at}/{index}", "a condition type")
     for index, value in enumerate(failures):
         if value in conditions:
             message = f"{value!r} is a condition of success and of failure"
             yield Problem("D107", f"{path}/bindingFailureConditions/{index}", message)
-    if bool(conditions) != bool(failures):
-        missing = "bindingFailureConditions" if conditions else "bindingConditions"
-        yield Problem("D107", f"{path}/{missing}", "bindingConditions and bindingFailureConditions need each other")
+    for field, values in lists.items():
+        if not values and (conditions or failures):
+            message = "bindingConditions and bindingFailureConditions need each other"
+            yield Problem("D107", f"{path}/{field}", message)
 
 
 def _node_allocatable(
@@ -309,7 +335,9 @@ def _node_allocatable(
 
 
 def _mapping(mapping: NodeAllocatableMapping, capacity: Mapping[str, DeviceCapacity], path: str) -> Problems:
-    key, by_capacity, by_device = mapping.capacity_key, mapping.capacity_multiplier, mapping.device_multiplier
+    key = mapping.capacity_key
+    by_capacity = mapping.capacity_multiplier
+    by_device = mapping.device_multiplier
     if (key is None) == (by_device is None):
         yield Problem("D107", path, "exactly one of capacityKey and deviceMultiplier must be set")
     if (key is None) != (by_capacity is None):
@@ -317,16 +345,22 @@ def _mapping(mapping: NodeAllocatableMapping, capacity: Mapping[str, DeviceCapac
         yield Problem("D101", f"{path}/{missing}", "capacityKey and capacityMultiplier need each other")
     if key is not None and key not in capacity:
         yield Problem("D109", f"{path}/capacityKey", f"the device has no capacity {key!r}")
+    judged = {"deviceMultiplier": by_device}
     # A multiplier without its key is complained about above, and not looked at by the API server.
-    judged = (("capacityMultiplier", by_capacity if key is not None else None), ("deviceMultiplier", by_device))
-    for name, multiplier in judged:
+    if key is not None:
+        judged = {"capacityMultiplier": by_capacity, **judged}
+    for field, multiplier in judged.items():
         if multiplier is not None and multiplier.nano <= 0:
-            yield Problem("D108", f"{path}/{name}", f"{multiplier} must be greater than zero")
+            yield Problem("D108", f"{path}/{field}", f"{multiplier} must be greater than zero")
 
 
 def _overhead(overhead: NodeAllocatableOverhead, path: str) -> Problems:
-    if overhead.per_pod is None and overhead.per_container is None:
+    amounts = {
+        "perPod": overhead.per_pod,
+        "perContainer": overhead.per_container,
+    }
+    if set(amounts.values()) == {None}:
         yield Problem("D101", path, "at least one of perPod and perContainer is required")
-    for name, amount in (("perPod", overhead.per_pod), ("perContainer", overhead.per_container)):
+    for field, amount in amounts.items():
         if amount is not None and amount.nano < 0:
-            yield Problem("D108", f"{path}/{name}", f"{amount} must be zero or more")
+            yield Problem("D108", f"{path}/{field}", f"{amount} must be zero or more")

@@ -18,12 +18,16 @@ _EFFECTS = ("NoSchedule", "NoExecute", "None")
 
 
 def taint(value: DeviceTaint, path: str) -> Problems:
-    yield from required_format(value.key, names.label_key(value.key), f"{path}/key", "key")
-    yield from formatted(value.value, names.label_value(value.value), f"{path}/value")
-    if not value.effect:
-        yield Problem("D101", f"{path}/effect", "effect is required: NoSchedule, NoExecute or None")
-    elif value.effect not in _EFFECTS:
-        yield Problem("D106", f"{path}/effect", f"{value.effect!r} must be NoSchedule, NoExecute or None")
+    wrong = names.label_key(value.key)
+    yield from required_format(value.key, wrong, f"{path}/key", "key")
+    wrong = names.label_value(value.value)
+    yield from formatted(value.value, wrong, f"{path}/value")
+    effect = value.effect
+    at = f"{path}/effect"
+    if not effect:
+        yield Problem("D101", at, "effect is required: NoSchedule, NoExecute or None")
+    elif effect not in _EFFECTS:
+        yield Problem("D106", at, f"{effect!r} must be NoSchedule, NoExecute or None")
 
 
 def tolerations(values: Sequence[DeviceToleration], path: str) -> Problems:

@@ -26,22 +26,29 @@ _GENERATED_ONCE = frozenset({"DeviceTaintRule", "ResourceSlice"})
 
 
 def update_errors(
-    new: dict[str, Any], old: dict[str, Any], gates: Gates = feature_gates.DEFAULT, *, status: bool = False
+    new: dict[str, Any],
+    old: dict[str, Any],
+    gates: Gates = feature_gates.DEFAULT,
+    *,
+    status: bool = False,
 ) -> list[Problem]:
     """Find why the API server would refuse an update of an object, or of its status; nothing if it would take it."""
     judged = judge(new, gates)
+    typed = judged.typed
     kind = str(new.get("kind"))
     found = [problem for problem in judged.problems if _is_judged(problem, kind, status=status)]
-    if judged.typed is not None and not status and kind in _GENERATED_ONCE:
-        base = judged.typed.metadata.generate_name
-        found += formatted(base, names.path_segment(base), "/metadata/generateName")
+    if typed is not None and not status and kind in _GENERATED_ONCE:
+        base = typed.metadata.generate_name
+        wrong = names.path_segment(base)
+        found += formatted(base, wrong, "/metadata/generateName")
     if found:
-        known = {(problem.path, problem.message) for problem in judge(old, gates).problems}
+        before = judge(old, gates)
+        known = {(problem.path, problem.message) for problem in before.problems}
         found = [problem for problem in found if (problem.path, problem.message) not in known]
-    if judged.typed is None:
+    if typed is None:
         return found
     compare = _status if status else _spec
-    changes = compare(judged.typed, read(old))
+    changes = compare(typed, read(old))
     return [*changes, *found]
 
 
