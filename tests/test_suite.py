@@ -2,6 +2,7 @@
 
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -46,16 +47,43 @@ def test_the_last_line_has_the_totals(capsys, outcomes, code, last):
     assert capsys.readouterr().out.splitlines()[-1] == last
 
 
+def heard(capfd, word, work, then):
+    """Do the work beside this thread, which does something `then`, as soon as the word was said."""
+    said = ""
+    with ThreadPoolExecutor(1) as beside:
+        working = beside.submit(work)
+        while word not in said:
+            assert not working.done(), said
+            time.sleep(0.01)
+            said += capfd.readouterr().out
+        then()
+        working.result()
+    return said
+
+
+UNTIL_HEARD = """
+import pathlib, time
+def test_one(): pass
+def test_slow():
+    while not pathlib.Path({!r}).exists():
+        time.sleep(0.01)
+"""
+
+
 def test_a_suite_says_every_while_what_it_is_at(tmp_path, capfd):
-    (tmp_path / "test_it.py").write_text("import time\ndef test_one(): pass\ndef test_slow(): time.sleep(3)")
-    suite.pytest_suite("slow", "not long", str(tmp_path), *LIGHT, every=0.2)
-    said = capfd.readouterr().out
-    assert "1 done, 0 failed, at " in said
-    assert "test_slow" in said
+    sign = tmp_path / "heard"
+    (tmp_path / "test_it.py").write_text(UNTIL_HEARD.format(str(sign)))
+
+    def work():
+        return suite.pytest_suite("slow", "not long", str(tmp_path), *LIGHT, every=0.05)
+
+    assert "1 done, 0 failed, at " in heard(capfd, "test_slow", work, sign.touch)
 
 
 def test_a_command_says_every_while_which_of_its_processes_works(capfd):
-    begun = time.monotonic()
-    process = subprocess.Popen(["sh", "-c", "sleep 1.9; true"])
-    suite.ended("waiting", process, begun, every=0.2)
-    assert "sleep 1.9" in capfd.readouterr().out
+    with subprocess.Popen(["sh", "-c", "cat; true"], stdin=subprocess.PIPE) as process:
+
+        def work():
+            return suite.ended("waiting", process, time.monotonic(), every=0.05)
+
+        heard(capfd, ": cat", work, process.stdin.close)

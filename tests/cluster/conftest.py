@@ -12,6 +12,7 @@ from cluster.embedded.embedded import Embedded
 from cluster.errors import ApiError, NotFound
 from cluster.protocol import Cluster
 from cluster.resources import NAMESPACES
+from tests.limits import PATIENCE
 
 T = TypeVar("T")
 _numbers = itertools.count(1)
@@ -46,7 +47,7 @@ async def home(cluster: Cluster) -> AsyncIterator[str]:
         await cluster.delete(NAMESPACES, name)
 
 
-async def eventually(look: Callable[[], Awaitable[T]], seconds: float = 45.0) -> T:
+async def eventually(look: Callable[[], Awaitable[T]], seconds: float = PATIENCE) -> T:
     """Look until something true is seen; the last answer or error is the failure's message."""
     last: object = None
     with contextlib.suppress(TimeoutError):

@@ -10,6 +10,7 @@ from cluster import resources
 from cluster.embedded import Embedded
 from cluster.errors import Conflict, NotFound, Unavailable
 from cluster.informers import Backoff
+from tests.limits import PATIENCE
 
 ENOUGH = 200  # calls that only a loop which never ends makes
 
@@ -40,7 +41,7 @@ class Race(Embedded):
 
 
 async def until(condition):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while not await condition():  # noqa: ASYNC110  what is waited for has no event of its own
             await asyncio.sleep(0.005)
 

@@ -17,6 +17,7 @@ from cli.playground.pods_port import Door
 from cli.playground.story import End, Fate
 from cli.playground.way import end_of, pod_of
 from cluster import manifests, resources
+from tests.limits import PATIENCE
 from webhook.service.configuration_file import Source
 
 DRAWBRIDGE = str(Path(sys.executable).with_name("drawbridge"))
@@ -24,7 +25,7 @@ FLEET = [d.object for d in manifests.read([EXAMPLES / "fleet"])]
 
 
 def run(*args, **kwargs):
-    return subprocess.run([DRAWBRIDGE, *args], capture_output=True, text=True, timeout=60, check=False, **kwargs)
+    return subprocess.run([DRAWBRIDGE, *args], capture_output=True, text=True, timeout=150, check=False, **kwargs)
 
 
 def test_without_a_terminal_the_demo_ends_by_itself_and_tells_every_pod():
@@ -79,7 +80,7 @@ def test_standalone_serves_until_it_is_told_to_stop():
         lines = [process.stdout.readline() for _ in range(3)]
         assert [line.split()[0] for line in lines] == ["reviews", "pods", "metrics"]
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0
         assert "Traceback" not in errors
     finally:
@@ -147,7 +148,7 @@ def test_a_kubeconfig_that_leads_nowhere_is_exit_3_or_waited_for(tmp_path):
 
 async def push(here, name, **limits):
     container = {"name": "c", "image": "x", "resources": {"limits": limits}}
-    return await end_of(here, {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name}, "spec": {"containers": [container]}}, 10)  # fmt: skip
+    return await end_of(here, {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name}, "spec": {"containers": [container]}}, PATIENCE)  # fmt: skip
 
 
 async def test_a_device_is_never_given_twice_and_comes_back_with_its_pod():
@@ -159,7 +160,7 @@ async def test_a_device_is_never_given_twice_and_comes_back_with_its_pod():
         assert len(waiting) == 2
         ended = next(fate.name for fate in several if fate.end is End.PLACED)
         await here.cluster.delete(resources.PODS, ended, "default", grace=0)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while not any([(await here.pod("default", fate.name)).spec.node_name for fate in waiting]):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 

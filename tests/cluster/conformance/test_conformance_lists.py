@@ -9,6 +9,7 @@ from cluster.errors import ApiError, BadRequest, Gone
 from cluster.resources import CONFIG_MAPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.cluster.conftest import eventually
 from tests.cluster.objects import claim, config_map, pod
+from tests.limits import PATIENCE
 
 
 async def names(cluster, home, **options):
@@ -97,7 +98,7 @@ async def test_a_selector_that_cannot_be_read_is_refused(cluster, home, selector
 async def collect(cluster, resource, home, until, begun=None, **options):
     """Watch until an event satisfies `until`; give what was seen. `begun` is set when the watch waits for its first event."""
     seen = []
-    async with asyncio.timeout(20), cluster.watch(resource, home, **options) as events:
+    async with asyncio.timeout(PATIENCE), cluster.watch(resource, home, **options) as events:
         if begun is not None:
             begun.set()
         async for event in events:
@@ -171,7 +172,10 @@ async def test_an_object_that_leaves_a_selection_is_deleted_for_its_watcher(clus
 
 async def test_a_watch_ends_by_itself(cluster, home):
     version = (await cluster.list(RESOURCE_CLAIMS, home)).resource_version
-    async with asyncio.timeout(20), cluster.watch(RESOURCE_CLAIMS, home, resource_version=version, timeout=1) as events:
+    async with (
+        asyncio.timeout(PATIENCE),
+        cluster.watch(RESOURCE_CLAIMS, home, resource_version=version, timeout=1) as events,
+    ):
         seen = [event async for event in events]
     assert not told(seen)
 
@@ -186,7 +190,7 @@ async def test_a_watch_can_be_left_and_cancelled(cluster, home):
     await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, PATIENCE)
     await cluster.list(RESOURCE_CLAIMS, home)
 
 

@@ -16,6 +16,7 @@ from cluster.embedded.journal import Journal
 from cluster.errors import Gone, NotFound, StoreError
 from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS
 from tests.cluster.objects import claim, config_map, owned_by
+from tests.limits import PATIENCE
 
 ROOT = Path(__file__).parents[3]
 
@@ -292,7 +293,7 @@ async def test_a_write_that_cannot_be_kept_did_not_happen(tmp_path, monkeypatch)
             with pytest.raises(StoreError, match="No space left"):
                 await write
     assert await content(cluster) == before
-    async with asyncio.timeout(5), cluster.watch(CONFIG_MAPS, resource_version=version, timeout=0.01) as events:
+    async with asyncio.timeout(PATIENCE), cluster.watch(CONFIG_MAPS, resource_version=version, timeout=0.01) as events:
         assert [type(one).__name__ async for one in events] == ["Bookmark"]
     await cluster.delete(CONFIG_MAPS, "owner", "default")
     with pytest.raises(NotFound):

@@ -31,6 +31,7 @@ from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS
 from tests.cluster.conftest import eventually
 from tests.cluster.objects import claim, config_map
 from tests.cluster.peer import kubeconfig, peer
+from tests.limits import PATIENCE
 from tests.webhook import tls
 
 ROOT = Path(__file__).parents[3]
@@ -39,7 +40,7 @@ ROOT = Path(__file__).parents[3]
 @asynccontextmanager
 async def connected(answer, tmp_path, *, idle=5.0, **user):
     """A cluster behind a peer that answers so."""
-    async with asyncio.timeout(20), peer(answer) as made:
+    async with asyncio.timeout(PATIENCE), peer(answer) as made:
         path = tmp_path / "kubeconfig"
         path.write_text(kubeconfig(made.url, **user))
         reached = Kubernetes.connect(kubeconfig=str(path))
@@ -227,7 +228,7 @@ async def test_a_dead_peer_is_noticed(tmp_path):
         await exchange.chunk(event("ADDED", versioned("a", 1)))
         await asyncio.sleep(30)
 
-    async with connected(answer, tmp_path, idle=0.2) as (reached, _):
+    async with connected(answer, tmp_path, idle=2) as (reached, _):
         seen, error = await watched(reached)
     assert seen == ["1"]
     assert isinstance(error, Unavailable)
@@ -239,12 +240,13 @@ async def test_a_slow_peer_is_waited_for(tmp_path):
 
     async def answer(exchange):
         await exchange.begin()
-        for byte in data:
-            await exchange.chunk(bytes([byte]))
-            await asyncio.sleep(0.002)
+        size = len(data) // 7
+        for start in range(0, len(data), size):  # longer than `idle` in all, and never between two
+            await exchange.chunk(data[start : start + size])
+            await asyncio.sleep(0.5)
         await exchange.end()
 
-    async with connected(answer, tmp_path, idle=0.5) as (reached, _):
+    async with connected(answer, tmp_path, idle=3) as (reached, _):
         assert await watched(reached) == (["1"], None)
 
 
@@ -288,7 +290,7 @@ async def test_a_watch_that_is_left_ends_at_the_peer_too(tmp_path):
     async with connected(answer, tmp_path) as (reached, _):
         async with reached.watch(RESOURCE_CLAIMS, resource_version="1") as events:
             await anext(events)
-        await asyncio.wait_for(left.wait(), 5)
+        await asyncio.wait_for(left.wait(), PATIENCE)
 
 
 async def test_a_request_can_be_cancelled(tmp_path):
@@ -300,7 +302,7 @@ async def test_a_request_can_be_cancelled(tmp_path):
         await eventually(lambda: asyncio.sleep(0, made.asked))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(task, 5)
+            await asyncio.wait_for(task, PATIENCE)
 
 
 async def test_an_error_of_the_reader_is_not_taken_for_one_of_the_connection(tmp_path):
@@ -565,7 +567,7 @@ def test_nothing_but_its_own_module_brings_the_client_along():
 
 async def test_a_proxy_named_in_the_kubeconfig_is_used(tmp_path):
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(PATIENCE),
         peer(lambda exchange: exchange.reply(body=msgspec.json.encode(config_map("a")))) as made,
     ):
         path = tmp_path / "kubeconfig"
@@ -676,7 +678,7 @@ async def test_a_watch_that_is_left_takes_its_connection_along_whatever_the_peer
     path = tmp_path / "kubeconfig"
     path.write_text(kubeconfig(address).replace("server:", "insecure-skip-tls-verify: true\n    server:"))
     reached = Kubernetes.connect(kubeconfig=str(path))
-    async with asyncio.timeout(20), server:
+    async with asyncio.timeout(PATIENCE), server:
         async with reached.watch(CONFIG_MAPS, resource_version="1", timeout=60) as events:
             reading = asyncio.ensure_future(anext(aiter(events)))
             await begun.wait()

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from cluster.serving import ConnectionPhase, Limits
+from tests.limits import PATIENCE
 from tests.webhook import tls
 from webhook.admission import Outcome, Record
 from webhook.admission import admission_review as reviews
@@ -190,7 +191,7 @@ async def test_a_body_of_untold_length_is_not_taken(running):
 
 async def until(true):
     """Let the loop run until something is so; a test that waits for nothing fails."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         while not true():  # noqa: ASYNC110  the product has no event for it, and needs none
             await asyncio.sleep(0.001)
 
@@ -259,20 +260,20 @@ async def test_when_bodies_on_their_way_are_too_many_bytes_the_oldest_is_given_u
 @pytest.mark.parametrize("words", [HEAD + b"{", b"POST /mutate HTT", HEAD[:-2]], ids=["body", "line", "headers"])
 async def test_what_does_not_arrive_is_given_up_at_the_deadline(running, words):
     ((reader, writer),) = await spoken(running, 1, words)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         assert (await reader.readline()).startswith(b"HTTP/1.1 408")
         await reader.read()
     writer.close()
     await until(lambda: not running.app._door.connections)
 
 
-@pytest.mark.parametrize("running", [Limits(quiet=0.5, idle=0.5, handshake=0.5)], indirect=True)
+@pytest.mark.parametrize("running", [Limits(quiet=3, idle=3, handshake=3)], indirect=True)
 async def test_connections_that_say_nothing_are_closed_before_and_after_the_handshake_and_after_an_answer(running):
     raw, writer = await asyncio.open_connection("127.0.0.1", running.port)
     running.held.append(writer)
     ((quiet, _),) = await spoken(running, 1, b"")
     ((idle, _),) = await spoken(running, 1, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         assert (await idle.readline()).startswith(b"HTTP/1.1 200")
         for reader in (raw, quiet, idle):
             with suppress(ConnectionError):
@@ -352,14 +353,17 @@ async def test_plain_http_gets_no_answer(running):
 
 
 async def test_a_drain_says_unready_and_serves_on_while_others_notice(running):
-    drain = asyncio.create_task(running.app.drain(notice=1, grace=2))
+    drain = asyncio.create_task(running.app.drain(notice=3600, grace=2))
     await asyncio.sleep(0)
     assert (await running.get("/readyz"))[0] == 503
     for _ in range(5):
         async with running.session.post(f"{running.url}/mutate", data=REVIEW, headers=JSON) as response:
             assert response.status == 200
             assert response.headers["Connection"] == "close"
-    await drain
+    assert not drain.done()
+    drain.cancel()
+    await asyncio.wait([drain])
+    await running.app.drain(notice=0.01, grace=2)
     with pytest.raises(aiohttp.ClientConnectorError):
         await running.post()
 
@@ -392,7 +396,7 @@ async def test_a_review_that_is_in_flight_when_the_door_shuts_is_still_answered(
 async def test_rubbish_on_a_connection_hurts_nobody_else(running, rubbish, caplog):
     reader, writer = await running.connect()
     writer.write(rubbish)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         answer = await reader.read(200)
     assert answer == b"" or answer.startswith(b"HTTP/1.")
     writer.close()
@@ -436,7 +440,7 @@ async def test_who_speaks_again_before_the_answer_gets_that_answer_and_no_other(
 async def test_what_two_readers_could_read_in_two_ways_is_refused_and_ends_the_connection(running, headers):
     words = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + headers + b"\r\nhello"
     ((reader, writer),) = await spoken(running, 1, words + b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         answer = await reader.read()
     assert answer.startswith(b"HTTP/1.1 4"), answer
     assert answer.count(b"Content-Length: ") == 1

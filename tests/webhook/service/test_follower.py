@@ -8,6 +8,7 @@ from cluster.errors import Forbidden, NotFound
 from cluster.informers.quarantine import REMEMBERED
 from cluster.resources import DEVICE_CLASSES, LIMIT_RANGES, NAMESPACES, RESOURCE_QUOTAS
 from cluster.server import Features, Server
+from tests.limits import PATIENCE
 from webhook.service.deciding.gate import Gate
 from webhook.service.follower import NAMED, Follower, features
 from webhook.service.pace import Pace
@@ -48,7 +49,7 @@ async def test_a_kind_that_the_server_lacks_is_not_waited_for_for_ever():
             return super().watch(resource, *args, **kwargs)
 
     async def check(follower):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             await follower.settled()
         assert follower.unsettled() == ""
         assert follower.fresh()
@@ -64,7 +65,7 @@ async def test_a_right_that_is_missing_is_named():
             return super().watch(resource, *args, **kwargs)
 
     async def check(follower):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while "forbidden" not in follower.unsettled():  # noqa: ASYNC110  what is waited for happens in another task
                 await asyncio.sleep(0.01)
         assert "resourcequotas" in follower.unsettled()
@@ -85,7 +86,7 @@ async def test_a_kind_is_incomplete_as_long_as_an_object_of_it_cannot_be_read():
     follower = Follower(cluster, world)
     gate = Gate(world, follower, lambda: "")
     task = asyncio.create_task(follower.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await follower.settled()
         assert gate.state().unseen == ("DeviceClass",)
         assert gate.state() is gate.state()  # what did not change is known again
@@ -120,7 +121,7 @@ async def test_in_a_namespace_of_which_something_cannot_be_read_nothing_is_done_
         return mode_of(gate.state(), Workload(namespace, "Pod", "p"))
 
     task = asyncio.create_task(follower.run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         await follower.settled()
         assert (mode("ns"), mode("other")) == (Mode.WARN, Mode.ENFORCE)
         assert gate.state() is gate.state()
@@ -140,7 +141,7 @@ async def test_of_many_namespaces_some_are_named_and_the_others_counted():
     ]
 
     async def check(follower):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await follower.settled()
         assert "ns-04 (ResourceQuota) and 3 more" in follower.unsure()
         assert "ns-05" not in follower.unsure()
@@ -163,7 +164,7 @@ async def test_what_was_read_grows_old_while_the_server_is_away(broken):
     cluster = Leaving()
 
     async def check(follower):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             await follower.settled()
             cluster.away = broken
             if broken:

@@ -77,7 +77,6 @@ async def test_a_hostile_review_holds_nobody_and_is_answered(cluster, what, monk
         assert max(took) <= PROMISE
 
 
-@pytest.mark.time_limit(120, "fifty reviews that each may take what a review may take")
 async def test_a_crowd_of_hostile_reviews_costs_the_honest_nothing_but_time(cluster, monkeypatch):  # noqa: F811
     # To write them out takes half a second, in which the loop has to turn.
     bodies = [(path, await asyncio.to_thread(make)) for path, make in (REVIEWS | CORPUS).values()]

@@ -5,8 +5,8 @@ from contextlib import AsyncExitStack, suppress
 from io import BytesIO
 
 import aiohttp
-import pytest
 
+from tests.limits import PATIENCE
 from tests.webhook.admission.test_decide import pod, review
 from tests.webhook.service.test_service import cluster, running, trust  # noqa: F401  a fixture
 
@@ -50,7 +50,6 @@ class Endpoints:
         raise AssertionError("no replica has answered")
 
 
-@pytest.mark.time_limit(60, "two drains of two seconds on a crowded machine")
 async def test_two_replicas_are_replaced_under_load_without_a_lost_review(cluster):  # noqa: F811
     body, statuses, over = review(pod()), [], asyncio.Event()
     async with running(cluster, identity="z"), AsyncExitStack() as stack:
@@ -72,7 +71,7 @@ async def test_two_replicas_are_replaced_under_load_without_a_lost_review(cluste
             old, new = [asyncio.Event(), asyncio.Event()], [asyncio.Event(), asyncio.Event()]
             gone = [group.create_task(replica(f"old-{n}", stop)) for n, stop in enumerate(old)]
             probing = group.create_task(service.probe())
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 await service.has(2)
                 clients = [group.create_task(load()) for _ in range(6)]
                 for number, stop in enumerate(new):

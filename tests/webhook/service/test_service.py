@@ -17,6 +17,7 @@ from cluster.errors import Unavailable
 from cluster.patch import Merge, apply_json_patch
 from cluster.serving import Address
 from dra.wire import builtins
+from tests.limits import PATIENCE
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod, review
 from webhook.claims import template
 from webhook.service.configuration_file import Source
@@ -46,18 +47,18 @@ def fill(made):
 
 @asynccontextmanager
 async def running(cluster, source=None, **settings):
-    chosen = Settings(identity="a", names=("127.0.0.1",), notice=0.0, sweep_every=0.05, terms=Terms(0.5, 0.3, 0.02))
+    chosen = Settings(identity="a", names=("127.0.0.1",), notice=0.0, sweep_every=0.05, terms=Terms(retry=0.02))
     service = Service(cluster, source or Source(), chosen._replace(**settings))
     stop, heard = asyncio.Event(), asyncio.get_running_loop().create_future()
     task = asyncio.create_task(service.run(stop, lambda *where: heard.set_result(where)))
     try:
-        done, _ = await asyncio.wait({task, heard}, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait({task, heard}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
         assert heard in done, task
         address, metrics = heard.result()
         yield SimpleNamespace(service=service, address=address, metrics=metrics, task=task)
     finally:
         stop.set()
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, PATIENCE)
 
 
 async def trust(cluster):
@@ -81,7 +82,7 @@ async def text(url, context=None):
 
 
 async def until(check):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while not await check():  # noqa: ASYNC110  what is waited for happens in another task
             await asyncio.sleep(0.01)
 
@@ -255,7 +256,11 @@ async def test_replicas_share_certificate_and_seal(cluster):
     async with running(cluster) as one, running(cluster, identity="b") as two:
         first, second = await post(cluster, one.address, pod()), await post(cluster, two.address, pod())
         assert first == second
-        assert sorted([one.service.election.leading, two.service.election.leading]) == [False, True]
+
+        async def one_leads():
+            return sorted([one.service.election.leading, two.service.election.leading]) == [False, True]
+
+        await until(one_leads)
 
 
 async def test_a_new_configuration_is_in_force_without_a_restart(cluster, tmp_path):

@@ -6,7 +6,6 @@ from bench import admission
 from bench.soak import Sample, Seen, soak
 
 
-@pytest.mark.time_limit(120, "a process of its own, and a load that takes its time")
 async def test_a_live_webhook_between_hostile_reviews_loses_nothing_and_stays_small():
     with admission.server("gate") as where:
         seen = await soak(where, seconds=8, reviews=2_000, hostile=0.3)

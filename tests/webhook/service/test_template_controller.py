@@ -9,6 +9,7 @@ import pytest
 from cluster import resources
 from cluster.embedded.embedded import Embedded
 from cluster.errors import NotFound, Unavailable
+from tests.limits import PATIENCE
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod
 from webhook.claims import template
 from webhook.names import ORIGINAL
@@ -95,7 +96,7 @@ async def templates(cluster):
 
 
 async def until(check):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         while not await check():  # noqa: ASYNC110  what is waited for happens in a store
             await asyncio.sleep(0.005)
 
