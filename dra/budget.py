@@ -7,13 +7,15 @@ is never global and never a default that lives on. Every loop whose length a str
     selector.matches(view, budget)                                    # in between: pass it on
     for device in devices:
         budget.charge(3)                                              # at the bottom: charge what a turn may cost
+    budget.charge_whole(work(pattern))                                # before one call that nobody can end halfway
 
 A step is about a microsecond of work on a slow core. That need not be exact: twice too cheap is fine, a loop that
 charges nothing is not. Who counts in coarser units takes a `part` with a price.
 
 When the steps are spent, or `impatient` says that nobody waits any more, `charge` raises OutOfBudget, from then on each
 time. That is not an answer in either direction, so nobody between the loop and the maker of the budget catches it. The maker
-does, and says "undecided". It is not a SelectorError, so what treats a failing selector as "no" never swallows it.
+does, and says "undecided". A `longest` is for who shares a thread with others: what it takes, an alarm clock can end between two
+instructions, but not inside of one call of a library. It is not a SelectorError, so what treats a failing selector as "no" never swallows it.
 """
 
 from __future__ import annotations
@@ -34,10 +36,13 @@ _ALWAYS: Final = UNBOUNDED + 1
 class Budget:
     """Counts down; ends the work when nothing is left."""
 
-    __slots__ = ("_impatient", "_look_below", "left", "steps")
+    __slots__ = ("_impatient", "_look_below", "left", "longest", "steps")
 
-    def __init__(self, steps: int = UNBOUNDED, impatient: Callable[[], bool] | None = None) -> None:
+    def __init__(
+        self, steps: int = UNBOUNDED, impatient: Callable[[], bool] | None = None, *, longest: int = UNBOUNDED
+    ) -> None:
         self.steps = steps
+        self.longest = longest
         self.left = steps
         self._impatient = impatient
         # As long as so much is left, charging looks at nothing else.
@@ -48,6 +53,13 @@ class Budget:
         self.left -= steps
         if self.left < self._look_below:
             self._look()
+
+    def charge_whole(self, steps: int) -> None:
+        """Pay for one call that nobody can end halfway; raise OutOfBudget if it may take longer than one such call may."""
+        if steps > self.longest:
+            self._look_below = _ALWAYS
+            raise OutOfBudget("a step that cannot be ended halfway may take too long")
+        self.charge(steps)
 
     def part(self, steps: int = UNBOUNDED, *, price: int = 1) -> Budget:
         """Make a budget of its own for a part of the work, each step of which also costs this one `price` steps.
@@ -83,7 +95,7 @@ class _Part(Budget):
     __slots__ = ("_price", "_whole")
 
     def __init__(self, whole: Budget, steps: int, price: int) -> None:
-        super().__init__(steps)
+        super().__init__(steps, longest=whole.longest // price)
         self._whole = whole
         self._price = price
 

@@ -122,3 +122,20 @@ def test_a_selector_ends_with_the_budget():
         cel.compile("true || 'never compiled before' == ''", budget=Budget(0))
     with pytest.raises(OutOfBudget):
         cel.compile("true").matches(cel.DeviceView("d", {}, {}), Budget(0))
+
+
+def test_one_call_may_take_as_much_as_the_longest_and_no_more():
+    budget = Budget(100, longest=10)
+    budget.charge_whole(10)
+    budget.charge(50)
+    with pytest.raises(OutOfBudget, match="halfway"):
+        budget.charge_whole(11)
+    assert budget.is_out
+    assert budget.left == 40
+
+
+def test_a_call_in_a_part_is_as_long_as_it_is_in_the_whole():
+    part = Budget(1000, longest=100).part(price=20)
+    part.charge_whole(5)
+    with pytest.raises(OutOfBudget):
+        part.charge_whole(6)

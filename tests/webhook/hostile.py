@@ -33,7 +33,7 @@ def pod(
 
 def review(obj: Json | str, *, operation: str = "CREATE", old: Json | None = None, kind: str = "pods") -> bytes:
     """The review of an object; a str is JSON as it stands."""
-    group, resource = ("resource.k8s.io", kind) if kind.startswith("resource") else ("", kind)
+    group, resource = ("resource.k8s.io", kind.rpartition("/")[2]) if kind.startswith("resource") else ("", kind)
     request = {
         "uid": "hostile",
         "operation": operation,
@@ -67,12 +67,27 @@ def _claims(body: Json) -> bytes:
     return review(body, kind="resourceclaims")
 
 
+def _device_class(pattern: str) -> bytes:
+    """A class whose selector has this pattern, as a driver would apply it."""
+    selector = {"cel": {"expression": f"device.driver.matches('{pattern}')"}}
+    made = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "c"},
+        "spec": {"selectors": [selector]},
+    }
+    return review(made, kind="resource.k8s.io/deviceclasses")
+
+
 def _deep(levels: int) -> str:
     return "[" * levels + "]" * levels
 
 
 ZEROS = "0" * 9_000
 COSTLY = "device.driver.matches('^(a?){40}a{40}$') || [1,2,3,4,5,6,7,8,9].all(x, [1,2,3,4,5,6,7,8,9].all(y, [1,2,3,4,5,6,7,8,9].all(z, x + y + z > 0)))"
+
+# RE2 reads a pattern in one call, however much is repeated in it.
+SLOW_PATTERNS = ("(a{0,1000}){0,1}" * 300, r"\\pL" * 2_000, "(((a{1,10}){1,10}){1,10})" * 300, r"(\\pL{1,100})")
 
 # Path and review, by what is bad about it.
 REVIEWS: dict[str, tuple[str, Callable[[], bytes]]] = {
@@ -121,6 +136,27 @@ REVIEWS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "32 selectors that cost as much as may be": ("validate", lambda: _claims(claim(*([COSTLY] * 32)))),
     "91 KB of selectors": ("validate", lambda: _claims(claim(*([COSTLY] * 32), requests=16))),
     "32 requests of 32 devices": ("validate", lambda: _claims(claim("device.driver != 'x'", requests=32, count=32))),
+    "2,000 init containers with claims": (
+        "mutate",
+        lambda: review(pod(init=2_000, resourceClaims=[{"name": f"c{i}", "resourceClaimTemplateName": f"t{i}"} for i in range(2_000)])),
+    ),
+    "a list of a million numbers": ("validate", lambda: _claims(claim("lists.range(999900).size() > 0"))),
+    "lists of a million numbers": (
+        "validate",
+        lambda: _claims(claim(*[f"lists.range({999_900 - i}).reverse()[0] != {i}" for i in range(32)])),
+    ),
+    **{
+        f"a pattern that takes one call of half a second: {text[:12]}": (
+            "validate",
+            lambda text=text: _claims(claim(f"device.driver.matches('{text}')")),
+        )
+        for text in SLOW_PATTERNS
+    },
+    "such a pattern in a class": ("validate", lambda: _device_class(SLOW_PATTERNS[2])),
+    "a search that is one call of 100 ms": (
+        "validate",
+        lambda: _claims(claim(f"'{'x' * 6_000}'.matches('(x|b)*x(x|b){{900}}y')")),
+    ),
     "3 MiB of labels": ("mutate", lambda: review(pod(annotations={f"a/{i}": "x" * 60 for i in range(36_000)}))),
 }  # fmt: skip
 CORPUS = {name.replace("_", " "): ("mutate", lambda make=make: review(make())) for name, make in PODS.items()}

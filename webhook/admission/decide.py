@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from dra.budget import Budget
+from dra.budget import UNBOUNDED, Budget
 from dra.errors import OutOfBudget
 from dra.wire import Json, Wire, WireError
 from webhook.admission import admission_review as reviews
@@ -102,17 +102,17 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING = Ruling(outcome=UNTOUCHED)
 
 
-def mutate(body: bytes, state: State, *, impatient: Impatient = None) -> Outcome:
-    """Answer a mutating review; `impatient` says when it can wait no longer."""
-    return _review("mutate", body, state, impatient)
+def mutate(body: bytes, state: State, *, impatient: Impatient = None, longest: int = UNBOUNDED) -> Outcome:
+    """Answer a mutating review; `impatient` says when it can wait no longer, `longest` how long in one piece."""
+    return _review("mutate", body, state, impatient, longest)
 
 
-def validate(body: bytes, state: State, *, impatient: Impatient = None) -> Outcome:
-    """Answer a validating review; `impatient` says when it can wait no longer."""
-    return _review("validate", body, state, impatient)
+def validate(body: bytes, state: State, *, impatient: Impatient = None, longest: int = UNBOUNDED) -> Outcome:
+    """Answer a validating review; `impatient` says when it can wait no longer, `longest` how long in one piece."""
+    return _review("validate", body, state, impatient, longest)
 
 
-def _review(path: str, body: bytes, state: State, impatient: Impatient) -> Outcome:
+def _review(path: str, body: bytes, state: State, impatient: Impatient, longest: int) -> Outcome:
     request = reviews.decode(body)
     if not _concerns_us(path, request):
         return answer(Question(path, request, {}), Ruling(outcome=OUT_OF_SCOPE), Mode.OFF)
@@ -126,7 +126,8 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient) -> Outco
     if mode is Mode.OFF:
         return answer(question, Ruling(outcome=OFF), mode)
     try:
-        ruling = decide(question, state, Budget(STEPS, impatient), foretell=mode is not Mode.ENFORCE)
+        budget = Budget(STEPS, impatient, longest=longest)
+        ruling = decide(question, state, budget, foretell=mode is not Mode.ENFORCE)
     except OutOfBudget as error:
         ruling = _give_up(question, state, str(error))
     if kinds := state.unsure.get(request.namespace):

@@ -8,6 +8,7 @@ fleet throughout, and what is said to be busy of the fleet as it is.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -88,6 +89,7 @@ def judge(
             if missing:
                 who = _who(claim.metadata.name, request.name, names)
                 return _unknown_class(who, missing, stock)
+            _compile(request, budget)
     if not stock.slices:
         return UNKNOWN  # no driver has spoken yet
     known = memo if memo is not None else FleetMemo()
@@ -289,6 +291,17 @@ def _read_by(expressions: Sequence[str]) -> list[tuple[str, str]]:
             if kind == "attributes" and f"{domain}/{name}" not in _UNIQUE:
                 names[domain, name] = None
     return list(names)
+
+
+def _compile(request: DeviceRequest, budget: Budget) -> None:
+    """Compile what a request brings along at the expense of who asks: others will find it compiled, and know no budget."""
+    bodies = request.first_available or ((request.exactly,) if request.exactly else ())
+    for body in bodies:
+        texts = [(one.cel.expression, False) for one in body.selectors if one.cel]
+        texts += [(one.expression, True) for one in body.derived_attributes]
+        for text, derived in texts:
+            with suppress(SelectorError):
+                cel.compile(text, derived=derived, budget=budget)
 
 
 def _missing_classes(request: DeviceRequest, stock: Stock) -> list[str]:

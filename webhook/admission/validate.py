@@ -39,6 +39,8 @@ class Found(msgspec.Struct, frozen=True):
 
 
 NOTHING = Found()
+# Steps for an object that is judged by the rules of `drawbridge check`: more than who shares a thread has for one piece.
+OBJECT = 100_000
 
 
 def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget) -> Found:
@@ -56,7 +58,7 @@ def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget
         case (("apps" | "batch"), _):
             return _workload(obj, request.namespace, state, budget)
         case (("resource.k8s.io" | names.DOMAIN), _):
-            return _object(obj)
+            return _object(obj, budget)
     return NOTHING
 
 
@@ -153,12 +155,13 @@ def foresee(templates: Mapping[str, Json], state: State, budget: Budget) -> tupl
     return (*refusals, *found.warnings)
 
 
-def _object(obj: dict[str, Json]) -> Found:
+def _object(obj: dict[str, Json], budget: Budget) -> Found:
     """Judge a slice, a class, or an object of our own by the rules of `drawbridge check`.
 
     A driver is only ever told: what is wrong with a slice the API server refuses by itself, and the rest must not stop it.
     Our own kinds have nobody else to judge them.
     """
+    budget.charge_whole(OBJECT)  # its selectors are compiled by rules that know no budget
     denials: list[str] = []
     warnings: list[str] = []
     ours = str(obj.get("apiVersion", "")).startswith(f"{names.DOMAIN}/")

@@ -13,7 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cluster.serving import Callers, Credentials, Door, Limits, Reply, readiness, text
-from webhook.admission import REFUSED, ReviewError, undecided
+from webhook.admission import REFUSED, UNDECIDED, ReviewError, undecided
 from webhook.service.deciding.alarm import Alarm, Overtime
 from webhook.service.deciding.worker import Bug, Pool, Undecided
 from webhook.service.log import Decisions
@@ -194,8 +194,15 @@ class App:
             # Whatever it is, the API server's failurePolicy decides what it means for the pod, not a broken connection.
             logger.exception("a bug while deciding; please report it", extra={"path": review.path})
             return self._fail(review.path, text(500, BUG))
-        if outcome.record.outcome == REFUSED and 2 * (self._waiting + 1) <= self._limits.reviews:
+        if 2 * (self._waiting + 1) > self._limits.reviews:
+            return self._record_decision(review, outcome)
+        if outcome.record.outcome == REFUSED:
             return self._later(review, self._again(review))
+        if outcome.record.outcome == UNDECIDED:
+            # Here it may take little, and nothing in one piece; a worker may take its time.
+            if self._loop.time() - review.started > self._limits.hold_under_attack:
+                self._attacked_until = self._loop.time() + ATTACK_SECONDS
+            return self._later(review, self._aside(review))
         return self._record_decision(review, outcome)
 
     def _is_behind(self, now: float) -> bool:

@@ -63,6 +63,13 @@ def toil(frame: Frame, steps: int) -> None:
         frame[BUDGET].charge(steps)
 
 
+def toil_whole(frame: Frame, steps: int) -> None:
+    """Charge the work of one call that nobody can end halfway."""
+    if frame[BUDGET] is not None and steps > frame[BUDGET].longest:
+        frame[BUDGET].charge_whole(steps)
+    toil(frame, steps)
+
+
 def room(frame: Frame) -> int:
     """How much work may still be charged."""
     left: int = MOST_WORK - frame[WORK]

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from dra.cel.evaluation.account import BUDGET, room, toil
+from dra.cel.cost import MAX_COST
+from dra.cel.evaluation.account import BUDGET, SPENT, exceeded, room, toil, toil_whole
 from dra.cel.library.regexes import PatternError, compiled, work
 from dra.cel.syntax import children
-from dra.cel.values import Optional, weigh
+from dra.cel.values import LARGEST_LIST, Optional, weigh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,6 +61,13 @@ def _cross(frame: Frame, args: list[Value]) -> None:
         toil(frame, weight * count // _SEEN)
 
 
+def _foresee(frame: Frame, args: list[Value]) -> None:
+    """`lists.range`: Go charges for the list when it is there; one that will cost too much is not made first."""
+    count = args[0]
+    if type(count) is int and MAX_COST - frame[SPENT] <= count <= LARGEST_LIST:
+        raise exceeded()
+
+
 def _match(frame: Frame, args: list[Value]) -> None:
     text, pattern = args[0], args[1]
     if type(text) is str and type(pattern) is str:
@@ -67,7 +75,7 @@ def _match(frame: Frame, args: list[Value]) -> None:
             program = compiled(pattern, frame[BUDGET])
         except PatternError:
             return  # the call says so
-        toil(frame, work(program, len(text)))
+        toil_whole(frame, work(program, len(text)))
 
 
 def _match_all(frame: Frame, args: list[Value]) -> None:
@@ -92,7 +100,7 @@ def _written(frame: Frame, result: Value) -> None:
 
 _BEFORE: dict[str, Before] = {
     "_==_": _weighing(0), "_!=_": _weighing(0), "@in": _search, "flatten": _weighing(0), "format": _weighing(1),
-    "matches": _match, "find": _match, "findAll": _match_all,
+    "lists.range": _foresee, "matches": _match, "find": _match, "findAll": _match_all,
     **dict.fromkeys(("distinct", "sets.contains", "sets.intersects", "sets.equivalent"), _cross),
     **dict.fromkeys(("indexOf", "lastIndexOf", "includes"), _weighing(0)),
 }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cmp_to_key
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dra.cel.library.standard import add
 from dra.cel.signatures import Function, function, method, over
@@ -42,6 +42,8 @@ from dra.errors import SelectorRunError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+# Numbers that `lists.range` makes at a time: a third of a millisecond.
+_PIECE: Final = 1 << 14
 COMPARABLE = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
 
 
@@ -103,7 +105,11 @@ def _range(count: int) -> list[Value]:
         raise SelectorRunError(f"lists.range: size must be non-negative, got {count}")
     if count > LARGEST_LIST:
         raise SelectorRunError(f"lists.range: size {count} exceeds maximum allowed ({LARGEST_LIST})")
-    return list(range(count))
+    made: list[Value] = []
+    # In pieces, between which whoever holds a clock can end this.
+    for begin in range(0, count, _PIECE):
+        made.extend(range(begin, min(begin + _PIECE, count)))
+    return made
 
 
 def _distinct(values: list[Value]) -> list[Value]:

@@ -7,6 +7,7 @@ looking for the next of many occurrences does not encode the whole text again.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from dra.budget import Budget
@@ -25,8 +26,12 @@ _PATTERNS: Cache[Any] = Cache(32 << 20)
 _MOST_SCANNED: Final = 1_000_000_000
 # Instructions times bytes in a step of a budget.
 _WORK_IN_A_STEP: Final = 64
-# Steps for compiling: for a character, for a class of Unicode such as \\pL, and where RE2's own limit is tried out.
-_CHARACTER, _CLASS, _LARGE = 4, 250, 150_000
+# Steps for compiling: for a character, for a class of Unicode such as \\pL; so many times that something is repeated are one,
+# for RE2 writes it out before it counts; and where RE2's own limit is tried out, which takes up to half a second.
+_CHARACTER, _CLASS, _TIMES, _LARGE = 4, 250, 4, 300_000
+# `{1000}` and the upper end of `{2,1000}`; RE2 takes no larger number.
+_REPEATED = re.compile(r"\{(?:[0-9]{0,9},)?([0-9]{1,9})\}")
+_MOST_TIMES: Final = 1000
 
 
 class PatternError(ValueError):
@@ -39,12 +44,10 @@ def compiled(pattern: str, budget: Budget | None = None) -> Any:  # an re2 patte
     if known is not None:
         return known
     budget = budget or Budget()
-    length = len(pattern)
-    classes = pattern.count("\\p") + pattern.count("\\P")
-    budget.charge(20 + _CHARACTER * length + _CLASS * classes)
+    budget.charge_whole(_reading(pattern))
     text = pattern.encode(errors="replace")
     known, memory = _compile(text, budget)
-    _PATTERNS.put(pattern, known, memory + 2 * length)
+    _PATTERNS.put(pattern, known, memory + 2 * len(pattern))
     return known
 
 
@@ -58,7 +61,7 @@ def _compile(pattern: bytes, budget: Budget) -> tuple[Any, int]:
     for memory in _MEMORY:
         options.max_mem = memory
         if memory != _MEMORY[0]:
-            budget.charge(_LARGE)
+            budget.charge_whole(_LARGE)
         try:
             # Not `re2.compile`, which keeps 128 patterns of up to 8 MiB for itself.
             return re2._Regexp(pattern, options), memory  # noqa: SLF001
@@ -67,6 +70,15 @@ def _compile(pattern: bytes, budget: Budget) -> tuple[Any, int]:
             if "too large" not in said or memory == _MEMORY[-1]:
                 raise PatternError(said) from None
     raise AssertionError("the last amount of memory either does or is an error")
+
+
+def _reading(pattern: str) -> int:
+    """Say how many steps RE2 may take to read a pattern and to find that it needs more than the first amount of memory."""
+    classes = pattern.count("\\p") + pattern.count("\\P")
+    steps = 20 + _CHARACTER * len(pattern) + _CLASS * classes
+    for times in re.findall(_REPEATED, pattern):
+        steps += min(int(times), _MOST_TIMES) // _TIMES
+    return steps
 
 
 def work(pattern: Any, size: int) -> int:

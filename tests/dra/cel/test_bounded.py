@@ -1,6 +1,7 @@
 """Whatever an expression is made to do, it ends, within its budget if it has one, and makes no value that fills the memory."""
 
 import tracemalloc
+from time import process_time
 
 import pytest
 
@@ -100,6 +101,47 @@ def test_constants_are_not_computed_for_keeps(text):
 def test_patterns_are_compiled_at_the_expense_of_the_budget():
     with pytest.raises(OutOfBudget):
         fresh('device.driver.matches("' + r"\\pL" * 2000 + '")', Budget(100_000))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(a{0,1000}){0,1}" * 300,
+        r"\\pL" * 2_000,
+        "(((a{1,10}){1,10}){1,10})" * 300,
+        r"(\\pL{1,100})",
+        "(?s).{1000}" * 300,
+    ],
+    ids=lambda text: text[:12],
+)
+def test_a_pattern_that_takes_long_is_not_read_where_one_call_may_not_take_long(pattern):
+    """RE2 reads it in one call, which nothing ends halfway: up to half a second for 5 KB."""
+    text = f'device.driver.matches("{pattern}")'
+    budget = Budget(longest=25_000)
+    started = process_time()
+    with pytest.raises(OutOfBudget, match="halfway"):
+        fresh(text, budget)
+    assert process_time() - started < 0.1
+    assert budget.is_out
+
+
+def test_a_search_that_takes_long_is_not_made_where_one_call_may_not_take_long():
+    selector = fresh(bound(doubled("s", '"xxxxxxxxxxxxxxxx"', 9), "s9.matches('(x|b)*x(x|b){100}y')"))
+    assert selector.matches(VIEW, Budget()) is False
+    budget = Budget(longest=25_000)
+    with pytest.raises(OutOfBudget):
+        selector.matches(VIEW, budget)
+    assert budget.spent < 25_000
+
+
+def test_a_list_that_costs_more_than_there_is_is_not_made():
+    selector = fresh("lists.range(1000000).size() > 0")
+    tracemalloc.start()
+    with pytest.raises(CostExceeded):
+        selector.matches(VIEW, Budget())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 20
 
 
 def test_deep_expressions_are_compiled_at_the_expense_of_the_budget():

@@ -6,6 +6,7 @@ import sys
 import time
 import traceback
 from contextlib import suppress
+from weakref import WeakSet
 
 import pytest
 
@@ -245,3 +246,23 @@ def test_an_import_inside_of_the_work_is_ended_by_itself(tmp_path, monkeypatch):
     with pytest.raises(Overtime):
         alarm.within(0.02, work)
     assert sys.modules.pop("brought_late").whole
+
+
+def test_what_the_collector_calls_inside_of_the_work_is_ended_by_itself():
+    """What is raised there is swallowed, and said on standard error; the alarm rings again for the work itself."""
+    alarm = Alarm()
+    alarm.install()
+    forgetting = WeakSet()._remove
+    ended = []
+
+    def owner():
+        spin(0.05)
+        ended.append(True)
+
+    def work():
+        forgetting(None, selfref=owner)  # as a weak reference to a member does when the member is gone
+        spin(10)
+
+    with pytest.raises(Overtime):
+        alarm.within(0.02, work)
+    assert ended == [True]

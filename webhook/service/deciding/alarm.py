@@ -15,7 +15,8 @@ from __future__ import annotations
 import signal
 import threading
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,8 +67,7 @@ def _ring(number: int, frame: FrameType | None) -> None:
         code = frame.f_code
         if code is _GUARDED:
             raise Overtime
-        if code is _FINDING:
-            # A module that is half there, or its lock that is still held, would outlive the work. This ends by itself.
+        if code in _LEFT_ALONE:
             return
         frame = frame.f_back
     # Somebody else's exception came between the work and its end, and left the timer on.
@@ -75,5 +75,9 @@ def _ring(number: int, frame: FrameType | None) -> None:
 
 
 _GUARDED = _guarded.__code__
-# What every import stands on while it goes on; the library has no public name for it.
+# What ends by itself, and soon. Every import stands on the first, which has no public name: a module that is half there, or its
+# lock that is still held, would outlive the work. The second is called when the collector finds something, whoever's turn
+# it is, and would swallow what is raised in it.
 _FINDING = import_module("importlib._bootstrap")._find_and_load.__code__  # noqa: SLF001
+_FORGETTING = WeakSet[Any]()._remove.__code__  # type: ignore[attr-defined]  # noqa: SLF001
+_LEFT_ALONE = frozenset((_FINDING, _FORGETTING))

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 # A selector that needs every module which `dra.cel` loads late, for a command line's sake.
 WHOLE_LANGUAGE = "['a'].all(text, text.matches('a'))"
 
+# A step of a budget is about a microsecond. What nobody can end halfway may take so much of the patience.
+STEPS_A_SECOND = 1_000_000
+PIECE = 0.4
+
 
 class Gate:
     """Decides reviews."""
@@ -52,7 +56,12 @@ class Gate:
         # By the CPU: a process that is not given the machine has not searched meanwhile.
         until = process_time() + patience
         decide = admission.mutate if path == "mutate" else admission.validate
-        outcome = decide(body, state, impatient=lambda: process_time() > until)
+        outcome = decide(
+            body,
+            state,
+            impatient=lambda: process_time() > until,
+            longest=int(patience * STEPS_A_SECOND * PIECE),
+        )
         if asked is not None:
             self._alike.keep(asked, outcome)
         return outcome
