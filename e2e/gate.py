@@ -68,6 +68,9 @@ class Gate:
     def register(self, *options: str) -> None:
         """Apply the generated webhook configurations, for callers by URL."""
         made = self.drawbridge("manifests", "--only=webhooks", f"--url=https://127.0.0.1:{self.port}", *options)
+        # Three seconds are enough in a cluster; here nobody is to fail because the machine is busy with ten other things.
+        assert "timeoutSeconds: 3\n" in made
+        made = made.replace("timeoutSeconds: 3\n", "timeoutSeconds: 30\n")
         self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=made)
 
     def drawbridge(self, *args: str) -> str:
@@ -96,14 +99,14 @@ class Gate:
         options = ("--no-gate", "--no-controllers", "--authority", f"--metrics-listen=127.0.0.1:{free_port()}")
         return self.start("authority", *options)
 
-    def start_gate(self, *options: str) -> Process:
+    def start_gate(self, *options: str, notice: float = 0.5) -> Process:
         process = self.start(
             "webhook",
             "--no-controllers",
             *options,
             f"--listen=127.0.0.1:{self.port}",
             f"--metrics-listen=127.0.0.1:{self.metrics_port}",
-            "--notice=0.5",
+            f"--notice={notice}",
         )
         self.cluster.until("the gate is ready", lambda: process.check() or self.ready(), 30)
         return process
@@ -123,7 +126,7 @@ class Gate:
 
     def get(self, path: str) -> tuple[int, str]:
         """Ask the gate itself."""
-        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self.trust(), timeout=10)
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self.trust(), timeout=60)
         try:
             connection.request("GET", path)
             response = connection.getresponse()
@@ -146,7 +149,7 @@ class Gate:
         return self.ask(port, path)[1]
 
     def ask(self, port: int, path: str) -> tuple[int, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         try:
             connection.request("GET", path)
             response = connection.getresponse()
@@ -156,7 +159,7 @@ class Gate:
 
     def post(self, path: str, review: Any) -> Any:
         """Post a review as anybody could who reaches the port."""
-        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self.trust(), timeout=10)
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self.trust(), timeout=60)
         try:
             connection.request("POST", path, json.dumps(review), {"Content-Type": "application/json"})
             return json.loads(connection.getresponse().read())["response"]

@@ -76,7 +76,7 @@ def again(gate, *options):
 
 def stranger(gate, host, port):
     """What somebody is answered who shows nothing."""
-    connection = http.client.HTTPSConnection(host, port, context=gate.trust(), timeout=10)
+    connection = http.client.HTTPSConnection(host, port, context=gate.trust(), timeout=60)
     connection._context.check_hostname = False
     try:
         connection.request("POST", "/mutate", b"{}", {"Content-Type": "application/json"})

@@ -94,7 +94,7 @@ def believed(cluster):
 
 def served(gate):
     """The certificate that the gate shows to a new connection."""
-    with socket.create_connection(("127.0.0.1", gate.port), timeout=5) as raw, gate.trust().wrap_socket(raw, server_hostname="127.0.0.1") as tls:  # fmt: skip
+    with socket.create_connection(("127.0.0.1", gate.port), timeout=60) as raw, gate.trust().wrap_socket(raw, server_hostname="127.0.0.1") as tls:  # fmt: skip
         return tls.getpeercert(binary_form=True)
 
 

@@ -92,9 +92,11 @@ def everything() -> Iterator[Outcome]:
     """Every test, with the real cluster and the Go programs."""
     prepare()
     with background("the cluster's programs", [sys.executable, "-m", "e2e.build"]) as built:
-        yield from gates()
-        yield pytest_suite("unit", UNIT, "-n", "2", strict=True)
-        yield from go_suites()
+        # Two workers leave a part of two cores to what is one process after the other.
+        with beside("unit", UNIT, "-n", "2") as units:
+            yield from gates()
+            yield from go_suites()
+            yield units()
         # The referees keep one core busy, and tests on a cluster mostly wait.
         with beside("oracle", ORACLE) as oracle:
             yield built()
@@ -151,10 +153,10 @@ def background(name: str, command: Sequence[str]) -> Iterator[Callable[[], Outco
 
 
 @contextmanager
-def beside(name: str, marks: str) -> Iterator[Callable[[], Outcome]]:
+def beside(name: str, marks: str, *options: str) -> Iterator[Callable[[], Outcome]]:
     """Run a suite beside others; the yielded function awaits it and prints what it said, in one piece."""
     with tempfile.TemporaryFile() as said, ThreadPoolExecutor(1) as one:
-        running = one.submit(pytest_suite, name, marks, strict=True, output=said)
+        running = one.submit(pytest_suite, name, marks, *options, strict=True, output=said)
 
         def awaited_and_shown() -> Outcome:
             outcome = running.result()
