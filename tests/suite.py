@@ -172,7 +172,7 @@ def beside(name: str, marks: str, *options: str) -> Iterator[Callable[[], Outcom
 
 def on_clusters() -> Iterator[Outcome]:
     """The tests on real clusters: those of the gate on a control plane of their own, because both halves mostly wait."""
-    with beside("real cluster, gated", GATED) as gated:
+    with beside("real cluster, gated", GATED, "e2e") as gated:  # the mark is given there and nowhere else
         yield pytest_suite("real cluster", UNGATED, strict=True)
         yield gated()
 
