@@ -37,6 +37,16 @@ UNGATED = f"{CLUSTER} and not gated"
 GO = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath -mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
 
 
+def surroundings() -> dict[str, str]:
+    """What a suite's processes find in their environment.
+
+    Their bytecode stays beside the packages, also where the environment wants none in the checkout: they are hundreds, and
+    each would compile all that it imports, and rewrite all assertions.
+    """
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | GO | {"PYTHONPYCACHEPREFIX": str(Path(sys.prefix) / "bytecode")}
+
+
 @dataclass
 class Outcome:
     """What one suite came to."""
@@ -187,7 +197,7 @@ def command_suite(name: str, command: Sequence[str], cwd: Path = ROOT) -> Outcom
     """Run one command that is one test."""
     announce(name)
     begun = time.monotonic()
-    return ended(name, subprocess.Popen(command, cwd=cwd, env=os.environ | GO), begun)
+    return ended(name, subprocess.Popen(command, cwd=cwd, env=surroundings()), begun)
 
 
 def ended(
@@ -317,7 +327,7 @@ def pytest_suite(
             *options,
         ]
         child = subprocess.Popen(
-            command, env=os.environ | GO, stdout=output, stderr=subprocess.STDOUT if output else None
+            command, env=surroundings(), stdout=output, stderr=subprocess.STDOUT if output else None
         )
         process = ended(name, child, begun, deadline=deadline, doing=lambda: str(Journal.read(journal)), every=every)
         outcome = counted(name, record, strict=strict)
@@ -385,7 +395,7 @@ def go_tests(name: str, module: Path) -> Outcome:
     begun = time.monotonic()
     outcome = Outcome(name)
     command = ["go", "test", "-json", "./..."]
-    with subprocess.Popen(command, cwd=module, stdout=subprocess.PIPE, text=True, env=os.environ | GO) as process:
+    with subprocess.Popen(command, cwd=module, stdout=subprocess.PIPE, text=True, env=surroundings()) as process:
         for line in process.stdout or ():
             event = json.loads(line) if line.startswith("{") else {"Output": line}
             if event.get("Action") == "output":
