@@ -168,23 +168,30 @@ def _replay(question: Question, state: State) -> Ruling:
 def _create(question: Question, state: State, budget: Budget, *, foretell: bool) -> Ruling:
     namespace = question.request.namespace
     done = translate(question.object, state, namespace=namespace, seal=True, budget=budget)
-    if done.refusals:
-        ruling = _ruling(REFUSED, done, denials=done.refusals, problems=done.refusals)
+    refusals = done.refusals
+    if refusals:
+        ruling = _ruling(REFUSED, done, denials=refusals, problems=refusals)
         codes = [decision.code for decision in done.decisions if decision.code]
-        return msgspec.structs.replace(ruling, invalid=INVALID.issuperset(codes))
-    taken = upkeep.taken(done.templates, namespace, state) if state.confirmed else ()
-    if taken:
-        denials = tuple([sentence(Code.TAKEN, text) for text in taken])
-        return _ruling(REFUSED, done, denials=denials, problems=denials)
+        invalid = INVALID.issuperset(codes)
+        return msgspec.structs.replace(ruling, invalid=invalid)
+    if state.confirmed:
+        taken = upkeep.taken(done.templates, namespace, state)
+        if taken:
+            denials = tuple([sentence(Code.TAKEN, text) for text in taken])
+            return _ruling(REFUSED, done, denials=denials, problems=denials)
     if not done.changed:
+        outcome = UNTOUCHED
         if done.decisions:
-            return _ruling("left", done)
-        return _ruling("cleaned" if done.cleaning else UNTOUCHED, done)
+            outcome = "left"
+        elif done.cleaning:
+            outcome = "cleaned"
+        return _ruling(outcome, done)
     if not foretell:
         return _ruling("translated", done)
     # Nobody will ask to validate the claims of a pod that stays as it is, so what they would meet is said here.
     ahead = foresee(done.templates, state, budget)
-    return _ruling("translated", done, warnings=(*ahead, *done.warnings), problems=ahead)
+    warnings = (*ahead, *done.warnings)
+    return _ruling("translated", done, warnings=warnings, problems=ahead)
 
 
 def _ruling(outcome: str, done: Translation, **more: tuple[str, ...]) -> Ruling:
@@ -206,9 +213,12 @@ def _judge(question: Question, state: State, budget: Budget) -> Ruling:
         # The API server has read it, so the lack is ours, and no reason to turn anybody back.
         text = f"drawbridge cannot read this {_kind(question)}, and does not judge it: {error}"
         return Ruling(outcome="unreadable", warnings=(text,), problems=(text,))
-    if found.denials:
-        return Ruling(outcome=REFUSED, denials=found.denials, warnings=found.warnings, problems=found.denials)
-    return Ruling(outcome="warned", warnings=found.warnings, problems=found.warnings) if found.warnings else NOTHING
+    denials, warnings = found.denials, found.warnings
+    if denials:
+        return Ruling(outcome=REFUSED, denials=denials, warnings=warnings, problems=denials)
+    if warnings:
+        return Ruling(outcome="warned", warnings=warnings, problems=warnings)
+    return NOTHING
 
 
 def _give_up(question: Question, state: State, why: str) -> Ruling:
@@ -303,7 +313,8 @@ def _unreadable(question: Question, error: WireError) -> Outcome:
     status = reviews.Status(code=400, reason="BadRequest", message=message)
     body = reviews.deny(question.request.uid, status)
     ruling = Ruling(outcome="unreadable", problems=(message,))
-    record = _record(question, ruling, ruling.outcome, Mode.OFF)
+    outcome = ruling.outcome
+    record = _record(question, ruling, outcome, Mode.OFF)
     return Outcome(body=body, record=record)
 
 

@@ -160,25 +160,33 @@ class _Question:
         """Say why even an idle fleet would not do, as plainly as it can be said. `samples` are some of the kinds of node."""
         opening = f"none of {len(self.stock.nodes)} nodes could serve this pod even if idle"
         node = min(samples, key=lambda one: distance(samples[one]))
-        lost = samples[node].reasons
-        selected = next(
-            (reason for reason in lost if reason.stage is Stage.SELECTOR and reason.lost == reason.of), None
-        )
+        selected = short = None
+        for reason in samples[node].reasons:
+            if reason.stage is Stage.SELECTOR and reason.lost == reason.of:
+                selected = selected or reason
+            if reason.stage is Stage.SEARCH:
+                short = short or reason
         if selected is not None:
+            text = f"{opening}: no device is what {self.who(selected)} asks for"
             known = "; ".join(self.published(selected))
-            named = selected.claim.rpartition("/")[2] in self.asked_by  # then nobody wrote the selector
-            there = f"; {known}" if known else "" if named else f": {selected.text[:SELECTOR]}"
-            text = f"{opening}: no device is what {self.who(selected)} asks for{there}"
-            return Judgement(Feasibility.NEVER, text, Code.NO_DEVICE, "ask for one of these" if known else "")
-        short = next((reason for reason in lost if reason.stage is Stage.SEARCH), None)
-        request = None if short is None else self.request(short)
-        if short is not None and request is not None and request.exactly is not None and _is_plain(self.claims):
-            count, (largest, most) = request.exactly.count, _largest(kinds)
-            devices = f"{count} devices of class {request.exactly.device_class_name} on one node"
-            text = f"{opening}: {self.who(short)} asks for {devices}, and the largest node has {most}"
-            if most < count:
-                return Judgement(Feasibility.NEVER, text, Code.TOO_MANY, self.offer(largest))
-        return Judgement(Feasibility.NEVER, f"{opening}; {_nearest(samples)}", Code.NEVER, self.offer(node))
+            if known:
+                return _never(Code.NO_DEVICE, f"{text}; {known}", "ask for one of these")
+            claim = selected.claim.rpartition("/")[2]
+            if claim not in self.asked_by:  # then somebody wrote the selector
+                text = f"{text}: {selected.text[:SELECTOR]}"
+            return _never(Code.NO_DEVICE, text)
+        exactly = None
+        if short is not None:
+            request = self.request(short)
+            exactly = request.exactly if request is not None else None
+        if short is not None and exactly is not None and _is_plain(self.claims):
+            largest, most = _largest(kinds)
+            if most < exactly.count:
+                devices = f"{exactly.count} devices of class {exactly.device_class_name} on one node"
+                text = f"{opening}: {self.who(short)} asks for {devices}, and the largest node has {most}"
+                return _never(Code.TOO_MANY, text, self.offer(largest))
+        text = f"{opening}; {_nearest(samples)}"
+        return _never(Code.NEVER, text, self.offer(node))
 
     def who(self, reason: Reason) -> str:
         return _who(reason.claim.rpartition("/")[2], reason.request, self.asked_by)
@@ -313,9 +321,11 @@ def _missing_classes(request: DeviceRequest, stock: Stock) -> list[str]:
     return names if names and all(name not in stock.classes for name in names) else []
 
 
+def _never(code: Code, text: str, remedy: str = "") -> Judgement:
+    return Judgement(Feasibility.NEVER, text, code, remedy)
+
+
 def _unknown_class(who: str, missing: Sequence[str], stock: Stock) -> Judgement:
     known = ", ".join(sorted(stock.classes)) or "none at all"
     text = f"{who}: there is no DeviceClass {' or '.join(missing)}; there is {known}"
-    return Judgement(
-        Feasibility.NEVER, text, Code.NO_CLASS, "name one that exists, or install the driver that brings it"
-    )
+    return _never(Code.NO_CLASS, text, "name one that exists, or install the driver that brings it")

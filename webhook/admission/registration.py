@@ -179,11 +179,19 @@ def _resource_names(dialects: Sequence[Dialect]) -> str:
 
 
 def _keys(dialects: Sequence[Dialect], place: Position) -> str:
-    names = _names(dialects, place)
-    exact = sorted(name for name in names if "<" not in name)
-    prefixes = sorted({name.partition("<")[0] for name in names if "<" in name})
-    tests = [f"k in {_list(exact)}"] if exact else []
-    tests += [f"k.startsWith({_text(prefix)})" for prefix in prefixes if prefix]
+    exact: set[str] = set()
+    prefixes: set[str] = set()
+    for name in _names(dialects, place):
+        prefix, mark, _ = name.partition("<")
+        kind = prefixes if mark else exact
+        kind.add(prefix)
+    prefixes.discard("")
+    tests: list[str] = []
+    if exact:
+        tests.append(f"k in {_list(sorted(exact))}")
+    for prefix in sorted(prefixes):
+        test = f"k.startsWith({_text(prefix)})"
+        tests.append(test)
     return " || ".join(tests)
 
 
@@ -219,11 +227,19 @@ def _webhook(name: str, path: str, options: Registration) -> dict[str, Json]:
 
 
 def _client(path: str, options: Registration) -> Json:
-    bundle = {"caBundle": options.ca_bundle} if options.ca_bundle else {}
+    client: dict[str, Json] = {}
     if options.url:
-        return {"url": options.url.rstrip("/") + path} | bundle
-    service = {"namespace": options.namespace, "name": options.service, "path": path, "port": 443}
-    return {"service": service} | bundle
+        client["url"] = options.url.rstrip("/") + path
+    else:
+        client["service"] = {
+            "namespace": options.namespace,
+            "name": options.service,
+            "path": path,
+            "port": 443,
+        }
+    if options.ca_bundle:
+        client["caBundle"] = options.ca_bundle
+    return client
 
 
 def _namespaces(options: Registration) -> Json:

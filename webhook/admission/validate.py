@@ -45,18 +45,23 @@ OBJECT = 100_000
 
 def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget) -> Found:
     """Look at one object of a validating review."""
-    match request.resource.group, request.resource.resource:
+    namespace = request.namespace
+    resource = request.resource
+    match resource.group, resource.resource:
         case "", "pods":
             pod = wire.convert(obj, Pod)
-            return _twice(pod, obj, request.namespace, state) or _pod(pod, obj, request.namespace, state, budget)
+            found = _twice(pod, obj, namespace, state)
+            return found or _pod(pod, obj, namespace, state, budget)
         case "resource.k8s.io", "resourceclaims":
-            claim = wire.convert(obj, ResourceClaim)
-            return _fits([_claim(claim.spec, request.namespace, _name(claim.metadata))], state, budget)
+            stored = wire.convert(obj, ResourceClaim)
+            claim = _claim(stored.spec, namespace, _name(stored.metadata))
+            return _fits([claim], state, budget)
         case "resource.k8s.io", "resourceclaimtemplates":
-            made = wire.convert(obj, ResourceClaimTemplate)
-            return _fits([_claim(made.spec.spec, request.namespace, _name(made.metadata))], state, budget)
+            template = wire.convert(obj, ResourceClaimTemplate)
+            claim = _claim(template.spec.spec, namespace, _name(template.metadata))
+            return _fits([claim], state, budget)
         case (("apps" | "batch"), _):
-            return _workload(obj, request.namespace, state, budget)
+            return _workload(obj, namespace, state, budget)
         case (("resource.k8s.io" | names.DOMAIN), _):
             return _object(obj, budget)
     return NOTHING
@@ -114,16 +119,24 @@ def _askers(pod: dict[str, Json]) -> dict[str, str]:
     users: dict[str, list[str]] = {}
     for part in ("initContainers", "containers"):
         containers = spec.get(part)
-        for entry in containers if isinstance(containers, list) else ():
-            container = mapping(entry)
+        if not isinstance(containers, list):
+            continue
+        for container in map(mapping, containers):
             resources = mapping(container.get("resources"))
             claims = resources.get("claims")
-            for claim in claims if isinstance(claims, list) else ():
-                name = str(mapping(claim).get("name"))
+            if not isinstance(claims, list):
+                continue
+            user = str(container.get("name"))
+            for claim in map(mapping, claims):
+                name = str(claim.get("name"))
                 if name.startswith(names.PREFIX):
-                    user = str(container.get("name"))
-                    users.setdefault(name, []).append(user)
-    return {name: f"container {' and '.join(some[:3])}" for name, some in users.items()}
+                    of_claim = users.setdefault(name, [])
+                    of_claim.append(user)
+    askers: dict[str, str] = {}
+    for name, of_claim in users.items():
+        some = " and ".join(of_claim[:3])
+        askers[name] = f"container {some}"
+    return askers
 
 
 def _workload(obj: dict[str, Json], namespace: str, state: State, budget: Budget) -> Found:
@@ -164,9 +177,14 @@ def _object(obj: dict[str, Json], budget: Budget) -> Found:
     budget.charge_whole(OBJECT)  # its selectors are compiled by rules that know no budget
     denials: list[str] = []
     warnings: list[str] = []
-    ours = str(obj.get("apiVersion", "")).startswith(f"{names.DOMAIN}/")
-    for finding in validation.findings(validation.problems(obj), str(obj.get("kind", ""))):
-        text = f"{finding.code} {finding.path}: {finding.message}" + (f" ({finding.hint})" if finding.hint else "")
+    version = str(obj.get("apiVersion", ""))
+    ours = version.startswith(f"{names.DOMAIN}/")
+    kind = str(obj.get("kind", ""))
+    problems = validation.problems(obj)
+    for finding in validation.findings(problems, kind):
+        text = f"{finding.code} {finding.path}: {finding.message}"
+        if finding.hint:
+            text = f"{text} ({finding.hint})"
         if ours and finding.severity == Severity.ERROR:
             denials.append(sentence(Code.OBJECT, text))
         else:

@@ -56,21 +56,33 @@ class Sharing(msgspec.Struct, frozen=True, gc=False):
 
 def share(wishes: tuple[Wish, ...], make: Callable[[Demand], Claims]) -> Sharing:
     """Turn wishes into grants. `make` builds claims for another number of the same devices."""
-    if not any(wish.init for wish in wishes):
-        return Sharing(tuple([_grant(wish, spec, (wish.container,)) for wish in wishes for spec in wish.claims.specs]))
     # Whole devices of one kind that an init container asks for, too, are numbered; everything else is taken as it is.
     numbered: dict[Demand | None, list[Wish]] = {}
+    any_init = False
     for wish in wishes:
-        if wish.init and (kind := _kind(wish)):
-            numbered[kind] = []
+        if wish.init:
+            any_init = True
+            kind = _kind(wish)
+            if kind:
+                numbered[kind] = []
+    grants: list[Grant] = []
+    if not any_init:
+        for wish in wishes:
+            users = (wish.container,)
+            for spec in wish.claims.specs:
+                grant = _grant(wish, spec, users)
+                grants.append(grant)
+        return Sharing(tuple(grants))
     rest: list[Wish] = []
     for wish in wishes:
-        numbered.get(_kind(wish), rest).append(wish)
-    grants: list[Grant] = []
-    for kind in sorted(filter(None, numbered), key=repr):
+        alike = numbered.get(_kind(wish), rest)
+        alike.append(wish)
+    kinds = filter(None, numbered)
+    for kind in sorted(kinds, key=repr):
         grants += _number(kind, numbered[kind], make)
     joined, remarks = _join(rest)
-    return Sharing((*grants, *joined), tuple(remarks))
+    grants += joined
+    return Sharing(tuple(grants), tuple(remarks))
 
 
 def _grant(wish: Wish, spec: ResourceClaimSpec, users: tuple[str, ...]) -> Grant:
@@ -106,18 +118,27 @@ def _number(kind: Demand, wishes: list[Wish], make: Callable[[Demand], Claims]) 
     passing = _passing(wishes)
     longest = max(passing, key=lambda span: span.high)
     if longest.high > total:  # only init containers need so many
-        lasting.append(_Span(longest.wish, total, longest.high))
-    edges = {span.low for span in passing} | {span.high for span in passing}
-    ends = sorted(edges)
+        span = _Span(longest.wish, total, longest.high)
+        lasting.append(span)
+    ends: set[int] = set()
+    for span in passing:
+        ends.update((span.low, span.high))
+    in_order = sorted(ends)
     grants: list[Grant] = []
     for span in lasting:
         wish = span.wish
-        for low, high in pairwise(_edges(span, ends)):
-            users = [] if wish.init else [wish.container]
-            users += [other.wish.container for other in passing if other.low <= low and high <= other.high]
-            distinct = tuple(dict.fromkeys(users))
-            claims = make(kind.times(high - low))
-            grants.append(_grant(wish, claims.specs[0], distinct))
+        edges = _edges(span, in_order)
+        for low, high in pairwise(edges):
+            users: dict[str, None] = {}
+            if not wish.init:
+                users[wish.container] = None
+            for other in passing:
+                if other.low <= low and high <= other.high:
+                    users[other.wish.container] = None
+            number = kind.times(high - low)
+            claims = make(number)
+            grant = _grant(wish, claims.specs[0], tuple(users))
+            grants.append(grant)
     return grants
 
 
@@ -168,25 +189,40 @@ class _Host(msgspec.Struct, gc=False):
 def _join(wishes: list[Wish]) -> tuple[list[Grant], list[tuple[str, str]]]:
     """Let init containers join claims that cover them; the others get their own."""
     remarks: list[tuple[str, str]] = []
-    hosts = [_Host(wish, [wish.container]) for wish in wishes if not wish.init]
-    anything_lasts = bool(hosts)
+    hosts: list[_Host] = []
+    passing: list[Wish] = []
     alike: dict[Demand | Pairs, list[_Host]] = {}
-    for host in hosts:
-        alike.setdefault(_bare(host.wish.demand), []).append(host)
-    for wish in sorted((one for one in wishes if one.init), key=lambda one: one.order):
+    for wish in wishes:
+        if wish.init:
+            passing.append(wish)
+            continue
+        host = _Host(wish, [wish.container])
+        hosts.append(host)
+        candidates = alike.setdefault(_bare(wish.demand), [])
+        candidates.append(host)
+    anything_lasts = bool(hosts)
+    passing.sort(key=lambda one: one.order)
+    for wish in passing:
         candidates = alike.setdefault(_bare(wish.demand), [])
         found = next((host for host in candidates if _may_host(host.wish, wish)), None)
         if found is None:
-            hosts.append(_Host(wish, [wish.container]))
-            candidates.append(hosts[-1])
+            host = _Host(wish, [wish.container])
+            hosts.append(host)
+            candidates.append(host)
             if anything_lasts:
                 text = "an init container's devices stay reserved for as long as the pod lives"
                 remarks.append((wish.container, text))
             continue
         found.users.append(wish.container)
         if found.wish.demand != wish.demand:
-            remarks.append((wish.container, f"uses the larger claim of container {found.wish.container}"))
-    grants = [_grant(host.wish, spec, tuple(host.users)) for host in hosts for spec in host.wish.claims.specs]
+            text = f"uses the larger claim of container {found.wish.container}"
+            remarks.append((wish.container, text))
+    grants: list[Grant] = []
+    for host in hosts:
+        users = tuple(host.users)
+        for spec in host.wish.claims.specs:
+            grant = _grant(host.wish, spec, users)
+            grants.append(grant)
     return grants, remarks
 
 

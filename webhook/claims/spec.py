@@ -265,15 +265,21 @@ def _unshareable(demand: Demand, supply: Supply, count: int) -> Impossible | Non
 
 
 def _capacity(demand: Demand, supply: Supply, memory: int | None) -> CapacityRequirements | None:
-    target, spelling = supply.target, supply.served.spelling
+    target = supply.target
+    spelling = supply.served.spelling
     requests: dict[str, Quantity] = {}
     if memory is not None:
-        requests[spelling(target.memory)] = amount(memory)
+        name = spelling(target.memory)
+        requests[name] = amount(memory)
     if demand.cores is not None:
-        requests[spelling(target.cores)] = Quantity.from_int(demand.cores)
+        name = spelling(target.cores)
+        requests[name] = Quantity.from_int(demand.cores)
     if demand.shares is not None:
-        requests[spelling("shares")] = Quantity.from_int(demand.shares)
-    return CapacityRequirements(requests=requests) if requests else None
+        name = spelling("shares")
+        requests[name] = Quantity.from_int(demand.shares)
+    if not requests:
+        return None
+    return CapacityRequirements(requests=requests)
 
 
 def amount(memory: int) -> Quantity:

@@ -53,13 +53,17 @@ class Bearer(NamedTuple):
 
 def bearer_of(pod: Mapping[str, Json], namespace: str, asked: str | None = None) -> Bearer:
     """Say whom a raw pod is; `asked` where the record is about to be written."""
-    metadata, spec = _mapping(pod.get("metadata")), _mapping(pod.get("spec"))
+    metadata = _mapping(pod.get("metadata"))
+    spec = _mapping(pod.get("spec"))
     if asked is None:
-        asked = str(_mapping(metadata.get("annotations")).get(names.ORIGINAL, ""))
+        annotations = _mapping(metadata.get("annotations"))
+        asked = str(annotations.get(names.ORIGINAL, ""))
+    name = metadata.get("generateName") or metadata.get("name")
+    account = spec.get("serviceAccountName")
     return Bearer(
         namespace=namespace,
-        name=str(metadata.get("generateName") or metadata.get("name") or ""),
-        account=str(spec.get("serviceAccountName") or ""),
+        name=str(name or ""),
+        account=str(account or ""),
         asked=asked,
     )
 

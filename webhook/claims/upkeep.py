@@ -136,11 +136,15 @@ class _Record(msgspec.Struct):
 
 def _charged_keys(specs: Iterable[Json], state: State) -> frozenset[str]:
     """The old keys whose quota the claims of these templates are charged to, as their classes say."""
+    keys: set[str] = set()
     if not state.features.on(EXTENDED):
         return frozenset()
-    classes = {name for spec in specs for name in _classes(spec)}
-    found = (state.fleet.classes.get(name) for name in classes)
-    return frozenset(served.extended_resource for served in found if served is not None)
+    for spec in specs:
+        for name in _classes(spec):
+            served = state.fleet.classes.get(name)
+            if served is not None:
+                keys.add(served.extended_resource)
+    return frozenset(keys)
 
 
 def _classes(spec: Json) -> Iterable[str]:
@@ -246,8 +250,13 @@ class TemplateUsers:
             if not holders:
                 del self._holders[key]
         for key, spec in now.items():
-            self._holders.setdefault(key, {})[source] = spec
-        return {key for key in before.keys() | now.keys() if before.get(key, ...) != now.get(key, ...)}
+            holders = self._holders.setdefault(key, {})
+            holders[source] = spec
+        changed: set[Key] = set()
+        for key in before.keys() | now.keys():
+            if before.get(key, ...) != now.get(key, ...):
+                changed.add(key)
+        return changed
 
     def spec(self, key: Key) -> Json:
         """The content of a template that somebody wants; None if nobody proves a want."""

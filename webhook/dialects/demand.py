@@ -7,6 +7,8 @@ in the notes beside it, never in the demand.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from webhook.dialects.table import Action, Role
@@ -59,6 +61,13 @@ class Pairs(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     each: int = 1
 
 
+class Asked(NamedTuple):
+    """A demand, and the key that stands for it in reports."""
+
+    key: str
+    demand: Demand | Pairs
+
+
 class Note(msgspec.Struct, frozen=True, gc=False):
     """What becomes of one key, where it differs from, or says more than, the key's row."""
 
@@ -87,8 +96,7 @@ class Left(msgspec.Struct, frozen=True, gc=False):
 class Answer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a reader makes of a container (or, for dialects of pod scope, of the pod)."""
 
-    # Each with the key that stands for it in reports.
-    demands: tuple[tuple[str, Demand | Pairs], ...] = ()
+    demands: tuple[Asked, ...] = ()
     notes: tuple[Note, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     left: Left | None = None

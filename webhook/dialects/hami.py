@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects.demand import MIB, Answer, Demand, Left, Note, Refusal
+from webhook.dialects.demand import MIB, Answer, Asked, Demand, Left, Note, Refusal
 from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scheduler, Unit
 from webhook.dialects.targets import NUMA_NODE
 from webhook.dialects.vocabulary import Vocabulary
@@ -246,28 +246,37 @@ class _Share(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def read(words: Words[HamiOptions]) -> Answer:
     """Read one container as HAMi would, its webhook's injections included."""
-    said, hints = words.said[0], words.hints
+    said = words.said[0]
+    hints = words.hints
+    first = said.amounts[0]
     count = said.of(Role.COUNT)
     if count is not None and not count.value:
-        return Answer(left=Left(count.key, "a count of 0 asks for no GPU, whatever the other keys say"))
+        text = "a count of 0 asks for no GPU, whatever the other keys say"
+        return Answer(left=Left(count.key, text))
     if count is None and all(amount.row.role is Role.PRIORITY for amount in said.amounts):
-        return Answer(left=Left(said.amounts[0].key, "a priority alone asks for no GPU"))
+        return Answer(left=Left(first.key, "a priority alone asks for no GPU"))
     mode = _mode(hints.get(Role.MODE))
     if mode not in ("hami-core", "mig"):
-        return Answer(left=Left(hints[Role.MODE].key, f"mode {mode!r} has no counterpart"))
+        text = f"mode {mode!r} has no counterpart"
+        return Answer(left=Left(hints[Role.MODE].key, text))
     share = _share(said, words.options)
     if isinstance(share, Refusal):
         return Answer(refusals=(share,))
     if mode == "mig" and not share.memory:
-        return Answer(left=Left(hints[Role.MODE].key, "which profile holds that much is told by gpumem only"))
+        text = "which profile holds that much is told by gpumem only"
+        return Answer(left=Left(hints[Role.MODE].key, text))
 
-    key = (count or said.amounts[0]).key
-    number = count.value if count else words.options.default_gpu_num
-    demand, notes = _demand(share, number), _notes(said, share)
+    key = first.key
+    number = words.options.default_gpu_num
+    if count:
+        key, number = count.key, count.value
+    demand = _demand(share, number)
+    notes = _notes(said, share)
     if mode == "mig":
-        demand, notes = _as_mig(share, number), _notes_as_mig(notes, share, key)
+        demand = _as_mig(share, number)
+        notes = _notes_as_mig(notes, share, key)
     demand, more = _narrow(demand, hints)
-    return Answer(demands=((key, demand),), notes=(*notes, *more))
+    return Answer(demands=(Asked(key, demand),), notes=(*notes, *more))
 
 
 def _share(said: Said, options: HamiOptions) -> _Share | Refusal:
@@ -314,27 +323,37 @@ def _notes_as_mig(notes: list[Note], share: _Share, key: str) -> list[Note]:
 
 def _notes(said: Said, share: _Share) -> list[Note]:
     """Say what becomes of each key."""
-    count, memory, percent = said.of(Role.COUNT), said.of(Role.MEMORY), said.of(Role.MEMORY_PERCENT)
-    cores, priority = said.of(Role.CORES), said.of(Role.PRIORITY)
-    notes = []
+    count = said.of(Role.COUNT)
+    memory = said.of(Role.MEMORY)
+    percent = said.of(Role.MEMORY_PERCENT)
+    cores = said.of(Role.CORES)
+    priority = said.of(Role.PRIORITY)
+    notes: list[Note] = []
     if count:
-        notes.append(Note(count.key, Action.TRANSLATED, f"{count.value} distinct GPU{'s' * (count.value > 1)}"))
+        plural = "s" if count.value > 1 else ""
+        text = f"{count.value} distinct GPU{plural}"
+        notes.append(Note(count.key, Action.TRANSLATED, text))
     if cores:
         notes.append(_note_of_cores(cores, share))
     if priority:
         notes.append(Note(priority.key, Action.APPROXIMATED, priority.row.because))
     if share.exclusive:
-        text = "the whole card, exclusively"
-        return notes + [Note(amount.key, Action.TRANSLATED, text) for amount in (memory, percent) if amount]
+        for amount in (memory, percent):
+            if amount:
+                note = Note(amount.key, Action.TRANSLATED, "the whole card, exclusively")
+                notes.append(note)
+        return notes
 
     notes += _notes_of_memory(memory, percent, share)
+    first = said.amounts[0]
     if cores is None and not share.injected:
-        key = next(amount.key for amount in (memory, percent, count, *said.amounts) if amount)
+        about = memory or percent or count or first
         text = f"gpucores is absent: cores {share.cores}, unreserved and unlimited"
-        notes.append(Note(key, Action.APPROXIMATED, text, Role.CORES))
+        notes.append(Note(about.key, Action.APPROXIMATED, text, Role.CORES))
     elif share.cores == 100 and share.memory:
-        key = (cores or memory or said.amounts[0]).key
-        notes.append(Note(key, Action.APPROXIMATED, "all compute, but a later share of 0 cores still fits on the card"))
+        about = cores or memory or first
+        text = "all compute, but a later share of 0 cores still fits on the card"
+        notes.append(Note(about.key, Action.APPROXIMATED, text))
     return notes
 
 

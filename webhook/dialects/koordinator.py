@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from dra.wire import Json
-from webhook.dialects.demand import AUTO, Answer, Demand, Left, Note, Pairs, Refusal
+from webhook.dialects.demand import AUTO, Answer, Asked, Demand, Left, Note, Pairs, Refusal
 from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scheduler, Scope, Unit
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT
 from webhook.dialects.vocabulary import Vocabulary
@@ -325,14 +325,20 @@ def total(said: tuple[Said, ...], *, webhook: bool) -> dict[str, int]:
     lasting: Counter[str] = Counter()
     most: Counter[str] = Counter()
     for one in said:
-        values = _rewritten(one) if webhook and not one.init else _written(one)
+        rewritten = webhook and not one.init
+        values = _rewritten(one) if rewritten else _written(one)
         if not one.ordinary_init:
             lasting.update(values)
             continue
         for name, value in values.items():
-            most[name] = max(most[name], lasting[name] + value)
-    sums = {name: max(lasting[name], most[name]) for name in (*lasting, *most)}
-    return {name: value for name, value in sums.items() if value}
+            beside = lasting[name] + value
+            most[name] = max(most[name], beside)
+    sums: dict[str, int] = {}
+    for name in (*lasting, *most):
+        value = max(lasting[name], most[name])
+        if value:
+            sums[name] = value
+    return sums
 
 
 def _written(one: Said) -> dict[str, int]:
@@ -516,29 +522,38 @@ def _nic(pod: _Pod) -> tuple[Demand | None, list[Note]]:
 # Both
 
 
-def _together(pod: _Pod, gpu: Demand | None, nic: Demand | None) -> tuple[list[tuple[str, Demand | Pairs]], list[Note]]:
+def _together(pod: _Pod, gpu: Demand | None, nic: Demand | None) -> tuple[list[Asked], list[Note]]:
     """Put GPUs and network devices together where the pod asks for it."""
-    apart: list[tuple[str, Demand | Pairs]] = []
+    apart: list[Asked] = []
     if gpu:
-        apart.append((pod.key("ratio", "gpu", "count", "memory", "core", "shared"), gpu))
+        key = pod.key("ratio", "gpu", "count", "memory", "core", "shared")
+        apart.append(Asked(key, gpu))
     if nic:
-        apart.append((pod.key("rdma"), nic))
-    if pod.joint is None:
+        key = pod.key("rdma")
+        apart.append(Asked(key, nic))
+    joint = pod.joint
+    if joint is None:
         return apart, []
-    key = pod.names[Role.JOINT]
-    both = {"gpu", "rdma"} <= set(pod.joint.device_types)
+    annotation = pod.names[Role.JOINT]
+    both = {"gpu", "rdma"}.issubset(joint.device_types)
     if gpu is None or nic is None or not both:
-        return apart, [Note(key, Action.IGNORED, "without effect: it takes requests of both types")]
+        text = "without effect: it takes requests of both types"
+        return apart, [Note(annotation, Action.IGNORED, text)]
     if nic.everything:
-        if pod.joint.required_scope:
-            raise _refuse(key, "ApplyForAll and a required scope can't both be held", "drop one of them")
-        return apart, [Note(key, Action.IGNORED, "ApplyForAll takes the network devices out of it")]
-    if pod.joint.required_scope != "SamePCIe":
-        return apart, [Note(key, Action.APPROXIMATED, "no scope is required: placing them near each other is lost")]
+        if joint.required_scope:
+            reason = "ApplyForAll and a required scope can't both be held"
+            raise _refuse(annotation, reason, "drop one of them")
+        text = "ApplyForAll takes the network devices out of it"
+        return apart, [Note(annotation, Action.IGNORED, text)]
+    if joint.required_scope != "SamePCIe":
+        text = "no scope is required: placing them near each other is lost"
+        return apart, [Note(annotation, Action.APPROXIMATED, text)]
     if gpu.same:
-        raise _refuse(key, f"can't be held together with a tie on {gpu.same}", "drop one of the annotations")
-    pairs, text = _pairs(gpu, nic, key)
-    return [(apart[0][0], pairs)], [Note(key, Action.APPROXIMATED, text)]
+        reason = f"can't be held together with a tie on {gpu.same}"
+        raise _refuse(annotation, reason, "drop one of the annotations")
+    pairs, text = _pairs(gpu, nic, annotation)
+    asked = Asked(apart[0].key, pairs)
+    return [asked], [Note(annotation, Action.APPROXIMATED, text)]
 
 
 def _pairs(gpu: Demand, nic: Demand, key: str) -> tuple[Pairs, str]:

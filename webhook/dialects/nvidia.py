@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from webhook.dialects.demand import Answer, Demand, Left, Note, Refusal
+from webhook.dialects.demand import Answer, Asked, Demand, Left, Note, Refusal
 from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit
 from webhook.dialects.vocabulary import Bare, Vocabulary
 from webhook.dialects.words import Meaning, Options
@@ -166,50 +166,70 @@ class NvidiaOptions(Options, frozen=True, kw_only=True):
 
 def read(words: Words[NvidiaOptions]) -> Answer:
     """Read one container: each key stands for itself."""
-    answers = [_one(amount, words) for amount in words.said[0].amounts if amount.value]
+    demands: list[Asked] = []
+    notes: list[Note] = []
+    refusals: list[Refusal] = []
+    left: Left | None = None
+    for amount in words.said[0].amounts:
+        if not amount.value:
+            continue
+        answer = _one(amount, words)
+        demands += answer.demands
+        notes += answer.notes
+        refusals += answer.refusals
+        left = left or answer.left
     return Answer(
-        demands=tuple(demand for answer in answers for demand in answer.demands),
-        notes=tuple(note for answer in answers for note in answer.notes),
-        refusals=tuple(refusal for answer in answers for refusal in answer.refusals),
-        left=next((answer.left for answer in answers if answer.left), None),
+        demands=tuple(demands),
+        notes=tuple(notes),
+        refusals=tuple(refusals),
+        left=left,
     )
 
 
 def _one(amount: Amount, words: Words[NvidiaOptions]) -> Answer:
-    if amount.row.action is Action.LEFT:
-        return Answer(left=Left(amount.key, amount.row.because))
-    if amount.row.role is Role.PROFILE:
-        return _mig(amount, profile_of(amount.part))
-    if amount.row.role is Role.SHARES or words.unit.replica:
+    row, unit = amount.row, words.unit
+    if row.action is Action.LEFT:
+        return Answer(left=Left(amount.key, row.because))
+    if row.role is Role.PROFILE:
+        profile = profile_of(amount.part)
+        return _mig(amount, profile)
+    if row.role is Role.SHARES or unit.replica:
         return _replicas(amount, words.options)
-    if words.unit.profile:
-        return _mig(amount, words.unit.profile)
+    if unit.profile:
+        return _mig(amount, unit.profile)
     plural = "s" if amount.value > 1 else ""
-    note = Note(amount.key, Action.TRANSLATED, f"{amount.value} whole GPU{plural}")
+    text = f"{amount.value} whole GPU{plural}"
+    note = Note(amount.key, Action.TRANSLATED, text)
     demand = Demand(target="gpu", count=amount.value)
-    return Answer(demands=((amount.key, demand),), notes=(note,))
+    asked = Asked(amount.key, demand)
+    return Answer(demands=(asked,), notes=(note,))
 
 
 def _mig(amount: Amount, profile: str) -> Answer:
     if not profile:
-        return Answer(left=Left(amount.key, f"{amount.part!r} is not a MIG profile that a device plugin offers"))
+        reason = f"{amount.part!r} is not a MIG profile that a device plugin offers"
+        return Answer(left=Left(amount.key, reason))
     plural = "s" if amount.value > 1 else ""
     text = f"{amount.value} MIG device{plural} of profile {profile}"
     note = Note(amount.key, Action.TRANSLATED, text)
     demand = Demand(target="mig", count=amount.value, profile=profile)
-    return Answer(demands=((amount.key, demand),), notes=(note,))
+    asked = Asked(amount.key, demand)
+    return Answer(demands=(asked,), notes=(note,))
 
 
 def _replicas(amount: Amount, options: NvidiaOptions) -> Answer:
+    key = amount.key
     if not options.consumable_shares:
-        return Answer(
-            left=Left(amount.key, "a replica has no counterpart unless `nvidia.consumableShares` is declared")
-        )
+        reason = "a replica has no counterpart unless `nvidia.consumableShares` is declared"
+        return Answer(left=Left(key, reason))
     if amount.value > 1:
         reason = f"{amount.value} replicas give no more compute than one, and need not be on one GPU"
-        return Answer(refusals=(Refusal(amount.key, reason, "ask for 1"),))
-    note = Note(amount.key, Action.APPROXIMATED, "one unit of `shares` of one GPU; no isolation, as before")
-    return Answer(demands=((amount.key, Demand(target="gpu", shares=1)),), notes=(note,))
+        refusal = Refusal(key, reason, "ask for 1")
+        return Answer(refusals=(refusal,))
+    text = "one unit of `shares` of one GPU; no isolation, as before"
+    note = Note(key, Action.APPROXIMATED, text)
+    asked = Asked(key, Demand(target="gpu", shares=1))
+    return Answer(demands=(asked,), notes=(note,))
 
 
 def declared(text: str) -> Meaning | None:

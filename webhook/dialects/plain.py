@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects.demand import MIB, Answer, Demand, Left, Note
+from webhook.dialects.demand import MIB, Answer, Asked, Demand, Left, Note
 from webhook.dialects.table import Action, Dialect, Position, Role, Unit
 from webhook.dialects.targets import TARGETS
 from webhook.dialects.vocabulary import Vocabulary
@@ -41,17 +41,20 @@ def vocabulary_of(table: Dialect, targets: Mapping[str, Target] = TARGETS) -> Vo
 
 def read(words: Words[Options], targets: Mapping[str, Target]) -> Answer:
     """Read one container, or for pod scope the sum of all, by the table alone."""
-    said = words.said[0] if len(words.said) == 1 else _sum(words.said)
+    said = words.said[0]
+    if len(words.said) > 1:
+        said = _sum(words.said)
     demands = _device(said, words.table)
     notes: list[Note] = []
     for amount in said.amounts:
         key, row = amount.key, amount.row
         if row.action is Action.LEFT:
             return Answer(left=Left(key, row.because))
-        notes.append(Note(key, row.action, row.because))
+        note = Note(key, row.action, row.because)
+        notes.append(note)
         if row.role in _NETWORK and amount.value:
             nic = _nic(amount, words.table, targets)
-            demands.append((key, nic))
+            demands.append(Asked(key, nic))
     return Answer(demands=tuple(demands), notes=tuple(notes))
 
 
@@ -84,7 +87,7 @@ def _nic(amount: Amount, table: Dialect, targets: Mapping[str, Target]) -> Deman
     return Demand(target=target.name, count=amount.value, resource=pool, rdma=amount.row.role is Role.RDMA)
 
 
-def _device(said: Said, table: Dialect) -> list[tuple[str, Demand]]:
+def _device(said: Said, table: Dialect) -> list[Asked]:
     parts = [amount for amount in said.amounts if amount.row.role in _DEVICE]
     count = said.number(Role.COUNT, 1)
     if not parts or not count:
@@ -98,7 +101,7 @@ def _device(said: Said, table: Dialect) -> list[tuple[str, Demand]]:
         memory_percent=said.number(Role.MEMORY_PERCENT) or None,
         cores=cores.value if cores else None,
     )
-    return [(parts[0].key, demand)]
+    return [Asked(parts[0].key, demand)]
 
 
 def _bytes(amount: Amount) -> int:

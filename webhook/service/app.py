@@ -145,17 +145,23 @@ class App:
 
     def answer(self, head: Head, body: bytes) -> Reply | Coroutine[None, None, Reply]:
         """Answer one request."""
-        path = head.path
+        path, method = head.path, head.method
         if path in ("/mutate", "/validate"):
-            if head.method == "POST":
-                return self._review(_Review(path[1:], body, self._loop.time()))
-            return text(405, f"{path} takes POST only", ("Allow", "POST"))
+            if method != "POST":
+                return text(405, f"{path} takes POST only", ("Allow", "POST"))
+            review = _Review(path[1:], body, self._loop.time())
+            return self._review(review)
         if path not in _PATHS:
             return text(404, "there are /mutate, /validate, /livez and /readyz here")
-        if head.method not in ("GET", "HEAD"):
+        if method not in ("GET", "HEAD"):
             return text(405, f"{path} takes GET, HEAD only", ("Allow", "GET, HEAD"))
-        reply = text(200, "ok") if path == "/livez" else self._ready(verbose="verbose" in head.query)
-        return reply if head.method == "GET" else reply._replace(body=b"")
+        if path == "/livez":
+            reply = text(200, "ok")
+        else:
+            reply = self._ready(verbose="verbose" in head.query)
+        if method == "HEAD":
+            return reply._replace(body=b"")
+        return reply
 
     def _ready(self, *, verbose: bool) -> Reply:
         checks = dict(self._gate.unready())
@@ -254,24 +260,30 @@ class App:
 
     async def _aside(self, review: _Review) -> Reply:
         """Decide in a worker."""
-        state, patience = self._gate.state(), self._limits.patience
+        state = self._gate.state()
+        patience = self._limits.patience
+        path, whole = review.path, review.body
 
         def decide(path: str, body: bytes) -> Outcome:
             return self._gate.decide(path, body, state, patience * PATIENCE)
 
         try:
-            outcome = await self._pool.decide(decide, state, review.path, review.body, patience)
+            outcome = await self._pool.decide(decide, state, path, whole, patience)
         except Undecided as error:
-            logger.warning("a review was not decided", extra={"path": review.path, "bytes": len(review.body), "problem": str(error)})  # fmt: skip
+            why = str(error)
+            note = {"path": path, "bytes": len(whole), "problem": why}
+            logger.warning("a review was not decided", extra=note)
             try:
-                outcome = undecided(review.path, review.body, str(error), state)
+                outcome = undecided(path, whole, why, state)
             except ReviewError as broken:
-                return self._unreadable(review.path, broken)
+                return self._unreadable(path, broken)
         except ReviewError as error:
-            return self._unreadable(review.path, error)
+            return self._unreadable(path, error)
         except Bug as error:
-            logger.error("a bug while deciding; please report it", extra={"path": review.path, "exception": str(error)})  # noqa: TRY400  the traceback is the worker's
-            return self._fail(review.path, text(500, BUG))
+            note = {"path": path, "exception": str(error)}
+            logger.error("a bug while deciding; please report it", extra=note)  # noqa: TRY400  the traceback is the worker's
+            reply = text(500, BUG)
+            return self._fail(path, reply)
         return self._record_decision(review, outcome)
 
     def _record_decision(self, review: _Review, outcome: Outcome) -> Reply:

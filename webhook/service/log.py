@@ -54,9 +54,15 @@ class Decisions:
         level = logging.INFO if record.worth_telling else logging.DEBUG
         if self._stream is None or level < self._level:
             return
-        head = f'{{"ts":"{_time()}","level":"{logging.getLevelName(level).lower()}","logger":"drawbridge.decision","us":{seconds * 1e6:.0f},'
-        line = _encoder.encode(record if len(record.decisions) <= MOST else _shorten(record))
-        self._stream.write(_bound(head.encode() + line[1:]) + b"\n")
+        name = logging.getLevelName(level).lower()
+        microseconds = seconds * 1e6
+        head = f'{{"ts":"{_time()}","level":"{name}","logger":"drawbridge.decision","us":{microseconds:.0f},'
+        shown = record
+        if len(record.decisions) > MOST:
+            shown = _shorten(record)
+        line = _encoder.encode(shown)
+        whole = head.encode() + line[1:]
+        self._stream.write(_bound(whole) + b"\n")
         self._stream.flush()
 
 

@@ -140,10 +140,10 @@ class Service:
         """Open the door; say so only when everything was read, as readiness does."""
         listen = self._settings.listen
         if self._settings.gate:
-            port = await self.app.start(listen.host, listen.port, self.certificate.context)
+            context = self.certificate.context
+            port = await self.app.start(listen.host, listen.port, context)
             listen = listen._replace(port=port)
-        if self._settings.looks:
-            await self.follower.settled()
+        await self.follower.settled()
         await self.certificate.first()
         listening(listen, metrics)
 

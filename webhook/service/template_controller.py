@@ -125,16 +125,27 @@ class Templates:
         while True:
             await asyncio.sleep(self._again_every)
             state = self._state()
-            allowing = (state.configuration, state.namespaces, state.quotas, state.limit_ranges, state.unsure)
-            using = (*allowing, state.keys)
-            if len(using) == len(self._withheld_with) and all(map(is_, using, self._withheld_with)):
+            using = (
+                state.configuration,
+                state.namespaces,
+                state.quotas,
+                state.limit_ranges,
+                state.unsure,
+                state.keys,
+            )
+            before = self._withheld_with
+            if len(using) == len(before) and all(map(is_, using, before)):
                 continue
             self._withheld_with = using
             for key in tuple(self._withheld):
                 pod = self._pods.objects.get(key)
-                if pod is not None:
-                    with self.quarantine.guard(self._pods.resource.id, *key, version=pod.metadata.resource_version):
-                        self._ask(("Pod", key), *self._of_pod(pod, key))
+                if pod is None:
+                    continue
+                kind = self._pods.resource.id
+                version = pod.metadata.resource_version
+                with self.quarantine.guard(kind, *key, version=version):
+                    wanted = self._of_pod(pod, key)
+                    self._ask(("Pod", key), *wanted)
 
     def _on_pods(self, batch: Batch[Pod]) -> None:
         for delta in batch.deltas:

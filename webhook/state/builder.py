@@ -40,21 +40,29 @@ Stocked = Node | ResourceSlice | DeviceClass | DeviceTaintRule | DeviceCompatibi
 Seen = Stocked | Namespace | ResourceQuota | LimitRange | ResourceClaimTemplate
 
 
+_Keys = dict[str, frozenset[str]]  # of resources, by the name of the object that limits them
+_TemplateKey = tuple[str, str]  # namespace, name
+
+
 class StateBuilder:
     """Everything that was read, and the state made of it."""
 
     def __init__(self, configuration: Configuration, *, keys: tuple[bytes, ...] = ()) -> None:
         self._namespaces: dict[str, Mapping[str, str]] = {}
-        self._quotas: dict[str, dict[str, frozenset[str]]] = {}
-        self._limit_ranges: dict[str, dict[str, frozenset[str]]] = {}
-        self._templates: dict[tuple[str, str], ResourceClaimSpec] = {}
-        self._template_owners: dict[tuple[str, str], str] = {}
+        self._quotas: dict[str, _Keys] = {}
+        self._limit_ranges: dict[str, _Keys] = {}
+        self._templates: dict[_TemplateKey, ResourceClaimSpec] = {}
+        self._template_owners: dict[_TemplateKey, str] = {}
         # Until everything has been read once, objects are only collected: a stock is cheaper to make than to move.
         self._collected: dict[tuple[str, str, str], Stocked] = {}
         self._stock: Stock | None = None
         self._fleet_is_old = False
         self._outdated = False  # whether namespaces or templates changed since the state was made
-        self._state = State(configuration=configuration, keys=keys, confirmed=False)
+        self._state = State(
+            configuration=configuration,
+            keys=keys,
+            confirmed=False,
+        )
 
     def state(self, *, fresh: bool) -> State:
         """The state to decide on now. What is not fresh must not refuse anything."""

@@ -31,6 +31,10 @@ KIND = "DrawbridgeConfiguration"
 _LONGEST_NAME = 253 + 1 + 63  # of a resource, as the API server has it
 
 
+_Rows = dict[str, "tuple[Known, ...]"]  # by key
+_Pattern = tuple[str, Dialect, Row]  # what stands before the `<`
+
+
 class Known(msgspec.Struct, frozen=True, gc=False):
     """A row of a dialect that a key on a pod fits, and what stood for its `<…>`."""
 
@@ -57,9 +61,11 @@ class Configuration:
 
     def __init__(self, file: File = DEFAULT) -> None:
         self.file = file
-        own_targets = {target.name: target for target in file.targets}
-        self.targets: Mapping[str, Target] = TARGETS | own_targets
-        declared = [plain.vocabulary_of(table, self.targets) for table in file.dialects]
+        targets = dict(TARGETS)
+        for target in file.targets:
+            targets[target.name] = target
+        self.targets: Mapping[str, Target] = targets
+        declared = [plain.vocabulary_of(table, targets) for table in file.dialects]
         every = (*VOCABULARIES, *declared)
         built_in = {one.table.name for one in VOCABULARIES}
         # By the name of their table, which has this cluster's key names; those that are switched off are not there.
@@ -68,15 +74,23 @@ class Configuration:
         self.options: dict[str, Options] = {}
         for one in every:
             name = one.table.name
-            if name not in file.disabled:
-                self.vocabularies[name] = _rename(one, file.keys.get(name, {}))
-                self.options[name] = file.options(name) if name in built_in else Options()
-        self.dialects: tuple[Dialect, ...] = tuple([one.table for one in self.vocabularies.values()])
-        self.sizes: Mapping[str, int] = {model.product: bytes_of(model.memory) for model in file.models}
+            if name in file.disabled:
+                continue
+            renamed = _rename(one, file.keys.get(name, {}))
+            self.vocabularies[name] = renamed
+            self.options[name] = Options()
+            if name in built_in:
+                self.options[name] = file.options(name)
+        self.dialects = tuple([vocabulary.table for vocabulary in self.vocabularies.values()])
+        sizes: dict[str, int] = {}
+        for model in file.models:
+            sizes[model.product] = bytes_of(model.memory)
+        self.sizes: Mapping[str, int] = sizes
         self.schedulers: Mapping[str, Scheduler] = _schedulers(every, file)
         # `rows` are those that stand elsewhere than on resources, by key; those with a `<…>` part say nothing to us.
-        self.rows: Mapping[Position, Mapping[str, tuple[Known, ...]]]
-        self._exact, self._patterns, self.rows = _index(self.dialects)
+        positions, self._patterns = _index(self.dialects)
+        self._exact = positions.pop(Position.RESOURCE)
+        self.rows: Mapping[Position, _Rows] = positions
 
     def resource(self, name: str) -> tuple[Known, ...]:
         """Find the rows that a resource name fits."""
@@ -95,19 +109,34 @@ class Configuration:
 def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
     """Read a configuration object: a good one, or everything that is wrong with it."""
     name = _name(value)
-    if isinstance(value, dict) and value.get("mode") is False:
-        value = value | {"mode": "off"}  # YAML reads a bare `off` as false
-    broken = shape.check(value, WHOLE_FILE) if isinstance(value, dict) else [shape.expected_object(value)]
-    found = [Mistake(one.path, one.message, one.hint or CODES[one.code].hint) for one in broken]
+    if isinstance(value, dict):
+        if value.get("mode") is False:
+            value = value | {"mode": "off"}  # YAML reads a bare `off` as false
+        broken = shape.check(value, WHOLE_FILE)
+    else:
+        broken = [shape.expected_object(value)]
+    mistakes: list[Mistake] = []
+    for problem in broken:
+        hint = problem.hint or CODES[problem.code].hint
+        mistake = Mistake(problem.path, problem.message, hint)
+        mistakes.append(mistake)
     file = _good_part(value, broken)
     if file is not None:
-        found += _judge_apart(contradictions(file), broken)
-    if file is not None and not found:
-        return Configuration(file), []
-    return None, [
-        Finding(code="C001", severity=Severity.ERROR, object=name, path=one.path, message=one.message, hint=one.hint)
-        for one in found
-    ]
+        mistakes += _judge_apart(contradictions(file), broken)
+        if not mistakes:
+            return Configuration(file), []
+    findings: list[Finding] = []
+    for mistake in mistakes:
+        finding = Finding(
+            code="C001",
+            severity=Severity.ERROR,
+            object=name,
+            path=mistake.path,
+            message=mistake.message,
+            hint=mistake.hint,
+        )
+        findings.append(finding)
+    return None, findings
 
 
 # Members of a file that make names known, and those that use such names.
@@ -121,8 +150,9 @@ def _good_part(value: Json, broken: Sequence[Problem]) -> File | None:
         return None
     bad = {_first(problem.path) for problem in broken}
     good = {name: member for name, member in value.items() if name not in bad}
-    head = {"apiVersion": DEFAULT.api_version, "kind": KIND}
-    return shape.read(good | head, WHOLE_FILE)
+    good["apiVersion"] = DEFAULT.api_version
+    good["kind"] = KIND
+    return shape.read(good, WHOLE_FILE)
 
 
 def _judge_apart(found: Iterable[Mistake], broken: Sequence[Problem]) -> list[Mistake]:
@@ -164,22 +194,21 @@ def _schedulers(vocabularies: Iterable[Vocabulary[Any]], file: File) -> dict[str
     return found | file.schedulers
 
 
-def _index(
-    dialects: Iterable[Dialect],
-) -> tuple[dict[str, tuple[Known, ...]], list[tuple[str, Dialect, Row]], dict[Position, dict[str, tuple[Known, ...]]]]:
-    positions: dict[Position, dict[str, tuple[Known, ...]]] = {place: {} for place in Position}
-    patterns: list[tuple[str, Dialect, Row]] = []
+def _index(dialects: Iterable[Dialect]) -> tuple[dict[Position, _Rows], list[_Pattern]]:
+    positions: dict[Position, _Rows] = {place: {} for place in Position}
+    patterns: list[_Pattern] = []
     for dialect in dialects:
         for row in dialect.keys:
             prefix, mark, _ = row.name.partition("<")
             if not mark:
-                at = positions[row.place]
-                at[row.name] = (*at.get(row.name, ()), Known(dialect, row))
+                rows = positions[row.place]
+                others = rows.get(row.name, ())
+                rows[row.name] = (*others, Known(dialect, row))
             elif row.place is Position.RESOURCE:
                 patterns.append((prefix, dialect, row))
     # The longer pattern is the more specific one: mig-<profile>.shared before mig-<profile>.
     patterns.sort(key=lambda entry: -len(entry[2].name))
-    return positions.pop(Position.RESOURCE), patterns, positions
+    return positions, patterns
 
 
 __all__ = ["DEFAULT", "KIND", "Configuration", "Known", "read"]

@@ -65,7 +65,9 @@ class Census(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     @classmethod
     def of(cls, slices: Iterable[ResourceSlice], reading: Reading, earlier: Census | None = None) -> Census:
         """Count; slices that an earlier census of the same reading has seen are not looked at again."""
-        known = earlier if earlier is not None and earlier.reading == reading else cls(reading=reading)
+        known = cls(reading=reading)
+        if earlier is not None and earlier.reading == reading:
+            known = earlier
         looks = dict(known.looks)
         counted: dict[str, tuple[ResourceSlice, Mapping[Group, int]]] = {}
         groups: Counter[Group] = Counter()
@@ -73,19 +75,26 @@ class Census(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         for slice_ in usable(slices):
             name = slice_.metadata.name
             before = known.counted.get(name)
-            counts = before[1] if before is not None and before[0] is slice_ else _count(slice_, reading, looks)
-            counted[name] = (slice_, counts)
-            holdings.setdefault(_holder(slice_), set()).update(counts)
+            if before is not None and before[0] is slice_:
+                counts = before[1]
+            else:
+                counts = _count(slice_, reading, looks)
+            counted[name] = slice_, counts
+            held = holdings.setdefault(_holder(slice_), set())
+            held.update(counts)
             for group, count in counts.items():
                 groups[group] += count
-        nodes: dict[frozenset[Group], list[str]] = {}
+        by_holding: dict[frozenset[Group], list[str]] = {}
         for node, held in holdings.items():
-            nodes.setdefault(frozenset(held), []).append(node)
+            alike = by_holding.setdefault(frozenset(held), [])
+            alike.append(node)
+        nodes = {holding: tuple(names) for holding, names in by_holding.items()}
+        current = {look: group for look, group in looks.items() if group in groups}
         return cls(
             reading=reading,
             groups=groups,
-            nodes={held: tuple(names) for held, names in nodes.items()},
-            looks={look: group for look, group in looks.items() if group in groups},
+            nodes=nodes,
+            looks=current,
             counted=counted,
         )
 

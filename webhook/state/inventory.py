@@ -168,38 +168,58 @@ class _Selectors:
 
 
 def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Served:
-    mine = {group: count for group, count in census.groups.items() if selectors.pick(group.driver, group.sample)}
+    picked = [group for group in census.groups if selectors.pick(group.driver, group.sample)]
+    mine = {group: census.groups[group] for group in picked}
     # What of this class a node holds, and the nodes that hold just this.
     holdings: dict[frozenset[Group], list[str]] = {}
+    nodes: set[str] = set()
     for held, holders in census.nodes.items():
-        if of_class := held & mine.keys():
-            holdings.setdefault(frozenset(of_class), []).extend(holders)
+        of_class = frozenset(held & mine.keys())
+        if of_class:
+            names = holdings.setdefault(of_class, [])
+            names += holders
+            nodes.update(holders)
     drivers: Counter[str] = Counter()
     attributes: Counter[str] = Counter()
     everywhere: Counter[str] = Counter()
     capacities: Counter[str] = Counter()
     for groups, names in holdings.items():
-        drivers.update(dict.fromkeys(sorted({group.driver for group in groups}), len(names)))
+        voices = len(names)
+        for driver in sorted({group.driver for group in groups}):
+            drivers[driver] += voices
         published = [_attributes(group) for group in groups]
-        attributes.update(dict.fromkeys(set.union(*published), len(names)))
-        everywhere.update(dict.fromkeys(set.intersection(*published), len(names)))
-        capacities.update(dict.fromkeys({name for group in groups for name in group.sample.capacity}, len(names)))
-    products = {group: group.product for group in mine if group.product}
-    profiles = {group: group.profile for group in mine if group.profile}
+        for name in set.union(*published):
+            attributes[name] += voices
+        for name in set.intersection(*published):
+            everywhere[name] += voices
+        for name in {name for group in groups for name in group.sample.capacity}:
+            capacities[name] += voices
+    products: dict[Group, str] = {}
+    profiles: dict[Group, str] = {}
+    shared = rootless = 0
+    for group, count in mine.items():
+        if group.product:
+            products[group] = group.product
+        if group.profile:
+            profiles[group] = group.profile
+        if group.sample.allow_multiple_allocations:
+            shared += count
+        if group.rootless:
+            rootless += count
     return Served(
         name=class_.metadata.name,
         extended_resource=class_.spec.extended_resource_name or "",
         created=class_.metadata.creation_timestamp,
-        driver=max(sorted(drivers), key=lambda name: drivers[name], default=""),
+        driver=max(sorted(drivers), key=drivers.__getitem__, default=""),
         devices=sum(mine.values()),
-        nodes=frozenset(name for names in holdings.values() for name in names),
+        nodes=frozenset(nodes),
         products=_rank(products, mine, holdings),
         profiles=_rank(profiles, mine, holdings),
         attributes=attributes,
         everywhere=everywhere,
         capacities=capacities,
-        shared=sum(count for group, count in mine.items() if group.sample.allow_multiple_allocations),
-        rootless=sum(count for group, count in mine.items() if group.rootless),
+        shared=shared,
+        rootless=rootless,
     )
 
 
@@ -242,20 +262,26 @@ def _rank(
 def _handed_out(nodes: Iterable[Node]) -> dict[str, frozenset[str]]:
     found: dict[str, set[str]] = {}
     for node in nodes:
+        giver = node.metadata.name
         for name, amount in node.status.allocatable.items():
             if amount.nano > 0:
                 givers = found.setdefault(name, set())
-                givers.add(node.metadata.name)
+                givers.add(giver)
     return {name: frozenset(names) for name, names in found.items()}
 
 
 def _units_by_node(nodes: tuple[Node, ...]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for vocabulary in VOCABULARIES:
-        if vocabulary.bare is None:
+        bare = vocabulary.bare
+        if bare is None:
             continue
-        told = {node.metadata.name: vocabulary.bare.node(node.metadata.labels) for node in nodes}
-        found[vocabulary.table.name] = {name: text for name, text in told.items() if text}
+        told: dict[str, str] = {}
+        for node in nodes:
+            text = bare.node(node.metadata.labels)
+            if text:
+                told[node.metadata.name] = text
+        found[vocabulary.table.name] = told
     return found
 
 

@@ -163,11 +163,15 @@ def _meanings(file: File, dialects: Mapping[str, Dialect]) -> Iterable[Mistake]:
     """A meaning is a dialect's name, or one of the words of the dialects that read a bare name."""
     known = [one.bare for one in VOCABULARIES if one.bare]
     words = ", ".join(bare.words for bare in known)
+    names = ", ".join(dialects)
     for key, meaning in file.meanings.items():
-        if meaning == "leave" or meaning in dialects or any(bare.declared(meaning) for bare in known):
+        if meaning == "leave" or meaning in dialects:
             continue
-        hint = f"leave, {words}, or a dialect: {', '.join(dialects)}"
-        yield Mistake(f"/meanings/{escape(key)}", f"unknown meaning {meaning!r}", hint)
+        if any(bare.declared(meaning) for bare in known):
+            continue
+        path = f"/meanings/{escape(key)}"
+        hint = f"leave, {words}, or a dialect: {names}"
+        yield Mistake(path, f"unknown meaning {meaning!r}", hint)
 
 
 def _targets(file: File, targets: Mapping[str, Target]) -> Iterable[Mistake]:
@@ -267,10 +271,14 @@ def _joints(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
 
 def _unknown(path: str, names: Iterable[str], known: Iterable[str], what: str) -> Iterable[Mistake]:
     known = list(known)
-    for i, name in enumerate(names):
-        if name not in known:
-            where = str(i) if isinstance(names, tuple) else escape(name)
-            yield Mistake(f"{path}/{where}", f"{name!r} is not a {what}", f"one of {', '.join(known)}")
+    hint = f"one of {', '.join(known)}"
+    for at, name in enumerate(names):
+        if name in known:
+            continue
+        where = escape(name)
+        if isinstance(names, tuple):
+            where = str(at)
+        yield Mistake(f"{path}/{where}", f"{name!r} is not a {what}", hint)
 
 
 def bytes_of(text: str) -> int:

@@ -15,13 +15,12 @@ from webhook.dialects import (
     WHOLE,
     Action,
     Amount,
-    Demand,
+    Asked,
     Dialect,
     Hint,
     Left,
     Meaning,
     Note,
-    Pairs,
     Refusal,
     Role,
     Said,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from webhook.state import Configuration, Inventory
     from webhook.translate.owner import Owners
 
+_Said = tuple[Slot, tuple[Word, ...]]  # the words of one container
 _BYTES = {Unit.MIB: 1 << 20, Unit.GIB: 1 << 30}
 
 
@@ -47,10 +47,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     dialect: Dialect
     # Each word with the one row that it is read by.
-    words: tuple[tuple[Slot, tuple[Word, ...]], ...]
+    words: tuple[_Said, ...]
     container: str = ""  # the one it is about, "" if it is about the pod
     keys: tuple[str, ...] = ()
-    demands: tuple[tuple[str, Demand | Pairs], ...] = ()
+    demands: tuple[Asked, ...] = ()
     # What serves the demands, one for each, once that was found.
     made: tuple[Made, ...] = ()
     notes: tuple[Note, ...] = ()
@@ -84,28 +84,45 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cases(
-    spoken: Mapping[int, tuple[Slot, tuple[Word, ...]]], whose: Owners, configuration: Configuration, fleet: Inventory
+    spoken: Mapping[int, _Said],
+    whose: Owners,
+    configuration: Configuration,
+    fleet: Inventory,
 ) -> list[Case]:
     """Group the words by dialect and container, and let each dialect's rule answer."""
-    grouped: dict[tuple[str, int], tuple[Dialect, list[tuple[Slot, tuple[Word, ...]]]]] = {}
-    answered = []
+    grouped: dict[tuple[str, int], tuple[Dialect, list[_Said]]] = {}
     for order, (slot, words) in spoken.items():
         by_dialect: dict[str, tuple[Dialect, list[Word]]] = {}
         for word in words:
             known = whose.of(word, slot, configuration)
             owned = msgspec.structs.replace(word, known=(known,))
-            by_dialect.setdefault(known.dialect.name, (known.dialect, []))[1].append(owned)
-        for dialect, said in by_dialect.values():
-            place = (dialect.name, order if dialect.scope is Scope.CONTAINER else 0)
-            grouped.setdefault(place, (dialect, []))[1].append((slot, tuple(said)))
+            dialect = known.dialect
+            _, said = by_dialect.setdefault(dialect.name, (dialect, []))
+            said.append(owned)
+        for name, (dialect, said) in by_dialect.items():
+            place = name, 0
+            if dialect.scope is Scope.CONTAINER:
+                place = name, order
+            _, entries = grouped.setdefault(place, (dialect, []))
+            entries.append((slot, tuple(said)))
+    answered: list[Case] = []
     for dialect, entries in grouped.values():
+        container = ""
+        if dialect.scope is Scope.CONTAINER:
+            first, _ = entries[0]
+            container = first.name
+        keys: dict[str, None] = {}
+        for _, owned_words in entries:
+            for word in owned_words:
+                keys[word.key] = None
         case = Case(
             dialect=dialect,
             words=tuple(entries),
-            container=entries[0][0].name if dialect.scope is Scope.CONTAINER else "",
-            keys=tuple(dict.fromkeys([word.key for _, said in entries for word in said])),
+            container=container,
+            keys=tuple(keys),
         )
-        answered.append(_answer(case, whose, configuration, fleet))
+        answer = _answer(case, whose, configuration, fleet)
+        answered.append(answer)
     return answered
 
 
@@ -185,12 +202,17 @@ def _read(case: Case, said: tuple[Said, ...], hints: Mapping[Role, Hint], config
 def _amount(word: Word, value: int) -> Amount | Refusal:
     """Read a number by its row, whose bounds are the legacy system's."""
     known = word.known[0]
-    low, high = known.row.least, known.row.most
+    row = known.row
+    low, high = row.least, row.most
     if low <= value and (high is None or value <= high):
-        return Amount(word.key, known.row, value, known.part)
-    bounds = f"{low} to {high}" if high is not None else f"from {low} up"
-    remedy = f"write a whole number of {known.row.unit}, {bounds}"
-    meant = value // _BYTES.get(known.row.unit, 1)
-    if meant != value and low <= meant and (high is None or meant <= high):
-        remedy = f"the number counts {known.row.unit}: write {meant}"
+        return Amount(word.key, row, value, known.part)
+    bounds = f"from {low} up"
+    if high is not None:
+        bounds = f"{low} to {high}"
+    remedy = f"write a whole number of {row.unit}, {bounds}"
+    size = _BYTES.get(row.unit, 1)
+    meant = value // size
+    in_bounds = low <= meant and (high is None or meant <= high)
+    if meant != value and in_bounds:
+        remedy = f"the number counts {row.unit}: write {meant}"
     return Refusal(word.key, f"{word.raw} is out of range", remedy, Code.RANGE)

@@ -14,7 +14,7 @@ import msgspec
 
 from dra.wire import Json
 from webhook.claims import POD_LIMIT, Grant, Impossible, Made, Sharing, Wish, Workshop, results, share
-from webhook.dialects import NUMA_NODE, Action, Demand, Note, Pairs, Role, Scope
+from webhook.dialects import NUMA_NODE, Action, Asked, Demand, Left, Note, Pairs, Role, Scope
 from webhook.refusals import Code
 from webhook.state import CLAIMS, EXTENDED, Configuration, Features, Inventory, Joint
 from webhook.translate.case import Case
@@ -81,16 +81,27 @@ def _take(cases: Sequence[Case], steps: Sequence[Step], context: Context) -> tup
 
 def _together(cases: list[Case]) -> tuple[Case, ...]:
     """All or nothing for each container: where one case stays, all of its containers' cases stay."""
-    stuck = {slot.order: case for case in cases if case.left for slot, _ in case.words}
+    stuck: dict[int, Left] = {}
+    for case in cases:
+        if case.left:
+            for slot, _ in case.words:
+                stuck[slot.order] = case.left
     spreading = bool(stuck)
     while spreading:
         spreading = False
         for i, case in enumerate(cases):
-            causes = [stuck[slot.order] for slot, _ in case.words if slot.order in stuck] if case.open else []
-            if causes and causes[0].left:
-                cases[i] = case.leave(case.keys[0], f"{causes[0].left.key} of the same container stays", quiet=True)
-                stuck.update({slot.order: cases[i] for slot, _ in case.words})
-                spreading = True
+            if not case.open:
+                continue
+            causes = [stuck[slot.order] for slot, _ in case.words if slot.order in stuck]
+            if not causes:
+                continue
+            reason = f"{causes[0].key} of the same container stays"
+            staying = case.leave(case.keys[0], reason, quiet=True)
+            cases[i] = staying
+            assert staying.left
+            for slot, _ in case.words:
+                stuck[slot.order] = staying.left
+            spreading = True
     return tuple(cases)
 
 
@@ -107,30 +118,39 @@ def _pair(cases: Sequence[Case], joint: Joint) -> list[Case]:
             if isinstance(demand, Demand):
                 found[case.container, key] = i, demand
     paired = list(cases)
+    other = joint.secondary
     for (container, key), (i, primary) in found.items():
-        partner = found.get((container, joint.secondary))
+        partner = found.get((container, other))
         if key != joint.primary or partner is None:
             continue
         j, secondary = partner
         each, rest = divmod(secondary.count, primary.count)
         if rest or not each:
-            reason = f"{primary.count} and {secondary.count} {joint.secondary} do not pair"
+            reason = f"{primary.count} and {secondary.count} {other} do not pair"
             if joint.otherwise == "refuse":
-                remedy = f"ask for {primary.count} {joint.secondary}, or for a multiple of it"
+                remedy = f"ask for {primary.count} {other}, or for a multiple of it"
                 paired[i] = paired[i].refuse(key, reason, remedy, Code.JOINT)
             else:
                 paired[i] = paired[i].leave(key, reason)
             continue
-        pairs = Pairs(primary=primary, secondary=secondary.times(each), attribute=joint.attribute, each=each)
-        paired[j] = msgspec.structs.replace(paired[j], demands=_without(paired[j], joint.secondary))
-        asked = tuple((name, pairs if name == key else demand) for name, demand in paired[i].demands)
-        told = Note(joint.secondary, Action.TRANSLATED, f"{each} beside each {joint.primary}")
-        paired[i] = msgspec.structs.replace(paired[i], demands=asked).note(told)
+        pairs = Pairs(
+            primary=primary,
+            secondary=secondary.times(each),
+            attribute=joint.attribute,
+            each=each,
+        )
+        left = _without(paired[j], other)
+        paired[j] = msgspec.structs.replace(paired[j], demands=left)
+        pair = Asked(key, pairs)
+        demands = [pair if asked.key == key else asked for asked in paired[i].demands]
+        told = Note(other, Action.TRANSLATED, f"{each} beside each {key}")
+        joined = msgspec.structs.replace(paired[i], demands=tuple(demands))
+        paired[i] = joined.note(told)
     return paired
 
 
-def _without(case: Case, key: str) -> tuple[tuple[str, Demand | Pairs], ...]:
-    return tuple(asked for asked in case.demands if asked[0] != key)
+def _without(case: Case, key: str) -> tuple[Asked, ...]:
+    return tuple([asked for asked in case.demands if asked.key != key])
 
 
 # The steps
@@ -152,27 +172,37 @@ def step_aside(case: Case, context: Context) -> Case:
     """Leave what core serves by itself: a bare count of a name that a DeviceClass carries, and nothing else asked."""
     if len(case.keys) != 1 or len(case.demands) != 1:
         return case
-    name = context.fleet.extended.get(case.keys[0])
     key, demand = case.demands[0]
-    if name is None or not isinstance(demand, Demand) or not context.features.on(EXTENDED):
+    name = context.fleet.extended.get(case.keys[0])
+    if name is None or not context.features.on(EXTENDED):
+        return case
+    if not isinstance(demand, Demand):
         return case
     # The profile of a MIG device is in the name of its key; any other one was asked for beside it.
-    profile = demand.profile if case.role(key) is Role.PROFILE else ""
-    if demand != Demand(target=demand.target, count=demand.count, profile=profile):
+    profile = ""
+    if case.role(key) is Role.PROFILE:
+        profile = demand.profile
+    count_only = Demand(target=demand.target, count=demand.count, profile=profile)
+    if demand != count_only:
         return case
-    return case.leave(key, f"DeviceClass {name} serves it through extendedResourceName", quiet=True)
+    reason = f"DeviceClass {name} serves it through extendedResourceName"
+    return case.leave(key, reason, quiet=True)
 
 
 def serve(case: Case, context: Context) -> Case:
     """Find the claims of every demand."""
-    demands: list[tuple[str, Demand | Pairs]] = []
+    demands: list[Asked] = []
     served: list[Made] = []
     notes = list(case.notes)
-    for key, asked in case.demands:
-        demand, made = asked, context.workshop.make(asked)
-        if isinstance(made, Impossible) and made.tie == NUMA_NODE and context.configuration.file.numa_bind == "drop":
-            notes.append(Note(key, Action.APPROXIMATED, f"{made.reason}: they may lie on different NUMA nodes"))
-            demand = asked if isinstance(asked, Pairs) else msgspec.structs.replace(asked, same="")
+    numa_may_be_dropped = context.configuration.file.numa_bind == "drop"
+    for asked in case.demands:
+        key, demand = asked
+        made = context.workshop.make(demand)
+        if isinstance(made, Impossible) and made.tie == NUMA_NODE and numa_may_be_dropped:
+            text = f"{made.reason}: they may lie on different NUMA nodes"
+            notes.append(Note(key, Action.APPROXIMATED, text))
+            if isinstance(demand, Demand):
+                demand = msgspec.structs.replace(demand, same="")
             made = context.workshop.make(demand)
         if isinstance(made, Impossible):
             if not _is_refused(made, context):
@@ -180,11 +210,18 @@ def serve(case: Case, context: Context) -> Case:
             if made.unresolved:
                 return case.refuse(key, made.reason, "declare the sizes under `models`", Code.SIZES)
             return case.refuse(key, made.reason, "ask for less, or split the pod", Code.INEXPRESSIBLE)
-        demands.append((key, demand))
+        demands.append(Asked(key, demand))
         served.append(made)
         _tell_class(notes, key, made)
-        notes += [Note(key, Action.APPROXIMATED, remark) for remark in made.claims.remarks]
-    return msgspec.structs.replace(case, demands=tuple(demands), made=tuple(served), notes=tuple(notes))
+        for remark in made.claims.remarks:
+            note = Note(key, Action.APPROXIMATED, remark)
+            notes.append(note)
+    return msgspec.structs.replace(
+        case,
+        demands=tuple(demands),
+        made=tuple(served),
+        notes=tuple(notes),
+    )
 
 
 def _is_refused(made: Impossible, context: Context) -> bool:
@@ -256,26 +293,36 @@ def _schedule(cases: tuple[Case, ...], context: Context) -> tuple[tuple[Case, ..
     """Judge the cases by the scheduler that the pod is going to have, and name it if it is another one."""
     target = _target(cases, context)
     if target:
-        judged = _take(cases, (suit_scheduler,), msgspec.structs.replace(context, scheduler=target))
+        handed_over = msgspec.structs.replace(context, scheduler=target)
+        judged = _take(cases, (suit_scheduler,), handed_over)
         if all(case.open for case in judged if case.demands):
             return judged, target
     # Part of the pod stays with its old scheduler, so all of it does.
-    return _take(cases, (suit_scheduler,), context), ""
+    kept = _take(cases, (suit_scheduler,), context)
+    return kept, ""
 
 
 def _target(cases: tuple[Case, ...], context: Context) -> str:
     """The scheduler that a fully translated pod is handed to, "" if it keeps its own."""
-    going = [case for case in cases if case.open]
-    staying = [case for case in cases if not case.open and (case.demands or case.left)]
-    if staying or not going:
+    name = context.scheduler
+    file = context.configuration.file
+    own = any_open = False
+    for case in cases:
+        if case.open:
+            any_open = True
+            own = own or name in case.dialect.schedulers
+        elif case.demands or case.left:
+            return ""
+    if not any_open:
         return ""
-    file, name = context.configuration.file, context.scheduler
-    own = any(name in case.dialect.schedulers for case in going)
     if file.bridge and (own or name == file.target_scheduler):
-        drivers = {made.supply.driver for case in going for made in case.made}
-        if drivers & set(file.bridge.drivers):
+        made_of = [made for case in cases if case.open for made in case.made]
+        drivers = {made.supply.driver for made in made_of}
+        if not drivers.isdisjoint(file.bridge.drivers):
             return file.bridge.scheduler_name
-    return file.target_scheduler if own and file.target_scheduler != name else ""
+    if own and file.target_scheduler != name:
+        return file.target_scheduler
+    return ""
 
 
 # Who sees which claim
@@ -310,10 +357,16 @@ def _share(cases: tuple[Case, ...], context: Context) -> Sharing:
 
 def _too_many(cases: Iterable[Case], devices: int) -> tuple[Case, ...]:
     """Refuse more devices than a pod may have; one case is told, for the pod."""
-    told = list(cases)
-    first = next(i for i, case in enumerate(told) if case.open)
-    reason = f"{devices} devices for one pod, {POD_LIMIT} is the most"
-    told[first] = told[first].refuse(told[first].keys[0], reason, "split the pod", Code.POD_LIMIT)
+    told: list[Case] = []
+    refused = False
+    for case in cases:
+        if case.open and not refused:
+            refused = True
+            reason = f"{devices} devices for one pod, {POD_LIMIT} is the most"
+            over = case.refuse(case.keys[0], reason, "split the pod", Code.POD_LIMIT)
+            told.append(over)
+        else:
+            told.append(case)
     return tuple(told)
 
 

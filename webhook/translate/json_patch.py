@@ -51,8 +51,13 @@ def set_keys(path: str, mapping: Json, values: Mapping[str, Json]) -> list[dict[
 
 def append(path: str, items: Json, values: Sequence[Json]) -> list[dict[str, Json]]:
     """Append to a list that may not be there yet."""
-    if not values:
-        return []
-    if not isinstance(items, list):
-        return [{"op": "add", "path": path, "value": list(values)}]
-    return [{"op": "add", "path": f"{path}/-", "value": value} for value in values]
+    operations: list[dict[str, Json]] = []
+    if isinstance(items, list):
+        end = f"{path}/-"
+        for value in values:
+            operation = {"op": "add", "path": end, "value": value}
+            operations.append(operation)
+    elif values:
+        whole = list(values)
+        operations.append({"op": "add", "path": path, "value": whole})
+    return operations

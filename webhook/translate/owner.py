@@ -56,23 +56,33 @@ class Owners(msgspec.Struct, frozen=True):
 def owners(pod: PodView, configuration: Configuration) -> Owners:
     """Gather what every dialect says on a pod, and find the system that it was written for."""
     hints, ignored, evidence = _hints(pod, configuration)
-    own = [
-        (slot.order, known.dialect, word.key)
-        for slot in pod.slots
-        for word in slot.words
-        for known in word.known
-        if known.dialect.system and not known.row.common
-    ]
-    systems = {dialect.name: (dialect, key) for _, dialect, key in own}
+    speaking: dict[int, Dialect] = {}
+    systems: dict[str, tuple[Dialect, str]] = {}
+    privileged = ""
+    for slot in pod.slots:
+        if slot.privileged:
+            privileged = privileged or slot.name
+        for word in slot.words:
+            for known in word.known:
+                dialect = known.dialect
+                if dialect.system and not known.row.common:
+                    speaking[slot.order] = dialect
+                    systems[dialect.name] = dialect, word.key
     if len(systems) > 1:
-        (one, key), (other, its) = list(systems.values())[:2]
+        (one, key), (other, its), *_ = systems.values()
         reason = f"belongs to {one.title}, {its} to {other.title}: both would hand out the same devices"
-        return Owners(hints, ignored, refusal=Refusal(key, reason, "keep the keys of one of them", Code.MIXED))
-    speaking = {order: dialect for order, dialect, _ in own}
-    by_scheduler = [d for d in configuration.dialects if d.scheduler_is_evidence and pod.scheduler in d.schedulers]
-    found = [*speaking.values()] or evidence or by_scheduler
-    system = found[0] if found else None
-    privileged = next((slot.name for slot in pod.slots if slot.privileged), "")
+        refusal = Refusal(key, reason, "keep the keys of one of them", Code.MIXED)
+        return Owners(hints, ignored, refusal=refusal)
+    system = None
+    if speaking:
+        system = next(iter(speaking.values()))
+    elif evidence:
+        system = evidence[0]
+    else:
+        for dialect in configuration.dialects:
+            if dialect.scheduler_is_evidence and pod.scheduler in dialect.schedulers:
+                system = dialect
+                break
     return Owners(hints, ignored, system=system, speaking=speaking, privileged=privileged)
 
 

@@ -66,10 +66,15 @@ def _search(value: Json, path: str) -> list[str]:
     """Anything with `spec.containers` is taken for a pod template (RayCluster, Volcano Job, JobSet, ...)."""
     if _is_pod(value):
         return [path]
+    found: list[str] = []
     if isinstance(value, list):
-        return [found for i, item in enumerate(value) for found in _search(item, f"{path}/{i}")]
-    parts = ((f"{path}/{escape(name)}", member) for name, member in mapping(value).items())
-    return [found for inner, member in parts for found in _search(member, inner)]
+        for index, item in enumerate(value):
+            found += _search(item, f"{path}/{index}")
+    elif isinstance(value, dict):
+        for name, member in value.items():
+            inner = f"{path}/{escape(name)}"
+            found += _search(member, inner)
+    return found
 
 
 def translate_object(obj: dict[str, Json], state: State, *, unknown: bool = False) -> Translation:

@@ -82,16 +82,22 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def node_labels(self) -> dict[str, Json]:
         """What its node must be labelled with: nodeSelector, and required node affinity that leaves one value."""
         found = dict(mapping(self.spec.get("nodeSelector")))
-        affinity = mapping(mapping(self.spec.get("affinity")).get("nodeAffinity"))
-        terms = mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution")).get("nodeSelectorTerms")
+        affinity = mapping(self.spec.get("affinity"))
+        of_node = mapping(affinity.get("nodeAffinity"))
+        required = mapping(of_node.get("requiredDuringSchedulingIgnoredDuringExecution"))
+        terms = required.get("nodeSelectorTerms")
         if not isinstance(terms, list) or len(terms) != 1:
             return found
         expressions = mapping(terms[0]).get("matchExpressions")
-        for expression in expressions if isinstance(expressions, list) else ():
-            one = mapping(expression)
-            values = one.get("values")
-            if one.get("operator") == "In" and isinstance(values, list) and len(values) == 1:
-                found.setdefault(str(one.get("key")), values[0])
+        if not isinstance(expressions, list):
+            return found
+        for expression in map(mapping, expressions):
+            values = expression.get("values")
+            if expression.get("operator") != "In" or not isinstance(values, list):
+                continue
+            if len(values) == 1:
+                key = str(expression.get("key"))
+                found.setdefault(key, values[0])
         return found
 
 

@@ -66,18 +66,22 @@ class Report:
                 self._warn(f"{hint.key}: ignored: {hint.row.because}")
 
     def _went(self, case: Case) -> None:
+        dialect = case.dialect.name
         silent = dict.fromkeys(case.keys)
         for note in case.notes:
-            silent.pop(note.key, None)
-            self._decide(case.container, case.dialect.name, note.key, note.action, note.detail)
-            if note.action is Action.APPROXIMATED and self._approximations == "warn":
-                self._warn(f"{_who(case.container)}{note.key}: approximated: {note.detail}")
-            elif note.action is Action.IGNORED and note.key not in case.keys:
-                self._warn(f"{note.key}: ignored: {note.detail}")
-            if note.key == case.bare:
-                self.decisions[-1] = msgspec.structs.replace(self.decisions[-1], basis=case.unit.basis)
+            key, action = note.key, note.action
+            silent.pop(key, None)
+            self._decide(case.container, dialect, key, action, note.detail)
+            if action is Action.APPROXIMATED and self._approximations == "warn":
+                who = _who(case.container)
+                self._warn(f"{who}{key}: approximated: {note.detail}")
+            elif action is Action.IGNORED and key not in case.keys:
+                self._warn(f"{key}: ignored: {note.detail}")
+            if key == case.bare:
+                last = self.decisions[-1]
+                self.decisions[-1] = msgspec.structs.replace(last, basis=case.unit.basis)
         for key in silent:
-            self._decide(case.container, case.dialect.name, key, Action.TRANSLATED, "")
+            self._decide(case.container, dialect, key, Action.TRANSLATED, "")
 
     def _left(self, case: Case) -> None:
         assert case.left

@@ -110,7 +110,9 @@ def _gone(going: Sequence[Case]) -> dict[str, dict[str, Json]]:
     gone: dict[str, dict[str, Json]] = {}
     for case in going:
         for slot, words in case.words:
-            gone.setdefault(slot.name, {}).update({word.key: word.raw for word in words})
+            of_container = gone.setdefault(slot.name, {})
+            for word in words:
+                of_container[word.key] = word.raw
     return gone
 
 
@@ -165,8 +167,11 @@ def _container(path: str, slot: Slot, keys: Sequence[str], references: Sequence[
 def _tolerations(path: str, present: Json, gone: Mapping[str, Mapping[str, Json]]) -> list[Operation]:
     """Add what the ExtendedResourceToleration plugin adds for each name that was there (its admission.go)."""
     have = present if isinstance(present, list) else []
+    keys: set[str] = set()
+    for of_container in gone.values():
+        keys.update(of_container)
     lacking: list[Json] = []
-    for key in sorted(set().union(*gone.values())):
+    for key in sorted(keys):
         toleration = {"key": key, "operator": "Exists", "effect": "NoSchedule"}
         if toleration not in have:
             lacking.append(toleration)
@@ -187,12 +192,18 @@ def _devices(going: Sequence[Case]) -> dict[str, Json]:
     devices: dict[str, list[Json]] = {}
     for case in going:
         for (key, demand), made in zip(case.demands, case.made, strict=True):
-            count = demand.primary.count if isinstance(demand, Pairs) else demand.count
-            one: dict[str, Json] = {"key": key, "class": made.supply.served.name, "count": count}
-            if made.claims.models:
-                one["models"] = list(made.claims.models)
+            counted = demand.primary if isinstance(demand, Pairs) else demand
+            one: dict[str, Json] = {
+                "key": key,
+                "class": made.supply.served.name,
+                "count": counted.count,
+            }
+            models = made.claims.models
+            if models:
+                one["models"] = list(models)
             for slot, _ in case.words:
-                devices.setdefault(slot.name, []).append(one)
+                given = devices.setdefault(slot.name, [])
+                given.append(one)
     return dict(devices)
 
 

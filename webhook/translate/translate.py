@@ -162,7 +162,11 @@ def replay(pod: Json, old: Json, state: State, *, namespace: str) -> Translation
     if not before.marked:
         return NOTHING
     record = written(before, namespace, state.keys).record
-    return Translation(operations=strip(look(pod, state.configuration), record)) if record.containers else NOTHING
+    if not record.containers:
+        return NOTHING
+    now = look(pod, state.configuration)
+    operations = strip(now, record)
+    return Translation(operations=operations)
 
 
 def _fresh(

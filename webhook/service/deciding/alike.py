@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
+from operator import is_
 from typing import NamedTuple
 
 import msgspec
@@ -102,21 +103,27 @@ class Alike:
         if state is self._state:
             return
         parts = tuple([getattr(state, name) for name in _PARTS])
-        if len(parts) != len(self._parts) or any(new is not old for new, old in zip(parts, self._parts, strict=True)):
+        same = len(parts) == len(self._parts) and all(map(is_, parts, self._parts))
+        if not same:
             self._answers.clear()
-        self._state, self._parts = state, parts
+        self._state = state
+        self._parts = parts
 
 
 def _key(body: bytes, uid: re.Match[bytes]) -> tuple[bytes, bytes]:
     """What is left of a review without its uid and without the random end of that volume's name."""
-    rest = body[uid.end() :]
+    start, end = uid.span()
+    before, rest = body[:start], body[end:]
     at = rest.find(_VOLUME)
-    if at >= 0:
-        name = rest[at : at + len(_VOLUME) + _END]
-        # It must be a name wherever it stands, and nothing else.
-        if name[len(_VOLUME) :].isalnum() and rest.count(name) == rest.count(_NAME % name):
-            rest = rest.replace(name, _ANY)
-    return body[: uid.start()], rest
+    if at < 0:
+        return before, rest
+    random = at + len(_VOLUME)
+    name = rest[at : random + _END]
+    is_name = name[len(_VOLUME) :].isalnum()
+    # It must be a name wherever it stands, and nothing else.
+    if is_name and rest.count(name) == rest.count(_NAME % name):
+        rest = rest.replace(name, _ANY)
+    return before, rest
 
 
 def _patch_of(answer: bytes) -> bytes:

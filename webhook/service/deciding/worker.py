@@ -201,18 +201,21 @@ def _live(theirs: socket.socket, decide: Decide, memory: int) -> None:
 
 def _settle(keep: int, memory: int) -> None:
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGTERM, signal.SIGPROF):
-        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is the parent's business
     # A collection would write to every page that is shared.
     gc.disable()
     # Connections, watches and the listening socket are the parent's; held here, they would outlive it.
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     os.closerange(3, keep)
-    os.closerange(keep + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    os.closerange(keep + 1, most)
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 5))
     with suppress(OSError, ValueError):
-        size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()  # noqa: PTH123, SIM115
-        resource.setrlimit(resource.RLIMIT_AS, (size + memory, size + memory))
+        pages = open("/proc/self/statm").read().split()[0]  # noqa: PTH123, SIM115
+        size = int(pages) * resource.getpagesize()
+        limit = size + memory
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     with suppress(OSError):
         # If memory runs out, a worker goes before the process that answers everybody.
         open("/proc/self/oom_score_adj", "w").write("1000")  # noqa: PTH123, SIM115
