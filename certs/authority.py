@@ -32,12 +32,13 @@ class Pair(NamedTuple):
 def authority(name: str, *, now: dt.datetime, life: dt.timedelta) -> Pair:
     """Make a self-signed authority that may sign serving certificates and nothing else."""
     key = ec.generate_private_key(ec.SECP256R1())
-    common_name = f"{name} {now:%Y-%m-%dT%H:%M:%SZ}"
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-    builder = _builder(subject, subject, key.public_key(), now=now, life=life)
+    subject = _named(f"{name} {now:%Y-%m-%dT%H:%M:%SZ}")
+    public = key.public_key()
     basic = x509.BasicConstraints(ca=True, path_length=0)
+    usage = _usage(signs=True)
+    builder = _builder(subject, subject, public, now=now, life=life)
     builder = builder.add_extension(basic, critical=True)
-    builder = builder.add_extension(_usage(signs=True), critical=True)
+    builder = builder.add_extension(usage, critical=True)
     certificate = builder.sign(key, hashes.SHA256())
     return _pair(certificate, key)
 
@@ -50,19 +51,20 @@ def leaf(issuer: Pair, names: Sequence[str], *, now: dt.datetime, life: dt.timed
         raise ValueError("the authority's key is not ECDSA: delete the Secret and let drawbridge make a new one")  # noqa: TRY004  bad data, not a bad call
     key = ec.generate_private_key(ec.SECP256R1())
     life = min(life, signer.not_valid_after_utc - now)
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
-    builder = (
-        _builder(subject, signer.subject, key.public_key(), now=now, life=life)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_san(name) for name in names]), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key()),
-            critical=False,
-        )
-    )
-    return _pair(builder.sign(signing_key, hashes.SHA256()), key)
+    subject = _named(names[0][:64])
+    public = key.public_key()
+    basic = x509.BasicConstraints(ca=False, path_length=None)
+    serving = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+    alternative = x509.SubjectAlternativeName([_san(name) for name in names])
+    signed_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key())
+    builder = _builder(subject, signer.subject, public, now=now, life=life)
+    builder = builder.add_extension(basic, critical=True)
+    builder = builder.add_extension(_usage(signs=False), critical=True)
+    builder = builder.add_extension(serving, critical=False)
+    builder = builder.add_extension(alternative, critical=False)
+    builder = builder.add_extension(signed_by, critical=False)
+    certificate = builder.sign(signing_key, hashes.SHA256())
+    return _pair(certificate, key)
 
 
 def span(certificate: bytes) -> Span:
@@ -112,6 +114,11 @@ def _builder(
         .not_valid_after(now + life)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
+
+
+def _named(common_name: str) -> x509.Name:
+    attribute = x509.NameAttribute(NameOID.COMMON_NAME, common_name)
+    return x509.Name([attribute])
 
 
 def _usage(*, signs: bool) -> x509.KeyUsage:

@@ -86,11 +86,16 @@ def bundles(configuration: Mapping[str, Any], bundle: str) -> list[Operation]:
 def rules(configuration: Mapping[str, Any]) -> list[Operation]:
     """What has to be written for the rules that wait to be in their places, where there is a bundle to call with."""
     waiting = _waiting(configuration)
-    return [
-        {"op": "add", "path": f"/webhooks/{index}/rules", "value": waiting[webhook["name"]]}
-        for index, webhook in enumerate(configuration.get("webhooks") or ())
-        if _bundle(webhook) and webhook.get("rules") != waiting.get(webhook["name"], webhook.get("rules"))
-    ]
+    operations: list[Operation] = []
+    for index, webhook in enumerate(configuration.get("webhooks") or ()):
+        name = webhook["name"]
+        if name not in waiting or not _bundle(webhook):
+            continue
+        wanted = waiting[name]
+        if webhook.get("rules") != wanted:
+            path = f"/webhooks/{index}/rules"
+            operations.append({"op": "add", "path": path, "value": wanted})
+    return operations
 
 
 def _ours(configuration: Mapping[str, Any]) -> bool:

@@ -95,14 +95,18 @@ class View(NamedTuple):
 
 def step(view: View, *, now: dt.datetime, policy: Policy) -> Step | None:
     """Say the one thing to do now, or None."""
-    if view.authority is None or not view.authority.valid(now):
+    authority, leaf = view.authority, view.leaf
+    if authority is None or not authority.valid(now):
         return Step.REMAKE
-    if view.leaf is None or not view.leaf_sound:
+    if leaf is None or not view.leaf_sound:
         return Step.SIGN
-    if not view.leaf.valid(now) or view.leaf.part(policy.renew_at) <= now:
+    renewal = leaf.part(policy.renew_at)
+    if not leaf.valid(now) or renewal <= now:
         return Step.SIGN
     next_step, due = TABLE[view.phase]
-    return next_step if due(view, now, policy) else None
+    if not due(view, now, policy):
+        return None
+    return next_step
 
 
 def _aged(view: View, now: dt.datetime, policy: Policy) -> bool:

@@ -56,22 +56,31 @@ class Store:
 
     async def sync(self) -> Material:
         """Bring Secrets and webhook configurations up to date; return what the Secrets hold."""
+        name = self._name
+        authoritys_secret = authoritys_name(name)
+        seals_secret = seals_name(name)
         for _ in range(ATTEMPTS):
-            authoritys = await self._read(authoritys_name(self._name))
-            sealing = await self._read(seals_name(self._name))
-            serving = await self._read(self._name)
-            held = material.decode(material.Data(_decode(serving), _decode(authoritys), _decode(sealing)))
-            everywhere = bool(held.bundle) and await inject.ensure(self._cluster, self._webhooks, held.bundle)
-            wanted = self._due(material.ensure_seal(held, self._new_seal), bundle_everywhere=everywhere)
+            authoritys = await self._read(authoritys_secret)
+            sealing = await self._read(seals_secret)
+            serving = await self._read(name)
+            data = material.Data(_decode(serving), _decode(authoritys), _decode(sealing))
+            held = material.decode(data)
+            everywhere = False
+            if held.bundle:
+                everywhere = await inject.ensure(self._cluster, self._webhooks, held.bundle)
+            sealed = material.ensure_seal(held, self._new_seal)
+            wanted = self._due(sealed, bundle_everywhere=everywhere)
             due = material.encode(wanted)
-            if not await self._write(authoritys, authoritys_name(self._name), due.authoritys or {}):
+            if not await self._write(authoritys, authoritys_secret, due.authoritys or {}):
                 continue
             # Those who verify a seal know a key before anybody seals with it, and nobody reads it in its former place.
-            if not await self._write(sealing, seals_name(self._name), due.sealing or {}):
+            if not await self._write(sealing, seals_secret, due.sealing or {}):
                 continue
-            if await self._write(serving, self._name, due.serving or {}) and wanted == held:
+            if not await self._write(serving, name, due.serving or {}):
+                continue
+            if wanted == held:
                 return held
-        raise Conflict(f"Secret {self._namespace}/{self._name} keeps changing under us; is another program writing it?")
+        raise Conflict(f"Secret {self._namespace}/{name} keeps changing under us; is another program writing it?")
 
     async def read(self) -> Material:
         """Read what a replica serves with and seals with, and change nothing: the gate has no right to do more."""
@@ -85,11 +94,19 @@ class Store:
 
     def _due(self, held: Material, *, bundle_everywhere: bool) -> Material:
         now = self._now()
-        view = material.view(held, self._names, bundle_everywhere=bundle_everywhere)
-        due = step(view, now=now, policy=self._policy)
+        names, policy = self._names, self._policy
+        view = material.view(held, names, bundle_everywhere=bundle_everywhere)
+        due = step(view, now=now, policy=policy)
         if due is None:
             return held
-        return material.apply(held, due, self._names, now=now, policy=self._policy, new_seal=self._new_seal)
+        return material.apply(
+            held,
+            due,
+            names,
+            now=now,
+            policy=policy,
+            new_seal=self._new_seal,
+        )
 
     async def _read(self, name: str) -> Secret | None:
         try:
@@ -100,18 +117,24 @@ class Store:
     async def _write(self, secret: Secret | None, name: str, wanted: Mapping[str, bytes]) -> bool:
         """Have one Secret hold this of ours; say whether it does, now that nobody else was first."""
         data = secret.data if secret else {}
-        changed: dict[str, str | None] = {entry: b64encode(value).decode() for entry, value in wanted.items()}
-        changed = {entry: value for entry, value in changed.items() if data.get(entry) != value}
-        gone = (entry for entry in data if entry in material.ENTRIES and entry not in wanted)
-        changed |= dict.fromkeys(gone)
+        changed: dict[str, str | None] = {}
+        for entry, value in wanted.items():
+            encoded = b64encode(value).decode()
+            if data.get(entry) != encoded:
+                changed[entry] = encoded
+        for entry in data:
+            if entry in material.ENTRIES and entry not in wanted:
+                changed[entry] = None
         if secret is not None and not changed:
             return True
         try:
             if secret is None:
-                await self._cluster.create(resources.SECRETS, self._fresh(name, changed), self._namespace)
+                fresh = self._fresh(name, changed)
+                await self._cluster.create(resources.SECRETS, fresh, self._namespace)
             else:
-                body = {"metadata": {"resourceVersion": secret.metadata.resource_version}, "data": changed}
-                await self._cluster.patch(resources.SECRETS, name, Merge(body), self._namespace)
+                seen = {"resourceVersion": secret.metadata.resource_version}
+                patch = Merge({"metadata": seen, "data": changed})
+                await self._cluster.patch(resources.SECRETS, name, patch, self._namespace)
         except (AlreadyExists, Conflict, NotFound):
             return False  # another replica was first: read again
         return True

@@ -93,15 +93,21 @@ class Command(click.Command):
         ctx.exit(Exit.FINE if code is None else code)
 
     def _answer_errors(
-        self, json_wanted: bool, errors: Sequence[Mapping[str, Any]], given: Mapping[str, Any] | None = None
+        self,
+        json_wanted: bool,
+        errors: Sequence[Mapping[str, Any]],
+        given: Mapping[str, Any] | None = None,
     ) -> None:
         """Print the empty answer with the errors; what was asked for by name (`node`) keeps its name."""
         if not json_wanted:
             return
-        answer = {key: (given or {}).get(key) or value for key, value in self.empty.items()}
+        named = given or {}
+        answer = {key: named.get(key) or value for key, value in self.empty.items()}
         if "error" in answer:
-            answer["error"] = "; ".join(str(problem["message"]) for problem in errors)
-        write_json({**answer, "errors": errors})
+            messages = [str(problem["message"]) for problem in errors]
+            answer["error"] = "; ".join(messages)
+        answer["errors"] = errors
+        write_json(answer)
 
 
 def command(
@@ -281,15 +287,20 @@ def _explain(error: Exception) -> tuple[Exit, list[dict[str, Any]]]:
         return Exit.BROKEN, [_as_dict(problem) for problem in error.problems]
     if isinstance(error, click.UsageError):
         return Exit.BROKEN, [{"message": error.format_message()}]
-    if isinstance(error, Broken):
-        return Exit.BROKEN, [{"message": error.message, "remedy": error.remedy}]
-    if isinstance(error, Failed):
-        return Exit.UNDECIDED, [{"message": error.message, "remedy": error.remedy}]
+    if isinstance(error, Broken | Failed):
+        said = {"message": error.message, "remedy": error.remedy}
+        broken = isinstance(error, Broken)
+        return Exit.BROKEN if broken else Exit.UNDECIDED, [said]
     if isinstance(error, OSError):
-        return Exit.UNDECIDED, [{"message": f"{error.filename or 'environment'}: {error.strerror or error}"}]
+        where = error.filename or "environment"
+        why = error.strerror or error
+        return Exit.UNDECIDED, [{"message": f"{where}: {why}"}]
     traceback.print_exception(error)
-    message = f"this is a bug in drawbridge: {type(error).__name__}: {error}"
-    return Exit.UNDECIDED, [{"message": message, "remedy": "report it with the lines above and the input"}]
+    bug = {
+        "message": f"this is a bug in drawbridge: {type(error).__name__}: {error}",
+        "remedy": "report it with the lines above and the input",
+    }
+    return Exit.UNDECIDED, [bug]
 
 
 def _as_dict(problem: Problem) -> dict[str, Any]:

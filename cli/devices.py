@@ -102,13 +102,18 @@ def warn_of_passed_over(documents: Iterable[Document], *, also: Sequence[tuple[s
 
     kinds: Counter[str] = Counter()
     for document in documents:
-        version, kind = (str(document.object.get(name) or "") for name in ("apiVersion", "kind"))
-        if (version.rpartition("/")[0], kind) not in _TYPES and (version, kind) not in also:
-            kinds[kind or "without a kind"] += 1
-    if kinds:
-        listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
-        objects = inputs.counted(kinds.total(), "object")
-        click.echo(f"warning: {objects} passed over, which this command does not look into: {listed}", err=True)
+        version = str(document.object.get("apiVersion") or "")
+        kind = str(document.object.get("kind") or "")
+        group = version.rpartition("/")[0]
+        if (group, kind) in _TYPES or (version, kind) in also:
+            continue
+        kinds[kind or "without a kind"] += 1
+    if not kinds:
+        return
+    listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+    objects = inputs.counted(kinds.total(), "object")
+    message = f"warning: {objects} passed over, which this command does not look into: {listed}"
+    click.echo(message, err=True)
 
 
 def key(obj: ResourceClaim | Pod) -> str:

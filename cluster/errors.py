@@ -158,22 +158,25 @@ _READ_STATUS = msgspec.json.Decoder(Status).decode
 
 def from_status(status: Status, *, retry_after: float | None = None) -> ApiError:
     """Turn a server's Status into the error a caller can act on."""
-    message = status.message or f"the API server answered {status.code} {status.reason}".rstrip()
+    code, details = status.code, status.details
+    reason = status.reason or None
+    message = status.message or f"the API server answered {code} {status.reason}".rstrip()
     seconds = retry_after
-    if seconds is None and status.details is not None and status.details.retry_after_seconds:
-        seconds = float(status.details.retry_after_seconds)
-    code, reason = status.code, status.reason or None
+    if seconds is None and details is not None and details.retry_after_seconds:
+        seconds = float(details.retry_after_seconds)
     kind = _BY_REASON.get(status.reason) or _BY_CODE.get(code)
     if kind is Throttled:
-        return Throttled(message, retry_after=1.0 if seconds is None else seconds, status=code, reason=reason)
+        wait = 1.0 if seconds is None else seconds
+        return Throttled(message, retry_after=wait, status=code, reason=reason)
     if kind is Invalid:
-        causes = (status.details.causes if status.details else None) or ()
-        return Invalid(message, causes=causes, status=code, reason=reason)
+        causes = details.causes if details else None
+        return Invalid(message, causes=causes or (), status=code, reason=reason)
     if kind is not None:
         return kind(message, status=code, reason=reason)
     # A plain 500 is an answer (a webhook that failed, a check that has no better code), not an absence.
     if code > HTTPStatus.INTERNAL_SERVER_ERROR or seconds is not None:
-        return Unavailable(message, retry_after=seconds or 0.0, status=code, reason=reason)
+        wait = seconds or 0.0
+        return Unavailable(message, retry_after=wait, status=code, reason=reason)
     return ApiError(message, status=code, reason=reason)
 
 

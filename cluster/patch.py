@@ -103,9 +103,13 @@ def same(left: Json, right: Json) -> bool:
     if isinstance(left, bool) or isinstance(right, bool):
         return False
     if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(same(value, right[name]) for name, value in left.items())
+        if left.keys() != right.keys():
+            return False
+        return all(same(value, right[name]) for name, value in left.items())
     if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(same, left, right))
+        if len(left) != len(right):
+            return False
+        return all(map(same, left, right))
     return bool(left == right)
 
 
@@ -147,19 +151,25 @@ def _find(document: Json, path: list[str]) -> Json:
 def _put(document: Json, path: list[str], value: Json, *, insert: bool) -> Json:
     if not path:
         return value
-    token, rest = path[0], path[1:]
+    token, *rest = path
     if isinstance(document, dict):
         if rest and token not in document:
             raise _PatchError(f"nothing is there: {token!r} is missing")
-        return {**document, token: _put(document.get(token), rest, value, insert=insert)}
+        inner = _put(document.get(token), rest, value, insert=insert)
+        return {**document, token: inner}
     if not isinstance(document, list):
         raise _PatchError(f"{token!r} is below a scalar")
+    changed = document.copy()
+    end = len(document)
     if rest or not insert:
-        index = _index(token, len(document))
-        return [*document[:index], _put(document[index], rest, value, insert=insert), *document[index + 1 :]]
-    at_end = token == "-"  # noqa: S105  a step of a JSON pointer
-    index = len(document) if at_end else _index(token, len(document) + 1)
-    return [*document[:index], value, *document[index:]]
+        index = _index(token, end)
+        changed[index] = _put(document[index], rest, value, insert=insert)
+    elif token == "-":  # noqa: S105  a step of a JSON pointer
+        changed.append(value)
+    else:
+        index = _index(token, end + 1)
+        changed.insert(index, value)
+    return changed
 
 
 def _remove(document: Json, path: list[str]) -> Json:

@@ -85,11 +85,17 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
 
     def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
         """Where the collection (no name) or the object lives on an API server."""
-        parts = [f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"]
+        root = f"/api/{self.version}"
+        if self.group:
+            root = f"/apis/{self.group}/{self.version}"
+        parts = [root]
         if self.namespaced and namespace is not None:
             parts.append(f"namespaces/{namespace}")
         parts.append(self.plural)
-        parts.extend(part for part in (name, subresource) if part)
+        if name:
+            parts.append(name)
+        if subresource:
+            parts.append(subresource)
         return "/".join(parts)
 
     def plain(self, obj: T | Raw) -> Raw:
@@ -252,8 +258,10 @@ BY_KIND: Mapping[tuple[str, str], Resource[Any]] = {(resource.group, resource.ki
 def of(obj: object) -> Resource[Any] | None:
     """The resource an object belongs to, by its apiVersion's group and its kind; None if we do not know it."""
     if isinstance(obj, dict):
-        api_version, kind = str(obj.get("apiVersion") or ""), str(obj.get("kind") or "")
+        api_version = str(obj.get("apiVersion") or "")
+        kind = str(obj.get("kind") or "")
     else:
-        api_version, kind = getattr(obj, "api_version", ""), getattr(obj, "kind", "")
+        api_version = getattr(obj, "api_version", "")
+        kind = getattr(obj, "kind", "")
     group = api_version.rpartition("/")[0]
     return BY_KIND.get((group, kind))

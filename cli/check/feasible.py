@@ -38,9 +38,13 @@ _SAID: Final = frozenset({"D301", "D302", "D303", "D304", "D305", "D306", "D307"
 
 def never(objects: Sequence[Object], known: Sequence[Object], found: Sequence[Reviewed]) -> list[Reviewed]:
     """Find the claims, templates and pods among the objects that an idle fleet could not serve."""
-    explained = {number for number, one in found if one.code in _SAID or one.severity.value == "error"}
+    explained: set[int] = set()
+    for number, finding in found:
+        if finding.code in _SAID or finding.severity.value == "error":
+            explained.add(number)
     values = [_read(value) for value in objects]
-    stock = _stock([value for value in (*values, *map(_read, known)) if value is not None])
+    others = [_read(value) for value in known]
+    stock = _stock([value for value in (*values, *others) if value is not None])
     if stock is None:
         return []
     answers: dict[bytes, list[Problem]] = {}
@@ -53,7 +57,9 @@ def never(objects: Sequence[Object], known: Sequence[Object], found: Sequence[Re
         if key not in answers and len(answers) < _MOST:
             answers[key] = _never(stock, demand)
         problems = answers.get(key, [])
-        told += [Reviewed(number, one) for one in findings(problems, name(objects[number]))]
+        for finding in findings(problems, name(objects[number])):
+            reviewed = Reviewed(number, finding)
+            told.append(reviewed)
     return told
 
 

@@ -11,6 +11,7 @@ from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from cli.check import Placed
     from cluster.manifests import Document
@@ -98,13 +99,20 @@ def _objects(documents: Sequence[Document]) -> list[dict[str, object]]:
 
 def _configurations(documents: Sequence[Document]) -> list[Reviewed]:
     """Judge configuration files, which the webhook's room knows how to read."""
-    numbers = [n for n, document in enumerate(documents) if document.object.get("kind") == "DrawbridgeConfiguration"]
-    if not numbers:
+    files: dict[int, dict[str, Any]] = {}
+    for number, document in enumerate(documents):
+        if document.object.get("kind") == "DrawbridgeConfiguration":
+            files[number] = document.object
+    if not files:
         return []
     from dra.validation import Reviewed
     from webhook.state import configuration as config
 
-    return [Reviewed(number, finding) for number in numbers for finding in config.read(documents[number].object)[1]]
+    reviewed: list[Reviewed] = []
+    for number, value in files.items():
+        _, findings = config.read(value)
+        reviewed += [Reviewed(number, finding) for finding in findings]
+    return reviewed
 
 
 def _infeasible(
@@ -142,13 +150,18 @@ def _place(documents: Sequence[Document], found: Sequence[Reviewed]) -> list[Pla
     for index, document in enumerate(documents):
         for key, line in document.duplicates:
             problem = Problem("D005", "", f"the key {key!r} is given twice, the later one counts")
-            (one,) = findings([problem], name(document.object))
-            by_document.setdefault(index, []).append(Placed(index, one, document.file, line, 1))
-    for index, one in found:
+            (finding,) = findings([problem], name(document.object))
+            placed = by_document.setdefault(index, [])
+            placed.append(Placed(index, finding, document.file, line, 1))
+    for index, finding in found:
         document = documents[index]
-        place = Placed(index, one, document.file, *document.position_of(one.path))
-        by_document.setdefault(index, []).append(place)
-    return [place for index in sorted(by_document) for place in sorted(by_document[index], key=_position)]
+        position = document.position_of(finding.path)
+        placed = by_document.setdefault(index, [])
+        placed.append(Placed(index, finding, document.file, *position))
+    in_order: list[Placed] = []
+    for index in sorted(by_document):
+        in_order += sorted(by_document[index], key=_position)
+    return in_order
 
 
 def _position(place: Placed) -> tuple[int, int]:

@@ -38,10 +38,11 @@ def command(*, files: tuple[str, ...], fleet: tuple[str, ...], config: str, once
     from webhook.service import log
 
     log.configure("warning")
-    documents = inputs.read(files or (str(EXAMPLES / "pods"),))
-    fleet_documents = inputs.read(fleet or (str(EXAMPLES / "fleet"),))
-    objects = [document.object for document in fleet_documents]
+    pods = files or (str(EXAMPLES / "pods"),)
+    devices = fleet or (str(EXAMPLES / "fleet"),)
     configuration = config or str(EXAMPLES / "configuration.yaml")
+    documents = inputs.read(pods)
+    objects = [document.object for document in inputs.read(devices)]
     on_terminal = sys.stdout.isatty() and sys.stdin.isatty()
     stay = on_terminal and not once
     asyncio.run(_demo(documents, objects, configuration, stay=stay))

@@ -223,7 +223,12 @@ def _blocks(texts: tuple[str, ...]) -> tuple[str, ...]:
         raise Broken(f"--api-server: {error}", "e.g. 10.0.0.10 or 10.0.0.0/28") from None
 
 
-def rest(namespace: str, image: str, config: str, api_servers: tuple[str, ...] = ()) -> Iterable[dict[str, Any]]:
+def rest(
+    namespace: str,
+    image: str,
+    config: str,
+    api_servers: tuple[str, ...] = (),
+) -> Iterable[dict[str, Any]]:
     """Everything but the webhook configurations, as kustomize would print it for this namespace and image."""
     from cluster import manifests
 

@@ -84,21 +84,28 @@ def _table(rows: Sequence[Row], columns: int | None) -> Iterator[str]:
     names = [_name(row.devices) for row in rows]
     wide = max(map(len, names))
     number = len(str(len(rows)))
-    cells = [[str(cell.stage or "yes") for cell in row.cells] for row in rows]
+    cells: list[list[str]] = []
+    for row in rows:
+        line = [str(cell.stage or "yes") for cell in row.cells]
+        cells.append(line)
     widths: list[int] = []
     for at in range(len(rows)):
+        heading = len(str(at + 1))
         longest = max(len(line[at]) for line in cells)
-        widths.append(max(longest, len(str(at + 1))))
+        widths.append(max(longest, heading))
     room = None
     if columns is not None:
         room = columns - number - wide - 6
     for part, shown in enumerate(_parts(widths, room)):
         if part:
             yield ""
-        head = "  ".join(str(at + 1).ljust(widths[at]) for at in shown)
+        headings = [str(at + 1).ljust(widths[at]) for at in shown]
+        head = "  ".join(headings)
         yield f"  {'':{number}}  {'':{wide}}  {head}".rstrip()
         for at, name in enumerate(names):
-            body = "  ".join(cells[at][column].ljust(widths[column]) for column in shown)
+            line = cells[at]
+            padded = [line[column].ljust(widths[column]) for column in shown]
+            body = "  ".join(padded)
             yield f"  {at + 1:>{number}}  {name:{wide}}  {body}".rstrip()
 
 

@@ -119,12 +119,22 @@ def _ask(strategy: str, budget_ms: int | None, stock: Stock) -> Ask:
     from allocator.one_node import Options
     from allocator.strategies import StrategyCache, scale_of, serve
 
-    kept = StrategyCache(scale_of(stock.pages.values()))
+    pages = stock.pages.values()
+    kept = StrategyCache(scale_of(pages))
 
     def ask(now: Stock, node: str, claims: Sequence[ResourceClaim]) -> Chosen:
-        until = perf_counter() + budget_ms / 1000 if budget_ms else None
-        cancelled = None if until is None else lambda: perf_counter() > until
-        return serve(now, node, claims, strategy=strategy, options=Options(cancelled=cancelled), kept=kept)
+        options = Options()
+        if budget_ms:
+            until = perf_counter() + budget_ms / 1000
+            options = Options(cancelled=lambda: perf_counter() > until)
+        return serve(
+            now,
+            node,
+            claims,
+            strategy=strategy,
+            options=options,
+            kept=kept,
+        )
 
     return ask
 
@@ -151,18 +161,22 @@ def _schedule(snapshot: Snapshot, strategy: str, budget_ms: int | None, output: 
     from dra.wire import builtins
 
     ask = _ask(strategy, budget_ms, snapshot.stock)
+    progress = _progress(strategy)
 
     def why(now: Stock, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
-        return explain(refused, now, node, claims, Options()) if refused.verdict == "infeasible" else refused
+        if refused.verdict != "infeasible":
+            return refused
+        return explain(refused, now, node, claims, Options())
 
-    found = simulate(snapshot, ask=ask, why=why, progress=_progress(strategy))
+    found = simulate(snapshot, ask=ask, why=why, progress=progress)
     if output == "json":
         inputs.write_json({"strategy": strategy, **builtins(found)})
     else:
         inputs.tell(_schedule_text(found, strategy))
-    if found.totals.undecided:
+    totals = found.totals
+    if totals.undecided:
         return Exit.UNDECIDED
-    return Exit.REFUSED if found.totals.unschedulable else Exit.FINE
+    return Exit.REFUSED if totals.unschedulable else Exit.FINE
 
 
 def _schedule_text(found: Simulation, strategy: str) -> Iterator[str]:

@@ -92,7 +92,10 @@ def _fleet(documents: Iterable[Document]) -> Inventory:
 
     kinds = ("DeviceClass", "ResourceSlice", "Node")
     given = typed(document for document in documents if document.object.get("kind") in kinds)
-    return Inventory.of(given.of(DeviceClass), given.of(ResourceSlice), given.of(Node))
+    classes = given.of(DeviceClass)
+    slices = given.of(ResourceSlice)
+    nodes = given.of(Node)
+    return Inventory.of(classes, slices, nodes)
 
 
 def _quotas(documents: Iterable[Document]) -> dict[str, frozenset[str]]:
@@ -101,10 +104,14 @@ def _quotas(documents: Iterable[Document]) -> dict[str, frozenset[str]]:
 
     quotas: dict[str, frozenset[str]] = {}
     for document in documents:
-        if document.object.get("kind") == "ResourceQuota":
-            hard = mapping(mapping(document.object.get("spec")).get("hard"))
-            name = _namespace(document.object) or "default"
-            quotas[name] = quotas.get(name, frozenset()) | set(hard)
+        quota = document.object
+        if quota.get("kind") != "ResourceQuota":
+            continue
+        spec = mapping(quota.get("spec"))
+        hard = mapping(spec.get("hard"))
+        name = _namespace(quota) or "default"
+        before = quotas.get(name, frozenset())
+        quotas[name] = before.union(hard)
     return quotas
 
 

@@ -61,24 +61,32 @@ class Playground:
 
     async def push(self, pod: dict[str, Any]) -> Answer:
         """Do with a pod what `kubectl apply` and the API server would do."""
-        if wrong := [problem for problem in shape.check(pod, Pod) if problem.code == "D001"]:
-            told = "; ".join(f"{problem.message} at {problem.path}" for problem in wrong)
+        wrong: list[str] = []
+        for problem in shape.check(pod, Pod):
+            if problem.code == "D001":
+                complaint = f"{problem.message} at {problem.path}"
+                wrong.append(complaint)
+        if wrong:
+            told = "; ".join(wrong)
             return Answer(None, (), f"the API server says: {told}")
         metadata = dict(pod.get("metadata") or {})
-        metadata["namespace"] = metadata.get("namespace") or "default"
+        namespace = metadata.get("namespace") or "default"
+        metadata["namespace"] = namespace
         pod = pod | {"metadata": metadata}
         mutated = await self._ask("mutate", pod)
+        warnings = tuple(mutated.get("warnings", ()))
         if not mutated["allowed"]:
-            return Answer(None, tuple(mutated.get("warnings", ())), mutated["status"]["message"])
-        operations = json.loads(b64decode(mutated["patch"])) if "patch" in mutated else []
-        pod = apply_json_patch(pod, tuple(operations))
+            return Answer(None, warnings, mutated["status"]["message"])
+        if "patch" in mutated:
+            operations = json.loads(b64decode(mutated["patch"]))
+            pod = apply_json_patch(pod, tuple(operations))
         checked = await self._ask("validate", pod)
-        warnings = (*mutated.get("warnings", ()), *checked.get("warnings", ()))
+        warnings += tuple(checked.get("warnings", ()))
         if not checked["allowed"]:
             return Answer(None, warnings, checked["status"]["message"])
         try:
-            await self.ensure_namespace(metadata["namespace"])
-            stored = await self.cluster.create(resources.PODS.raw, pod, metadata["namespace"])
+            await self.ensure_namespace(namespace)
+            stored = await self.cluster.create(resources.PODS.raw, pod, namespace)
         except ApiError as error:
             return Answer(None, warnings, f"the API server says: {error}")
         return Answer(stored, warnings)
@@ -170,21 +178,36 @@ async def _seed(cluster: Embedded, objects: Iterable[dict[str, Any]]) -> Embedde
 
 @asynccontextmanager
 async def _over(
-    cluster: Embedded, source: Source, settings: Settings | None, decisions: Decisions | None
+    cluster: Embedded,
+    source: Source,
+    settings: Settings | None,
+    decisions: Decisions | None,
 ) -> AsyncIterator[Playground]:
     chosen = settings or Settings(identity="standalone")
-    chosen = chosen._replace(namespace=NAMESPACE, names=(LOOPBACK, "localhost"), notice=0.0)
-    service, stop = Service(cluster, source, chosen, decisions), asyncio.Event()
+    chosen = chosen._replace(
+        namespace=NAMESPACE,
+        names=(LOOPBACK, "localhost"),
+        notice=0.0,
+    )
+    service = Service(cluster, source, chosen, decisions)
+    controller = ClaimController(cluster)
+    scheduler = Scheduler(cluster)
+    stop = asyncio.Event()
     open_: asyncio.Future[tuple[Address, Address | None]] = asyncio.get_running_loop().create_future()
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(service.run(stop, lambda *where: open_.set_result(where)))
-        helpers = [group.create_task(run()) for run in (ClaimController(cluster).run, Scheduler(cluster).run)]
+        helpers = [
+            group.create_task(controller.run()),
+            group.create_task(scheduler.run()),
+        ]
         try:
             async with asyncio.timeout(START_SECONDS):
                 address, metrics = await open_
             secret = await cluster.get(resources.SECRETS, chosen.secret, NAMESPACE)
-            trust = create_default_context(cadata=b64decode(secret.data["ca.crt"]).decode())
-            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as session:
+            bundle = b64decode(secret.data["ca.crt"]).decode()
+            trust = create_default_context(cadata=bundle)
+            connector = aiohttp.TCPConnector(ssl=trust)
+            async with aiohttp.ClientSession(connector=connector) as session:
                 yield Playground(cluster, address, metrics, session)
         finally:
             stop.set()

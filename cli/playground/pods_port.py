@@ -125,15 +125,18 @@ class Door:
         await self._here.cluster.patch(resource.raw, str(metadata.get("name") or ""), patch, namespace)
 
     async def _delete(self, request: web.Request) -> web.Response:
+        cluster = self._here.cluster
         name = request.match_info["name"]
-        page = await self._here.cluster.list(resources.PODS, limit=0)
+        namespace = request.match_info.get("namespace")
+        page = await cluster.list(resources.PODS, limit=0)
         homes = [pod.metadata.namespace for pod in page.items if pod.metadata.name == name]
-        asked_for = request.match_info.get("namespace")
-        if asked_for is None and len(homes) > 1:
-            return _refuse(409, f"there is a pod {name} in each of {', '.join(homes)}: say which, as NAMESPACE/NAME")
-        namespace = asked_for or (homes or ["default"])[0]
+        if namespace is None:
+            if len(homes) > 1:
+                everywhere = ", ".join(homes)
+                return _refuse(409, f"there is a pod {name} in each of {everywhere}: say which, as NAMESPACE/NAME")
+            namespace = homes[0] if homes else "default"
         try:
-            await self._here.cluster.delete(resources.PODS, name, namespace)
+            await cluster.delete(resources.PODS, name, namespace)
         except ApiError as error:
             return _refuse(error.status or 500, str(error))
         return web.Response(text=f"deleted Pod {namespace}/{name}\n")

@@ -54,10 +54,18 @@ def lines(fates: Sequence[Fate], *, width: int, colour: bool) -> Iterator[str]:
     longest = max((len(fate.name) for fate in fates), default=0)
     for fate in fates:
         sign, code = fate.end.value
-        name = fate.name.ljust(longest)
-        yield f"{_paint(sign, code, colour)} {_paint(name, '1', colour)}  {_paint(fate.shows, '2', colour)}".rstrip()
-        parts = (("asked", fate.asked), ("became", fate.became), ("runs on", fate.runs), ("because", fate.because), ("told", fate.told))  # fmt: skip
-        for word, texts in parts:
+        end = _paint(sign, code, colour)
+        name = _paint(fate.name.ljust(longest), "1", colour)
+        shows = _paint(fate.shows, "2", colour)
+        yield f"{end} {name}  {shows}".rstrip()
+        parts = {
+            "asked": fate.asked,
+            "became": fate.became,
+            "runs on": fate.runs,
+            "because": fate.because,
+            "told": fate.told,
+        }
+        for word, texts in parts.items():
             yield from _paragraph(word, texts, width)
         yield ""
 

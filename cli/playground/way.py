@@ -22,12 +22,22 @@ def pod_of(obj: dict[str, Any]) -> dict[str, Any] | None:
         return None
     if not path:
         return named(obj)
-    template, owner = at(obj, path), mapping(obj.get("metadata"))
-    reference = {"kind": controller_kind(str(obj.get("kind"))), "name": owner.get("name"), "controller": True}
-    metadata = {**mapping(template.get("metadata")), "name": f"{owner.get('name')}-0", "ownerReferences": [reference]}
+    template = at(obj, path)
+    owner = mapping(obj.get("metadata"))
+    name = owner.get("name")
+    kind = controller_kind(str(obj.get("kind")))
+    reference = {"kind": kind, "name": name, "controller": True}
+    metadata = dict(mapping(template.get("metadata")))
+    metadata["name"] = f"{name}-0"
+    metadata["ownerReferences"] = [reference]
     if "namespace" in owner:
         metadata["namespace"] = owner["namespace"]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": template["spec"],
+    }
 
 
 def named(pod: dict[str, Any]) -> dict[str, Any]:
@@ -41,21 +51,32 @@ def named(pod: dict[str, Any]) -> dict[str, Any]:
 async def end_of(here: Playground, pod: dict[str, Any], seconds: float, *, shows: str = "") -> Fate:
     """Push a pod and wait until it has a node, or a reason for having none."""
     answer = await here.push(pod)
-    meta = mapping(pod.get("metadata"))
+    wanted = asked(pod)
     if answer.stored is None:
+        meta = mapping(pod.get("metadata"))
+        because = answer.refusal.split("; ")
         return Fate(
             name=str(meta.get("name", "?")),
             shows=shows,
             end=End.REFUSED,
-            asked=asked(pod),
-            because=tuple(answer.refusal.split("; ")),
+            asked=wanted,
+            because=tuple(because),
             told=answer.warnings,
         )
     stored = answer.stored["metadata"]
-    late = not await here.settled([(stored["namespace"], stored["name"])], seconds)
-    fate = await seen(here, await here.pod(stored["namespace"], stored["name"]))
-    because = (*fate.because, f"nothing more was decided within {seconds:g} s") if late else fate.because
-    return msgspec.structs.replace(fate, shows=shows, asked=asked(pod), told=answer.warnings, because=because)
+    namespace, name = stored["namespace"], stored["name"]
+    settled = await here.settled([(namespace, name)], seconds)
+    fate = await seen(here, await here.pod(namespace, name))
+    reasons = fate.because
+    if not settled:
+        reasons = (*reasons, f"nothing more was decided within {seconds:g} s")
+    return msgspec.structs.replace(
+        fate,
+        shows=shows,
+        asked=wanted,
+        told=answer.warnings,
+        because=reasons,
+    )
 
 
 async def seen(here: Playground, pod: Pod) -> Fate:

@@ -34,17 +34,20 @@ _POD, _CLAIM = "pod", "claim"
 Work = tuple[str, str, str]  # what, namespace, name
 
 
+_ByNamespace = defaultdict[str, dict[str, "ResourceClaim"]]
+
+
 class ClaimController:
     """Makes, reserves, releases and deletes claims for pods, on a cluster that has no such controller."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self.quarantine = Quarantine()
-        self._pods = Informer(cluster, PODS, quarantine=self.quarantine)
-        self._claims = Informer(cluster, RESOURCE_CLAIMS, quarantine=self.quarantine)
-        self._templates = Informer(cluster, RESOURCE_CLAIM_TEMPLATES, quarantine=self.quarantine)
-        self._queue: WorkQueue[Work] = WorkQueue("claim controller", quarantine=self.quarantine)
-        self._by_namespace: defaultdict[str, dict[str, ResourceClaim]] = defaultdict(dict)
+        self.quarantine = quarantine = Quarantine()
+        self._pods = Informer(cluster, PODS, quarantine=quarantine)
+        self._claims = Informer(cluster, RESOURCE_CLAIMS, quarantine=quarantine)
+        self._templates = Informer(cluster, RESOURCE_CLAIM_TEMPLATES, quarantine=quarantine)
+        self._queue: WorkQueue[Work] = WorkQueue("claim controller", quarantine=quarantine)
+        self._by_namespace: _ByNamespace = defaultdict(dict)
         # Claims made and not yet seen by the informer, or a second one would be made meanwhile.
         self._made: dict[Key, ResourceClaim] = {}
         self._pods.listen(self._on_pods)
@@ -57,16 +60,20 @@ class ClaimController:
             for informer in (self._pods, self._claims, self._templates):
                 tasks.create_task(informer.run())
             # Nothing is judged before pods and claims are known: an unknown pod would look like one that is gone.
-            while not (await self._pods.synced(60.0) and await self._claims.synced(60.0)):
-                continue
+            for awaited in (self._pods, self._claims):
+                while not await awaited.synced(60.0):
+                    continue
             tasks.create_task(self._queue.run(self._work))
 
     def _on_pods(self, batch: Batch[Pod]) -> None:
         for delta in batch.deltas:
             self._queue.add((_POD, *delta.key))
             for pod in (delta.old, delta.new):
-                for namespace, name in self._claims_of(pod) if pod else ():
-                    self._queue.add((_CLAIM, namespace, name))
+                if pod is None:
+                    continue
+                for namespace, name in self._claims_of(pod):
+                    work = _CLAIM, namespace, name
+                    self._queue.add(work)
 
     def _on_claims(self, batch: Batch[ResourceClaim]) -> None:
         if batch.complete:
@@ -128,15 +135,19 @@ class ClaimController:
 
     async def _create(self, action: Create, namespace: str, pod: Pod) -> None:
         """Make the claim, unless its template is still to come: then its coming brings the pod back here."""
+        entry = action.entry
         try:
             template = await self._cluster.get(RESOURCE_CLAIM_TEMPLATES.raw, action.template, namespace)
         except NotFound:
             return
-        if any(generated_for(one, pod, action.entry) for one in self._claims_in(namespace).values()):
-            return
-        claim = await self._cluster.create(RESOURCE_CLAIMS, made_from(template, pod, action.entry), namespace)
+        for one in self._claims_in(namespace).values():
+            if generated_for(one, pod, entry):
+                return
+        fresh = made_from(template, pod, entry)
+        claim = await self._cluster.create(RESOURCE_CLAIMS, fresh, namespace)
         self._made[namespace, claim.metadata.name] = claim
-        self._queue.add((_POD, namespace, pod.metadata.name))
+        work = _POD, namespace, pod.metadata.name
+        self._queue.add(work)
 
     async def _delete(self, action: Delete, namespace: str) -> None:
         try:

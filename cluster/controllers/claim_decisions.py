@@ -199,9 +199,13 @@ def _in_use(consumer: ResourceClaimConsumerReference, pod_of: Callable[[str], Po
 def _owner_done(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> bool:
     """Say whether the pod a claim was made for has finished. One that is gone takes its claims along by ownership."""
     for owner in claim.metadata.owner_references:
-        if owner.controller and (owner.api_version, owner.kind) == ("v1", "Pod"):
-            pod = pod_of(owner.name)
-            return pod is not None and pod.metadata.uid == owner.uid and is_done(pod)
+        kind = owner.api_version, owner.kind
+        if not owner.controller or kind != ("v1", "Pod"):
+            continue
+        pod = pod_of(owner.name)
+        if pod is None or pod.metadata.uid != owner.uid:
+            return False
+        return is_done(pod)
     return False
 
 

@@ -60,13 +60,15 @@ class ApiServer:
     def create(self, resource: Resource[Any], obj: Raw, namespace: str | None, *, dry_run: bool) -> bytes:
         """Store a new object; the answer is how it was (or, in a dry run, would be) stored."""
         self.check(resource)
+        kind = resource.id
         new = registry.created(resource, obj, namespace, self._identity)
-        new = strategies.prepare(resource.id, new, None, self._identity.now())
+        new = strategies.prepare(kind, new, None, self._identity.now())
         key = resources.key(new)
         if resource.namespaced:
             self._check_namespace(resource, *key)
-        if self.store.get(resource.id, key) is not None:
-            raise AlreadyExists(f'{resource.id} "{key[1]}" already exists')
+        if self.store.get(kind, key) is not None:
+            _, name = key
+            raise AlreadyExists(f'{kind} "{name}" already exists')
         self._validate(resource, new, None, "")
         return self._answer(resource, key, new, dry_run=dry_run)
 
@@ -131,23 +133,31 @@ class ApiServer:
 
     def bind(self, name: str, namespace: str, node: str, *, uid: str, dry_run: bool) -> None:
         """Assign a pod to a node (pkg/registry/core/pod/storage, assignPod)."""
-        key = (namespace, name)
         record = self.get(PODS, name, namespace)
         _check_preconditions(PODS, record, uid, "")
         pod = record.plain()
+        spec = pod["spec"]
+        status = pod.get("status") or {}
         refusal = f'Operation cannot be fulfilled on pods/binding "{name}": pod {name} '
         if pod["metadata"].get("deletionTimestamp"):
             raise Conflict(f"{refusal}is being deleted, cannot be assigned to a host")
-        if pod["spec"].get("nodeName"):
-            raise Conflict(f'{refusal}is already assigned to node "{pod["spec"]["nodeName"]}"')
-        if pod["spec"].get("schedulingGates"):
-            raise registry.invalid(PODS, name, [Cause("spec.schedulingGates", "Forbidden: the pod is gated")])
-        status = pod.get("status") or {}
-        others = [one for one in status.get("conditions") or () if one.get("type") != "PodScheduled"]
-        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": self._identity.now()}
-        pod["spec"] = {**pod["spec"], "nodeName": node}
-        pod["status"] = {**status, "conditions": [*others, scheduled]}
-        self._answer(PODS, key, pod, dry_run=dry_run)
+        bound = spec.get("nodeName")
+        if bound:
+            raise Conflict(f'{refusal}is already assigned to node "{bound}"')
+        if spec.get("schedulingGates"):
+            cause = Cause("spec.schedulingGates", "Forbidden: the pod is gated")
+            raise registry.invalid(PODS, name, [cause])
+        before = status.get("conditions") or ()
+        conditions = [one for one in before if one.get("type") != "PodScheduled"]
+        scheduled = {
+            "type": "PodScheduled",
+            "status": "True",
+            "lastTransitionTime": self._identity.now(),
+        }
+        conditions.append(scheduled)
+        pod["spec"] = {**spec, "nodeName": node}
+        pod["status"] = {**status, "conditions": conditions}
+        self._answer(PODS, (namespace, name), pod, dry_run=dry_run)
 
     def load(self, obj: Raw) -> None:
         """Put an object in as it is, status and all: this is a snapshot being read, not a user creating something."""
@@ -156,20 +166,27 @@ class ApiServer:
             raise BadRequest(f"no such resource: {obj.get('apiVersion')} {obj.get('kind')}")
         said = obj.get("metadata") or {}
         name = said.get("name") if isinstance(said, dict) else None
-        with map_exceptions({WireError: lambda error: BadRequest(f"{resource.kind} {name!r}, metadata: {error}")}):
+        opening = f"{resource.kind} {name!r}, metadata"
+        with map_exceptions({WireError: lambda error: BadRequest(f"{opening}: {error}")}):
             convert(said, ObjectMeta)
         meta = {member: value for member, value in said.items() if value is not None}
         meta.setdefault("uid", self._identity.uid())
         meta.setdefault("creationTimestamp", self._identity.now())
         if resource.namespaced:
-            meta["namespace"] = meta.get("namespace") or "default"
-            self._ensure_namespace(meta["namespace"])
+            namespace = meta.get("namespace") or "default"
+            meta["namespace"] = namespace
+            self._ensure_namespace(namespace)
         if not meta.get("name"):
-            meta["name"] = f"{meta.get('generateName') or ''}{self._identity.suffix()}"
-        typed = {**obj, "apiVersion": resource.api_version, "metadata": meta}
-        fresh = fill_in_defaults(resource.id, typed, created=True) if _is_readable(resource, typed) else typed
-        loaded = {**fresh, **({"status": obj["status"]} if obj.get("status") else {})}
-        self._writes.put(resource, resources.key(loaded), loaded)
+            base = meta.get("generateName") or ""
+            meta["name"] = base + self._identity.suffix()
+        loaded = {**obj, "apiVersion": resource.api_version, "metadata": meta}
+        if _is_readable(resource, loaded):
+            loaded = fill_in_defaults(resource.id, loaded, created=True)
+        status = obj.get("status")
+        if status:
+            loaded = {**loaded, "status": status}
+        key = resources.key(loaded)
+        self._writes.put(resource, key, loaded)
 
     def _ensure_namespace(self, name: str) -> None:
         if self.store.get(NAMESPACES.id, ("", name)) is None:
@@ -183,15 +200,19 @@ class ApiServer:
         registry.check_new_namespace(record.plain(), resource, name)
 
     def _validate(self, resource: Resource[Any], new: Raw, old: Raw | None, subresource: str) -> None:
+        kind = resource.id
         within, _ = resources.key(new)
         namespace = self.store.get(NAMESPACES.id, ("", within))
-        labels = namespace.meta.labels if namespace else {}
-        broken = strategies.check(resource.id, new, old, labels)
+        labels: Mapping[str, str] = {}
+        if namespace:
+            labels = namespace.meta.labels
+        broken = strategies.check(kind, new, old, labels)
         registry.require(resource, new, broken)
-        validator = self._validators.get(resource.id)
-        if validator is not None:
-            found = validator(new, old, subresource)
-            registry.require(resource, new, found)
+        validator = self._validators.get(kind)
+        if validator is None:
+            return
+        found = validator(new, old, subresource)
+        registry.require(resource, new, found)
 
     def _patch(self, old: Raw, patch: Patch, subresource: str) -> Any:
         match patch:
@@ -203,15 +224,23 @@ class ApiServer:
                 return server_side_apply(old, patch, subresource, now=self._identity.now())
 
     def _apply_new(
-        self, resource: Resource[Any], name: str, patch: Apply, namespace: str | None, *, dry_run: bool
+        self,
+        resource: Resource[Any],
+        name: str,
+        patch: Apply,
+        namespace: str | None,
+        *,
+        dry_run: bool,
     ) -> bytes:
         metadata = patch.body.get("metadata") or {}
         if not isinstance(metadata, dict):
             raise BadRequest(f"{resource.kind} {name!r}: metadata is not an object")
-        body = resource.plain(patch.body) | {"metadata": {"name": name} | metadata}
-        if body["metadata"].get("uid"):
+        metadata = {"name": name, **metadata}
+        body = resource.plain(patch.body) | {"metadata": metadata}
+        if metadata.get("uid"):
             raise _not_found(resource, name)
-        fresh = server_side_apply({}, Apply(body, patch.manager), "", now=self._identity.now())
+        apply = Apply(body, patch.manager)
+        fresh = server_side_apply({}, apply, "", now=self._identity.now())
         return self.create(resource, fresh, namespace, dry_run=dry_run)
 
     def _answer(self, resource: Resource[Any], key: Key, new: Raw, *, dry_run: bool) -> bytes:

@@ -81,10 +81,15 @@ def _pod(obj: Raw, created: bool) -> Raw:
 
 def _container(container: Raw) -> Raw:
     resources = container.get("resources")
-    limits = resources.get("limits") if isinstance(resources, dict) else None
-    if not isinstance(resources, dict) or not isinstance(limits, dict):
+    if not isinstance(resources, dict):
         return container
-    return {**container, "resources": {**resources, "requests": limits | (resources.get("requests") or {})}}
+    limits = resources.get("limits")
+    if not isinstance(limits, dict):
+        return container
+    asked = resources.get("requests") or {}
+    requests = {**limits, **asked}
+    full = {**resources, "requests": requests}
+    return {**container, "resources": full}
 
 
 def _namespace(obj: Raw, created: bool) -> Raw:

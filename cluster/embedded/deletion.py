@@ -124,12 +124,14 @@ class Endings:
     def _mark(self, resource: Resource[Any], key: Key, record: Record, finalizer: str = "") -> None:
         obj = record.plain()
         meta: Raw = obj["metadata"]
-        if meta.get("deletionTimestamp") and finalizer in ("", *meta.get("finalizers", ())):
+        finalizers = meta.get("finalizers", ())
+        held = not finalizer or finalizer in finalizers
+        if meta.get("deletionTimestamp") and held:
             return
         meta.setdefault("deletionTimestamp", self._now())
         meta.setdefault("deletionGracePeriodSeconds", 0)
         if finalizer:
-            meta["finalizers"] = [*meta.get("finalizers", ()), finalizer]
+            meta["finalizers"] = [*finalizers, finalizer]
         self._writes.put(resource, key, obj)
 
     def _disown(self, resource: Resource[Any], key: Key, uid: str) -> None:
@@ -137,8 +139,11 @@ class Endings:
         if record is None:
             return
         obj = record.plain()
-        owners = [owner for owner in obj["metadata"].pop("ownerReferences", ()) if owner.get("uid") != uid]
-        obj["metadata"] |= {"ownerReferences": owners} if owners else {}
+        metadata = obj["metadata"]
+        before = metadata.pop("ownerReferences", ())
+        owners = [owner for owner in before if owner.get("uid") != uid]
+        if owners:
+            metadata["ownerReferences"] = owners
         self._writes.put(resource, key, obj)
 
     def _release_owner(self, resource: Resource[Any], key: Key) -> None:

@@ -287,12 +287,15 @@ class Embedded:
         yield Commit(self._store.version, ())
 
     def _replay(self, commits: Iterable[Commit]) -> None:
+        store = self._store
         for commit in commits:
             for one in commit.changes:
-                data = None if bytes(one.object) == REMOVED else bytes(one.object)
-                self._store.restore(one.resource, (one.namespace, one.name), data, commit.version)
-            self._store.version = max(self._store.version, commit.version)
-        self._store.forget()
+                key = one.namespace, one.name
+                data = bytes(one.object)
+                gone = data == REMOVED
+                store.restore(one.resource, key, None if gone else data, commit.version)
+            store.version = max(store.version, commit.version)
+        store.forget()
 
     def _continue(self, resource: Resource[T], more: str) -> _Continue:
         try:

@@ -69,17 +69,21 @@ def _every(tests: list[Callable[[T], bool]]) -> Callable[[T], bool]:
 
 def _label(part: str, text: str) -> LabelTest:
     if found := _SET.match(part):
-        key, values = found["key"], frozenset(value.strip() for value in found["values"].split(","))
+        key = found["key"]
+        listed = found["values"].split(",")
+        values = frozenset(map(str.strip, listed))
         if found["operator"] == "in":
             return lambda have: have.get(key) in values
         return lambda have: have.get(key) not in values
     if found := _EQUAL.match(part):
-        key, value = found["key"], found["value"]
+        key = found["key"]
+        value = found["value"]
         if found["operator"] == "!=":
             return lambda have: have.get(key) != value
         return lambda have: have.get(key) == value
     if found := _EXISTS.match(part):
-        key, wanted = found["key"], not found["negated"]
+        key = found["key"]
+        wanted = not found["negated"]
         return lambda have: (key in have) == wanted
     raise BadRequest(f"unable to parse label selector {text!r} at {part!r}")
 

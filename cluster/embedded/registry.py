@@ -53,50 +53,53 @@ class Identity(msgspec.Struct, frozen=True):
 
 def created(resource: Resource[Any], obj: Raw, namespace: str | None, identity: Identity) -> Raw:
     """The document that a create stores."""
-    obj = _check_type(resource, without_nulls(obj))
-    meta = dict(obj.get("metadata") or {})
+    body = dict(_check_type(resource, without_nulls(obj)))
+    meta = dict(body.get("metadata") or {})
     if meta.get("resourceVersion"):
         raise BadRequest("resourceVersion should not be set on objects to be created")
     for name in _SERVER_FIELDS:
         meta.pop(name, None)
     _settle_namespace(resource, meta, namespace)
     _settle_name(resource, meta, identity)
-    meta |= {"uid": identity.uid(), "creationTimestamp": identity.now()}
+    meta["uid"] = identity.uid()
+    meta["creationTimestamp"] = identity.now()
     if resource.generation:
         meta["generation"] = 1
     # Nodes may be created with their status; everything else starts without.
-    keep_status = not resource.status or resource.id == "nodes"
-    body = {name: value for name, value in obj.items() if name != "status" or keep_status}
-    return fill_in_defaults(resource.id, {**body, "metadata": _full(meta)}, created=True)
+    if resource.status and resource.id != "nodes":
+        body.pop("status", None)
+    body["metadata"] = _full(meta)
+    return fill_in_defaults(resource.id, body, created=True)
 
 
 def updated(resource: Resource[Any], old: Raw, new: Raw, subresource: str) -> Raw:
     """The document that an update of `old` to `new` stores, once it is found to be allowed."""
+    was = old["metadata"]
     try:
         new = _check_type(resource, without_nulls(new))
     except BadRequest as error:
-        raise invalid(resource, old["metadata"]["name"], [Cause("patch", f"Invalid value: {error}")]) from error
+        cause = Cause("patch", f"Invalid value: {error}")
+        raise invalid(resource, was["name"], [cause]) from error
     _check_identity(resource, old, new)
     if subresource == "status":
-        status = {"status": new["status"]} if "status" in new else {}
+        body = dict(old)
+        _replace_member(body, new, "status")
         managed = {name: value for name, value in new["metadata"].items() if name == "managedFields"}
-        rest = {name: value for name, value in old.items() if name != "status"}
-        new = {**rest, **status, "metadata": old["metadata"] | managed}
-    else:
-        meta = dict(new["metadata"])
-        for name in _SERVER_FIELDS:
-            meta.pop(name, None)
-        meta |= {name: old["metadata"][name] for name in _SERVER_FIELDS if name in old["metadata"]}
-        meta = _full(meta)
-        new = {**new, "metadata": meta}
-        if resource.status:
-            new = {name: value for name, value in new.items() if name != "status"}
-            new |= {"status": old["status"]} if "status" in old else {}
-        _check_finalizers(resource, old, new)
-        new = fill_in_defaults(resource.id, new, created=False)
-        if resource.generation and not same(_content(old), _content(new)):
-            new["metadata"]["generation"] = int(meta.get("generation") or 0) + 1
-    return new
+        body["metadata"] = was | managed
+        return body
+    meta = dict(new["metadata"])
+    for name in _SERVER_FIELDS:
+        _replace_member(meta, was, name)
+    meta = _full(meta)
+    body = {**new, "metadata": meta}
+    if resource.status:
+        _replace_member(body, old, "status")
+    _check_finalizers(resource, old, body)
+    body = fill_in_defaults(resource.id, body, created=False)
+    if resource.generation and not same(_content(old), _content(body)):
+        before = int(meta.get("generation") or 0)
+        body["metadata"]["generation"] = before + 1
+    return body
 
 
 def require(resource: Resource[Any], obj: Raw, causes: Iterable[Cause]) -> None:
@@ -186,15 +189,27 @@ def _check_name(resource: Resource[Any], name: Json) -> None:
         raise invalid(resource, str(name), [Cause("metadata.name", message)])
 
 
+def _replace_member(target: Raw, source: Raw, name: str) -> None:
+    """Have one member as another document has it, or not at all."""
+    target.pop(name, None)
+    if name in source:
+        target[name] = source[name]
+
+
 def _check_identity(resource: Resource[Any], old: Raw, new: Raw) -> None:
-    was, now = old["metadata"], new.get("metadata") or {}
+    was = old["metadata"]
+    now = new.get("metadata") or {}
     name = was["name"]
-    if now.get("name") != name or (resource.namespaced and now.get("namespace") != was.get("namespace")):
+    moved = resource.namespaced and now.get("namespace") != was.get("namespace")
+    if moved or now.get("name") != name:
         raise BadRequest("the name and namespace of an object cannot change")
-    if now.get("uid") not in (None, was["uid"]):
-        message = f"Invalid value: {now.get('uid')!r}: field is immutable"
-        raise invalid(resource, name, [Cause("metadata.uid", message)])
-    if now.get("resourceVersion") not in (None, "", was["resourceVersion"]):
+    uid = now.get("uid")
+    if uid not in (None, was["uid"]):
+        message = f"Invalid value: {uid!r}: field is immutable"
+        cause = Cause("metadata.uid", message)
+        raise invalid(resource, name, [cause])
+    version = now.get("resourceVersion")
+    if version not in (None, "", was["resourceVersion"]):
         raise stale(resource, name)
 
 

@@ -70,11 +70,13 @@ def _rule(new: Raw, old: Raw | None, now: str) -> Raw:
     if not isinstance(taint, dict):
         return new
     before = _at(old, ("spec", "taint")) or {}
-    changed = old is not None and taint.get("effect") != before.get("effect")
     dated = {"timeAdded": now, **taint}
-    if changed and taint.get("timeAdded") == before.get("timeAdded"):
+    changed = old is not None and taint.get("effect") != before.get("effect")
+    same_time = taint.get("timeAdded") == before.get("timeAdded")
+    if changed and same_time:
         dated["timeAdded"] = now
-    spec = {**new["spec"], "taint": dated}
+    spec = dict(new["spec"])
+    spec["taint"] = dated
     return {**new, "spec": spec}
 
 
@@ -85,7 +87,11 @@ def _claim(new: Raw, old: Raw | None, now: str) -> Raw:
     allocated_before = _ids(_at(old, _RESULTS))
     allocated_now = _ids(_at(new, _RESULTS))
     gone = allocated_before - allocated_now
-    devices = [device for device in status.get("devices") or () if not _ids([device]) & gone]
+    devices: list[Any] = []
+    for device in status.get("devices") or ():
+        ids = _ids([device])
+        if ids.isdisjoint(gone):
+            devices.append(device)
     status = {**status, "devices": devices}
     # What is empty is not kept: reserving for nobody is not a change.
     full = {name: value for name, value in status.items() if value not in (None, [], {})}
@@ -128,15 +134,21 @@ def _frozen_pod(pod: Raw) -> Raw:
 def _admin_access(resource: str, new: Raw, old: Raw | None) -> Iterator[Cause]:
     """Administrative access is for namespaces that were marked for it: when it is asked for, and when it is given."""
     if old is None:
-        path = ("spec", "spec", "devices") if resource == TEMPLATES else ("spec", "devices")
-        for index, request in enumerate(_at(new, (*path, "requests")) or ()):
+        path: tuple[str, ...] = ("spec", "devices", "requests")
+        if resource == TEMPLATES:
+            path = ("spec", *path)
+        requests = _at(new, path) or ()
+        where = ".".join(path)
+        for index, request in enumerate(requests):
             if _at(request, ("exactly", "adminAccess")):
-                yield Cause(f"{'.'.join(path)}.requests[{index}].adminAccess", _NO_ADMIN)
-    if same(_at(old, _RESULTS), _at(new, _RESULTS)):
+                yield Cause(f"{where}[{index}].adminAccess", _NO_ADMIN)
+    results = _at(new, _RESULTS)
+    if same(_at(old, _RESULTS), results):
         return
-    for index, result in enumerate(_at(new, _RESULTS) or ()):
+    where = ".".join(_RESULTS)
+    for index, result in enumerate(results or ()):
         if _at(result, ("adminAccess",)):
-            yield Cause(f"{'.'.join(_RESULTS)}[{index}].adminAccess", _NO_ADMIN)
+            yield Cause(f"{where}[{index}].adminAccess", _NO_ADMIN)
 
 
 def _at(value: Json, path: tuple[str, ...]) -> Json:

@@ -171,10 +171,13 @@ class Store:
         """Take an object out; `data` is how it looked in the end."""
         table = self._table(resource)
         previous = table.records.pop(key)
-        del table.keys[bisect_left(table.keys, key)]
+        at = bisect_left(table.keys, key)
+        del table.keys[at]
         self._disown(resource, key, previous)
         previous.settle()
-        return self._remember(table, Entry(version, DELETED, key, Record(version, data), previous))
+        last = Record(version, data)
+        entry = Entry(version, DELETED, key, last, previous)
+        return self._remember(table, entry)
 
     def undo(self, resource: str, entry: Entry) -> None:
         """Take back the latest change, as if it had never been."""
@@ -195,7 +198,13 @@ class Store:
             self._own(resource, entry.key, entry.previous)
         self.version = entry.version - 1
 
-    def restore(self, resource: str, key: Key, data: bytes | None, version: int) -> None:
+    def restore(
+        self,
+        resource: str,
+        key: Key,
+        data: bytes | None,
+        version: int,
+    ) -> None:
         """Put an object back, or take it out, as it was written down; history does not begin before."""
         if data is not None:
             self.put(resource, key, data, version)

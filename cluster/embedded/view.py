@@ -45,12 +45,17 @@ class View(msgspec.Struct, Generic[T], frozen=True):
 
     def change(self, entry: Entry) -> Change[T] | Unreadable | None:
         """What a change in the store is to this reader; None if nothing."""
-        had = entry.previous is not None and self.has(entry.previous)
-        has = entry.type != DELETED and self.has(entry.record)
+        record, previous = entry.record, entry.previous
+        had = previous is not None and self.has(previous)
+        has = entry.type != DELETED and self.has(record)
+        type_ = MODIFIED
+        if not had:
+            type_ = ADDED
+        if not has:
+            type_ = DELETED
         if not had and not has:
             return None
-        type_ = (MODIFIED if had else ADDED) if has else DELETED
-        return self._event(type_, entry.record, entry.version)
+        return self._event(type_, record, entry.version)
 
     def present(self, record: Record) -> Change[T] | Unreadable:
         """An object that is there when a streamed list begins."""

@@ -15,8 +15,10 @@ class Backoff(msgspec.Struct, frozen=True):
 
     def seconds(self, failures: int, fraction: float, error: Exception | None = None) -> float:
         """The wait after so many failures in a row; `fraction` is random in [0, 1). A server's own word is a minimum."""
-        doublings = min(max(failures - 1, 0), 32)
-        full = min(self.most, self.least * 2.0**doublings)
+        doublings = max(failures - 1, 0)
+        doublings = min(doublings, 32)
+        longest = self.least * 2.0**doublings
+        full = min(self.most, longest)
         wait = full * (0.5 + fraction / 2)
         if isinstance(error, Throttled | Unavailable):
             wait = max(wait, error.retry_after)

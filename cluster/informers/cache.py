@@ -15,7 +15,7 @@ from cluster.protocol import DELETED, Change, Unreadable
 from cluster.resources import Key, key, version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 T = TypeVar("T")
 
@@ -32,11 +32,14 @@ class Cache(Generic[T]):
     """Objects by namespace and name."""
 
     def __init__(self) -> None:
-        self._objects: dict[Key, T] = {}
+        objects: dict[Key, T] = {}
+        unreadable: dict[Key, Unreadable] = {}
+        self._objects = objects
         self._versions: dict[Key, str] = {}
-        self._unreadable: dict[Key, Unreadable] = {}
-        self.objects: Mapping[Key, T] = MappingProxyType(self._objects)
-        self.unreadable: Mapping[Key, Unreadable] = MappingProxyType(self._unreadable)
+        self._unreadable = unreadable
+        # For everybody else.
+        self.objects = MappingProxyType(objects)
+        self.unreadable = MappingProxyType(unreadable)
 
     def replace(self, objects: Iterable[T], unreadable: Iterable[Unreadable] = ()) -> tuple[Delta[T], ...]:
         """Become this collection. An object that cannot be read any more keeps its last readable form."""
@@ -60,15 +63,19 @@ class Cache(Generic[T]):
 
     def change(self, change: Change[T]) -> Delta[T] | None:
         """Take in one event; None if it says nothing new."""
-        where = key(change.object)
+        new = change.object
+        version = change.resource_version
+        where = key(new)
         old = self._objects.get(where)
-        if old is not None and not _newer(change.resource_version, self._versions[where]):
+        if old is not None and not _newer(version, self._versions[where]):
             return None
         self._unreadable.pop(where, None)
-        if change.type == DELETED:
-            return self._take(Delta(where, old, None)) if old is not None else None
-        self._versions[where] = change.resource_version
-        return self._take(Delta(where, old, change.object))
+        if change.type != DELETED:
+            self._versions[where] = version
+            return self._take(Delta(where, old, new))
+        if old is None:
+            return None
+        return self._take(Delta(where, old, None))
 
     def skip(self, broken: Unreadable) -> Delta[T] | None:
         """Take in an event whose object cannot be read: keep what we had, and say that it is no longer sure."""

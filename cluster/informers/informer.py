@@ -160,8 +160,10 @@ class Informer(Generic[T]):
         self._listeners.append(listener)
         if not self._synced.is_set():
             return
-        present = [Delta(where, None, one) for where, one in self._cache.objects.items()]
-        batch = Batch(tuple(present), self._state.version, complete=True)
+        objects = self._cache.objects.items()
+        present = [Delta(where, None, one) for where, one in objects]
+        version = self._state.version
+        batch = Batch(tuple(present), version, complete=True)
         heard = self._hear(listener, batch)
         self._settle(heard)
 
@@ -187,12 +189,15 @@ class Informer(Generic[T]):
                 await self._move(result)
 
     async def _move(self, result: Outcome, error: ApiError | None = None) -> None:
-        self._state = self._state.after(result)
-        if not self._state.more:
-            self._read, self._broken = [], []
-        if not self._state.failures:
+        state = self._state.after(result)
+        self._state = state
+        if not state.more:
+            self._read = []
+            self._broken = []
+        if not state.failures:
             return
-        seconds = self._backoff.seconds(self._state.failures, random.random(), error)  # noqa: S311  jitter, no secret
+        fraction = random.random()  # noqa: S311  jitter, no secret
+        seconds = self._backoff.seconds(state.failures, fraction, error)
         logger.warning("%s: %s; trying again in %.1f s", self.resource.id, self._error, seconds)
         await asyncio.sleep(seconds)
 
@@ -355,12 +360,14 @@ class Informer(Generic[T]):
     def _settle(self, failures: Mapping[Key, tuple[Delta[T], Exception]]) -> None:
         """Set aside what listeners failed on."""
         for where, (delta, error) in failures.items():
+            what = self._what(where)
             if delta.new is None:
-                self.quarantine.release(self._what(where))
+                self.quarantine.release(what)
                 self._accepted.pop(where, None)
                 continue
             self._accepted.setdefault(where, delta.old)
-            self.quarantine.hold(self._what(where), error, version_of(delta.new))
+            version = version_of(delta.new)
+            self.quarantine.hold(what, error, version)
 
     def _as_accepted(self, delta: Delta[T]) -> Delta[T]:
         """A form that was set aside was never there: what follows it is told as following the one before."""

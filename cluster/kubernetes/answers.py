@@ -85,8 +85,11 @@ def line(data: bytes, resource: Resource[T]) -> Change[T] | Bookmark | Unreadabl
         event = decode(data, _line_of(resource.type))
     except WireError as error:
         return _odd_line(data, resource, error)
-    if event.type in (ADDED, MODIFIED, DELETED) and (version := _version(event.object)):
-        return Change(event.type, event.object, version)
+    type_, obj = event.type, event.object
+    if type_ in (ADDED, MODIFIED, DELETED):
+        version = _version(obj)
+        if version:
+            return Change(type_, obj, version)
     return _odd_line(data, resource, None)
 
 

@@ -198,19 +198,24 @@ class Kubernetes:
 
     async def server(self) -> Server:
         """Find out what the server is and what it can do. Creates nothing: the probes are dry runs."""
-        version = msgspec.json.decode(await self._call("GET", "/version"), type=_Version)
-        groups = msgspec.json.decode(await self._call("GET", "/apis"), type=_Groups)
+        said = await self._call("GET", "/version")
+        version = msgspec.json.decode(said, type=_Version)
+        said = await self._call("GET", "/apis")
+        groups = msgspec.json.decode(said, type=_Groups)
         versions = {"v1"}
         for group in groups.groups:
-            versions.update(one.group_version for one in group.versions)
-        served = frozenset(versions)
+            for one in group.versions:
+                versions.add(one.group_version)
         found = Features()
-        if _DRA in served:
+        if _DRA in versions:
+            probing: dict[str, asyncio.Task[bool | None]] = {}
             async with asyncio.TaskGroup() as tasks:
-                probing = {probe.feature: tasks.create_task(self._probe(probe)) for probe in PROBES}
-            found = features({feature: task.result() for feature, task in probing.items()})
+                for probe in PROBES:
+                    probing[probe.feature] = tasks.create_task(self._probe(probe))
+            answers = {feature: task.result() for feature, task in probing.items()}
+            found = features(answers)
         minor = "".join(filter(str.isdigit, version.minor))
-        return Server(version.git_version, int(minor or 0), served, found)
+        return Server(version.git_version, int(minor or 0), frozenset(versions), found)
 
     async def close(self) -> None:
         """Close every connection."""

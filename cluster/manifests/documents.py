@@ -249,16 +249,20 @@ def _texts(data: bytes, file: str, problems: list[Problem]) -> Iterator[tuple[An
     if data.lstrip().startswith(b"{"):
         objects = jsontext.stream(data)
         if not isinstance(objects, jsontext.JsonError):
-            yield from ((value, _Text(text, line, None)) for value, text, line in objects)
+            for value, text, line in objects:
+                yield value, _Text(text, line, None)
             return
         if _JSON_LIKE.match(data) and not _is_yaml(data, file):
-            problems.append(Problem(file, objects.message, jsontext.REMEDY, objects.line, objects.column))
+            problem = Problem(file, objects.message, jsontext.REMEDY, objects.line, objects.column)
+            problems.append(problem)
             return
     for chunk, first_line in _chunks(data, file, problems):
         try:
             value, duplicates = yamltext.load(chunk, first_line)
         except YamlError as error:
-            problems.append(Problem(file, error.message, _remedy(chunk, error), error.line, error.column))
+            remedy = _remedy(chunk, error)
+            problem = Problem(file, error.message, remedy, error.line, error.column)
+            problems.append(problem)
         else:
             yield value, _Text(chunk, first_line, duplicates)
 
@@ -294,17 +298,23 @@ def _chunks(data: bytes, file: str, problems: list[Problem]) -> Iterator[tuple[b
     """Cut a text at its separator lines, as kubectl does before any YAML is parsed."""
     start, line = 0, 1
     for match in _SEPARATOR.finditer(data):
+        begin, end = match.span()
         rest = match.group(1).strip()
-        separator = line + data.count(b"\n", start, match.start())
+        separator = line + data.count(b"\n", start, begin)
         if rest and not rest.startswith(b"#"):
+            message = "there is text after the document separator"
             remedy = "kubectl takes only a comment after `---`: begin the document on the next line"
-            problems.append(Problem(file, "there is text after the document separator", remedy, separator, 4))
-        if match.start() > start:
-            yield data[start : match.start()], line
-        start, line = match.end(), separator + 1
-    if start < len(data):
-        # kubectl ends the last line if the file does not: a block scalar on it then keeps its line break.
-        yield data[start:] if data.endswith(b"\n") else data[start:] + b"\n", line
+            problems.append(Problem(file, message, remedy, separator, 4))
+        if begin > start:
+            yield data[start:begin], line
+        start, line = end, separator + 1
+    last = data[start:]
+    if not last:
+        return
+    # kubectl ends the last line if the file does not: a block scalar on it then keeps its line break.
+    if not last.endswith(b"\n"):
+        last += b"\n"
+    yield last, line
 
 
 def _remedy(chunk: bytes, error: YamlError) -> str:

@@ -106,20 +106,27 @@ _remembered = lru_cache(maxsize=8192)(_resolve)
 
 
 def _number(text: str) -> int | float | None:
+    plain = text.replace("_", "")
     if text[0] == ".":
         # Here underscores must stand between digits, elsewhere they may stand anywhere.
-        return _float(text.replace("_", "")) if _FRACTION.fullmatch(text) else None
-    plain = text.replace("_", "")
-    if match := _INTEGER.fullmatch(plain):
-        sign, hexadecimal, binary, octal, decimal = match.groups()
-        digits, base = next(
-            (d, b) for d, b in ((hexadecimal, 16), (binary, 2), (octal, 8), (decimal, 10)) if d is not None
-        )
-        if len(digits) > _LONGEST:
-            return _float(plain)
-        value = -int(digits, base) if sign == "-" else int(digits, base)
-        if -(2**63) <= value < 2**63 or (not sign and value < 2**64):
-            return value
+        return _float(plain) if _FRACTION.fullmatch(text) else None
+    match = _INTEGER.fullmatch(plain)
+    if match is None:
+        return _float(plain)
+    sign, *written = match.groups()
+    digits, base = "", 10
+    for found, its_base in zip(written, (16, 2, 8, 10), strict=True):
+        if found is not None:
+            digits, base = found, its_base
+            break
+    if len(digits) > _LONGEST:
+        return _float(plain)
+    value = int(digits, base)
+    if sign == "-":
+        value = -value
+    most = 2**63 if sign else 2**64
+    if -(2**63) <= value < most:
+        return value
     return _float(plain)
 
 

@@ -54,7 +54,8 @@ class Door:
 
     def __init__(self, handler: Handler, limits: Limits, refused: Callable[[str], None]) -> None:
         """`refused` is told why somebody had to go."""
-        self.limits = limits._replace(connections=min(limits.connections, _descriptors()))
+        most = min(limits.connections, _descriptors())
+        self.limits = limits._replace(connections=most)
         self.draining = False
         self.bytes = 0
         self.connections: set[PeerConnection] = set()
@@ -72,8 +73,11 @@ class Door:
 
     def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen, with or without TLS; return the port."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        family = socket.AF_INET
+        if ":" in host:
+            family = socket.AF_INET6
+        address = host, port
+        listener = socket.create_server(address, family=family, backlog=BACKLOG)
         self._listen(listener, tls)
         bound: int = listener.getsockname()[1]
         return bound

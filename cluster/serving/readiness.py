@@ -13,10 +13,14 @@ if TYPE_CHECKING:
 def readiness(problems: Mapping[str, str], notes: Mapping[str, str], *, verbose: bool) -> Reply:
     """Answer with one line a check; an empty reason is fine, and a note takes nobody off a Service."""
     lines: list[str] = []
+    status = 200
     for name, problem in problems.items():
-        line = f"[-]{name}: {problem}" if problem else f"[+]{name} ok"
-        lines.append(line)
+        if problem:
+            status = 503
+            lines.append(f"[-]{name}: {problem}")
+        else:
+            lines.append(f"[+]{name} ok")
     if verbose:
         lines += [f"[!]{name}: {note}" for name, note in notes.items() if note]
-    status = 503 if any(problems.values()) else 200
-    return text(status, "\n".join(lines) + "\n")
+    body = "\n".join(lines)
+    return text(status, f"{body}\n")

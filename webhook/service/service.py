@@ -143,7 +143,8 @@ class Service:
             context = self.certificate.context
             port = await self.app.start(listen.host, listen.port, context)
             listen = listen._replace(port=port)
-        await self.follower.settled()
+        if self._settings.looks:
+            await self.follower.settled()
         await self.certificate.first()
         listening(listen, metrics)
 
