@@ -61,7 +61,7 @@ class Pairs(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     each: int = 1
 
 
-class Asked(NamedTuple):
+class Keyed(NamedTuple):
     """A demand, and the key that stands for it in reports."""
 
     key: str
@@ -96,7 +96,7 @@ class Left(msgspec.Struct, frozen=True, gc=False):
 class Answer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a reader makes of a container (or, for dialects of pod scope, of the pod)."""
 
-    demands: tuple[Asked, ...] = ()
+    demands: tuple[Keyed, ...] = ()
     notes: tuple[Note, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     left: Left | None = None

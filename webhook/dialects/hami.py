@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects.demand import MIB, Answer, Asked, Demand, Left, Note, Refusal
+from webhook.dialects.demand import MIB, Answer, Demand, Keyed, Left, Note, Refusal
 from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scheduler, Unit
 from webhook.dialects.targets import NUMA_NODE
 from webhook.dialects.vocabulary import Vocabulary
@@ -276,7 +276,7 @@ def read(words: Words[HamiOptions]) -> Answer:
         demand = _as_mig(share, number)
         notes = _notes_as_mig(notes, share, key)
     demand, more = _narrow(demand, hints)
-    return Answer(demands=(Asked(key, demand),), notes=(*notes, *more))
+    return Answer(demands=(Keyed(key, demand),), notes=(*notes, *more))
 
 
 def _share(said: Said, options: HamiOptions) -> _Share | Refusal:

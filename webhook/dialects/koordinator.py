@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from dra.wire import Json
-from webhook.dialects.demand import AUTO, Answer, Asked, Demand, Left, Note, Pairs, Refusal
+from webhook.dialects.demand import AUTO, Answer, Demand, Keyed, Left, Note, Pairs, Refusal
 from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scheduler, Scope, Unit
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT
 from webhook.dialects.vocabulary import Vocabulary
@@ -522,15 +522,15 @@ def _nic(pod: _Pod) -> tuple[Demand | None, list[Note]]:
 # Both
 
 
-def _together(pod: _Pod, gpu: Demand | None, nic: Demand | None) -> tuple[list[Asked], list[Note]]:
+def _together(pod: _Pod, gpu: Demand | None, nic: Demand | None) -> tuple[list[Keyed], list[Note]]:
     """Put GPUs and network devices together where the pod asks for it."""
-    apart: list[Asked] = []
+    apart: list[Keyed] = []
     if gpu:
         key = pod.key("ratio", "gpu", "count", "memory", "core", "shared")
-        apart.append(Asked(key, gpu))
+        apart.append(Keyed(key, gpu))
     if nic:
         key = pod.key("rdma")
-        apart.append(Asked(key, nic))
+        apart.append(Keyed(key, nic))
     joint = pod.joint
     if joint is None:
         return apart, []
@@ -552,7 +552,7 @@ def _together(pod: _Pod, gpu: Demand | None, nic: Demand | None) -> tuple[list[A
         reason = f"can't be held together with a tie on {gpu.same}"
         raise _refuse(annotation, reason, "drop one of the annotations")
     pairs, text = _pairs(gpu, nic, annotation)
-    asked = Asked(apart[0].key, pairs)
+    asked = Keyed(apart[0].key, pairs)
     return [asked], [Note(annotation, Action.APPROXIMATED, text)]
 
 

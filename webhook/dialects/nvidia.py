@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from webhook.dialects.demand import Answer, Asked, Demand, Left, Note, Refusal
+from webhook.dialects.demand import Answer, Demand, Keyed, Left, Note, Refusal
 from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit
 from webhook.dialects.vocabulary import Bare, Vocabulary
 from webhook.dialects.words import Meaning, Options
@@ -166,7 +166,7 @@ class NvidiaOptions(Options, frozen=True, kw_only=True):
 
 def read(words: Words[NvidiaOptions]) -> Answer:
     """Read one container: each key stands for itself."""
-    demands: list[Asked] = []
+    demands: list[Keyed] = []
     notes: list[Note] = []
     refusals: list[Refusal] = []
     left: Left | None = None
@@ -201,7 +201,7 @@ def _one(amount: Amount, words: Words[NvidiaOptions]) -> Answer:
     text = f"{amount.value} whole GPU{plural}"
     note = Note(amount.key, Action.TRANSLATED, text)
     demand = Demand(target="gpu", count=amount.value)
-    asked = Asked(amount.key, demand)
+    asked = Keyed(amount.key, demand)
     return Answer(demands=(asked,), notes=(note,))
 
 
@@ -213,7 +213,7 @@ def _mig(amount: Amount, profile: str) -> Answer:
     text = f"{amount.value} MIG device{plural} of profile {profile}"
     note = Note(amount.key, Action.TRANSLATED, text)
     demand = Demand(target="mig", count=amount.value, profile=profile)
-    asked = Asked(amount.key, demand)
+    asked = Keyed(amount.key, demand)
     return Answer(demands=(asked,), notes=(note,))
 
 
@@ -228,7 +228,7 @@ def _replicas(amount: Amount, options: NvidiaOptions) -> Answer:
         return Answer(refusals=(refusal,))
     text = "one unit of `shares` of one GPU; no isolation, as before"
     note = Note(key, Action.APPROXIMATED, text)
-    asked = Asked(key, Demand(target="gpu", shares=1))
+    asked = Keyed(key, Demand(target="gpu", shares=1))
     return Answer(demands=(asked,), notes=(note,))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects.demand import MIB, Answer, Asked, Demand, Left, Note
+from webhook.dialects.demand import MIB, Answer, Demand, Keyed, Left, Note
 from webhook.dialects.table import Action, Dialect, Position, Role, Unit
 from webhook.dialects.targets import TARGETS
 from webhook.dialects.vocabulary import Vocabulary
@@ -54,7 +54,7 @@ def read(words: Words[Options], targets: Mapping[str, Target]) -> Answer:
         notes.append(note)
         if row.role in _NETWORK and amount.value:
             nic = _nic(amount, words.table, targets)
-            demands.append(Asked(key, nic))
+            demands.append(Keyed(key, nic))
     return Answer(demands=tuple(demands), notes=tuple(notes))
 
 
@@ -87,7 +87,7 @@ def _nic(amount: Amount, table: Dialect, targets: Mapping[str, Target]) -> Deman
     return Demand(target=target.name, count=amount.value, resource=pool, rdma=amount.row.role is Role.RDMA)
 
 
-def _device(said: Said, table: Dialect) -> list[Asked]:
+def _device(said: Said, table: Dialect) -> list[Keyed]:
     parts = [amount for amount in said.amounts if amount.row.role in _DEVICE]
     count = said.number(Role.COUNT, 1)
     if not parts or not count:
@@ -101,7 +101,7 @@ def _device(said: Said, table: Dialect) -> list[Asked]:
         memory_percent=said.number(Role.MEMORY_PERCENT) or None,
         cores=cores.value if cores else None,
     )
-    return [Asked(parts[0].key, demand)]
+    return [Keyed(parts[0].key, demand)]
 
 
 def _bytes(amount: Amount) -> int:

@@ -15,9 +15,9 @@ from webhook.dialects import (
     WHOLE,
     Action,
     Amount,
-    Asked,
     Dialect,
     Hint,
+    Keyed,
     Left,
     Meaning,
     Note,
@@ -50,7 +50,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     words: tuple[_Said, ...]
     container: str = ""  # the one it is about, "" if it is about the pod
     keys: tuple[str, ...] = ()
-    demands: tuple[Asked, ...] = ()
+    demands: tuple[Keyed, ...] = ()
     # What serves the demands, one for each, once that was found.
     made: tuple[Made, ...] = ()
     notes: tuple[Note, ...] = ()

@@ -14,7 +14,7 @@ import msgspec
 
 from dra.wire import Json
 from webhook.claims import POD_LIMIT, Grant, Impossible, Made, Sharing, Wish, Workshop, results, share
-from webhook.dialects import NUMA_NODE, Action, Asked, Demand, Left, Note, Pairs, Role, Scope
+from webhook.dialects import NUMA_NODE, Action, Demand, Keyed, Left, Note, Pairs, Role, Scope
 from webhook.refusals import Code
 from webhook.state import CLAIMS, EXTENDED, Configuration, Features, Inventory, Joint
 from webhook.translate.case import Case
@@ -141,7 +141,7 @@ def _pair(cases: Sequence[Case], joint: Joint) -> list[Case]:
         )
         left = _without(paired[j], other)
         paired[j] = msgspec.structs.replace(paired[j], demands=left)
-        pair = Asked(key, pairs)
+        pair = Keyed(key, pairs)
         demands = [pair if asked.key == key else asked for asked in paired[i].demands]
         told = Note(other, Action.TRANSLATED, f"{each} beside each {key}")
         joined = msgspec.structs.replace(paired[i], demands=tuple(demands))
@@ -149,7 +149,7 @@ def _pair(cases: Sequence[Case], joint: Joint) -> list[Case]:
     return paired
 
 
-def _without(case: Case, key: str) -> tuple[Asked, ...]:
+def _without(case: Case, key: str) -> tuple[Keyed, ...]:
     return tuple([asked for asked in case.demands if asked.key != key])
 
 
@@ -191,7 +191,7 @@ def step_aside(case: Case, context: Context) -> Case:
 
 def serve(case: Case, context: Context) -> Case:
     """Find the claims of every demand."""
-    demands: list[Asked] = []
+    demands: list[Keyed] = []
     served: list[Made] = []
     notes = list(case.notes)
     numa_may_be_dropped = context.configuration.file.numa_bind == "drop"
@@ -210,7 +210,7 @@ def serve(case: Case, context: Context) -> Case:
             if made.unresolved:
                 return case.refuse(key, made.reason, "declare the sizes under `models`", Code.SIZES)
             return case.refuse(key, made.reason, "ask for less, or split the pod", Code.INEXPRESSIBLE)
-        demands.append(Asked(key, demand))
+        demands.append(Keyed(key, demand))
         served.append(made)
         _tell_class(notes, key, made)
         for remark in made.claims.remarks:
