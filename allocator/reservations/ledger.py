@@ -1,0 +1,179 @@
+"""The ledger: what is known of claims and pods, and what was promised to whom. Values, and what they amount to.
+
+It writes nothing, asks nobody, and has no clock; `allocator.reservations.step` makes the next ledger out of one and an event.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from math import inf
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from allocator.reservations.shards import Shards
+from allocator.reservations.table import State
+from dra.objects import AllocationResult, ResourceClaim, ResourceClaimConsumerReference
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dra.objects import Pod
+    from dra.stock import Stock
+
+MAX_CONSUMERS = 256  # entries of reservedFor that the API server takes
+_RESULT = tuple[str, str, str, str, str | None]
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """How long things may last, in seconds."""
+
+    assumed: float = 120  # from a decision to its commit
+    committing: float = 120  # from a commit to reserved claims
+    reserved: float = 900  # from reserved claims to a binding: devices may take ten minutes to get ready
+    grace: float = 30  # the same, once the scheduler has let go of the pod
+    found: float = 60  # the same, for what a leader finds when it begins
+    answer: float = 60  # from a write to its outcome; after that it is lost
+    memory: float = 600  # for what is gone: news of it that come later are old
+
+
+class Busy(StrEnum):
+    """What a claim waits for."""
+
+    IDLE = ""
+    WRITING = "writing"  # the outcome of a write
+    READING = "reading"  # a look at it, since its version is not known
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """One claim."""
+
+    claim: ResourceClaim  # as it was seen last
+    told: str = ""  # the version the informer told last
+    intent: AllocationResult | None = None  # what those who need it mean it to be allocated
+    users: frozenset[str] = frozenset()  # pods with a reservation that names it
+    busy: Busy = Busy.IDLE
+    version: str = ""  # what the write under way is conditioned on
+    since: float = 0  # and since when
+    ours: bool = False  # its allocation was written by us
+    lost: bool = False  # a write conditioned on the version we see has no answer, and may still land
+    rivals: frozenset[str] = frozenset()  # claims that hold the same, with pods started on both sides
+
+
+class Reservation(msgspec.Struct, frozen=True):
+    """What one pod was promised."""
+
+    token: str
+    pod: str  # uid
+    name: str  # namespace/name
+    node: str  # "" if claims alone tell of it, and name none
+    claims: tuple[str, ...]  # uids
+    state: State = State.PENDING
+    until: float = inf
+    asked: bool = False  # somebody waits for it to be reserved
+    started: bool = False  # its pod was seen on the node
+    sentence: str = ""  # why it was released
+
+
+class PodFact(msgspec.Struct, frozen=True):
+    """What matters of a pod."""
+
+    name: str  # namespace/name
+    node: str = ""
+    done: bool = False
+    claims: tuple[str, ...] = ()  # keys of the claims it names
+
+
+class Ledger(msgspec.Struct, frozen=True, eq=False):
+    """Everything. Nobody may write to its mappings."""
+
+    holds: Shards[Hold] = msgspec.field(default_factory=Shards)  # by uid of the claim
+    keys: Shards[str] = msgspec.field(default_factory=Shards)  # namespace/name of a claim → its uid
+    reservations: Shards[Reservation] = msgspec.field(default_factory=Shards)  # by uid of the pod
+    tokens: Shards[str] = msgspec.field(default_factory=Shards)  # token → uid of the pod
+    pods: Shards[PodFact] = msgspec.field(default_factory=Shards)  # by uid
+    ahead: Shards[ResourceClaim] = msgspec.field(default_factory=Shards)  # what informers do not say yet, by uid
+    gone: Shards[float] = msgspec.field(default_factory=Shards)  # uids that never come back → when they went
+    changed: Shards[int] = msgspec.field(default_factory=Shards)  # pool or namespace → generation of its last change
+    generation: int = 0
+    leading: bool = False
+    terms: Terms = Terms()
+
+    def overlay(self, stock: Stock) -> Stock:
+        """Answer with the stock as if all that is meant, under way or in doubt were already written into the claims."""
+        for uid in self.ahead:
+            claim = self.ahead[uid]
+            if stock.claims.get(claim_key(claim)) != claim:
+                stock = stock.with_(claim)
+        return stock
+
+    def reservation(self, token: str) -> Reservation | None:
+        """Find what a token stands for."""
+        pod = self.tokens.get(token)
+        return None if pod is None else self.reservations.get(pod)
+
+    def needing(self, hold: Hold) -> Iterator[Reservation]:
+        """List the reservations that need a claim as it is meant."""
+        for pod in sorted(hold.users):
+            reservation = self.reservations.get(pod)
+            if reservation is not None and reservation.state is not State.RELEASED:
+                yield reservation
+
+    def needed(self, hold: Hold) -> bool:
+        """Say whether any reservation needs a claim as it is meant."""
+        return any(True for _ in self.needing(hold))
+
+    def as_meant(self, hold: Hold) -> ResourceClaim:
+        """Put a claim as it has to be counted: with what it is meant to have, or may get from a write that was lost."""
+        claim, intent = hold.claim, hold.intent
+        if claim.status.allocation is not None or intent is None:
+            return claim
+        needing = list(self.needing(hold))
+        if not needing and not hold.lost and hold.busy is Busy.IDLE:
+            return claim
+        consumers = with_consumers(claim.status.reserved_for, needing)
+        return replace(claim, status=replace(claim.status, allocation=intent, reserved_for=consumers))
+
+
+def claim_key(claim: ResourceClaim) -> str:
+    """Name a claim as namespace/name."""
+    return f"{claim.metadata.namespace or 'default'}/{claim.metadata.name}"
+
+
+def pod_key(pod: Pod) -> str:
+    """Name a pod as namespace/name."""
+    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+
+
+def newer(version: str, than: str) -> bool:
+    """Say whether a resourceVersion is later than another. What is not a number is news if it is something else."""
+    if version.isdigit() and than.isdigit():
+        return int(version) > int(than)
+    return version != than
+
+
+def same_devices(one: AllocationResult | None, other: AllocationResult | None) -> bool:
+    """Say whether two allocations give the same devices; their timestamps do not matter."""
+    if one is None or other is None:
+        return one is other
+    return one is other or _results(one) == _results(other)
+
+
+def _results(allocation: AllocationResult) -> list[_RESULT]:
+    results = allocation.devices.results
+    return [(result.request, result.driver, result.pool, result.device, result.share_id) for result in results]
+
+
+def with_consumers(
+    consumers: tuple[ResourceClaimConsumerReference, ...], reservations: list[Reservation]
+) -> tuple[ResourceClaimConsumerReference, ...]:
+    """Add the pods of reservations to those a claim is reserved for."""
+    have = {consumer.uid for consumer in consumers}
+    more = [_consumer(reservation) for reservation in reservations if reservation.pod not in have]
+    return (*consumers, *more) if more else consumers
+
+
+def _consumer(reservation: Reservation) -> ResourceClaimConsumerReference:
+    name = reservation.name.partition("/")[2]
+    return ResourceClaimConsumerReference(resource="pods", name=name, uid=reservation.pod)

@@ -1,0 +1,430 @@
+"""The ledger, event by event: what it promises, what it writes, what it takes back, and what it believes meanwhile."""
+
+import pytest
+from msgspec.structs import replace
+
+from allocator.reservations import (
+    Assume,
+    ClaimGone,
+    ClaimRead,
+    ClaimSeen,
+    Commit,
+    Conflicted,
+    Declined,
+    Denied,
+    Dropped,
+    Exceeded,
+    Followed,
+    Freed,
+    Led,
+    Ledger,
+    Lost,
+    Overlapped,
+    PatchAllocation,
+    PatchFinalizer,
+    PatchReservedFor,
+    PodGone,
+    PodSeen,
+    QuotaLine,
+    Ready,
+    Reread,
+    State,
+    Tell,
+    Tick,
+    Unallocate,
+    Unreserve,
+    Wake,
+    Written,
+    step,
+)
+from dra.objects import is_reserved_for
+from dra.stock import Stock
+from tests.allocator.reservations.server import WRITES, Server, claim, granted, part, pod
+from tests.dra.samples import DRIVER, slice_
+
+POOL = (DRIVER, "p")
+
+
+class World:
+    """A ledger that leads, a server, and the errands between the two."""
+
+    def __init__(self, *claims):
+        self.server = Server(*claims)
+        self.ledger = Ledger()
+        self.now = 0.0
+        self.told = []
+        self.errands = []
+        for one in claims:
+            self.tell(ClaimSeen(one))
+        self.tell(Led())
+
+    def tell(self, event):
+        """Tell the ledger something; keep what it wants written, and answer with the rest."""
+        self.ledger, effects = step(self.ledger, event, self.now)
+        self.errands += [effect for effect in effects if isinstance(effect, (*WRITES, Reread))]
+        others = [effect for effect in effects if not isinstance(effect, (*WRITES, Reread))]
+        self.told += others
+        return others
+
+    def run(self):
+        """Run errands until there are none; answer with the writes."""
+        done = []
+        while self.errands:
+            errand = self.errands.pop(0)
+            if isinstance(errand, Reread):
+                self.reread(errand.claim)
+            else:
+                done.append(errand)
+                self.tell(self.server.apply(errand))
+        return done
+
+    def reread(self, one):
+        found = self.server.claims.get(one.metadata.uid)
+        self.tell(ClaimRead(found) if found else ClaimGone(f"team/{one.metadata.name}", one.metadata.uid))
+
+    def assume(self, name, *parts, node="n1", token=None, basis=None, quota=()):
+        who = pod(name, *(one.claim.metadata.name for one in parts))
+        generation = self.ledger.generation if basis is None else basis
+        return self.tell(Assume(token or f"t-{name}", who, node, parts, generation, quota))
+
+    def commit(self, name):
+        self.tell(Commit(f"t-{name}"))
+        return self.run()
+
+    def state(self, name):
+        reservation = self.ledger.reservations.get(name)
+        return reservation.state if reservation else State.PENDING
+
+    def stock(self):
+        seen = [self.ledger.holds[uid].claim for uid in self.ledger.holds if self.ledger.holds[uid].told]
+        return Stock.of(slices=[slice_("s", "d0", "d1")], claims=[one for one in seen if one.status.allocation])
+
+    def held(self):
+        return self.ledger.overlay(self.stock()).use(POOL).dedicated
+
+    def watch(self):
+        for one in list(self.server.claims.values()):
+            self.tell(ClaimSeen(one))
+
+
+def test_a_pod_gets_its_devices_in_two_writes_and_may_then_be_bound():
+    world = World(claim("c"))
+    assert world.assume("a", part(claim("c"), granted("d0"))) == []
+    assert world.held() == {"d0"}
+    assert [type(write) for write in world.commit("a")] == [PatchFinalizer, PatchAllocation]
+    assert world.told[-1] == Ready("t-a", "a", "n1")
+    assert is_reserved_for(world.server.claims["c"], "a")
+    world.watch()
+    assert len(world.ledger.ahead) == 0
+    assert world.held() == {"d0"}
+    world.tell(PodSeen(pod("a", "c", node="n1")))
+    assert world.state("a") is State.BOUND
+
+
+def test_what_was_only_assumed_is_given_back_without_a_write():
+    world = World(claim("c"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    told = world.tell(Unreserve("t-a"))
+    assert Freed(frozenset([POOL])) in told
+    assert Wake(frozenset(["a"])) in told
+    assert world.run() == []
+    assert world.held() == frozenset()
+    assert world.state("a") is State.PENDING
+
+
+def test_what_is_assumed_for_too_long_expires_and_its_pod_is_told():
+    world = World(claim("c"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.now = 119
+    assert world.tell(Tick()) == []
+    world.now = 120
+    told = world.tell(Tick())
+    assert any(isinstance(one, Tell) and "too long" in one.sentence for one in told)
+    assert world.held() == frozenset()
+
+
+def test_a_decision_that_rests_on_an_older_ledger_is_declined():
+    world = World(claim("c"), claim("e"))
+    basis = world.ledger.generation
+    world.assume("a", part(claim("c"), granted("d0")))
+    declined = world.assume("b", part(claim("e"), granted("d0")), basis=basis)
+    assert declined == [Declined("t-b", f"pool p of {DRIVER} has changed since")]
+    assert world.state("b") is State.PENDING
+
+
+def test_a_quota_line_is_not_crossed_and_says_how_much_would_pass():
+    world = World(claim("c"))
+    line = QuotaLine("team/gpus", asked=3, hard=8, used=6)
+    assert world.assume("a", part(claim("c"), granted("d0")), quota=[line]) == [Exceeded("t-a", "team/gpus", 3, 2)]
+    assert world.state("a") is State.PENDING
+
+
+def test_a_second_pod_of_a_claim_only_reserves_it():
+    world = World(claim("c"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.assume("b", part(claim("c")))
+    world.commit("a")
+    assert [type(write) for write in world.commit("b")] == [PatchReservedFor]
+    reserved = [one.uid for one in world.server.claims["c"].status.reserved_for]
+    assert reserved == ["a", "b"]
+
+
+def test_who_commits_first_writes_the_allocation_of_a_shared_claim():
+    world = World(claim("c"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.assume("b", part(claim("c")))
+    world.tell(Unreserve("t-a"))
+    assert world.held() == {"d0"}
+    assert [type(write) for write in world.commit("b")] == [PatchFinalizer, PatchAllocation]
+    assert world.state("b") is State.RESERVED
+
+
+def test_256_pods_share_a_claim_and_not_one_more():
+    world = World(claim("c"))
+    world.assume("p0", part(claim("c"), granted("d0")))
+    world.commit("p0")
+    for number in range(1, 256):
+        assert world.assume(f"p{number}", part(claim("c"))) == []
+        world.commit(f"p{number}")
+    assert len(world.server.claims["c"].status.reserved_for) == 256
+    assert world.assume("p256", part(claim("c"))) == [
+        Declined("t-p256", "claim team/c has no room for another pod"),
+    ]
+
+
+def test_a_conflict_is_looked_into_and_written_again():
+    world = World(claim("c"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.tell(Commit("t-a"))
+    world.server.put(replace(claim("c"), metadata=replace(claim("c").metadata, labels={"x": "y"})))
+    writes = world.run()
+    assert [type(write) for write in writes] == [PatchFinalizer, PatchFinalizer, PatchAllocation]
+    assert world.state("a") is State.RESERVED
+
+
+def test_a_claim_that_somebody_else_allocated_sends_the_pod_back():
+    world = World(claim("c"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.tell(Commit("t-a"))
+    taken = replace(claim("c"), status=replace(claim("c").status, allocation=granted("d1", node="n2")))
+    world.server.put(taken)
+    assert [type(write) for write in world.run()] == [PatchFinalizer]
+    assert any(isinstance(one, Dropped) for one in world.told)
+    assert world.state("a") is State.PENDING
+    assert world.server.claims["c"].status.allocation == granted("d1", node="n2")
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_write_without_an_answer_leaves_doubt_until_the_claim_tells(landed):
+    world = World(claim("c"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.tell(Commit("t-a"))
+    world.tell(world.server.apply(world.errands.pop()))
+    lost = world.errands.pop()
+    if landed:
+        world.server.apply(lost)
+    world.tell(Lost("c", lost.claim.metadata.resource_version))
+    assert world.state("a") is State.DOUBT
+    assert world.held() == {"d0"}
+    assert [type(write) for write in world.run()] == ([] if landed else [PatchAllocation])
+    assert world.state("a") is State.RESERVED
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_devices_of_a_lost_write_are_held_until_it_cannot_land_any_more(late):
+    world = World(claim("c"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.tell(Commit("t-a"))
+    world.tell(world.server.apply(world.errands.pop()))
+    lost = world.errands.pop()
+    world.tell(Lost("c", lost.claim.metadata.resource_version))
+    world.tell(Unreserve("t-a"))
+    assert world.held() == {"d0"}
+    world.reread(world.errands.pop().claim)
+    fence = world.errands.pop()
+    assert isinstance(fence, PatchFinalizer)
+    assert fence.finalizers == ()
+    if late:
+        world.server.apply(lost)
+    world.tell(world.server.apply(fence))
+    assert world.held() == ({"d0"} if late else frozenset())
+    assert isinstance(world.server.apply(lost), Conflicted)
+    world.run()
+    assert world.server.claims["c"].status.allocation is None
+    assert world.held() == frozenset()
+    assert world.state("a") is State.PENDING
+
+
+def test_a_reserved_pod_keeps_what_it_has_while_its_binding_may_have_landed():
+    world = World(claim("c"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.commit("a")
+    world.tell(Unreserve("t-a"))
+    assert world.run() == []
+    world.now = 29
+    world.tell(Tick())
+    assert world.state("a") is State.RESERVED
+    bound = World.__new__(World)
+    bound.__dict__ = {**world.__dict__, "told": [], "errands": []}
+    bound.tell(PodSeen(pod("a", "c", node="n1")))
+    bound.now = 1000
+    bound.tell(Tick())
+    assert bound.state("a") is State.BOUND
+    world.now = 30
+    world.tell(Tick())
+    assert [type(write) for write in world.run()] == [Unallocate]
+    assert world.server.claims["c"].status.allocation is None
+    assert Wake(frozenset(["a"])) in world.told
+
+
+def test_a_retry_of_a_reserved_pod_finds_everything_written():
+    world = World(claim("c"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.commit("a")
+    world.tell(Unreserve("t-a"))
+    assert world.assume("a", part(world.server.claims["c"]), token="t2") == []
+    world.tell(Commit("t2"))
+    assert world.told[-1] == Ready("t2", "a", "n1")
+    assert world.run() == []
+    assert world.tell(Commit("t-a")) == [Dropped("t-a", "", "the reservation is not known; decide again")]
+
+
+def test_a_refused_write_sends_the_pod_back_with_the_servers_words():
+    world = World(claim("c"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.tell(Commit("t-a"))
+    told = world.tell(Denied("c", "1", "claims are not yours to write"))
+    assert Dropped("t-a", "a", "claims are not yours to write") in told
+    assert world.held() == frozenset()
+
+
+def test_who_follows_writes_nothing_and_takes_no_decision():
+    world = World(claim("c"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.tell(Commit("t-a"))
+    finalizer = world.errands.pop()
+    told = world.tell(Followed())
+    assert Dropped("t-a", "a", "another replica leads") in told
+    world.tell(world.server.apply(finalizer))
+    assert world.errands == []
+    assert world.assume("a", part(claim("c"), granted("d0"))) == [Declined("t-a", "another replica leads")]
+
+
+def test_who_takes_the_lead_finds_the_reservations_in_claims_and_pods():
+    before = World(claim("c"), claim("e"))
+    before.assume("a", part(claim("c"), granted("d0")))
+    before.commit("a")
+    before.assume("b", part(claim("e"), granted("d1")))
+    before.commit("b")
+    world = World(*before.server.claims.values())
+    world.tell(PodSeen(pod("a", "c")))
+    world.tell(PodSeen(pod("b", "e", node="n1")))
+    assert world.held() == {"d0", "d1"}
+    assert (world.state("a"), world.state("b")) == (State.RESERVED, State.BOUND)
+    world.now = 60
+    world.tell(Tick())
+    assert [type(write) for write in world.run()] == [Unallocate]
+    world.watch()
+    assert world.held() == {"d1"}
+
+
+def test_a_pod_that_is_deleted_while_its_claims_are_written_leaves_nothing():
+    world = World(claim("c"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.tell(Commit("t-a"))
+    world.tell(PodGone("a"))
+    world.run()
+    assert world.server.claims["c"].status.allocation is None
+    assert world.held() == frozenset()
+    assert world.state("a") is State.PENDING
+    world.tell(PodSeen(pod("a", "c")))
+    assert world.state("a") is State.PENDING
+
+
+def test_a_claim_deleted_while_it_is_written_sends_the_pod_back():
+    world = World(claim("c"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.tell(Commit("t-a"))
+    world.server.remove("c")
+    world.run()
+    assert world.state("a") is State.PENDING
+    assert world.held() == frozenset()
+    world.tell(ClaimSeen(claim("c")))
+    assert "c" not in world.ledger.holds
+
+
+def test_a_claim_that_came_again_under_its_name_is_another_one():
+    world = World(claim("c"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.tell(ClaimSeen(claim("c", uid="again", resourceVersion="9")))
+    assert world.state("a") is State.PENDING
+    assert world.ledger.keys["team/c"] == "again"
+
+
+def test_what_is_ours_and_not_started_yields_to_what_another_wrote():
+    world = World(claim("c"), claim("e"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.commit("a")
+    theirs = replace(claim("e"), status=replace(claim("e").status, allocation=granted("d0")))
+    world.tell(ClaimSeen(world.server.put(theirs)))
+    told = world.tell(Overlapped(frozenset(["c", "e"])))
+    assert any(isinstance(one, Dropped) or "yields" in getattr(one, "sentence", "") for one in told)
+    assert [type(write) for write in world.run()] == [Unallocate]
+    world.watch()
+    assert world.held() == {"d0"}
+
+
+def test_what_both_started_is_in_doubt_until_one_of_them_is_gone():
+    world = World(claim("c"), claim("e"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.commit("a")
+    world.tell(PodSeen(pod("a", "c", node="n1")))
+    theirs = replace(claim("e"), status=replace(claim("e").status, allocation=granted("d0")))
+    world.tell(ClaimSeen(world.server.put(theirs)))
+    told = world.tell(Overlapped(frozenset(["c", "e"])))
+    assert [type(one) for one in told] == [Tell]
+    assert world.tell(Overlapped(frozenset(["c", "e"]))) == []
+    assert world.ledger.holds["c"].rivals == {"e"}
+    assert world.run() == []
+    world.tell(ClaimGone("team/e", "e"))
+    assert world.ledger.holds["c"].rivals == frozenset()
+    assert world.held() == {"d0"}
+
+
+def test_events_that_come_again_change_nothing():
+    world = World(claim("c"))
+    events = [
+        Commit("t-a"),
+        Written("1", claim("c")),
+        Conflicted("c", "1"),
+        Denied("x", "1", "no"),
+        Lost("c", "9"),
+        Lost("x", "9"),
+        Unreserve("t-x"),
+        ClaimGone("team/x", "x"),
+        PodGone("x"),
+        Overlapped(frozenset(["c", "x"])),
+        Led(),
+        Tick(),
+    ]
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.commit("a")
+    world.watch()
+    state = world.ledger.reservations["a"]
+    for event in events:
+        world.tell(event)
+        assert world.ledger.reservations["a"] == state
+        assert world.errands == []
+    assert world.assume("a", part(claim("c"), granted("d0"))) == []
+    assert world.ledger.reservations["a"] == state
+
+
+def test_a_write_that_is_never_answered_for_is_taken_for_lost():
+    world = World(claim("c"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.tell(Commit("t-a"))
+    world.errands.clear()
+    world.now = 60
+    world.tell(Tick())
+    assert [type(write) for write in world.run()] == [PatchFinalizer, PatchAllocation]
+    assert world.state("a") is State.RESERVED
