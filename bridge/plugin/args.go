@@ -1,0 +1,140 @@
+package plugin
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	"drawbridge.dev/bridge/sidecar"
+)
+
+// DefaultSocket is where the allocator listens unless it is told otherwise.
+const DefaultSocket = "/run/drawbridge/allocator.sock"
+
+// A longer path does not fit into the kernel's socket address.
+const maxSocketPath = 107
+
+// Args are the plugin's part of a KubeSchedulerConfiguration: pluginConfig[name=Drawbridge].args.
+type Args struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// Socket is the path of the allocator's unix socket. Default: DefaultSocket, if there is no address.
+	Socket string `json:"socket,omitempty"`
+	// Address is a loopback address with a port, in place of a socket.
+	Address string `json:"address,omitempty"`
+	// TokenFile holds the bearer token for the address. It is read for each call.
+	TokenFile string `json:"tokenFile,omitempty"`
+
+	// Timeout is the deadline of a question in the scheduling cycle. Default: 5s.
+	Timeout metav1.Duration `json:"timeout,omitzero"`
+	// CommitTimeout is the deadline of one call that writes claims. Default: 30s.
+	CommitTimeout metav1.Duration `json:"commitTimeout,omitzero"`
+	// BindingTimeout is how long a pod may wait for the binding conditions of its devices. Default: 10m.
+	BindingTimeout metav1.Duration `json:"bindingTimeout,omitzero"`
+}
+
+// argsOf reads, completes and checks the arguments as the scheduler hands them over. Unknown fields are errors.
+func argsOf(object runtime.Object) (*Args, error) {
+	args := &Args{}
+	if object != nil {
+		unknown, ok := object.(*runtime.Unknown)
+		if !ok {
+			return nil, fmt.Errorf("%s args: want runtime.Unknown, got %T", Name, object)
+		}
+		if len(unknown.Raw) > 0 {
+			if err := yaml.UnmarshalStrict(unknown.Raw, args); err != nil {
+				return nil, fmt.Errorf("%s args: %w", Name, err)
+			}
+		}
+	}
+	args.complete()
+	if problems := args.problems(); len(problems) > 0 {
+		return nil, fmt.Errorf("%s args: %w", Name, problems.ToAggregate())
+	}
+	return args, nil
+}
+
+func (a *Args) complete() {
+	if a.Socket == "" && a.Address == "" {
+		a.Socket = DefaultSocket
+	}
+	for timeout, otherwise := range map[*metav1.Duration]time.Duration{
+		&a.Timeout:        5 * time.Second,
+		&a.CommitTimeout:  30 * time.Second,
+		&a.BindingTimeout: 10 * time.Minute,
+	} {
+		if timeout.Duration == 0 {
+			timeout.Duration = otherwise
+		}
+	}
+}
+
+func (a *Args) problems() field.ErrorList {
+	var found field.ErrorList
+	if a.Socket != "" && a.Address != "" {
+		found = append(found, field.Forbidden(field.NewPath("address"), "give either a socket or an address"))
+	} else if a.Address != "" {
+		found = append(found, addressProblems(a.Address)...)
+	} else {
+		found = append(found, socketProblems(a.Socket)...)
+	}
+	token := field.NewPath("tokenFile")
+	if a.Address != "" && a.TokenFile == "" {
+		found = append(found, field.Required(token, "an address is open to everybody on the node without one"))
+	}
+	if a.TokenFile != "" && !filepath.IsAbs(a.TokenFile) {
+		found = append(found, field.Invalid(token, a.TokenFile, "must be an absolute path"))
+	}
+	found = append(found, timeoutProblems("timeout", a.Timeout, time.Minute)...)
+	found = append(found, timeoutProblems("commitTimeout", a.CommitTimeout, 10*time.Minute)...)
+	found = append(found, timeoutProblems("bindingTimeout", a.BindingTimeout, 24*time.Hour)...)
+	return found
+}
+
+func socketProblems(socket string) field.ErrorList {
+	path := field.NewPath("socket")
+	if !filepath.IsAbs(socket) {
+		return field.ErrorList{field.Invalid(path, socket, "must be an absolute path")}
+	}
+	if len(socket) > maxSocketPath {
+		return field.ErrorList{field.TooLong(path, socket, maxSocketPath)}
+	}
+	return nil
+}
+
+func addressProblems(address string) field.ErrorList {
+	path := field.NewPath("address")
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || port == "" || port == "0" {
+		return field.ErrorList{field.Invalid(path, address, "must be an IP address and a port, as in 127.0.0.1:9443")}
+	}
+	// Nothing is encrypted, so nothing may leave the node.
+	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
+		return field.ErrorList{field.Invalid(path, address, "must be a loopback address such as 127.0.0.1 or [::1]")}
+	}
+	return nil
+}
+
+func timeoutProblems(name string, timeout metav1.Duration, most time.Duration) field.ErrorList {
+	if timeout.Duration < 100*time.Millisecond || timeout.Duration > most {
+		words := fmt.Sprintf("must be from 100ms to %s", most)
+		return field.ErrorList{field.Invalid(field.NewPath(name), timeout.Duration.String(), words)}
+	}
+	return nil
+}
+
+func (a *Args) client() *sidecar.Client {
+	place := sidecar.Place{Socket: a.Socket, Address: a.Address, TokenFile: a.TokenFile}
+	timeouts := sidecar.Timeouts{
+		Call:   a.Timeout.Duration,
+		Commit: a.CommitTimeout.Duration,
+		State:  min(stateTimeout, a.Timeout.Duration),
+	}
+	return sidecar.New(place, timeouts)
+}

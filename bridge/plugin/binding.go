@@ -1,0 +1,100 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"drawbridge.dev/bridge/sidecar"
+)
+
+// Reserve has the allocator hold what it found on the node.
+func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
+	now := cycleOf(state)
+	if now == nil {
+		return nil
+	}
+	now.held.attempted = true
+	reservation, err := p.client.Reserve(ctx, now.answer.Token, node)
+	if err != nil {
+		return p.outcome(ctx, pod, err)
+	}
+	now.held.reservation = reservation.ID
+	return nil
+}
+
+// Unreserve gives back what Reserve took, or may have taken. If that fails, the reservation expires.
+func (p *Plugin) Unreserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) {
+	now := cycleOf(state)
+	if now == nil || !now.held.attempted {
+		return
+	}
+	// The attempt may have been given up; this call belongs to what comes after.
+	ctx = context.WithoutCancel(ctx)
+	var err error
+	if now.held.reservation != "" {
+		err = p.client.Unreserve(ctx, now.held.reservation)
+	} else {
+		err = p.client.UnreserveUnknown(ctx, now.answer.Token, node)
+	}
+	*now.held = held{}
+	if err != nil {
+		logger := klog.FromContext(ctx)
+		logger.Info("A reservation is left to expire", "plugin", Name, "pod", klog.KObj(pod), "node", node, "why", err)
+	}
+}
+
+// PreBindPreFlight tells whether there is anything to write before the pod is bound.
+func (p *Plugin) PreBindPreFlight(
+	_ context.Context, state fwk.CycleState, _ *v1.Pod, _ string,
+) (*fwk.PreBindPreFlightResult, *fwk.Status) {
+	return &fwk.PreBindPreFlightResult{AllowParallel: true}, skipWithout(cycleOf(state))
+}
+
+// PreBind has the allocator write the claims, and waits until their devices are ready to be bound to.
+func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
+	now := cycleOf(state)
+	if now == nil {
+		return nil
+	}
+	if now.held.reservation == "" {
+		return fwk.AsStatus(fmt.Errorf("pod %s/%s has no reservation on node %s", pod.Namespace, pod.Name, node))
+	}
+	waited := fmt.Errorf("devices were not ready to be bound within %s", p.binding)
+	ctx, cancel := context.WithTimeoutCause(ctx, p.binding, waited)
+	defer cancel()
+	message := ""
+	for {
+		commit, err := p.client.Commit(ctx, now.held.reservation)
+		if err == nil && commit.Committed {
+			return nil
+		}
+		if errors.Is(context.Cause(ctx), waited) {
+			return fwk.NewStatus(fwk.Unschedulable, joined(waited.Error(), message))
+		}
+		if err != nil {
+			return p.outcome(ctx, pod, err)
+		}
+		message = sidecar.Shorten(commit.Message)
+		rest(ctx, p.pause)
+	}
+}
+
+func joined(sentence, detail string) string {
+	if detail == "" {
+		return sentence
+	}
+	return sentence + ": " + detail
+}
+
+func rest(ctx context.Context, duration time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(duration):
+	}
+}

@@ -1,0 +1,183 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"drawbridge.dev/bridge/internal/stub"
+	"drawbridge.dev/bridge/sidecar"
+)
+
+func TestAPodIsReservedForCommittedAndLetGoByOneReservation(t *testing.T) {
+	plugin, w, server := newWorld(t, "")
+	state := begun(t, plugin, w, server, fits)
+	server.On("reserve", stub.JSON(sidecar.Reservation{ID: "r1", ExpiresSeconds: 30}))
+	server.On("commit", stub.JSON(sidecar.Commit{Committed: true}))
+	server.On("unreserve", stub.JSON(struct{}{}))
+	ctx, me := t.Context(), pod("p", "gpu")
+	if status := plugin.Reserve(ctx, state, me, "n2"); !status.IsSuccess() {
+		t.Fatal(status.Message())
+	}
+	if asked := server.Asked("reserve")[0].Body; asked["token"] != "t" || asked["node"] != "n2" {
+		t.Errorf("reserve asked %v", asked)
+	}
+	if _, status := plugin.PreBindPreFlight(ctx, state, me, "n2"); !status.IsSuccess() {
+		t.Errorf("nothing to do before the binding: %v", status.Code())
+	}
+	if status := plugin.PreBind(ctx, state, me, "n2"); !status.IsSuccess() {
+		t.Fatal(status.Message())
+	}
+	if asked := server.Asked("commit")[0].Body; asked["reservation"] != "r1" {
+		t.Errorf("commit asked %v", asked)
+	}
+	plugin.Unreserve(ctx, state, me, "n2")
+	plugin.Unreserve(ctx, state, me, "n2") // the scheduler may say it twice
+	asked := server.Asked("unreserve")
+	if len(asked) != 1 || asked[0].Body["reservation"] != "r1" {
+		t.Errorf("unreserve asked %v", asked)
+	}
+}
+
+func TestAPodThatDoesNotConcernTheAllocatorIsBoundWithoutIt(t *testing.T) {
+	plugin, _, server := newWorld(t, "")
+	ctx, me, state := t.Context(), pod("p"), &cycleState{}
+	if _, status := plugin.PreBindPreFlight(ctx, state, me, "n1"); !status.IsSkip() {
+		t.Errorf("got %v", status.Code())
+	}
+	for _, status := range []*fwk.Status{plugin.Reserve(ctx, state, me, "n1"), plugin.PreBind(ctx, state, me, "n1")} {
+		if !status.IsSuccess() {
+			t.Errorf("got %v", status.Message())
+		}
+	}
+	plugin.Unreserve(ctx, state, me, "n1")
+	for _, call := range []string{"reserve", "commit", "unreserve"} {
+		if len(server.Asked(call)) > 0 {
+			t.Errorf("%s was called", call)
+		}
+	}
+}
+
+func TestAReservationWhoseAnswerWasLostIsGivenBack(t *testing.T) {
+	plugin, w, server := newWorld(t, "")
+	state := begun(t, plugin, w, server, fits)
+	server.On("reserve", stub.Hangup)
+	server.On("unreserve", stub.JSON(struct{}{}))
+	me := pod("p", "gpu")
+	// The attempt was given up, which must not keep the reservation.
+	ctx, cancel := context.WithCancel(t.Context())
+	if status := plugin.Reserve(ctx, state, me, "n2"); status.Code() != fwk.UnschedulableAndUnresolvable {
+		t.Errorf("got %v", status.Code())
+	}
+	cancel()
+	plugin.Unreserve(ctx, state, me, "n2")
+	asked := server.Asked("unreserve")
+	if len(asked) != 1 || asked[0].Body["token"] != "t" || asked[0].Body["node"] != "n2" {
+		t.Errorf("unreserve asked %v", asked)
+	}
+}
+
+func TestAReservationThatIsRefusedHasThePodDecidedAgain(t *testing.T) {
+	plugin, w, server := newWorld(t, "")
+	state := begun(t, plugin, w, server, fits)
+	w.woken()
+	server.On("reserve", stub.Refusal(409, "gpu-0 of n2 was taken meanwhile", ""))
+	status := plugin.Reserve(t.Context(), state, pod("p", "gpu"), "n2")
+	if status.Code() != fwk.Unschedulable || !strings.Contains(status.Message(), "gpu-0 of n2 was taken") {
+		t.Errorf("got %v %q", status.Code(), status.Message())
+	}
+	if !slices.Equal(w.woken(), []string{"p"}) {
+		t.Error("nothing will have the pod tried again")
+	}
+}
+
+func TestAnAllocatorThatIsGoneDoesNotHoldUpUnreserve(t *testing.T) {
+	plugin, w, server := newWorld(t, "")
+	state := begun(t, plugin, w, server, fits)
+	server.On("reserve", stub.JSON(sidecar.Reservation{ID: "r1"}))
+	me := pod("p", "gpu")
+	plugin.Reserve(t.Context(), state, me, "n2")
+	server.Stop()
+	plugin.Unreserve(t.Context(), state, me, "n2")
+	if now := cycleOf(state); now.held.attempted || now.held.reservation != "" {
+		t.Error("it would be given back again")
+	}
+}
+
+func TestWithoutAReservationNothingIsBound(t *testing.T) {
+	plugin, w, server := newWorld(t, "")
+	state := begun(t, plugin, w, server, fits)
+	if status := plugin.PreBind(t.Context(), state, pod("p", "gpu"), "n2"); !status.IsError() {
+		t.Errorf("got %v", status.Code())
+	}
+}
+
+func TestWhatACommitComesToDecidesAboutTheBinding(t *testing.T) {
+	yes, notYet := stub.JSON(sidecar.Commit{Committed: true}), stub.Status(202, sidecar.Commit{Message: "waits for the fabric"})
+	for name, row := range map[string]struct {
+		answer  stub.Answer
+		code    fwk.Code
+		message string
+		calls   int
+	}{
+		"written":               {yes, fwk.Success, "", 1},
+		"ready after a while":   {stub.InTurn(notYet, notYet, yes), fwk.Success, "", 3},
+		"the answer was lost":   {stub.InTurn(stub.Hangup, yes), fwk.Success, "", 2},
+		"the allocator is gone": {stub.Hangup, fwk.UnschedulableAndUnresolvable, "waits for the drawbridge allocator", 2},
+		"the lead is lost":      {stub.Refusal(503, "not leading", ""), fwk.UnschedulableAndUnresolvable, "not leading", 1},
+		"lost while waiting":    {stub.InTurn(notYet, stub.Refusal(503, "not leading", "")), fwk.UnschedulableAndUnresolvable, "not leading", 2},
+		"to be decided again":   {stub.Refusal(409, "the claim was deleted", ""), fwk.Unschedulable, "the claim was deleted", 1},
+		"forbidden":             {stub.Refusal(403, "may not patch claims", "bind the role"), fwk.Error, "bind the role", 1},
+		"nonsense":              {stub.Text("yes"), fwk.Error, "cannot be used", 1},
+		"half a yes":            {stub.Text(`{"committed":tru`), fwk.Error, "cannot be used", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plugin, w, server := newWorld(t, "")
+			plugin.pause = 0
+			state := begun(t, plugin, w, server, fits)
+			server.On("reserve", stub.JSON(sidecar.Reservation{ID: "r1"}))
+			server.On("commit", row.answer)
+			plugin.Reserve(t.Context(), state, pod("p", "gpu"), "n2")
+			status := plugin.PreBind(t.Context(), state, pod("p", "gpu"), "n2")
+			if status.Code() != row.code || !strings.Contains(status.Message(), row.message) {
+				t.Errorf("got %v %q", status.Code(), status.Message())
+			}
+			if calls := len(server.Asked("commit")); calls != row.calls {
+				t.Errorf("asked %d times", calls)
+			}
+		})
+	}
+}
+
+func TestDevicesThatDoNotBecomeReadyEndTheWait(t *testing.T) {
+	plugin, w, server := newWorld(t, `, "bindingTimeout": "1s"`)
+	plugin.pause = 0
+	state := begun(t, plugin, w, server, fits)
+	server.On("reserve", stub.JSON(sidecar.Reservation{ID: "r1"}))
+	server.On("commit", stub.Status(202, sidecar.Commit{Message: "waits for the fabric"}))
+	plugin.Reserve(t.Context(), state, pod("p", "gpu"), "n2")
+	status := plugin.PreBind(t.Context(), state, pod("p", "gpu"), "n2")
+	if status.Code() != fwk.Unschedulable || !strings.Contains(status.Message(), "not ready to be bound within 1s") {
+		t.Errorf("got %v %q", status.Code(), status.Message())
+	}
+}
+
+func TestABindingThatIsGivenUpIsNotASuccess(t *testing.T) {
+	plugin, w, server := newWorld(t, "")
+	plugin.pause = 0
+	state := begun(t, plugin, w, server, fits)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	server.On("reserve", stub.JSON(sidecar.Reservation{ID: "r1"}))
+	waits := stub.Status(202, sidecar.Commit{Message: "waits"})
+	server.On("commit", waits)
+	plugin.Reserve(ctx, state, pod("p", "gpu"), "n2")
+	cancel(errors.New("the pod was preempted"))
+	status := plugin.PreBind(ctx, state, pod("p", "gpu"), "n2")
+	if status.IsSuccess() || !strings.Contains(status.Message(), "the pod was preempted") {
+		t.Errorf("got %v %q", status.Code(), status.Message())
+	}
+}

@@ -1,0 +1,100 @@
+package plugin
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"drawbridge.dev/bridge/sidecar"
+)
+
+// PostFilter asks the allocator to make room on a node that only devices keep from being used. It chooses and evicts
+// the victims; what is missing besides devices is the business of DefaultPreemption.
+func (p *Plugin) PostFilter(
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader,
+) (*fwk.PostFilterResult, *fwk.Status) {
+	now := cycleOf(state)
+	if now == nil || !now.roomMayHelp() || !mayPreempt(pod) {
+		return nil, fwk.NewStatus(fwk.Unschedulable)
+	}
+	infos, err := p.handle.SnapshotSharedLister().NodeInfos().List()
+	if err != nil {
+		return nil, fwk.AsStatus(err)
+	}
+	if !anyVictims(pod, infos) {
+		return nil, fwk.NewStatus(fwk.Unschedulable)
+	}
+	nodes := p.lackingOnlyDevices(ctx, state, pod, infos)
+	if len(nodes) == 0 {
+		return nil, fwk.NewStatus(fwk.Unschedulable)
+	}
+	found, err := p.client.PostFilter(ctx, pod, nodes)
+	if err != nil {
+		if sidecar.MayRecover(err) {
+			p.follower.Missed(err)
+		}
+		return nil, fwk.NewStatus(fwk.Unschedulable, waits(err.Error()))
+	}
+	if found.NominatedNode == "" {
+		return nil, fwk.NewStatus(fwk.Unschedulable, sidecar.Shorten(found.Message))
+	}
+	logger := klog.FromContext(ctx)
+	logger.V(2).Info("The allocator makes room", "plugin", Name, "pod", klog.KObj(pod),
+		"node", found.NominatedNode, "victims", found.Victims)
+	nominated := &fwk.NominatingInfo{NominatedNodeName: found.NominatedNode, NominatingMode: fwk.ModeOverride}
+	return &fwk.PostFilterResult{NominatingInfo: nominated}, nil
+}
+
+func (c *cycle) roomMayHelp() bool {
+	return c.answer.Verdict == sidecar.Full || c.answer.Verdict == sidecar.Fits
+}
+
+func mayPreempt(pod *v1.Pod) bool {
+	return pod.Spec.PreemptionPolicy == nil || *pod.Spec.PreemptionPolicy != v1.PreemptNever
+}
+
+// anyVictims tells whether a pod of less priority has claims, on whatever node: devices may be reachable from many.
+func anyVictims(pod *v1.Pod, infos []fwk.NodeInfo) bool {
+	priority := corev1helpers.PodPriority(pod)
+	for _, info := range infos {
+		for _, other := range info.GetPods() {
+			running := other.GetPod()
+			if len(running.Spec.ResourceClaims) > 0 && corev1helpers.PodPriority(running) < priority {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// lackingOnlyDevices names the nodes that every other plugin accepts.
+func (p *Plugin) lackingOnlyDevices(
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, infos []fwk.NodeInfo,
+) []string {
+	others := state.Clone()
+	elsewhere := *cycleOf(state)
+	elsewhere.anywhere = true
+	others.Write(stateKey, &elsewhere)
+	var mutex sync.Mutex
+	nodes := []string{}
+	p.handle.Parallelizer().Until(ctx, len(infos), func(index int) {
+		info := infos[index]
+		name := info.Node().Name
+		if _, fits := elsewhere.scores[name]; fits {
+			return // something else is missing there
+		}
+		if !p.handle.RunFilterPlugins(ctx, others, pod, info).IsSuccess() {
+			return
+		}
+		mutex.Lock()
+		defer mutex.Unlock()
+		nodes = append(nodes, name)
+	}, Name)
+	slices.Sort(nodes)
+	return nodes
+}

@@ -1,0 +1,116 @@
+package plugin
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"drawbridge.dev/bridge/internal/stub"
+	"drawbridge.dev/bridge/sidecar"
+)
+
+// crowded has pods of less priority on three nodes; what is no device keeps the pod from n2.
+func crowded(w *world) {
+	for _, name := range []string{"n1", "n2", "n3"} {
+		w.nodes = append(w.nodes, node(name, prioritized(pod("low-"+name, "c"), 0)))
+	}
+	w.others = func(_ *v1.Pod, name string) *fwk.Status {
+		if name == "n2" {
+			return fwk.NewStatus(fwk.Unschedulable, "Insufficient cpu")
+		}
+		return nil
+	}
+}
+
+func TestRoomIsMadeWhereOnlyDevicesAreMissing(t *testing.T) {
+	plugin, w, server := newWorld(t, "")
+	crowded(w)
+	state := begun(t, plugin, w, server, full)
+	victims := []sidecar.Victim{{Namespace: "team", Name: "low-n3", UID: "u"}}
+	server.On("postfilter", stub.JSON(sidecar.Preemption{NominatedNode: "n3", Victims: victims}))
+	result, status := plugin.PostFilter(t.Context(), state, prioritized(pod("p", "gpu"), 10), nil)
+	if !status.IsSuccess() || result.NominatedNodeName != "n3" || result.Mode() != fwk.ModeOverride {
+		t.Errorf("got %+v, %v", result, status.Message())
+	}
+	asked := server.Asked("postfilter")
+	if len(asked) != 1 || fmt.Sprint(asked[0].Body["nodes"]) != "[n1 n3]" {
+		t.Errorf("asked %v", asked)
+	}
+	if status := plugin.Filter(t.Context(), state, pod("p", "gpu"), node("n1")); status.IsSuccess() {
+		t.Error("the attempt itself looks away from devices now")
+	}
+}
+
+func TestANodeThatHasTheDevicesNeedsNoVictims(t *testing.T) {
+	plugin, w, server := newWorld(t, "")
+	crowded(w)
+	state := begun(t, plugin, w, server, fits) // n1 and n2: something else is missing there
+	server.On("postfilter", stub.JSON(sidecar.Preemption{Message: "nobody may go"}))
+	_, status := plugin.PostFilter(t.Context(), state, prioritized(pod("p", "gpu"), 10), nil)
+	if status.Code() != fwk.Unschedulable || status.Message() != "nobody may go" {
+		t.Errorf("got %v %q", status.Code(), status.Message())
+	}
+	if nodes := fmt.Sprint(server.Asked("postfilter")[0].Body["nodes"]); nodes != "[n3]" {
+		t.Errorf("asked about %s", nodes)
+	}
+}
+
+func TestVictimsAreOnlyAskedForWhenTheyMayHelp(t *testing.T) {
+	never := v1.PreemptNever
+	humble := prioritized(pod("p", "gpu"), 10)
+	humble.Spec.PreemptionPolicy = &never
+	important := prioritized(pod("p", "gpu"), 10)
+	for name, row := range map[string]struct {
+		answer sidecar.Answer
+		pod    *v1.Pod
+		nodes  []fwk.NodeInfo
+	}{
+		"no device would ever do":     {sidecar.Answer{Verdict: sidecar.Never}, important, nil},
+		"something does not exist":    {sidecar.Answer{Verdict: sidecar.Waiting}, important, nil},
+		"the pod may not preempt":     {full, humble, nil},
+		"nobody has less priority":    {full, prioritized(pod("p", "gpu"), 0), nil},
+		"who has less has no claims":  {full, important, []fwk.NodeInfo{node("n1", prioritized(pod("low"), 0))}},
+		"everything else is missing":  {full, important, []fwk.NodeInfo{node("n2", prioritized(pod("low", "c"), 0))}},
+		"the pod does not concern us": {sidecar.Answer{Verdict: sidecar.Skip}, important, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plugin, w, server := newWorld(t, "")
+			crowded(w)
+			if row.nodes != nil {
+				w.nodes = row.nodes
+			}
+			state := begun(t, plugin, w, server, row.answer)
+			_, status := plugin.PostFilter(t.Context(), state, row.pod, nil)
+			if status.Code() != fwk.Unschedulable || len(server.Asked("postfilter")) > 0 {
+				t.Errorf("got %v, asked %v", status.Code(), server.Asked("postfilter"))
+			}
+		})
+	}
+}
+
+func TestPreemptionThatFailsLeavesTheOtherPluginsTheirTurn(t *testing.T) {
+	for name, answer := range map[string]stub.Answer{
+		"hangs up": stub.Hangup, "a fault": stub.Refusal(500, "a bug", ""), "nonsense": stub.Text("?"),
+		"not leading": stub.Refusal(503, "not leading", ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			plugin, w, server := newWorld(t, "")
+			crowded(w)
+			state := begun(t, plugin, w, server, full)
+			server.On("postfilter", answer)
+			result, status := plugin.PostFilter(t.Context(), state, prioritized(pod("p", "gpu"), 10), nil)
+			if result != nil || status.Code() != fwk.Unschedulable || status.Message() == "" {
+				t.Errorf("got %v, %v %q", result, status.Code(), status.Message())
+			}
+			if calls := len(server.Asked("postfilter")); calls != 1 {
+				t.Errorf("asked %d times", calls)
+			}
+			if usable := plugin.follower.Health().Usable; usable != slices.Contains([]string{"a fault", "nonsense"}, name) {
+				t.Errorf("the allocator is usable: %v", usable)
+			}
+		})
+	}
+}

@@ -1,0 +1,256 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"drawbridge.dev/bridge/internal/stub"
+	"drawbridge.dev/bridge/sidecar"
+)
+
+func (w *world) logger() klog.Logger { return klog.Background() }
+
+func TestAPodIsQueuedOnceItsClaimsAreThere(t *testing.T) {
+	made := "made"
+	owner := templated("p", &made)
+	for name, row := range map[string]struct {
+		pod    *v1.Pod
+		claims []*resourcev1.ResourceClaim
+		says   string // nothing: it is queued
+	}{
+		"no claims":              {pod("p"), nil, ""},
+		"a claim":                {pod("p", "gpu"), []*resourcev1.ResourceClaim{claim("gpu")}, ""},
+		"no such claim":          {pod("p", "gpu"), nil, `resourceclaim "gpu" does not exist`},
+		"one of two":             {pod("p", "gpu", "nic"), []*resourcev1.ResourceClaim{claim("gpu")}, `resourceclaim "nic" does not exist`},
+		"a claim that leaves":    {pod("p", "gpu"), []*resourcev1.ResourceClaim{leaving(claim("gpu"))}, `resourceclaim "gpu" is being deleted`},
+		"not made yet":           {templated("p", nil), nil, "not created"},
+		"made, but not seen yet": {owner, nil, `resourceclaim "made" does not exist`},
+		"made for it":            {owner, []*resourcev1.ResourceClaim{ownedBy(claim("made"), owner)}, ""},
+		"made for somebody else": {owner, []*resourcev1.ResourceClaim{ownedBy(claim("made"), pod("q"))}, "was not created for"},
+		"nobody's":               {owner, []*resourcev1.ResourceClaim{claim("made")}, "was not created for"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plugin, w, _ := newWorld(t, "")
+			w.addClaims(t, row.claims...)
+			status := plugin.PreEnqueue(t.Context(), row.pod)
+			if status.IsSuccess() != (row.says == "") || !strings.Contains(status.Message(), row.says) {
+				t.Errorf("got %v %q", status.Code(), status.Message())
+			}
+			if said := w.events(); len(said) > 0 {
+				t.Errorf("events %q: what makes claims says itself what is wrong", said)
+			}
+		})
+	}
+}
+
+func TestATemplateThatAsksForNothingNeedsNoClaim(t *testing.T) {
+	plugin, _, _ := newWorld(t, "")
+	none := templated("p", nil)
+	none.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "gpu"}}
+	if status := plugin.PreEnqueue(t.Context(), none); !status.IsSuccess() {
+		t.Errorf("got %q", status.Message())
+	}
+}
+
+func TestPodsWaitWithOneEventWhileTheAllocatorIsAway(t *testing.T) {
+	plugin, w, _ := newWorld(t, "")
+	w.addPods(t, pod("p"), pod("q"))
+	w.woken()
+	plugin.follower.Missed(errors.New("it cannot be reached: no such file"))
+	for range 3 {
+		status := plugin.PreEnqueue(t.Context(), pod("p"))
+		if status.Code() != fwk.UnschedulableAndUnresolvable {
+			t.Errorf("got %v", status.Code())
+		}
+	}
+	want := "Warning FailedScheduling waits for the drawbridge allocator: it cannot be reached: no such file"
+	if said := w.events(); !slices.Equal(said, []string{want}) {
+		t.Errorf("events %q", said)
+	}
+	plugin.follower.Look(t.Context()) // it is back
+	if woken := w.woken(); !slices.Equal(woken, []string{"p", "q"}) {
+		t.Errorf("woken %v", woken)
+	}
+	if status := plugin.PreEnqueue(t.Context(), pod("p")); !status.IsSuccess() {
+		t.Errorf("got %q", status.Message())
+	}
+	plugin.follower.Missed(errors.New("it cannot be reached: no such file"))
+	plugin.PreEnqueue(t.Context(), pod("p"))
+	if said := w.events(); len(said) != 1 {
+		t.Errorf("the second time it said %q", said)
+	}
+}
+
+func TestASchedulerThatStandsByKeepsQuiet(t *testing.T) {
+	plugin, w, server := newWorld(t, "")
+	server.On("state", stub.JSON(sidecar.State{Ready: true, Message: "a-1 leads"}))
+	plugin.follower.Look(t.Context())
+	status := plugin.PreEnqueue(t.Context(), pod("p"))
+	if status.Code() != fwk.UnschedulableAndUnresolvable || !strings.Contains(status.Message(), "a-1 leads") {
+		t.Errorf("got %v %q", status.Code(), status.Message())
+	}
+	if said := w.events(); len(said) > 0 {
+		t.Errorf("events %q", said)
+	}
+}
+
+func TestAnAllocatorThatWasNeverThereIsToldToPodsThatWaitAlready(t *testing.T) {
+	plugin, w, server := newWorld(t, "")
+	server.Stop()
+	w.addPods(t, pod("p"))
+	w.woken()
+	plugin.follower = sidecar.NewFollower(plugin.client, stateInterval, func(pods []string, all bool) {
+		plugin.wake(w.logger(), pods, all)
+	})
+	plugin.PreEnqueue(t.Context(), pod("p"))
+	if said := w.events(); len(said) > 0 {
+		t.Errorf("before anybody has asked: %q", said)
+	}
+	plugin.follower.Look(t.Context())
+	if woken := w.woken(); !slices.Equal(woken, []string{"p"}) {
+		t.Errorf("woken %v", woken)
+	}
+	plugin.PreEnqueue(t.Context(), pod("p"))
+	if said := w.events(); len(said) != 1 {
+		t.Errorf("events %q", said)
+	}
+}
+
+func TestOnlyPodsOfTheProfileThatWaitAreWoken(t *testing.T) {
+	plugin, w, _ := newWorld(t, "")
+	bound, foreign, gone := pod("bound"), pod("foreign"), pod("gone")
+	bound.Spec.NodeName = "n1"
+	foreign.Spec.SchedulerName = "default-scheduler"
+	now := metav1.Now()
+	gone.DeletionTimestamp = &now
+	w.addPods(t, pod("a", "gpu"), pod("b"), bound, foreign, gone)
+	w.woken()
+	plugin.wake(w.logger(), []string{"team/a", "team/bound", "team/foreign", "team/gone", "team/none", "a/b/c"}, false)
+	if woken := w.woken(); !slices.Equal(woken, []string{"a"}) {
+		t.Errorf("by name: %v", woken)
+	}
+	plugin.wake(w.logger(), nil, true)
+	if woken := w.woken(); !slices.Equal(woken, []string{"a", "b"}) {
+		t.Errorf("all: %v", woken)
+	}
+}
+
+func TestAnEventAboutAClaimIsHeardByThePodsThatUseIt(t *testing.T) {
+	plugin, w, _ := newWorld(t, "")
+	w.addPods(t, pod("mine", "gpu"), pod("other", "nic"))
+	for name, row := range map[string]struct {
+		before, after any
+		all           bool
+		pods          string
+	}{
+		"made":             {nil, claim("gpu"), false, "mine"},
+		"allocated":        {claim("gpu"), allocated(claim("gpu")), false, "mine"},
+		"somebody else's":  {nil, claim("shared"), false, ""},
+		"deallocated":      {allocated(claim("gpu")), claim("gpu"), false, "mine"},
+		"deleted":          {claim("gpu"), nil, false, "mine"},
+		"deleted, unknown": {cache.DeletedFinalStateUnknown{}, nil, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			result, err := plugin.podsOfClaim(w.logger(), row.before, row.after)
+			if err != nil || result.AllPods != row.all {
+				t.Fatalf("got %+v, %v", result, err)
+			}
+			var heard []string
+			for _, one := range result.Pods {
+				heard = append(heard, one.Name)
+			}
+			if strings.Join(heard, " ") != row.pods {
+				t.Errorf("heard by %v", heard)
+			}
+		})
+	}
+}
+
+func TestAPodIsTriedAgainWhenAnEventMayHelpIt(t *testing.T) {
+	me := pod("p", "gpu")
+	reserved := allocated(claim("gpu", "gpus"))
+	reserved.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{UID: "u"}}
+	labelled := claim("gpu", "gpus")
+	labelled.Labels = map[string]string{"a": "b"}
+	class := func(name, resource string) *resourcev1.DeviceClass {
+		made := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if resource != "" {
+			made.Spec.ExtendedResourceName = &resource
+		}
+		return made
+	}
+	chooses := claim("choice")
+	chooses.Spec.Devices.Requests = []resourcev1.DeviceRequest{
+		{FirstAvailable: []resourcev1.DeviceSubRequest{{DeviceClassName: "big"}, {DeviceClassName: "small"}}},
+	}
+	asksByName := asking(pod("named"), "vendor.example/gpu", "1")
+	asksByClass := asking(pod("named"), "deviceclass.resource.kubernetes.io/gpus", "1")
+	for name, row := range map[string]struct {
+		pod           *v1.Pod
+		hint          func(*Plugin) fwk.QueueingHintFn
+		before, after any
+		queue         bool
+	}{
+		"its claim is made":                      {me, claims, nil, claim("gpu", "gpus"), true},
+		"its claim is deallocated":               {me, claims, allocated(claim("gpu", "gpus")), claim("gpu", "gpus"), true},
+		"its claim has one user less":            {me, claims, reserved, allocated(claim("gpu", "gpus")), true},
+		"its claim has another label":            {me, claims, claim("gpu", "gpus"), labelled, false},
+		"another claim is made":                  {me, claims, nil, claim("more", "gpus"), false},
+		"another claim is allocated":             {me, claims, claim("held", "gpus"), allocated(claim("held", "gpus")), false},
+		"nobody saw what was deleted":            {me, claims, cache.DeletedFinalStateUnknown{}, nil, false},
+		"another claim gives a device back":      {me, claims, allocated(claim("held", "gpus")), claim("held", "gpus"), false},
+		"its claim is deleted":                   {me, claims, claim("gpu", "gpus"), nil, false},
+		"another claim of it is missing":         {pod("q", "gpu", "none"), claims, nil, claim("gpu", "gpus"), false},
+		"its status names its claim":             {me, updates, me, me, true},
+		"its status names a missing claim":       {me, updates, me, pod("p", "none"), false},
+		"something that is no pod":               {me, updates, me, nil, true},
+		"its class is made":                      {me, classes, nil, class("gpus", ""), true},
+		"its class is changed":                   {me, classes, class("gpus", ""), class("gpus", ""), true},
+		"another class is made":                  {me, classes, nil, class("nics", ""), false},
+		"a class of an alternative is made":      {pod("p", "choice"), classes, nil, class("small", ""), true},
+		"a class no longer stands for its words": {asksByName, classes, class("gpus", "vendor.example/gpu"), class("gpus", ""), true},
+		"a class that stands for others":         {asksByName, classes, class("gpus", "vendor.example/nic"), nil, false},
+		"a class it asks for by name is gone":    {asksByClass, classes, class("gpus", ""), nil, true},
+		"devices are published":                  {me, devices, nil, &resourcev1.ResourceSlice{}, true},
+		"... and it has no claims":               {pod("plain"), devices, nil, &resourcev1.ResourceSlice{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plugin, w, _ := newWorld(t, "")
+			w.addClaims(t, claim("gpu", "gpus"), claim("held", "gpus"), chooses)
+			got, err := row.hint(plugin)(w.logger(), row.pod, row.before, row.after)
+			if err != nil && got == fwk.QueueSkip {
+				t.Error(err)
+			}
+			if (got == fwk.Queue) != row.queue {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
+
+func claims(p *Plugin) fwk.QueueingHintFn  { return p.afterClaim }
+func updates(p *Plugin) fwk.QueueingHintFn { return p.afterOwnUpdate }
+func classes(p *Plugin) fwk.QueueingHintFn { return p.afterClass }
+func devices(p *Plugin) fwk.QueueingHintFn { return p.afterDevices }
+
+func TestEveryEventButThatOfANodeIsJudged(t *testing.T) {
+	registered, err := (&Plugin{}).EventsToRegister(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range registered {
+		if one.QueueingHintFn == nil && one.Event.Resource != fwk.Node {
+			t.Errorf("%s has every pod tried again", one.Event.Label())
+		}
+	}
+}

@@ -1,0 +1,164 @@
+// Package sidecar talks to the allocator that runs beside the scheduler: HTTP/1.1 and JSON over a unix socket or
+// loopback. It knows calls, deadlines and what can go wrong with an answer. It is not a Kubernetes client, and it
+// decides nothing.
+package sidecar
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// State says whether the allocator may be asked.
+type State struct {
+	Leading  bool   `json:"leading"`
+	Ready    bool   `json:"ready"`
+	Identity string `json:"identity"`
+	Message  string `json:"message"` // why not
+}
+
+// Verdict is what the allocator says about a pod and all nodes.
+type Verdict string
+
+// The verdicts of the protocol.
+const (
+	Fits      Verdict = "fits"      // on the nodes of the answer
+	Full      Verdict = "full"      // it could work somewhere, but not while devices are held as they are
+	Never     Verdict = "never"     // no device of the cluster could serve it, free or not
+	Skip      Verdict = "skip"      // no claim of the pod is the allocator's business
+	Undecided Verdict = "undecided" // the allocator ran out of time
+	Waiting   Verdict = "waiting"   // an object that the claims need does not exist yet
+)
+
+// Node is one that fits, with a score from 0 to 100.
+type Node struct {
+	Name  string `json:"name"`
+	Score int64  `json:"score"`
+}
+
+// Reason says why some nodes do not fit.
+type Reason struct {
+	Message string   `json:"message"`
+	Nodes   []string `json:"nodes"`
+	Count   int      `json:"count"`
+}
+
+// Answer is what a pod gets: one for all nodes.
+type Answer struct {
+	Verdict Verdict  `json:"verdict"`
+	Token   string   `json:"token"`
+	Nodes   []Node   `json:"nodes"`
+	Message string   `json:"message"`
+	Reasons []Reason `json:"reasons"`
+}
+
+func (a *Answer) check() error {
+	switch a.Verdict {
+	case Fits, Full, Never, Skip, Undecided, Waiting:
+	default:
+		return fmt.Errorf("its verdict is %q, which is not in the protocol", a.Verdict)
+	}
+	if len(a.Nodes) > 0 && a.Token == "" {
+		return fmt.Errorf("it names nodes without a token to reserve them with")
+	}
+	for _, node := range a.Nodes {
+		if node.Name == "" {
+			return fmt.Errorf("one of its nodes has no name")
+		}
+		if node.Score < 0 || node.Score > 100 {
+			return fmt.Errorf("node %s has the score %d, which is not from 0 to 100", node.Name, node.Score)
+		}
+	}
+	return nil
+}
+
+// Fit answers for one node with other pods added or taken away.
+type Fit struct {
+	Fits    bool   `json:"fits"`
+	Message string `json:"message"`
+}
+
+func (*Fit) check() error { return nil }
+
+// Reservation holds devices for a pod on a node until it is committed, given back or expired.
+type Reservation struct {
+	ID             string `json:"reservation"`
+	ExpiresSeconds int64  `json:"expiresSeconds"`
+}
+
+func (r *Reservation) check() error {
+	if r.ID == "" {
+		return fmt.Errorf("it has no reservation")
+	}
+	return nil
+}
+
+// Commit says whether the claims are written and may be bound to; if not, what they wait for.
+type Commit struct {
+	Committed bool   `json:"committed"`
+	Message   string `json:"message"`
+}
+
+func (*Commit) check() error { return nil }
+
+// Victim is a pod that the allocator evicts.
+type Victim struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid"`
+}
+
+// Preemption says where the pod will fit once its victims are gone.
+type Preemption struct {
+	NominatedNode string   `json:"nominatedNode"`
+	Victims       []Victim `json:"victims"`
+	Message       string   `json:"message"`
+}
+
+func (p *Preemption) check() error {
+	if len(p.Victims) > 0 && p.NominatedNode == "" {
+		return fmt.Errorf("it names victims without a node")
+	}
+	return nil
+}
+
+// Wake names pods that are worth another try.
+type Wake struct {
+	Seq  int64    `json:"seq"`
+	Pods []string `json:"pods"` // namespace/name
+	All  bool     `json:"all"`
+}
+
+func (*Wake) check() error { return nil }
+
+func (*State) check() error { return nil }
+
+type nothing struct{}
+
+func (*nothing) check() error { return nil }
+
+type podQuestion struct {
+	Pod *v1.Pod `json:"pod"`
+}
+
+type filterQuestion struct {
+	Token  string    `json:"token"`
+	Node   string    `json:"node"`
+	Add    []*v1.Pod `json:"add"`
+	Remove []*v1.Pod `json:"remove"`
+}
+
+type nodeQuestion struct {
+	Token string `json:"token"`
+	Node  string `json:"node"`
+}
+
+type reservationQuestion struct {
+	Reservation string `json:"reservation"`
+}
+
+type preemptionQuestion struct {
+	Pod   *v1.Pod  `json:"pod"`
+	Nodes []string `json:"nodes"`
+}
