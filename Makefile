@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PACKAGES := $(wildcard allocator certs cli cluster dra webhook)
 CHECKED := $(PACKAGES) $(wildcard tests e2e bench docs)
 
-.PHONY: help setup run test test-unit fmt lint type arch map e2e cluster cluster-down binaries bench soak fuzz long lock clean
+.PHONY: help setup run test test-unit fmt lint type arch map e2e cluster cluster-down binaries bridge bench soak fuzz long lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -63,6 +63,9 @@ e2e: setup ## Only the tests on the real control plane and node
 
 binaries: setup ## Build Kubernetes, etcd, containerd and the test drivers into the cache
 	$(BIN)/python -m e2e.build
+
+bridge: setup ## The scheduler with our plugin (bridge/): vet, its tests under the race detector, and the program
+	$(BIN)/python -m tests.suite bridge
 
 cluster: setup ## Start a real cluster on this machine and print its KUBECONFIG
 	$(BIN)/python -m e2e.up

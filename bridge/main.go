@@ -1,6 +1,6 @@
 // drawbridge-scheduler is kube-scheduler with one more plugin, Drawbridge, that asks the allocator beside it for devices.
 //
-// Flags, configuration file, metrics and health checks are kube-scheduler's own. What decides is in Python; see docs/bridge.md.
+// Flags, configuration file, metrics and health checks are kube-scheduler's own. What decides is `drawbridge allocator`.
 package main
 
 import (

@@ -1,4 +1,4 @@
-"""The programs of the real cluster, built from the pinned modules of e2e/binaries into the cache.
+"""The programs of the real cluster, built from the pinned modules of e2e/binaries and from bridge/ into the cache.
 
 `python -m e2e.build` builds all of them; `program("kubelet")` builds what is missing and returns the path.
 A program is linked into a temporary file and renamed when it is whole, so a build that was killed leaves nothing
@@ -21,6 +21,7 @@ from pathlib import Path
 from e2e.cache import cache, locked, say
 
 BINARIES = Path(__file__).parent / "binaries"
+BRIDGE = Path(__file__).parent.parent / "bridge"
 KUBERNETES_VERSION = "v1.37.1"
 SAY_EVERY = 30.0
 # Without a version at link time clients and nodes report v0.0.0, and version-dependent features misjudge the server.
@@ -32,11 +33,20 @@ VERSION_FLAGS = " ".join(
 
 @dataclass(frozen=True, eq=False)
 class Module:
-    """One go.mod below e2e/binaries, with the programs it pins."""
+    """One go.mod with the programs it pins: below e2e/binaries, or elsewhere with code of ours."""
 
     name: str
     programs: dict[str, str]
     flags: tuple[str, ...] = ()
+    home: Path | None = None
+
+    @property
+    def source(self) -> Path:
+        return self.home or BINARIES / self.name
+
+    def sources(self) -> list[Path]:
+        """Name the files that its programs are made of, beside what go.mod pins."""
+        return sorted(self.home.rglob("*.go")) if self.home else []
 
 
 MODULES = (
@@ -64,6 +74,13 @@ MODULES = (
         ("-tags", "no_btrfs,no_devmapper,no_zfs"),
     ),
     Module("helm", {"helm": "helm.sh/helm/v3/cmd/helm"}),
+    # The same modules and flags as kube-scheduler's: what it has compiled is not compiled again.
+    Module(
+        "bridge",
+        {"drawbridge-scheduler": "drawbridge.dev/bridge"},
+        ("-ldflags", f"-s -w {VERSION_FLAGS}"),
+        home=BRIDGE,
+    ),
 )
 HOME = {name: module for module in MODULES for name in module.programs}
 
@@ -96,13 +113,14 @@ def missing() -> list[str]:
 @once
 def folder(module: Module) -> Path:
     """Return the module's folder of the cache, which changes with everything that changes its programs."""
-    source = BINARIES / module.name
+    source = module.source
     key = hashlib.sha256()
     for part in (
         (source / "go.mod").read_bytes(),
         (source / "go.sum").read_bytes(),
         " ".join(command(module)).encode(),
         go_version().encode(),
+        *(file.read_bytes() for file in module.sources()),
     ):
         key.update(hashlib.sha256(part).digest())
     return cache() / "bin" / f"{module.name}-{key.hexdigest()[:16]}"
@@ -140,7 +158,7 @@ def link(module: Module, name: str, path: Path, lock: int) -> None:
         # -v names each package as it is compiled. It is no part of `command`, which names the folder of the cache.
         with subprocess.Popen(
             [*command(module), "-v", "-o", str(made), module.programs[name]],
-            cwd=BINARIES / module.name,
+            cwd=module.source,
             env=environment(),
             stderr=subprocess.PIPE,
             text=True,

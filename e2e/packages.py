@@ -1,4 +1,6 @@
-"""What a real node needs from the distribution: runc, CNI plugins and a static busybox, installed with apt when missing."""
+"""What tests need from the distribution, installed with apt when missing: runc, CNI plugins and a static busybox for a
+real node, and a C compiler for Go's race detector.
+"""
 
 import os
 import shutil
@@ -10,16 +12,19 @@ from e2e.cache import locked, say
 
 CNI_PLUGINS = Path("/usr/lib/cni")
 BUSYBOX = Path("/bin/busybox")
+HEADER = Path("/usr/include/stdlib.h")
 
 
 def present() -> dict[str, bool]:
-    """Tell for each package that a node needs whether what we use of it is there."""
+    """Tell for each package whether what we use of it is there."""
     return {
         "runc": shutil.which("runc") is not None,
         "containernetworking-plugins": (CNI_PLUGINS / "ptp").exists() and (CNI_PLUGINS / "host-local").exists(),
         "busybox-static": BUSYBOX.exists() and is_static(BUSYBOX),
         "util-linux": all(shutil.which(command) for command in ("unshare", "nsenter")),
         "mount": shutil.which("mount") is not None,
+        "gcc": shutil.which("gcc") is not None,
+        "libc6-dev": HEADER.exists(),
     }
 
 
@@ -35,11 +40,9 @@ def install() -> None:
         if not names:
             return
         if shutil.which("apt-get") is None:
-            raise BuildError(f"a real node needs {', '.join(names)} (Debian's names), and there is no apt-get here")
+            raise BuildError(f"tests need {', '.join(names)} (Debian's names), and there is no apt-get here")
         if os.geteuid() != 0:
-            raise BuildError(
-                f"a real node needs {', '.join(names)}: run as root, or `apt-get install {' '.join(names)}`"
-            )
+            raise BuildError(f"tests need {', '.join(names)}: run as root, or `apt-get install {' '.join(names)}`")
         say(f"apt-get install {' '.join(names)}")
         if not apt("install", *names):
             say("apt-get update, then once more")

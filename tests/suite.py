@@ -1,4 +1,4 @@
-"""The test suites behind `make test`, `make test-unit`, `make e2e` and `make long`, and their one summary.
+"""The test suites behind `make test`, `make test-unit`, `make e2e`, `make bridge` and `make long`, and their one summary.
 
 Each suite is a command with its own process, so that a crash of one is counted and does not end the others. A suite
 that crashes, is killed, or finds no test counts as one failure, by the name of the test that it was at; in the full run a
@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -121,6 +122,13 @@ def cluster() -> Iterator[Outcome]:
     yield from on_clusters()
 
 
+def bridge() -> Iterator[Outcome]:
+    """Only our scheduler: its Go code, and that it builds."""
+    packages.install()
+    yield from go_suites("bridge")
+    build.program("drawbridge-scheduler")
+
+
 def long() -> Iterator[Outcome]:
     """The long forms of the suites that have one."""
     yield pytest_suite("long", "long", strict=True, deadline=3 * 60 * 60)
@@ -128,6 +136,7 @@ def long() -> Iterator[Outcome]:
 
 FORMS: dict[str, Callable[[], Iterator[Outcome]]] = {
     "all": everything,
+    "bridge": bridge,
     "e2e": cluster,
     "long": long,
     "unit": unit,
@@ -364,9 +373,10 @@ def counted(name: str, record: Path, *, strict: bool) -> Outcome:
     return outcome
 
 
-def go_suites() -> Iterator[Outcome]:
+def go_suites(below: str = ".") -> Iterator[Outcome]:
     """Formatting, vet and the tests of every Go module of ours that has code."""
-    tracked = subprocess.run(["git", "ls-files", "*.go"], check=True, capture_output=True, text=True).stdout.split()
+    listing = ["git", "ls-files", f"{below}/*.go"]
+    tracked = subprocess.run(listing, check=True, capture_output=True, text=True).stdout.split()
     files = [file for file in tracked if not file.startswith("e2e/binaries/")]
     modules = {module for file in files if (module := module_of(ROOT / file))}
     if files:
@@ -375,7 +385,7 @@ def go_suites() -> Iterator[Outcome]:
         where = module.relative_to(ROOT)
         yield command_suite(f"go vet {where}", ["go", "vet", "./..."], module)
         if any(module.rglob("*_test.go")):
-            yield go_tests(f"go test {where}", module)
+            yield go_tests(f"go test -race {where}", module)
 
 
 def module_of(file: Path) -> Path | None:
@@ -390,22 +400,29 @@ def gofmt(files: Sequence[str]) -> Outcome:
 
 
 def go_tests(name: str, module: Path) -> Outcome:
-    """Run the tests of a Go module and count them from go's own record."""
+    """Run the tests of a Go module under the race detector, which needs a C compiler, and count from go's own record."""
     announce(name)
     begun = time.monotonic()
     outcome = Outcome(name)
-    command = ["go", "test", "-json", "./..."]
-    with subprocess.Popen(command, cwd=module, stdout=subprocess.PIPE, text=True, env=surroundings()) as process:
+    said: dict[str, list[str]] = defaultdict(list)  # by test; who passes has nothing to say
+    # Only folders with tests: the program itself would be compiled for the race detector with all of kube-scheduler.
+    folders = sorted({f"./{file.parent.relative_to(module)}" for file in module.rglob("*_test.go")})
+    command = ["go", "test", "-race", "-json", *folders]
+    environment = surroundings() | {"CGO_ENABLED": "1"}
+    with subprocess.Popen(command, cwd=module, stdout=subprocess.PIPE, text=True, env=environment) as process:
         for line in process.stdout or ():
             event = json.loads(line) if line.startswith("{") else {"Output": line}
+            test = event.get("Test", "")
             if event.get("Action") == "output":
-                print(event["Output"], end="")
+                said[test].append(event["Output"])
             elif event.get("Test") and event.get("Action") in {"pass", "fail", "skip"}:
                 good = event["Action"] == "pass"
                 outcome.passed += good
                 outcome.failed += not good
                 if not good:
-                    outcome.notes.append(f"{event['Action']}: {event['Test']}")
+                    print("".join(said[test]), end="")
+                    outcome.notes.append(f"{event['Action']}: {test}")
+    print("".join(said[""]), end="")  # what is about folders, or about none
     if process.returncode and not outcome.failed:
         outcome.failed += 1
         outcome.notes.append(f"go test ended with exit code {process.returncode}")
