@@ -47,7 +47,12 @@ class Election:
         self._terms = terms or Terms()
         self._seen: tuple[str, float] = ("", 0.0)  # the record's version, and when we first saw it
         self._taken = False  # the last look showed another, living holder
+        self._renewed = float("-inf")  # by our clock: when the last renewal that went through was begun
         self.leading = False
+
+    def is_sure(self) -> bool:
+        """Whether nobody else can have begun to lead. False for a leader that was stopped for a while, and does not know yet."""
+        return self.leading and asyncio.get_running_loop().time() - self._renewed < self._terms.renew_deadline
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Stand for election for ever; run `lead` for as long as we hold the lease."""
@@ -96,10 +101,12 @@ class Election:
     async def _hold(self) -> bool:
         """Take or renew the lease; say whether we hold it now."""
         self._taken = False
+        begun = asyncio.get_running_loop().time()
         try:
             lease = await self._read()
             if lease is None:
                 await self._cluster.create(resources.LEASES, self._record(None), self._namespace)
+                self._renewed = begun
                 return True
             if not self._free(lease):
                 self._taken = True
@@ -110,6 +117,7 @@ class Election:
         except ApiError as error:
             logger.warning("cannot reach the lease", extra={"lease": self._name, "problem": str(error)})
             return False
+        self._renewed = begun
         return True
 
     async def _read(self) -> Lease | None:

@@ -1,0 +1,33 @@
+"""Decisions for a scheduler: what a pod waits for, which nodes can serve its claims, and what it gets on one of them.
+
+Pure: a pod and a stock come in, values go out. Nothing is held or written here; that is `allocator.reservations` and
+`allocator.service`. Besides devices nothing is looked at: cpu, taints and affinity are the scheduler's own business.
+"""
+
+from __future__ import annotations
+
+from allocator.decisions.decider import Decider, Hindrance, NodeScore, Outlook, Outlooks, Serving, Unserved
+from allocator.decisions.others import with_pods, without_pods
+from allocator.decisions.readiness import DeviceReadiness, devices_ready
+from allocator.decisions.trial import ClaimsOf, NodeGroup, claims_for, try_out
+from allocator.decisions.wants import Wants, wants_of
+
+__all__ = [
+    "ClaimsOf",
+    "Decider",
+    "DeviceReadiness",
+    "Hindrance",
+    "NodeGroup",
+    "NodeScore",
+    "Outlook",
+    "Outlooks",
+    "Serving",
+    "Unserved",
+    "Wants",
+    "claims_for",
+    "devices_ready",
+    "try_out",
+    "wants_of",
+    "with_pods",
+    "without_pods",
+]

@@ -1,0 +1,279 @@
+"""Which nodes can serve a pod's claims, how well, why the others cannot; and what exactly the pod gets on the one it is sent to.
+
+A question that was asked before, of a stock that has changed on a few nodes since, costs a look at these nodes
+(`allocator.all_nodes`). So a `Decider` is kept, and asked about stocks that follow each other.
+
+Every question has a budget. What it did not reach is undecided, and said so: that is neither a fit nor a refusal.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator import allocate, pods
+from allocator.all_nodes import FleetAnswer, FleetMemo, fleet
+from allocator.answer import Answer, Verdict
+from allocator.decisions.wants import IMPLICIT, wants_of
+from allocator.one_node import Options
+from allocator.reasons import sentence, tally
+from allocator.strategies import DEFAULT, StrategyCache, serve
+from dra.budget import Budget
+from dra.objects import ResourceClaim
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from allocator.decisions.wants import Wants
+    from dra.objects import Node, Pod
+    from dra.stock import Stock
+
+# Steps, of which each is about a microsecond, for a question to all nodes and the words about those that refuse.
+QUESTION = 1_000_000
+EXPLAINED = 4  # kinds of refusing nodes about which there are words; the largest ones
+SCORED = 64  # kinds of fitting nodes that a strategy judges; the others score 0
+
+
+class Outlook(StrEnum):
+    """What becomes of a pod, as far as devices go."""
+
+    SKIP = "skip"  # it wants no device
+    FITS = "fits"
+    FULL = "full"  # some node could serve it, were nothing in use
+    NEVER = "never"  # no node could, whoever goes
+    WAITING = "waiting"  # something does not exist yet
+    UNDECIDED = "undecided"
+
+
+class NodeScore(msgspec.Struct, frozen=True):
+    """A node that can serve the claims, and how much the strategy likes it: 0 to 100."""
+
+    name: str
+    score: int = 0
+
+
+class Hindrance(msgspec.Struct, frozen=True):
+    """What is in the way on some nodes, in words."""
+
+    message: str
+    nodes: tuple[str, ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.nodes)
+
+
+class Outlooks(msgspec.Struct, frozen=True):
+    """The answer of the whole fleet for one pod."""
+
+    outlook: Outlook
+    nodes: tuple[NodeScore, ...] = ()
+    message: str = ""
+    hindrances: tuple[Hindrance, ...] = ()
+
+
+class Serving(msgspec.Struct, frozen=True):
+    """What a pod gets on one node: the answer has an allocation for each of the open claims, in order."""
+
+    claims: tuple[ResourceClaim, ...]
+    open: tuple[ResourceClaim, ...]
+    answer: Answer
+
+
+class Unserved(msgspec.Struct, frozen=True):
+    """Why a pod gets nothing on a node, now."""
+
+    message: str
+
+
+class Decider:
+    """Answers questions about stocks that follow each other."""
+
+    def __init__(self, strategy: str = DEFAULT) -> None:
+        self.strategy = strategy
+        self._memo = FleetMemo()
+        self._kept = StrategyCache()
+        self._classes: tuple[object, ...] = ()
+
+    def outlook(self, pod: Pod, stock: Stock) -> Outlooks:
+        """Ask all nodes."""
+        wants = wants_of(pod, stock)
+        if not wants.concern_us:
+            return Outlooks(Outlook.SKIP)
+        if wants.waits_for:
+            return Outlooks(Outlook.WAITING, message=wants.waits_for)
+        elsewhere = _elsewhere(wants, stock)
+        if not wants.open:
+            fitting = [name for name in stock.nodes if name not in elsewhere]
+            return self._held(fitting, elsewhere)
+        options = Options(budget=Budget(QUESTION))
+        answers = fleet(stock, wants.open, options=options, memo=self._memo)
+        fitting = [name for name in answers.feasible if name not in elsewhere]
+        if fitting:
+            scores = self._scores(answers, fitting, stock, wants.open)
+            nodes = tuple(NodeScore(name, scores.get(name, 0)) for name in fitting)
+            return Outlooks(Outlook.FITS, nodes, "", _hindrances_beside_fits(answers, elsewhere))
+        return self._refuse(wants, stock, answers, elsewhere)
+
+    def serve(self, pod: Pod, node: str, stock: Stock, *, kept: bool = True) -> Serving | Unserved:
+        """Say what a pod gets on one node. A stock that others do not follow is not `kept` in mind."""
+        wants = wants_of(pod, stock)
+        if wants.waits_for:
+            return Unserved(wants.waits_for)
+        there = stock.nodes.get(node)
+        if there is None:
+            return Unserved(f"node {node} does not exist")
+        if why := _beside_devices(wants, there):
+            return Unserved(why)
+        if not wants.open:
+            return Serving(wants.claims, (), Answer(Verdict.FEASIBLE))
+        answer = self._on(node, stock, wants.open).answer if kept else allocate(stock, node, wants.open)
+        if answer.feasible:
+            return Serving(wants.claims, wants.open, answer)
+        return Unserved(answer.error or "the devices that were there are taken meanwhile")
+
+    # ---- one node
+
+    def _on(self, node: str, stock: Stock, claims: Sequence[ResourceClaim]) -> _Scored:
+        if self.strategy == DEFAULT and not _has_alternatives(claims):
+            answers = fleet(stock, claims, options=Options(budget=Budget(QUESTION)), memo=self._memo)
+            return _Scored(answers[node], 0.0)
+        classes = (*stock.classes.values(), *stock.compatibilities.values())
+        if len(classes) != len(self._classes) or any(a is not b for a, b in zip(classes, self._classes, strict=True)):
+            self._classes, self._kept = classes, StrategyCache()
+        options = Options(budget=Budget(QUESTION))
+        chosen = serve(stock, node, claims, strategy=self.strategy, options=options, kept=self._kept)
+        return _Scored(chosen.answer, chosen.score)
+
+    def _scores(
+        self, answers: FleetAnswer, fitting: Iterable[str], stock: Stock, claims: Sequence[ResourceClaim]
+    ) -> dict[str, int]:
+        """Judge one node of each kind; nodes that look alike are liked alike."""
+        if self.strategy == DEFAULT and not _has_alternatives(claims):
+            return {}
+        scores: dict[str, int] = {}
+        fit = set(fitting)
+        kinds = [nodes for nodes in answers.alike() if not fit.isdisjoint(nodes)]
+        for nodes in sorted(kinds, key=len, reverse=True)[:SCORED]:
+            score = round(self._on(nodes[0], stock, claims).score)
+            scores |= dict.fromkeys(nodes, score)
+        return scores
+
+    # ---- refusals
+
+    def _held(self, fitting: Sequence[str], elsewhere: Mapping[str, str]) -> Outlooks:
+        """All claims are allocated: only where counts."""
+        hindrances = _by_message(elsewhere)
+        if fitting:
+            return Outlooks(Outlook.FITS, tuple(NodeScore(name) for name in fitting), "", hindrances)
+        message = _most_said(hindrances) or "there are no nodes"
+        return Outlooks(Outlook.NEVER, message=message, hindrances=hindrances)
+
+    def _refuse(self, wants: Wants, stock: Stock, answers: FleetAnswer, elsewhere: Mapping[str, str]) -> Outlooks:
+        hindrances = _hindrances(answers, elsewhere)
+        message = _summary(len(stock.nodes), hindrances)
+        asked = [name for name in answers if name not in elsewhere]
+        if any(answers.verdict(name) is Verdict.UNDECIDED for name in asked):
+            return Outlooks(Outlook.UNDECIDED, (), message, hindrances)
+        options = Options(budget=Budget(QUESTION))
+        idle = fleet(stock, wants.open, options=options, idle=True, memo=self._memo)
+        could = any(idle.verdict(name) in (Verdict.FEASIBLE, Verdict.UNDECIDED) for name in asked)
+        return Outlooks(Outlook.FULL if could else Outlook.NEVER, (), message, hindrances)
+
+
+class _Scored(msgspec.Struct, frozen=True):
+    answer: Answer
+    score: float
+
+
+def _has_alternatives(claims: Iterable[ResourceClaim]) -> bool:
+    return any(request.first_available for claim in claims for request in claim.spec.devices.requests)
+
+
+def _elsewhere(wants: Wants, stock: Stock) -> dict[str, str]:
+    """Say of nodes what keeps a pod from them before its open claims are looked at; the others are left out."""
+    if not wants.extended and len(wants.open) == len(wants.claims):
+        return {}
+    return {name: why for name, node in stock.nodes.items() if (why := _beside_devices(wants, node))}
+
+
+def _beside_devices(wants: Wants, node: Node) -> str:
+    """Say what keeps a pod from a node before its open claims are looked at; "" if nothing does."""
+    for name in wants.extended:
+        amount = node.status.allocatable.get(name)
+        if amount is None or not amount.nano:
+            return _unserved_name(name)
+    return pods.elsewhere(wants.claims, node)
+
+
+def _unserved_name(name: str) -> str:
+    what = "names a DeviceClass" if name.startswith(IMPLICIT) else "is served by a DeviceClass"
+    return (
+        f"{name} {what}, and this scheduler gives devices to ResourceClaims only: "
+        "use a claim, or leave the pod to the default scheduler"
+    )
+
+
+def _hindrances_beside_fits(answers: FleetAnswer, elsewhere: Mapping[str, str]) -> tuple[Hindrance, ...]:
+    """Say in short what is in the way on the nodes that do not fit where others do: nobody waits for these."""
+    refusals = dict(elsewhere)
+    for name in answers:
+        verdict = answers.verdict(name)
+        if verdict is not Verdict.FEASIBLE:
+            refusals.setdefault(name, _verdict(verdict))
+    return _by_message(refusals)
+
+
+def _hindrances(answers: FleetAnswer, elsewhere: Mapping[str, str]) -> tuple[Hindrance, ...]:
+    """Gather what is in the way, the commonest first. Nodes about which there is no time for words are counted all the same."""
+    found = list(_by_message(elsewhere))
+    refusing: list[list[str]] = []
+    for nodes in answers.alike():
+        left = [name for name in nodes if name not in elsewhere]
+        if left and answers.verdict(left[0]) is not Verdict.FEASIBLE:
+            refusing.append(left)
+    refusing.sort(key=len, reverse=True)
+    by_message: dict[str, list[str]] = {}
+    for at, nodes in enumerate(refusing):
+        message = _words(answers, nodes[0]) if at < EXPLAINED else _verdict(answers.verdict(nodes[0]))
+        by_message.setdefault(message, []).extend(nodes)
+    found += [Hindrance(message, tuple(names)) for message, names in by_message.items()]
+    found.sort(key=lambda one: -one.count)
+    return tuple(found)
+
+
+def _words(answers: FleetAnswer, node: str) -> str:
+    answer = answers[node]
+    if answer.verdict is Verdict.UNDECIDED:
+        return _verdict(answer.verdict)
+    return sentence(answer) or tally({node: answer})
+
+
+def _verdict(verdict: Verdict) -> str:
+    if verdict is Verdict.UNDECIDED:
+        return "whether the devices suffice was not found out in time"
+    return "the devices that are there cannot serve the claims"
+
+
+def _by_message(refusals: Mapping[str, str]) -> tuple[Hindrance, ...]:
+    nodes: dict[str, list[str]] = {}
+    for name, message in refusals.items():
+        nodes.setdefault(message, []).append(name)
+    return tuple(Hindrance(message, tuple(names)) for message, names in nodes.items())
+
+
+def _most_said(hindrances: Sequence[Hindrance]) -> str:
+    return max(hindrances, key=lambda one: one.count).message if hindrances else ""
+
+
+def _summary(nodes: int, hindrances: Sequence[Hindrance]) -> str:
+    """Say in one sentence why no node serves a pod, as kube-scheduler says it."""
+    if not hindrances:
+        return "there are no nodes"
+    parts = [f"{one.count} {one.message}" for one in hindrances[:EXPLAINED]]
+    rest = sum(one.count for one in hindrances[EXPLAINED:])
+    if rest:
+        parts.append(f"{rest} for other reasons")
+    return f"0 of {nodes} nodes can serve the claims: {'; '.join(parts)}"

@@ -1,0 +1,50 @@
+"""Whether the devices of claims may be bound to: the conditions that their drivers named (KEP-5007).
+
+Mirrors `isClaimReadyForBinding` of the in-tree plugin: every result with binding conditions needs an entry in status.devices
+with all of them true; one failure condition that is true ends it. Entries are found by driver, pool and device alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dra.objects import AllocatedDeviceStatus, ResourceClaim
+
+
+class DeviceReadiness(msgspec.Struct, frozen=True):
+    """What keeps a pod from being bound: a failure for good, or something that may still come; both "" if nothing does."""
+
+    failed: str = ""
+    waits_for: str = ""
+
+
+def devices_ready(claims: Iterable[ResourceClaim]) -> DeviceReadiness:
+    """Judge all devices of some claims."""
+    waits_for = ""
+    for claim in claims:
+        allocation = claim.status.allocation
+        entries = {(entry.driver, entry.pool, entry.device): entry for entry in claim.status.devices}
+        for result in allocation.devices.results if allocation is not None else ():
+            if not result.binding_conditions:
+                continue
+            entry = entries.get((result.driver, result.pool, result.device))
+            true = _true(entry)
+            name = f"device {result.device} of {result.driver}"
+            for condition in result.binding_failure_conditions:
+                if condition in true:
+                    return DeviceReadiness(failed=f"{name} says {condition}")
+            missing = [condition for condition in result.binding_conditions if condition not in true]
+            if missing and not waits_for:
+                waits_for = f"waits for {name} to say {', '.join(missing)}"
+    return DeviceReadiness(waits_for=waits_for)
+
+
+def _true(entry: AllocatedDeviceStatus | None) -> set[str]:
+    if entry is None:
+        return set()
+    return {condition.type for condition in entry.conditions if condition.status == "True"}

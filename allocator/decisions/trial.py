@@ -1,0 +1,84 @@
+"""What would become of a pod that does not exist: its claims as templates would make them, and what every kind of node says.
+
+Nothing is assumed: the stock that was asked is the stock that is left.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator.all_nodes import fleet
+from allocator.answer import Reason, Verdict
+from allocator.one_node import Options
+from dra.budget import Budget
+from dra.objects import ObjectMeta, ResourceClaim
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from dra.objects import Pod, ResourceClaimTemplate
+    from dra.stock import Stock
+
+STEPS = 3_000_000
+MOST_GROUPS = 32  # kinds of nodes that are told apart in words
+
+
+class NodeGroup(msgspec.Struct, frozen=True):
+    """Nodes that answer the same, and why: stage by stage, how many devices were lost to what."""
+
+    verdict: Verdict
+    nodes: tuple[str, ...]
+    stages: tuple[Reason, ...] = ()
+    error: str = ""
+    devices: tuple[str, ...] = ()  # what the first of them would give
+
+
+class ClaimsOf(msgspec.Struct, frozen=True):
+    """The claims that a pod would have, and what is missing for them."""
+
+    claims: tuple[ResourceClaim, ...]
+    missing: tuple[str, ...]
+
+
+def claims_for(
+    pod: Pod, templates: Mapping[str, ResourceClaimTemplate], claims: Mapping[str, ResourceClaim]
+) -> ClaimsOf:
+    """Make the claims of a pod from what it names; both mappings are by namespace/name."""
+    found: list[ResourceClaim] = []
+    missing: list[str] = []
+    namespace = pod.metadata.namespace or "default"
+    for entry in pod.spec.resource_claims:
+        if entry.resource_claim_name:
+            claim = claims.get(f"{namespace}/{entry.resource_claim_name}")
+            what = f"ResourceClaim {entry.resource_claim_name}"
+        else:
+            template = templates.get(f"{namespace}/{entry.resource_claim_template_name}")
+            name = f"{pod.metadata.name or pod.metadata.generate_name}-{entry.name}"
+            meta = ObjectMeta(name=name, namespace=namespace, uid=f"trial-{name}")
+            claim = ResourceClaim(metadata=meta, spec=template.spec.spec) if template else None
+            what = f"ResourceClaimTemplate {entry.resource_claim_template_name}"
+        if claim is None:
+            missing.append(f"{what} does not exist")
+        else:
+            found.append(claim)
+    return ClaimsOf(tuple(found), tuple(missing))
+
+
+def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] | None = None) -> tuple[NodeGroup, ...]:
+    """Ask all nodes, or some, for claims that nobody holds; those that can serve them come first, then the largest groups."""
+    options = Options(budget=Budget(STEPS))
+    answers = fleet(stock, claims, options=options)
+    asked = set(answers if nodes is None else nodes)
+    groups = [[name for name in group if name in asked] for group in answers.alike()]
+    groups = [group for group in groups if group]
+    groups.sort(key=lambda group: (answers.verdict(group[0]) is not Verdict.FEASIBLE, -len(group)))
+    told: list[NodeGroup] = []
+    for group in groups[:MOST_GROUPS]:
+        answer = answers[group[0]]
+        results = [result for granted in answer.allocations for result in granted.allocation.devices.results]
+        devices = tuple(f"{result.driver}/{result.pool}/{result.device}" for result in results)
+        told.append(NodeGroup(answer.verdict, tuple(group), answer.reasons, answer.error or "", devices))
+    told += [NodeGroup(answers.verdict(group[0]), tuple(group)) for group in groups[MOST_GROUPS:]]
+    return tuple(told)

@@ -1,0 +1,101 @@
+"""What a pod wants of devices: its claims as they are now, or what has to exist before anybody can decide.
+
+Mirrors PreEnqueue and PreFilter of the in-tree plugin (pkg/scheduler/framework/plugins/dynamicresources): every claim exists,
+is not being deleted, belongs to the pod if a template made it, and names classes that exist.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator.pods import asked
+from dra.objects import ResourceClaim, claim_name, is_reserved_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dra.objects import Pod, PodResourceClaim
+    from dra.stock import Stock
+
+MOST_CONSUMERS = 256  # the API server takes no more in reservedFor
+IMPLICIT = "deviceclass.resource.kubernetes.io/"
+
+
+class Wants(msgspec.Struct, frozen=True):
+    """The claims of a pod, in its order. `waits_for` says what is missing; "" if nothing is."""
+
+    claims: tuple[ResourceClaim, ...] = ()
+    extended: tuple[str, ...] = ()  # resource names that a DeviceClass serves, and that no claim of the pod stands for
+    waits_for: str = ""
+
+    @property
+    def open(self) -> tuple[ResourceClaim, ...]:
+        """The claims that nothing is allocated to yet."""
+        return tuple(claim for claim in self.claims if claim.status.allocation is None)
+
+    @property
+    def concern_us(self) -> bool:
+        """Whether there is anything to decide."""
+        return bool(self.claims or self.extended or self.waits_for)
+
+
+def wants_of(pod: Pod, stock: Stock) -> Wants:
+    """Look up what a pod wants."""
+    extended = tuple(sorted(_extended(pod, stock)))
+    claims: dict[str, ResourceClaim] = {}
+    for entry in pod.spec.resource_claims:
+        name = claim_name(pod, entry)
+        if name is None:
+            continue  # the controller says that none is needed
+        claim = stock.claims.get(f"{pod.metadata.namespace or 'default'}/{name}")
+        waits_for = _missing(pod, entry, claim, stock)
+        if waits_for or claim is None:
+            return Wants(tuple(claims.values()), extended, waits_for)
+        claims[name] = claim
+    return Wants(tuple(claims.values()), extended)
+
+
+def _missing(pod: Pod, entry: PodResourceClaim, claim: ResourceClaim | None, stock: Stock) -> str:
+    """Say what has to happen to a claim before it can be decided on; "" if nothing has to."""
+    if claim is None:
+        return f"waiting for claim {entry.name} to be made"
+    name = claim.metadata.name
+    if claim.metadata.deletion_timestamp:
+        return f"waiting for claim {name}, which is being deleted"
+    uid = pod.metadata.uid
+    if entry.resource_claim_template_name and not _belongs_to(claim, uid):
+        return f"claim {name} was not made for this pod"
+    if is_reserved_for(claim, uid):
+        return ""
+    if len(claim.status.reserved_for) >= MOST_CONSUMERS:
+        return f"claim {name} is used by {MOST_CONSUMERS} pods, and no more can share it"
+    if claim.status.allocation is None:
+        for class_name in _class_names(claim):
+            if class_name not in stock.classes:
+                return f"waiting for DeviceClass {class_name}, which claim {name} names"
+    return ""
+
+
+def _belongs_to(claim: ResourceClaim, uid: str) -> bool:
+    return any(owner.uid == uid and owner.controller for owner in claim.metadata.owner_references)
+
+
+def _class_names(claim: ResourceClaim) -> Iterator[str]:
+    for request in claim.spec.devices.requests:
+        if request.exactly is not None:
+            yield request.exactly.device_class_name
+        for alternative in request.first_available:
+            yield alternative.device_class_name
+
+
+def _extended(pod: Pod, stock: Stock) -> set[str]:
+    """Name what a pod asks for by a name that a DeviceClass serves: with DynamicResources off nobody gives it a device."""
+    names: set[str] = set()
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        names.update(name for name, amount in asked(container).items() if amount.nano)
+    if not names:
+        return names
+    served = {class_.spec.extended_resource_name for class_ in stock.classes.values()}
+    return {name for name in names if name in served or name.startswith(IMPLICIT)}

@@ -1,0 +1,118 @@
+"""What is decided about a pod, from values alone."""
+
+import pytest
+
+from allocator.decisions import Decider, Outlook, Unserved, devices_ready, wants_of, with_pods, without_pods
+from dra.objects import DeviceClass, Node, Pod, ResourceClaim, ResourceSlice
+from dra.stock import Stock
+from dra.wire import convert
+from tests.allocator.service import sidecar
+
+
+def stock_of(*claims, nodes=2, each=2):
+    stock = Stock.of()
+    for obj in (*sidecar.fleet(nodes, each), *claims):
+        kinds = {
+            "Node": Node,
+            "ResourceSlice": ResourceSlice,
+            "DeviceClass": DeviceClass,
+            "ResourceClaim": ResourceClaim,
+        }
+        stock = stock.with_(obj if isinstance(obj, ResourceClaim) else convert(obj, kinds[obj["kind"]]))
+    return stock
+
+
+def pod(name, *claims, **spec):
+    return convert(sidecar.pod(name, *claims, **spec), Pod)
+
+
+def granted(name, count, stock, node, *pods):
+    """A claim as it is once it was served on a node for some pods."""
+    wanted = pod("x", name)
+    given = Decider().serve(wanted, node, stock).answer.allocations[0].allocation
+    consumers = [{"resource": "pods", "name": one, "uid": f"pod-{one}"} for one in pods]
+    raw = sidecar.claim(name, count) | {"status": {"reservedFor": consumers}}
+    claim = convert(raw, ResourceClaim)
+    from msgspec.structs import replace
+
+    return replace(claim, status=replace(claim.status, allocation=given))
+
+
+def test_a_full_fleet_is_told_from_one_that_never_could():
+    stock = stock_of(sidecar.claim("all", 2), sidecar.claim("one"), sidecar.claim("three", 3), nodes=1)
+    full = stock.with_(granted("all", 2, stock, "n0", "x"))
+    decider = Decider()
+    assert decider.outlook(pod("p", "one"), stock).outlook is Outlook.FITS
+    assert decider.outlook(pod("p", "one"), full).outlook is Outlook.FULL
+    assert decider.outlook(pod("p", "three"), full).outlook is Outlook.NEVER
+
+
+def test_the_words_name_the_commonest_reason_first_and_count_every_node():
+    stock = stock_of(sidecar.claim("two", 2), nodes=3)
+    single = convert(sidecar.gpus("n2", 1), ResourceSlice)
+    found = Decider().outlook(pod("p", "two", nodeName=""), stock.with_(single))
+    assert found.outlook is Outlook.FITS
+    assert [(one.count, one.nodes) for one in found.hindrances] == [(1, ("n2",))]
+    assert Decider().outlook(pod("p", "two"), Stock.of()).message
+
+
+def test_a_strategy_likes_nodes_differently_and_alike_nodes_alike():
+    stock = stock_of(sidecar.claim("held"), sidecar.claim("one"), nodes=3)
+    used = stock.with_(granted("held", 1, stock, "n1", "x"))
+    scores = {node.name: node.score for node in Decider("CompactFirst").outlook(pod("p", "one"), used).nodes}
+    assert scores["n1"] > scores["n0"] == scores["n2"]
+    spread = {node.name: node.score for node in Decider("LowLoadFirst").outlook(pod("p", "one"), used).nodes}
+    assert spread["n1"] < spread["n0"] == spread["n2"]
+
+
+def test_a_claim_of_another_pods_template_and_one_that_is_being_deleted_are_not_taken():
+    mine = sidecar.claim("made")
+    mine["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "pod-p", "controller": True}]  # fmt: skip
+    going = sidecar.claim("going")
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    stock = stock_of(mine, going)
+    entry = {"name": "g", "resourceClaimTemplateName": "t"}
+    status = {"resourceClaimStatuses": [{"name": "g", "resourceClaimName": "made"}]}
+
+    def owner(name):
+        return convert(sidecar.pod(name, resourceClaims=[entry]) | {"status": status}, Pod)
+
+    assert wants_of(owner("p"), stock).waits_for == ""
+    assert "not made for this pod" in wants_of(owner("q"), stock).waits_for
+    assert "being deleted" in wants_of(pod("r", "going"), stock).waits_for
+
+
+@pytest.mark.parametrize(("consumers", "waits"), [(255, False), (256, True)])
+def test_a_claim_that_256_pods_share_has_no_room(consumers, waits):
+    stock = stock_of(sidecar.claim("a"))
+    shared = granted("a", 1, stock, "n0", *(f"u{at}" for at in range(consumers)))
+    assert bool(wants_of(pod("p", "a"), stock.with_(shared)).waits_for) is waits
+    assert wants_of(pod("u0", "a"), stock.with_(shared)).waits_for == ""
+
+
+def test_pods_that_come_first_take_and_pods_that_go_give_back():
+    stock = stock_of(sidecar.claim("a"), sidecar.claim("b"), nodes=1, each=1)
+    first = with_pods(stock, "n0", [pod("p", "a")])
+    decider = Decider()
+    assert isinstance(decider.serve(pod("q", "b"), "n0", first, kept=False), Unserved)
+    held = stock.with_(granted("a", 1, stock, "n0", "p", "other"))
+    still = without_pods(held, [pod("p", "a")])
+    assert isinstance(decider.serve(pod("q", "b"), "n0", still, kept=False), Unserved)
+    free = without_pods(held, [pod("p", "a"), pod("other", "a")])
+    assert not isinstance(decider.serve(pod("q", "b"), "n0", free, kept=False), Unserved)
+
+
+def conditioned(*true):
+    result = {"request": "r", "driver": "d", "pool": "n0", "device": "x", "bindingConditions": ["Ready", "Linked"], "bindingFailureConditions": ["Broken"]}  # fmt: skip
+    conditions = [{"type": one, "status": "True"} for one in true]
+    entry = {"driver": "d", "pool": "n0", "device": "x", "conditions": conditions}
+    status = {"allocation": {"devices": {"results": [result]}}, "devices": [entry] if true else []}
+    return convert(sidecar.claim("a") | {"status": status}, ResourceClaim)
+
+
+def test_devices_are_ready_when_every_condition_is_true_and_never_after_a_failure():
+    assert devices_ready([conditioned()]).waits_for == "waits for device x of d to say Ready, Linked"
+    assert devices_ready([conditioned("Ready")]).waits_for == "waits for device x of d to say Linked"
+    ready = devices_ready([conditioned("Ready", "Linked")])
+    assert (ready.failed, ready.waits_for) == ("", "")
+    assert devices_ready([conditioned("Ready", "Linked", "Broken")]).failed == "device x of d says Broken"
