@@ -20,6 +20,10 @@ COMMANDS = {
     "demo": ("cli.commands.demo", "Push real-world legacy pods through the gate, on the embedded store."),
     "standalone": ("cli.commands.standalone", "Run webhook, controllers and allocator on loopback, without a cluster."),
     "webhook": ("cli.commands.webhook", "Run the admission webhook and its templates controller (in a cluster)."),
+    "allocator": (
+        "cli.commands.allocator",
+        "Decide for schedulers which devices pods get, and write it (in a cluster).",
+    ),
     "dialects": ("cli.commands.dialects", "List every legacy key that is understood, and what becomes of it."),
     "manifests": ("cli.commands.manifests", "Print what `kubectl apply` needs to install drawbridge."),
 }

@@ -1,7 +1,8 @@
-"""The rim: what places pods on a cluster."""
+"""The rim: what places pods on a cluster that has no scheduler, and what schedulers ask where there are some."""
 
 from __future__ import annotations
 
+from allocator.service.process import Listening, Service, Settings
 from allocator.service.scheduler import Scheduler
 
-__all__ = ["Scheduler"]
+__all__ = ["Listening", "Scheduler", "Service", "Settings"]

@@ -18,7 +18,6 @@ import logging
 import random
 from collections import Counter, defaultdict
 from contextlib import suppress
-from datetime import UTC, datetime
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -28,23 +27,23 @@ from allocator import allocate
 from allocator import pods as podfit
 from allocator.answer import Answer, Verdict
 from allocator.reasons import distance, sentence
+from allocator.reservations import FINALIZER, PatchAllocation, PatchFinalizer, PatchReservedFor
+from allocator.service.commits import write
 from allocator.service.retries import Retries
 from cluster import resources
 from cluster.errors import ApiError, NotFound
 from cluster.informers import Informer
 from cluster.patch import Merge
-from dra.objects import ResourceClaim, claim_name, is_reserved_for
+from dra.objects import ResourceClaim, ResourceClaimConsumerReference, claim_name, is_reserved_for
 from dra.stock import Stock
-from dra.wire import builtins
 
 if TYPE_CHECKING:
     from allocator.service.retries import Failure, Sight
     from cluster.informers import Batch
     from cluster.protocol import Cluster
-    from dra.objects import Node, Pod
+    from dra.objects import AllocationResult, Node, Pod
 
 logger = logging.getLogger("drawbridge.allocator")
-FINALIZER = "resource.kubernetes.io/delete-protection"
 STOCKED = (
     resources.NODES,
     resources.RESOURCE_SLICES,
@@ -191,8 +190,7 @@ class Scheduler:
         wanted = [claim for claim in claims if claim.status.allocation is None]
         node, answer = await self._choose(pod, claims, wanted)
         for claim, granted in zip(wanted, answer.allocations, strict=True):
-            allocation = builtins(granted.allocation)
-            await self._write(claim, allocation, pod)
+            await self._write(claim, granted.allocation, pod)
         uid = pod.metadata.uid
         for claim in claims:
             if claim in wanted or is_reserved_for(claim, uid):
@@ -240,29 +238,18 @@ class Scheduler:
             answers[name] = answer
         raise _Waiting(_why(refusals, answers))
 
-    async def _write(self, claim: ResourceClaim, allocation: dict[str, Any] | None, pod: Pod) -> None:
-        meta = claim.metadata
-        namespace = meta.namespace
-        kind = resources.RESOURCE_CLAIMS
-        if allocation is not None and FINALIZER not in meta.finalizers:
-            finalizers = [*meta.finalizers, FINALIZER]
-            held = {"resourceVersion": meta.resource_version, "finalizers": finalizers}
-            hold = Merge({"metadata": held})
-            changed = await self._cluster.patch(kind, meta.name, hold, namespace)
-            meta = changed.metadata
-        consumer = {
-            "resource": "pods",
-            "name": pod.metadata.name,
-            "uid": pod.metadata.uid,
-        }
-        reserved = builtins(claim.status.reserved_for)
-        status: dict[str, Any] = {"reservedFor": [*reserved, consumer]}
-        if allocation is not None:
-            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            status["allocation"] = allocation | {"allocationTimestamp": now}
-        seen = {"resourceVersion": meta.resource_version}
-        patch = Merge({"metadata": seen, "status": status})
-        written = await self._cluster.patch(kind, meta.name, patch, namespace, subresource="status")
+    async def _write(self, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -> None:
+        """Write an allocation, or only that a pod uses what was allocated before."""
+        uid = pod.metadata.uid
+        consumer = ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=uid)
+        consumers = (*claim.status.reserved_for, consumer)
+        if allocation is None:
+            written = await write(self._cluster, PatchReservedFor(claim, consumers))
+        else:
+            finalizers = claim.metadata.finalizers
+            if FINALIZER not in finalizers:
+                claim = await write(self._cluster, PatchFinalizer(claim, (*finalizers, FINALIZER)))
+            written = await write(self._cluster, PatchAllocation(claim, allocation, consumers))
         self._stock = self._stock.with_(written)  # the next pod must not be given the same device before we are told
 
     async def _tell(self, pod: Pod, message: str) -> None:

@@ -121,7 +121,7 @@ def command(
     if bool(tls_cert) != bool(tls_key):
         raise Broken("--tls-cert and --tls-key belong together", "give both, or neither")
     decisions = log.configure(log_level)
-    space = namespace or _namespace()
+    space = namespace or own_namespace()
     settings = Settings(
         identity=f"{os.environ.get('POD_NAME') or socket.gethostname()}_{os.getpid()}",
         namespace=space,
@@ -180,7 +180,8 @@ def _announce(listen: Address, metrics: Address | None) -> None:
     logging.getLogger("drawbridge.service").info("ready", extra={"reviews": str(listen), "metrics": str(metrics)})
 
 
-def _namespace() -> str:
+def own_namespace() -> str:
+    """Name the namespace that this process runs in, or would."""
     if named := os.environ.get("POD_NAMESPACE"):
         return named
     try:

@@ -1,0 +1,71 @@
+"""Requests on one side, calls on the other: which path is whose, who may ask, and what an error looks like."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from allocator.service.bridge import Refusal
+from allocator.service.plugin import refuse
+from cluster.serving import Callers, Credentials, Limits, Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from cluster.serving import Head
+
+    Answering = Callable[[Head, bytes], Reply | Coroutine[None, None, Reply]]
+
+logger = logging.getLogger("drawbridge.allocator")
+MIB = 1 << 20
+# A scheduler asks over few connections; what it sends is a pod and the names of nodes.
+LIMITS = Limits(body=4 * MIB, connections=256, peer=256, deadline=5.0)
+BUG = "internal error, see the log of drawbridge"
+
+
+class App:
+    """One group of calls, by method and path."""
+
+    def __init__(self, routes: Mapping[tuple[str, str], Answering], credentials: Credentials | None = None) -> None:
+        self._routes = dict(routes)
+        self._paths = frozenset(path for _, path in routes)
+        self._callers = Callers(credentials or Credentials())
+
+    def refuse(self, head: Head) -> Reply | None:
+        """Refuse a request before its body is read, or not."""
+        if not self._callers.may_ask(head):
+            return _no(HTTPStatus.UNAUTHORIZED, "who asks has to show the token", "send Authorization: Bearer ...")
+        if (head.method, head.path) not in self._routes:
+            known = head.path in self._paths
+            status = HTTPStatus.METHOD_NOT_ALLOWED if known else HTTPStatus.NOT_FOUND
+            return _no(status, f"{head.method} {head.path[:80]} is not answered here", "see docs/bridge.md")
+        if head.length > LIMITS.body:
+            return _no(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {LIMITS.body} bytes", "send less")
+        return None
+
+    def answer(self, head: Head, body: bytes) -> Reply | Coroutine[None, None, Reply]:
+        """Answer a request, at once or later."""
+        try:
+            reply = self._routes[head.method, head.path](head, body)
+        except Exception as error:  # noqa: BLE001  one request may fail; the next one is answered
+            return _failed(head, error)
+        return reply if isinstance(reply, Reply) else _later(head, reply)
+
+
+async def _later(head: Head, answer: Coroutine[None, None, Reply]) -> Reply:
+    try:
+        return await answer
+    except Exception as error:  # noqa: BLE001  as above
+        return _failed(head, error)
+
+
+def _failed(head: Head, error: Exception) -> Reply:
+    if isinstance(error, Refusal):
+        return refuse(error)
+    logger.error("a bug while answering; please report it", extra={"path": head.path}, exc_info=error)
+    return refuse(Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, BUG, "try again"))
+
+
+def _no(status: int, message: str, remedy: str) -> Reply:
+    return refuse(Refusal(int(status), message, remedy))

@@ -1,0 +1,464 @@
+"""The bridge itself: schedulers ask, the ledger holds, claims are written. HTTP and processes are somebody else's.
+
+    ask ──▶ Decider ──▶ token ──reserve──▶ Assume ─┐
+                                   commit ──▶ Commit ├──▶ ledger ──▶ writes ──▶ outcomes ──▶ ledger ...
+    informers ──────────▶ ClaimSeen, PodSeen, ... ─┘        └──▶ Ready / Dropped ──▶ the answer to the commit
+
+Everything happens on one loop, and between reading the stock and holding devices nothing is awaited. So two questions
+cannot be given one device; two replicas are kept apart by the lease, and by the versions that every write is conditioned on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, assert_never
+
+import msgspec
+
+from allocator.decisions import Decider, Outlook, Unserved, devices_ready, wants_of, with_pods, without_pods
+from allocator.reservations import (
+    Assume,
+    ClaimGone,
+    ClaimPart,
+    ClaimRead,
+    ClaimSeen,
+    Commit,
+    Declined,
+    Dropped,
+    Exceeded,
+    Followed,
+    Freed,
+    Led,
+    Ledger,
+    Lost,
+    PatchAllocation,
+    PatchFinalizer,
+    PatchReservedFor,
+    PodGone,
+    PodSeen,
+    Ready,
+    Reread,
+    State,
+    Tell,
+    Terms,
+    Tick,
+    Unallocate,
+    Unreserve,
+    Wake,
+    step,
+)
+from allocator.service.commits import Commits, key_of
+from allocator.service.knowledge import Knowledge
+from allocator.service.wakes import Wakes
+from cluster.errors import ApiError, NotFound
+from cluster.informers import Backoff
+from cluster.resources import RESOURCE_CLAIMS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable
+
+    from allocator.decisions import Outlooks
+    from allocator.reservations import ClaimWrite, Effect, Event, Reservation
+    from cluster.protocol import Cluster
+    from dra.objects import Pod, ResourceClaim
+
+logger = logging.getLogger("drawbridge.allocator")
+TOKENS = 16384  # questions that may still be followed by a reservation
+PAUSE = 0.25  # seconds before a claim is looked at again whose write has no answer
+WRITERS = 64  # writes under way at once
+_WORTH_WAKING = (Outlook.FULL, Outlook.UNDECIDED)
+
+
+class Refusal(Exception):  # noqa: N818  an answer to a scheduler, not an error of ours
+    """What was asked for is not done: an HTTP status, why, and what to do."""
+
+    def __init__(self, status: int, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.remedy = remedy
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a commit is: done, or what it waits for."""
+
+    committed: bool
+    message: str = ""
+
+
+class Bridge:
+    """Answers schedulers, as long as it leads."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        schedulers: Collection[str],
+        strategy: str,
+        new_token: Callable[[], str],
+        tell: Callable[[Pod, str], Awaitable[None]],
+        sure: Callable[[], bool],
+        wrote: Callable[[str, str], None],
+        told: Callable[[str, float], None],
+        terms: Terms | None = None,
+    ) -> None:
+        """`tell` says something to people about a pod; `sure` is whether nobody else can lead by now.
+
+        `wrote` and `told` are for counting.
+        """
+        self._cluster = cluster
+        self._schedulers = frozenset(schedulers)
+        self._new_token = new_token
+        self._say = tell
+        self._told = told
+        self._sure = sure
+        self._terms = terms or Terms()
+        self.ledger = Ledger(terms=self._terms)
+        self.decider = Decider(strategy)
+        self.wakes = Wakes()
+        self.commits = Commits(cluster, may_write=self._may_write, count=wrote)
+        self.knowledge = Knowledge(cluster, on_claim=self._on_claim, on_pod=self._on_pod, on_devices=self._on_devices)
+        self._clock = asyncio.get_running_loop().time
+        self._asked: OrderedDict[str, Pod] = OrderedDict()  # by token: whose question it was
+        self._commits_waiting: dict[str, asyncio.Future[str]] = {}
+        self._refused: dict[str, str] = {}  # pods that would try again if they were told: uid → namespace/name
+        self._waiting: dict[str, Pod] = {}  # pods that lack an object, by uid
+        self._pods: dict[str, Pod] = {}  # ours, by uid
+        self._claims_changed = asyncio.Event()
+        self._writers = asyncio.Semaphore(WRITERS)
+        self._backoff = Backoff(least=PAUSE, most=10.0)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._leading = False
+
+    # ---- life
+
+    async def run(self) -> None:
+        """Follow the cluster until cancelled."""
+        try:
+            await self.knowledge.run()
+        finally:
+            for task in tuple(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @asynccontextmanager
+    async def leading(self) -> AsyncIterator[None]:
+        """Lead while inside: what an earlier leader wrote is read before anything is given to anybody."""
+        await self.knowledge.settled()
+        await self._catch_up()
+        self._leading = True
+        self.tell(Led())
+        self.wakes.wake(everybody=True)
+        try:
+            yield
+        finally:
+            self._leading = False
+            self.tell(Followed())
+            self.wakes.wake(everybody=True)
+
+    def unready(self) -> str:
+        """Say why nothing can be decided now; "" if it can."""
+        return self.knowledge.unsettled() or ("" if self._leading else "another replica leads")
+
+    @property
+    def leads(self) -> bool:
+        """Whether this replica decides."""
+        return self._leading
+
+    def tick(self) -> None:
+        """Let time pass in the ledger."""
+        self.tell(Tick())
+
+    async def _catch_up(self) -> None:
+        """Read all claims as they are now: our copy may be a moment older than the last write of who led before."""
+        more = ""
+        while True:
+            page = await self._cluster.list(RESOURCE_CLAIMS, more=more)
+            for claim in page.items:
+                seen = self.knowledge.claims.objects.get((claim.metadata.namespace, claim.metadata.name))
+                if seen is None or is_later(claim, seen):
+                    self.tell(ClaimRead(claim))
+            more = page.more
+            if not more:
+                return
+
+    def _may_write(self) -> bool:
+        return self._leading and self._sure()
+
+    # ---- the ledger
+
+    def tell(self, event: Event) -> tuple[Effect, ...]:
+        """Tell the ledger, and have done what it wants done."""
+        before = self.ledger.ahead
+        self.ledger, effects = step(self.ledger, event, self._clock())
+        if self.ledger.ahead is not before:
+            self.knowledge.mean(dict(self.ledger.ahead.items()))
+        for effect in effects:
+            self._carry_out(effect)
+        return effects
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case PatchFinalizer() | PatchAllocation() | PatchReservedFor() | Unallocate():
+                self._later(self._write(effect))
+            case Reread(claim):
+                self._later(self._look(claim))
+            case Ready(token):
+                self._answer(token, "")
+            case Dropped(token, _, sentence):
+                self._answer(token, sentence or "the reservation has ended")
+            case Freed():
+                self._wake_refused()
+            case Tell(uid, sentence):
+                pod = self._pods.get(uid)
+                if pod is not None:
+                    self._later(self._speak(pod, sentence))
+            case Wake(pods):
+                found = (self._pods.get(uid) for uid in pods)
+                self.wakes.wake(_name(pod) for pod in found if pod is not None)
+            case Declined() | Exceeded():
+                return  # the answer of a reservation, which reads it there
+            case _:
+                assert_never(effect)
+
+    async def _write(self, effect: ClaimWrite) -> None:
+        meta = effect.claim.metadata
+        outcome: Event = Lost(meta.uid, meta.resource_version)
+        try:
+            async with self._writers:
+                outcome = await self.commits.perform(effect)
+        except Exception:
+            logger.exception("a bug while writing; please report it", extra={"claim": meta.name})
+        self.tell(outcome)
+
+    async def _look(self, claim: ResourceClaim) -> None:
+        """Read a claim whose state we are not sure of, until there is an answer."""
+        meta = claim.metadata
+        failures = 0
+        while True:
+            failures += 1
+            await asyncio.sleep(self._backoff.seconds(failures, 0.5))
+            try:
+                read = await self._cluster.get(RESOURCE_CLAIMS, meta.name, meta.namespace)
+            except NotFound:
+                self.tell(ClaimGone(key_of(claim), meta.uid))
+                return
+            except ApiError as error:
+                logger.warning("a claim could not be read", extra={"claim": meta.name, "problem": str(error)})
+                continue
+            self.tell(ClaimRead(read))
+            return
+
+    async def _speak(self, pod: Pod, sentence: str) -> None:
+        await self._say(pod, sentence)
+
+    def _answer(self, token: str, problem: str) -> None:
+        waiting = self._commits_waiting.pop(token, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(problem)
+
+    def _later(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("a bug in the bridge; please report it", exc_info=task.exception())
+
+    # ---- what informers say
+
+    def _on_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self.tell(ClaimGone(key_of(old), old.metadata.uid))
+        if new is not None:
+            self.tell(ClaimSeen(new))
+            self._wake_waiting(new.metadata.namespace)
+        self._claims_changed.set()
+        self._claims_changed = asyncio.Event()
+
+    def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._refused.pop(old.metadata.uid, None)
+            self._waiting.pop(old.metadata.uid, None)
+            if self._pods.pop(old.metadata.uid, None) is not None:
+                self.tell(PodGone(old.metadata.uid))
+        if new is not None and new.spec.scheduler_name in self._schedulers and new.spec.resource_claims:
+            self._pods[new.metadata.uid] = new
+            if new.spec.node_name:
+                self._refused.pop(new.metadata.uid, None)
+                self._waiting.pop(new.metadata.uid, None)
+            self.tell(PodSeen(new))
+
+    def _on_devices(self) -> None:
+        self._wake_refused()
+        self._wake_waiting()
+
+    def _wake_waiting(self, namespace: str = "") -> None:
+        """Have pods tried again that lacked an object, all of them or those of a namespace: what came may be what they lack."""
+        there = [uid for uid, pod in self._waiting.items() if namespace in ("", pod.metadata.namespace)]
+        found = [self._waiting[uid] for uid in there]
+        ready = [pod for pod in found if not wants_of(self._newest(pod), self.knowledge.stock).waits_for]
+        for pod in ready:
+            del self._waiting[pod.metadata.uid]
+        self.wakes.wake(map(_name, ready))
+
+    def _wake_refused(self) -> None:
+        if self._refused:
+            self.wakes.wake(self._refused.values())
+            self._refused.clear()
+
+    # ---- what schedulers ask
+
+    def outlook(self, pod: Pod, token: str = "") -> tuple[str, Outlooks]:
+        """Say which nodes can serve a pod, and under which token one of them may be reserved."""
+        self._demand_ready()
+        pod = self._newest(pod)
+        begun = self._clock()
+        found = self.decider.outlook(pod, self.knowledge.stock)
+        self._told(str(found.outlook), self._clock() - begun)
+        if found.outlook in _WORTH_WAKING:
+            self._refused[pod.metadata.uid] = _name(pod)
+        if found.outlook is Outlook.WAITING:
+            self._waiting[pod.metadata.uid] = pod
+        if not found.nodes:
+            return "", found
+        token = token or self._new_token()
+        self._ask(token, pod)
+        return token, found
+
+    def _ask(self, token: str, pod: Pod) -> None:
+        self._asked[token] = pod
+        self._asked.move_to_end(token)
+        while len(self._asked) > TOKENS:
+            self._asked.popitem(last=False)
+
+    def adopt(self, token: str, pod: Pod) -> bool:
+        """Have a token stand for a pod, if the pod wants anything of us."""
+        self._demand_ready()
+        pod = self._newest(pod)
+        if not wants_of(pod, self.knowledge.stock).concern_us:
+            return False
+        self._ask(token, pod)
+        return True
+
+    def pod(self, uid: str) -> Pod | None:
+        """Find a pod of ours."""
+        return self._pods.get(uid)
+
+    def fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
+        """Say what is in the way on a node if some pods come first and others go; "" if nothing is."""
+        self._demand_ready()
+        pod = self._pod_of(token)
+        stock = without_pods(self.knowledge.stock, remove)
+        stock = with_pods(stock, node, [self._newest(one) for one in add])
+        serving = self.decider.serve(pod, node, stock, kept=False)
+        return serving.message if isinstance(serving, Unserved) else ""
+
+    def reserve(self, token: str, node: str) -> None:
+        """Hold a pod's devices on a node. The token stands for what is held from then on."""
+        self._demand_ready()
+        pod = self._pod_of(token)
+        held = self.ledger.reservation(token)
+        if held is not None and held.node == node and held.state is not State.RELEASED:
+            return
+        basis = self.ledger.generation
+        serving = self.decider.serve(pod, node, self.knowledge.stock)
+        if isinstance(serving, Unserved):
+            raise Refusal(409, serving.message, "decide again")
+        if not serving.claims:
+            return  # there is nothing to hold
+        given = {claim.metadata.uid: granted for claim, granted in zip(serving.open, serving.answer.allocations, strict=True)}  # fmt: skip
+        parts: list[ClaimPart] = []
+        for claim in serving.claims:
+            granted = given.get(claim.metadata.uid)
+            parts.append(ClaimPart(claim, granted.allocation if granted else None))
+        for effect in self.tell(Assume(token, pod, node, tuple(parts), basis)):
+            if isinstance(effect, Declined):
+                raise Refusal(409, effect.sentence, "decide again")
+            if isinstance(effect, Exceeded):
+                raise Refusal(409, f"quota {effect.key}: {effect.asked} asked for, {effect.left} left", "ask for less")
+        self._refused.pop(pod.metadata.uid, None)
+
+    def unreserve(self, token: str) -> None:
+        """Let go of a reservation; one that is not known is fine."""
+        self.tell(Unreserve(token))
+
+    async def commit(self, token: str, seconds: float) -> Progress:
+        """Write what is reserved. Answers when it is written and the devices are ready, or in `seconds` with what it waits for."""
+        self._demand_ready()
+        if self._holds_nothing(token):
+            return Progress(committed=True)
+        until = self._clock() + seconds
+        waiting = self._commits_waiting.get(token)
+        if waiting is None:
+            waiting = self._commits_waiting[token] = asyncio.get_running_loop().create_future()
+            self.tell(Commit(token))
+        try:
+            async with asyncio.timeout_at(until):
+                problem = await asyncio.shield(waiting)
+        except TimeoutError:
+            return Progress(False, "waits for the API server to take the allocation")
+        if problem:
+            raise Refusal(409, problem, "decide again")
+        return await self._devices(token, until)
+
+    async def _devices(self, token: str, until: float) -> Progress:
+        """Wait until the devices say that they are ready to be bound to (KEP-5007)."""
+        while True:
+            changed = self._claims_changed
+            reservation = self._reserved(token)
+            holds = [self.ledger.holds.get(uid) for uid in reservation.claims]
+            readiness = devices_ready([hold.claim for hold in holds if hold is not None])
+            if readiness.failed:
+                raise Refusal(409, readiness.failed, "the devices cannot be bound to; others have to be found")
+            if not readiness.waits_for:
+                return Progress(True)
+            try:
+                async with asyncio.timeout_at(until):
+                    await changed.wait()
+            except TimeoutError:
+                return Progress(False, readiness.waits_for)
+
+    def _holds_nothing(self, token: str) -> bool:
+        """Whether a token stands for a pod that may be bound as it is: it has no claims."""
+        pod = self._asked.get(token)
+        if pod is None or self.ledger.reservation(token) is not None:
+            return False
+        wants = wants_of(self._newest(pod), self.knowledge.stock)
+        return not wants.claims and not wants.waits_for
+
+    def _reserved(self, token: str) -> Reservation:
+        reservation = self.ledger.reservation(token)
+        if reservation is None:
+            raise Refusal(409, "the reservation has ended", "decide again")
+        return reservation
+
+    def _demand_ready(self) -> None:
+        if problem := self.unready():
+            raise Refusal(503, f"devices cannot be decided on now: {problem}", "wait; nothing is lost meanwhile")
+
+    def _pod_of(self, token: str) -> Pod:
+        pod = self._asked.get(token)
+        if pod is None:
+            raise Refusal(410, "the token is not known any more", "decide again")
+        return self._newest(pod)
+
+    def _newest(self, pod: Pod) -> Pod:
+        """Which form of a pod is later: the one the scheduler sends, or ours."""
+        seen = self._pods.get(pod.metadata.uid)
+        return seen if seen is not None and is_later(seen, pod) else pod
+
+
+def is_later(one: Pod | ResourceClaim, other: Pod | ResourceClaim) -> bool:
+    """Say whether one of two forms of an object is the later."""
+    mine, others = one.metadata.resource_version, other.metadata.resource_version
+    return mine.isdigit() and others.isdigit() and int(mine) > int(others)
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"

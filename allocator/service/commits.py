@@ -1,0 +1,140 @@
+"""Writing into claims: patches with the version that was seen, and what became of each. The one place that writes.
+
+A claim is never put back whole: what was read here has lost the fields we do not know, and opaque parameters are compared
+byte for byte. A foreign allocation without a timestamp could never be bound by kube-scheduler, so each of ours has one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, assert_never
+
+from allocator.reservations import (
+    ClaimGone,
+    Conflicted,
+    Denied,
+    Lost,
+    PatchAllocation,
+    PatchFinalizer,
+    PatchReservedFor,
+    Unallocate,
+    Written,
+)
+from cluster.errors import ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound, Throttled, Unauthorized
+from cluster.patch import Merge
+from cluster.resources import RESOURCE_CLAIMS
+from dra.wire import builtins
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from allocator.reservations import ClaimWrite
+    from cluster.protocol import Cluster
+    from dra.objects import ResourceClaim
+
+logger = logging.getLogger("drawbridge.allocator")
+Outcome = Written | Conflicted | Denied | Lost | ClaimGone
+# The policy that lets only the holder of the lease write. It hears of a new holder a moment after we do.
+FENCE = "drawbridge-allocator-holder"
+FENCE_SECONDS = 0.25
+DEADLINE = 10.0  # seconds for one write, pauses that the server asks for included
+
+
+class Commits:
+    """Writes for a ledger. What it may not write any more, since nobody may any more, it does not send."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        may_write: Callable[[], bool],
+        count: Callable[[str, str], None],
+        deadline: float = DEADLINE,
+    ) -> None:
+        """`count` is told of each write and its outcome."""
+        self._cluster = cluster
+        self._may_write = may_write
+        self._count = count
+        self._deadline = deadline
+        self.unsure = 0  # times that a write was not sent, since somebody else might lead by now
+        self.denied: dict[str, str] = {}  # by kind of write: what the server said last, until one is let through
+
+    async def perform(self, effect: ClaimWrite) -> Outcome:
+        """Write, and say what became of it."""
+        what = type(effect).__name__
+        outcome = await self._try(effect)
+        self._count(what, type(outcome).__name__)
+        if isinstance(outcome, Denied):
+            if what not in self.denied:
+                logger.error("a write was refused", extra={"write": what, "problem": outcome.sentence})
+            self.denied[what] = outcome.sentence
+        elif isinstance(outcome, Written):
+            self.denied.pop(what, None)
+        return outcome
+
+    async def _try(self, effect: ClaimWrite) -> Outcome:
+        claim = effect.claim
+        uid, version = claim.metadata.uid, claim.metadata.resource_version
+        try:
+            async with asyncio.timeout(self._deadline):
+                return Written(version, await self._patiently(effect))
+        except Conflict:
+            return Conflicted(uid, version)
+        except NotFound:
+            return ClaimGone(key_of(claim), uid)
+        except (Forbidden, Unauthorized, Invalid, BadRequest) as error:
+            return Denied(uid, version, error.message)
+        except (ApiError, TimeoutError) as error:
+            logger.warning(
+                "a write has no answer",
+                extra={"claim": claim.metadata.name, "problem": str(error) or "it took too long"},
+            )
+            return Lost(uid, version)
+
+    async def _patiently(self, effect: ClaimWrite) -> ResourceClaim:
+        """Write; what a server without time, or the fence of a moment ago, has turned back is not written, and tried again."""
+        while True:
+            if not self._may_write():
+                # Nothing was sent. Either the lease is renewed in a moment, or the ledger hears that somebody else leads.
+                self.unsure += 1
+                await asyncio.sleep(FENCE_SECONDS)
+                continue
+            try:
+                return await write(self._cluster, effect)
+            except Throttled as error:
+                await asyncio.sleep(error.retry_after)
+            except (Forbidden, Invalid) as error:
+                if FENCE not in error.message:
+                    raise
+                await asyncio.sleep(FENCE_SECONDS)
+
+
+async def write(cluster: Cluster, effect: ClaimWrite) -> ResourceClaim:
+    """Patch a claim as it was seen. A Conflict says that it is another by now."""
+    meta = effect.claim.metadata
+    body, subresource = body_of(effect, datetime.now(UTC))
+    body.setdefault("metadata", {})["resourceVersion"] = meta.resource_version
+    return await cluster.patch(RESOURCE_CLAIMS, meta.name, Merge(body), meta.namespace, subresource=subresource)
+
+
+def body_of(effect: ClaimWrite, now: datetime) -> tuple[dict[str, Any], str]:
+    """Say what a write is as a merge patch, and to which subresource."""
+    match effect:
+        case PatchFinalizer(finalizers=finalizers):
+            return {"metadata": {"finalizers": list(finalizers)}}, ""
+        case PatchAllocation(allocation=allocation, reserved_for=consumers):
+            stamped = builtins(allocation) | {"allocationTimestamp": now.strftime("%Y-%m-%dT%H:%M:%SZ")}
+            return {"status": {"allocation": stamped, "reservedFor": builtins(consumers)}}, "status"
+        case PatchReservedFor(reserved_for=consumers):
+            return {"status": {"reservedFor": builtins(consumers) or None}}, "status"
+        case Unallocate():
+            return {"status": {"allocation": None, "reservedFor": None, "devices": None}}, "status"
+        case _:
+            assert_never(effect)
+
+
+def key_of(claim: ResourceClaim) -> str:
+    """Name a claim as namespace/name."""
+    return f"{claim.metadata.namespace}/{claim.metadata.name}"

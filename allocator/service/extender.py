@@ -1,0 +1,152 @@
+"""The HTTP extender of a stock kube-scheduler (k8s.io/kube-scheduler/extender/v1), nodeCacheCapable, with DynamicResources off.
+
+Filter answers for all nodes from one decision; bind reserves, writes the claims and binds, in one call. A refusal is
+"unresolvable" always: the scheduler's own preemption knows nothing of devices. Field names are Go's, as its structs have no tags.
+What is more than a refusal (we do not lead, nothing is known yet) is an `Error`: the scheduler tries such a pod again by itself.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from allocator.decisions import Outlook
+from allocator.service.bridge import Refusal
+from allocator.service.plugin import json, read
+from cluster.errors import ApiError
+from cluster.resources import PODS
+from dra.objects import Pod
+from dra.wire import Wire
+
+if TYPE_CHECKING:
+    from allocator.decisions import Outlooks
+    from allocator.service.bridge import Bridge
+    from cluster.protocol import Cluster
+    from cluster.serving import Head, Reply
+
+REMEMBERED = 4096  # decisions whose scores may be asked for
+MOST = 10  # of an extender's scores
+BIND_SECONDS = 600.0  # as long as the in-tree plugin waits for devices
+
+
+class ExtenderArgs(Wire, frozen=True, kw_only=True):
+    pod: Pod = msgspec.field(name="Pod")
+    node_names: tuple[str, ...] | None = msgspec.field(name="NodeNames", default=None)
+
+
+class BindingArgs(Wire, frozen=True, kw_only=True):
+    pod_name: str = msgspec.field(name="PodName")
+    pod_namespace: str = msgspec.field(name="PodNamespace")
+    pod_uid: str = msgspec.field(name="PodUID")
+    node: str = msgspec.field(name="Node")
+
+
+class Extender:
+    """Answers a stock scheduler."""
+
+    def __init__(self, bridge: Bridge, cluster: Cluster, *, bind_seconds: float = BIND_SECONDS) -> None:
+        self._bridge = bridge
+        self._cluster = cluster
+        self._bind_seconds = bind_seconds
+        self._scores: OrderedDict[str, dict[str, int]] = OrderedDict()  # by uid of the pod
+
+    def filter(self, head: Head, body: bytes) -> Reply:
+        del head
+        args = read(body, ExtenderArgs)
+        if args.node_names is None:
+            return _filtered([], {}, "the extender has to be configured with nodeCacheCapable: true")
+        try:
+            _, found = self._bridge.outlook(args.pod, token=_token(args.pod.metadata.uid))
+        except Refusal as refusal:
+            return _filtered([], {}, refusal.message)
+        if found.outlook is Outlook.SKIP:
+            return _filtered(list(args.node_names), {}, "")
+        if found.outlook is Outlook.UNDECIDED and not found.nodes:
+            return _filtered([], {}, found.message)
+        fitting = {node.name: node.score for node in found.nodes}
+        self._remember(args.pod.metadata.uid, fitting)
+        kept = [name for name in args.node_names if name in fitting]
+        failed = _why(found, [name for name in args.node_names if name not in fitting])
+        return _filtered(kept, failed, "")
+
+    def prioritize(self, head: Head, body: bytes) -> Reply:
+        del head
+        args = read(body, ExtenderArgs)
+        scores = self._scores.get(args.pod.metadata.uid, {})
+        said = [{"Host": name, "Score": round(scores.get(name, 0) * MOST / 100)} for name in args.node_names or ()]
+        return json(said)
+
+    def preempt(self, head: Head, body: bytes) -> Reply:
+        """Offer no node: what the scheduler would evict frees no device in its eyes."""
+        del head, body
+        return json({"NodeNameToMetaVictims": {}})
+
+    async def bind(self, head: Head, body: bytes) -> Reply:
+        del head
+        args = read(body, BindingArgs)
+        try:
+            await self._bind(args)
+        except Refusal as refusal:
+            return json({"Error": refusal.message})
+        except ApiError as error:
+            return json({"Error": f"the pod could not be bound: {error}"})
+        return json({"Error": ""})
+
+    async def _bind(self, args: BindingArgs) -> None:
+        token = _token(args.pod_uid)
+        self._scores.pop(args.pod_uid, None)
+        pod = await self._pod(args)
+        if self._bridge.adopt(token, pod):
+            self._bridge.reserve(token, args.node)
+            await self._commit(token)
+        try:
+            await self._cluster.bind(args.pod_name, args.pod_namespace, args.node, uid=args.pod_uid)
+        except ApiError:
+            self._bridge.unreserve(token)
+            raise
+
+    async def _pod(self, args: BindingArgs) -> Pod:
+        """Find the pod. This process may have begun after the question about it was answered."""
+        known = self._bridge.pod(args.pod_uid)
+        if known is not None:
+            return known
+        pod = await self._cluster.get(PODS, args.pod_name, args.pod_namespace)
+        if pod.metadata.uid != args.pod_uid:
+            raise Refusal(409, "the pod is another one of that name by now")
+        return pod
+
+    async def _commit(self, token: str) -> None:
+        """Write the claims and wait for the devices; what cannot be had in time is let go of."""
+        try:
+            progress = await self._bridge.commit(token, self._bind_seconds)
+        except BaseException:
+            self._bridge.unreserve(token)
+            raise
+        if not progress.committed:
+            self._bridge.unreserve(token)
+            raise Refusal(409, progress.message)
+
+    def _remember(self, uid: str, scores: dict[str, int]) -> None:
+        self._scores[uid] = scores
+        self._scores.move_to_end(uid)
+        while len(self._scores) > REMEMBERED:
+            self._scores.popitem(last=False)
+
+
+def _token(uid: str) -> str:
+    """Name the question about a pod: a bind says which pod, and nothing else of the filter before it."""
+    return f"extender-{uid}"
+
+
+def _filtered(kept: list[str], failed: dict[str, str], error: str) -> Reply:
+    said: dict[str, Any] = {"NodeNames": kept, "FailedAndUnresolvableNodes": failed, "Error": error}
+    return json(said)
+
+
+def _why(found: Outlooks, names: list[str]) -> dict[str, str]:
+    """Say for each refused node what is in the way there."""
+    by_node = {name: one.message for one in found.hindrances for name in one.nodes}
+    otherwise = found.message or "no devices for the claims"
+    return {name: by_node.get(name, otherwise) for name in names}

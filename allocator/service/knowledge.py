@@ -1,0 +1,173 @@
+"""What the process knows of its cluster: informers in front, one stock and the pods behind, and how far they can be trusted.
+
+The stock is the one to decide on: what the ledger means to write stands in it before any informer tells. It is one line
+of stocks, each made from the one before by what changed, so that a question that was asked of an earlier one is cheap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from cluster import resources
+from cluster.errors import ApiError
+from cluster.informers import Informer, Quarantine
+from dra.stock import Stock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cluster.informers import Batch, Health
+    from cluster.protocol import Cluster
+    from dra.objects import Pod, ResourceClaim
+
+logger = logging.getLogger("drawbridge.allocator")
+NEEDED = (
+    resources.NODES,
+    resources.RESOURCE_SLICES,
+    resources.DEVICE_CLASSES,
+)
+# Followed where the server has them; a server of the right group may still lack a kind, so nobody waits for these long.
+EXTRA = (resources.DEVICE_TAINT_RULES, resources.DEVICE_COMPATIBILITIES)
+EXTRA_SECONDS = 3.0
+RETRY_SECONDS = 1.0
+MANY = 64  # changes at once after which a stock is made anew
+
+
+class Knowledge:
+    """A stock and the pods of a cluster, followed."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        on_claim: Callable[[ResourceClaim | None, ResourceClaim | None], None],
+        on_pod: Callable[[Pod | None, Pod | None], None],
+        on_devices: Callable[[], None],
+    ) -> None:
+        """Each is called with what an object was and is; `on_devices` when anything changed that decides what fits where."""
+        self._cluster = cluster
+        self._on_claim = on_claim
+        self._on_pod = on_pod
+        self._on_devices = on_devices
+        self.quarantine = Quarantine()
+        self.stock = Stock.of()
+        self.claims = self._informer(resources.RESOURCE_CLAIMS)
+        self.pods = self._informer(resources.PODS)
+        self._others: list[Informer[Any]] = [self._informer(kind) for kind in NEEDED]
+        self._ahead: dict[str, ResourceClaim] = {}  # by uid: as the ledger means them
+        self._settled = asyncio.Event()
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        extra = [self._informer(kind) for kind in EXTRA if await self._serves(kind.api_version)]
+        needed = (self.claims, self.pods, *self._others)
+        self._others += extra
+        self.claims.listen(self._take_claims)
+        self.pods.listen(self._take_pods)
+        async with asyncio.TaskGroup() as group:
+            for informer in self._others:
+                informer.listen(self._take)
+            for followed in (self.claims, self.pods, *self._others):
+                group.create_task(followed.run())
+            for informer in needed:
+                await informer.synced(inf)
+            for informer in extra:
+                await informer.synced(EXTRA_SECONDS)
+            self._settled.set()
+
+    async def settled(self) -> None:
+        """Wait until everything was read once."""
+        await self._settled.wait()
+
+    def unsettled(self) -> str:
+        """Say what was not read yet; "" if everything was."""
+        if self._settled.is_set():
+            return ""
+        waiting = [health for health in self._healths() if not health.synced]
+        parts = [f"{health.resource}{f' ({health.error})' if health.error else ''}" for health in waiting]
+        return f"still reading {', '.join(parts)}" if parts else "the cluster was not read yet"
+
+    def age(self) -> float:
+        """Seconds since the collection that is worst off was last known to be current."""
+        if not self._settled.is_set():
+            return inf
+        now = asyncio.get_running_loop().time()
+        confirmed = [
+            informer.confirmed_at for informer in (self.claims, self.pods, *self._others) if informer.health.synced
+        ]
+        return now - min(confirmed)
+
+    def mean(self, ahead: Mapping[str, ResourceClaim]) -> None:
+        """Take over how the ledger means claims, by uid; the others are as they were seen."""
+        for uid, claim in ahead.items():
+            if self._ahead.get(uid) is not claim:
+                self._ahead[uid] = claim
+                self.stock = self.stock.with_(claim)
+        for uid in [uid for uid in self._ahead if uid not in ahead]:
+            left = self._ahead.pop(uid)
+            self._put_as_seen(left)
+
+    def _put_as_seen(self, claim: ResourceClaim) -> None:
+        where = claim.metadata.namespace, claim.metadata.name
+        seen = self.claims.objects.get(where)
+        self.stock = self.stock.without("ResourceClaim", "/".join(where)) if seen is None else self.stock.with_(seen)
+
+    async def _serves(self, api_version: str) -> bool:
+        while True:
+            try:
+                return (await self._cluster.server()).serves(api_version)
+            except ApiError as error:
+                logger.warning("the API server does not answer", extra={"problem": str(error)})
+                await asyncio.sleep(RETRY_SECONDS)
+
+    def _informer(self, kind: resources.Resource[Any]) -> Informer[Any]:
+        clock = asyncio.get_running_loop().time
+        return Informer(self._cluster, kind, quarantine=self.quarantine, clock=clock)
+
+    def _healths(self) -> list[Health]:
+        return [informer.health for informer in (self.claims, self.pods, *self._others)]
+
+    # ---- listeners
+
+    def _take_claims(self, batch: Batch[ResourceClaim]) -> None:
+        rebuilt = self._rebuild(batch)
+        for delta in batch.deltas:
+            claim = delta.new or delta.old
+            if claim is None:
+                continue
+            if not rebuilt and claim.metadata.uid not in self._ahead:
+                self._put_as_seen(claim)
+            self._on_claim(delta.old, delta.new)
+
+    def _take_pods(self, batch: Batch[Pod]) -> None:
+        for delta in batch.deltas:
+            self._on_pod(delta.old, delta.new)
+
+    def _take(self, batch: Batch[Any]) -> None:
+        for delta in () if self._rebuild(batch) else batch.deltas:
+            if delta.new is not None:
+                self.stock = self.stock.with_(delta.new)
+            elif delta.old is not None:
+                self.stock = self.stock.without(type(delta.old).__name__, delta.old.metadata.name)
+        self._on_devices()
+
+    def _rebuild(self, batch: Batch[Any]) -> bool:
+        """Make the stock anew where that is cheaper than following every change of a collection that was read as a whole."""
+        if not batch.complete or len(batch.deltas) < MANY:
+            return False
+        read = {informer.resource.kind: tuple(informer.objects.values()) for informer in (self.claims, *self._others)}
+        stock = Stock.of(
+            nodes=read.get("Node", ()),
+            slices=read.get("ResourceSlice", ()),
+            classes=read.get("DeviceClass", ()),
+            rules=read.get("DeviceTaintRule", ()),
+            compatibilities=read.get("DeviceCompatibility", ()),
+            claims=read.get("ResourceClaim", ()),
+        )
+        for claim in self._ahead.values():
+            stock = stock.with_(claim)
+        self.stock = stock
+        return True

@@ -1,0 +1,163 @@
+"""The plugin's protocol (`/plugin/v1/...`): what it asks and is answered, as JSON, and nothing more.
+
+| call | body, answer |
+|---|---|
+| GET state | leading, ready, identity, message |
+| POST prefilter | pod; verdict, token, nodes with scores, message, reasons: one call answers every node |
+| POST filter | token, node, add, remove; fits, message: with nominated pods, without victims |
+| POST reserve | token, node; reservation, expiresSeconds, or 409. The same twice is one reservation |
+| POST unreserve | reservation, or token and node; {} |
+| POST commit | reservation; committed, or 202 with what it waits for: ask again. 409: decide again |
+| POST postfilter | pod, nodes; nominatedNode, victims, message |
+| GET wake?after=SEQ | a long poll: seq, pods, all |
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qs
+
+from allocator.service.bridge import Refusal
+from cluster.serving import Reply
+from dra.objects import Pod
+from dra.wire import Wire, WireError, decode, encode
+
+if TYPE_CHECKING:
+    from allocator.decisions import Outlooks
+    from allocator.service.bridge import Bridge
+    from cluster.serving import Head
+
+Q = TypeVar("Q")
+JSON = "application/json"
+COMMIT_SECONDS = 8.0  # the plugin waits 10 s for the answer to a commit
+POLL_SECONDS = 25.0
+LONGEST_REASONS = 16
+
+
+class PodQuestion(Wire, frozen=True, kw_only=True):
+    pod: Pod
+
+
+class FilterQuestion(Wire, frozen=True, kw_only=True):
+    token: str
+    node: str
+    add: tuple[Pod, ...] = ()
+    remove: tuple[Pod, ...] = ()
+
+
+class NodeQuestion(Wire, frozen=True, kw_only=True):
+    token: str
+    node: str
+
+
+class ReservationQuestion(Wire, frozen=True, kw_only=True):
+    reservation: str = ""
+    token: str = ""
+    node: str = ""
+
+
+class PreemptionQuestion(Wire, frozen=True, kw_only=True):
+    pod: Pod
+    nodes: tuple[str, ...] = ()
+
+
+class Plugin:
+    """Answers the plugin."""
+
+    def __init__(self, bridge: Bridge, identity: str, *, expires: float, poll: float = POLL_SECONDS) -> None:
+        """`expires` is how long a reservation lasts that nobody commits."""
+        self._bridge = bridge
+        self._identity = identity
+        self._expires = expires
+        self._poll = poll
+
+    def state(self, head: Head, body: bytes) -> Reply:
+        del head, body
+        said = {
+            "leading": self._bridge.leads,
+            "ready": not self._bridge.knowledge.unsettled(),  # a standby is ready, and does not lead
+            "identity": self._identity,
+            "message": self._bridge.unready(),
+        }
+        return json(said)
+
+    def prefilter(self, head: Head, body: bytes) -> Reply:
+        del head
+        question = read(body, PodQuestion)
+        token, found = self._bridge.outlook(question.pod)
+        return json(_outlook(token, found))
+
+    def filter(self, head: Head, body: bytes) -> Reply:
+        del head
+        question = read(body, FilterQuestion)
+        problem = self._bridge.fits(question.token, question.node, question.add, question.remove)
+        return json({"fits": not problem, "message": problem})
+
+    def reserve(self, head: Head, body: bytes) -> Reply:
+        del head
+        question = read(body, NodeQuestion)
+        self._bridge.reserve(question.token, question.node)
+        return json({"reservation": question.token, "expiresSeconds": round(self._expires)})
+
+    def unreserve(self, head: Head, body: bytes) -> Reply:
+        del head
+        question = read(body, ReservationQuestion)
+        # A reservation goes by the token of the question it came from.
+        self._bridge.unreserve(question.reservation or question.token)
+        return json({})
+
+    def postfilter(self, head: Head, body: bytes) -> Reply:
+        """Evict nobody: preemption for devices is not built yet."""
+        del head
+        read(body, PreemptionQuestion)
+        return json({"nominatedNode": "", "victims": [], "message": "nobody is evicted for devices"})
+
+    async def commit(self, head: Head, body: bytes) -> Reply:
+        del head
+        question = read(body, ReservationQuestion)
+        progress = await self._bridge.commit(question.reservation, COMMIT_SECONDS)
+        status = HTTPStatus.OK if progress.committed else HTTPStatus.ACCEPTED
+        return json({"committed": progress.committed, "message": progress.message}, status)
+
+    async def wake(self, head: Head, body: bytes) -> Reply:
+        del body
+        [after] = parse_qs(head.query).get("after", ["0"])
+        if not after.isascii() or not after.isdigit():
+            raise Refusal(HTTPStatus.BAD_REQUEST, f"after={after[:40]!r} is not a number", "begin with after=0")
+        news = await self._bridge.wakes.after(int(after), self._poll)
+        return json({"seq": news.seq, "pods": list(news.pods), "all": news.all})
+
+
+def _outlook(token: str, found: Outlooks) -> dict[str, Any]:
+    reasons = [
+        {"message": one.message, "nodes": list(one.nodes), "count": one.count}
+        for one in found.hindrances[:LONGEST_REASONS]
+    ]
+    return {
+        "verdict": str(found.outlook),
+        "token": token,
+        "nodes": [{"name": node.name, "score": node.score} for node in found.nodes],
+        "message": found.message,
+        "reasons": reasons,
+    }
+
+
+def read(body: bytes, type_: type[Q]) -> Q:
+    """Read a question."""
+    try:
+        return decode(body, type_)
+    except WireError as error:
+        raise Refusal(
+            HTTPStatus.BAD_REQUEST, f"the body is not what is read here: {error}", "see docs/bridge.md"
+        ) from None
+
+
+def json(value: object, status: int = HTTPStatus.OK) -> Reply:
+    """Answer with JSON."""
+    return Reply(int(status), encode(value), JSON)
+
+
+def refuse(refusal: Refusal) -> Reply:
+    """Answer with why not."""
+    return json({"error": refusal.message, "remedy": refusal.remedy}, refusal.status)

@@ -1,0 +1,213 @@
+"""The process behind `drawbridge allocator`: a bridge, the ports it is asked on, the lease, and an end in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from allocator.service.app import LIMITS, App
+from allocator.service.bridge import Bridge
+from allocator.service.extender import Extender
+from allocator.service.metrics import Metrics
+from allocator.service.plugin import Plugin
+from allocator.service.queries import Queries
+from allocator.strategies import DEFAULT
+from cluster.controllers import Election, Recorder, Terms
+from cluster.serving import Address, Credentials, Door, Limits
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from allocator.service.queries import Translate
+    from cluster.protocol import Cluster
+    from dra.objects import Pod
+
+logger = logging.getLogger("drawbridge.allocator")
+LEASE = "drawbridge-allocator"
+METRICS_LIMITS = Limits(body=0, connections=32, peer=16)
+TICK_SECONDS = 1.0
+_GRACE = 5.0  # for what is in flight at the end: a commit under way is finished by the next leader if need be
+
+
+class Settings(NamedTuple):
+    """What a process does and where. A path is a unix socket."""
+
+    identity: str
+    namespace: str
+    schedulers: tuple[str, ...] = ("drawbridge",)
+    strategy: str = DEFAULT
+    plugin: Address | Path | None = None
+    extender: Address | Path | None = None
+    api: Address | Path | None = None
+    metrics: Address | None = None
+    credentials: Credentials = Credentials()
+    lease: str = LEASE
+    terms: Terms = Terms()
+    tick: float = TICK_SECONDS
+
+
+class Listening(NamedTuple):
+    """Where the ports are, once they are open."""
+
+    plugin: Address | Path | None
+    extender: Address | Path | None
+    api: Address | Path | None
+    metrics: Address | None
+
+
+class Service:
+    """One process's worth."""
+
+    def __init__(self, cluster: Cluster, settings: Settings, translate: Translate | None = None) -> None:
+        self._settings = settings
+        self.metrics = Metrics()
+        clock = asyncio.get_running_loop().time
+        self._recorder = Recorder(
+            cluster,
+            "drawbridge-allocator",
+            instance=settings.identity,
+            now=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            clock=clock,
+            suffix=lambda: secrets.token_hex(8),
+        )
+        self.election = Election(
+            cluster,
+            namespace=settings.namespace,
+            name=settings.lease,
+            identity=settings.identity,
+            terms=settings.terms,
+        )
+        self.bridge = Bridge(
+            cluster,
+            schedulers=settings.schedulers,
+            strategy=settings.strategy,
+            new_token=lambda: secrets.token_hex(12),
+            tell=self._tell,
+            sure=self.election.is_sure,
+            wrote=self.metrics.wrote,
+            told=self.metrics.told,
+        )
+        self._plugin = Plugin(self.bridge, settings.identity, expires=self.bridge.ledger.terms.assumed)
+        self._extender = Extender(self.bridge, cluster)
+        self._queries = Queries(self.bridge, translate)
+        self._gauges()
+
+    async def run(self, stop: asyncio.Event, listening: Callable[[Listening], None]) -> None:
+        """Serve until told to stop. `listening` learns the ports when the cluster was read."""
+        async with self._ports() as ports, asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(work) for work in (self.bridge.run(), self._stand(), self._say(ports, listening))
+            ]
+            await stop.wait()
+            logger.info("stopping")
+            for task in tasks:
+                task.cancel()
+
+    async def _say(self, ports: Listening, listening: Callable[[Listening], None]) -> None:
+        await self.bridge.knowledge.settled()
+        listening(ports)
+
+    async def _stand(self) -> None:
+        await self.bridge.knowledge.settled()
+        await self.election.run(self._lead)
+
+    async def _lead(self) -> None:
+        async with self.bridge.leading():
+            while True:
+                await asyncio.sleep(self._settings.tick)
+                self.bridge.tick()
+
+    async def _tell(self, pod: Pod, sentence: str) -> None:
+        await self._recorder.record(pod, "Devices", sentence, warning=True)
+
+    @asynccontextmanager
+    async def _ports(self) -> AsyncIterator[Listening]:
+        settings = self._settings
+        apps = {
+            "plugin": (App(plugin_routes(self._plugin), settings.credentials), settings.plugin),
+            "extender": (App(extender_routes(self._extender)), settings.extender),
+            "api": (App(api_routes(self._queries), settings.credentials), settings.api),
+        }
+        doors = {name: (Door(app, LIMITS, self.metrics.closed), where) for name, (app, where) in apps.items()}
+        doors["metrics"] = Door(self.metrics, METRICS_LIMITS, self.metrics.closed), settings.metrics
+        opened: dict[str, Address | Path | None] = {name: open_door(*one) for name, one in doors.items()}
+        metrics = opened.pop("metrics")
+        assert not isinstance(metrics, Path)
+        try:
+            yield Listening(metrics=metrics, **opened)
+        finally:
+            await asyncio.gather(*(door.end(_GRACE) for door, _ in doors.values()))
+
+    def _readiness(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """What keeps this process from its work, and what is only worth knowing. Who does not lead is ready to."""
+        denied = "; ".join(f"{what}: {problem}" for what, problem in self.bridge.commits.denied.items())
+        problems = {"cluster": self.bridge.knowledge.unsettled(), "rights": denied}
+        notes = {"lease": "" if self.bridge.leads else "another replica leads"}
+        if aside := str(self.bridge.knowledge.quarantine):
+            notes["objects read"] = f"set aside: {aside}"
+        return problems, notes
+
+    def _gauges(self) -> None:
+        self.metrics.readiness = self._readiness
+        gauge = self.metrics.gauge
+        knowledge = self.bridge.knowledge
+        gauge("drawbridge_allocator_leader", "1 on the replica that decides.", lambda: float(self.bridge.leads))
+        gauge("drawbridge_allocator_stock_age_seconds", "Since what we know was last current.", knowledge.age)
+        gauge(
+            "drawbridge_allocator_quarantined_objects",
+            "Stored objects that could not be digested and are set aside until they change.",
+            lambda: float(len(knowledge.quarantine.held)),
+        )
+        gauge(
+            "drawbridge_reservations",
+            "Pods that devices are held for.",
+            lambda: float(len(self.bridge.ledger.reservations)),
+        )
+
+
+def open_door(door: Door, where: Address | Path | None) -> Address | Path | None:
+    """Open a door, and say where it is."""
+    if isinstance(where, Address):
+        return where._replace(port=door.open(where.host, where.port))
+    if where is not None:
+        door.open_socket(where)
+    return where
+
+
+def plugin_routes(plugin: Plugin) -> Mapping[tuple[str, str], Any]:
+    """Which call of the plugin is answered by what."""
+    return {
+        ("GET", "/plugin/v1/state"): plugin.state,
+        ("POST", "/plugin/v1/prefilter"): plugin.prefilter,
+        ("POST", "/plugin/v1/filter"): plugin.filter,
+        ("POST", "/plugin/v1/reserve"): plugin.reserve,
+        ("POST", "/plugin/v1/unreserve"): plugin.unreserve,
+        ("POST", "/plugin/v1/commit"): plugin.commit,
+        ("POST", "/plugin/v1/postfilter"): plugin.postfilter,
+        ("GET", "/plugin/v1/wake"): plugin.wake,
+    }
+
+
+def extender_routes(extender: Extender) -> Mapping[tuple[str, str], Any]:
+    """Which call of a stock scheduler is answered by what."""
+    return {
+        ("POST", "/extender/filter"): extender.filter,
+        ("POST", "/extender/prioritize"): extender.prioritize,
+        ("POST", "/extender/preempt"): extender.preempt,
+        ("POST", "/extender/bind"): extender.bind,
+    }
+
+
+def api_routes(queries: Queries) -> Mapping[tuple[str, str], Any]:
+    """Which question of people and other systems is answered by what."""
+    return {
+        ("POST", "/api/v1/simulate-schedule"): queries.simulate,
+        ("POST", "/api/simulate-schedule"): queries.simulate,
+        ("GET", "/api/v1/claims"): queries.claims,
+        ("GET", "/api/v1/fleet"): queries.fleet,
+    }

@@ -1,0 +1,173 @@
+"""`drawbridge allocator`: the bridge's service, beside a scheduler or two. It decides which devices pods get, holds them, and writes.
+
+Each group of calls has a port of its own: `--plugin` for our scheduler's plugin, `--extender` for a stock kube-scheduler, `--api` for
+people. All of them are unix sockets or loopback: whoever can reach them can have devices held. SIGTERM ends in good order.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from allocator.strategies import DEFAULT, STRATEGIES
+from cli import contract as inputs
+from cli import loop
+from cli.commands.webhook import AddressType, own_namespace, stopping
+from cli.contract import Broken, Exit, Failed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from allocator.service import Listening, Settings
+    from cluster.serving import Address
+    from dra.stock import Stock
+    from webhook.service import Source
+
+UNIX = "unix:"
+Object = dict[str, Any]
+
+
+class PlaceType(click.ParamType["Address | Path"]):
+    """unix:PATH, or HOST:PORT on loopback."""
+
+    name = "unix:PATH|HOST:PORT"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Address | Path:
+        if value.startswith(UNIX):
+            path = value.removeprefix(UNIX)
+            if not path:
+                self.fail(f"{value!r} names no socket", param, ctx)
+            return Path(path)
+        address = AddressType().convert(value, param, ctx)
+        if not _is_loopback(address.host):
+            self.fail(f"{value!r} is not on loopback: whoever reaches this port can have devices held", param, ctx)
+        return address
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@inputs.command("allocator")
+@click.option("--plugin", type=PlaceType(), help="Where the scheduler's plugin asks.")
+@click.option("--extender", type=PlaceType(), help="Where a stock kube-scheduler asks, as its HTTP extender.")
+@click.option("--api", type=PlaceType(), help="Where people ask: /api/v1/simulate-schedule, /claims, /fleet.")
+@click.option(
+    "--metrics-listen", type=AddressType(), default="127.0.0.1:9091", show_default=True, help="Where to show metrics."
+)
+@click.option(
+    "--token-file", metavar="FILE", default="", help="Answer plugin and api only to who shows this bearer token."
+)
+@click.option(
+    "--scheduler-name",
+    "schedulers",
+    metavar="NAME",
+    multiple=True,
+    default=("drawbridge",),
+    show_default=True,
+    help="Pods of these schedulers are ours to place.",
+)
+@click.option("--strategy", type=click.Choice(sorted(STRATEGIES)), default=DEFAULT, show_default=True)
+@click.option("--config", metavar="FILE", default="", help="The DrawbridgeConfiguration by which legacy pods are read.")
+@click.option(
+    "--namespace", metavar="NAME", help="Where the lease is. Default: the one we run in, else drawbridge-system."
+)
+@click.option("--identity", metavar="NAME", default="", help="Who we are in the lease. Default: our pod's name.")
+@click.option("--kubeconfig", metavar="FILE", default="", help="Default: the cluster we run in, else kubectl's.")
+@click.option("--context", metavar="NAME", default="", help="A context of the kubeconfig.")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+def command(
+    *,
+    plugin: Address | Path | None,
+    extender: Address | Path | None,
+    api: Address | Path | None,
+    metrics_listen: Address,
+    token_file: str,
+    schedulers: tuple[str, ...],
+    strategy: str,
+    config: str,
+    namespace: str | None,
+    identity: str,
+    kubeconfig: str,
+    context: str,
+    log_level: str,
+) -> Exit:
+    """Decide which devices pods get, for the schedulers that ask, and write it into their claims."""
+    from allocator.service import Settings
+    from cli.configuration import source_of
+    from cluster.errors import ClusterError
+    from cluster.serving import Credentials
+    from webhook.service import log
+
+    if plugin is None and extender is None and api is None:
+        raise Broken("nobody could ask", "say at least one of --plugin, --extender and --api")
+    log.configure(log_level)
+    settings = Settings(
+        # The policy that fences the lease compares it with the pod's name, so nothing is added to that.
+        identity=identity or os.environ.get("POD_NAME") or socket.gethostname(),
+        namespace=namespace or own_namespace(),
+        schedulers=schedulers,
+        strategy=strategy,
+        plugin=plugin,
+        extender=extender,
+        api=api,
+        metrics=metrics_listen,
+        credentials=Credentials(token_file=token_file),
+    )
+    try:
+        loop.run(_serve(settings, source_of(config), kubeconfig, context))
+    except* ClusterError as group:
+        raise Failed(str(group.exceptions[0])) from None
+    except* OSError as group:
+        raise Failed(str(group.exceptions[0])) from None
+    return Exit.FINE
+
+
+async def _serve(settings: Settings, source: Source, kubeconfig: str, context: str) -> None:
+    from allocator.service import Service
+    from cluster.kubernetes import Kubernetes
+
+    cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
+    try:
+        await Service(cluster, settings, translator(source)).run(stopping(), _announce)
+    finally:
+        await cluster.close()
+
+
+def translator(source: Source) -> Callable[[list[Object], Stock], tuple[list[Object], list[str]]]:
+    """How legacy objects become translated ones, by a configuration and what a stock shows."""
+    from cluster.patch import apply_json_patch
+    from webhook.claims import template
+    from webhook.state import Features, Inventory, State
+    from webhook.translate import translate_object
+
+    def translate(objects: list[Object], stock: Stock) -> tuple[list[Object], list[str]]:
+        fleet = Inventory.of(stock.classes.values(), stock.slices.values(), stock.nodes.values())
+        state = State(configuration=source.current, fleet=fleet, features=Features(minor=37))
+        translated: list[Object] = []
+        notes: list[str] = []
+        for obj in objects:
+            done = translate_object(obj, state)
+            namespace = str((obj.get("metadata") or {}).get("namespace") or "default")
+            translated += [template.object_of(name, spec, namespace) for name, spec in done.templates.items()]
+            translated.append(apply_json_patch(obj, done.operations) if done.changed else obj)
+            notes += [*done.refusals, *done.warnings]
+        return translated, notes
+
+    return translate
+
+
+def _announce(where: Listening) -> None:
+    said = {name: str(place) for name, place in where._asdict().items() if place is not None}
+    logging.getLogger("drawbridge.allocator").info("ready", extra=said)

@@ -1,0 +1,403 @@
+"""The allocator's service over the embedded store, asked over its own sockets: what is reserved, written, and given back."""
+
+import asyncio
+import random
+
+import pytest
+
+from allocator.service.commits import FENCE
+from cluster import resources
+from cluster.embedded import Embedded
+from cluster.errors import Conflict, Forbidden, Throttled, Unavailable
+from cluster.patch import Merge
+from tests.allocator.service.sidecar import claim, device_class, fleet, gpus, loaded, node, pod, running, until
+
+
+class Faulty(Embedded):
+    """A store that fails at chosen writes into claims. `faults` has for the number of a write the error, before it or after."""
+
+    def __init__(self):
+        super().__init__()
+        self.writes = []
+        self.last = None  # the number of the write after which none is heard any more
+        self.ignored = 0
+        self.heard = asyncio.Event()  # what was ignored is heard after all
+        self.faults = {}
+        self.after = {}
+
+    async def patch(self, resource, name, patch, namespace=None, **more):
+        if resource.kind != "ResourceClaim":
+            return await super().patch(resource, name, patch, namespace, **more)
+        if len(self.writes) == self.last:
+            self.ignored += 1
+            await self.heard.wait()
+        self.writes.append((name, more.get("subresource", "")))
+        number = len(self.writes)
+        if number in self.faults:
+            raise self.faults.pop(number)
+        written = await super().patch(resource, name, patch, namespace, **more)
+        if number in self.after:
+            raise self.after.pop(number)
+        return written
+
+
+def faulty(*objects):
+    cluster = Faulty()
+    cluster.load(list(objects))
+    return cluster
+
+
+# What is asked and answered
+
+
+async def test_a_pod_is_reserved_committed_and_its_claims_are_written():
+    cluster = loaded(*fleet(), claim("a"), claim("b", 2), pod("p", "a"), pod("q", "b"))
+    async with running(cluster) as one:
+        assert await one.place("p") == (200, {"committed": True, "message": ""})
+        assert await one.place("q") == (200, {"committed": True, "message": ""})
+        given = [*await one.held("a"), *await one.held("b")]
+        assert len(set(given)) == 3
+        written = await one.claim("a")
+        assert written.metadata.finalizers == ("resource.kubernetes.io/delete-protection",)
+        assert written.status.allocation.allocation_timestamp
+        assert [consumer.uid for consumer in written.status.reserved_for] == ["pod-p"]
+
+
+async def test_what_is_reserved_is_given_to_nobody_else_until_it_is_let_go_of():
+    cluster = loaded(*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
+    async with running(cluster) as one:
+        asked = {name: (await one.plugin("prefilter", {"pod": await one.pod(name)}))[1] for name in ("p", "q")}
+        assert asked["p"]["verdict"] == asked["q"]["verdict"] == "fits"
+        status, first = await one.plugin("reserve", {"token": asked["p"]["token"], "node": "n0"})
+        assert (status, await one.plugin("reserve", {"token": asked["p"]["token"], "node": "n0"})) == (
+            200,
+            (200, first),
+        )
+        status, refused = await one.plugin("reserve", {"token": asked["q"]["token"], "node": "n0"})
+        assert (status, refused["remedy"]) == (409, "decide again")
+        _, found = await one.plugin("prefilter", {"pod": await one.pod("q")})
+        assert (found["verdict"], found["nodes"]) == ("full", [])
+        assert "in use" in found["message"]
+        for _ in range(2):
+            assert await one.plugin("unreserve", {"reservation": first["reservation"]}) == (200, {})
+        assert (await one.plugin("prefilter", {"pod": await one.pod("q")}))[1]["verdict"] == "fits"
+        assert await one.held("a") == []
+
+
+async def test_a_second_pod_of_a_claim_goes_where_the_first_one_is():
+    cluster = loaded(*fleet(), claim("a"), pod("p", "a"), pod("q", "a"))
+    async with running(cluster) as one:
+        await one.place("p", "n1")
+        _, found = await one.plugin("prefilter", {"pod": await one.pod("q")})
+        assert [place["name"] for place in found["nodes"]] == ["n1"]
+        assert (await one.place("q"))[0] == 200
+        assert [consumer.uid for consumer in (await one.claim("a")).status.reserved_for] == ["pod-p", "pod-q"]
+
+
+async def test_each_verdict_says_what_is_in_the_way():
+    big, lost = claim("big", 3), claim("lost", class_name="nowhere")
+    cluster = loaded(*fleet(), big, lost, pod("plain"), pod("never", "big"), pod("early", "later"), pod("classless", "lost"))  # fmt: skip
+    async with running(cluster) as one:
+        said = {name: (await one.plugin("prefilter", {"pod": await one.pod(name)}))[1] for name in ("plain", "never", "early", "classless")}  # fmt: skip
+        assert {name: answer["verdict"] for name, answer in said.items()} == {
+            "plain": "skip",
+            "never": "never",
+            "early": "waiting",
+            "classless": "waiting",
+        }
+        assert "claim later" in said["early"]["message"]
+        assert "DeviceClass nowhere" in said["classless"]["message"]
+        [reason] = said["never"]["reasons"]
+        assert (sorted(reason["nodes"]), reason["count"]) == (["n0", "n1"], 2)
+
+
+async def test_a_pod_that_asks_by_a_name_that_a_class_serves_goes_only_where_a_device_plugin_has_it():
+    named = pod("p", containers=[{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}])
+    served = device_class("served", extendedResourceName="example.com/gpu")
+    cluster = loaded(served, node("n0"), node("n1", allocatable={"example.com/gpu": "2"}), named)
+    async with running(cluster) as one:
+        _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
+        assert [place["name"] for place in found["nodes"]] == ["n1"]
+        assert "leave the pod to the default scheduler" in found["reasons"][0]["message"]
+        assert (await one.place("p", "n1"))[0] == 200
+        assert len(one.bridge.ledger.reservations) == 0
+
+
+async def test_victims_make_room_and_nominated_pods_take_it():
+    cluster = loaded(*fleet(1, 1), claim("a"), claim("b"), claim("c"), pod("p", "a"), pod("q", "b"), pod("r", "c"))
+    async with running(cluster) as one:
+        _, before = await one.plugin("prefilter", {"pod": await one.pod("q")})
+        await one.place("p")
+        question = {"token": before["token"], "node": "n0"}
+        assert (await one.plugin("filter", question))[1]["fits"] is False
+        victim, nominated = await one.pod("p"), await one.pod("r")
+        assert (await one.plugin("filter", question | {"remove": [victim]}))[1]["fits"] is True
+        assert (await one.plugin("filter", question | {"remove": [victim], "add": [nominated]}))[1]["fits"] is False
+
+
+@pytest.mark.parametrize(
+    ("call", "body", "status", "words"),
+    [
+        ("prefilter", {"pod": 7}, 400, "pod"),
+        ("reserve", {"token": "unknown", "node": "n0"}, 410, "token"),
+        ("commit", {"reservation": "unknown"}, 409, "not known"),
+        ("nothing", {}, 404, "not answered here"),
+    ],
+)
+async def test_what_cannot_be_answered_is_said_in_a_sentence_with_a_remedy(call, body, status, words):
+    async with running(loaded(*fleet())) as one:
+        said = await one.plugin(call, body)
+        assert (said[0], sorted(said[1])) == (status, ["error", "remedy"])
+        assert words in said[1]["error"]
+        assert said[1]["remedy"]
+
+
+async def test_only_who_shows_the_token_is_answered(tmp_path):
+    from cluster.serving import Credentials
+
+    secret = tmp_path / "token"
+    secret.write_text("only-the-scheduler-knows\n")
+    async with running(loaded(*fleet()), credentials=Credentials(token_file=str(secret))) as one:
+        assert (await one.plugin("state"))[0] == 401
+        one.headers = {"Authorization": "Bearer only-the-scheduler-knows"}
+        assert (await one.plugin("state"))[1]["leading"] is True
+
+
+# Waking
+
+
+async def test_who_waits_for_a_device_is_told_when_one_comes_free():
+    cluster = loaded(*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
+    async with running(cluster) as one:
+        _, begun = await one.plugin("wake", after=0)
+        assert begun["all"] is True
+        await one.place("p")
+        await one.plugin("prefilter", {"pod": await one.pod("q")})
+        poll = asyncio.create_task(one.plugin("wake", after=one.bridge.wakes.seq))
+        free = Merge({"status": {"allocation": None, "reservedFor": None}})
+        await cluster.patch(resources.RESOURCE_CLAIMS, "a", free, "default", subresource="status")
+        assert "default/q" in (await poll)[1]["pods"]
+
+
+async def test_who_waits_for_a_claim_or_a_class_is_told_when_it_comes():
+    cluster = loaded(*fleet(), claim("there", class_name="late"), pod("p", "later"), pod("q", "there"))
+    async with running(cluster) as one:
+        for name, what in (("p", claim("later")), ("q", device_class("late"))):
+            await one.plugin("prefilter", {"pod": await one.pod(name)})
+            poll = asyncio.create_task(one.plugin("wake", after=one.bridge.wakes.seq))
+            kind = resources.RESOURCE_CLAIMS if what["kind"] == "ResourceClaim" else resources.DEVICE_CLASSES
+            await cluster.create(kind, what, "default" if kind.namespaced else None)
+            assert (await poll)[1]["pods"] == [f"default/{name}"]
+
+
+# Writes that go wrong
+
+
+async def test_a_claim_that_somebody_else_wrote_is_read_again_and_then_written():
+    cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
+    cluster.faults[1] = Conflict("somebody was faster")
+    async with running(cluster) as one:
+        assert (await one.place("p"))[0] == 200
+        assert len(await one.held("a")) == 1
+
+
+async def test_a_busy_server_is_given_the_time_it_asks_for():
+    cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
+    cluster.faults[2] = Throttled("too many requests", retry_after=0.2)
+    async with running(cluster) as one:
+        begun = asyncio.get_running_loop().time()
+        assert (await one.place("p"))[0] == 200
+        assert asyncio.get_running_loop().time() - begun >= 0.2
+        assert cluster.writes == [("a", ""), ("a", "status"), ("a", "status")]
+
+
+@pytest.mark.parametrize("where", ["faults", "after"])
+@pytest.mark.parametrize("number", [1, 2])
+async def test_a_write_without_an_answer_is_looked_up_and_the_pod_is_served(where, number):
+    cluster = faulty(*fleet(), claim("a"), claim("b", 2), pod("p", "a"), pod("q", "b"))
+    getattr(cluster, where)[number] = Unavailable("the connection broke")
+    async with running(cluster) as one:
+        assert (await one.place("p"))[0] == 200
+        assert (await one.place("q"))[0] == 200
+        assert len({*await one.held("a"), *await one.held("b")}) == 3
+
+
+async def test_a_right_that_is_missing_is_said_loudly_and_by_readiness():
+    cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
+    cluster.faults[1] = Forbidden("resourceclaims/binding is not yours")
+    async with running(cluster) as one:
+        status, said = await one.place("p")
+        assert status == 409
+        problems, _ = one.service.metrics.readiness()
+        assert "resourceclaims/binding is not yours" in problems["rights"]
+        assert said["error"]
+        assert (await one.place("p"))[0] == 200
+        problems, _ = one.service.metrics.readiness()
+        assert problems["rights"] == ""
+
+
+async def test_a_fence_that_has_not_heard_of_us_yet_is_waited_for():
+    cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
+    cluster.faults[1] = Forbidden(f"ValidatingAdmissionPolicy '{FENCE}' denied request")
+    async with running(cluster) as one:
+        assert (await one.place("p"))[0] == 200
+
+
+async def test_a_pod_that_lets_go_while_its_claim_is_written_leaves_nothing_behind():
+    cluster = faulty(*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
+    cluster.last = 1
+    async with running(cluster) as one:
+        _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
+        _, reserved = await one.plugin("reserve", {"token": found["token"], "node": "n0"})
+        commit = asyncio.create_task(one.plugin("commit", reserved))
+        await until(lambda: cluster.ignored)
+        assert (await one.plugin("unreserve", reserved))[0] == 200
+        assert (await commit)[0] == 409
+        _, while_unsure = await one.plugin("prefilter", {"pod": await one.pod("q")})
+        assert while_unsure["verdict"] == "full"
+        cluster.last = None
+        cluster.heard.set()
+
+        async def placed():
+            return (await one.place("q"))[0] == 200 if (await one.plugin("prefilter", {"pod": await one.pod("q")}))[1]["nodes"] else False  # fmt: skip
+
+        async with asyncio.timeout(20):
+            while not await placed():  # noqa: ASYNC110  what is waited for has no event of its own
+                await asyncio.sleep(0.01)
+        assert (await one.held("a"), await one.held("b")) == ([], ["n0/gpu-0"])
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_whatever_becomes_of_writes_no_device_is_held_twice_and_every_pod_that_fits_is_served(seed):
+    """Twelve devices, sixteen pods, and every third write goes wrong in one way or another."""
+    chance = random.Random(seed)
+    pods = [f"p{at}" for at in range(16)]
+    cluster = faulty(*fleet(3, 4), *(claim(f"c-{name}") for name in pods), *(pod(name, f"c-{name}") for name in pods))
+    wrong = (Conflict("faster"), Unavailable("broken"), Throttled("busy", retry_after=0.01))
+    for number in range(1, 200):
+        if chance.random() < 0.33:
+            way, error = chance.choice((cluster.faults, cluster.after)), chance.choice(wrong)
+            way[number] = Unavailable("broken") if way is cluster.after else error
+    async with running(cluster) as one:
+        served = set()
+        async with asyncio.timeout(40):
+            while len(served) < 12:
+                asked = [name for name in pods if name not in served]
+                answers = await asyncio.gather(*(try_to_place(one, name) for name in asked))
+                served |= {name for name, done in zip(asked, answers, strict=True) if done}
+        given = [device for name in pods for device in await one.held(f"c-{name}")]
+        assert len(given) == len(set(given)) == 12
+        for name in pods:
+            users = [consumer.name for consumer in (await one.claim(f"c-{name}")).status.reserved_for]
+            assert users == ([name] if name in served else [])
+
+
+async def try_to_place(one, name):
+    _, found = await one.plugin("prefilter", {"pod": await one.pod(name)})
+    if not found["nodes"]:
+        return False
+    status, reserved = await one.plugin("reserve", {"token": found["token"], "node": found["nodes"][-1]["name"]})
+    return status == 200 and (await one.plugin("commit", reserved))[0] == 200
+
+
+# Leading
+
+
+async def test_only_one_of_two_replicas_decides_and_the_other_takes_over_with_all_that_is_held():
+    cluster = loaded(*fleet(1, 2), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
+    async with running(cluster, identity="two", leads=False) as two:
+        async with running(cluster, identity="one", leads=False) as one:
+            await until(lambda: one.bridge.leads or two.bridge.leads)
+            first, second = (one, two) if one.bridge.leads else (two, one)
+            assert (await second.plugin("prefilter", {"pod": await second.pod("q")}))[0] == 503
+            said = (await second.plugin("state"))[1]
+            assert (said["leading"], said["ready"], said["message"]) == (False, True, "another replica leads")
+            assert (await first.place("p"))[0] == 200
+        await until(lambda: two.bridge.leads)
+        assert (await two.place("q"))[0] == 200
+        assert len({*await two.held("a"), *await two.held("b")}) == 2
+
+
+@pytest.mark.parametrize("number", [1, 2])
+async def test_a_service_that_dies_between_two_writes_leaves_what_the_next_one_finishes(number):
+    """After the finalizer; after the allocation. The pod comes again, and no device is held twice or for nobody."""
+    cluster = faulty(*fleet(1, 2), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
+    cluster.last = number
+    async with running(cluster, identity="one") as one:
+        placing = asyncio.create_task(one.place("p"))
+        await until(lambda: placing.done() or cluster.ignored)
+    await asyncio.gather(placing, return_exceptions=True)
+    assert len(cluster.writes) == number
+    cluster.last = None
+    async with running(cluster, identity="two") as two:
+        assert (await two.place("p"))[0] == 200
+        assert (await two.place("q"))[0] == 200
+        assert len({*await two.held("a"), *await two.held("b")}) == 2
+
+
+async def test_a_leader_that_was_stopped_for_a_while_writes_nothing():
+    cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
+    async with running(cluster) as one:
+        one.service.election._renewed -= 60.0  # it does not know yet
+        _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
+        _, reserved = await one.plugin("reserve", {"token": found["token"], "node": "n0"})
+        commit = asyncio.create_task(one.plugin("commit", {"reservation": reserved["reservation"]}))
+        await until(lambda: one.bridge.commits.unsure)
+        assert cluster.writes == []
+        assert (await commit)[0] == 200  # once the lease is renewed, it goes on
+
+
+# The extender
+
+
+async def test_a_stock_scheduler_is_answered_in_its_own_words_and_pods_are_bound():
+    cluster = loaded(*fleet(), node("cpu"), claim("a"), pod("p", "a"), pod("plain"))
+    async with running(cluster) as one:
+        names = ["n0", "n1", "cpu"]
+        _, found = await one.ask("/extender/filter", {"Pod": await one.pod("p"), "NodeNames": names})
+        assert found["NodeNames"] == ["n0", "n1"]
+        assert sorted(found["FailedAndUnresolvableNodes"]) == ["cpu"]
+        _, scores = await one.ask("/extender/prioritize", {"Pod": await one.pod("p"), "NodeNames": ["n0", "n1"]})
+        assert scores == [{"Host": "n0", "Score": 0}, {"Host": "n1", "Score": 0}]
+        for name in ("p", "plain"):
+            where = {"PodName": name, "PodNamespace": "default", "PodUID": f"pod-{name}", "Node": "n1"}
+            assert await one.ask("/extender/bind", where) == (200, {"Error": ""})
+            assert (await cluster.get(resources.PODS, name, "default")).spec.node_name == "n1"
+        assert await one.held("a") == ["n1/gpu-0"]
+        assert (await one.ask("/extender/preempt", {}))[1] == {"NodeNameToMetaVictims": {}}
+
+
+async def test_a_pod_that_cannot_be_bound_lets_go_of_its_devices():
+    cluster = loaded(*fleet(), claim("a"), pod("p", "a"))
+    async with running(cluster) as one:
+        where = {"PodName": "p", "PodNamespace": "default", "PodUID": "pod-p", "Node": "nowhere"}
+        assert "does not exist" in (await one.ask("/extender/bind", where))[1]["Error"]
+        assert await one.held("a") == []
+
+
+# Questions of people
+
+
+async def test_a_simulation_says_what_every_kind_of_node_lacks_and_changes_nothing():
+    cluster = loaded(*fleet(), node("small"), gpus("small", 1))
+    async with running(cluster) as one:
+        template = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "t"}, "spec": {"spec": claim("x", 2)["spec"]}}  # fmt: skip
+        wanted = pod("new", resourceClaims=[{"name": "g", "resourceClaimTemplateName": "t"}])
+        status, said = await one.ask("/api/v1/simulate-schedule", {"kind": "List", "apiVersion": "v1", "items": [template, wanted]})  # fmt: skip
+        assert (status, said["verdict"], sorted(said["nodes"])) == (200, "fits", ["n0", "n1"])
+        refusing = said["groups"][-1]
+        assert refusing["nodes"] == ["small"]
+        assert refusing["stages"]
+        assert (await one.ask("/api/simulate-schedule", wanted))[1]["missing"] == ["ResourceClaimTemplate t does not exist"]  # fmt: skip
+        assert (await one.ask("/api/v1/simulate-schedule", {"a": 1}))[0] == 400
+        assert (await one.ask("/api/v1/claims"))[1] == {"claims": []}
+
+
+async def test_who_holds_what_is_told():
+    cluster = loaded(*fleet(), claim("a"), pod("p", "a"))
+    async with running(cluster) as one:
+        await one.place("p", "n0")
+        [row] = (await one.ask("/api/v1/claims"))[1]["claims"]
+        assert (row["claim"], row["pods"]) == ("default/a", ["p"])
+        fleet_now = (await one.ask("/api/v1/fleet"))[1]
+        assert fleet_now["nodesWithoutHolders"] == ["n1"]
