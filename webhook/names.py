@@ -24,6 +24,9 @@ TEMPLATES = f"{DOMAIN}/templates"
 DEVICES = f"{DOMAIN}/devices"
 ANNOTATIONS = (ORIGINAL, DECISION, DEVICES, TEMPLATES)
 
+# On devices: the taint that keeps them for the bridge.
+FENCE = f"{DOMAIN}/fence"
+
 # Of claims on a pod, and of templates.
 PREFIX = f"{NAME}-"
 LABELS = {"app.kubernetes.io/managed-by": NAME}

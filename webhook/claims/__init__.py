@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from webhook.claims import template, upkeep
+from webhook.claims.fence import pass_fence, taint_rule
 from webhook.claims.maker import Made, Workshop, make_template, workshop
 from webhook.claims.sharing import Grant, Sharing, Wish, share
 from webhook.claims.spec import POD_LIMIT, Impossible, results
@@ -19,8 +20,10 @@ __all__ = [
     "Wish",
     "Workshop",
     "make_template",
+    "pass_fence",
     "results",
     "share",
+    "taint_rule",
     "template",
     "upkeep",
     "workshop",

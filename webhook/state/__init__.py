@@ -9,7 +9,7 @@ from webhook.state.configuration import Configuration, Known, read
 from webhook.state.features import ALTERNATIVES, CLAIMS, EXTENDED, SHARES, Features, Need
 from webhook.state.inventory import Inventory, Served, Supply, unknown
 from webhook.state.mode import Mode, mode_of
-from webhook.state.schema import Joint
+from webhook.state.schema import Bridge, Joint
 from webhook.state.state import OF_DEVICES, OF_NAMESPACES, State
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "OF_DEVICES",
     "OF_NAMESPACES",
     "SHARES",
+    "Bridge",
     "Configuration",
     "Features",
     "Inventory",

@@ -65,6 +65,8 @@ class Bridge(_Declared, frozen=True, kw_only=True):
 
     scheduler_name: str
     drivers: tuple[str, ...] = ()
+    # Whether a DeviceTaintRule keeps all other schedulers from these devices: claims that go to the bridge tolerate it.
+    fence: bool = False
 
 
 class Metadata(_Declared, frozen=True, kw_only=True):

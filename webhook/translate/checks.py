@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from dra.wire import Json
-from webhook.claims import POD_LIMIT, Grant, Impossible, Made, Sharing, Wish, Workshop, results, share
+from webhook.claims import POD_LIMIT, Grant, Impossible, Made, Sharing, Wish, Workshop, pass_fence, results, share
 from webhook.dialects import NUMA_NODE, Action, Demand, Keyed, Left, Note, Pairs, Role, Scope
 from webhook.refusals import Code
 from webhook.state import CLAIMS, EXTENDED, Configuration, Features, Inventory, Joint
@@ -61,6 +61,9 @@ def judge(cases: Sequence[Case], context: Context) -> Verdict:
     cases = _take(cases, FOR_ITSELF, context)
     cases, scheduler = _schedule(cases, context)
     shared = _share(cases, context)
+    bridge = context.configuration.file.bridge
+    if bridge and bridge.fence and bridge.scheduler_name in (scheduler, context.scheduler):
+        shared = pass_fence(shared)
     devices = sum([results(grant.spec) for grant in shared.grants])
     if devices > POD_LIMIT:
         return Verdict(cases=_too_many(cases, devices))

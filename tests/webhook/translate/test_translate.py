@@ -312,6 +312,23 @@ def test_with_the_bridge_on_pods_for_managed_devices_get_its_scheduler():
     assert "schedulerName" not in patched(other, became(other, bridge=bridge, schedulers=known))["spec"]
 
 
+def test_only_claims_that_go_to_the_bridge_pass_the_fence():
+    bridge = {"schedulerName": "drawbridge-scheduler", "drivers": ["gpu.nvidia.com"]}
+    known = {"drawbridge-scheduler": {"likeCluster": True}}
+    toleration = {"key": "drawbridge.dev/fence", "operator": "Exists", "effect": "NoSchedule"}
+
+    def tolerations(value, **more):
+        done = became(value, **WHOLE, schedulers=known, bridge=bridge | more)
+        [spec] = done.templates.values()
+        [request] = spec["spec"]["devices"]["requests"]
+        return request["exactly"].get("tolerations", [])
+
+    assert tolerations(pod(GPU), fence=True) == [toleration]
+    assert tolerations(pod(GPU, scheduler="drawbridge-scheduler"), fence=True) == [toleration]
+    assert tolerations(pod(GPU)) == []
+    assert tolerations(pod(GPU), fence=True, drivers=["other.example.com"]) == []
+
+
 # Quotas and approximations
 
 
