@@ -3,6 +3,7 @@
 import pytest
 
 from e2e import fleet
+from e2e.bridge import Bridge
 from e2e.gate import DEVICES, NODE, Gate, knows_classes
 
 
@@ -49,3 +50,13 @@ def fleet_node(control_plane, gate):
         yield NODE
     finally:  # whatever went wrong here fails the tests of this module, and none of the next
         control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+
+
+@pytest.fixture(scope="session")
+def bridge(control_plane):
+    """The allocator's service and a stock scheduler that asks it, on the session's control plane."""
+    running = Bridge(control_plane)
+    try:
+        yield running.install()
+    finally:
+        running.remove()

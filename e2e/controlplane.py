@@ -284,15 +284,15 @@ class ControlPlane(Client):
         path.write_text(json.dumps(content, indent=1))
         return path
 
-    def write_kubeconfig(self, user: str, token: str) -> Path:
-        """Write a kubeconfig for a token and return its path."""
+    def write_kubeconfig(self, user: str, token: str, url: str = "") -> Path:
+        """Write a kubeconfig for a token, and maybe another way to the API server, and return its path."""
         return self.write_json(
             f"{user}.kubeconfig",
             {
                 "apiVersion": "v1",
                 "kind": "Config",
                 "clusters": [
-                    {"name": "e2e", "cluster": {"server": self.url, "certificate-authority": str(self.ca)}},
+                    {"name": "e2e", "cluster": {"server": url or self.url, "certificate-authority": str(self.ca)}},
                 ],
                 "users": [{"name": user, "user": {"token": token}}],
                 "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": user}}],

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from webhook.admission import Registration
+    from webhook.state import Bridge
 
 BASE = Path(__file__).resolve().parents[2] / "manifests" / "base"
+BRIDGE = BASE.parent / "bridge"
 NAMESPACE = "drawbridge-system"
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(rf"{_LABEL.pattern}(?:\.{_LABEL.pattern})*")
@@ -111,6 +113,16 @@ class UrlType(click.ParamType["str"]):
     help="The image of all Deployments, as the cluster can pull it.",
 )
 @click.option(
+    "--bridge", is_flag=True, help="Also a scheduler of its own, and the allocator that it asks (docs/bridge.md)."
+)
+@click.option(
+    "--scheduler-image",
+    type=ImageType(),
+    metavar="REF",
+    default="",
+    help="With --bridge: the image of kube-scheduler, of the cluster's version.",
+)
+@click.option(
     "--api-server",
     "api_servers",
     metavar="CIDR",
@@ -147,6 +159,8 @@ def command(
     only: str | None,
     namespace: str,
     image: str,
+    bridge: bool,
+    scheduler_image: str,
     api_servers: tuple[str, ...],
     config: str,
     failure_policy: str,
@@ -184,6 +198,14 @@ def command(
                 "no image is given, and none is published", "build one, and say --image REGISTRY/drawbridge:TAG"
             )
         objects += rest(namespace, image, config, networks)
+        if bridge:
+            if not scheduler_image:
+                raise Broken(
+                    "--bridge runs a kube-scheduler, and no image of one is given",
+                    "say --scheduler-image REGISTRY/kube-scheduler:v1.N.P, as the cluster's own has it",
+                )
+            objects += beside(namespace, image, scheduler_image)
+            objects += _fences(source.file.bridge)
     if only != "rest":
         objects += configurations(source.dialects, options)
     click.echo(manifests.dump(objects), nl=False)
@@ -241,6 +263,39 @@ def rest(
             yield _adapt(document.object, namespace, image, config, api_servers)
 
 
+def beside(namespace: str, image: str, scheduler_image: str) -> Iterable[dict[str, Any]]:
+    """What the bridge adds, as its kustomize component would print it for this namespace and these images."""
+    from cluster import manifests
+
+    kustomization, *_ = manifests.read([BRIDGE / "kustomization.yaml"])
+    names: list[str] = kustomization.object["resources"]
+    for name in names:
+        for document in manifests.read([BRIDGE / name]):
+            obj = _adapt(document.object, namespace, image, "", ())
+            if obj["kind"] == "Deployment":
+                _, scheduler = obj["spec"]["template"]["spec"]["containers"]
+                scheduler["image"] = scheduler_image
+            yield _fenced_in(obj, namespace)
+
+
+def _fences(bridge: Bridge | None) -> Iterable[dict[str, Any]]:
+    """The taints that keep managed devices for the bridge, if the configuration wants them kept."""
+    from webhook.claims import taint_rule
+
+    return [taint_rule(driver) for driver in bridge.drivers] if bridge is not None and bridge.fence else []
+
+
+def _fenced_in(obj: dict[str, Any], namespace: str) -> dict[str, Any]:
+    """Tell the fence in which namespace the lease and the account are."""
+    if obj["kind"] == "ValidatingAdmissionPolicyBinding":
+        obj["spec"]["paramRef"]["namespace"] = namespace
+    if obj["kind"] == "ValidatingAdmissionPolicy":
+        [condition] = obj["spec"]["matchConditions"]
+        ours, theirs = f"serviceaccount:{NAMESPACE}:", f"serviceaccount:{namespace}:"
+        condition["expression"] = condition["expression"].replace(ours, theirs)
+    return obj
+
+
 def _adapt(
     obj: dict[str, Any], namespace: str, image: str, config: str, api_servers: tuple[str, ...]
 ) -> dict[str, Any]:
@@ -260,7 +315,7 @@ def _adapt(
             container["image"] = image
     if obj["kind"] == "NetworkPolicy" and metadata["name"] == "drawbridge-webhook" and api_servers:
         obj["spec"]["ingress"][0]["from"] = [{"ipBlock": {"cidr": block}} for block in api_servers]
-    if obj["kind"] == "ConfigMap" and config:
+    if obj["kind"] == "ConfigMap" and metadata["name"] == "drawbridge" and config:
         obj["data"] = {"drawbridge.yaml": Path(config).read_text(encoding="utf-8")}
     return obj
 

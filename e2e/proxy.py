@@ -1,0 +1,112 @@
+"""A way to the API server that breaks at a chosen write: plain HTTP in, TLS out, one request a connection.
+
+What is counted are patches of ResourceClaims. At the chosen one the connection is cut, before the server has it or after it has
+answered, and from then on nothing gets through: to its user it looks as if the machine had lost its network. Not a general
+proxy: bodies have a length, and each answer ends with its connection, so that watches stream.
+"""
+
+import socket
+import socketserver
+import ssl
+import threading
+import urllib.parse
+from pathlib import Path
+
+CHUNK = 64 * 1024
+
+
+class Proxy:
+    """Listens on `port` until `close()`."""
+
+    def __init__(self, url: str, ca: Path) -> None:
+        parts = urllib.parse.urlsplit(url)
+        self.target = (str(parts.hostname), int(parts.port or 443))
+        self.context = ssl.create_default_context(cafile=str(ca))
+        self.writes = 0
+        self.cut_at = 0  # the number of the write at which the line breaks; 0 for never
+        self.answered = False  # whether the server gets that write
+        self.broken = threading.Event()
+        self.lock = threading.Lock()
+        self.server = Server(("127.0.0.1", 0), Relay)
+        self.server.proxy = self
+        self.port: int = self.server.server_address[1]
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+
+    def break_at(self, write: int, *, answered: bool) -> None:
+        """Break the line at a write, counted from now on: before the server has it, or after it has `answered`."""
+        with self.lock:
+            self.broken.clear()
+            self.writes, self.cut_at, self.answered = 0, write, answered
+
+    def counted(self, head: bytes) -> bool:
+        """Count a request; say whether it is the one to break at."""
+        if not head.startswith(b"PATCH ") or b"/resourceclaims/" not in head.partition(b"\r\n")[0]:
+            return False
+        with self.lock:
+            self.writes += 1
+            return self.writes == self.cut_at
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+    proxy: Proxy
+
+
+class Relay(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        proxy = self.server.proxy
+        request = read_request(self.request)
+        if request is None or proxy.broken.is_set():
+            return
+        last = proxy.counted(request)
+        if last and not proxy.answered:
+            proxy.broken.set()
+            return
+        try:
+            with (
+                socket.create_connection(proxy.target) as line,
+                proxy.context.wrap_socket(line, server_hostname=proxy.target[0]) as server,
+            ):
+                server.sendall(request)
+                self.relay(server, proxy, silent=last)
+        except OSError:
+            return
+
+    def relay(self, server: ssl.SSLSocket, proxy: Proxy, *, silent: bool) -> None:
+        server.settimeout(0.2)
+        while not proxy.broken.is_set():
+            try:
+                chunk = server.recv(CHUNK)
+            except TimeoutError:
+                continue
+            if silent:
+                proxy.broken.set()
+                return
+            if not chunk:
+                return
+            self.request.sendall(chunk)
+
+
+def read_request(line: socket.socket) -> bytes | None:
+    """Read one request, and have the server close the connection after it."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        chunk = line.recv(CHUNK)
+        if not chunk:
+            return None
+        data += chunk
+    head, _, body = data.partition(b"\r\n\r\n")
+    lines = [one for one in head.split(b"\r\n") if not one.lower().startswith(b"connection:")]
+    length = next((int(one.split(b":")[1]) for one in lines if one.lower().startswith(b"content-length:")), 0)
+    while len(body) < length:
+        chunk = line.recv(CHUNK)
+        if not chunk:
+            return None
+        body += chunk
+    return b"\r\n".join([*lines, b"Connection: close", b"", body])

@@ -1,0 +1,110 @@
+"""The manifests of the bridge are what the code says: arguments, ports, names, and nothing that is on by default."""
+
+import pytest
+
+from allocator.service import commits, process
+from cli.commands.allocator import command
+from cli.commands.manifests import BASE, BRIDGE, beside
+from cluster import manifests
+from tests.cli.running import run
+
+IMAGES = ("registry.example/drawbridge:1", "registry.example/kube-scheduler:v1.37.1")
+
+
+def made(namespace="drawbridge-system"):
+    return {(o["kind"], o["metadata"]["name"]): o for o in beside(namespace, *IMAGES)}
+
+
+def stored():
+    files = [path for path in sorted(BRIDGE.glob("*.yaml")) if path.name != "kustomization.yaml"]
+    return [document.object for document in manifests.read(files)]
+
+
+def test_the_bridge_is_off_unless_it_is_asked_for():
+    plain = run("manifests", "--image", IMAGES[0])
+    asked = run("manifests", "--image", IMAGES[0], "--bridge", "--scheduler-image", IMAGES[1])
+    assert "drawbridge-allocator" not in plain.stdout
+    assert "drawbridge-allocator" in asked.stdout
+    listed = manifests.read([BASE / "kustomization.yaml"])[0].object
+    assert "components" not in listed
+
+
+def test_a_bridge_without_an_image_of_a_scheduler_is_a_broken_usage():
+    done = run("manifests", "--image", IMAGES[0], "--bridge")
+    assert done.exit_code == 2
+    assert "--scheduler-image" in done.stderr
+
+
+def test_the_scheduler_asks_where_the_allocator_listens_and_leaves_devices_to_it():
+    [config_map] = [o for o in stored() if o["kind"] == "ConfigMap"]
+    [document] = manifests.parse(config_map["data"]["scheduler.yaml"])
+    [profile], [extender] = document.object["profiles"], document.object["extenders"]
+    assert {"name": "DynamicResources"} in profile["plugins"]["multiPoint"]["disabled"]
+    assert extender["nodeCacheCapable"] is True
+    [deployment] = [o for o in stored() if o["kind"] == "Deployment"]
+    allocator, _ = deployment["spec"]["template"]["spec"]["containers"]
+    options = dict(argument.removeprefix("--").split("=") for argument in allocator["args"][1:])
+    assert extender["urlPrefix"] == f"http://{options['extender']}/extender"
+    assert set(options) <= {option.removeprefix("--") for one in command.params for option in one.opts}
+    assert profile["schedulerName"] in next(one for one in command.params if one.name == "schedulers").default
+
+
+def test_the_fence_names_the_lease_and_the_account_wherever_they_are():
+    for namespace in ("drawbridge-system", "elsewhere"):
+        found = made(namespace)
+        policy = found["ValidatingAdmissionPolicy", commits.FENCE]["spec"]
+        binding = found["ValidatingAdmissionPolicyBinding", commits.FENCE]["spec"]
+        [condition] = policy["matchConditions"]
+        assert condition["expression"].endswith(f"'system:serviceaccount:{namespace}:drawbridge-allocator'")
+        assert binding["paramRef"] == {"name": process.LEASE, "namespace": namespace, "parameterNotFoundAction": "Deny"}
+        assert ("ServiceAccount", "drawbridge-allocator") in found
+        for obj in found.values():
+            for subject in obj.get("subjects", ()):
+                assert subject["namespace"] == namespace
+
+
+def test_the_fence_of_devices_is_printed_where_the_configuration_wants_it(tmp_path):
+    from webhook.claims.fence import PASS
+
+    config = tmp_path / "c.yaml"
+    head = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
+    for fence, wanted in (("false", []), ("true", ["gpu.example.com", "nic.example.com"])):
+        config.write_text(f"{head}bridge: {{schedulerName: drawbridge, drivers: [gpu.example.com, nic.example.com], fence: {fence}}}\n")  # fmt: skip
+        options = ("--image", IMAGES[0], "--bridge", "--scheduler-image", IMAGES[1], "--config", str(config))
+        printed = [document.object for document in manifests.parse(run("manifests", *options).stdout)]
+        rules = [one["spec"] for one in printed if one["kind"] == "DeviceTaintRule"]
+        assert [one["deviceSelector"]["driver"] for one in rules] == wanted
+        for one in rules:
+            assert (one["taint"]["key"], one["taint"]["effect"]) == (PASS.key, PASS.effect)
+
+
+def test_images_come_from_the_command_and_from_nowhere_otherwise():
+    [deployment] = [o for o in stored() if o["kind"] == "Deployment"]
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    assert all(".invalid/" in one["image"] for one in containers)
+    given = made()["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]["containers"]
+    assert tuple(one["image"] for one in given) == IMAGES
+
+
+def test_no_container_of_the_bridge_may_become_more_than_it_is():
+    for container in made()["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), "nobody could ask"),
+        (("--plugin", "0.0.0.0:9440"), "not on loopback"),
+        (("--extender", "10.0.0.1:9441"), "not on loopback"),
+        (("--api", "unix:"), "names no socket"),
+    ],
+)
+def test_an_allocator_that_nobody_or_anybody_could_ask_does_not_start(options, words):
+    done = run("allocator", *options)
+    assert done.exit_code == 2
+    assert words in done.stderr
