@@ -48,6 +48,13 @@ class Reread(msgspec.Struct, frozen=True):
     claim: ResourceClaim
 
 
+class RereadPod(msgspec.Struct, frozen=True):
+    """Get a pod and tell it as `PodRead`, or `PodGone`: nothing is taken from it before it is known not to be bound."""
+
+    pod: str  # uid
+    name: str  # namespace/name
+
+
 class Declined(msgspec.Struct, frozen=True):
     """An Assume was not taken: something else was, meanwhile. Decide again."""
 
@@ -105,6 +112,7 @@ Effect = (
     | PatchReservedFor
     | Unallocate
     | Reread
+    | RereadPod
     | Declined
     | Exceeded
     | Ready

@@ -97,6 +97,12 @@ class PodSeen(msgspec.Struct, frozen=True):
     pod: Pod
 
 
+class PodRead(msgspec.Struct, frozen=True):
+    """A pod as the API server has it now, since `RereadPod` asked for it."""
+
+    pod: Pod
+
+
 class PodGone(msgspec.Struct, frozen=True):
     pod: str  # uid
 
@@ -131,6 +137,7 @@ Event = (
     | ClaimRead
     | ClaimGone
     | PodSeen
+    | PodRead
     | PodGone
     | Overlapped
     | Tick

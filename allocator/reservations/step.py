@@ -21,6 +21,7 @@ from allocator.reservations.effects import (
     PatchAllocation,
     Ready,
     Reread,
+    RereadPod,
     Tell,
     Wake,
 )
@@ -37,6 +38,7 @@ from allocator.reservations.events import (
     Lost,
     Overlapped,
     PodGone,
+    PodRead,
     PodSeen,
     Tick,
     Unreserve,
@@ -64,7 +66,7 @@ if TYPE_CHECKING:
     from allocator.reservations.effects import Effect
     from allocator.reservations.events import Event
     from allocator.reservations.ledger import PodFact
-    from dra.objects import ResourceClaim
+    from dra.objects import Pod, ResourceClaim
 
 _OPEN = (State.ASSUMED, State.COMMITTING, State.COMMITTED, State.DOUBT, State.RESERVED)
 _WHY = {
@@ -134,6 +136,8 @@ class _Turn:
             case PodSeen(pod):
                 if pod.metadata.uid not in self.ledger.gone:
                     self.know(pod.metadata.uid, pod_fact(pod))
+            case PodRead(pod):
+                self.read_pod(pod)
             case PodGone(uid):
                 self.forget_pod(uid)
             case Overlapped(claims):
@@ -365,7 +369,8 @@ class _Turn:
         if able:
             least = min(able, key=self.progress)
             for reservation in list(self.ledger.needing(least)):
-                self.signal(reservation.pod, Signal.CONTESTED)
+                if not reservation.due:
+                    self.end_it(reservation, Signal.CONTESTED)
             return
         for hold in holds:
             rivals = hold.rivals | claims - {hold.claim.metadata.uid}
@@ -398,9 +403,27 @@ class _Turn:
             elif hold.busy is Busy.READING and self.now - hold.since >= terms.answer:
                 self.look(uid)
         if self.ledger.leading:
-            for pod, reservation in self.ledger.reservations.items():
+            for reservation in self.ledger.reservations.values():
                 if self.now >= reservation.until:
-                    self.signal(pod, Signal.EXPIRED)
+                    self.end_it(reservation, Signal.EXPIRED)
+
+    def end_it(self, reservation: Reservation, signal: Signal) -> None:
+        """End a reservation; one whose pod may be bound by now only after a look at the pod (rule 4)."""
+        if reservation.state is not State.RESERVED:
+            self.signal(reservation.pod, signal)
+            return
+        self.put(replace(reservation, until=self.now + self.ledger.terms.answer, due=reservation.due or signal))
+        self.effects.append(RereadPod(reservation.pod, reservation.name))
+
+    def read_pod(self, pod: Pod) -> None:
+        """Take in a pod that was looked at; one that is not bound loses what was due to end."""
+        uid = pod.metadata.uid
+        if uid in self.ledger.gone:
+            return
+        self.know(uid, pod_fact(pod))
+        reservation = self.ledger.reservations.get(uid)
+        if reservation is not None and reservation.due and not self.ledger.pods[uid].node:
+            self.signal(uid, Signal(reservation.due))
 
     def lead(self) -> None:
         """Begin afresh from claims and pods; what may still land is not forgotten."""
@@ -494,14 +517,14 @@ class _Turn:
                 new = replace(old, state=state, until=self.now + terms.assumed, asked=False)
             case State.RESERVED:
                 patience = terms.found if signal is Signal.FOUND else terms.reserved
-                new = replace(old, state=state, until=self.now + patience, asked=False)
+                new = replace(old, state=state, until=self.now + patience, asked=False, due="")
                 if old.asked:
                     self.effects.append(Ready(old.token, pod, old.node))
             case State.BOUND:
-                new = replace(old, state=state, until=inf, started=True, sentence="")
+                new = replace(old, state=state, until=inf, started=True, sentence="", due="")
             case State.RELEASED:
                 sentence = sentence or _WHY[signal]
-                new = replace(old, state=state, until=inf, sentence=sentence)
+                new = replace(old, state=state, until=inf, sentence=sentence, due="")
                 if old.token and not old.started:
                     self.effects.append(Dropped(old.token, pod, sentence))
                 if signal not in _SILENT:

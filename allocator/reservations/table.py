@@ -31,7 +31,8 @@ Rules that the table rests on
 3. **An allocation is written once** and cannot be changed, only taken back, by the last who needs it, and only while
    no pod that uses it may have been started.
 4. **Nobody knows whether a binding without an answer landed.** A reserved pod that its scheduler lets go of keeps what it has for
-   a while (`Terms.grace`), and what is seen on its node in that time is bound.
+   a while (`Terms.grace`), and what is seen on its node in that time is bound. Nor does an informer say everything in time: before
+   anything is taken from a reserved pod, the pod itself is looked at (`RereadPod`).
 5. **Who follows writes nothing**; what it hears, it records.
 """
 

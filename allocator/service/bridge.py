@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, TypeVar, assert_never
 
 import msgspec
 
@@ -38,9 +38,11 @@ from allocator.reservations import (
     PatchFinalizer,
     PatchReservedFor,
     PodGone,
+    PodRead,
     PodSeen,
     Ready,
     Reread,
+    RereadPod,
     State,
     Tell,
     Terms,
@@ -55,7 +57,7 @@ from allocator.service.knowledge import Knowledge
 from allocator.service.wakes import Wakes
 from cluster.errors import ApiError, NotFound
 from cluster.informers import Backoff
-from cluster.resources import RESOURCE_CLAIMS
+from cluster.resources import PODS, RESOURCE_CLAIMS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable
@@ -63,7 +65,10 @@ if TYPE_CHECKING:
     from allocator.decisions import Outlooks
     from allocator.reservations import ClaimWrite, Effect, Event, Reservation
     from cluster.protocol import Cluster
+    from cluster.resources import Resource
     from dra.objects import Pod, ResourceClaim
+
+T = TypeVar("T")
 
 logger = logging.getLogger("drawbridge.allocator")
 TOKENS = 16384  # questions that may still be followed by a reservation
@@ -206,6 +211,8 @@ class Bridge:
                 self._later(self._write(effect))
             case Reread(claim):
                 self._later(self._look(claim))
+            case RereadPod(uid, name):
+                self._later(self._visit(uid, name))
             case Ready(token):
                 self._answer(token, "")
             case Dropped(token, _, sentence):
@@ -235,22 +242,31 @@ class Bridge:
         self.tell(outcome)
 
     async def _look(self, claim: ResourceClaim) -> None:
-        """Read a claim whose state we are not sure of, until there is an answer."""
+        """Read a claim whose state we are not sure of."""
         meta = claim.metadata
+        read = await self._read(RESOURCE_CLAIMS, meta.name, meta.namespace)
+        self.tell(ClaimGone(key_of(claim), meta.uid) if read is None else ClaimRead(read))
+
+    async def _visit(self, uid: str, name: str) -> None:
+        """Read a pod that may have been bound without our hearing of it."""
+        namespace, _, name = name.partition("/")
+        read = await self._read(PODS, name, namespace)
+        there = read is not None and read.metadata.uid == uid
+        self.tell(PodRead(read) if read is not None and there else PodGone(uid))
+
+    async def _read(self, resource: Resource[T], name: str, namespace: str) -> T | None:
+        """Read an object, until there is an answer; None if there is no such object."""
         failures = 0
         while True:
             failures += 1
             await asyncio.sleep(self._backoff.seconds(failures, 0.5))
             try:
-                read = await self._cluster.get(RESOURCE_CLAIMS, meta.name, meta.namespace)
+                return await self._cluster.get(resource, name, namespace)
             except NotFound:
-                self.tell(ClaimGone(key_of(claim), meta.uid))
-                return
+                return None
             except ApiError as error:
-                logger.warning("a claim could not be read", extra={"claim": meta.name, "problem": str(error)})
-                continue
-            self.tell(ClaimRead(read))
-            return
+                problem = {"kind": resource.kind, "object": name, "problem": str(error)}
+                logger.warning("an object could not be read", extra=problem)
 
     async def _speak(self, pod: Pod, sentence: str) -> None:
         await self._say(pod, sentence)
