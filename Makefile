@@ -76,7 +76,7 @@ cluster-down: setup ## End the cluster that `make cluster` started
 bench: setup ## Benchmarks beside the peers; prints the table of docs/benchmarks.md
 	$(BIN)/python -m bench
 
-soak: setup ## A live webhook between hostile reviews, flat in memory and descriptors: 10 minutes, or MINUTES=60
+soak: setup ## A live webhook between hostile reviews, flat in memory and descriptors: 10 minutes and 10,000 hostile ones, or MINUTES=60
 	$(BIN)/python -m bench.soak --minutes $(or $(MINUTES),10)
 
 fuzz: setup ## Look for texts that break quantities, versions, selectors, manifests: a minute each, or SECONDS=600

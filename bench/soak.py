@@ -1,32 +1,46 @@
-"""`make soak`: a live webhook between honest and hostile reviews for minutes or an hour; memory and descriptors must stay flat.
+"""`make soak`: a live webhook between honest and hostile reviews, for minutes and 10,000 hostile ones at least.
 
-Every review is a new one: what could be remembered of it is different each time. A tenth of the connections is half a
-request and nothing more. It prints what it saw, a line a sample, and ends with 1 if something was lost or has grown.
+Memory and descriptors must stay flat, and nobody honest is lost or held. Every review is a new one: what could be remembered of
+it is different each time. A tenth of the connections is half a request and nothing more. Beside the crowd, a process of its own
+asks for one small honest review after the other and sees how long each was held: by the clock, which on a crowded
+machine says how long everybody waited for a processor, and by what the gate's processor did between question and answer,
+which says how long others were served first. It prints what it saw, a line a sample, and ends with 1 if something was lost,
+has grown, or was held.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import random
+import select
+import subprocess
 import sys
 import time
+from contextlib import contextmanager
+from http.client import HTTPSConnection
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
 
-from bench.admission import Server, _trusting, pod, review, server
-from tests.webhook.hostile import REVIEWS
+from bench.admission import ROOT, Server, _trusting, pod, review, server
+from tests.webhook.hostile import CORPUS, REVIEWS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 MIB = 1 << 20
 CEILING = 512  # MiB, workers included
-CLIENTS = 6
+CLIENTS = 32
+HOSTILE = 10_000
+# Seconds of the gate's processor that a crowd may hold an honest review. One review holds it for 100 ms at most, which
+# `tests/webhook/service/test_hostile.py` measures one by one; 32 connections may have several answered in one turn of the loop.
+HELD = 0.3
+PAUSE = 0.005
 # Growth that says nothing: allocators keep what they had, and caches fill up to their bounds.
 SLACK = 1.15
 
@@ -39,12 +53,43 @@ class Sample(NamedTuple):
     descriptors: int
 
 
+class Held(NamedTuple):
+    """How long honest reviews were held, in milliseconds: half of them, 99 of 100, the longest."""
+
+    p50: float
+    p99: float
+    longest: float
+
+    @classmethod
+    def of(cls, seconds: Iterable[float]) -> Held:
+        """Put what was measured in order."""
+        took = sorted(seconds) or [0.0]
+        return cls(*(1e3 * took[min(len(took) - 1, int(share * len(took)))] for share in (0.5, 0.99, 1.0)))
+
+    def __str__(self) -> str:
+        return f"p50 {self.p50:.1f} ms, p99 {self.p99:.1f} ms, longest {self.longest:.1f} ms"
+
+
+class Beside(NamedTuple):
+    """What the process beside the crowd saw."""
+
+    asked: int
+    lost: int
+    clock: Held
+    processor: Held  # the gate's own
+
+
+NOBODY = Beside(0, 0, Held(0, 0, 0), Held(0, 0, 0))
+
+
 class Seen(NamedTuple):
     """What came of it."""
 
     answers: dict[int, int]
     lost: int
     samples: list[Sample]
+    hostile: int = 0
+    beside: Beside = NOBODY
 
     @property
     def problems(self) -> list[str]:
@@ -52,6 +97,12 @@ class Seen(NamedTuple):
         settled = self.samples[len(self.samples) // 3 :]
         early, late = settled[: len(settled) // 2], settled[len(settled) // 2 :]
         found = [f"{self.lost} reviews were lost"] if self.lost else []
+        if self.beside.lost:
+            found.append(f"{self.beside.lost} honest reviews were lost")
+        if self.beside.processor.longest > HELD * 1e3:
+            found.append(
+                f"an honest review was held for {self.beside.processor.longest:.0f} ms of the gate's processor"
+            )
         if max(one.memory for one in self.samples) > CEILING:
             found.append(f"more than {CEILING} MiB")
         for what in ("memory", "descriptors"):
@@ -80,20 +131,76 @@ def sample(pid: int, second: float) -> Sample:
     return Sample(second, memory, len(os.listdir(f"/proc/{pid}/fd")))  # noqa: PTH208  as cheap as it gets
 
 
-async def soak(where: Server, *, seconds: float, reviews: int, hostile: float) -> Seen:
-    """Ask until the time is over or so many reviews were asked."""
+def honest() -> bytes:
+    """A review as people send them."""
+    return review(pod({"cpu": "1", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}))
+
+
+def ask_beside(url: str, pid: int) -> Beside:
+    """Ask for one honest review after the other until standard input ends."""
+    host, _, port = url.removeprefix("https://").partition(":")
+    connection = HTTPSConnection(host, int(port), timeout=30, context=_trusting())
+    connection.connect()
+    # The kernel's clock of another process's processor time.
+    processor = (~pid << 3) | 2
+    body, clock, worked, lost = honest(), list[float](), list[float](), 0
+    while not select.select([sys.stdin], [], [], PAUSE)[0]:
+        begun, before = time.perf_counter(), time.clock_gettime(processor)
+        try:
+            connection.request("POST", "/mutate", body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            text = answer.read()
+        except OSError:
+            connection.close()
+            lost += 1
+            continue
+        worked.append(time.clock_gettime(processor) - before)
+        clock.append(time.perf_counter() - begun)
+        if answer.status != 200 or b'"patch"' not in text:
+            lost += 1
+    return Beside(len(clock), lost, Held.of(clock), Held.of(worked))
+
+
+@contextmanager
+def beside(where: Server) -> Iterator[Callable[[], Beside]]:
+    """Have a process beside the crowd; call what is handed out when the crowd has gone."""
+    command = [sys.executable, "-m", "bench.soak", "--beside", where.url, str(where.pid)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+
+    def told() -> Beside:
+        asked, lost, clock, processor = json.loads(process.communicate(timeout=60)[0])
+        return Beside(asked, lost, Held(*clock), Held(*processor))
+
+    try:
+        yield told
+    finally:
+        process.kill()
+        process.communicate()
+
+
+async def soak(where: Server, *, seconds: float, reviews: int, share: float, hostile: int = 0) -> Seen:
+    """Ask until the time is over or so many reviews were asked, and until so many of them were hostile."""
+    with beside(where) as told:
+        seen = await _crowd(where, seconds=seconds, reviews=reviews, share=share, hostile=hostile)
+        return seen._replace(beside=await asyncio.to_thread(told))
+
+
+async def _crowd(where: Server, *, seconds: float, reviews: int, share: float, hostile: int) -> Seen:
     answers: dict[int, int] = {}
-    lost, asked, samples, started = 0, 0, list[Sample](), time.monotonic()
-    bad = [(path, make()) for path, make in REVIEWS.values()]
-    good = review(pod({"cpu": "1", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}))
+    lost, asked, sent, samples, started = 0, 0, 0, list[Sample](), time.monotonic()
+    bad = [(path, make()) for path, make in (REVIEWS | CORPUS).values()]
+    good = honest()
     address = where.url.removeprefix("https://").split(":")
 
     async def client(number: int, session: aiohttp.ClientSession) -> None:
-        nonlocal lost, asked
+        nonlocal lost, asked, sent
         dice = random.Random(number)
-        while asked < reviews and time.monotonic() - started < seconds:
+        while (asked < reviews and time.monotonic() - started < seconds) or sent < hostile:
             asked += 1
-            path, body = dice.choice(bad) if dice.random() < hostile else ("mutate", good)
+            path, body = "mutate", good
+            if dice.random() < share:
+                sent += 1
+                path, body = dice.choice(bad)
             new = body.replace(b"registry.example.com", b"r%d.example.com" % asked).replace(b"device.driver", b"device.driver" + b" " * (asked % 900))  # fmt: skip
             try:
                 async with session.post(f"{where.url}/{path}", data=BytesIO(new), headers={"Content-Type": "application/json"}) as answer:  # fmt: skip
@@ -126,7 +233,7 @@ async def soak(where: Server, *, seconds: float, reviews: int, hostile: float) -
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
     samples.append(sample(where.pid, time.monotonic() - started))
-    return Seen(answers, lost, samples)
+    return Seen(answers, lost, samples, sent)
 
 
 def main() -> int:
@@ -134,13 +241,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--reviews", type=int, default=1 << 40)
-    parser.add_argument("--hostile", type=float, default=0.5, help="the share of hostile reviews")
+    parser.add_argument("--share", type=float, default=0.8, help="the share of hostile reviews")
+    parser.add_argument("--hostile", type=int, default=HOSTILE, help="so many hostile reviews at least")
+    parser.add_argument("--beside", nargs=2, metavar=("URL", "PID"), help="be the process beside the crowd")
     options = parser.parse_args()
+    if options.beside:
+        url, pid = options.beside
+        print(json.dumps(ask_beside(url, int(pid))))
+        return 0
     with server("gate") as where:
-        seen = asyncio.run(soak(where, seconds=options.minutes * 60, reviews=options.reviews, hostile=options.hostile))
+        crowd = soak(where, seconds=options.minutes * 60, reviews=options.reviews, share=options.share, hostile=options.hostile)  # fmt: skip
+        seen = asyncio.run(crowd)
     for one in seen.samples:
         print(f"{one.second:7.0f} s {one.memory:7.1f} MiB {one.descriptors:4} descriptors")
-    print(f"{sum(seen.answers.values())} answers, by status {dict(sorted(seen.answers.items()))}")
+    print(
+        f"{sum(seen.answers.values())} answers, by status {dict(sorted(seen.answers.items()))}; {seen.hostile} hostile"
+    )
+    print(f"{seen.beside.asked} honest reviews beside them: {seen.beside.clock}, by the clock")
+    print(f"    {seen.beside.processor}, by what the gate's processor did meanwhile")
     problems = seen.problems
     print("flat" if not problems else "; ".join(problems))
     return 1 if problems else 0

@@ -3,13 +3,17 @@
 import pytest
 
 from bench import admission
-from bench.soak import Sample, Seen, soak
+from bench.soak import NOBODY, Held, Sample, Seen, soak
 
 
 async def test_a_live_webhook_between_hostile_reviews_loses_nothing_and_stays_small():
     with admission.server("gate") as where:
-        seen = await soak(where, seconds=8, reviews=2_000, hostile=0.3)
+        seen = await soak(where, seconds=8, reviews=2_000, share=0.5, hostile=100)
     assert not seen.lost
+    assert seen.hostile >= 100
+    assert seen.beside.asked > 5
+    assert not seen.beside.lost
+    assert seen.beside.processor.longest < 1_000
     assert seen.answers[200] > 5
     assert set(seen.answers) <= {200, 400, 408, 503}
     assert max(one.memory for one in seen.samples) < 512
@@ -29,3 +33,13 @@ def test_what_grows_is_told(memory, descriptors, problem):
     seen = Seen({200: 1}, 0, [Sample(float(n), memory(n), descriptors(n)) for n in range(60)])
     assert problem in "; ".join(seen.problems)
     assert bool(seen.problems) == bool(problem)
+
+
+def test_an_honest_review_that_was_held_or_lost_is_told():
+    flat = [Sample(float(n), 100.0, 20) for n in range(60)]
+    held = NOBODY._replace(processor=Held.of([0.001] * 200 + [0.4]))
+    assert Seen({200: 1}, 0, flat, beside=held).problems == [
+        "an honest review was held for 400 ms of the gate's processor"
+    ]
+    assert Seen({200: 1}, 0, flat, beside=NOBODY._replace(lost=2)).problems == ["2 honest reviews were lost"]
+    assert Held.of([0.001] * 200 + [0.4]) == (1.0, 1.0, 400.0)
