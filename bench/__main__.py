@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bench.row import Row
 
-SUITES = ("cel", "dra", "cluster", "allocator", "fragmentation", "admission", "translate", "commandline")
+SUITES = ("cel", "dra", "cluster", "allocator", "fragmentation", "admission", "start", "translate", "commandline")
 
 
 def main(names: list[str]) -> int:

@@ -10,7 +10,6 @@ import datetime as dt
 import json
 import secrets
 import socket
-import threading
 import time
 
 import pytest
@@ -19,6 +18,7 @@ from certs import authority, material
 from certs.rotation import Phase, Policy, Step
 from e2e.client import ApiError
 from e2e.gate import SYSTEM
+from e2e.load import Calls
 from e2e.workloads import container, limits, pod
 
 pytestmark = pytest.mark.real
@@ -30,38 +30,6 @@ KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 # What a replica of this installation signs for.
 NAMES = ("drawbridge.drawbridge-system.svc", "drawbridge.drawbridge-system.svc.cluster.local", "drawbridge.drawbridge-system", "127.0.0.1")  # fmt: skip
 POLICY = Policy()
-
-
-class Calls:
-    """A hundred reviews a second, from several threads; every failure is kept."""
-
-    EACH, THREADS = 0.08, 8
-
-    def __init__(self, cluster, namespace):
-        self.cluster, self.namespace = cluster, namespace
-        self.answered, self.failures, self.over = 0, [], threading.Event()
-        self.counting = threading.Lock()
-        self.threads = [threading.Thread(target=self.run) for _ in range(self.THREADS)]
-
-    def run(self):
-        item = pod("p", self.namespace, container(**limits(**{"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100})))
-        while not self.over.wait(self.EACH):
-            try:
-                self.cluster.create(item, dryRun="All")
-                with self.counting:
-                    self.answered += 1
-            except Exception as error:  # noqa: BLE001  whatever it is, a user would have seen it
-                self.failures.append(str(error))
-
-    def __enter__(self):
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.over.set()
-        for thread in self.threads:
-            thread.join()
 
 
 def data_of(cluster, path):
@@ -125,14 +93,11 @@ ROUNDS = [
 
 @pytest.mark.parametrize("times", ROUNDS)
 def test_an_authority_is_succeeded_and_no_call_fails(control_plane, gated, gate, times):
-    begun = time.monotonic()
     with Calls(control_plane, gated) as calls:
         for _ in range(times):
             succeed(control_plane, gate, calls)
+    print(f"{times} rotations: {calls}")
     assert calls.failures == []
-    print(
-        f"{times} rotations, {calls.answered} calls, {calls.answered / (time.monotonic() - begun):.0f} a second, none failed"
-    )
 
 
 ITEM = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}
