@@ -206,8 +206,9 @@ async def _crowd(where: Server, *, seconds: float, reviews: int, share: float, h
                 async with session.post(f"{where.url}/{path}", data=BytesIO(new), headers={"Content-Type": "application/json"}) as answer:  # fmt: skip
                     await answer.read()
                     answers[answer.status] = answers.get(answer.status, 0) + 1
-            except aiohttp.ClientError:
+            except aiohttp.ClientError as error:
                 lost += 1
+                print(f"lost: {len(new)} bytes to {path}: {error!r}", file=sys.stderr)
 
     async def half() -> None:
         while True:
