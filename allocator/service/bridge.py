@@ -129,7 +129,9 @@ class Bridge:
         self._clock = asyncio.get_running_loop().time
         self._asked: OrderedDict[str, Pod] = OrderedDict()  # by token: whose question it was
         self._commits_waiting: dict[str, asyncio.Future[str]] = {}
-        self._refused: dict[str, str] = {}  # pods that would try again if they were told: uid → namespace/name
+        # Pods that would try again if they were told, by uid: when a device comes free, or only when there are others.
+        self._refused: dict[str, str] = {}
+        self._hopeless: dict[str, str] = {}
         self._waiting: dict[str, Pod] = {}  # pods that lack an object, by uid
         self._pods: dict[str, Pod] = {}  # ours, by uid
         self._claims_changed = asyncio.Event()
@@ -299,18 +301,23 @@ class Bridge:
 
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self._refused.pop(old.metadata.uid, None)
-            self._waiting.pop(old.metadata.uid, None)
+            self._forget(old.metadata.uid)
             if self._pods.pop(old.metadata.uid, None) is not None:
                 self.tell(PodGone(old.metadata.uid))
         if new is not None and new.spec.scheduler_name in self._schedulers and new.spec.resource_claims:
             self._pods[new.metadata.uid] = new
             if new.spec.node_name:
-                self._refused.pop(new.metadata.uid, None)
-                self._waiting.pop(new.metadata.uid, None)
+                self._forget(new.metadata.uid)
             self.tell(PodSeen(new))
 
+    def _forget(self, uid: str) -> None:
+        """Wake a pod no more: it is gone, or has a node."""
+        for sleepers in (self._refused, self._hopeless, self._waiting):
+            sleepers.pop(uid, None)
+
     def _on_devices(self) -> None:
+        self._refused |= self._hopeless
+        self._hopeless.clear()
         self._wake_refused()
         self._wake_waiting()
 
@@ -339,9 +346,11 @@ class Bridge:
         self._told(str(found.outlook), self._clock() - begun)
         if found.outlook in _WORTH_WAKING:
             self._refused[pod.metadata.uid] = _name(pod)
+        if found.outlook is Outlook.NEVER:
+            self._hopeless[pod.metadata.uid] = _name(pod)
         if found.outlook is Outlook.WAITING:
             self._waiting[pod.metadata.uid] = pod
-        if not found.nodes:
+        if not found.nodes and found.outlook is not Outlook.FULL:
             return "", found
         token = token or self._new_token()
         self._ask(token, pod)

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from cluster import resources
 from cluster.errors import ApiError
 from cluster.informers import Informer, Quarantine
+from dra.objects import Node
 from dra.stock import Stock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cluster.informers import Batch, Health
+    from cluster.informers import Batch, Delta, Health
     from cluster.protocol import Cluster
     from dra.objects import Pod, ResourceClaim
 
@@ -147,12 +148,17 @@ class Knowledge:
             self._on_pod(delta.old, delta.new)
 
     def _take(self, batch: Batch[Any]) -> None:
-        for delta in () if self._rebuild(batch) else batch.deltas:
+        if self._rebuild(batch):
+            self._on_devices()
+            return
+        told = [delta for delta in batch.deltas if not _is_heartbeat(delta)]
+        for delta in told:
             if delta.new is not None:
                 self.stock = self.stock.with_(delta.new)
             elif delta.old is not None:
                 self.stock = self.stock.without(type(delta.old).__name__, delta.old.metadata.name)
-        self._on_devices()
+        if told:
+            self._on_devices()
 
     def _rebuild(self, batch: Batch[Any]) -> bool:
         """Make the stock anew where that is cheaper than following every change of a collection that was read as a whole."""
@@ -171,3 +177,12 @@ class Knowledge:
             stock = stock.with_(claim)
         self.stock = stock
         return True
+
+
+def _is_heartbeat(delta: Delta[Any]) -> bool:
+    """Whether nothing about a node has changed that we read: its kubelet says so every few seconds, and it decides nothing."""
+    old, new = delta.old, delta.new
+    if not isinstance(old, Node) or not isinstance(new, Node):
+        return False
+    before, after = old.metadata, new.metadata
+    return (old.spec, old.status, before.labels, before.uid) == (new.spec, new.status, after.labels, after.uid)

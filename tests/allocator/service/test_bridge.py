@@ -77,6 +77,7 @@ async def test_what_is_reserved_is_given_to_nobody_else_until_it_is_let_go_of():
         assert (status, refused["remedy"]) == (409, "decide again")
         _, found = await one.plugin("prefilter", {"pod": await one.pod("q")})
         assert (found["verdict"], found["nodes"]) == ("full", [])
+        assert found["token"], "preemption asks with it what would be if somebody went"
         assert "in use" in found["message"]
         for _ in range(2):
             assert await one.plugin("unreserve", {"reservation": first["reservation"]}) == (200, {})
@@ -179,6 +180,26 @@ async def test_who_waits_for_a_device_is_told_when_one_comes_free():
         assert "default/q" in (await poll)[1]["pods"]
 
 
+async def test_a_pod_that_no_node_could_serve_is_told_when_there_are_other_devices_and_not_at_each_heartbeat():
+    cluster = loaded(*fleet(1, 1), claim("two", 2), pod("p", "two"))
+    async with running(cluster) as one:
+        _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
+        assert found["verdict"] == "never"
+        before = one.bridge.wakes.seq
+        poll = asyncio.create_task(one.plugin("wake", after=before))
+        beat = Merge({"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]}})  # fmt: skip
+        stock = one.bridge.knowledge.stock
+        beaten = await cluster.patch(resources.NODES, "n0", beat, subresource="status")
+        version = int(beaten.metadata.resource_version)
+        [nodes] = [other for other in one.bridge.knowledge._others if other.resource is resources.NODES]
+        await until(lambda: int(nodes.health.version) >= version)
+        assert one.bridge.wakes.seq == before
+        assert one.bridge.knowledge.stock is stock
+        await cluster.create(resources.NODES, node("n1"))
+        await cluster.create(resources.RESOURCE_SLICES, gpus("n1", 2))
+        assert (await poll)[1]["pods"] == ["default/p"]
+
+
 async def test_who_waits_for_a_claim_or_a_class_is_told_when_it_comes():
     cluster = loaded(*fleet(), claim("there", class_name="late"), pod("p", "later"), pod("q", "there"))
     async with running(cluster) as one:
@@ -209,6 +230,8 @@ async def test_a_busy_server_is_given_the_time_it_asks_for():
         assert (await one.place("p"))[0] == 200
         assert asyncio.get_running_loop().time() - begun >= 0.2
         assert cluster.writes == [("a", ""), ("a", "status"), ("a", "status")]
+        lost = {"what": "PatchAllocation", "outcome": "Lost"}
+        assert one.service.metrics.registry.get_sample_value("drawbridge_claim_writes_total", lost) is None
 
 
 @pytest.mark.parametrize("where", ["faults", "after"])
