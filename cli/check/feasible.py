@@ -23,10 +23,12 @@ from dra.objects import (
 )
 from dra.stock import Stock
 from dra.validation import Problem, Reviewed, findings, name, read
-from dra.wire import WireError, convert
+from dra.wire import WireError, builtins, convert
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from webhook.state import NodeTemplate
 
     Object = dict[str, Any]
 
@@ -61,6 +63,36 @@ def never(objects: Sequence[Object], known: Sequence[Object], found: Sequence[Re
             reviewed = Reviewed(number, finding)
             told.append(reviewed)
     return told
+
+
+def declared(objects: Sequence[Object]) -> list[Object]:
+    """Lay out what good configurations among the objects declare an autoscaler to make: one node each, and its slices.
+
+    Only where there is a fleet at all: beside nothing, a node that may come would look like all there is.
+    """
+    written = [value for value in objects if value.get("kind") == "DrawbridgeConfiguration"]
+    stock = _stock([value for value in map(_read, objects) if value is not None]) if written else None
+    if stock is None:
+        return []
+    from webhook.state import prospects
+    from webhook.state import read as read_configuration
+
+    templates: list[NodeTemplate] = []
+    for value in written:
+        configuration, _ = read_configuration(value)
+        if configuration is not None:
+            templates += configuration.file.node_templates
+    coming = prospects(templates, stock)
+    if coming is None:
+        return []
+    slices = [piece for piece in coming.slices.values() if piece.spec.node_name in coming.nodes]
+    return [*map(_plain, coming.nodes.values()), *map(_plain, slices)]
+
+
+def _plain(value: Node | ResourceSlice) -> Object:
+    plain = builtins(value)
+    assert isinstance(plain, dict)
+    return {"apiVersion": value.api_version, "kind": value.kind, **plain}
 
 
 def _read(value: Object) -> Any:

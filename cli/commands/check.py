@@ -64,9 +64,11 @@ def command(
         click.echo("warning: the input holds no objects", err=True)
     known = _besides(inputs.read(inventory, files) if inventory else [], documents)
     _warn_of_unreadable(known)
-    found = review(_objects(documents), _objects(known), gates)
+    around = _objects(known)
+    around += _declared(documents, known)
+    found = review(_objects(documents), around, gates)
     found += _configurations(documents)
-    found += _infeasible(_objects(documents), _objects(known), found)
+    found += _infeasible(_objects(documents), around, found)
     placed = _place(documents, found)
     _print(placed, documents, output)
     return _verdict(placed, fail_on)
@@ -113,6 +115,16 @@ def _configurations(documents: Sequence[Document]) -> list[Reviewed]:
         _, findings = config.read(value)
         reviewed += [Reviewed(number, finding) for finding in findings]
     return reviewed
+
+
+def _declared(documents: Sequence[Document], known: Sequence[Document]) -> list[dict[str, object]]:
+    """Give the nodes that may come, by the configurations among the objects."""
+    every = _objects([*documents, *known])
+    if not any(value.get("kind") == "DrawbridgeConfiguration" for value in every):
+        return []
+    from cli.check import declared
+
+    return declared(every)
 
 
 def _infeasible(

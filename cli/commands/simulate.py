@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from cli import contract as inputs
 from cli.contract import Broken, Exit
@@ -23,12 +24,14 @@ if TYPE_CHECKING:
     from allocator.strategies import Chosen
     from dra.objects import ResourceClaim
     from dra.stock import Stock
+    from webhook.state import NodeTemplate
 
 EMPTY: dict[str, Any] = {"pods": [], "totals": {}}
 
 
 @inputs.command("simulate", empty=EMPTY)
 @inputs.files(required=False)
+@click.option("--config", metavar="FILE", help="A DrawbridgeConfiguration: which nodes an autoscaler can make (`nodeTemplates`).")  # fmt: skip
 @click.option("--strategy", "strategies", multiple=True, metavar="NAME", help="How to choose nodes and devices [default: first-fit]. For a workload it may be repeated, or be `all`.")  # fmt: skip
 @click.option("--budget-ms", type=click.IntRange(min=1), metavar="N", help="Give up as undecided after this long, on each node.")  # fmt: skip
 @click.option("--generate", type=click.Choice(("mig", "shares", "pairs")), help="Replay a generated workload instead of files.")  # fmt: skip
@@ -41,6 +44,7 @@ EMPTY: dict[str, Any] = {"pods": [], "totals": {}}
 def command(
     *,
     files: tuple[str, ...],
+    config: str | None,
     strategies: tuple[str, ...],
     budget_ms: int | None,
     generate: str | None,
@@ -76,7 +80,10 @@ def command(
         raise Broken("only a workload can be drawn", "add a document of kind Workload, or take -o text or json")
     if len(chosen) > 1:
         raise Broken("a snapshot is scheduled under one strategy", "give --strategy once")
-    return _schedule(snapshot, chosen[0], budget_ms, output)
+    from cli.configuration import configuration_of
+
+    templates = configuration_of(config, files).file.node_templates if config else ()
+    return _schedule(snapshot, templates, chosen[0], budget_ms, output)
 
 
 def _strategies(named: Sequence[str]) -> list[str]:
@@ -155,7 +162,9 @@ def _progress(label: str) -> Callable[[int, int], None] | None:
     return show
 
 
-def _schedule(snapshot: Snapshot, strategy: str, budget_ms: int | None, output: str) -> Exit:
+def _schedule(
+    snapshot: Snapshot, templates: Sequence[NodeTemplate], strategy: str, budget_ms: int | None, output: str
+) -> Exit:
     from allocator.one_node import Options, explain
     from allocator.simulation import simulate
     from dra.wire import builtins
@@ -169,6 +178,7 @@ def _schedule(snapshot: Snapshot, strategy: str, budget_ms: int | None, output: 
         return explain(refused, now, node, claims, Options())
 
     found = simulate(snapshot, ask=ask, why=why, progress=progress)
+    found = _with_prospects(found, snapshot, templates, strategy, budget_ms)
     if output == "json":
         inputs.write_json({"strategy": strategy, **builtins(found)})
     else:
@@ -177,6 +187,31 @@ def _schedule(snapshot: Snapshot, strategy: str, budget_ms: int | None, output: 
     if totals.undecided:
         return Exit.UNDECIDED
     return Exit.REFUSED if totals.unschedulable else Exit.FINE
+
+
+def _with_prospects(
+    found: Simulation, snapshot: Snapshot, templates: Sequence[NodeTemplate], strategy: str, budget_ms: int | None
+) -> Simulation:
+    """Say of pods without a place which nodes that an autoscaler can make would have one."""
+    from allocator.simulation import Snapshot, simulate
+    from cli.devices import key
+    from webhook.state import prospects
+
+    coming = prospects(templates, snapshot.stock) if templates else None
+    if coming is None:
+        return found
+    ask = _ask(strategy, budget_ms, coming)
+    pods = {key(pod): pod for pod in snapshot.pods}
+    told = list(found.pods)
+    for number, outcome in enumerate(told):
+        if outcome.node is not None:
+            continue
+        alone = Snapshot(coming, (pods[outcome.pod],), snapshot.claims, snapshot.templates)
+        place = simulate(alone, ask=ask).pods[0]
+        if place.node is not None:
+            summary = f"{outcome.summary}; a node of template {place.node} could serve it (`nodeTemplates`)"
+            told[number] = msgspec.structs.replace(outcome, summary=summary)
+    return msgspec.structs.replace(found, pods=tuple(told))
 
 
 def _schedule_text(found: Simulation, strategy: str) -> Iterator[str]:

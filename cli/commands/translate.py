@@ -20,11 +20,13 @@ from webhook.translate import Translation
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from webhook.state import Configuration, Features, Inventory
+    from webhook.state import Configuration, Features, State
 
     Object = dict[str, Any]
 
 _TEMPLATE = "ResourceClaimTemplate"
+# What looking ahead for one object may cost.
+STEPS = 1_000_000
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -57,15 +59,12 @@ def command(
     Everything else passes through, in order. What is refused passes through as it was, and the exit is 1.
     """
     configuration = configuration_of(config, files, inventory)
-    stock = inputs.read(inventory, files) if inventory else []
+    around = inputs.read(inventory, files) if inventory else []
     documents = inputs.read_what_can_be(files)
     results = list(
         _translate_all(
             documents,
-            configuration,
-            _fleet(stock) if inventory else None,
-            features=_features(kubernetes),
-            limits=[*stock, *documents],
+            _world(around, documents, configuration, _features(kubernetes), known=bool(inventory)),
             unknown=all_kinds,
         )
     )
@@ -85,17 +84,39 @@ def _features(version: str) -> Features:
     return Features(minor=int(number))
 
 
-def _fleet(documents: Iterable[Document]) -> Inventory:
+def _world(
+    around: list[Document], documents: list[Document], configuration: Configuration, features: Features, *, known: bool
+) -> State:
+    """What the webhook would know: the fleet if one was given, and whatever limits a namespace."""
+    from webhook.state import State
+
+    limits = [*around, *documents]
+    state = State(
+        configuration=configuration,
+        features=features,
+        quotas=_quotas(limits),
+        limit_ranges=_limit_ranges(limits),
+    )
+    return _with_fleet(state, around) if known else state
+
+
+def _with_fleet(state: State, documents: Iterable[Document]) -> State:
+    """Add the devices. Whether some node could serve a claim is asked only where the input describes a whole fleet."""
     from cli.devices import typed
     from dra.objects import DeviceClass, Node, ResourceSlice
-    from webhook.state import Inventory
+    from webhook.state import Inventory, prospects
 
-    kinds = ("DeviceClass", "ResourceSlice", "Node")
+    kinds = ("DeviceClass", "ResourceSlice", "Node", "DeviceTaintRule", "DeviceCompatibility")
     given = typed(document for document in documents if document.object.get("kind") in kinds)
     classes = given.of(DeviceClass)
     slices = given.of(ResourceSlice)
     nodes = given.of(Node)
-    return Inventory.of(classes, slices, nodes)
+    file = state.configuration.file
+    fleet = Inventory.of(classes, slices, nodes, evidence=file.evidence)
+    if not (classes and slices and nodes):
+        return msgspec.structs.replace(state, fleet=fleet)
+    stock = given.stock()
+    return msgspec.structs.replace(state, fleet=fleet, stock=stock, prospects=prospects(file.node_templates, stock))
 
 
 def _quotas(documents: Iterable[Document]) -> dict[str, frozenset[str]]:
@@ -135,30 +156,19 @@ def _limit_ranges(documents: Iterable[Document]) -> dict[str, frozenset[str]]:
 
 def _translate_all(
     documents: list[Document],
-    configuration: Configuration,
-    fleet: Inventory | None,
+    state: State,
     *,
-    features: Features,
-    limits: list[Document],
     unknown: bool,
 ) -> Iterator[Result]:
     from cluster.patch import apply_json_patch
     from webhook.claims import template
-    from webhook.state import Inventory, State
     from webhook.translate import translate_object
 
-    state = State(
-        configuration=configuration,
-        fleet=fleet or Inventory(),
-        features=features,
-        quotas=_quotas(limits),
-        limit_ranges=_limit_ranges(limits),
-    )
     # A template is written once in a namespace, and not at all where the input has it already.
     written = {(_namespace(d.object), _name(d.object)) for d in documents if d.object.get("kind") == _TEMPLATE}
     for document in documents:
         namespace = _namespace(document.object)
-        done = translate_object(document.object, state, unknown=unknown)
+        done = _foretold(translate_object(document.object, state, unknown=unknown), state)
         new = [name for name in done.templates if (namespace, name) not in written]
         written.update((namespace, name) for name in new)
         yield Result(
@@ -167,6 +177,17 @@ def _translate_all(
             apply_json_patch(document.object, done.operations) if done.changed else document.object,
             tuple(template.object_of(name, done.templates[name], namespace) for name in new),
         )
+
+
+def _foretold(done: Translation, state: State) -> Translation:
+    """Add what the gate would say to claims made of the templates: that no node could ever serve them, for one."""
+    if state.stock is None or not done.templates:
+        return done
+    from dra.budget import Budget
+    from webhook.admission import foresee
+
+    ahead = foresee(done.templates, state, Budget(STEPS))
+    return msgspec.structs.replace(done, warnings=(*ahead, *done.warnings)) if ahead else done
 
 
 def _namespace(obj: Object) -> str:

@@ -8,6 +8,7 @@ from webhook.admission.decide import REFUSED, UNDECIDED, Outcome, Record
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.late import undecided
 from webhook.admission.registration import Registration, configurations
+from webhook.admission.validate import foresee
 
 __all__ = [
     "REFUSED",
@@ -19,6 +20,7 @@ __all__ = [
     "ReviewError",
     "configurations",
     "decide",
+    "foresee",
     "judge",
     "registration",
     "undecided",

@@ -75,8 +75,11 @@ def judge(
     steps: int = STEPS,
     asked_by: Mapping[str, str] | None = None,
     memo: FleetMemo | None = None,
+    prospects: Stock | None = None,
 ) -> Judgement:
     """Say whether claims that belong to one pod can be served together on one node of this fleet.
+
+    What a node of the `prospects` could serve, which an autoscaler can make, is not impossible.
 
     Where the budget, or `steps` on one kind of node, ends the search, nothing is promised. `asked_by` says in the user's words who asks for a claim, by its
     name; a claim that somebody wrote is called what it is called. Who asks often keeps a `memo`.
@@ -93,7 +96,7 @@ def judge(
     if not stock.slices:
         return UNKNOWN  # no driver has spoken yet
     known = memo if memo is not None else FleetMemo()
-    question = _Question(stock, claims, budget, names, steps=steps, memo=known)
+    question = _Question(stock, claims, budget, names, steps=steps, memo=known, prospects=prospects)
     best = question.best(idle=False)
     if best is Found.FEASIBLE:
         return FITS
@@ -112,8 +115,9 @@ class _Question:
         *,
         steps: int,
         memo: FleetMemo,
+        prospects: Stock | None,
     ) -> None:
-        self.memo = memo
+        self.memo, self.prospects = memo, prospects
         self.stock, self.claims, self.asked_by = stock, claims, asked_by
         self.budget = budget
         self.options = Options(steps=steps, budget=budget)
@@ -147,7 +151,23 @@ class _Question:
             return Judgement(Feasibility.BUSY, "there is no node that could serve this pod")
         if any(reason.stage in CURABLE for answer in samples.values() for reason in answer.reasons):
             return Judgement(Feasibility.BUSY, f"no node can serve this pod as the fleet is now; {_nearest(samples)}")
-        return self.never(samples, kinds)
+        return self.coming() or self.never(samples, kinds)
+
+    def coming(self) -> Judgement | None:
+        """Whether a node that is not there yet could serve the claims; None if none could."""
+        if self.prospects is None:
+            return None
+        undecided = False
+        for template in self.prospects.nodes:
+            verdict = allocate(self.prospects, template, self.claims, options=self.options).verdict
+            if verdict is Found.FEASIBLE:
+                text = (
+                    f"none of {len(self.stock.nodes)} nodes could serve this pod even if idle, "
+                    f"but a node of template {template} could (`nodeTemplates`): the pod waits until one is made"
+                )
+                return Judgement(Feasibility.BUSY, text)
+            undecided = undecided or verdict is Found.UNDECIDED
+        return UNKNOWN if undecided else None
 
     def busy(self) -> str:
         """What is in the way on the nodes that could serve the claims if they were idle."""

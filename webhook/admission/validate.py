@@ -198,7 +198,7 @@ def _fits(
     claims = tuple(claims)
     if state.stock is None or not claims:
         return NOTHING
-    answer = judge(state.stock, claims, budget=budget, asked_by=asked_by, memo=state.memo)
+    answer = judge(state.stock, claims, budget=budget, asked_by=asked_by, memo=state.memo, prospects=state.prospects)
     match answer.verdict:
         case Feasibility.NEVER:
             text = sentence(answer.code, answer.text, answer.remedy)

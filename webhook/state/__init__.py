@@ -9,7 +9,8 @@ from webhook.state.configuration import Configuration, Known, read
 from webhook.state.features import ALTERNATIVES, CLAIMS, EXTENDED, SHARES, Features, Need
 from webhook.state.inventory import Inventory, Served, Supply, unknown
 from webhook.state.mode import Mode, mode_of
-from webhook.state.schema import Bridge, Joint
+from webhook.state.node_templates import prospects
+from webhook.state.schema import Bridge, Evidence, Joint, NodeTemplate
 from webhook.state.state import OF_DEVICES, OF_NAMESPACES, State
 
 __all__ = [
@@ -21,12 +22,14 @@ __all__ = [
     "SHARES",
     "Bridge",
     "Configuration",
+    "Evidence",
     "Features",
     "Inventory",
     "Joint",
     "Known",
     "Mode",
     "Need",
+    "NodeTemplate",
     "Seen",
     "Served",
     "State",
@@ -34,6 +37,7 @@ __all__ = [
     "Supply",
     "configuration",
     "mode_of",
+    "prospects",
     "read",
     "unknown",
     "workload",

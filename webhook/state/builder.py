@@ -27,6 +27,7 @@ from dra.objects import (
 from dra.stock import Stock
 from webhook import names
 from webhook.state.inventory import Inventory
+from webhook.state.node_templates import prospects
 from webhook.state.state import State
 
 if TYPE_CHECKING:
@@ -79,6 +80,9 @@ class StateBuilder:
 
     def configure(self, configuration: Configuration) -> None:
         """Put another configuration in force."""
+        before, after = self._state.configuration.file, configuration.file
+        if (before.evidence, before.node_templates) != (after.evidence, after.node_templates):
+            self._fleet_is_old = True
         self._set(configuration=configuration)
 
     def learn(
@@ -169,11 +173,11 @@ class StateBuilder:
         if self._stock is None or not self._fleet_is_old:
             return None
         self._fleet_is_old = False
-        return Survey(self._stock, self._state.fleet)
+        return Survey(self._stock, self._state.fleet, self._state.configuration)
 
     def take(self, survey: Survey) -> None:
         """Take in what a look has shown."""
-        self._set(fleet=survey.fleet, stock=self._stock, confirmed=True)
+        self._set(fleet=survey.fleet, prospects=survey.prospects, stock=self._stock, confirmed=True)
 
     def _stock_object(self, obj: Stocked) -> None:
         key = _key(obj)
@@ -204,14 +208,23 @@ class StateBuilder:
 class Survey:
     """One look at the fleet of one moment. It touches nothing but itself, so a thread may do it."""
 
-    def __init__(self, stock: Stock, earlier: Inventory) -> None:
+    def __init__(self, stock: Stock, earlier: Inventory, configuration: Configuration) -> None:
         self._stock = stock
+        self._file = configuration.file
         self.fleet = earlier
+        self.prospects: Stock | None = None
 
     def look(self) -> None:
         """Take stock of the devices: the slow part, which may happen in a thread."""
         stock = self._stock
-        self.fleet = Inventory.of(stock.classes.values(), stock.slices.values(), stock.nodes.values(), self.fleet)
+        self.fleet = Inventory.of(
+            stock.classes.values(),
+            stock.slices.values(),
+            stock.nodes.values(),
+            self.fleet,
+            evidence=self._file.evidence,
+        )
+        self.prospects = prospects(self._file.node_templates, stock)
 
 
 def _stranger(meta: ObjectMeta) -> str:

@@ -18,6 +18,7 @@ from dra.pointer import split
 from dra.validation import CODES, shape
 from webhook.dialects import TARGETS, VOCABULARIES, Dialect, Mistake, Options, Position, Row, Vocabulary, pattern, plain
 from webhook.state.features import SCHEDULERS
+from webhook.state.node_templates import wrong_templates
 from webhook.state.schema import DEFAULT, WHOLE_FILE, File, bytes_of, contradictions
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
     file = _good_part(value, broken)
     if file is not None:
         mistakes += _judge_apart(contradictions(file), broken)
+        mistakes += wrong_templates(file.node_templates)
         if not mistakes:
             return Configuration(file), []
     findings: list[Finding] = []

@@ -21,12 +21,14 @@ from dra import cel
 from dra.errors import SelectorError
 from webhook.dialects import VOCABULARIES, Target
 from webhook.state.device_groups import Census, Group, Reading
+from webhook.state.schema import Evidence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dra.objects import Device, DeviceClass, Node, ResourceSlice
 
+EVERYBODY = Evidence()
 _VOICE = 720_720  # one node's voice: it divides without a rest by every number up to 16
 _SIZES = 128  # products or profiles of a class that are looked at, the best supported first
 
@@ -100,6 +102,8 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     labelled: Mapping[str, Mapping[str, str]] = {}
     # Extended resource name: the class that serves it (the newest; of equal age the lexically first).
     extended: Mapping[str, str] = {}
+    # Whether only some nodes and drivers were asked (`evidence`).
+    chosen: bool = False
     census: Census = Census()
 
     @classmethod
@@ -109,9 +113,16 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         slices: Iterable[ResourceSlice],
         nodes: Iterable[Node],
         earlier: Inventory | None = None,
+        *,
+        evidence: Evidence = EVERYBODY,
     ) -> Inventory:
-        """Gather the facts; with an earlier inventory only slices that it had not are looked at."""
-        classes, nodes = tuple(classes), tuple(nodes)
+        """Gather the facts; with an earlier inventory only slices that it had not are looked at.
+
+        Where `evidence` chooses nodes or drivers, the others have no voice: it is as if they were not there.
+        """
+        classes = tuple(classes)
+        nodes = tuple([node for node in nodes if evidence.node_selector.items() <= node.metadata.labels.items()])
+        slices = _heard(slices, nodes, evidence)
         selectors = [_Selectors(class_) for class_ in classes]
         reading = Reading.of(reads for one in selectors for reads in one.reads)
         census = Census.of(slices, reading, earlier.census if earlier else None)
@@ -122,6 +133,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             handed_out=_handed_out(nodes),
             labelled=_units_by_node(nodes),
             extended=_extended_resources(classes),
+            chosen=evidence != EVERYBODY,
             census=census,
         )
 
@@ -140,6 +152,25 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         if any(len(c.nodes) > 2 for c in several):
             found = several
         return found[0] if len(found) == 1 else None
+
+
+def _heard(slices: Iterable[ResourceSlice], nodes: Iterable[Node], evidence: Evidence) -> Iterable[ResourceSlice]:
+    """Choose the slices that count: of drivers that are named, and on nodes that are chosen.
+
+    Devices of no node are their driver's word. Where nodes are chosen, it counts only if the driver is named as well:
+    whoever may write a slice for no node would else be heard beside them.
+    """
+    if evidence == EVERYBODY:
+        return slices
+    chosen = {node.metadata.name for node in nodes}
+    heard: list[ResourceSlice] = []
+    for piece in slices:
+        if evidence.drivers and piece.spec.driver not in evidence.drivers:
+            continue
+        where = piece.spec.node_name
+        if not evidence.node_selector or (where in chosen if where else evidence.drivers):
+            heard.append(piece)
+    return heard
 
 
 class _Selectors:

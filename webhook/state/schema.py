@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from dra.errors import QuantityError
+from dra.objects import DeviceAttribute, DeviceCapacity
 from dra.pointer import escape
 from dra.quantity import parse
 from webhook.dialects import (
@@ -69,6 +70,34 @@ class Bridge(_Declared, frozen=True, kw_only=True):
     fence: bool = False
 
 
+class Evidence(_Declared, frozen=True, kw_only=True):
+    """Whose word counts for what a name means and which sizes there are; empty members leave it to everybody."""
+
+    # Drivers whose slices count.
+    drivers: tuple[str, ...] = ()
+    # Labels that the nodes have whose slices, labels and hand-outs count.
+    node_selector: dict[str, str] = {}
+
+
+class TemplateDevices(_Declared, frozen=True, kw_only=True):
+    """So many devices that are alike, written as in a ResourceSlice."""
+
+    driver: str
+    count: int = 1
+    attributes: dict[str, DeviceAttribute] = {}
+    capacity: dict[str, DeviceCapacity] = {}
+    allow_multiple_allocations: bool | None = None
+
+
+class NodeTemplate(_Declared, frozen=True, kw_only=True):
+    """Nodes that an autoscaler can make: what one of them publishes, and how many there may be."""
+
+    name: str
+    labels: dict[str, str] = {}
+    max_nodes: int | None = None
+    devices: tuple[TemplateDevices, ...] = ()
+
+
 class Metadata(_Declared, frozen=True, kw_only=True):
     name: str = ""
 
@@ -98,6 +127,10 @@ class File(_Declared, frozen=True, kw_only=True):
     # Kinds of device beside ours.
     targets: tuple[Target, ...] = ()
     models: tuple[Model, ...] = ()
+    # Who is believed, where everybody is not.
+    evidence: Evidence = Evidence()
+    # What an autoscaler can make: no pod is refused as impossible that such a node could serve.
+    node_templates: tuple[NodeTemplate, ...] = ()
     # Dialect: its keys under the names this cluster uses; "" switches a key off.
     keys: dict[str, dict[str, str]] = {}
     # Dialects switched off altogether.

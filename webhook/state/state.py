@@ -38,6 +38,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     keys: tuple[bytes, ...] = ()
     # Devices and who holds them; None until all of it was read once, and again when it is too old to refuse anything.
     stock: Stock | None = None
+    # Nodes that an autoscaler can make, as the configuration declares them; None if it declares none.
+    prospects: Stock | None = None
     # Whether what was read of the cluster was confirmed lately: nothing is refused for what an old copy shows.
     confirmed: bool = True
     # Kinds of which objects are set aside, because they could not be read: what of them is not known may be there all the same.

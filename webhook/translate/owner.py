@@ -155,13 +155,15 @@ def _shown(key: str, dialect: Dialect, bare: Bare, configuration: Configuration,
     if served is None:
         return _unclear(key, f"no DeviceClass of a {target.title} exists")
     if not served.devices:
-        return _unclear(key, f"no complete pool of devices stands behind class {served.name}")
+        where = " on the nodes and of the drivers that count (`evidence`)" if fleet.chosen else ""
+        return _unclear(key, f"no complete pool of devices stands behind class {served.name}{where}")
     handing, labelled = fleet.handed_out.get(key, frozenset()), fleet.labelled.get(dialect.name, {})
     old = handing | labelled.keys()
     new = served.nodes - old
     if len(new) > len(old):
+        nodes = "nodes that count (`evidence`)" if fleet.chosen else "nodes"
         return Meaning(
-            basis=f"{len(new)} of {len(new | old)} nodes publish it as a {target.title} (class {served.name})"
+            basis=f"{len(new)} of {len(new | old)} {nodes} publish it as a {target.title} (class {served.name})"
         )
     node = min(old)
     how = f"is labelled {labelled[node]}" if node in labelled else "still hands it out through a device plugin"

@@ -13,12 +13,14 @@ from dra.objects.deviceclass import DeviceClass
 from dra.objects.node import Node
 from dra.objects.resourceslice import ResourceSlice
 from dra.stock.stock import Stock
+from tests.webhook.pods import configured
 from webhook.admission import admission_review as reviews
 from webhook.admission import decide as admission
 from webhook.admission import undecided
 from webhook.claims import template
 from webhook.state.configuration import DEFAULT, Configuration
 from webhook.state.inventory import Inventory
+from webhook.state.node_templates import prospects
 from webhook.state.state import State
 
 KEY = b"k" * 32
@@ -527,6 +529,22 @@ def test_what_can_never_work_is_only_warned_of_where_the_admin_wants_that():
     response = answer(validated(after, lenient))
     assert response["allowed"]
     assert "never" in response["warnings"][0]
+
+
+def test_what_a_node_could_serve_that_can_be_made_is_admitted_and_the_template_is_named():
+    after, _ = mutated(pod(limits={"nvidia.com/gpu": "8"}))
+    assert not answer(validated(after))["allowed"]
+    (template,) = configured(nodeTemplates=[{"name": "big", "devices": [device_entry(8)]}]).file.node_templates
+    response = answer(validated(after, state(prospects=prospects((template,), STOCK))))
+    assert response["allowed"]
+    assert "a node of template big could" in response["warnings"][0]
+    after, _ = mutated(pod(limits={"nvidia.com/gpu": "9"}))
+    assert not answer(validated(after, state(prospects=prospects((template,), STOCK))))["allowed"]
+
+
+def device_entry(count):
+    plain = device(0)
+    return {"driver": GPU, "count": count, "attributes": plain["attributes"], "capacity": plain["capacity"]}
 
 
 @pytest.mark.parametrize("kind", ["DeviceClass", "ResourceSlice", "Node"])

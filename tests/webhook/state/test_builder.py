@@ -7,6 +7,7 @@ from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
 from dra.objects.node import Node
 from dra.stock.stock import Stock
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE
+from tests.webhook.pods import configured
 from webhook.state.builder import StateBuilder
 from webhook.state.configuration import DEFAULT, Configuration
 from webhook.state.features import Features
@@ -172,3 +173,32 @@ def test_configuration_features_and_keys_are_taken_over(fresh):
     made.learn(features=Features(minor=34), keys=(b"k",))
     state = made.state(fresh=fresh)
     assert (state.configuration.file.mode, state.features.minor, state.keys) == ("warn", 34, (b"k",))
+
+
+EIGHT = [{"name": "big", "devices": [{"driver": "gpu.nvidia.com", "count": 8}]}]
+
+
+def test_a_configuration_that_believes_others_or_declares_nodes_has_the_fleet_looked_at_again():
+    made = settled(CLASS, SLICE, NODE)
+    assert made.survey() is None
+    before = made.state(fresh=True)
+    assert before.prospects is None
+    made.configure(configured(evidence={"drivers": ["other.example.com"]}, nodeTemplates=EIGHT))
+    made.refresh()
+    after = made.state(fresh=True)
+    assert after.fleet.classes["gpu.nvidia.com"].devices == 0
+    assert list(after.prospects.nodes) == ["big"]
+    assert after.stock is before.stock, "what there is stays what there is"
+    made.configure(configured(mode="warn", evidence={"drivers": ["other.example.com"]}, nodeTemplates=EIGHT))
+    assert made.survey() is None, "nothing of it has changed"
+
+
+def test_nodes_that_were_made_since_count_against_what_may_be_made():
+    made = StateBuilder(configured(nodeTemplates=[EIGHT[0] | {"labels": {"pool": "big"}, "maxNodes": 1}]))
+    for obj in (CLASS, SLICE, NODE):
+        made.put(obj)
+    made.settle()
+    assert made.state(fresh=True).prospects is not None
+    made.put(wire.convert({"metadata": {"name": "new", "labels": {"pool": "big"}}}, Node))
+    made.refresh()
+    assert made.state(fresh=True).prospects is None

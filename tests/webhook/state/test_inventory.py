@@ -9,7 +9,7 @@ from dra import wire
 from dra.objects.deviceclass import DeviceClass
 from dra.objects.node import Node
 from dra.objects.resourceslice import ResourceSlice
-from tests.webhook.pods import EXAMPLES, HAMI, actions, became, exactly, example_fleet, pod, untouched
+from tests.webhook.pods import EXAMPLES, HAMI, actions, became, configured, exactly, example_fleet, pod, untouched
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT, TARGETS
 from webhook.state.inventory import Inventory, Served
 
@@ -394,3 +394,77 @@ def test_a_node_with_odd_attributes_and_spellings_changes_nothing_for_others():
         before, after = (became(alone, fleet=fleet(slices=slices)) for slices in (example, [*example, *evil]))
         assert before.templates == after.templates
         assert before.templates
+
+
+# Whose word counts
+
+
+VOUCHED = {"node-restriction.kubernetes.io/vouched": "yes"}
+
+
+def believed(*, evidence, slices=None, nodes=()):
+    """The example fleet as it is seen where not everybody counts."""
+    example = given()
+    return Inventory.of(
+        example.of(DeviceClass),
+        example.of(ResourceSlice) if slices is None else slices,
+        [*example.of(Node), *nodes],
+        evidence=configured(evidence=evidence).file.evidence,
+    )
+
+
+def vouched(name):
+    return node(name, labels=VOUCHED)
+
+
+@pytest.mark.parametrize("old", OLD)
+def test_many_old_nodes_that_nobody_vouches_for_change_nothing(old):
+    """More of them than there are others: with everybody's word they would decide."""
+    names = sorted({s.spec.node_name for s in given().of(ResourceSlice)})
+    honest = [vouched(name) for name in names]
+    stolen = [node(f"stolen-{i}", **old) for i in range(20)]
+    assert untouched(became(GPU, fleet=believed(evidence={}, nodes=[*honest, *stolen])))
+    facts = believed(evidence={"nodeSelector": VOUCHED}, nodes=[*honest, *stolen])
+    done = became(GPU, fleet=facts)
+    assert done.changed
+    (basis,) = [decision.basis for decision in done.decisions]
+    assert basis == "3 of 3 nodes that count (`evidence`) publish it as a whole GPU (class gpu.nvidia.com)"
+
+
+def test_slices_of_nodes_that_nobody_vouches_for_make_no_sizes_and_no_meaning():
+    names = sorted({s.spec.node_name for s in given().of(ResourceSlice)})
+    stolen = [shares(f"stolen-{i}", ("Made up", "1Mi")) for i in range(20)]
+    nodes = [*(vouched(name) for name in names), *(node(f"stolen-{i}") for i in range(20))]
+    slices = [*given().of(ResourceSlice), *stolen]
+    heard = believed(evidence={"nodeSelector": VOUCHED}, slices=slices, nodes=nodes)
+    alone = believed(evidence={"nodeSelector": VOUCHED}, nodes=[vouched(name) for name in names])
+    assert heard.classes == alone.classes
+    everybody = believed(evidence={}, slices=slices, nodes=nodes)
+    assert everybody.classes[HAMI].products != alone.classes[HAMI].products
+
+
+def test_among_nodes_that_count_one_still_does_not_decide_for_the_others():
+    names = sorted({s.spec.node_name for s in given().of(ResourceSlice)})
+    one_of_them = node("old", labels=VOUCHED, allocatable={"nvidia.com/gpu": "8"})
+    facts = believed(evidence={"nodeSelector": VOUCHED}, nodes=[*(vouched(name) for name in names), one_of_them])
+    assert became(GPU, fleet=facts).changed
+
+
+def test_a_driver_that_is_not_named_shows_nothing():
+    facts = believed(evidence={"drivers": ["gpu.nvidia.com"]})
+    assert facts.classes["gpu.nvidia.com"].devices == 10
+    assert facts.classes[HAMI].devices == 0
+    done = became(GPU, fleet=believed(evidence={"drivers": ["dra.net"]}))
+    assert untouched(done)
+    assert "on the nodes and of the drivers that count (`evidence`)" in done.warnings[0]
+
+
+@pytest.mark.parametrize(("drivers", "heard"), [((), False), (("dra.net",), True)])
+def test_devices_of_no_node_count_beside_chosen_nodes_only_if_their_driver_is_named(drivers, heard):
+    slices = [
+        msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, node_name=None, all_nodes=True))
+        for one in given().of(ResourceSlice)
+        if one.spec.driver == "dra.net"
+    ]
+    facts = believed(evidence={"nodeSelector": VOUCHED, "drivers": list(drivers)}, slices=slices)
+    assert bool(facts.classes["dranet"].devices) is heard

@@ -1,0 +1,87 @@
+"""What an autoscaler can make, and whose word counts, is read the same way by every command that takes a configuration."""
+
+import pytest
+
+from tests.allocator.fleets import DRIVER, exactly, gpu
+from tests.cli.commands.test_allocate import claim, class_, node, slice_
+from tests.cli.commands.test_simulate import pod, template
+from tests.cli.running import manifest, run, run_json
+from tests.webhook.pods import EXAMPLES
+
+HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "c"}}
+BIG = {"name": "big", "devices": [{"driver": DRIVER, "count": 4}]}
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    objects = [node("n0"), slice_("n0", gpu("gpu-0"), gpu("gpu-1")), class_("gpu")]
+    return manifest(tmp_path / "fleet.yaml", *objects)
+
+
+@pytest.fixture
+def config(tmp_path):
+    return manifest(tmp_path / "config.yaml", HEAD | {"nodeTemplates": [BIG]})
+
+
+def codes(*args):
+    _, found = run_json("check", *args)
+    return [one["code"] for one in found["findings"]]
+
+
+@pytest.mark.parametrize("option", ["-f", "--inventory"])
+def test_check_finds_no_claim_impossible_that_a_declared_node_could_serve(fleet, config, tmp_path, option):
+    four = manifest(tmp_path / "four.yaml", claim("four", exactly("gpu", count=4)))
+    five = manifest(tmp_path / "five.yaml", claim("five", exactly("gpu", count=5)))
+    assert codes("-f", four, "--inventory", fleet) == ["D305"]
+    assert codes("-f", four, "--inventory", fleet, option, config) == []
+    assert codes("-f", five, "--inventory", fleet, option, config) == ["D315"], (
+        "the fleet has six, and no node has five"
+    )
+
+
+def test_simulate_says_which_declared_node_would_have_a_place(fleet, config, tmp_path):
+    objects = [template("four", exactly("gpu", count=4)), template("five", exactly("gpu", count=5))]
+    pods = manifest(tmp_path / "pods.yaml", *objects, pod("a", "four"), pod("b", "five"))
+    code, plain = run_json("simulate", "-f", fleet, "-f", pods)
+    again, told = run_json("simulate", "-f", fleet, "-f", pods, "--config", config)
+    assert (code, again) == (1, 1)
+    said = {one["pod"]: one["summary"] for one in told["pods"]}
+    before = {one["pod"]: one["summary"] for one in plain["pods"]}
+    assert said["default/a"] == before["default/a"] + "; a node of template big could serve it (`nodeTemplates`)"
+    assert said["default/b"] == before["default/b"]
+    assert told["totals"] == plain["totals"]
+
+
+SIXTEEN = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p", "namespace": "ns"},
+    "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "16"}}}]},
+}
+H100 = {"type": {"string": "gpu"}, "productName": {"string": "NVIDIA H100 80GB HBM3"}}
+LARGE = {"name": "large", "devices": [{"driver": "gpu.nvidia.com", "count": 16, "attributes": H100}]}
+
+
+def test_translate_foretells_on_a_fleet_what_the_gate_would_refuse_and_what_has_to_be_waited_for(tmp_path):
+    asked = manifest(tmp_path / "pod.yaml", SIXTEEN)
+    known = ["--inventory", EXAMPLES / "fleet"]
+    refused = run("translate", "-f", asked, *known)
+    assert refused.exit_code == 0
+    assert "such a pod will be refused: none of 6 nodes could serve this pod even if idle" in refused.stderr
+    config = manifest(tmp_path / "config.yaml", HEAD | {"nodeTemplates": [LARGE]})
+    told = run("translate", "-f", asked, *known, "--config", config)
+    assert "a node of template large could" in told.stderr
+    assert "will be refused" not in told.stderr
+    assert "idle" not in run("translate", "-f", asked).stderr, "without a fleet nothing is known to be impossible"
+
+
+def test_translate_believes_whom_the_configuration_believes(tmp_path):
+    one = manifest(tmp_path / "pod.yaml", SIXTEEN | {"spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}})  # fmt: skip
+    config = manifest(tmp_path / "config.yaml", HEAD | {"evidence": {"drivers": ["dra.net"]}})
+    _, found = run_json("translate", "-f", one, "--inventory", EXAMPLES / "fleet", "--config", config)
+    assert [decision["action"] for decision in found["decisions"]] == ["left"]
+    config = manifest(tmp_path / "config.yaml", HEAD | {"evidence": {"drivers": ["gpu.nvidia.com"]}})
+    _, found = run_json("translate", "-f", one, "--inventory", EXAMPLES / "fleet", "--config", config)
+    assert [decision["basis"] for decision in found["decisions"]] == [
+        "3 of 3 nodes that count (`evidence`) publish it as a whole GPU (class gpu.nvidia.com)"
+    ]

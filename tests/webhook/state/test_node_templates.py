@@ -1,0 +1,131 @@
+"""What an autoscaler can make counts as fleet for "never", and for nothing else."""
+
+import msgspec
+import pytest
+
+from dra import wire
+from dra.objects.node import Node
+from dra.stock import Stock
+from tests.webhook.admission.test_feasibility import DRIVER, claim, class_, node, slice_
+from tests.webhook.state.test_configuration import HEAD, mistakes
+from webhook.admission import Feasibility, judge
+from webhook.refusals import Code
+from webhook.state import prospects, read
+
+EIGHT = {"driver": DRIVER, "count": 8, "capacity": {"memory": {"value": "141Gi"}}}
+BIG = {"name": "big", "labels": {"pool": "big"}, "maxNodes": 3, "devices": [EIGHT]}
+
+
+def templates(*values):
+    configuration, findings = read({**HEAD, "nodeTemplates": list(values)})
+    assert findings == []
+    return configuration.file.node_templates
+
+
+def labelled(name, **labels):
+    return wire.convert({"metadata": {"name": name, "labels": labels}}, Node)
+
+
+def fleet(*nodes):
+    """Two nodes with four GPUs each, and other nodes without any."""
+    return Stock.of(
+        nodes=[node("n0"), node("n1"), *nodes], slices=[slice_("n0", 4), slice_("n1", 4)], classes=[class_()]
+    )
+
+
+def judged(asked, *values, stock=None):
+    stock = stock or fleet()
+    return judge(stock, [asked], prospects=prospects(templates(*values), stock))
+
+
+def test_what_only_a_node_that_can_be_made_would_serve_is_not_refused_and_the_template_is_named():
+    assert judged(claim(8)).code is Code.TOO_MANY
+    answer = judged(claim(8), BIG)
+    assert answer.verdict is Feasibility.BUSY
+    assert answer.text == (
+        "none of 2 nodes could serve this pod even if idle, but a node of template big could (`nodeTemplates`): "
+        "the pod waits until one is made"
+    )
+
+
+def test_what_no_node_that_can_be_made_would_serve_is_refused_as_before():
+    assert judged(claim(9), BIG) == judged(claim(9))
+    assert judged(claim(1, cel="device.capacity['gpu.nvidia.com'].memory.isGreaterThan(quantity('200Gi'))"), BIG).verdict is Feasibility.NEVER  # fmt: skip
+
+
+def test_what_the_fleet_serves_or_will_serve_is_said_of_the_fleet():
+    assert judged(claim(4), BIG).verdict is Feasibility.FITS
+    held = Stock.of(
+        nodes=[node("n0")], slices=[slice_("n0", 4)], classes=[class_()], claims=[claim(4, held=[f"gpu-{i}" for i in range(4)])]
+    )  # fmt: skip
+    answer = judged(claim(4, name="other"), BIG, stock=held)
+    assert answer.verdict is Feasibility.BUSY
+    assert "template" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("there", "verdict"), [(0, Feasibility.BUSY), (2, Feasibility.BUSY), (3, Feasibility.NEVER), (4, Feasibility.NEVER)]
+)
+def test_where_there_are_as_many_nodes_as_there_may_be_no_other_can_be_made(there, verdict):
+    nodes = [labelled(f"b{i}", pool="big") for i in range(there)]
+    assert judged(claim(8), BIG, stock=fleet(*nodes)).verdict is verdict
+
+
+def test_a_template_without_a_bound_can_always_make_another():
+    endless = {name: value for name, value in BIG.items() if name not in ("maxNodes", "labels")}
+    assert judged(claim(8), endless).verdict is Feasibility.BUSY
+    assert judged(claim(8), BIG | {"maxNodes": 0}).verdict is Feasibility.NEVER
+
+
+def test_the_first_template_that_would_do_is_named():
+    small = {"name": "small", "devices": [EIGHT | {"count": 6}]}
+    assert "of template big " in judged(claim(8), small, BIG).text
+    assert "of template small " in judged(claim(6), small, BIG).text
+
+
+def test_devices_of_several_entries_of_one_driver_are_one_pool():
+    two = {"name": "two", "devices": [EIGHT | {"count": 3}, EIGHT | {"count": 4, "capacity": {}}]}
+    assert judged(claim(7), two).verdict is Feasibility.BUSY
+    assert judged(claim(8), two).verdict is Feasibility.NEVER
+
+
+def test_devices_of_no_node_are_there_for_new_nodes_too():
+    """A GPU of the node and a device of the network: the second is published for all nodes."""
+    nic = slice_("net", 1)
+    nic = msgspec.structs.replace(nic, spec=msgspec.structs.replace(nic.spec, driver="nic.example.com", node_name=None, all_nodes=True))  # fmt: skip
+    net = class_("nic", "device.driver == 'nic.example.com'")
+    stock = Stock.of(nodes=[node("n0")], slices=[slice_("n0", 4), nic], classes=[class_(), net])
+    asked = [claim(8, name="gpus"), claim(1, name="nics", class_="nic")]
+    assert judge(stock, asked).verdict is Feasibility.NEVER
+    assert judge(stock, asked, prospects=prospects(templates(BIG), stock)).verdict is Feasibility.BUSY
+
+
+def test_without_templates_nothing_is_laid_out():
+    assert prospects((), fleet()) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "pointer"),
+    [
+        ({"name": "Not A Name", "devices": [EIGHT]}, "/nodeTemplates/0/name"),
+        ({"name": "a"}, "/nodeTemplates/0/devices"),
+        ({"name": "a", "devices": [EIGHT | {"driver": "no driver"}]}, "/nodeTemplates/0/devices/0/driver"),
+        ({"name": "a", "devices": [EIGHT | {"count": 0}]}, "/nodeTemplates/0/devices/0/count"),
+        ({"name": "a", "devices": [EIGHT | {"count": 10**9}]}, "/nodeTemplates/0/devices/0/count"),
+        ({"name": "a", "devices": [EIGHT | {"count": 100}] * 2}, "/nodeTemplates/0/devices"),
+        ({"name": "a", "maxNodes": -1, "devices": [EIGHT]}, "/nodeTemplates/0/maxNodes"),
+        ({"name": "a", "maxNodes": 2, "devices": [EIGHT]}, "/nodeTemplates/0/labels"),
+        ({"name": "a", "devices": [EIGHT | {"attributes": {"model": {}}}]}, "/nodeTemplates/0/devices/0/attributes/model"),
+        ({"name": "a", "devices": [EIGHT | {"attributes": {"model": "A"}}]}, "/nodeTemplates/0/devices/0/attributes/model"),
+        ({"name": "a", "devices": [{"count": 1}]}, "/nodeTemplates/0/devices/0"),
+        ({"name": "a", "gpus": 8}, "/nodeTemplates/0/gpus"),
+    ],
+)  # fmt: skip
+def test_what_no_node_and_no_slice_could_be_like_is_turned_back_where_it_was_written(value, pointer):
+    assert pointer in mistakes(nodeTemplates=[value])
+
+
+def test_two_templates_of_one_name_and_too_many_of_them_are_turned_back():
+    assert "/nodeTemplates/1/name" in mistakes(nodeTemplates=[BIG, BIG])
+    many = [BIG | {"name": f"t{i}"} for i in range(33)]
+    assert list(mistakes(nodeTemplates=many)) == ["/nodeTemplates"]

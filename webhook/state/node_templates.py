@@ -1,0 +1,137 @@
+"""Nodes that are not there yet: what an administrator says that an autoscaler can make, as a stock of its own. Pure.
+
+It is asked one question only, after the fleet that is there has answered "never": whether a node could be made that
+serves the claims. Nothing here is evidence for what a key means, nothing is chosen from it, and nothing is in use on it.
+
+A template's devices stand in one slice a driver on a node that has the template's name. Devices of no node are taken over
+from the fleet, since a new node may reach them; taints that an administrator put on devices are not, since they go again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dra.objects import Device, Node, NodeStatus, ObjectMeta, ResourcePool, ResourceSlice, ResourceSliceSpec
+from dra.quantity import parse
+from dra.stock import Stock
+from dra.validation import CODES, problems
+from dra.wire import builtins
+from webhook.dialects import Mistake
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from webhook.state.schema import NodeTemplate, TemplateDevices
+
+# Of a node and of all templates: what one refusal may have to look through.
+MOST_DEVICES = 128
+MOST_TEMPLATES = 32
+# Only devices are declared; whoever asks about more than devices finds enough of the rest.
+PLENTY = {name: parse("1Ei") for name in ("cpu", "memory", "ephemeral-storage", "pods")}
+
+
+def prospects(templates: Sequence[NodeTemplate], stock: Stock) -> Stock | None:
+    """Lay out one idle node for each template of which another node can be made; None if there is none."""
+    possible = [template for template in templates if _can_grow(template, stock)]
+    if not possible:
+        return None
+    of_no_node = [piece for piece in stock.slices.values() if not piece.spec.node_name]
+    return Stock.of(
+        slices=[*of_no_node, *(piece for template in possible for piece in _slices(template))],
+        classes=stock.classes.values(),
+        nodes=[_node(template) for template in possible],
+        compatibilities=stock.compatibilities.values(),
+    )
+
+
+def _node(template: NodeTemplate) -> Node:
+    return Node(metadata=ObjectMeta(name=template.name, labels=template.labels), status=NodeStatus(allocatable=PLENTY))
+
+
+def _can_grow(template: NodeTemplate, stock: Stock) -> bool:
+    """Whether there may be one more; nodes of a template are known by its labels."""
+    if template.max_nodes is None:
+        return True
+    wanted = template.labels.items()
+    there = [node for node in stock.nodes.values() if wanted and wanted <= node.metadata.labels.items()]
+    return len(there) < template.max_nodes
+
+
+def _slices(template: NodeTemplate) -> Iterator[ResourceSlice]:
+    drivers = dict.fromkeys([entry.driver for entry in template.devices])
+    for driver in drivers:
+        devices: list[Device] = []
+        for entry in template.devices:
+            if entry.driver == driver:
+                devices += _devices(entry, len(devices))
+        yield _slice(template.name, driver, devices)
+
+
+def _slice(node: str, driver: str, devices: Sequence[Device]) -> ResourceSlice:
+    pool = ResourcePool(name=node, generation=1, resource_slice_count=1)
+    spec = ResourceSliceSpec(driver=driver, node_name=node, pool=pool, devices=tuple(devices))
+    return ResourceSlice(metadata=ObjectMeta(name=f"{node}-{driver}"), spec=spec)
+
+
+def _devices(entry: TemplateDevices, first: int) -> list[Device]:
+    return [_device(entry, f"device-{number}") for number in range(first, first + entry.count)]
+
+
+def _device(entry: TemplateDevices, name: str) -> Device:
+    return Device(
+        name=name,
+        attributes=entry.attributes,
+        capacity=entry.capacity,
+        allow_multiple_allocations=entry.allow_multiple_allocations,
+    )
+
+
+def wrong_templates(templates: Sequence[NodeTemplate]) -> Iterable[Mistake]:
+    """What is wrong with the templates of a configuration: what no node and no slice could be like."""
+    if len(templates) > MOST_TEMPLATES:
+        reason = f"{len(templates)} templates are more than {MOST_TEMPLATES}"
+        yield Mistake("/nodeTemplates", reason, "declare those with devices that no other one has")
+    names = [template.name for template in templates]
+    for i, template in enumerate(templates):
+        path = f"/nodeTemplates/{i}"
+        if names.index(template.name) != i:
+            yield Mistake(f"{path}/name", f"node template {template.name!r} exists already", "choose another name")
+        if template.max_nodes is not None and template.max_nodes < 0:
+            yield Mistake(f"{path}/maxNodes", f"{template.max_nodes} is not a number of nodes", "write 0 or more")
+        if template.max_nodes and not template.labels:
+            reason = "without labels nobody can tell how many of the nodes there are of this template"
+            yield Mistake(f"{path}/labels", reason, "write labels that all of its nodes have, and no others")
+        if not template.devices:
+            yield Mistake(f"{path}/devices", "no devices are given", "say what a node of it publishes, or leave it out")
+        yield from _wrong_counts(template, path)
+        for j, entry in enumerate(template.devices):
+            yield from _wrong_devices(entry, template.name, f"{path}/devices/{j}")
+
+
+def _wrong_counts(template: NodeTemplate, path: str) -> Iterable[Mistake]:
+    for j, entry in enumerate(template.devices):
+        if not 1 <= entry.count <= MOST_DEVICES:
+            reason = f"{entry.count} is not a number of devices on a node"
+            yield Mistake(f"{path}/devices/{j}/count", reason, f"write 1 to {MOST_DEVICES}")
+    total = sum(entry.count for entry in template.devices)
+    if total > MOST_DEVICES:
+        reason = f"{total} devices are more than {MOST_DEVICES} on one node"
+        yield Mistake(f"{path}/devices", reason, "leave out those that nobody asks for the old way")
+
+
+def _wrong_devices(entry: TemplateDevices, node: str, path: str) -> Iterable[Mistake]:
+    """Judge a slice with one such device as the API server would, and say it where it was written."""
+    piece = builtins(_slice(node, entry.driver, [_device(entry, "device-0")]))
+    assert isinstance(piece, dict)
+    parent = path.rpartition("/devices/")[0]
+    places = {
+        "/spec/devices/0": path,
+        "/spec/driver": f"{path}/driver",
+        "/spec/nodeName": f"{parent}/name",
+        "/spec/pool/name": f"{parent}/name",
+    }
+    for one in problems(piece | {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}):
+        for there, here in places.items():
+            if one.path.startswith(there):
+                where = here + one.path.removeprefix(there)
+                yield Mistake(where, one.message, one.hint or CODES[one.code].hint)
