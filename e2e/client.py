@@ -22,6 +22,8 @@ PATCH_TYPES = {
 }
 USER_AGENT = "drawbridge-e2e"  # how the audit log tells the tests' own requests from all others
 BUSY = 3
+# The API server closes what was idle for 90 seconds, and a write that meets the end must not be sent twice.
+IDLE_SECONDS = 30.0
 Object = dict[str, Any]
 
 
@@ -76,8 +78,8 @@ class Client:
         }
         try:
             code, answer = self.send(method, target, payload, headers)
-        except (http.client.HTTPException, ConnectionError):
-            # The server closed an idle connection; a fresh one is made once, and reads may be repeated safely.
+        except (http.client.HTTPException, OSError):
+            # A connection that broke is of no use to anybody; a fresh one is made once, and reads may be repeated safely.
             self.close_connection()
             if method != "GET":
                 raise
@@ -91,6 +93,8 @@ class Client:
         return decoded
 
     def send(self, method: str, target: str, payload: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
+        if time.monotonic() - getattr(self.connections, "used", 0.0) > IDLE_SECONDS:
+            self.close_connection()
         connection = getattr(self.connections, "one", None)
         if connection is None:
             host = urllib.parse.urlsplit(self.url).netloc
@@ -99,7 +103,9 @@ class Client:
             self.opened.append(connection)
         connection.request(method, target, payload, headers)
         response = connection.getresponse()
-        return response.status, response.read()
+        answer = response.read()
+        self.connections.used = time.monotonic()
+        return response.status, answer
 
     def close_connection(self) -> None:
         if connection := getattr(self.connections, "one", None):

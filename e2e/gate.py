@@ -70,7 +70,7 @@ class Gate:
         made = self.drawbridge("manifests", "--only=webhooks", f"--url=https://127.0.0.1:{self.port}", *options)
         # Three seconds are enough in a cluster; here nobody is to fail because the machine is busy with ten other things.
         assert "timeoutSeconds: 3\n" in made
-        made = made.replace("timeoutSeconds: 3\n", "timeoutSeconds: 30\n")
+        made = made.replace("timeoutSeconds: 3\n", "timeoutSeconds: 20\n")
         self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=made)
 
     def drawbridge(self, *args: str) -> str:
