@@ -514,7 +514,7 @@ class _Turn:
                     self.effects.append(Wake(frozenset((pod,))))
                 return
             case State.ASSUMED:
-                new = replace(old, state=state, until=self.now + terms.assumed, asked=False)
+                new = replace(old, state=state, until=self.now + terms.assumed, asked=False, due="")
             case State.RESERVED:
                 patience = terms.found if signal is Signal.FOUND else terms.reserved
                 new = replace(old, state=state, until=self.now + patience, asked=False, due="")

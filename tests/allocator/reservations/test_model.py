@@ -1,0 +1,159 @@
+"""Two pods, two claims, two replicas, and everything that may happen between them, in every order; and that this would find faults."""
+
+from importlib import import_module
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from allocator.reservations import TABLE, Ledger, Signal, State
+from tests.allocator.reservations import scenes
+from tests.allocator.reservations.explorer import Broken, World, explore
+
+SCENES = {
+    "one device": scenes.one_device,
+    "one claim for both": scenes.one_claim,
+    "two claims for both": scenes.crossed,
+    "capacity for one": scenes.one_capacity,
+    "a counter for one": scenes.one_counter,
+    "two that go with nobody": scenes.one_of_a_pair,
+    "a quota for one": scenes.one_by_quota,
+}
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_no_order_of_events_gives_something_twice_or_leaves_something_behind(name):
+    found = explore(SCENES[name](), most=300)
+    assert found.states == 300
+
+
+@pytest.mark.long
+@pytest.mark.time_limit(3600, "it walks through tens of thousands of worlds")
+@pytest.mark.parametrize("name", SCENES)
+def test_no_order_of_events_gives_something_twice_in_a_long_search(name):
+    found = explore(SCENES[name](), most=30_000)
+    print(f"{name}: {found.states} worlds, {found.moves} moves, {found.depth} deep")
+
+
+class Bridge(RuleBasedStateMachine):
+    """Goes one long way at random, where the search goes all the short ones."""
+
+    scene = staticmethod(scenes.one_device)
+
+    def __init__(self):
+        super().__init__()
+        self.world = World(self.scene(faults=6, moves=3, deaths=1))
+        self.ended = False
+
+    @precondition(lambda self: not self.ended)
+    @rule(choice=st.integers(0, 10**6))
+    def move(self, choice):
+        moves = list(self.world.moves_on())
+        if not moves:
+            self.ended = True
+            return
+        _, act = moves[choice % len(moves)]
+        act(self.world)
+
+    @invariant()
+    def holds(self):
+        self.world.check()
+
+    def teardown(self):
+        self.world.rest()
+
+
+class SharedBridge(Bridge):
+    scene = staticmethod(scenes.crossed)
+
+
+for _machine in (Bridge, SharedBridge):
+    _machine.TestCase.settings = settings(max_examples=15, stateful_step_count=60, deadline=None, derandomize=True)
+TestBridge = Bridge.TestCase
+TestSharedBridge = SharedBridge.TestCase
+
+
+def without(state, *signals):
+    """Break the table: let a state not know signals."""
+    return {**TABLE, state: {signal: to for signal, to in TABLE[state].items() if signal not in signals}}
+
+
+def with_(state, signal, to):
+    """Break the table: send a state elsewhere."""
+    return {**TABLE, state: {**TABLE[state], signal: to}}
+
+
+BROKEN_TABLES = {
+    "assumed never expires": without(State.ASSUMED, Signal.EXPIRED),
+    "what was let go of is never forgotten": without(State.RELEASED, Signal.CLEAN),
+    "a doubt never ends": without(State.DOUBT, Signal.KNOWN, Signal.HELD),
+    "reserved never expires": without(State.RESERVED, Signal.EXPIRED),
+    "who let go while binding loses its devices at once": with_(State.RESERVED, Signal.UNRESERVE, State.RELEASED),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_TABLES)
+def test_the_search_finds_a_broken_table(name):
+    assert fault_in(BROKEN_TABLES[name])
+
+
+def fault_in(table=TABLE):
+    for scene in (scenes.one_device(moves=0, deaths=0, faults=1), scenes.one_claim(moves=0, deaths=0, faults=1)):
+        try:
+            explore(scene, most=250, table=table)
+        except Broken as fault:
+            return str(fault)
+    return ""
+
+
+def test_the_same_search_finds_nothing_in_the_table_as_it_is():
+    assert fault_in() == ""
+
+
+LOST = [
+    "decide 0 a",
+    "reserve 0 a",
+    "commit 0 a",
+    "land 0 PatchFinalizer",
+    "late, no answer 0 PatchAllocation",
+    "unreserve 0 a",
+]
+
+
+def test_the_search_finds_devices_given_away_while_a_lost_write_may_land(monkeypatch):
+    as_meant = Ledger.as_meant
+
+    def forgetful(ledger, hold):
+        return as_meant(ledger, hold) if ledger.needed(hold) else hold.claim
+
+    monkeypatch.setattr(Ledger, "as_meant", forgetful)
+    assert search_after(LOST, scenes.one_device(moves=0, deaths=0, faults=2))
+
+
+def test_the_search_finds_a_lost_write_that_is_not_fenced(monkeypatch):
+    monkeypatch.setattr(import_module("allocator.reservations.writes"), "fence", lambda _: None)
+    assert search_after(LOST, scenes.one_device(moves=0, deaths=0, faults=2))
+
+
+def test_the_search_finds_decisions_on_an_old_ledger(monkeypatch):
+    monkeypatch.setattr(import_module("allocator.reservations.step"), "pools_of", lambda _: frozenset())
+    assert search_after(["decide 0 a", "decide 0 b"], scenes.one_device(moves=0, deaths=0, faults=1))
+
+
+def test_the_same_searches_find_nothing_in_the_ledger_as_it_is():
+    assert search_after(LOST, scenes.one_device(moves=0, deaths=0, faults=2)) == ""
+    assert search_after(["decide 0 a", "decide 0 b"], scenes.one_device(moves=0, deaths=0, faults=1)) == ""
+
+
+def search_after(way, scene):
+    """Go a way by the names of its moves, search from there, and say what is wrong."""
+    world = World(scene)
+    for name in way:
+        act = next(act for title, act in world.moves_on() if title.startswith(name))
+        act(world)
+    try:
+        explore(scene, most=400, start=world)
+    except Broken as fault:
+        return str(fault)
+    return ""
