@@ -21,7 +21,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from cluster.manifests import Document, Problem
+    from cluster.manifests import Document, InputProblem
 
     Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -199,7 +199,7 @@ def _say(errors: Iterable[Mapping[str, Any]]) -> None:
         click.echo(f"error: {_line(problem)}", err=True)
 
 
-def _read(paths: Sequence[str], *more: Sequence[str]) -> tuple[list[Document], list[Problem]]:
+def _read(paths: Sequence[str], *more: Sequence[str]) -> tuple[list[Document], list[InputProblem]]:
     from cluster import manifests
 
     refuse_two_standard_inputs(paths, *more)
@@ -303,7 +303,7 @@ def _explain(error: Exception) -> tuple[Exit, list[dict[str, Any]]]:
     return Exit.UNDECIDED, [bug]
 
 
-def _as_dict(problem: Problem) -> dict[str, Any]:
+def _as_dict(problem: InputProblem) -> dict[str, Any]:
     return {
         "file": problem.file,
         "line": problem.line,
@@ -315,19 +315,19 @@ def _as_dict(problem: Problem) -> dict[str, Any]:
 
 
 def _line(error: Mapping[str, Any]) -> str:
-    from cluster.manifests import Problem
+    from cluster.manifests import InputProblem
 
     if "file" in error:
-        return str(Problem(**error))
+        return str(InputProblem(**error))
     remedy = error.get("remedy")
     return f"{error['message']} ({remedy})" if remedy else str(error["message"])
 
 
-def problems(documents: Iterable[tuple[Document, str, str]]) -> list[Problem]:
+def problems(documents: Iterable[tuple[Document, str, str]]) -> list[InputProblem]:
     """Make problems of (document, pointer, message): what a command finds broken about objects it must understand."""
-    from cluster.manifests import Problem
+    from cluster.manifests import InputProblem
 
     return [
-        Problem(document.file, message, "", *document.position_of(pointer), pointer)
+        InputProblem(document.file, message, "", *document.position_of(pointer), pointer)
         for document, pointer, message in documents
     ]

@@ -82,5 +82,14 @@ def test_a_type_name_has_one_meaning_in_a_room(room):
     assert {name: sorted(files) for name, files in places.items() if len(files) > 1} == {}
 
 
+def test_no_type_name_stands_three_times_in_the_house():
+    places = defaultdict(set)
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places[node.name.lstrip("_")].add(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert {name: sorted(files) for name, files in places.items() if len(files) > 2} == {}
+
+
 def test_the_picture_of_the_house_is_fresh():
     assert picture.PICTURE.read_text(encoding="utf-8") == picture.draw(picture.places()), "run `make map`"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MOST = 2000  # devices in one demand; more would not fit a vector's fields when summed
 
 
-class Demand(msgspec.Struct, frozen=True, gc=False):
+class Portion(msgspec.Struct, frozen=True, gc=False):
     """So many devices for a leaf, out of these places."""
 
     leaf: int
@@ -125,10 +125,10 @@ class Proof:
         asked = self.problem.question.leaves
         opened = request + (leaf is not None)
         ahead = self.viable[opened : self.horizon]
-        first: list[Demand] = []
+        first: list[Portion] = []
         if leaf is not None and wanted and request < self.horizon:
             bits = leaves[leaf].candidates >> start << start
-            first = [Demand(leaf, wanted, bits)]
+            first = [Portion(leaf, wanted, bits)]
         for picked in self._picks(ahead):
             self.budget.spend(1)
             if self.limited and self._exceeds(picked, request, held + wanted):
@@ -137,7 +137,7 @@ class Proof:
             for one in picked:
                 mine = leaves[one]
                 if mine.count > 0:
-                    demand.append(Demand(one, mine.count, mine.candidates))
+                    demand.append(Portion(one, mine.count, mine.candidates))
             demand.sort(key=lambda one: asked[one.leaf].admin)
             if self._fits(demand, left, common, taken):
                 return True
@@ -242,7 +242,7 @@ class Proof:
                 merged.append((group, own))
             yield _Grouping(name, tuple(merged), len(merged) > 1)
 
-    def _fits(self, demand: list[Demand], left: int, common: int, taken: int) -> bool:
+    def _fits(self, demand: list[Portion], left: int, common: int, taken: int) -> bool:
         """Check a demand under every grouping of the units."""
         problem = self.problem
         if not demand or sum(one.count for one in demand) > MOST:
@@ -261,7 +261,7 @@ class Proof:
                 continue
             # No grouping covers it: one of its values must do for all it ties.
             for bits in self.value_bits[constraint].values():
-                one = [Demand(d.leaf, d.count, d.bits & bits) if at in tied else d for at, d in enumerate(narrowed)]
+                one = [Portion(d.leaf, d.count, d.bits & bits) if at in tied else d for at, d in enumerate(narrowed)]
                 if all(d.bits.bit_count() >= d.count for d in one) and self._pack(
                     self.groupings[0], one, {}, left, common
                 ):
@@ -271,11 +271,11 @@ class Proof:
         return True
 
     def _narrow(
-        self, demand: list[Demand], left: int, common: int, taken: int
-    ) -> tuple[list[Demand] | None, dict[int, list[int]]]:
+        self, demand: list[Portion], left: int, common: int, taken: int
+    ) -> tuple[list[Portion] | None, dict[int, list[int]]]:
         """Drop the places that constraints rule out by now; also find the matchAttributes that are still open."""
         problem = self.problem
-        narrowed: list[Demand] = []
+        narrowed: list[Portion] = []
         loose: dict[int, list[int]] = {}
         for one in demand:
             leaf, bits = problem.question.leaves[one.leaf], one.bits
@@ -291,10 +291,10 @@ class Proof:
                     bits &= self._open(constraint, left, common).places
             if (bits if leaf.admin else bits & ~taken).bit_count() < one.count:
                 return None, {}
-            narrowed.append(Demand(one.leaf, one.count, bits))
+            narrowed.append(Portion(one.leaf, one.count, bits))
         return narrowed, loose
 
-    def _enough_values(self, demand: list[Demand], left: int) -> bool:
+    def _enough_values(self, demand: list[Portion], left: int) -> bool:
         """Count unused values of each distinctAttribute: no more devices than pigeonholes."""
         problem = self.problem
         for constraint in problem.shared.distinct:
@@ -332,7 +332,7 @@ class Proof:
     # ---- packing
 
     def _pack(
-        self, grouping: _Grouping, demand: list[Demand], loose: dict[int, list[int]], left: int, common: int
+        self, grouping: _Grouping, demand: list[Portion], loose: dict[int, list[int]], left: int, common: int
     ) -> bool:
         """Say whether the groups together can give the demand."""
         types, inner = self._types(grouping, demand)
@@ -378,7 +378,7 @@ class Proof:
         numbers = {self.problem.unit_of[place][0] for place in members(bits)}
         return [self.problem.units[number] for number in numbers]
 
-    def _types(self, grouping: _Grouping, demand: list[Demand]) -> tuple[list[Type], list[int]]:
+    def _types(self, grouping: _Grouping, demand: list[Portion]) -> tuple[list[Type], list[int]]:
         """Merge requests that ask for the same devices, as far as that loses nothing."""
         problem = self.problem
         types: list[Type] = []
@@ -404,7 +404,7 @@ class Proof:
         return types, inner
 
     def _bundles(
-        self, grouping: _Grouping, demand: list[Demand], inner: list[int], loose: dict[int, list[int]]
+        self, grouping: _Grouping, demand: list[Portion], inner: list[int], loose: dict[int, list[int]]
     ) -> tuple[dict[tuple[tuple[int, int], ...], int], dict[int, int]]:
         """Find what a value ties together, which one group must give whole, and what is free of such ties."""
         tied: dict[int, set[int]] = {}

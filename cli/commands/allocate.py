@@ -92,7 +92,7 @@ def command(
         raise Broken(f"no Node {node} in what was read", f"there are: {_some(list(stock.nodes)) or 'none'}")
     if not stock.nodes:
         raise Broken("no Node in what was read", "give the nodes as well: kubectl get nodes -o yaml")
-    question = _Question(
+    question = _Inquiry(
         stock=stock,
         claims=tuple(wanted),
         strategy=strategy,
@@ -114,7 +114,7 @@ class _Everywhere:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Question:
+class _Inquiry:
     """What is asked of every node."""
 
     stock: Stock
@@ -210,7 +210,7 @@ class _Question:
         return Options(cancelled=lambda: perf_counter() > until)
 
 
-def _one(question: _Question, node: str, output: str) -> Exit:
+def _one(question: _Inquiry, node: str, output: str) -> Exit:
     answer = question.ask(node)
     elapsed = perf_counter() - question.began
     answer = question.explain(node, answer)
@@ -222,7 +222,7 @@ def _one(question: _Question, node: str, output: str) -> Exit:
     return _EXITS[answer.verdict]
 
 
-def _every(question: _Question, output: str) -> Exit:
+def _every(question: _Inquiry, output: str) -> Exit:
     found = question.ask_all()
     elapsed = perf_counter() - question.began
     # One answer speaks for the nodes that look alike.
@@ -249,7 +249,7 @@ def _rank(code: Exit) -> int:
 
 
 def _text(
-    node: str, question: _Question, answer: Answer, hints: Sequence[Hint], elapsed: float | None = None
+    node: str, question: _Inquiry, answer: Answer, hints: Sequence[Hint], elapsed: float | None = None
 ) -> Iterator[str]:
     from allocator.reasons import lines
 
@@ -272,7 +272,7 @@ def _text(
         yield "no answer within the budget; give more with --budget-ms"
 
 
-def _fleet_text(question: _Question, found: _Everywhere, answers: Mapping[str, Answer]) -> Iterator[str]:
+def _fleet_text(question: _Inquiry, found: _Everywhere, answers: Mapping[str, Answer]) -> Iterator[str]:
     """Tell of the nodes that fit, the best first, then of the others, those that were nearest first."""
     from allocator.reasons import alike, summary
 

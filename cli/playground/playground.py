@@ -40,7 +40,7 @@ START_SECONDS = 30.0
 PLACED = "PodScheduled"
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Pushed(msgspec.Struct, frozen=True):
     """What the gate said to a pod, and the pod as it was stored; None if it was refused."""
 
     stored: dict[str, Any] | None
@@ -59,7 +59,7 @@ class Playground:
         self.metrics_url = f"http://{metrics}/metrics" if metrics else ""
         self._session = session
 
-    async def push(self, pod: dict[str, Any]) -> Answer:
+    async def push(self, pod: dict[str, Any]) -> Pushed:
         """Do with a pod what `kubectl apply` and the API server would do."""
         wrong: list[str] = []
         for problem in shape.check(pod, Pod):
@@ -68,7 +68,7 @@ class Playground:
                 wrong.append(complaint)
         if wrong:
             told = "; ".join(wrong)
-            return Answer(None, (), f"the API server says: {told}")
+            return Pushed(None, (), f"the API server says: {told}")
         metadata = dict(pod.get("metadata") or {})
         namespace = metadata.get("namespace") or "default"
         metadata["namespace"] = namespace
@@ -76,20 +76,20 @@ class Playground:
         mutated = await self._ask("mutate", pod)
         warnings = tuple(mutated.get("warnings", ()))
         if not mutated["allowed"]:
-            return Answer(None, warnings, mutated["status"]["message"])
+            return Pushed(None, warnings, mutated["status"]["message"])
         if "patch" in mutated:
             operations = json.loads(b64decode(mutated["patch"]))
             pod = apply_json_patch(pod, tuple(operations))
         checked = await self._ask("validate", pod)
         warnings += tuple(checked.get("warnings", ()))
         if not checked["allowed"]:
-            return Answer(None, warnings, checked["status"]["message"])
+            return Pushed(None, warnings, checked["status"]["message"])
         try:
             await self.ensure_namespace(namespace)
             stored = await self.cluster.create(resources.PODS.raw, pod, namespace)
         except ApiError as error:
-            return Answer(None, warnings, f"the API server says: {error}")
-        return Answer(stored, warnings)
+            return Pushed(None, warnings, f"the API server says: {error}")
+        return Pushed(stored, warnings)
 
     async def ensure_namespace(self, name: str) -> None:
         """Make a namespace unless it exists."""

@@ -15,7 +15,7 @@ import msgspec
 
 from cluster.errors import ApiError, BadRequest, Invalid
 from cluster.kubernetes import answers as reading
-from cluster.kubernetes.connection import Connection, Request, default
+from cluster.kubernetes.connection import Call, Connection, default
 from cluster.kubernetes.stream import Stream
 from cluster.patch import Apply, Merge, Operations
 from cluster.resources import BY_KIND, PODS
@@ -108,9 +108,7 @@ class Kubernetes:
             sendInitialEvents="true" if initial else "",
             resourceVersionMatch="NotOlderThan" if initial else "",
         )
-        async with self._connection.stream(
-            Request("GET", _path(resource, namespace), query), idle=self._idle
-        ) as chunks:
+        async with self._connection.stream(Call("GET", _path(resource, namespace), query), idle=self._idle) as chunks:
             events = _events(chunks, resource)
             try:
                 yield events
@@ -148,13 +146,13 @@ class Kubernetes:
         path = _path(resource, namespace, name, subresource)
         match patch:
             case Merge():
-                request = Request("PATCH", path, query, patch.body, "application/merge-patch+json")
+                request = Call("PATCH", path, query, patch.body, "application/merge-patch+json")
             case Operations():
-                request = Request("PATCH", path, query, [*patch.operations], "application/json-patch+json")
+                request = Call("PATCH", path, query, [*patch.operations], "application/json-patch+json")
             case Apply():
                 query += _query(fieldManager=patch.manager, force="true" if patch.force else "false")
                 body = _complete(resource, name, patch.body)
-                request = Request("PATCH", path, query, body, "application/apply-patch+yaml")
+                request = Call("PATCH", path, query, body, "application/apply-patch+yaml")
             case _:
                 assert_never(patch)
         data = await self._connection.call(request)
@@ -222,7 +220,7 @@ class Kubernetes:
         await self._connection.close()
 
     async def _call(self, method: str, path: str, query: Query | None = None, body: Any = None) -> bytes:
-        return await self._connection.call(Request(method, path, query or [], body))
+        return await self._connection.call(Call(method, path, query or [], body))
 
     async def _probe(self, probe: Probe) -> bool | None:
         resource = BY_KIND[_DRA.partition("/")[0], probe.object["kind"]].raw

@@ -65,7 +65,7 @@ class Access(NamedTuple):
     headers: dict[str, str] = {}
 
 
-class Request(msgspec.Struct, frozen=True):
+class Call(msgspec.Struct, frozen=True):
     """One request, before credentials are put to it."""
 
     method: str
@@ -95,7 +95,7 @@ class Connection:
         self._renewed_at = -renewal_seconds
         self._lock = asyncio.Lock()
 
-    async def call(self, request: Request, *, seconds: float = 60.0) -> bytes:
+    async def call(self, request: Call, *, seconds: float = 60.0) -> bytes:
         """Send a request and read the whole answer; raise what the server says, or that it says nothing."""
         limits = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         async with self._answer(request, limits) as response:
@@ -103,7 +103,7 @@ class Connection:
                 return await response.read()
 
     @asynccontextmanager
-    async def stream(self, request: Request, *, idle: float) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def stream(self, request: Call, *, idle: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open an answer that goes on; `idle` seconds without a byte mean that the peer is dead."""
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=idle)
         async with self._answer(request, limits) as response:
@@ -122,7 +122,7 @@ class Connection:
             await _close(self._retired.pop().client)
 
     @asynccontextmanager
-    async def _answer(self, request: Request, limits: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _answer(self, request: Call, limits: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(self._session())
             response = await stack.enter_async_context(_sent(session.client, request, limits))
@@ -180,7 +180,7 @@ class Connection:
 
 @asynccontextmanager
 async def _sent(
-    client: ApiClient, request: Request, limits: aiohttp.ClientTimeout
+    client: ApiClient, request: Call, limits: aiohttp.ClientTimeout
 ) -> AsyncIterator[aiohttp.ClientResponse]:
     """Send a request with the client's credentials, and let go of its answer in the end."""
     headers = {"Accept": "application/json", "Content-Type": request.content_type}

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from cluster.manifests.documents import Document, ManifestError, Problem, dump, parse, read, read_leniently
+from cluster.manifests.documents import Document, InputProblem, ManifestError, dump, parse, read, read_leniently
 
-__all__ = ["Document", "ManifestError", "Problem", "dump", "parse", "read", "read_leniently"]
+__all__ = ["Document", "InputProblem", "ManifestError", "dump", "parse", "read", "read_leniently"]

@@ -45,7 +45,7 @@ _REMEDIES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class InputProblem:
     """Why something cannot be read: where it is, what is wrong, what to do."""
 
     file: str
@@ -65,7 +65,7 @@ class Problem:
 class ManifestError(Exception):
     """Something given to read is not a manifest. Holds every problem of everything that was to be read."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[InputProblem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(map(str, self.problems)))
 
@@ -133,10 +133,10 @@ def read(paths: Iterable[str | Path]) -> list[Document]:
     return documents
 
 
-def read_leniently(paths: Iterable[str | Path]) -> tuple[list[Document], list[Problem]]:
+def read_leniently(paths: Iterable[str | Path]) -> tuple[list[Document], list[InputProblem]]:
     """Read likewise, and give what can be read beside all that is wrong with the rest."""
     documents: list[Document] = []
-    problems: list[Problem] = []
+    problems: list[InputProblem] = []
     for path in paths:
         try:
             for name, data in _contents(str(path)):
@@ -149,7 +149,7 @@ def read_leniently(paths: Iterable[str | Path]) -> tuple[list[Document], list[Pr
 def parse(data: bytes | str, file: str = "-") -> list[Document]:
     """Read one text as `read` reads a file of that name."""
     documents: list[Document] = []
-    problems: list[Problem] = []
+    problems: list[InputProblem] = []
     _collect(data.encode() if isinstance(data, str) else data, file, documents, problems)
     if problems:
         raise ManifestError(problems)
@@ -171,11 +171,11 @@ def _contents(path: str) -> Iterator[tuple[str, bytes]]:
             return
     except OSError as error:
         raise ManifestError([_unreadable(path, error)]) from error
-    problems: list[Problem] = []
+    problems: list[InputProblem] = []
     names = _below(path, problems)
     if not names and not problems:
         remedy = f"it holds no {', '.join(f'*{e}' for e in ENDINGS)}"
-        raise ManifestError([Problem(path, "no manifests in this directory", remedy)])
+        raise ManifestError([InputProblem(path, "no manifests in this directory", remedy)])
     for name in names:
         try:
             data = Path(name).read_bytes()
@@ -187,7 +187,7 @@ def _contents(path: str) -> Iterator[tuple[str, bytes]]:
         raise ManifestError(problems)
 
 
-def _below(directory: str, problems: list[Problem]) -> list[str]:
+def _below(directory: str, problems: list[InputProblem]) -> list[str]:
     """List the manifests below a directory in bytewise order of their paths; what cannot be looked into is a problem."""
 
     def note(error: OSError) -> None:
@@ -212,15 +212,15 @@ def _below(directory: str, problems: list[Problem]) -> list[str]:
     return sorted(found, key=os.fsencode)
 
 
-def _unreadable(path: str, error: OSError) -> Problem:
+def _unreadable(path: str, error: OSError) -> InputProblem:
     remedy = {
         FileNotFoundError: "check the path",
         PermissionError: "make it readable for this user",
     }.get(type(error), "")
-    return Problem(error.filename or path, f"cannot be read: {error.strerror or error}", remedy)
+    return InputProblem(error.filename or path, f"cannot be read: {error.strerror or error}", remedy)
 
 
-def _collect(data: bytes, file: str, documents: list[Document], problems: list[Problem]) -> None:
+def _collect(data: bytes, file: str, documents: list[Document], problems: list[InputProblem]) -> None:
     """Add the objects of one file to the documents, and what is wrong with it to the problems."""
     try:
         texts = list(_texts(data, file, problems))
@@ -233,7 +233,7 @@ def _collect(data: bytes, file: str, documents: list[Document], problems: list[P
         if not isinstance(value, dict):
             what = "a list" if isinstance(value, list) else f"the single value {str(value)[:40]!r}"
             problems.append(
-                Problem(
+                InputProblem(
                     file,
                     f"a manifest is an object with apiVersion and kind, this document is {what}",
                     line=text.first_line,
@@ -244,7 +244,7 @@ def _collect(data: bytes, file: str, documents: list[Document], problems: list[P
             documents.append(Document(item, file, len(documents), text, inside))
 
 
-def _texts(data: bytes, file: str, problems: list[Problem]) -> Iterator[tuple[Any, _Text]]:
+def _texts(data: bytes, file: str, problems: list[InputProblem]) -> Iterator[tuple[Any, _Text]]:
     data = _utf8(data, file)
     if data.lstrip().startswith(b"{"):
         objects = jsontext.stream(data)
@@ -253,7 +253,7 @@ def _texts(data: bytes, file: str, problems: list[Problem]) -> Iterator[tuple[An
                 yield value, _Text(text, line, None)
             return
         if _JSON_LIKE.match(data) and not _is_yaml(data, file):
-            problem = Problem(file, objects.message, jsontext.REMEDY, objects.line, objects.column)
+            problem = InputProblem(file, objects.message, jsontext.REMEDY, objects.line, objects.column)
             problems.append(problem)
             return
     for chunk, first_line in _chunks(data, file, problems):
@@ -261,7 +261,7 @@ def _texts(data: bytes, file: str, problems: list[Problem]) -> Iterator[tuple[An
             value, duplicates = yamltext.load(chunk, first_line)
         except YamlError as error:
             remedy = _remedy(chunk, error)
-            problem = Problem(file, error.message, remedy, error.line, error.column)
+            problem = InputProblem(file, error.message, remedy, error.line, error.column)
             problems.append(problem)
         else:
             yield value, _Text(chunk, first_line, duplicates)
@@ -270,7 +270,7 @@ def _texts(data: bytes, file: str, problems: list[Problem]) -> Iterator[tuple[An
 def _utf8(data: bytes, file: str) -> bytes:
     """Take the byte order mark off, and make sure that the text is UTF-8."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise ManifestError([Problem(file, "this is UTF-16", "save it as UTF-8, which is what kubectl reads", 1)])
+        raise ManifestError([InputProblem(file, "this is UTF-16", "save it as UTF-8, which is what kubectl reads", 1)])
     data = data.removeprefix(b"\xef\xbb\xbf")
     try:
         data.decode()
@@ -278,14 +278,14 @@ def _utf8(data: bytes, file: str) -> bytes:
         line = data.count(b"\n", 0, error.start) + 1
         column = error.start - data.rfind(b"\n", 0, error.start)
         raise ManifestError(
-            [Problem(file, f"byte 0x{data[error.start]:02x} is not UTF-8", "save the file as UTF-8", line, column)]
+            [InputProblem(file, f"byte 0x{data[error.start]:02x} is not UTF-8", "save the file as UTF-8", line, column)]
         ) from error
     return data
 
 
 def _is_yaml(data: bytes, file: str) -> bool:
     """Say whether what is not JSON is at least YAML, of which JSON is nearly a part."""
-    problems: list[Problem] = []
+    problems: list[InputProblem] = []
     try:
         for chunk, first_line in _chunks(data, file, problems):
             yamltext.load(chunk, first_line)
@@ -294,7 +294,7 @@ def _is_yaml(data: bytes, file: str) -> bool:
     return not problems
 
 
-def _chunks(data: bytes, file: str, problems: list[Problem]) -> Iterator[tuple[bytes, int]]:
+def _chunks(data: bytes, file: str, problems: list[InputProblem]) -> Iterator[tuple[bytes, int]]:
     """Cut a text at its separator lines, as kubectl does before any YAML is parsed."""
     start, line = 0, 1
     for match in _SEPARATOR.finditer(data):
@@ -304,7 +304,7 @@ def _chunks(data: bytes, file: str, problems: list[Problem]) -> Iterator[tuple[b
         if rest and not rest.startswith(b"#"):
             message = "there is text after the document separator"
             remedy = "kubectl takes only a comment after `---`: begin the document on the next line"
-            problems.append(Problem(file, message, remedy, separator, 4))
+            problems.append(InputProblem(file, message, remedy, separator, 4))
         if begin > start:
             yield data[start:begin], line
         start, line = end, separator + 1
@@ -324,7 +324,7 @@ def _remedy(chunk: bytes, error: YamlError) -> str:
 
 
 def _flatten(
-    value: dict[str, Any], file: str, text: _Text, problems: list[Problem]
+    value: dict[str, Any], file: str, text: _Text, problems: list[InputProblem]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the object, or the items if it is a List of any kind; items take kind and version from a typed List."""
     kind, items = value.get("kind"), value.get("items")
@@ -334,7 +334,7 @@ def _flatten(
     for index, item in enumerate(items):
         if not isinstance(item, dict):
             problems.append(
-                Problem(file, f"an item of a {kind} must be an object", "", text.first_line, 0, f"/items/{index}")
+                InputProblem(file, f"an item of a {kind} must be an object", "", text.first_line, 0, f"/items/{index}")
             )
             continue
         typed = kind == "List" or item.get("kind")

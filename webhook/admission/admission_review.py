@@ -93,7 +93,7 @@ class Response(Wire, frozen=True, kw_only=True, omit_defaults=True):
     audit_annotations: dict[str, str] = {}
 
 
-class _Answer(Wire, frozen=True, kw_only=True, omit_defaults=False):
+class _AnsweredReview(Wire, frozen=True, kw_only=True, omit_defaults=False):
     response: Response
     api_version: str = API_VERSION
     kind: str = KIND
@@ -186,4 +186,4 @@ def _one_line(text: str) -> str:
 
 
 def _encode(response: Response) -> bytes:
-    return _encoder.encode(_Answer(response=response))
+    return _encoder.encode(_AnsweredReview(response=response))

@@ -96,14 +96,14 @@ def judge(
     if not stock.slices:
         return UNKNOWN  # no driver has spoken yet
     known = memo if memo is not None else FleetMemo()
-    question = _Question(stock, claims, budget, names, steps=steps, memo=known, prospects=prospects)
+    question = _Hearing(stock, claims, budget, names, steps=steps, memo=known, prospects=prospects)
     best = question.best(idle=False)
     if best is Found.FEASIBLE:
         return FITS
     return UNKNOWN if best is Found.UNDECIDED else question.refused()
 
 
-class _Question:
+class _Hearing:
     """Claims that nothing free serves, or so it seems; and who is asked about them."""
 
     def __init__(

@@ -124,13 +124,13 @@ def _find_escape(pod: Pod, specs: Iterable[Json], state: State) -> str:
 def _old_keys(pod: Pod) -> frozenset[str]:
     """The keys that the pod was asking with; the seal covers the record of them."""
     try:
-        record = msgspec.json.decode(template.bearer(pod).asked or "{}", type=_Record)
+        record = msgspec.json.decode(template.bearer(pod).asked or "{}", type=_Original)
     except msgspec.DecodeError:
         return frozenset()
     return frozenset(key for keys in record.containers.values() for key in keys)
 
 
-class _Record(msgspec.Struct):
+class _Original(msgspec.Struct):
     containers: dict[str, dict[str, object]] = {}
 
 

@@ -39,14 +39,14 @@ def load(path: str) -> Configuration:
         raise ConfigurationError(error.problems) from error
     if len(documents) != 1:
         found = f"a configuration file holds one {config.KIND}, this one holds {_count(len(documents))}"
-        raise ConfigurationError([manifests.Problem(path, found, "put anything else into a file of its own")])
+        raise ConfigurationError([manifests.InputProblem(path, found, "put anything else into a file of its own")])
     (document,) = documents
     if document.object.get("kind") == "ConfigMap":
         remedy = (
             "take the text in its data out: kubectl get configmap drawbridge -o jsonpath='{.data.drawbridge\\.yaml}'"
         )
         found = f"this is a ConfigMap, not a {config.KIND}"
-        raise ConfigurationError([manifests.Problem(path, found, remedy, document.line)])
+        raise ConfigurationError([manifests.InputProblem(path, found, remedy, document.line)])
     configuration, findings = config.read(document.object)
     if configuration is None:
         problems = [_problem(document, finding) for finding in findings]
@@ -54,9 +54,9 @@ def load(path: str) -> Configuration:
     return configuration
 
 
-def _problem(document: manifests.Document, finding: Finding) -> manifests.Problem:
+def _problem(document: manifests.Document, finding: Finding) -> manifests.InputProblem:
     line, column = document.position_of(finding.path)
-    return manifests.Problem(document.file, finding.message, finding.hint, line, column, finding.path)
+    return manifests.InputProblem(document.file, finding.message, finding.hint, line, column, finding.path)
 
 
 def _count(number: int) -> str:

@@ -29,7 +29,7 @@ Operation = dict[str, "Json"]
 _LABEL = 63
 
 
-class Change(msgspec.Struct, frozen=True):
+class Rewrite(msgspec.Struct, frozen=True):
     """Operations, and the templates that the pod then names."""
 
     operations: tuple[Operation, ...] = ()
@@ -49,7 +49,7 @@ def rewrite(
     namespace: str,
     path: str = "",
     key: bytes | None = None,
-) -> Change:
+) -> Rewrite:
     """Write the operations.
 
     `again` are keys that came back after an earlier round, `written` what that round wrote, `foreign` what somebody else wrote
@@ -65,7 +65,7 @@ def rewrite(
         operations += _container(f"{path}/spec/{slot.list}/{slot.index}", slot, keys, references.get(slot.name, ()))
     operations += patch.append(f"{path}/spec/resourceClaims", spec.get("resourceClaims"), entries)
     if not gone:
-        return Change(tuple(operations))
+        return Rewrite(tuple(operations))
     later = Original(containers=gone)
     if verdict.scheduler:
         operations += patch.set_keys(f"{path}/spec", spec, {"schedulerName": verdict.scheduler})
@@ -75,11 +75,11 @@ def rewrite(
     now = Written(record=later, decisions=_told(report), devices=_devices(going), templates=templates)
     annotations = annotate(pod, written, now, namespace=namespace, key=key)
     if annotations is None:
-        return Change(too_large=True)
+        return Rewrite(too_large=True)
     for name in foreign:
         if name not in annotations:
             operations.append({"op": "remove", "path": f"{path}/metadata/annotations/{escape(name)}"})
-    return Change((*operations, *_annotate(pod, annotations, path)), templates)
+    return Rewrite((*operations, *_annotate(pod, annotations, path)), templates)
 
 
 def clean_annotations(pod: PodView, foreign: Sequence[str], path: str = "") -> tuple[Operation, ...]:

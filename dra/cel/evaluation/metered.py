@@ -56,7 +56,7 @@ class _Failed:
 _FAILED = _Failed()
 
 
-class _Step:
+class _Link:
     """One selection or index of a chain."""
 
     __slots__ = ("constant", "key", "optional", "test")
@@ -129,7 +129,7 @@ class MeteredCompiler(Compiler):
         return self._resolve(node) if _is_attribute(node) and self.planned(node) is MISSING else self.closure(node)
 
     def _resolve(self, node: Expr) -> Closure:
-        steps: list[_Step] = []
+        steps: list[_Link] = []
         while _is_step(node):
             steps.append(self._step(node))
             node = node.args[0]
@@ -137,17 +137,17 @@ class MeteredCompiler(Compiler):
         base = self._base(node)
         return _chain(base, steps) if steps else base
 
-    def _step(self, node: Expr) -> _Step:
+    def _step(self, node: Expr) -> _Link:
         if node.kind in ("select", "has"):
             test = node.kind == "has"
-            return _Step(node.name, None, optional=False, test=test)
+            return _Link(node.name, None, optional=False, test=test)
         optional = node.name != "_[_]"
         index = node.args[1]
         key = self.planned(index)
         if key is MISSING:
             computed = self._raw(index)
-            return _Step(None, computed, optional=optional, test=False)
-        return _Step(key, None, optional=optional, test=False)
+            return _Link(None, computed, optional=optional, test=False)
+        return _Link(key, None, optional=optional, test=False)
 
     def _base(self, node: Expr) -> Closure:
         if node.kind == "ident" and self.planned(node) is MISSING:
@@ -460,7 +460,7 @@ def _is_attribute(node: Expr) -> bool:
     return _is_step(node) or node.kind == "ident"
 
 
-def _chain(base: Closure, steps: list[_Step]) -> Closure:
+def _chain(base: Closure, steps: list[_Link]) -> Closure:
     def chain(frame: Frame) -> Value:
         value = base(frame)
         optional = type(value) is Optional

@@ -26,7 +26,7 @@ from cluster.errors import (
 from cluster.informers.backoff import Backoff
 from cluster.informers.informer import Informer
 from cluster.kubernetes.client import Kubernetes
-from cluster.kubernetes.connection import Connection, Request, in_cluster
+from cluster.kubernetes.connection import Call, Connection, in_cluster
 from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS
 from tests.cluster.conftest import eventually
 from tests.cluster.objects import claim, config_map
@@ -165,7 +165,7 @@ async def test_a_server_that_says_nothing_is_not_waited_for(tmp_path):
 
     async with connected(answer, tmp_path) as (reached, _):
         with pytest.raises(Unavailable, match="did not answer in time"):
-            await reached._connection.call(Request("GET", "/version"), seconds=0.1)
+            await reached._connection.call(Call("GET", "/version"), seconds=0.1)
 
 
 async def test_a_server_that_speaks_something_else_is_unavailable(tmp_path):
@@ -551,7 +551,7 @@ async def test_a_missing_kubeconfig_or_context_is_named(tmp_path):
 async def test_outside_a_cluster_its_service_account_is_missed_clearly(monkeypatch):
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(ConfigError, match="not inside a cluster"):
-        await Connection(in_cluster()).call(Request("GET", "/version"))
+        await Connection(in_cluster()).call(Call("GET", "/version"))
 
 
 def test_nothing_but_its_own_module_brings_the_client_along():
@@ -589,9 +589,9 @@ async def test_inside_a_cluster_the_token_of_the_service_account_is_read_again(c
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
     way = Connection(in_cluster(str(token), str(control_plane.ca)), renewal_seconds=0.0)
     with pytest.raises(Unauthorized):
-        await way.call(Request("GET", "/api/v1/namespaces/default"))
+        await way.call(Call("GET", "/api/v1/namespaces/default"))
     token.write_text(control_plane.token)
-    assert b'"kind":"Namespace"' in await way.call(Request("GET", "/api/v1/namespaces/default"))
+    assert b'"kind":"Namespace"' in await way.call(Call("GET", "/api/v1/namespaces/default"))
     await way.close()
 
 
