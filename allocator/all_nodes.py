@@ -272,24 +272,28 @@ class _Query:
 
     def _look(self, stock: Stock, name: str, node: Node) -> object:
         """Say how a node looks to the question; equal looks get equal answers, by position."""
-        own, shared = stock.pages_on.get(name, ()), stock.pages_on.get("", ())
-        if not shared and len(own) == 1 and len(stock.pages_of[own[0].pool]) == 1:
-            return self._near(stock, own, node)
+        own = stock.pages_on.get(name, ())
+        shared = stock.pages_on.get("", ())
+        if not shared and len(own) == 1:
+            whole = stock.pages_of[own[0].pool]
+            if len(whole) == 1:
+                return self._near(stock, own, node)
         try:
             reached = [page for page in shared if self.memo.targets(page, node)]
         except NodeSelectorError:
             return name
         pools: dict[PoolId, list[Page]] = {}
         for page in (*own, *reached):
-            pools.setdefault(page.pool, []).append(page)
-        return tuple(
-            [
-                self._near(stock, pages, node)
-                if all(page.node_name for page in pages) and len(pages) == len(stock.pages_of[pool])
-                else self._far(stock, pool, pages, node)
-                for pool, pages in sorted(pools.items(), key=_in_bytes)
-            ]
-        )
+            pages = pools.setdefault(page.pool, [])
+            pages.append(page)
+        looks: list[object] = []
+        for pool, pages in sorted(pools.items(), key=_in_bytes):
+            here = all(page.node_name for page in pages)
+            if here and len(pages) == len(stock.pages_of[pool]):
+                looks.append(self._near(stock, pages, node))
+            else:
+                looks.append(self._far(stock, pool, pages, node))
+        return tuple(looks)
 
     def _near(self, stock: Stock, pages: Sequence[Page], node: Node) -> object:
         """A pool that is all on this node: by content."""

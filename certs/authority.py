@@ -32,13 +32,16 @@ class Pair(NamedTuple):
 def authority(name: str, *, now: dt.datetime, life: dt.timedelta) -> Pair:
     """Make a self-signed authority that may sign serving certificates and nothing else."""
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = _named(f"{name} {now:%Y-%m-%dT%H:%M:%SZ}")
+    made_at = f"{now:%Y-%m-%dT%H:%M:%SZ}"
+    subject = _named(f"{name} {made_at}")
     public = key.public_key()
-    basic = x509.BasicConstraints(ca=True, path_length=0)
-    usage = _usage(signs=True)
+    extensions = (
+        (x509.BasicConstraints(ca=True, path_length=0), True),
+        (_usage(signs=True), True),
+    )
     builder = _builder(subject, subject, public, now=now, life=life)
-    builder = builder.add_extension(basic, critical=True)
-    builder = builder.add_extension(usage, critical=True)
+    for extension, critical in extensions:
+        builder = builder.add_extension(extension, critical=critical)
     certificate = builder.sign(key, hashes.SHA256())
     return _pair(certificate, key)
 
@@ -50,19 +53,22 @@ def leaf(issuer: Pair, names: Sequence[str], *, now: dt.datetime, life: dt.timed
     if not isinstance(signing_key, ec.EllipticCurvePrivateKey):
         raise ValueError("the authority's key is not ECDSA: delete the Secret and let drawbridge make a new one")  # noqa: TRY004  bad data, not a bad call
     key = ec.generate_private_key(ec.SECP256R1())
-    life = min(life, signer.not_valid_after_utc - now)
+    rest = signer.not_valid_after_utc - now
+    life = min(life, rest)
     subject = _named(names[0][:64])
     public = key.public_key()
-    basic = x509.BasicConstraints(ca=False, path_length=None)
-    serving = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
-    alternative = x509.SubjectAlternativeName([_san(name) for name in names])
-    signed_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key())
+    signers = signing_key.public_key()
+    alternatives = [_san(name) for name in names]
+    extensions = (
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (_usage(signs=False), True),
+        (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
+        (x509.SubjectAlternativeName(alternatives), False),
+        (x509.AuthorityKeyIdentifier.from_issuer_public_key(signers), False),
+    )
     builder = _builder(subject, signer.subject, public, now=now, life=life)
-    builder = builder.add_extension(basic, critical=True)
-    builder = builder.add_extension(_usage(signs=False), critical=True)
-    builder = builder.add_extension(serving, critical=False)
-    builder = builder.add_extension(alternative, critical=False)
-    builder = builder.add_extension(signed_by, critical=False)
+    for extension, critical in extensions:
+        builder = builder.add_extension(extension, critical=critical)
     certificate = builder.sign(signing_key, hashes.SHA256())
     return _pair(certificate, key)
 

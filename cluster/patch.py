@@ -176,12 +176,13 @@ def _remove(document: Json, path: list[str]) -> Json:
     if not path:
         raise _PatchError("the whole document cannot be removed")
     _find(document, path)
-    token, rest = path[0], path[1:]
-    if isinstance(document, dict):
-        if rest:
-            return {**document, token: _remove(document[token], rest)}
-        return {name: value for name, value in document.items() if name != token}
-    index = _index(token, len(document))
+    token, *rest = path
+    place: Any = token
+    if isinstance(document, list):
+        place = _index(token, len(document))
+    changed = document.copy()
     if rest:
-        return [*document[:index], _remove(document[index], rest), *document[index + 1 :]]
-    return [*document[:index], *document[index + 1 :]]
+        changed[place] = _remove(document[place], rest)
+    else:
+        del changed[place]
+    return changed

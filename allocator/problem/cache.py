@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from dra.budget import Budget
     from dra.policy import Rules
 
+    _Judged = tuple[Judgement, ...]  # per leaf
+    _Unfit = tuple[tuple[int, ...], ...]  # per leaf, the members of a unit
+
 Sibling = tuple[int, int, int]  # member, its own fields, where they start
 Siblings = tuple[tuple[Sibling, ...], ...]  # members of a unit, those that are interchangeable together
 
@@ -46,19 +49,24 @@ class CompileCache:
     def __init__(self, question: Question, rules: Rules, pages: PageCache | None = None) -> None:
         self.question = question
         self.rules = rules
-        self.pages = pages if pages is not None else PageCache()
+        self.pages = PageCache() if pages is None else pages
         self.reads = attributes_read(question, rules)
-        self.judged: list[tuple[Judgement, ...]] = []  # by kind, per leaf
+        self.judged: list[_Judged] = []  # by kind
         self.takes: list[Takes] = []  # by kind
         self.alone: dict[int, Alone] = {}  # by kind
-        claims = tuple(leaf.claim for leaf in question.leaves)
-        admins = tuple(leaf.admin for leaf in question.leaves)
-        self._leaves = Leaves(claims, admins)
-        self._signs = [_sign(leaf, question) for leaf in question.leaves]
+        claims: list[int] = []
+        admins: list[bool] = []
+        self._signs: list[object] = []
+        for leaf in question.leaves:
+            claims.append(leaf.claim)
+            admins.append(leaf.admin)
+            sign = _sign(leaf, question)
+            self._signs.append(sign)
+        self._leaves = Leaves(tuple(claims), tuple(admins))
         self._kinds: dict[object, int] = {}
         self._patterns: dict[object, Pattern] = {}
         self._full: dict[object, tuple[int, Siblings]] = {}
-        self._unfit: dict[object, tuple[tuple[int, ...], ...]] = {}
+        self._unfit: dict[object, _Unfit] = {}
 
     @property
     def size(self) -> int:
@@ -115,14 +123,16 @@ class CompileCache:
             lost = self._unfit[key] = unfit(found, left, common)
         return lost
 
-    def _judge(self, judge: Judge, candidate: Candidate) -> tuple[Judgement, ...]:
+    def _judge(self, judge: Judge, candidate: Candidate) -> _Judged:
         """Judge a device for every leaf, once for leaves that ask the same of it."""
         by_sign: dict[object, Judgement] = {}
         judged: list[Judgement] = []
         for leaf, sign in zip(self.question.leaves, self._signs, strict=True):
-            if sign not in by_sign:
-                by_sign[sign] = judge.ask(leaf, candidate)
-            judged.append(by_sign[sign])
+            known = by_sign.get(sign)
+            if known is None:
+                known = judge.ask(leaf, candidate)
+                by_sign[sign] = known
+            judged.append(known)
         return tuple(judged)
 
 

@@ -137,17 +137,26 @@ def units_of(
     return Layout(units, unit_of, unfit)
 
 
-def _alone(lineup: Lineup, place: int, state: PoolState, cache: CompileCache, budget: Budget) -> Alone:
+def _alone(
+    lineup: Lineup,
+    place: int,
+    state: PoolState,
+    cache: CompileCache,
+    budget: Budget,
+) -> Alone:
     """Find the unit that one device is, which is the same for all of its kind: the common case, so it is remembered."""
     kind = lineup.kinds[place]
+    ordered = place in lineup.ordered
     known = cache.alone.get(kind)
-    if known is not None and place not in lineup.ordered:
+    if known is not None and not ordered:
         return known
-    described, _ = unit_members([place], lineup.candidates, lambda _: cache.takes[kind], state)
+    takes = cache.takes[kind]
+    described, _ = unit_members([place], lineup.candidates, lambda _: takes, state)
     found = cache.pattern(described, budget)
-    full, siblings = cache.interchangeable(found, (_exchangeable(lineup, place),))
+    exchangeable = _exchangeable(lineup, place)
+    full, siblings = cache.interchangeable(found, (exchangeable,))
     alone = Alone(found, full, siblings)
-    if place not in lineup.ordered:
+    if not ordered:
         cache.alone[kind] = alone
     return alone
 

@@ -89,10 +89,15 @@ def _too_little(matching: Matching, leaf: Leaf, place: int) -> bool:
     used = matching.occupancy.used.get(place)
     if used is None:
         return False
-    offer = matching.cache.judged[matching.lineup.kinds[place]][leaf.index]
+    kind = matching.lineup.kinds[place]
+    offer = matching.cache.judged[kind][leaf.index]
     if not isinstance(offer, Offer):
         return False
-    return any(used.get(name, 0) + amount > declared for name, amount, declared in offer.amounts)
+    for name, amount, declared in offer.amounts:
+        so_far = used.get(name, 0)
+        if so_far + amount > declared:
+            return True
+    return False
 
 
 def narrow_by_values(matching: Matching, demands: list[LeafDemand]) -> None:

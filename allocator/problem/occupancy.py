@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from allocator.problem.cache import Takes
-    from allocator.problem.unit import Pattern
+    from allocator.problem.unit import Amounts, Pattern
     from dra.budget import Budget
     from dra.policy import Rules
     from dra.stock import Consumption, PoolId
@@ -155,14 +155,15 @@ def _declare_groups(groups: tuple[str, ...], state: PoolState, place: Candidate)
     return groups or (() if state.goes_with_all(place) else tuple(NO_GROUPS))
 
 
-def _stretch(declared: tuple[tuple[str, int], ...], use: PoolUse, place: Candidate) -> tuple[tuple[str, int], ...]:
+def _stretch(declared: Amounts, use: PoolUse, place: Candidate) -> Amounts:
     """Make room for consumption below zero, which nobody should have written."""
     used = use.used.get(place.name)
     if not used or min(used.values()) >= 0:
         return declared
     stretched: list[tuple[str, int]] = []
     for name, value in declared:
-        below = min(0, used.get(name, 0))
+        so_far = used.get(name, 0)
+        below = min(0, so_far)
         stretched.append((name, value - below))
     return tuple(stretched)
 

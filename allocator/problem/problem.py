@@ -110,11 +110,14 @@ class Problem(msgspec.Struct, eq=False):
 
     def pair(self, leaf: int, place: int) -> Pair:
         """Say what a leaf takes of a place: flag, cost, join, cost once the flag is down, join likewise."""
-        found = self.pairs[leaf].get(place)
-        if found is None:
-            if len(self.pairs[leaf]) * self.weight > _CACHED:
-                self.pairs[leaf].clear()
-            found = self.pairs[leaf][place] = self._pair(leaf, place)
+        pairs = self.pairs[leaf]
+        found = pairs.get(place)
+        if found is not None:
+            return found
+        if len(pairs) * self.weight > _CACHED:
+            pairs.clear()
+        found = self._pair(leaf, place)
+        pairs[place] = found
         return found
 
     def token(self, place: int) -> int:

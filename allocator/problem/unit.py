@@ -27,6 +27,11 @@ Pair = tuple[int, int, int, int, int]
 Amounts = tuple[tuple[str, int], ...]  # what a share takes of each capacity, zero amounts left out
 
 
+_Scaled = tuple[int, int]  # where a field starts, and what one of it stands for
+_Counter = tuple[int, int, int]  # likewise, and the most there may be
+_Groups = tuple[int, tuple[str, ...]]  # where the bits start, and what they stand for
+
+
 class Member(msgspec.Struct, frozen=True):
     """One device of a unit, in terms that equal devices of other units share. Hashable: units are found by it."""
 
@@ -85,9 +90,9 @@ class _Builder:
         self.admin: list[dict[int, int]] = []
         self.first: list[int] = []
         self.apart: list[int] = []
-        self.capacity: list[dict[str, tuple[int, int]]] = []
-        self.counters: dict[tuple[str, str], tuple[int, int, int]] = {}
-        self.groups: dict[str, tuple[int, tuple[str, ...]]] = {}
+        self.capacity: list[dict[str, _Scaled]] = []
+        self.counters: dict[tuple[str, str], _Counter] = {}
+        self.groups: dict[str, _Groups] = {}
 
     def build(self, id_: int) -> Pattern:
         own = [self._own_fields(member) for member in self.members]

@@ -74,14 +74,19 @@ def alike(answers: Mapping[str, Answer]) -> list[Alike]:
     """Gather nodes that answer the same: feasible ones first, then refusals, those that were nearest to a fit first."""
     groups: dict[object, list[str]] = {}
     for node, answer in answers.items():
-        same = groups.setdefault(_sameness(answer), [])
+        key = _sameness(answer)
+        same = groups.setdefault(key, [])
         same.append(node)
     found: list[Alike] = []
     for nodes in groups.values():
-        first = answers[nodes[0]]
-        found.append(Alike(tuple(nodes), first))
-    found.sort(key=lambda one: (distance(one.answer), -len(one.nodes)))
-    return found
+        answer = answers[nodes[0]]
+        group = Alike(tuple(nodes), answer)
+        found.append(group)
+
+    def order(group: Alike) -> tuple[int, ...]:
+        return *distance(group.answer), -len(group.nodes)
+
+    return sorted(found, key=order)
 
 
 def distance(answer: Answer) -> tuple[int, int, int, int]:

@@ -102,10 +102,11 @@ def grain(amount: Quantity) -> int:
 
 
 def _with(claims: Claims, spot: Spot, change: _Easing) -> Claims:
-    old = claims[spot.claim].spec.devices
+    claim = claims[spot.claim]
+    old = claim.spec.devices
     requests = list(old.requests)
-    request = requests[spot.request]
-    requests[spot.request] = _request(request, spot.alternative, change)
+    at = spot.request
+    requests[at] = _request(requests[at], spot.alternative, change)
     devices = replace(old, requests=tuple(requests))
     return _with_devices(claims, spot.claim, devices)
 

@@ -332,45 +332,64 @@ class Proof:
     # ---- packing
 
     def _pack(
-        self, grouping: _Grouping, demand: list[Portion], loose: dict[int, list[int]], left: int, common: int
+        self,
+        grouping: _Grouping,
+        demand: list[Portion],
+        loose: dict[int, list[int]],
+        left: int,
+        common: int,
     ) -> bool:
         """Say whether the groups together can give the demand."""
+        supply, spend = self.supply, self.budget.spend
         types, inner = self._types(grouping, demand)
         bundles, free = self._bundles(grouping, demand, inner, loose)
         outer = Outer(free, bundles)
         guards = guard_bits(len(types))
-        clip = sum(one.count << at * WIDTH for at, one in enumerate(types))
-        self.budget.spend(len(grouping.groups) * (2 + len(types)) // 8)
-        split = list(zip(*[self.supply.split(one.bits) for one in types], strict=True))
-        asked = clip, tuple([(self.problem.leaves[one.leaf].likeness, one.requests) for one in types])
+        clip = reach = 0
+        kinds: list[tuple[int, int]] = []
+        for at, one in enumerate(types):
+            clip += one.count << at * WIDTH
+            reach |= one.bits
+            likeness = self.problem.leaves[one.leaf].likeness
+            kinds.append((likeness, one.requests))
+        price = len(grouping.groups) * (2 + len(types))
+        spend(price // 8)
+        split = list(zip(*[supply.split(one.bits) for one in types], strict=True))
+        asked = clip, tuple(kinds)
         sign = self.signs.setdefault(asked, len(self.signs))
         bags: list[int] = []
-        reach = union(one.bits for one in types)
         for units, bits in grouping.groups:
-            if not bits & reach:
+            within = bits & reach
+            if not within:
                 continue
-            ids = tuple(
-                sorted(
-                    [
-                        self.supply.of_unit(unit, types, left, common, clip, guards, sign, split[unit.number])
-                        for unit in (units if len(units) == 1 else self._units_with(bits & reach))
-                    ]
-                )
-            )
-            caps = self._caps(types, bits, left) if grouping.attribute is not None else ()
-            bags.append(self.supply.of_group(ids, clip, guards, outer, caps))
-        bags = sorted(bag for bag in bags if self.supply.vectors[bag] != (0,))
+            # Of many units few may be in reach.
+            reached = units if len(units) == 1 else self._units_with(within)
+            ids: list[int] = []
+            for unit in reached:
+                mine = split[unit.number]
+                given = supply.of_unit(unit, types, left, common, clip, guards, sign, mine)
+                ids.append(given)
+            ids.sort()
+            caps: Caps = ()
+            if grouping.attribute is not None:
+                caps = self._caps(types, bits, left)
+            bag = supply.of_group(tuple(ids), clip, guards, outer, caps)
+            if supply.vectors[bag] != (0,):
+                bags.append(bag)
+        bags.sort()
         key = tuple(bags), outer.demand, outer.key
         known = self.sums.get(key)
         if known is None:
-            known = self.sums[key] = covers(
-                [self.supply.vectors[bag] for bag in bags],
+            weights = [supply.weight(one) for one in types]
+            known = covers(
+                [supply.vectors[bag] for bag in bags],
                 outer.demand,
                 outer.guards,
-                outer.weights([self.supply.weight(one) for one in types]),
+                outer.weights(weights),
                 work=self.limits.cover,
-                spend=self.budget.spend,
+                spend=spend,
             )
+            self.sums[key] = known
         return known
 
     def _units_with(self, bits: int) -> list[Unit]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _COMBINED = 16  # so many times a group's limit may be combined from two sides
 Cap = tuple[tuple[int, ...], int]  # dimensions, and how many devices they may have together
 Caps = tuple[Cap, ...]
+_Vectors = tuple[int, ...]
 _Bundle = tuple[tuple[int, int], ...]
 
 
@@ -53,8 +54,8 @@ class Supply:
         self.problem = problem
         self.limits = limits
         self.budget = budget
-        self.vectors: list[tuple[int, ...]] = []  # sets of vectors by number
-        self._numbers: dict[tuple[int, ...], int] = {}
+        self.vectors: list[_Vectors] = []  # by number
+        self._numbers: dict[_Vectors, int] = {}
         self._rich: set[object] = set()  # kinds of units with too many states
         self._options: dict[object, int] = {}  # what a unit or group can give, by its state
         self._splits: dict[int, list[int]] = {}
@@ -194,13 +195,17 @@ class Supply:
         """Size of a request: what its first candidate takes of counters and capacities. Any number would be sound."""
         if not one.bits:
             return 1
-        place = (one.bits & -one.bits).bit_length() - 1
+        lowest = one.bits & -one.bits
+        place = lowest.bit_length() - 1
         number, member = self.problem.unit_of[place]
         pattern = self.problem.units[number].pattern
         pair = pattern.rows[member][one.leaf]
         if pair is None:
             return 1
-        return _sum(pair[3] & (~pattern.own[member] if pattern.token[member] >= 0 else -1), pattern.guards) or 1
+        cost = pair[3]
+        if pattern.token[member] >= 0:
+            cost &= ~pattern.own[member]
+        return _sum(cost, pattern.guards) or 1
 
     def split(self, bits: int) -> list[int]:
         """See a set of places in each unit's own numbering."""

@@ -135,12 +135,13 @@ class Scheduler:
 
     def _take(self, batch: Batch[Any]) -> None:
         for delta in batch.deltas:
-            if delta.new is not None:
-                if not self._is_outdated(delta.new):
-                    self._stock = self._stock.with_(delta.new)
-            elif delta.old is not None:
-                self._stock = self._stock.without(type(delta.old).__name__, _stock_key(delta.old))
             self._changed.set()
+            new, old = delta.new, delta.old
+            if new is None and old is not None:
+                kind = type(old).__name__
+                self._stock = self._stock.without(kind, _stock_key(old))
+            elif new is not None and not self._is_outdated(new):
+                self._stock = self._stock.with_(new)
 
     def _is_outdated(self, obj: Any) -> bool:
         """Say whether we wrote a claim after it was as we are told now: news of our first write may follow our second."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -128,11 +129,13 @@ def best(choices: Mapping[str, Chosen]) -> str | None:
 
 def _score(chosen: Strategy, view: NodeView, plan: Plan, claims: Sequence[ResourceClaim]) -> float:
     """Let alternatives that the claim likes better weigh more than the strategy's own liking."""
-    own = min(100.0, max(0.0, chosen.score(view, plan)))
+    score = chosen.score(view, plan)
+    own = min(100.0, max(0.0, score))
     for claim in claims:
         for request in claim.spec.devices.requests:
             if request.first_available:
-                return 0.75 * _preference(claims, plan.answer) + 0.25 * own
+                liked = _preference(claims, plan.answer)
+                return 0.75 * liked + 0.25 * own
     return own
 
 
@@ -155,10 +158,10 @@ def _preference(claims: Sequence[ResourceClaim], answer: Answer) -> float:
 
 def _arrangements(view: NodeView, strategy: Strategy) -> Iterator[Arrange]:
     def arrange_by(key: Callable[[DeviceId], Cost]) -> Arrange:
-        def arrange(places: list[Candidate]) -> list[Candidate]:
-            return sorted(places, key=lambda place: key(place.id))
+        def key_of(place: Candidate) -> Cost:
+            return key(place.id)
 
-        return arrange
+        return partial(sorted, key=key_of)
 
     for key in strategy.orders(view):
         yield arrange_by(key)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     Order = Callable[[DeviceId], "Cost"]
 
 Cost = tuple[float, ...]
+_Level = tuple[int, object]  # of the topology, and a value there
 
 DEFAULT = "first-fit"
 
@@ -162,8 +163,10 @@ class LeastFragmentation:
         return _loss(view, plan), *_neighbours(view, plan)
 
     def score(self, view: NodeView, plan: Plan) -> float:
-        weights = [view.units[at].weight for at in plan.rooms]
-        most = sum(weight**2 for weight in weights)
+        most = 0.0
+        for at in plan.rooms:
+            weight = view.units[at].weight
+            most += weight**2
         lost = _loss(view, plan) / (most or 1.0)
         share = min(1.0, max(0.0, lost))
         kept = 1 - share
@@ -232,9 +235,9 @@ def _sites(view: NodeView, plan: Plan) -> list[Site]:
     return [view.sites[id_] for id_ in ids if id_ in view.sites]
 
 
-def _neighbourhoods(view: NodeView, rooms: Sequence[Room]) -> dict[tuple[int, object], list[float]]:
+def _neighbourhoods(view: NodeView, rooms: Sequence[Room]) -> dict[_Level, list[float]]:
     """Gather how free the units are that share a value at some level of the topology."""
-    found: dict[tuple[int, object], list[float]] = {}
+    found: dict[_Level, list[float]] = {}
     for unit, left in zip(view.units, rooms, strict=True):
         first = unit.parts[0]
         site = view.sites[*unit.pool, first.device.name]

@@ -29,7 +29,13 @@ SECONDS = 10.0
 )
 @click.option("--config", metavar="FILE", default="", help="A DrawbridgeConfiguration; default: the example.")
 @click.option("--once", is_flag=True, help="End afterwards, also on a terminal.")
-def command(*, files: tuple[str, ...], fleet: tuple[str, ...], config: str, once: bool) -> Exit:
+def command(
+    *,
+    files: tuple[str, ...],
+    fleet: tuple[str, ...],
+    config: str,
+    once: bool,
+) -> Exit:
     """Push real-world legacy pods through the gate, on the embedded store.
 
     Everything is real but the API server: the webhook answers over HTTPS, the controller makes the templates, the
@@ -42,7 +48,8 @@ def command(*, files: tuple[str, ...], fleet: tuple[str, ...], config: str, once
     devices = fleet or (str(EXAMPLES / "fleet"),)
     configuration = config or str(EXAMPLES / "configuration.yaml")
     documents = inputs.read(pods)
-    objects = [document.object for document in inputs.read(devices)]
+    published = inputs.read(devices)
+    objects = [document.object for document in published]
     on_terminal = sys.stdout.isatty() and sys.stdin.isatty()
     stay = on_terminal and not once
     asyncio.run(_demo(documents, objects, configuration, stay=stay))
@@ -117,14 +124,19 @@ def _fleet(objects: list[dict[str, Any]]) -> str:
     """Say in a line what there is."""
     from collections import Counter
 
-    count: Counter[str] = Counter()
+    devices: Counter[str] = Counter()
+    nodes = 0
     for obj in objects:
-        if obj.get("kind") == "ResourceSlice":
+        kind = obj.get("kind")
+        if kind == "Node":
+            nodes += 1
+        if kind == "ResourceSlice":
             spec = obj.get("spec") or {}
-            count[str(spec.get("driver"))] += len(spec.get("devices") or ())
-    nodes = sum(obj.get("kind") == "Node" for obj in objects)
-    devices = ", ".join(f"{number} of {driver}" for driver, number in count.items())
-    return f"fleet: {inputs.counted(nodes, 'node')}; {devices or 'no devices'}"
+            driver = str(spec.get("driver"))
+            devices[driver] += len(spec.get("devices") or ())
+    counts = [f"{number} of {driver}" for driver, number in devices.items()]
+    listed = ", ".join(counts) or "no devices"
+    return f"fleet: {inputs.counted(nodes, 'node')}; {listed}"
 
 
 def _tell_next(here: Playground, url: str) -> None:

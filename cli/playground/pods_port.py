@@ -116,13 +116,15 @@ class Door:
 
     async def _apply(self, obj: Raw) -> None:
         resource = resources.of(obj)
-        metadata = obj.get("metadata") or {}
         assert resource is not None  # a companion
-        namespace = (metadata.get("namespace") or "default") if resource.namespaced else None
-        if namespace:
+        metadata = obj.get("metadata") or {}
+        name = str(metadata.get("name") or "")
+        namespace = None
+        if resource.namespaced:
+            namespace = metadata.get("namespace") or "default"
             await self._here.ensure_namespace(namespace)
         patch = Apply(obj, MANAGER, force=True)
-        await self._here.cluster.patch(resource.raw, str(metadata.get("name") or ""), patch, namespace)
+        await self._here.cluster.patch(resource.raw, name, patch, namespace)
 
     async def _delete(self, request: web.Request) -> web.Response:
         cluster = self._here.cluster

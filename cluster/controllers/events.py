@@ -79,10 +79,12 @@ class Recorder:
 
     async def record(self, about: object, reason: str, message: str, *, warning: bool = False) -> None:
         """Say something about an object, typed or plain."""
-        said = _statement(about, reason, message[:_LONGEST_MESSAGE], "Warning" if warning else "Normal")
+        type_ = "Warning" if warning else "Normal"
+        said = _statement(about, reason, message[:_LONGEST_MESSAGE], type_)
         known = self._known.get(said)
+        forgotten = known is not None and self._clock() - known.written > FORGOTTEN
         try:
-            if known is None or self._clock() - known.written > FORGOTTEN:
+            if known is None or forgotten:
                 await self._create(said)
             else:
                 await self._repeat(said, known)

@@ -324,16 +324,18 @@ class Informer(Generic[T]):
     def _tell(self, batch: Batch[T]) -> None:
         """Tell every listener; what one of them could not digest is set aside, all else is taken back."""
         if self._accepted:
-            deltas = tuple(self._as_accepted(delta) for delta in batch.deltas)
-            batch = msgspec.structs.replace(batch, deltas=deltas)
+            deltas = [self._as_accepted(delta) for delta in batch.deltas]
+            batch = msgspec.structs.replace(batch, deltas=tuple(deltas))
         failures: dict[Key, tuple[Delta[T], Exception]] = {}
         for listener in self._listeners:
             failures |= self._hear(listener, batch)
         if self.quarantine.held:
+            unreadable = self._cache.unreadable
             for delta in batch.deltas:
-                if delta.key not in failures and delta.key not in self._cache.unreadable:
-                    self.quarantine.release(self._what(delta.key))
-                    self._accepted.pop(delta.key, None)
+                where = delta.key
+                if where not in failures and where not in unreadable:
+                    self.quarantine.release(self._what(where))
+                    self._accepted.pop(where, None)
         self._settle(failures)
 
     def _hear(self, listener: Callable[[Batch[T]], None], batch: Batch[T]) -> dict[Key, tuple[Delta[T], Exception]]:

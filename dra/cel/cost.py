@@ -551,7 +551,10 @@ def _library(name: str, overload: str, target: Operand | None, args: list[Operan
     if name in _NOMINAL or overload == "cidr_ip":
         return _Estimate(1)
     if name in _TRAVERSING:
-        return _Estimate(scale(args[0].size_or_unknown().most, STRING_FACTOR)) if args else None
+        if not args:
+            return None
+        size = args[0].size_or_unknown()
+        return _Estimate(scale(size.most, STRING_FACTOR))
     if name in _SEARCHING:
         return _search(target) if target else None
     handler = _BY_NAME.get(name)
@@ -693,16 +696,20 @@ def _validate(_: str, __: Operand | None, args: list[Operand]) -> _Estimate | No
 
 
 def _equals(_: str, __: Operand | None, args: list[Operand]) -> _Estimate | None:
-    left, right = args[0].type, args[1].type
-    if left.name != right.name:
+    left, right = args
+    type_ = left.type
+    if type_.name != right.type.name:
         return None
-    if left in (t.IP, t.CIDR, t.QUANTITY, t.SEMVER):
+    if type_ in (t.IP, t.CIDR, t.QUANTITY, t.SEMVER):
         return _Estimate(1)
-    if left == t.FORMAT:
-        return _Estimate(scale(64, STRING_FACTOR))
-    if left == t.URL:
-        return _Estimate(scale(args[1].size.most if args[1].size else 1, STRING_FACTOR))
-    return None
+    length = None
+    if type_ == t.FORMAT:
+        length = 64
+    elif type_ == t.URL:
+        length = right.size.most if right.size else 1
+    if length is None:
+        return None
+    return _Estimate(scale(length, STRING_FACTOR))
 
 
 _BY_NAME: dict[str, Callable[[str, Operand | None, list[Operand]], _Estimate | None]] = {

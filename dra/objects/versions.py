@@ -93,12 +93,19 @@ def _claim(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any
 def _request(request: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
     if "exactly" in request:
         unknown.append(f"{path}/exactly")
-    exact = {name: request[name] for name in _EXACT if name in request}
     rest = dict(request)
-    for name in (*exact, "exactly"):
-        rest.pop(name, None)
-    # An empty list counts as set, an empty text or a zero does not.
-    if any(member is not None and member not in ("", 0) for member in exact.values()):
+    rest.pop("exactly", None)
+    exact: dict[str, Any] = {}
+    is_set = False
+    for name in _EXACT:
+        if name not in request:
+            continue
+        member = rest.pop(name)
+        exact[name] = member
+        # An empty list counts as set, an empty text or a zero does not.
+        if member is not None and member not in ("", 0):
+            is_set = True
+    if is_set:
         rest["exactly"] = exact
     return rest
 
@@ -109,15 +116,20 @@ def _template(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, 
 
 
 def _slice(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
+    kept = dict(spec)
     # In v1beta1 these two are not pointers: empty and false are the same as not set.
-    kept = {
-        name: member for name, member in spec.items() if (name, member) not in (("nodeName", ""), ("allNodes", False))
-    }
-    if isinstance(devices := spec.get("devices"), list):
-        kept["devices"] = [
-            _device(device, f"{path}/devices/{index}", unknown) if isinstance(device, dict) else device
-            for index, device in enumerate(devices)
-        ]
+    for name, unset in (("nodeName", ""), ("allNodes", False)):
+        if name in kept and kept[name] == unset:
+            del kept[name]
+    devices = spec.get("devices")
+    if not isinstance(devices, list):
+        return kept
+    upgraded: list[Any] = []
+    for index, device in enumerate(devices):
+        at = f"{path}/devices/{index}"
+        is_object = isinstance(device, dict)
+        upgraded.append(_device(device, at, unknown) if is_object else device)
+    kept["devices"] = upgraded
     return kept
 
 

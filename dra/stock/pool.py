@@ -90,8 +90,16 @@ class Pool(msgspec.Struct, frozen=True, eq=False):
         return self.here + self.elsewhere
 
 
+def _order(pool: Pool) -> tuple[bool, bytes, bytes]:
+    driver, name = pool.id
+    return pool.binding, driver.encode(), name.encode()
+
+
 def gather(
-    node: Node, own: Iterable[Page], shared: Iterable[Page], every: Mapping[PoolId, tuple[Page, ...]]
+    node: Node,
+    own: Iterable[Page],
+    shared: Iterable[Page],
+    every: Mapping[PoolId, tuple[Page, ...]],
 ) -> list[Pool]:
     """Put together the pools that a node can reach, in the order in which their devices are tried.
 
@@ -101,17 +109,18 @@ def gather(
     for candidate in (*own, *shared):
         if not targets(candidate, node):
             continue
+        generation = candidate.generation
         pages = kept.setdefault(candidate.pool, [])
-        if pages and candidate.generation > pages[0].generation:
+        if pages and generation > pages[0].generation:
             pages.clear()
-        if not pages or candidate.generation == pages[0].generation:
+        if not pages or generation == pages[0].generation:
             pages.append(candidate)
     pools: list[Pool] = []
     for id_, pages in kept.items():
         pool = _pool(id_, pages, every[id_])
         if pool is not None:
             pools.append(pool)
-    return sorted(pools, key=lambda pool: (pool.binding, pool.id[0].encode(), pool.id[1].encode()))
+    return sorted(pools, key=_order)
 
 
 def usable(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from allocator import Answer, FleetAnswer, Reason
-    from dra.objects import DeviceRequest, ResourceClaim
+    from dra.objects import DeviceRequest, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
     from dra.stock import Stock
 
 # About 50 ms of search on one kind of node; the review's budget bounds all of them together.
@@ -253,13 +253,19 @@ class _Hearing:
             return ""
 
         def fits(stock: Stock, claims: Sequence[ResourceClaim]) -> bool:
-            return not self.budget.is_out and allocate(stock, node, claims, options=self.options).feasible
+            if self.budget.is_out:
+                return False
+            answer = allocate(stock, node, claims, options=self.options)
+            return answer.feasible
 
-        hints = nearest(self.stock.idle(), node, self.claims, fits=fits, tries=TRIES)
+        idle = self.stock.idle()
+        hints = nearest(idle, node, self.claims, fits=fits, tries=TRIES)
         for kind in OFFERS:
             for hint in hints:
                 if hint.kind is kind:
-                    return _describe_offer(hint, _who(hint.claim.rpartition("/")[2], hint.request, self.asked_by))
+                    claim = hint.claim.rpartition("/")[2]
+                    who = _who(claim, hint.request, self.asked_by)
+                    return _describe_offer(hint, who)
         return ""
 
 
@@ -323,13 +329,17 @@ def _read_by(expressions: Sequence[str]) -> list[tuple[str, str]]:
 
 def _compile(request: DeviceRequest, budget: Budget) -> None:
     """Compile what a request brings along at the expense of who asks: others will find it compiled, and know no budget."""
-    bodies = request.first_available or ((request.exactly,) if request.exactly else ())
+    bodies: list[ExactDeviceRequest | DeviceSubRequest] = list(request.first_available)
+    if request.exactly and not bodies:
+        bodies.append(request.exactly)
     for body in bodies:
-        texts = [(one.cel.expression, False) for one in body.selectors if one.cel]
-        texts += [(one.expression, True) for one in body.derived_attributes]
-        for text, derived in texts:
+        selectors = [one.cel.expression for one in body.selectors if one.cel]
+        for text in selectors:
             with suppress(SelectorError):
-                cel.compile(text, derived=derived, budget=budget)
+                cel.compile(text, derived=False, budget=budget)
+        for one in body.derived_attributes:
+            with suppress(SelectorError):
+                cel.compile(one.expression, derived=True, budget=budget)
 
 
 def _missing_classes(request: DeviceRequest, stock: Stock) -> list[str]:

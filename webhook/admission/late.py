@@ -48,12 +48,18 @@ def undecided(path: str, body: bytes, why: str, state: State | None = None) -> O
 
 
 def _cleaning(path: str, request: Request, state: State) -> tuple[dict[str, Json], ...]:
-    if (path, request.operation, request.resource.resource) != ("mutate", "CREATE", "pods"):
+    if path != "mutate" or request.operation != "CREATE":
         return ()
+    if request.resource.resource != "pods":
+        return ()
+    namespace = request.namespace
     try:
         pod = reviews.read(request.object)
     except WireError:
         return ()
     metadata = pod.get("metadata")
-    who = workload(request.namespace, metadata if isinstance(metadata, dict) else {})
-    return clean(pod, state, namespace=request.namespace) if mode_of(state, who).tells else ()
+    who = workload(namespace, metadata if isinstance(metadata, dict) else {})
+    mode = mode_of(state, who)
+    if not mode.tells:
+        return ()
+    return clean(pod, state, namespace=namespace)

@@ -149,11 +149,13 @@ class Templates:
 
     def _on_pods(self, batch: Batch[Pod]) -> None:
         for delta in batch.deltas:
+            source = "Pod", delta.key
             if delta.new is None:
                 self._withheld.pop(delta.key, None)
-                self._ask(("Pod", delta.key), {})
+                self._ask(source, {})
             else:
-                self._ask(("Pod", delta.key), *self._of_pod(delta.new, delta.key))
+                wanted = self._of_pod(delta.new, delta.key)
+                self._ask(source, *wanted)
 
     def _of_pod(self, pod: Pod, key: Key) -> tuple[Mapping[Key, Json], frozenset[Key]]:
         """What a pod wants and may have, and what it uses."""

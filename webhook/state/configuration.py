@@ -201,15 +201,22 @@ def _index(dialects: Iterable[Dialect]) -> tuple[dict[Position, _Rows], list[_Pa
     patterns: list[_Pattern] = []
     for dialect in dialects:
         for row in dialect.keys:
-            prefix, mark, _ = row.name.partition("<")
+            name = row.name
+            prefix, mark, _ = name.partition("<")
             if not mark:
                 rows = positions[row.place]
-                others = rows.get(row.name, ())
-                rows[row.name] = (*others, Known(dialect, row))
+                others = rows.get(name, ())
+                known = Known(dialect, row)
+                rows[name] = (*others, known)
             elif row.place is Position.RESOURCE:
                 patterns.append((prefix, dialect, row))
+
+    def length(entry: _Pattern) -> int:
+        _, _, row = entry
+        return len(row.name)
+
     # The longer pattern is the more specific one: mig-<profile>.shared before mig-<profile>.
-    patterns.sort(key=lambda entry: -len(entry[2].name))
+    patterns.sort(key=length, reverse=True)
     return positions, patterns
 
 

@@ -294,14 +294,17 @@ def _joints(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
     for names in file.keys.values():
         known.update(names.values())
     for dialect in dialects:
-        known.update(row.name for row in dialect.keys if row.place is Position.RESOURCE)
+        for row in dialect.keys:
+            if row.place is Position.RESOURCE:
+                known.add(row.name)
     patterns = [name for name in known if "<" in name]
     for i, joint in enumerate(file.joint):
         for part in ("primary", "secondary"):
             name = getattr(joint, part)
-            if name not in known and not any(pattern(row)(name) for row in patterns):
-                hint = "describe it in a table of your own (`dialects`)"
-                yield Mistake(f"/joint/{i}/{part}", f"no dialect knows the key {name!r}", hint)
+            if name in known or any(pattern(row)(name) for row in patterns):
+                continue
+            hint = "describe it in a table of your own (`dialects`)"
+            yield Mistake(f"/joint/{i}/{part}", f"no dialect knows the key {name!r}", hint)
 
 
 def _unknown(path: str, names: Iterable[str], known: Iterable[str], what: str) -> Iterable[Mistake]:

@@ -376,9 +376,14 @@ def _too_many(cases: Iterable[Case], devices: int) -> tuple[Case, ...]:
 def _remark(cases: tuple[Case, ...], shared: Sharing) -> tuple[Case, ...]:
     if not shared.remarks:
         return cases
-    remarked = []
+    remarked: list[Case] = []
     for case in cases:
-        texts = [text for container, text in shared.remarks if container == case.container]
-        notes = [Note(case.keys[0], Action.APPROXIMATED, text) for text in texts]
-        remarked.append(case.note(*notes) if case.open else case)
+        if not case.open:
+            remarked.append(case)
+            continue
+        notes: list[Note] = []
+        for container, text in shared.remarks:
+            if container == case.container:
+                notes.append(Note(case.keys[0], Action.APPROXIMATED, text))
+        remarked.append(case.note(*notes))
     return tuple(remarked)

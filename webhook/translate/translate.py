@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from webhook.translate.pod_view import PodView, Word
     from webhook.translate.record import Original
 
+    _Words = tuple[Word, ...]
+
 # Steps that a container, or a word on one, may cost.
 _PRICE = 100
 
@@ -169,23 +171,26 @@ def replay(pod: Json, old: Json, state: State, *, namespace: str) -> Translation
     return Translation(operations=operations)
 
 
-def _fresh(
-    pod: PodView, record: Original, report: Report
-) -> tuple[dict[int, tuple[Word, ...]], dict[str, tuple[str, ...]]]:
+def _fresh(pod: PodView, record: Original, report: Report) -> tuple[dict[int, _Words], dict[str, tuple[str, ...]]]:
     """Tell words not seen before from those that another webhook put back: by container order, and by name."""
-    fresh: dict[int, tuple[Word, ...]] = {}
+    fresh: dict[int, _Words] = {}
     again: dict[str, tuple[str, ...]] = {}
     for slot in pod.slots:
         removed = record.containers.get(slot.name)
         if not removed:
             fresh[slot.order] = slot.words
             continue
-        back = tuple(word for word in slot.words if word.key in removed)
-        fresh[slot.order] = tuple(word for word in slot.words if word.key not in removed)
-        for word in back:
-            report.back(slot.name, word.key, word.raw, removed[word.key])
+        new: list[Word] = []
+        back: list[str] = []
+        for word in slot.words:
+            if word.key in removed:
+                back.append(word.key)
+                report.back(slot.name, word.key, word.raw, removed[word.key])
+            else:
+                new.append(word)
+        fresh[slot.order] = tuple(new)
         if back:
-            again[slot.name] = tuple(word.key for word in back)
+            again[slot.name] = tuple(back)
     return fresh, again
 
 

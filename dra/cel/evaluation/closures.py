@@ -163,11 +163,14 @@ class Compiler:
 
     def _with(self, names: dict[str, int | Closure], node: Expr, source: Expr) -> Closure:
         """Compile a node in which some more names mean something, namely the source or parts of it."""
-        outer, outer_sound = self._scope, self._sound_names
-        self._scope = {**outer, **names}
-        self._sound_names = {**outer_sound, **dict.fromkeys(names, self._sound(source))}
+        outer = self._scope
+        outer_sound = self._sound_names
+        sound = self._sound(source)
+        self._scope = outer | names
+        self._sound_names = outer_sound | dict.fromkeys(names, sound)
         made = self.closure(node)
-        self._scope, self._sound_names = outer, outer_sound
+        self._scope = outer
+        self._sound_names = outer_sound
         return made
 
     # Fields
@@ -339,7 +342,8 @@ class Compiler:
         left, right = node.args
         text = self.constant(right)
         if type(text) is str:
-            return _equals_text(self.closure(left), text)
+            operand = self.closure(left)
+            return _equals_text(operand, text)
         first, second = self._operands(node)
         simple = left.type == right.type and left.type in _SIMPLE
         if simple and self._sound(left) and self._sound(right):
@@ -756,14 +760,18 @@ def _exactly_one(items: Closure, slot: int, slot2: int, predicate: Closure) -> C
 
 
 def _collect(items: Closure, slot: int, slot2: int, keep: Closure | None, item: Closure) -> Closure:
-    if keep is None:
-        return lambda frame: [item(frame) for _ in _each(frame, items(frame), slot, slot2)]
+    def every(frame: Frame) -> list[Value]:
+        turns = _each(frame, items(frame), slot, slot2)
+        return [item(frame) for _ in turns]
 
-    def collected(frame: Frame) -> list[Value]:
+    if keep is None:
+        return every
+
+    def kept(frame: Frame) -> list[Value]:
         turns = _each(frame, items(frame), slot, slot2)
         return [item(frame) for _ in turns if truth(keep(frame))]
 
-    return collected
+    return kept
 
 
 def _gather(  # noqa: PLR0917 - the parts of one loop

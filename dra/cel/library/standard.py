@@ -502,10 +502,12 @@ def _relations(symbol: str, word: str, holds: Callable[[int], bool]) -> Function
     work = _relation(symbol, holds)
     overloads = []
     for type_, name in _COMPARED:
-        overloads.append(over(f"{word}_{name}", (type_, type_), BOOL, work, total=True))
+        same = over(f"{word}_{name}", (type_, type_), BOOL, work, total=True)
+        overloads.append(same)
     for left, right in _CROSS:
         id_ = f"{word}_{left.name}_{right.name}"
-        overloads.append(over(id_, (left, right), BOOL, work, total=True))
+        mixed = over(id_, (left, right), BOOL, work, total=True)
+        overloads.append(mixed)
     return function(symbol, *overloads)
 
 

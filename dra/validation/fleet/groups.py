@@ -51,23 +51,32 @@ def _takes_all(consumption: DeviceCounterConsumption, counter_set: CounterSet | 
 
 
 def _set(name: str, members: Sequence[_Member]) -> Iterator[tuple[int | None, Problem]]:
-    grouped = [member for member in members if member.groups]
-    bare = [member for member in members if not member.groups and not member.whole]
+    grouped: list[_Member] = []
+    bare: list[_Member] = []
+    for member in members:
+        if member.groups:
+            grouped.append(member)
+        elif not member.whole:
+            bare.append(member)
     common = frozenset.intersection(*(member.groups for member in grouped))
-    if common and len(grouped) == len(members) > 1:
+    several = len(members) > 1
+    if common and several and len(grouped) == len(members):
+        first = grouped[0]
         message = f"all devices of {name!r} have {', '.join(sorted(common))}: the groups keep no devices apart"
-        yield grouped[0].number, Problem("D415", grouped[0].path, message)
+        yield first.number, Problem("D415", first.path, message)
         return
     if bare:
-        first, others = bare[0], ", ".join(sorted({repr(member.device) for member in grouped})[:3])
+        first = bare[0]
+        shown = sorted({repr(member.device) for member in grouped})
+        others = ", ".join(shown[:3])
+        path = first.path.removesuffix("/compatibilityGroups")
         message = f"{first.device!r} has no groups, so it is never in use beside {others} of {name!r}, which have"
         hint = "give it a group as well, or take the groups away; DeviceCompatibility with groups: proposal reads it as compatible with all"
-        yield first.number, Problem("D408", first.path.removesuffix("/compatibilityGroups"), message, hint)
+        yield first.number, Problem("D408", path, message, hint)
     used = Counter(group for member in grouped for group in member.groups)
     for member in grouped:
-        if all(used[group] == 1 for group in member.groups) and len(members) > 1:
+        alone = all(used[group] == 1 for group in member.groups)
+        if alone and several:
             message = f"no other device of {name!r} shares a group with {member.device!r}: it can only be in use alone"
-            yield (
-                member.number,
-                Problem("D415", member.path, message, "if it shall be exclusive, that is how to say it"),
-            )
+            hint = "if it shall be exclusive, that is how to say it"
+            yield member.number, Problem("D415", member.path, message, hint)

@@ -19,13 +19,16 @@ if TYPE_CHECKING:
     from dra.objects import DeviceClaim
 
 
+_Key = tuple[str, str]  # namespace, name
+
+
 class World:
     """Objects of our kinds, by what others name them with. The first of several with one name counts."""
 
     def __init__(self, judged: Iterable[Any] = (), inventory: Iterable[Any] = ()) -> None:
         self.classes: dict[str, DeviceClass] = {}
-        self.claims: dict[tuple[str, str], ResourceClaim] = {}
-        self.templates: dict[tuple[str, str], ResourceClaimTemplate] = {}
+        self.claims: dict[_Key, ResourceClaim] = {}
+        self.templates: dict[_Key, ResourceClaimTemplate] = {}
         self.pieces: list[Piece] = []
         self.holders: list[Holder] = []
         self.compatibilities: list[DeviceCompatibility] = []

@@ -20,13 +20,23 @@ READINGS: Final = ("upstream", "proposal")
 def device_compatibility(value: DeviceCompatibility, gates: Gates) -> Problems:
     """Judge a DeviceCompatibility."""
     spec = value.spec
-    yield from required_format(spec.driver, names.driver_name(spec.driver), "/spec/driver", "driver")
-    for name, expression_ in (("selector", spec.selector), ("compatibleOnlyWith", spec.compatible_only_with)):
-        if expression_:
-            yield from expression(expression_, f"/spec/{name}", gates)
-    for name, text, allowed in (("scope", spec.scope, SCOPES), ("groups", spec.groups, READINGS)):
-        if text not in allowed:
-            yield Problem("D106", f"/spec/{name}", f"{text!r} must be one of {', '.join(allowed)}")
+    wrong = names.driver_name(spec.driver)
+    yield from required_format(spec.driver, wrong, "/spec/driver", "driver")
+    expressions = {
+        "selector": spec.selector,
+        "compatibleOnlyWith": spec.compatible_only_with,
+    }
+    for field, text in expressions.items():
+        if text:
+            yield from expression(text, f"/spec/{field}", gates)
+    choices = {
+        "scope": (spec.scope, SCOPES),
+        "groups": (spec.groups, READINGS),
+    }
+    for field, (chosen, allowed) in choices.items():
+        if chosen not in allowed:
+            listed = ", ".join(allowed)
+            yield Problem("D106", f"/spec/{field}", f"{chosen!r} must be one of {listed}")
     if not spec.compatible_only_with and spec.groups == "upstream":
         message = "neither compatibleOnlyWith nor groups: proposal is set, so this object does nothing"
         yield Problem("D118", "/spec", message)

@@ -42,9 +42,15 @@ def device_quota(value: DeviceQuota) -> Problems:
 
 def limited_classes(value: DeviceQuota, world: World) -> Problems:
     """Complain about limits on classes that do not exist."""
+    if not world.knows_classes:
+        return
     for key in value.spec.hard:
         class_name = key.partition("/")[0]
-        if class_name and world.knows_classes and class_name not in world.classes:
-            near = nearest(class_name, list(world.classes))
-            hint = f"did you mean {near}?" if near else ""
-            yield Problem("D301", member("/spec/hard", key), f"there is no class {class_name!r} to limit", hint)
+        if not class_name or class_name in world.classes:
+            continue
+        hint = ""
+        near = nearest(class_name, list(world.classes))
+        if near:
+            hint = f"did you mean {near}?"
+        path = member("/spec/hard", key)
+        yield Problem("D301", path, f"there is no class {class_name!r} to limit", hint)
