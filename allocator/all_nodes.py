@@ -171,7 +171,14 @@ def fleet(
 class _Query:
     """One question to stocks that follow each other: what was found, by look and by node."""
 
-    def __init__(self, memo: FleetMemo, stock: Stock, claims: Sequence[ResourceClaim], *, idle: bool) -> None:
+    def __init__(
+        self,
+        memo: FleetMemo,
+        stock: Stock,
+        claims: Sequence[ResourceClaim],
+        *,
+        idle: bool,
+    ) -> None:
         self.memo = memo
         self.idle = idle
         # Held, since the memo's keys go by their identity.
@@ -187,7 +194,8 @@ class _Query:
         except Fatal as error:
             self.fault = Found(Verdict.ERROR, error=str(error))
             question = question_of((), stock.classes)
-        self.cache = memo.compiled(question, Rules(self.compatibilities))
+        rules = Rules(self.compatibilities)
+        self.cache = memo.compiled(question, rules)
 
     @property
     def size(self) -> int:
@@ -196,19 +204,23 @@ class _Query:
 
     def look(self, stock: Stock, options: Options) -> None:
         """Bring what was found up to date."""
-        if len(self.by_look) > max(_LOOKS, 2 * len(stock.nodes)):
+        nodes = stock.nodes
+        most = max(_LOOKS, 2 * len(nodes))
+        if len(self.by_look) > most:
             self.by_look.clear()
             self.pinned.clear()
-        changed = None if self.seen is None else stock.changed_since(self.seen)
+        changed = None
+        if self.seen is not None:
+            changed = stock.changed_since(self.seen)
         complete = True
-        for name in stock.nodes if changed is None else changed:
-            node = stock.nodes.get(name)
+        for name in nodes if changed is None else changed:
+            node = nodes.get(name)
             if node is None:
                 self.found.pop(name, None)
             else:
                 complete &= self._look_at(stock, name, node, options)
-        if changed is None and len(self.found) > len(stock.nodes):
-            self.found = {name: self.found[name] for name in stock.nodes}
+        if changed is None and len(self.found) > len(nodes):
+            self.found = {name: self.found[name] for name in nodes}
         self.seen = stock if complete else None
 
     def _look_at(self, stock: Stock, name: str, node: Node, options: Options) -> bool:

@@ -187,10 +187,16 @@ def from_response(code: int, body: bytes, *, retry_after: float | None = None) -
     except msgspec.DecodeError:
         status = Status()
     if code == HTTPStatus.NOT_FOUND and not status.code:
-        status = Status(code=code, reason="NotFound", message="the server could not find the requested resource")
+        message = "the server could not find the requested resource"
+        status = Status(code=code, reason="NotFound", message=message)
     if not status.code:
-        text = status.message or body[:200].decode("utf-8", "replace").strip()
-        status = Status(code=code, reason=status.reason, message=f"HTTP {code}: {text}" if text else f"HTTP {code}")
+        text = status.message
+        if not text:
+            text = body[:200].decode("utf-8", "replace").strip()
+        message = f"HTTP {code}"
+        if text:
+            message = f"{message}: {text}"
+        status = Status(code=code, reason=status.reason, message=message)
     return from_status(status, retry_after=retry_after)
 
 

@@ -109,7 +109,11 @@ def compile(  # noqa: A001  the verb for what it does
 
 
 def _line_up(
-    pools: Sequence[Pool], judge: Judge, cache: CompileCache, budget: Budget, arrange: Arrange | None
+    pools: Sequence[Pool],
+    judge: Judge,
+    cache: CompileCache,
+    budget: Budget,
+    arrange: Arrange | None,
 ) -> Lineup:
     """List the devices that can be reached, in the order in which they are tried, each with its kind."""
     for pool in pools:
@@ -119,18 +123,21 @@ def _line_up(
     if arrange is not None:
         candidates = arrange(candidates)
     kinds: list[int] = []
-    by_kind: dict[int, list[int]] = {}
     for first in range(0, len(candidates), _OFTEN):
         some = candidates[first : first + _OFTEN]
         budget.charge(_RECOGNISED * len(some))
         kinds += [cache.kind(judge, candidate) for candidate in some]
+    by_kind: dict[int, list[int]] = {}
     for place, kind in enumerate(kinds):
-        by_kind.setdefault(kind, []).append(place)
+        alike = by_kind.setdefault(kind, [])
+        alike.append(place)
     strict = [leaf.index for leaf in judge.question.leaves if leaf.all and leaf.constraints]
     ordered: set[int] = set()
-    for kind, places in by_kind.items() if strict else ():
-        if any(isinstance(cache.judged[kind][leaf], Offer) for leaf in strict):
-            ordered.update(places)
+    if strict:
+        for kind, places in by_kind.items():
+            judged = cache.judged[kind]
+            if any(isinstance(judged[leaf], Offer) for leaf in strict):
+                ordered.update(places)
     return Lineup(candidates, kinds, by_kind, ordered)
 
 

@@ -106,21 +106,26 @@ def narrow_by_values(matching: Matching, demands: list[LeafDemand]) -> None:
     Only where nothing can end in a fault: a candidate that is dropped is not tripped over either.
     """
     question = matching.question
+    size = len(matching.lineup.candidates)
     if any(leaf.all and leaf.constraints for leaf in question.leaves):
         return
     for leaf, demand in zip(question.leaves, demands, strict=True):
+        count = demand.count
         for number, at in enumerate(leaf.constraints):
-            if not question.constraints[at].match or demand.count < 2:
+            constraint = question.constraints[at]
+            if not constraint.match or count < 2:
                 continue
             having: dict[Value, list[int]] = {}
             for place in members(demand.candidates):
-                for value in matching.offer(leaf, place).values[number]:
-                    having.setdefault(value, []).append(place)
+                offer = matching.offer(leaf, place)
+                for value in offer.values[number]:
+                    places = having.setdefault(value, [])
+                    places.append(place)
             enough: set[int] = set()
             for places in having.values():
-                if len(places) >= demand.count:
+                if len(places) >= count:
                     enough.update(places)
-            demand.candidates = bitset(enough, len(matching.lineup.candidates))
+            demand.candidates = bitset(enough, size)
 
 
 def number_alike(matching: Matching, demands: list[LeafDemand]) -> None:

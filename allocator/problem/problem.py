@@ -140,22 +140,23 @@ class Problem(msgspec.Struct, eq=False):
         row = unit.pattern.rows[member][leaf]
         assert row is not None
         flag, once, join, again, join_again = row
+        base, common_base = unit.base, unit.common_base
         cost, within = self._global(leaf, place)
-        outside = ~(unit.pattern.open << unit.common_base)
-        first = self.shared.counters.get(place, 0)
+        outside = ~(unit.pattern.open << common_base)
+        counters = self.shared.counters.get(place, 0)
+        dedicated = not self.places[place].device.allow_multiple_allocations
+        later_join = (join_again << common_base | outside) & within
+        later = (again << base) + cost
         if not flag:
-            again_first = 0 if self.places[place].device.allow_multiple_allocations else first
-            pair_join = (join_again << unit.common_base | outside) & within
-            return 0, 0, 0, (again << unit.base) + cost + again_first, pair_join
+            if dedicated:
+                later += counters
+            return 0, 0, 0, later, later_join
         # An admin request that comes second still charges the counters, a further share does not.
-        admin = self.question.leaves[leaf].admin and not self.places[place].device.allow_multiple_allocations
-        return (
-            flag << unit.base,
-            (once << unit.base) + cost + first,
-            (join << unit.common_base | outside) & within,
-            (again << unit.base) + cost + (first if admin else 0),
-            (join_again << unit.common_base | outside) & within,
-        )
+        if dedicated and self.question.leaves[leaf].admin:
+            later += counters
+        first = (once << base) + cost + counters
+        first_join = (join << common_base | outside) & within
+        return flag << base, first, first_join, later, later_join
 
     def _global(self, leaf: int, place: int) -> tuple[int, int]:
         """What a leaf takes of the constraints' fields."""

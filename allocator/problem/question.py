@@ -180,20 +180,22 @@ class _Reader:
         return class_
 
     def _ask(self, body: ExactDeviceRequest | DeviceSubRequest, class_: DeviceClass) -> Ask:
-        checks = [
-            Check(selector.cel.expression if selector.cel else "", number, selectors is class_.spec.selectors)
-            for selectors in (class_.spec.selectors, body.selectors)
-            for number, selector in enumerate(selectors)
-        ]
+        checks: list[Check] = []
+        for selectors, of_class in ((class_.spec.selectors, True), (body.selectors, False)):
+            for number, selector in enumerate(selectors):
+                expression = selector.cel.expression if selector.cel else ""
+                check = Check(expression, number, of_class)
+                checks.append(check)
         wanted = body.capacity.requests if body.capacity else {}
-        key = (
-            tuple((check.expression, check.of_class) for check in checks),
-            body.tolerations,
-            tuple(sorted((name, str(amount), amount.format) for name, amount in wanted.items())),
-        )
+        amounts = [(name, str(amount), amount.format) for name, amount in wanted.items()]
+        amounts.sort()
+        expressions = [(check.expression, check.of_class) for check in checks]
+        key = tuple(expressions), body.tolerations, tuple(amounts)
         found = self.asks.get(key)
         if found is None:
-            found = self.asks[key] = Ask(len(self.asks), tuple(checks), body.tolerations, wanted)
+            number = len(self.asks)
+            found = Ask(number, tuple(checks), body.tolerations, wanted)
+            self.asks[key] = found
         return found
 
 

@@ -239,7 +239,11 @@ class _Builder:
         return (len(others) << self.apart[at]) + sum(1 << self.apart[other] for other in others)
 
 
-def _keeps(rows: tuple[tuple[Pair | None, ...], ...], guards: int, common_guards: int) -> tuple[tuple[int, int], ...]:
+def _keeps(
+    rows: tuple[tuple[Pair | None, ...], ...],
+    guards: int,
+    common_guards: int,
+) -> tuple[tuple[int, int], ...]:
     """Say per member what the members after it still look at; the rest of a partial state may be forgotten."""
     left_fields = [(1 << end) - (1 << start) for start, end in spans(guards)]
     common_fields = [(1 << end) - (1 << start) for start, end in spans(common_guards)]
@@ -250,10 +254,14 @@ def _keeps(rows: tuple[tuple[Pair | None, ...], ...], guards: int, common_guards
         for pair in row:
             if pair is None:
                 continue
+            flag, cost, join, again, join_again = pair
+            looked_at = flag | cost | again
+            open_always = join & join_again
             for field in left_fields:
-                if (pair[0] | pair[1] | pair[3]) & field:
+                if looked_at & field:
                     left |= field
             for field in common_fields:
-                if (pair[2] & pair[4] & field) != field:
+                if open_always & field != field:
                     common |= field
-    return tuple(reversed(keeps))
+    keeps.reverse()
+    return tuple(keeps)

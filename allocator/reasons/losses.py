@@ -255,12 +255,14 @@ class _RefusedRequest:
         used = state.use.used.get(place.name, {})
         for name, amount, declared in offer.amounts:
             left = declared - used.get(name, 0)
-            if amount > left:
-                whole = place.device.capacity[name].value
-                want = Quantity.from_nano(amount, whole.format)
-                have = Quantity.from_nano(max(0, left), whole.format)
-                who = self._holder(place.pool, place.name)
-                return _Loss(Stage.CAPACITY, f"{name}: {want} asked for, {have} of {whole} left ({who})")
+            if amount <= left:
+                continue
+            whole = place.device.capacity[name].value
+            want = Quantity.from_nano(amount, whole.format)
+            have = Quantity.from_nano(max(0, left), whole.format)
+            who = self._holder(place.pool, place.name)
+            cause = f"{name}: {want} asked for, {have} of {whole} left ({who})"
+            return _Loss(Stage.CAPACITY, cause)
         return None
 
     def _constraint(self, leaf: Leaf, offer: Offer) -> _Loss | None:
@@ -324,8 +326,9 @@ class _RefusedRequest:
         for rule in self.rules.by_driver.get(driver, ()):
             if not rule.restricts:
                 continue
-            forbidden = rule.carried_by(driver, device) and not rule.allows(beside)
-            if forbidden or (rule.carried_by(driver, beside) and not rule.allows(device)):
+            theirs = rule.carried_by(driver, device) and not rule.allows(beside)
+            mine = rule.carried_by(driver, beside) and not rule.allows(device)
+            if theirs or mine:
                 return f"DeviceCompatibility/{rule.name}"
         return "a rule"
 

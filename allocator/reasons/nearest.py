@@ -266,21 +266,25 @@ class _Finder:
 
     def _taints(self, stock: Stock, spot: Spot) -> Iterator[Hint]:
         met: dict[tuple[str, str, str], DeviceTaint] = {}
+        tolerated = spot.body.tolerations
         for pool in stock.pools(self.node):
             for page in pool.here:
                 for device in page.devices:
                     for taint in device.taints:
-                        if blocks(taint, spot.body.tolerations):
-                            met.setdefault((taint.key, taint.value, taint.effect), taint)
+                        key = taint.key, taint.value, taint.effect
+                        if blocks(taint, tolerated):
+                            met.setdefault(key, taint)
         every = list(met.values())
         trials = [[taint] for taint in every]
         if len(every) > 1:
             trials.append(every)
         for taints in trials:
             tolerations = tuple(map(_toleration, taints))
-            if self.fits(stock, relax.with_tolerations(self.claims, spot, tolerations)):
+            relaxed = relax.with_tolerations(self.claims, spot, tolerations)
+            if self.fits(stock, relaxed):
                 words = _all([_taint(taint) for taint in taints])
-                yield Hint(Kind.TAINT, f"would fit if it tolerated {words}", spot.claim_name, spot.name, words)
+                text = f"would fit if it tolerated {words}"
+                yield Hint(Kind.TAINT, text, spot.claim_name, spot.name, words)
                 return
 
     @staticmethod

@@ -44,11 +44,12 @@ def spots(claims: Sequence[ResourceClaim]) -> Iterator[Spot]:
     for at, claim in enumerate(claims):
         key = claim_key(claim)
         for number, request in enumerate(claim.spec.devices.requests):
-            if request.exactly is not None:
-                yield Spot(at, number, None, request.exactly, key, request.name)
+            name = request.name
+            exactly = request.exactly
+            if exactly is not None:
+                yield Spot(at, number, None, exactly, key, name)
             for which, sub in enumerate(request.first_available):
-                name = f"{request.name}/{sub.name}"
-                yield Spot(at, number, which, sub, key, name)
+                yield Spot(at, number, which, sub, key, f"{name}/{sub.name}")
 
 
 def with_amount(claims: Claims, spot: Spot, name: str, amount: Quantity) -> Claims:

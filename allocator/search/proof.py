@@ -148,11 +148,13 @@ class Proof:
         question = self.problem.question
         total: dict[int, int] = {}
         if question.requests:
-            total[question.requests[request].claim] = held
+            claim = question.requests[request].claim
+            total[claim] = held
         for one in picked:
             claim = question.leaves[one].claim
             count = self.problem.leaves[one].count
-            total[claim] = total.get(claim, 0) + count
+            so_far = total.get(claim, 0)
+            total[claim] = so_far + count
         return any(count > MAX_RESULTS for count in total.values())
 
     def _may_serve(self, leaf: Leaf) -> bool:

@@ -150,8 +150,11 @@ class Scheduler:
         known = self._stock.claims.get(_stock_key(obj))
         if known is None or known.metadata.uid != obj.metadata.uid:
             return False
-        told, have = obj.metadata.resource_version, known.metadata.resource_version
-        return told.isdigit() and have.isdigit() and int(told) < int(have)
+        told = obj.metadata.resource_version
+        have = known.metadata.resource_version
+        if not told.isdigit() or not have.isdigit():
+            return False
+        return int(told) < int(have)
 
     def _all_pods(self) -> list[Pod]:
         return [self._bound.get(pod.metadata.uid, pod) for pod in self._pods.objects.values()]
@@ -255,15 +258,19 @@ class Scheduler:
 
     async def _tell(self, pod: Pod, message: str) -> None:
         """Say on the pod why it waits, once per reason."""
-        if self._told.get(pod.metadata.uid) == message:
+        meta = pod.metadata
+        if self._told.get(meta.uid) == message:
             return
-        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-        body = Merge({"status": {"conditions": [condition]}})
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": message,
+        }
+        patch = Merge({"status": {"conditions": [condition]}})
         with suppress(NotFound):
-            await self._cluster.patch(
-                resources.PODS, pod.metadata.name, body, pod.metadata.namespace, subresource="status"
-            )
-        self._told[pod.metadata.uid] = message
+            await self._cluster.patch(resources.PODS, meta.name, patch, meta.namespace, subresource="status")
+        self._told[meta.uid] = message
 
 
 def _why(refusals: dict[str, str], answers: dict[str, Answer]) -> str:

@@ -84,21 +84,29 @@ def lines(
 
 def bars(title: str, names: Sequence[str], groups: Sequence[Bars], *, y: str) -> str:
     """Draw groups of bars; `names` are the series."""
-    up = _Axis([0.0, *(value for group in groups for value in group.values)], HEIGHT - _BOTTOM, _TOP)
-    body = [*_frame(title, "", y), *_grid(None, up)]
+    heights = [0.0]
+    for group in groups:
+        heights += group.values
+    up = _Axis(heights, HEIGHT - _BOTTOM, _TOP)
+    base = up.place(0.0)
+    body = list(_frame(title, "", y))
+    body += _grid(None, up)
     room = (WIDTH - _LEFT - _RIGHT) / max(1, len(groups))
     wide = room * 0.8 / max(1, len(names))
+    width = _n(wide * 0.92)
     for at, group in enumerate(groups):
         start = _LEFT + at * room + room * 0.1
         for number, value in enumerate(group.values):
-            top, base = up.place(value), up.place(0.0)
-            body.append(
-                f'<rect x="{_n(start + number * wide)}" y="{_n(min(top, base))}" width="{_n(wide * 0.92)}" '
-                f'height="{_n(abs(base - top))}" fill="{_colour(number)}">'
-                f"<title>{escape(f'{group.name}, {names[number]}: {value:g}')}</title></rect>"
-            )
+            top = up.place(value)
+            left = _n(start + number * wide)
+            upper = _n(min(top, base))
+            height = _n(abs(base - top))
+            told = escape(f"{group.name}, {names[number]}: {value:g}")
+            place = f'x="{left}" y="{upper}" width="{width}" height="{height}"'
+            body.append(f'<rect {place} fill="{_colour(number)}"><title>{told}</title></rect>')
         middle = _n(_LEFT + (at + 0.5) * room)
-        body.append(f'<text x="{middle}" y="{HEIGHT - _BOTTOM + 18}" text-anchor="middle">{escape(group.name)}</text>')
+        below = HEIGHT - _BOTTOM + 18
+        body.append(f'<text x="{middle}" y="{below}" text-anchor="middle">{escape(group.name)}</text>')
     body += _legend(names)
     return _svg(title, body)
 

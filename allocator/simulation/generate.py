@@ -163,23 +163,30 @@ def _workload(
     return Workload(name, stock, tuple(arrivals))
 
 
+def _mig_counters(slices: range, multiprocessors: int) -> dict[str, Counter]:
+    counters = {f"memory-slice-{at}": Counter(value=parse("1")) for at in slices}
+    counters["multiprocessors"] = Counter(value=parse(str(multiprocessors)))
+    return counters
+
+
 def _mig_node(node: str) -> tuple[ResourceSlice, ResourceSlice]:
-    sets, devices = [], []
+    sets: list[CounterSet] = []
+    devices: list[Device] = []
     for gpu in range(4):
         name = f"gpu-{gpu}"
-        counters = {f"memory-slice-{at}": Counter(value=parse("1")) for at in range(8)}
-        sets.append(CounterSet(name=name, counters={**counters, "multiprocessors": Counter(value=parse("98"))}))
+        counters = _mig_counters(range(8), 98)
+        sets.append(CounterSet(name=name, counters=counters))
         for profile, (memory, multiprocessors, starts) in PROFILES.items():
+            attributes = {"profile": DeviceAttribute(string=profile)}
             for start in starts:
-                drawn = {f"memory-slice-{at}": Counter(value=parse("1")) for at in range(start, start + memory)}
-                drawn["multiprocessors"] = Counter(value=parse(str(multiprocessors)))
-                devices.append(
-                    Device(
-                        name=f"{name}-{profile}-{start}",
-                        attributes={"profile": DeviceAttribute(string=profile)},
-                        consumes_counters=(DeviceCounterConsumption(counter_set=name, counters=drawn),),
-                    )
+                drawn = _mig_counters(range(start, start + memory), multiprocessors)
+                consumption = DeviceCounterConsumption(counter_set=name, counters=drawn)
+                device = Device(
+                    name=f"{name}-{profile}-{start}",
+                    attributes=attributes,
+                    consumes_counters=(consumption,),
                 )
+                devices.append(device)
     return (
         _slice(node, GPU, (), counters=tuple(sets), page="counters", pages=2),
         _slice(node, GPU, tuple(devices), page="devices", pages=2),

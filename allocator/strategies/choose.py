@@ -98,12 +98,21 @@ class _Node:
         stock, steps = self.stock, 0
         granted: list[Granted] = []
         for claim in claims:
-            found = serve(stock, self.node, [claim], strategy=strategy, options=self.options, kept=self.kept).answer
+            chosen = serve(
+                stock,
+                self.node,
+                [claim],
+                strategy=strategy,
+                options=self.options,
+                kept=self.kept,
+            )
+            found = chosen.answer
             if not found.feasible:
                 return found
             granted += found.allocations
             steps += found.steps
-            stock = stock.with_(with_allocation(claim, found.allocations[0].allocation))
+            allocation = found.allocations[0].allocation
+            stock = stock.with_(with_allocation(claim, allocation))
         return Answer(Verdict.FEASIBLE, tuple(granted), steps=steps)
 
     def _cache(self, claims: Sequence[ResourceClaim]) -> CompileCache:
@@ -184,10 +193,11 @@ def _narrow(claims: Sequence[ResourceClaim], answer: Answer) -> list[ResourceCla
         results = granted.allocation.devices.results
         got = {result.request for result in results}
         asked = claim.spec.devices
-        requests = tuple(_chosen_only(request, got) for request in asked.requests)
-        devices = replace(asked, requests=requests)
+        requests = [_chosen_only(request, got) for request in asked.requests]
+        devices = replace(asked, requests=tuple(requests))
         spec = replace(claim.spec, devices=devices)
-        narrowed.append(replace(claim, spec=spec))
+        narrow = replace(claim, spec=spec)
+        narrowed.append(narrow)
     return narrowed
 
 

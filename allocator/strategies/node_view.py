@@ -78,14 +78,17 @@ class NodeView:
     def __init__(self, stock: Stock, node: str, kept: StrategyCache) -> None:
         pools = stock.pools(node)
         self.kept = kept
-        self.use: dict[PoolId, PoolUse] = {pool.id: stock.use(pool.id) for pool in pools}
-        self.units: tuple[HardwareUnit, ...] = kept.units(pools)
+        self.use: dict[PoolId, PoolUse] = {}
+        for pool in pools:
+            self.use[pool.id] = stock.use(pool.id)
+        self.units = kept.units(pools)
         self.rooms: list[Room] = []
         self.homes: dict[DeviceId, list[int]] = {}
         self.sites: dict[DeviceId, Site] = {}
         self.shareable: set[DeviceId] = set()
         for at, unit in enumerate(self.units):
-            left = room(unit, self.use[unit.pool])
+            use = self.use[unit.pool]
+            left = room(unit, use)
             self.rooms.append(left)
             for part in unit.parts:
                 device = part.device
@@ -114,17 +117,20 @@ class NodeView:
         use = self.use[driver, pool]
 
         def work_out() -> float:
-            taken = PoolUse(use.dedicated | {device}, use.shared, use.used)
+            dedicated = use.dedicated | {device}
+            taken = PoolUse(dedicated, use.shared, use.used)
+            left = room(unit, taken)
             before = self.value(at, self.rooms[at])
-            after = self.value(at, room(unit, taken))
+            after = self.value(at, left)
             return before - after
 
         # Equal units with the same parts in use lose the same. Of shares the amounts would matter too.
         if use.shared:
             return work_out()
         names = [part.device.name for part in unit.parts]
-        held = tuple(number for number, name in enumerate(names) if use.holds(name))
-        key = unit.shape, held, names.index(device), unit.weight
+        held = [number for number, name in enumerate(names) if use.holds(name)]
+        position = names.index(device)
+        key = unit.shape, tuple(held), position, unit.weight
         return self.kept.spoilt(key, work_out)
 
     def after(self, results: Sequence[DeviceRequestAllocationResult]) -> dict[int, Room]:

@@ -278,14 +278,17 @@ def _square_of_mean(free: Sequence[float]) -> float:
 
 def _crowding(view: NodeView) -> dict[DeviceId, float]:
     """Say per device how free its neighbourhood is; small means that others are at work there already."""
-    means: dict[tuple[int, object], float] = {}
-    for key, free in _neighbourhoods(view, view.rooms).items():
-        means[key] = sum(free) / len(free)
+    means: dict[_Level, float] = {}
+    neighbourhoods = _neighbourhoods(view, view.rooms)
+    for place, free in neighbourhoods.items():
+        means[place] = sum(free) / len(free)
     crowd: dict[DeviceId, float] = {}
     for id_, site in view.sites.items():
         around: list[float] = []
         for level, values in enumerate(site):
-            around += [means.get((level, value), 1.0) for value in values]
+            for value in values:
+                mean = means.get((level, value), 1.0)
+                around.append(mean)
         crowd[id_] = 1.0
         if around:
             crowd[id_] = sum(around) / len(around)

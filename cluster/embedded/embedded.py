@@ -191,12 +191,18 @@ class Embedded:
             return record.read(resource.type)
 
     async def create(
-        self, resource: Resource[T], obj: T | Raw, namespace: str | None = None, *, dry_run: bool = False
+        self,
+        resource: Resource[T],
+        obj: T | Raw,
+        namespace: str | None = None,
+        *,
+        dry_run: bool = False,
     ) -> T:
         """Create an object and return it as stored."""
         await self._turn()
         with self._together():
-            data = self._api.create(resource, _plain(resource, obj), namespace, dry_run=dry_run)
+            plain = _plain(resource, obj)
+            data = self._api.create(resource, plain, namespace, dry_run=dry_run)
         return decode(data, resource.type)
 
     async def patch(

@@ -27,7 +27,7 @@ from cluster.errors import ApiError, Unavailable
 from cluster.informers.backoff import Backoff
 from cluster.informers.cache import Cache, Delta
 from cluster.informers.quarantine import PASSED, Quarantine
-from cluster.informers.reflection import SHORT_WATCH, Outcome, Phase, State, outcome
+from cluster.informers.reflection import SHORT_WATCH, Outcome, Phase, ReflectionState, outcome
 from cluster.protocol import Bookmark, Change, Unreadable
 from cluster.resources import version_of
 
@@ -101,7 +101,7 @@ class Informer(Generic[T]):
         self._silence = silence
         self._clock = clock
         self.quarantine = Quarantine() if quarantine is None else quarantine
-        self._state = State(phase=Phase.STREAM if stream else Phase.LIST, streams=stream)
+        self._state = ReflectionState(phase=Phase.STREAM if stream else Phase.LIST, streams=stream)
         self._cache: Cache[T] = Cache()
         self._listeners: list[Callable[[Batch[T]], None]] = []
         self._synced = asyncio.Event()

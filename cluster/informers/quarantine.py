@@ -67,7 +67,11 @@ class Quarantine:
 
     def hold(self, what: What, problem: str | Exception, version: str = "") -> None:
         """Set an object aside."""
-        held = Held(what, describe(problem) if isinstance(problem, Exception) else line(problem), version)
+        if isinstance(problem, Exception):
+            text = describe(problem)
+        else:
+            text = line(problem)
+        held = Held(what, text, version)
         self.failures += 1
         self._held[what] = held
         self._held.move_to_end(what)

@@ -1,6 +1,6 @@
 """How a copy of a collection is brought and kept up to date (client-go tools/cache/reflector.go), as a table without I/O.
 
-The informer asks `State` what to do, does it, and reports how it went; the answer is the next state and how long to
+The informer asks `ReflectionState` what to do, does it, and reports how it went; the answer is the next state and how long to
 wait first. It never gives up.
 
     phase   complete   ended       gone          refused      failed
@@ -72,7 +72,7 @@ TABLE: Mapping[tuple[Phase, Outcome], Move] = {
 }
 
 
-class State(msgspec.Struct, frozen=True):
+class ReflectionState(msgspec.Struct, frozen=True):
     """Where the copy stands."""
 
     phase: Phase = Phase.STREAM
@@ -81,21 +81,21 @@ class State(msgspec.Struct, frozen=True):
     more: str = ""  # the page to go on with
     failures: int = 0  # in a row
 
-    def seen(self, version: str) -> State:
+    def seen(self, version: str) -> ReflectionState:
         """Something came through: the copy is at a version, and whatever failed before is over."""
         if version == self.version and not self.failures:
             return self
         return msgspec.structs.replace(self, version=version, failures=0)
 
-    def paged(self, more: str) -> State:
+    def paged(self, more: str) -> ReflectionState:
         """A page came, and there are more."""
         return msgspec.structs.replace(self, more=more, failures=0)
 
-    def after(self, outcome: Outcome) -> State:
+    def after(self, outcome: Outcome) -> ReflectionState:
         """The state that follows an outcome; waits are due while `failures` is not zero."""
         move = TABLE[self.phase, outcome]
         streams = self.streams and not (self.phase is Phase.STREAM and outcome is Outcome.REFUSED)
-        return State(
+        return ReflectionState(
             phase=move.to or (Phase.STREAM if streams else Phase.LIST),
             streams=streams,
             version="" if move.anew else self.version,

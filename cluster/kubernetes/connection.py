@@ -124,16 +124,20 @@ class Connection:
     @asynccontextmanager
     async def _answer(self, request: Call, limits: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
         async with AsyncExitStack() as stack:
-            session = await stack.enter_async_context(self._session())
-            response = await stack.enter_async_context(_sent(session.client, request, limits))
-            if response.status == HTTPStatus.UNAUTHORIZED and await self._renew(session):
+            enter = stack.enter_async_context
+            session = await enter(self._session())
+            response = await enter(_sent(session.client, request, limits))
+            status = response.status
+            if status == HTTPStatus.UNAUTHORIZED and await self._renew(session):
                 response.release()
-                session = await stack.enter_async_context(self._session())
-                response = await stack.enter_async_context(_sent(session.client, request, limits))
-            if response.status >= HTTPStatus.BAD_REQUEST:
+                session = await enter(self._session())
+                response = await enter(_sent(session.client, request, limits))
+                status = response.status
+            if status >= HTTPStatus.BAD_REQUEST:
                 with map_exceptions(_FOREIGN):
                     text = await response.content.read(_ERROR_BODY)
-                raise from_response(response.status, text, retry_after=_retry_after(response))
+                seconds = _retry_after(response)
+                raise from_response(status, text, retry_after=seconds)
             yield response
 
     @asynccontextmanager

@@ -297,27 +297,44 @@ class _Coster:
         return Operand(node, node.type, path, self._size(node))
 
     def _function(
-        self, node: Expr, overload: str, target: Operand | None, args: list[Operand], costs: list[int]
+        self,
+        node: Expr,
+        overload: str,
+        target: Operand | None,
+        args: list[Operand],
+        costs: list[int],
     ) -> _Estimate:
         spent = _sum(*costs)
         estimator = _BY_OVERLOAD.get(overload)
-        estimate = estimator(target, args) if estimator else _library(node.name, overload, target, args)
+        if estimator:
+            estimate = estimator(target, args)
+        else:
+            estimate = _library(node.name, overload, target, args)
         if estimate is None:
             estimate = self._standard(node, overload, target, args)
-            if estimate is None:
-                return _Estimate(_sum(_CALL, spent))
+        if estimate is None:
+            return _Estimate(_sum(_CALL, spent))
+        total = _sum(estimate.cost, spent)
         if overload == "conditional":
-            return _Estimate(_sum(costs[0], max(costs[1:])), estimate.result)
-        return _Estimate(_sum(estimate.cost, spent), estimate.result)
+            condition, *branches = costs
+            total = _sum(condition, max(branches))
+        return _Estimate(total, estimate.result)
 
-    def _standard(self, node: Expr, overload: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
+    def _standard(
+        self,
+        node: Expr,
+        overload: str,
+        target: Operand | None,
+        args: list[Operand],
+    ) -> _Estimate | None:
         if overload == "conditional":
             _, then, otherwise = args
             entry = _entry_union(self._entry(then.node), self._entry(otherwise.node))
             if entry is not None:
                 self._entries[id(node)] = entry
-            size = (then.size or _UNKNOWN).union(otherwise.size or _UNKNOWN)
-            return _Estimate(0, size)
+            one = then.size or _UNKNOWN
+            other = otherwise.size or _UNKNOWN
+            return _Estimate(0, one.union(other))
         if overload in ("logical_or", "logical_and"):
             return _Estimate(0)
         if overload in ("add_string", "add_bytes", "add_list"):

@@ -188,15 +188,23 @@ _SIMPLE_ESCAPES = dict(zip("abfnrtv\\'\"`?", "\a\b\f\n\r\t\v\\'\"`?", strict=Tru
 
 
 def _unquote(token: Token) -> str | bytes:
-    text = token.text.replace("\r\n", "\n").replace("\r", "\n")
+    text = token.text.replace("\r\n", "\n")
+    text = text.replace("\r", "\n")
     is_bytes = text[0] in "bB"
-    text = text[1:] if is_bytes else text
+    if is_bytes:
+        text = text[1:]
     raw = text[0] in "rR"
-    text = text[1:] if raw else text
-    quotes = 3 if len(text) >= 6 and text[:3] in ('"""', "'''") else 1
+    if raw:
+        text = text[1:]
+    quotes = 1
+    if len(text) >= 6 and text[:3] in ('"""', "'''"):
+        quotes = 3
     text = text[quotes:-quotes]
     if is_bytes:
-        return text.encode() if raw else b"".join(_unescaped_bytes(text, token.position))
+        if raw:
+            return text.encode()
+        parts = _unescaped_bytes(text, token.position)
+        return b"".join(parts)
     if raw or "\\" not in text:
         return text
     return _ESCAPE.sub(lambda match: _unescape(match, token.position), text)
@@ -219,15 +227,20 @@ def _unescaped_bytes(text: str, position: int) -> list[bytes]:
     parts: list[bytes] = []
     end = 0
     for match in _ESCAPE.finditer(text):
-        parts.append(text[end : match.start()].encode())
+        before = text[end : match.start()]
+        parts.append(before.encode())
         end = match.end()
         if match[2] or match[3]:
             raise SelectorSyntaxError("bytes know no unicode escapes", position)
-        if match[1] or match[4]:
-            parts.append(bytes([int(match[1], 16) if match[1] else int(match[4], 8)]))
+        if match[1]:
+            byte = bytes([int(match[1], 16)])
+        elif match[4]:
+            byte = bytes([int(match[4], 8)])
         else:
-            parts.append(_unescape(match, position).encode())
-    parts.append(text[end:].encode())
+            byte = _unescape(match, position).encode()
+        parts.append(byte)
+    rest = text[end:]
+    parts.append(rest.encode())
     return parts
 
 

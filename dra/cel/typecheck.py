@@ -256,8 +256,11 @@ class _Checker:
         accu = self.node(fold.init)
         range_type = self.bindings.substitute(range_type)
         first, second = self._iteration_types(fold.range, range_type, two=bool(fold.var2))
+        variables = {fold.var: first}
+        if fold.var2:
+            variables[fold.var2] = second
         self._scopes.append({fold.accu: accu})
-        self._scopes.append({fold.var: first, fold.var2: second} if fold.var2 else {fold.var: first})
+        self._scopes.append(variables)
         self._expect(fold.condition, t.BOOL)
         self._expect(fold.step, accu)
         self._scopes.pop()

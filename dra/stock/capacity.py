@@ -40,12 +40,18 @@ def charge(request: Quantity | None, capacity: DeviceCapacity) -> Quantity:
     """Resolve what is taken of one capacity: the request rounded as the policy says, or what stands in for no request."""
     policy = capacity.request_policy
     if request is None:
-        return policy.default if policy is not None and policy.default is not None else capacity.value
+        if policy is None or policy.default is None:
+            return capacity.value
+        return policy.default
     if policy is None:
         return request
-    if policy.valid_range is not None and policy.valid_range.min is not None:
-        return _round_up(request, policy.valid_range.min, policy.valid_range)
-    return next((value for value in policy.valid_values if request <= value), request)
+    range_ = policy.valid_range
+    if range_ is not None and range_.min is not None:
+        return _round_up(request, range_.min, range_)
+    for value in policy.valid_values:
+        if request <= value:
+            return value
+    return request
 
 
 def _round_up(request: Quantity, low: Quantity, valid: CapacityRequestPolicyRange) -> Quantity:

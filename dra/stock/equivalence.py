@@ -162,13 +162,16 @@ def _amount(name: str, one: DeviceCapacity) -> tuple[object, ...]:
 
 def _readable(attribute: DeviceAttribute) -> bool:
     """Say whether selectors can be evaluated on a device with this attribute at all, whichever they read."""
-    if attribute.ints is not None or attribute.bools is not None or attribute.strings is not None:
+    one = attribute
+    if one.ints is not None or one.bools is not None or one.strings is not None:
         return True
-    if attribute.versions is not None:
-        return all(_is_version(text) for text in attribute.versions)
-    if attribute.string is not None or attribute.int_ is not None or attribute.bool_ is not None:
+    if one.versions is not None:
+        return all(map(_is_version, one.versions))
+    if one.string is not None or one.int_ is not None or one.bool_ is not None:
         return True
-    return attribute.version is not None and _is_version(attribute.version)
+    if one.version is None:
+        return False
+    return _is_version(one.version)
 
 
 @lru_cache(maxsize=1024)

@@ -114,24 +114,32 @@ def validate(body: bytes, state: State, *, impatient: Impatient = None, longest:
 
 def _review(path: str, body: bytes, state: State, impatient: Impatient, longest: int) -> Outcome:
     request = reviews.decode(body)
+    namespace = request.namespace
     if not _concerns_us(path, request):
-        return answer(Question(path, request, {}), Ruling(outcome=OUT_OF_SCOPE), Mode.OFF)
+        question = Question(path, request, {})
+        ruling = Ruling(outcome=OUT_OF_SCOPE)
+        return answer(question, ruling, Mode.OFF)
     try:
-        question = Question(path, request, reviews.read(request.object))
+        obj = reviews.read(request.object)
     except WireError as error:
-        return _unreadable(Question(path, request, {}), error)
-    metadata = question.object.get("metadata")
-    who = workload(request.namespace, metadata if isinstance(metadata, dict) else {})
+        question = Question(path, request, {})
+        return _unreadable(question, error)
+    question = Question(path, request, obj)
+    metadata = obj.get("metadata")
+    who = workload(namespace, metadata if isinstance(metadata, dict) else {})
     mode = mode_of(state, who)
     if mode is Mode.OFF:
-        return answer(question, Ruling(outcome=OFF), mode)
+        ruling = Ruling(outcome=OFF)
+        return answer(question, ruling, mode)
+    foretell = mode is not Mode.ENFORCE
+    budget = Budget(STEPS, impatient, longest=longest)
     try:
-        budget = Budget(STEPS, impatient, longest=longest)
-        ruling = decide(question, state, budget, foretell=mode is not Mode.ENFORCE)
+        ruling = decide(question, state, budget, foretell=foretell)
     except OutOfBudget as error:
         ruling = _give_up(question, state, str(error))
-    if kinds := state.unsure.get(request.namespace):
-        ruling = _doubt(ruling, request.namespace, kinds)
+    kinds = state.unsure.get(namespace)
+    if kinds:
+        ruling = _doubt(ruling, namespace, kinds)
     return answer(question, ruling, mode)
 
 
@@ -309,11 +317,12 @@ def _status(question: Question, ruling: Ruling) -> reviews.Status:
 
 def _unreadable(question: Question, error: WireError) -> Outcome:
     """No JSON object at all: nothing that an API server would ask about."""
-    message = f"this {_kind(question)} cannot be read: {error}"
+    kind = _kind(question)
+    message = f"this {kind} cannot be read: {error}"
     status = reviews.Status(code=400, reason="BadRequest", message=message)
     body = reviews.deny(question.request.uid, status)
-    ruling = Ruling(outcome="unreadable", problems=(message,))
-    outcome = ruling.outcome
+    outcome = "unreadable"
+    ruling = Ruling(outcome=outcome, problems=(message,))
     record = _record(question, ruling, outcome, Mode.OFF)
     return Outcome(body=body, record=record)
 

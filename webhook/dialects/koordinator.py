@@ -414,31 +414,39 @@ def _gpu(pod: _Pod) -> tuple[Demand | None, list[Note]]:
     key = pod.key("gpu", "count", "ratio", "memory", "core", "shared")
     if frozenset(sums) not in _ACCEPTED:
         have = sorted(pod.keys[_ROLES[name]] for name in sums if _ROLES[name] in pod.keys)
-        missing = "; gpu-core needs gpu-memory or gpu-memory-ratio" if sums.keys() <= {"core", "shared"} else ""
-        raise _refuse(
-            key, f"Koordinator does not accept this combination in one pod: {', '.join(have) or key}{missing}"
-        )
+        listed = ", ".join(have) or key
+        missing = ""
+        if sums.keys() <= {"core", "shared"}:
+            missing = "; gpu-core needs gpu-memory or gpu-memory-ratio"
+        raise _refuse(key, f"Koordinator does not accept this combination in one pod: {listed}{missing}")
     if "count" in sums:
-        count = sums["count"]
-        text = f"{count} whole GPU{'s' * (count > 1)} that all containers see"
-        return _tie(pod, Demand(target="gpu", count=count)), [Note(pod.key("count"), Action.TRANSLATED, text)]
+        return _whole_gpus(pod, sums["count"], pod.key("count"))
     if "gpu" in sums:  # not rewritten: init containers, or the webhook is off
-        sums["core"] = sums["ratio"] = sums.pop("gpu")
+        both = sums.pop("gpu")
+        sums["core"] = sums["ratio"] = both
 
     count = _count(sums, key)
     core = _percent_of_each(sums.get("core", 0), count, key)
     ratio = _percent_of_each(sums.get("ratio", 0), count, key)
     memory = sums.get("memory", 0) // count
     if ratio == 100:
-        text = f"{count} whole GPU{'s' * (count > 1)} that all containers see"
-        return _tie(pod, Demand(target="gpu", count=count)), [Note(key, Action.TRANSLATED, text)]
-    texts = [] if core else ["no compute share is asked for: cores 0, unreserved"]
+        return _whole_gpus(pod, count, key)
+    texts: list[str] = []
+    if not core:
+        texts.append("no compute share is asked for: cores 0, unreserved")
     if ratio:
         texts.append(f"{count} x {ratio} % of a GPU's memory, by the sizes in the fleet")
     else:
         texts.append(f"{count} x {memory} bytes, which the driver rounds up to MiB")
-    demand = Demand(target="vgpu", count=count, memory=memory or None, memory_percent=ratio or None, cores=core)
-    return _tie(pod, demand), [Note(key, Action.APPROXIMATED, text) for text in texts]
+    demand = Demand(
+        target="vgpu",
+        count=count,
+        memory=memory or None,
+        memory_percent=ratio or None,
+        cores=core,
+    )
+    notes = [Note(key, Action.APPROXIMATED, text) for text in texts]
+    return _tie(pod, demand), notes
 
 
 def _count(sums: Mapping[str, int], key: str) -> int:
@@ -492,29 +500,46 @@ def _shown(text: str) -> str:
 # Network devices
 
 
+def _whole_gpus(pod: _Pod, count: int, key: str) -> tuple[Demand, list[Note]]:
+    plural = "s" if count > 1 else ""
+    text = f"{count} whole GPU{plural} that all containers see"
+    demand = Demand(target="gpu", count=count)
+    return _tie(pod, demand), [Note(key, Action.TRANSLATED, text)]
+
+
 def _nic(pod: _Pod) -> tuple[Demand | None, list[Note]]:
     """RDMA devices: 100 is one, unless the hint says otherwise."""
     value = pod.sums.get("rdma", 0)
     if not value:
         return None, []
     key, hint = pod.key("rdma"), pod.hint("rdma")
+    strategy = hint.allocate_strategy
     if hint.selector or hint.vf_selector:
         raise _leave(pod.names[Role.HINT], "label selectors on network devices have no counterpart")
-    nic = Demand(target="nic", virtual_function=hint.vf_selector is not None, rdma=True)
+    virtual = hint.vf_selector is not None
+    nic = Demand(target="nic", virtual_function=virtual, rdma=True)
     whole, rest = divmod(value, 100)
     several = whole > 1 and not rest
-    if several or (value == 100 and not hint.allocate_strategy):
-        return nic.times(whole), [Note(key, Action.TRANSLATED, f"{whole} network device{'s' * (whole > 1)}, whole")]
-    if hint.allocate_strategy == "ApplyForAll":
+    if several or (value == 100 and not strategy):
+        plural = "s" if whole > 1 else ""
+        text = f"{whole} network device{plural}, whole"
+        return nic.times(whole), [Note(key, Action.TRANSLATED, text)]
+    if strategy == "ApplyForAll":
         text = "all matching devices of the node, whole: fails if one of them is taken"
-        return msgspec.structs.replace(nic, everything=True), [Note(pod.names[Role.HINT], Action.APPROXIMATED, text)]
-    if hint.allocate_strategy == "RequestsAsCount":
-        action = Action.TRANSLATED if hint.exclusive_policy == "DeviceLevel" else Action.APPROXIMATED
-        return nic.times(value), [Note(key, action, f"{value} network device{'s' * (value > 1)}, whole")]
+        every = msgspec.structs.replace(nic, everything=True)
+        return every, [Note(pod.names[Role.HINT], Action.APPROXIMATED, text)]
+    if strategy == "RequestsAsCount":
+        action = Action.APPROXIMATED
+        if hint.exclusive_policy == "DeviceLevel":
+            action = Action.TRANSLATED
+        plural = "s" if value > 1 else ""
+        text = f"{value} network device{plural}, whole"
+        return nic.times(value), [Note(key, action, text)]
     if value > 100:
         raise _refuse(key, f"{value} is above 100 and not a multiple of it", "ask for whole devices")
     if pod.options.whole_nic_for_share:
-        return nic, [Note(key, Action.APPROXIMATED, f"{value} % of a network device becomes a whole one")]
+        text = f"{value} % of a network device becomes a whole one"
+        return nic, [Note(key, Action.APPROXIMATED, text)]
     remedy = "ask for 100, or declare `koordinator.wholeNICForShare`"
     raise _refuse(key, f"{value} % of a network device can't be given: drivers know no shares", remedy)
 

@@ -29,17 +29,20 @@ class Workload(NamedTuple):
 def workload(namespace: str, metadata: Mapping[str, Json]) -> Workload:
     """Name the controller of a pod, or the pod itself where it has none."""
     owners = metadata.get("ownerReferences")
-    for owner in owners if isinstance(owners, list) else ():
-        if isinstance(owner, dict) and owner.get("controller"):
-            break
-    else:
-        return Workload(namespace, "Pod", str(metadata.get("name") or metadata.get("generateName") or ""))
-    name = str(owner.get("name", ""))
     labels = metadata.get("labels")
-    revision = labels.get("pod-template-hash") if isinstance(labels, dict) else None
-    if revision:
-        name = name.removesuffix(f"-{revision}")
-    return Workload(namespace, str(owner.get("kind", "")), name)
+    for owner in owners if isinstance(owners, list) else ():
+        if not isinstance(owner, dict) or not owner.get("controller"):
+            continue
+        name = str(owner.get("name", ""))
+        kind = str(owner.get("kind", ""))
+        revision = None
+        if isinstance(labels, dict):
+            revision = labels.get("pod-template-hash")
+        if revision:
+            name = name.removesuffix(f"-{revision}")
+        return Workload(namespace, kind, name)
+    own = metadata.get("name") or metadata.get("generateName")
+    return Workload(namespace, "Pod", str(own or ""))
 
 
 def included(of: Workload, percent: float) -> bool:

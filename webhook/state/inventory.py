@@ -294,11 +294,12 @@ def _handed_out(nodes: Iterable[Node]) -> dict[str, frozenset[str]]:
     found: dict[str, set[str]] = {}
     for node in nodes:
         giver = node.metadata.name
-        for name, amount in node.status.allocatable.items():
+        allocatable = node.status.allocatable
+        for name, amount in allocatable.items():
             if amount.nano > 0:
                 givers = found.setdefault(name, set())
                 givers.add(giver)
-    return {name: frozenset(names) for name, names in found.items()}
+    return {name: frozenset(givers) for name, givers in found.items()}
 
 
 def _units_by_node(nodes: tuple[Node, ...]) -> dict[str, dict[str, str]]:

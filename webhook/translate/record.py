@@ -52,7 +52,7 @@ class Original(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
         )
 
 
-class Written(msgspec.Struct, frozen=True, kw_only=True):
+class WrittenRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What an earlier round of ours wrote on a pod."""
 
     record: Original = Original()
@@ -61,10 +61,10 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     templates: dict[str, Json] = {}
 
 
-NOTHING_WRITTEN = Written()
+NOTHING_WRITTEN = WrittenRecord()
 
 
-def written(pod: PodView, namespace: str, keys: Sequence[bytes], *, offline: bool = False) -> Written:
+def written(pod: PodView, namespace: str, keys: Sequence[bytes], *, offline: bool = False) -> WrittenRecord:
     """Read what we wrote on a pod; what somebody else wrote in our name counts as nothing."""
     text = pod.annotations.get(names.ORIGINAL)
     sealed = pod.annotations.get(names.TEMPLATES)
@@ -84,7 +84,7 @@ def written(pod: PodView, namespace: str, keys: Sequence[bytes], *, offline: boo
         return NOTHING_WRITTEN
     told, counted = _value(decision), _value(devices)
     earlier = told.get("decisions") if isinstance(told, dict) else None
-    return Written(
+    return WrittenRecord(
         record=record,
         decisions=tuple(earlier) if isinstance(earlier, list) else (),
         devices=counted if isinstance(counted, dict) else {},
@@ -93,7 +93,7 @@ def written(pod: PodView, namespace: str, keys: Sequence[bytes], *, offline: boo
 
 
 def annotate(
-    pod: PodView, before: Written, now: Written, *, namespace: str, key: bytes | None
+    pod: PodView, before: WrittenRecord, now: WrittenRecord, *, namespace: str, key: bytes | None
 ) -> dict[str, Json] | None:
     """Write our annotations: what an earlier round wrote, and what this one adds; the first record of a key stands.
 
@@ -123,7 +123,7 @@ def annotate(
     return annotations if size <= LARGEST else None
 
 
-def foreign(pod: PodView, believed: Written) -> tuple[str, ...]:
+def foreign(pod: PodView, believed: WrittenRecord) -> tuple[str, ...]:
     """Name the annotations that look like ours and are not."""
     if believed is not NOTHING_WRITTEN:
         return ()

@@ -14,7 +14,7 @@ from webhook.claims import make_template
 from webhook.dialects import Pairs
 from webhook.translate import json_patch as patch
 from webhook.translate.pod_view import equal
-from webhook.translate.record import Original, Written, annotate
+from webhook.translate.record import Original, WrittenRecord, annotate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,7 @@ def rewrite(
     report: Report,
     *,
     again: Mapping[str, tuple[str, ...]],
-    written: Written,
+    written: WrittenRecord,
     foreign: Sequence[str],
     namespace: str,
     path: str = "",
@@ -72,7 +72,7 @@ def rewrite(
         later = msgspec.structs.replace(later, scheduler_name=spec.get("schedulerName"), scheduled_by=verdict.scheduler)
     if path:
         operations += _tolerations(f"{path}/spec/tolerations", spec.get("tolerations"), gone)
-    now = Written(record=later, decisions=_told(report), devices=_devices(going), templates=templates)
+    now = WrittenRecord(record=later, decisions=_told(report), devices=_devices(going), templates=templates)
     annotations = annotate(pod, written, now, namespace=namespace, key=key)
     if annotations is None:
         return Rewrite(too_large=True)

@@ -316,8 +316,11 @@ class Compiler:
             guards: list[tuple[int, Callable[[Value], bool]]] = []
             for at, type_ in enumerate(first.args):
                 if not self._surely(node.args[at], type_):
-                    guards.append((at, _guard(type_)))
-            return _guard_all(node.name, work, guards) if guards else work
+                    guard = _guard(type_)
+                    guards.append((at, guard))
+            if not guards:
+                return work
+            return _guard_all(node.name, work, guards)
         count = len(node.args)
         possible = [overload for overload in overloads if len(overload.args) == count]
         return _dispatch(node.name, possible)
@@ -759,7 +762,13 @@ def _exactly_one(items: Closure, slot: int, slot2: int, predicate: Closure) -> C
     return lambda frame: sum([truth(predicate(frame)) for _ in _each(frame, items(frame), slot, slot2)]) == 1
 
 
-def _collect(items: Closure, slot: int, slot2: int, keep: Closure | None, item: Closure) -> Closure:
+def _collect(
+    items: Closure,
+    slot: int,
+    slot2: int,
+    keep: Closure | None,
+    item: Closure,
+) -> Closure:
     def every(frame: Frame) -> list[Value]:
         turns = _each(frame, items(frame), slot, slot2)
         return [item(frame) for _ in turns]

@@ -138,14 +138,16 @@ def may_run_free(root: Expr, cost: int) -> bool:
 def _grows(node: Expr) -> bool:
     """Whether a node may make more than what it is charged for: values in values, copies of lists, long texts."""
     if node.kind == "call":
-        return node.name in ("replace", "join", "format") or (
-            node.name == "_+_" and _is_nested(node.type) and not _of_device(node)
-        )
+        if node.name in ("replace", "join", "format"):
+            return True
+        return node.name == "_+_" and _is_nested(node.type) and not _of_device(node)
     if node.kind in ("list", "map"):
-        return any(_is_nested(arg.type) and arg.kind != "literal" and not _of_device(arg) for arg in node.args)
+        nested = [arg for arg in node.args if _is_nested(arg.type)]
+        return any(arg.kind != "literal" and not _of_device(arg) for arg in nested)
     if node.kind == "fold":
         assert node.fold is not None
-        return node.fold.macro in ("list", "map") and _is_nested(node.type.params[-1])
+        makes_items = node.fold.macro in ("list", "map")
+        return makes_items and _is_nested(node.type.params[-1])
     return False
 
 

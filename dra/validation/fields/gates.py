@@ -110,19 +110,24 @@ def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any]
 
 def _found(value: Any, path: tuple[str, ...], pointer: str) -> Iterator[tuple[dict[str, Any], str, str]]:
     """Yield the parents that have the field at the end of the path set."""
-    step, rest = path[0], path[1:]
+    step = path[0]
+    rest = path[1:]
     if step == _ANY:
         if isinstance(value, list):
             for index, item in enumerate(value):
                 yield from _found(item, rest, f"{pointer}/{index}")
         elif isinstance(value, dict):
             for name, inner in value.items():
-                yield from _found(inner, rest, member(pointer, name))
-    elif isinstance(value, dict) and value.get(step) is not None:
-        if rest:
-            yield from _found(value[step], rest, f"{pointer}/{step}")
-        else:
-            yield value, step, f"{pointer}/{step}"
+                at = member(pointer, name)
+                yield from _found(inner, rest, at)
+        return
+    if not isinstance(value, dict) or value.get(step) is None:
+        return
+    at = f"{pointer}/{step}"
+    if rest:
+        yield from _found(value[step], rest, at)
+    else:
+        yield value, step, at
 
 
 def _copy(value: Any) -> Any:

@@ -208,12 +208,15 @@ class _Map(Shape):
 
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
         if not isinstance(value, dict):
-            found.append(Problem("D001", path, f"expected a mapping, got {_describe(value)}"))
+            message = f"expected a mapping, got {_describe(value)}"
+            found.append(Problem("D001", path, message))
             return
-        types, check = self.values.types, self.values.check
+        types = self.values.types
+        check = self.values.check
         for name, member in value.items():
             if type(member) not in types and member is not None:
-                check(member, f"{path}/{escape(name)}", found)
+                at = f"{path}/{escape(name)}"
+                check(member, at, found)
 
     def complete(self, value: Any) -> Any:
         return {
@@ -337,9 +340,11 @@ def _from(info: inspect.Type, name: str, made: dict[type, _Struct]) -> Shape:
     if isinstance(info, inspect.StructType):
         return _struct(info, made)
     if isinstance(info, inspect.VarTupleType):
-        return _List(_from(info.item_type, name, made))
+        item = _from(info.item_type, name, made)
+        return _List(item)
     if isinstance(info, inspect.DictType):
-        return _Map(_from(info.value_type, name, made))
+        value = _from(info.value_type, name, made)
+        return _Map(value)
     if isinstance(info, inspect.CustomType):
         return _Amount()
     if isinstance(info, inspect.IntType):
@@ -347,12 +352,16 @@ def _from(info: inspect.Type, name: str, made: dict[type, _Struct]) -> Shape:
     if isinstance(info, inspect.BoolType):
         return _Scalar("true or false", frozenset({bool}), zero=False)
     if isinstance(info, inspect.LiteralType):
-        return _Choice(tuple(map(str, info.values)))
+        choices = map(str, info.values)
+        return _Choice(tuple(choices))
     if isinstance(info, inspect.EnumType):
-        return _Choice(tuple(str(member.value) for member in info.cls))
-    if isinstance(info, inspect.StrType):
-        return _Time() if name in _TIMES else _Scalar("a text", frozenset({str}), "")
-    return _ANY
+        values = [str(member.value) for member in info.cls]
+        return _Choice(tuple(values))
+    if not isinstance(info, inspect.StrType):
+        return _ANY
+    if name in _TIMES:
+        return _Time()
+    return _Scalar("a text", frozenset({str}), "")
 
 
 def _struct(info: inspect.StructType, made: dict[type, _Struct]) -> Shape:

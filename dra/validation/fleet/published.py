@@ -58,19 +58,20 @@ class Fleet:
     """Every published device."""
 
     def __init__(self, slices: Iterable[ResourceSlice]) -> None:
-        current = newest(slices)
-        self.devices = tuple(
-            Published(piece.spec.driver, piece.spec.pool.name, piece.metadata.name, device)
-            for piece in current
-            for device in piece.spec.devices
-        )
+        devices: list[Published] = []
         # What counter sets declare: driver, pool, counter set, counter.
-        self.counters: dict[tuple[str, str, str, str], Quantity] = {
-            (piece.spec.driver, piece.spec.pool.name, counter_set.name, name): counter.value
-            for piece in current
-            for counter_set in piece.spec.shared_counters
-            for name, counter in counter_set.counters.items()
-        }
+        self.counters: dict[tuple[str, str, str, str], Quantity] = {}
+        for piece in newest(slices):
+            spec = piece.spec
+            driver, pool = spec.driver, spec.pool.name
+            for device in spec.devices:
+                published = Published(driver, pool, piece.metadata.name, device)
+                devices.append(published)
+            for counter_set in spec.shared_counters:
+                for name, counter in counter_set.counters.items():
+                    key = driver, pool, counter_set.name, name
+                    self.counters[key] = counter.value
+        self.devices = tuple(devices)
         self._known: dict[Hashable, Matches] = {}
         self._views: dict[int, cel.DeviceView] = {}
         self._names: dict[str, frozenset[tuple[str, str]]] = {}

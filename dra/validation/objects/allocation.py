@@ -124,12 +124,15 @@ def _device_statuses(
 
 def _device_status(value: AllocatedDeviceStatus, path: str) -> Problems:
     yield from _device_id(value, path)
-    if value.share_id is not None:
-        yield from formatted(value.share_id, names.uuid(value.share_id), f"{path}/shareID")
+    share = value.share_id
+    if share is not None:
+        wrong = names.uuid(share)
+        yield from formatted(share, wrong, f"{path}/shareID")
     yield from conditions(value.conditions, MAX_CONDITIONS, f"{path}/conditions")
     yield from driver_parameters(value.data, f"{path}/data", needed=False)
-    if value.network_data is not None:
-        yield from _network(value.network_data, f"{path}/networkData")
+    network = value.network_data
+    if network is not None:
+        yield from _network(network, f"{path}/networkData")
 
 
 def _network(data: NetworkDeviceData, path: str) -> Problems:

@@ -198,8 +198,12 @@ def _constraints_by_request(constraints: Sequence[DeviceConstraint]) -> Mapping[
     used: dict[str, set[str]] = {}
     for constraint in constraints:
         # The API server reads distinctAttribute only where matchAttribute is not set.
-        name = constraint.match_attribute if constraint.match_attribute is not None else constraint.distinct_attribute
-        if name is not None:
-            for request in constraint.requests or ("",):
-                used.setdefault(request, set()).add(name)
+        name = constraint.match_attribute
+        if name is None:
+            name = constraint.distinct_attribute
+        if name is None:
+            continue
+        for request in constraint.requests or ("",):
+            attributes = used.setdefault(request, set())
+            attributes.add(name)
     return used

@@ -175,18 +175,26 @@ def _device(device: Device, path: str, gates: Gates, *, per_device_nodes: bool) 
 
 
 def _attribute(attribute: DeviceAttribute, path: str, *, lists: bool) -> Problems:
+    text, version = attribute.string, attribute.version
     lists_set = _lists(attribute)
-    scalars = (attribute.int_, attribute.bool_, attribute.string, attribute.version)
+    scalars = (attribute.int_, attribute.bool_, text, version)
     count = 4 - scalars.count(None) + len(lists_set)
     if count != 1:
-        kinds = "int, bool, string, version" + (", ints, bools, strings, versions" if lists else "")
-        hint = "" if lists else "list values need the feature gate DRAListTypeAttributes"
+        kinds = "int, bool, string, version"
+        hint = "list values need the feature gate DRAListTypeAttributes"
+        if lists:
+            kinds = f"{kinds}, ints, bools, strings, versions"
+            hint = ""
         yield Problem("D107", path, f"exactly one of {kinds} must be set, not {count}", hint)
-    if attribute.string is not None:
-        yield from formatted(attribute.string, names.attribute_text(attribute.string), f"{path}/string")
-    if attribute.version is not None:
-        hint = "leave the v out" if attribute.version[:1] == "v" else ""
-        yield from formatted(attribute.version, names.semver(attribute.version), f"{path}/version", hint)
+    if text is not None:
+        wrong = names.attribute_text(text)
+        yield from formatted(text, wrong, f"{path}/string")
+    if version is not None:
+        hint = ""
+        if version[:1] == "v":
+            hint = "leave the v out"
+        wrong = names.semver(version)
+        yield from formatted(version, wrong, f"{path}/version", hint)
     if lists_set:
         yield from _list_values(attribute, path)
 

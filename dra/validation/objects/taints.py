@@ -55,11 +55,15 @@ def taint_rule(rule: DeviceTaintRule) -> Problems:
     selector = rule.spec.device_selector
     if selector is not None:
         path = "/spec/deviceSelector"
-        if selector.driver is not None:
-            yield from required_format(selector.driver, names.driver_name(selector.driver), f"{path}/driver", "driver")
-        if selector.pool is not None:
-            yield from required_format(selector.pool, names.pool_name(selector.pool), f"{path}/pool", "pool")
-        if selector.device is not None:
-            yield from formatted(selector.device, names.dns_label(selector.device), f"{path}/device")
+        driver, pool, device = selector.driver, selector.pool, selector.device
+        if driver is not None:
+            wrong = names.driver_name(driver)
+            yield from required_format(driver, wrong, f"{path}/driver", "driver")
+        if pool is not None:
+            wrong = names.pool_name(pool)
+            yield from required_format(pool, wrong, f"{path}/pool", "pool")
+        if device is not None:
+            wrong = names.dns_label(device)
+            yield from formatted(device, wrong, f"{path}/device")
     yield from taint(rule.spec.taint, "/spec/taint")
     yield from conditions(rule.status.conditions, 8, "/status/conditions")

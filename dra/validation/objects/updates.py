@@ -94,10 +94,12 @@ def _status(new: Any, old: Any) -> Problems:
     """An allocation is written once and may be taken away; a claim on its way out is reserved for nobody else."""
     if not isinstance(new, ResourceClaim) or not isinstance(old, ResourceClaim):
         return
-    mine, theirs = new.status.allocation, old.status.allocation
+    mine = new.status.allocation
+    theirs = old.status.allocation
     if mine is not None and theirs is not None and mine != theirs:
         yield Problem("D115", "/status/allocation", "field cannot be modified once set")
-    added = set(new.status.reserved_for) - set(old.status.reserved_for)
+    before = set(old.status.reserved_for)
+    added = set(new.status.reserved_for) - before
     if new.metadata.deletion_timestamp and mine is not None and added:
         message = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
         yield Problem("D116", "/status/reservedFor", message)

@@ -26,7 +26,7 @@ from cluster.errors import (
 )
 from cluster.informers.backoff import Backoff
 from cluster.informers.cache import Cache, Delta
-from cluster.informers.reflection import TABLE, Outcome, Phase, State, outcome
+from cluster.informers.reflection import TABLE, Outcome, Phase, ReflectionState, outcome
 from cluster.resources import CONFIG_MAPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, key, metadata, of
 from cluster.server import PROBES, survived
 from dra.pointer import field_path
@@ -42,39 +42,41 @@ def test_every_outcome_that_a_phase_can_have_is_in_the_table():
 
 def test_whatever_fails_is_waited_out_and_counted():
     for phase in Phase:
-        state = State(phase=phase, version="7", failures=3)
+        state = ReflectionState(phase=phase, version="7", failures=3)
         assert state.after(Outcome.FAILED).failures == 4
 
 
 def test_a_watch_that_failed_goes_on_where_it_was():
-    state = State(phase=Phase.WATCH, version="7").after(Outcome.FAILED)
+    state = ReflectionState(phase=Phase.WATCH, version="7").after(Outcome.FAILED)
     assert (state.phase, state.version) == (Phase.WATCH, "7")
 
 
 def test_a_version_that_is_gone_is_forgotten():
-    assert State(phase=Phase.WATCH, version="7").after(Outcome.GONE) == State(phase=Phase.STREAM)
-    assert State(phase=Phase.WATCH, streams=False, version="7").after(Outcome.GONE) == State(Phase.LIST, streams=False)
+    assert ReflectionState(phase=Phase.WATCH, version="7").after(Outcome.GONE) == ReflectionState(phase=Phase.STREAM)
+    assert ReflectionState(phase=Phase.WATCH, streams=False, version="7").after(Outcome.GONE) == ReflectionState(
+        Phase.LIST, streams=False
+    )
 
 
 def test_a_server_that_refuses_to_stream_is_not_asked_again():
-    state = State().after(Outcome.REFUSED)
+    state = ReflectionState().after(Outcome.REFUSED)
     assert (state.phase, state.streams, state.failures) == (Phase.LIST, False, 0)
     assert state.seen("5").after(Outcome.COMPLETE).after(Outcome.GONE).phase is Phase.LIST
 
 
 def test_a_page_that_failed_is_asked_for_again():
-    state = State(phase=Phase.LIST, streams=False).paged("token").after(Outcome.FAILED)
+    state = ReflectionState(phase=Phase.LIST, streams=False).paged("token").after(Outcome.FAILED)
     assert (state.phase, state.more) == (Phase.LIST, "token")
     assert state.after(Outcome.GONE).more == ""
 
 
 def test_progress_ends_a_row_of_failures():
-    assert State(phase=Phase.WATCH, version="7", failures=5).seen("8").failures == 0
+    assert ReflectionState(phase=Phase.WATCH, version="7", failures=5).seen("8").failures == 0
 
 
 @given(st.lists(st.sampled_from(Outcome), max_size=30))
 def test_whatever_comes_a_watch_has_a_version_and_nothing_else_keeps_an_old_one(outcomes):
-    state = State()
+    state = ReflectionState()
     for one in outcomes:
         if (state.phase, one) not in TABLE:
             continue
