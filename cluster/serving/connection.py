@@ -148,7 +148,7 @@ class House(Protocol):
         """Take notice of bytes of unfinished bodies, or of their end (negative)."""
         ...
 
-    def later(self, work: Coroutine[None, None, None]) -> None:
+    def later(self, work: Coroutine[None, None, None]) -> object:
         """Do something that is not finished now."""
         ...
 

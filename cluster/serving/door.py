@@ -63,6 +63,7 @@ class Door:
         self._handler = handler
         self._refused = refused
         self._listener: socket.socket | None = None
+        self._told = False  # that a connection could not be taken
         self._tasks: set[asyncio.Task[None]] = set()
         self._standing: list[asyncio.Task[None]] = []
 
@@ -97,17 +98,16 @@ class Door:
         listener.setblocking(False)
         self._listener = listener
         loop = asyncio.get_running_loop()
-        self._standing = [loop.create_task(self._accept(listener, tls)), loop.create_task(self._sweep())]
+        self._standing = [loop.create_task(self._sweep())]
+        loop.add_reader(listener, self._accept, listener, tls)
 
     def close(self) -> None:
         """Take no new connection any more."""
         if self._listener is None:
             return
         listener, self._listener = self._listener, None
-        accepting = self._standing[0]
-        # The loop still watches the socket until the task is gone.
-        accepting.add_done_callback(lambda _: listener.close())
-        accepting.cancel()
+        asyncio.get_running_loop().remove_reader(listener)
+        listener.close()
 
     async def end(self, grace: float) -> None:
         """Let go of everybody: who is idle at once, who is waiting for an answer when there is one or grace is over."""
@@ -145,37 +145,50 @@ class Door:
             self._refused("bytes")
             min(bodies, key=lambda one: one.since).give_way()
 
-    def later(self, work: Coroutine[None, None, None]) -> None:
+    def later(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Do something that is not finished now."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     # ---- taking connections
 
-    async def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+    def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Take one connection: there is at least one.
+
+        Not with `sock_accept`, in a task: what such a task has taken at the moment in which it is cancelled is nobody's.
+        """
+        try:
+            sock, address = listener.accept()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._pause(error, listener, tls)
+            return
+        self._told = False
+        sock.setblocking(False)
+        try:
+            self._let_in(sock, address[0] if address else LOCAL, tls)
+        except Exception:
+            # One connection may fail; that nobody is let in any more would be noticed too late.
+            logger.exception("a bug at the door; please report it")
+            sock.close()
+
+    def _pause(self, error: OSError, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """No descriptor or no memory, or the peer was gone before we looked: make room, and look again in a moment."""
+        if not self._told:
+            logger.warning("a connection could not be taken", extra={"problem": str(error)})
+            self._told = True
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+            self._make_room(self.connections, "descriptors")
         loop = asyncio.get_running_loop()
-        told = False
-        while True:
-            try:
-                sock, address = await loop.sock_accept(listener)
-            except OSError as error:
-                # No descriptor or no memory, or the peer was gone before we looked.
-                if not told:
-                    logger.warning("a connection could not be taken", extra={"problem": str(error)})
-                    told = True
-                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    self._make_room(self.connections, "descriptors")
-                await asyncio.sleep(PAUSE)
-                continue
-            told = False
-            sock.setblocking(False)
-            try:
-                self._let_in(sock, address[0] if address else LOCAL, tls)
-            except Exception:
-                # One connection may fail; that nobody is let in any more would be noticed too late.
-                logger.exception("a bug at the door; please report it")
-                sock.close()
+        loop.remove_reader(listener)
+        loop.call_later(PAUSE, self._go_on, listener, tls)
+
+    def _go_on(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+        if self._listener is listener:  # nobody has closed the door meanwhile
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener, tls)
 
     def _let_in(self, sock: socket.socket, peer: str, tls: ssl.SSLContext | None) -> None:
         mates = self._by_peer.get(peer, ())
@@ -190,7 +203,9 @@ class Door:
         connection = PeerConnection(self, self._handler, peer, sock)
         self.connections.add(connection)
         self._by_peer.setdefault(peer, set()).add(connection)
-        self.later(self._greet(connection, sock, tls))
+        greeting = self.later(self._greet(connection, sock, tls))
+        # Not in the greeting itself: who is cancelled before he has begun does nothing at the end either.
+        greeting.add_done_callback(lambda _: self._let_go(connection, sock))
 
     async def _greet(self, connection: PeerConnection, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
@@ -200,11 +215,13 @@ class Door:
         except (OSError, ssl.SSLError):
             # Whoever does not manage a handshake is not worth a line in the log; a scanner would fill it.
             self._refused("handshake")
-        finally:
-            if connection.transport is None:
-                self.left(connection)
-                with suppress(OSError):
-                    sock.close()
+
+    def _let_go(self, connection: PeerConnection, sock: socket.socket) -> None:
+        """Close what never became a connection."""
+        if connection.transport is None:
+            self.left(connection)
+            with suppress(OSError):
+                sock.close()
 
     def _make_room(self, among: Iterable[PeerConnection], why: str) -> bool:
         long_ago = asyncio.get_running_loop().time() - self.limits.settled
