@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allocator.problem.attributes import Column, Name, PageCache
+from allocator.problem.attributes import PageCache
 from allocator.problem.cache import CompileCache
 from allocator.problem.candidates import (
     OPTIONAL_OPERATIONS,
@@ -27,7 +27,6 @@ __all__ = [
     "MAX_RESULTS",
     "OPTIONAL_OPERATIONS",
     "Candidate",
-    "Column",
     "CompileCache",
     "Disjoint",
     "Fault",
@@ -35,7 +34,6 @@ __all__ = [
     "Judge",
     "Judgement",
     "Leaf",
-    "Name",
     "Offer",
     "PageCache",
     "PoolState",

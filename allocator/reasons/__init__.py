@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from allocator.reasons.explain import Alike, alike, distance, lines, loss, sentence, summary, tally
+from allocator.reasons.explain import alike, distance, lines, loss, sentence, summary, tally
 from allocator.reasons.losses import losses
 from allocator.reasons.matrix import Matrix, Row, matrix
 from allocator.reasons.nearest import Hint, Kind, nearest
 
 __all__ = [
-    "Alike",
     "Hint",
     "Kind",
     "Matrix",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from allocator.search.budget import MICROSECONDS
-from allocator.search.supply import Limits
 from allocator.search.walk import Cuts, Walk
 
-__all__ = ["MICROSECONDS", "Cuts", "Limits", "Walk"]
+__all__ = ["MICROSECONDS", "Cuts", "Walk"]

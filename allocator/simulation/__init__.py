@@ -5,14 +5,13 @@ from __future__ import annotations
 from allocator.simulation.generate import KINDS
 from allocator.simulation.placement import Ask
 from allocator.simulation.plot import drawing
-from allocator.simulation.replay import Arrival, Replay, replay
+from allocator.simulation.replay import Replay, replay
 from allocator.simulation.snapshot import PodOutcome, Simulation, Snapshot, simulate
 from allocator.simulation.workload import KIND, Workload, is_workload, name_of, read_arrivals
 
 __all__ = [
     "KIND",
     "KINDS",
-    "Arrival",
     "Ask",
     "PodOutcome",
     "Replay",

@@ -6,6 +6,5 @@ from cluster.controllers.claim_controller import ClaimController
 from cluster.controllers.election import Election, Terms
 from cluster.controllers.events import Recorder
 from cluster.controllers.workqueue import WorkQueue
-from cluster.informers import Quarantine
 
-__all__ = ["ClaimController", "Election", "Quarantine", "Recorder", "Terms", "WorkQueue"]
+__all__ = ["ClaimController", "Election", "Recorder", "Terms", "WorkQueue"]

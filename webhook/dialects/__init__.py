@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from webhook.dialects import hami, koordinator, nvidia, plain
-from webhook.dialects.demand import AUTO, MIB, Answer, Demand, Keyed, Left, Note, Pairs, Refusal
+from webhook.dialects.demand import AUTO, MIB, Demand, Keyed, Left, Note, Pairs, Refusal
 from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scheduler, Scope, Unit, pattern
 from webhook.dialects.targets import DRANET_NUMA_NODE, NETWORK_RESOURCE, NUMA_NODE, PCIE_ROOT, TARGETS, Target
 from webhook.dialects.vocabulary import Bare, Vocabulary
@@ -30,7 +30,6 @@ __all__ = [
     "WHOLE",
     "Action",
     "Amount",
-    "Answer",
     "Bare",
     "Demand",
     "Dialect",

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from webhook.service import log
-    from webhook.service.configuration_file import ConfigurationError, Source
+    from webhook.service.configuration_file import Source
     from webhook.service.configuration_file import load as load_configuration
     from webhook.service.log import Decisions
     from webhook.service.service import Service, Settings
 
 __all__ = [
-    "ConfigurationError",
     "Decisions",
     "Service",
     "Settings",
@@ -26,7 +25,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ConfigurationError": ("configuration_file", "ConfigurationError"),
     "Decisions": ("log", "Decisions"),
     "Service": ("service", "Service"),
     "Settings": ("service", "Settings"),

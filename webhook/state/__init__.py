@@ -10,7 +10,7 @@ from webhook.state.features import ALTERNATIVES, CLAIMS, EXTENDED, SHARES, Featu
 from webhook.state.inventory import Inventory, Served, Supply, unknown
 from webhook.state.mode import Mode, mode_of
 from webhook.state.node_templates import prospects
-from webhook.state.schema import Bridge, Evidence, Joint, NodeTemplate
+from webhook.state.schema import Bridge, Joint, NodeTemplate
 from webhook.state.state import OF_DEVICES, OF_NAMESPACES, State
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "SHARES",
     "Bridge",
     "Configuration",
-    "Evidence",
     "Features",
     "Inventory",
     "Joint",
