@@ -43,7 +43,9 @@ from allocator.reservations.events import (
     Written,
 )
 from allocator.reservations.ledger import Busy, Hold, Ledger, PodFact, Reservation, Terms
+from allocator.reservations.overlaps import overlaps
 from allocator.reservations.step import step
+from allocator.reservations.sweep import Suspect, Sweep, sweep
 from allocator.reservations.table import TABLE, Signal, State
 
 __all__ = [
@@ -85,6 +87,8 @@ __all__ = [
     "Reservation",
     "Signal",
     "State",
+    "Suspect",
+    "Sweep",
     "Tell",
     "Terms",
     "Tick",
@@ -92,5 +96,7 @@ __all__ = [
     "Unreserve",
     "Wake",
     "Written",
+    "overlaps",
     "step",
+    "sweep",
 ]

@@ -1,0 +1,156 @@
+"""Which claims hold together what nobody may hold together: read off a stock, whoever wrote the allocations.
+
+The API server keeps allocations apart no better than this does after the fact. What is looked at: devices given twice, capacity, counters,
+devices that go with nobody, and compatibility groups. Results with admin access hold nothing. A pool that its driver made smaller
+looks the same as one that was given away twice, and is treated the same: what is not started yields.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator.reservations.events import Overlapped
+from dra.objects import DeviceRequestAllocationResult
+from dra.policy import Rules, admits, own_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from dra.objects import Device
+    from dra.stock import PoolId, Stock
+
+
+class _Holding(msgspec.Struct, frozen=True):
+    claim: str  # uid
+    result: DeviceRequestAllocationResult
+
+
+_ByDevice = dict[str, list[_Holding]]
+
+
+def overlaps(stock: Stock, pools: Iterable[PoolId] | None = None) -> tuple[Overlapped, ...]:
+    """Find the claims that overlap, in some pools or in all."""
+    rules = Rules(stock.compatibilities.values())
+    found: dict[frozenset[str], None] = {}
+    for pool in stock.held if pools is None else pools:
+        held = _held(stock, pool)
+        if len({one.claim for holdings in held.values() for one in holdings}) < 2:
+            continue
+        devices, counters = _published(stock, pool)
+        for claims in (
+            *_devices(held, devices),
+            *_counters(held, devices, counters),
+            *_pairs(held, stock, pool, rules),
+            *_groups(held, devices, pool, rules),
+        ):
+            if len(claims) > 1:
+                found[claims] = None
+    return tuple(Overlapped(claims) for claims in found)
+
+
+def _held(stock: Stock, pool: PoolId) -> _ByDevice:
+    held: defaultdict[str, list[_Holding]] = defaultdict(list)
+    for key, results in stock.held.get(pool, {}).items():
+        uid = stock.claims[key].metadata.uid
+        for result in results:
+            held[result.device].append(_Holding(uid, result))
+    return held
+
+
+def _published(stock: Stock, pool: PoolId) -> tuple[dict[str, Device], dict[tuple[str, str], int]]:
+    """Put together the devices and counters of a pool's newest generation."""
+    pages = stock.pages_of.get(pool, ())
+    newest = max((page.generation for page in pages), default=0)
+    devices: dict[str, Device] = {}
+    counters: dict[tuple[str, str], int] = {}
+    for page in pages:
+        if page.generation != newest:
+            continue
+        devices.update((device.name, device) for device in page.devices)
+        for counter_set in page.slice.spec.shared_counters:
+            for name, counter in counter_set.counters.items():
+                counters[counter_set.name, name] = counter.value.nano
+    return devices, counters
+
+
+def _devices(held: _ByDevice, devices: dict[str, Device]) -> Iterator[frozenset[str]]:
+    """Yield who holds a device beside somebody who has it whole, and who takes more of it than there is."""
+    for name, holdings in held.items():
+        if len(holdings) < 2:
+            continue
+        if any(one.result.share_id is None for one in holdings):
+            yield _claims(holdings)
+            continue
+        device = devices.get(name)
+        if device is None:
+            continue
+        for what, capacity in device.capacity.items():
+            takers = [one for one in holdings if what in one.result.consumed_capacity]
+            if sum(one.result.consumed_capacity[what].nano for one in takers) > capacity.value.nano:
+                yield _claims(takers)
+
+
+def _counters(
+    held: _ByDevice, devices: dict[str, Device], counters: dict[tuple[str, str], int]
+) -> Iterator[frozenset[str]]:
+    """Yield who holds devices that draw more from a counter than it has; a device counts once, however many share it."""
+    drawn: defaultdict[tuple[str, str], int] = defaultdict(int)
+    drawers: defaultdict[tuple[str, str], list[_Holding]] = defaultdict(list)
+    for name, holdings in held.items():
+        for consumption in devices[name].consumes_counters if name in devices else ():
+            for counter, amount in consumption.counters.items():
+                key = (consumption.counter_set, counter)
+                drawn[key] += amount.value.nano
+                drawers[key] += holdings
+    for key, amount_drawn in drawn.items():
+        if key in counters and amount_drawn > counters[key]:
+            yield _claims(drawers[key])
+
+
+def _pairs(held: _ByDevice, stock: Stock, pool: PoolId, rules: Rules) -> Iterator[frozenset[str]]:
+    """Yield who holds devices of which one does not go with the other."""
+    if not rules.by_driver.get(pool[0]):
+        return
+    for node in sorted({page.node_name for page in stock.pages_of.get(pool, ())}):
+        seen_from = node or next(iter(stock.nodes), "")
+        if seen_from not in stock.nodes:
+            continue
+        for seen in stock.pools(seen_from):
+            if seen.id != pool:
+                continue
+            for name, others in rules.conflicts(seen).items():
+                for other in sorted(others):
+                    if name < other and name in held and other in held:
+                        yield _claims([*held[name], *held[other]])
+
+
+def _groups(held: _ByDevice, devices: dict[str, Device], pool: PoolId, rules: Rules) -> Iterator[frozenset[str]]:
+    """Yield who holds devices of one counter set that have no group in common."""
+    states: dict[str, frozenset[str] | None] = {}
+    members: defaultdict[str, list[_Holding]] = defaultdict(list)
+    apart: set[str] = set()
+    for name, holdings in held.items():
+        device = devices.get(name)
+        if device is None:
+            continue
+        wild = rules.wild(pool[0], device)
+        for consumption in device.consumes_counters:
+            counter_set = consumption.counter_set
+            own = own_state(consumption.compatibility_groups, wild=wild)
+            state = states.get(counter_set)
+            if not admits(state, own):
+                apart.add(counter_set)
+            if state is None or own is None:
+                states[counter_set] = own if state is None else state
+            else:
+                states[counter_set] = state & own
+            members[counter_set] += holdings
+    for counter_set in sorted(apart):
+        yield _claims(members[counter_set])
+
+
+def _claims(holdings: Iterable[_Holding]) -> frozenset[str]:
+    return frozenset(one.claim for one in holdings)

@@ -1,0 +1,81 @@
+"""What was left behind, whoever left it: reservations of pods that are gone, allocations that nobody reserves.
+
+Looked for every few minutes, as a second line: controllers take these back, and the ledger takes back its own. So nothing is
+written about what was seen once only. A copy of the pods may be older than a claim, and what is a ghost today was one three
+minutes ago: what is found becomes a suspect, and what was a suspect before is repaired.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator.reservations.effects import FINALIZER, ClaimWrite, PatchReservedFor, Unallocate
+from allocator.reservations.ledger import Busy, claim_key
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from allocator.reservations.ledger import Hold, Ledger
+
+Suspect = tuple[str, str]  # uid of a claim, and of the pod that is gone; "" if nobody reserves the claim
+
+
+class Sweep(msgspec.Struct, frozen=True):
+    """What a sweep found, and what it wants written."""
+
+    suspects: frozenset[Suspect] = frozenset()
+    sentences: tuple[str, ...] = ()
+    effects: tuple[ClaimWrite, ...] = ()
+
+
+def sweep(ledger: Ledger, pods: Collection[str], before: Collection[Suspect] = ()) -> Sweep:
+    """Look for what was left behind. `pods` are the uids of all pods that are not finished, ours or not.
+
+    `before` are the suspects of the last sweep. Consumers that are no pods are left alone, and so are claims
+    that somebody else allocated in advance, without reserving them.
+    """
+    suspects: set[Suspect] = set()
+    sentences: list[str] = []
+    effects: list[ClaimWrite] = []
+    for uid, hold in ledger.holds.items():
+        ghosts = _ghosts(ledger, hold, pods)
+        found = {(uid, ghost) for ghost in ghosts}
+        if _is_orphan(ledger, hold):
+            found.add((uid, ""))
+        if not found:
+            continue
+        suspects |= found
+        sentences += [_sentence(hold, ghost) for _, ghost in sorted(found)]
+        if ledger.leading and hold.busy is Busy.IDLE and found <= set(before):
+            effects.append(_repair(ledger, hold, ghosts))
+    return Sweep(frozenset(suspects), tuple(sentences), tuple(effects))
+
+
+def _ghosts(ledger: Ledger, hold: Hold, pods: Collection[str]) -> frozenset[str]:
+    """Name the pods a claim is reserved for that do not exist, and that the ledger does not know either."""
+    listed = {one.uid for one in hold.claim.status.reserved_for if one.resource == "pods" and not one.api_group}
+    return frozenset(uid for uid in listed if uid not in pods and uid not in ledger.reservations)
+
+
+def _is_orphan(ledger: Ledger, hold: Hold) -> bool:
+    """Say whether a claim has an allocation of ours that nobody needs."""
+    status = hold.claim.status
+    return hold.ours and status.allocation is not None and not status.reserved_for and not ledger.needed(hold)
+
+
+def _repair(ledger: Ledger, hold: Hold, ghosts: frozenset[str]) -> ClaimWrite:
+    claim = hold.claim
+    left = tuple(one for one in claim.status.reserved_for if one.uid not in ghosts)
+    if not left and not ledger.needed(hold) and FINALIZER in claim.metadata.finalizers:
+        return Unallocate(claim)
+    return PatchReservedFor(claim, left)
+
+
+def _sentence(hold: Hold, ghost: str) -> str:
+    name = claim_key(hold.claim)
+    if not ghost:
+        return f"claim {name} is allocated, and nobody reserves it"
+    pod = next(one.name for one in hold.claim.status.reserved_for if one.uid == ghost)
+    return f"claim {name} is reserved for pod {pod}, which does not exist any more"

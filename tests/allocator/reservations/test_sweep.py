@@ -1,0 +1,62 @@
+"""The sweep: what is left behind is found at once, and repaired when it is still there the next time."""
+
+from msgspec.structs import replace
+
+from allocator.reservations import ClaimSeen, Led, Ledger, PatchReservedFor, PodSeen, Unallocate, step, sweep
+from dra.objects import ResourceClaimConsumerReference
+from tests.allocator.reservations.server import FINALIZER, claim, granted, pod
+
+
+def reserved(name, *pods):
+    one = claim(name, finalizers=[FINALIZER])
+    consumers = tuple(ResourceClaimConsumerReference(resource="pods", name=uid, uid=uid) for uid in pods)
+    return replace(one, status=replace(one.status, allocation=granted("d0"), reserved_for=consumers))
+
+
+def ledger(*events):
+    found = Ledger()
+    for event in (*events, Led()):
+        found, _ = step(found, event, 0)
+    return found
+
+
+def test_the_reservation_of_a_pod_that_is_gone_is_taken_back_at_the_second_sight():
+    one = reserved("c", "a")
+    book = ledger(ClaimSeen(one))
+    first = sweep(book, {"b"})
+    assert first.sentences == ("claim team/c is reserved for pod a, which does not exist any more",)
+    assert first.effects == ()
+    assert sweep(book, {"b"}, first.suspects).effects == (Unallocate(one),)
+
+
+def test_who_is_still_there_keeps_a_claim_that_a_ghost_shares():
+    one = reserved("c", "a", "b")
+    book = ledger(ClaimSeen(one))
+    first = sweep(book, {"b"})
+    assert sweep(book, {"b"}, first.suspects).effects == (PatchReservedFor(one, one.status.reserved_for[1:]),)
+
+
+def test_a_pod_that_the_copy_does_not_have_yet_is_no_ghost_the_second_time():
+    book = ledger(ClaimSeen(reserved("c", "a")))
+    first = sweep(book, set())
+    assert sweep(book, {"a"}, first.suspects).effects == ()
+
+
+def test_a_pod_that_the_ledger_knows_is_no_ghost():
+    book = ledger(ClaimSeen(reserved("c", "a")), PodSeen(pod("a", "c")))
+    assert sweep(book, set()).suspects == frozenset()
+
+
+def test_consumers_that_are_not_pods_and_allocations_made_in_advance_are_left_alone():
+    other = ResourceClaimConsumerReference(api_group="x", resource="groups", name="g", uid="g")
+    one = reserved("c")
+    group = replace(one, status=replace(one.status, reserved_for=(other,)))
+    assert sweep(ledger(ClaimSeen(group)), set()).suspects == frozenset()
+    assert sweep(ledger(ClaimSeen(reserved("e"))), set()).suspects == frozenset()
+
+
+def test_who_does_not_lead_finds_and_repairs_nothing():
+    book = replace(ledger(ClaimSeen(reserved("c", "a"))), leading=False)
+    first = sweep(book, set())
+    assert len(first.suspects) == 1
+    assert sweep(book, set(), first.suspects).effects == ()
