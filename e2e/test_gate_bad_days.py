@@ -15,7 +15,8 @@ from e2e.workloads import claim, request
 
 pytestmark = pytest.mark.real
 
-# What an API server waits for a webhook at most (`timeoutSeconds`).
+# What is begun so long after a death was noticed may still be hurt: as long as an API server waits for a webhook of ours in
+# a cluster (`timeoutSeconds`; the tests' own waits longer, so that nobody is hurt by a busy machine).
 PATIENCE = 3.0
 # What a crowded machine may add to what is measured by the clock.
 BUSY = 15.0
