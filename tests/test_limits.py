@@ -1,10 +1,12 @@
 """A test that does not come back is ended and named, wherever it sits, and a loop that stands still is named too."""
 
+import ast
 import re
 import subprocess
 import sys
 
 from tests import suite
+from tests.limits import PATIENCE
 
 # What takes most of the time in which pytest starts, and is not needed in what is run here.
 LIGHT = ("-p", "no:aiohttp", "-p", "no:hypothesispytest")
@@ -165,3 +167,25 @@ def test_a_loop_that_does_not_turn_fails_its_test_and_the_place_is_named(tmp_pat
 
 def test_a_limit_without_a_reason_is_refused(tmp_path):
     assert "takes seconds and a reason" in ran(tmp_path, {"without": WITHOUT_REASON})
+
+
+WAITS_AT_MOST = {"timeout": 0, "settimeout": 0, "wait_for": 1}
+
+
+def test_no_test_waits_at_most_for_less_than_a_crowded_machine_needs():
+    """A number in the code is somebody's guess at how fast a machine is: PATIENCE is for all."""
+    for path in sorted((suite.ROOT / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                assert waited_at_most(node) >= PATIENCE, f"{path.relative_to(suite.ROOT)}:{node.lineno}"
+
+
+def waited_at_most(call):
+    """The number of seconds that is written down in a call that waits for something; infinity where there is none."""
+    name = getattr(call.func, "attr", "")
+    position = WAITS_AT_MOST.get(name, len(call.args))
+    named = [one.value for one in call.keywords if one.arg == "timeout" and name in {"wait", "wait_for", "communicate"}]
+    for value in (*call.args[position : position + 1], *named):
+        if isinstance(value, ast.Constant) and isinstance(value.value, int | float):
+            return value.value
+    return float("inf")

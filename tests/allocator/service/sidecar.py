@@ -11,6 +11,7 @@ from allocator.service import Service, Settings
 from cluster import resources
 from cluster.controllers import Terms
 from cluster.embedded import Embedded
+from tests.limits import PATIENCE
 
 DRIVER = "gpu.example.com"
 TERMS = Terms(duration=15.0, renew_deadline=10.0, retry=0.05)
@@ -116,7 +117,7 @@ async def running(cluster, *, identity="one", leads=True, **settings):
             await run
 
 
-async def until(condition, seconds=20):
+async def until(condition, seconds=PATIENCE):
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110  what is waited for has no event of its own
             await asyncio.sleep(0.005)

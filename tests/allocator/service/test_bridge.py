@@ -11,6 +11,7 @@ from cluster.embedded import Embedded
 from cluster.errors import Conflict, Forbidden, Throttled, Unavailable
 from cluster.patch import Merge
 from tests.allocator.service.sidecar import claim, device_class, fleet, gpus, loaded, node, pod, running, until
+from tests.limits import PATIENCE
 
 
 class Faulty(Embedded):
@@ -284,7 +285,7 @@ async def test_a_pod_that_lets_go_while_its_claim_is_written_leaves_nothing_behi
         async def placed():
             return (await one.place("q"))[0] == 200 if (await one.plugin("prefilter", {"pod": await one.pod("q")}))[1]["nodes"] else False  # fmt: skip
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while not await placed():  # noqa: ASYNC110  what is waited for has no event of its own
                 await asyncio.sleep(0.01)
         assert (await one.held("a"), await one.held("b")) == ([], ["n0/gpu-0"])
@@ -303,7 +304,7 @@ async def test_whatever_becomes_of_writes_no_device_is_held_twice_and_every_pod_
             way[number] = Unavailable("broken") if way is cluster.after else error
     async with running(cluster) as one:
         served = set()
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(PATIENCE):
             while len(served) < 12:
                 asked = [name for name in pods if name not in served]
                 answers = await asyncio.gather(*(try_to_place(one, name) for name in asked))

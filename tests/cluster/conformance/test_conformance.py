@@ -22,6 +22,7 @@ from cluster.resources import (
 from dra.objects.claim import ResourceClaim
 from tests.cluster.conftest import eventually
 from tests.cluster.objects import allocation, claim, config_map, pod, template
+from tests.limits import PATIENCE
 
 
 async def test_a_created_object_has_name_uid_time_and_version(cluster, home):
@@ -342,7 +343,7 @@ async def test_of_many_writers_each_one_counts(cluster, home):
             except Conflict:
                 continue
 
-    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
         for _ in range(8):
             tasks.create_task(count())
     assert (await cluster.get(CONFIG_MAPS, "counter", home)).data["n"] == "8"

@@ -17,6 +17,7 @@ from cluster.errors import ApiError
 from cluster.kubernetes.client import Kubernetes
 from cluster.resources import CONFIG_MAPS, NAMESPACES, RESOURCE_CLAIMS
 from tests.cluster.objects import allocation, claim, config_map
+from tests.limits import PATIENCE
 
 pytestmark = pytest.mark.real
 _numbers = itertools.count(1)
@@ -151,7 +152,7 @@ def compare(control_plane, steps):
     async def both():
         real = Kubernetes.connect(kubeconfig=str(control_plane.kubeconfig))
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 return await answers(Embedded(), home, steps), await answers(real, home, steps)
         finally:
             await real.close()

@@ -8,6 +8,7 @@ import warnings
 import pytest
 
 from cluster.serving import Door, Limits
+from tests.limits import PATIENCE
 
 
 class Nobody:
@@ -33,7 +34,7 @@ async def test_who_comes_while_the_door_shuts_is_let_go(turns):
             await asyncio.sleep(0)
         await door.end(0.0)
         for guest in guests:
-            guest.settimeout(10)
+            guest.settimeout(PATIENCE)
             try:
                 assert guest.recv(1) == b""
             except ConnectionResetError:
