@@ -1,7 +1,7 @@
 """A mapping that is never changed: an entry more or less is another mapping that shares nearly all of it.
 
 Ten thousand claims are one dictionary of ten thousand entries if they are copied at every event. Here they are 64 of a hundred and
-fifty, of which one is copied. Not a general container: keys are uids and names, and the order of a walk is that of its keys.
+fifty, of which one is copied. Not a general container: keys are uids and names.
 """
 
 from __future__ import annotations
@@ -67,13 +67,15 @@ class Shards(Generic[V]):
         return sum(len(shard) for shard in self._shards)
 
     def __iter__(self) -> Iterator[str]:
+        """Walk through the keys in their order."""
         return iter(sorted(key for shard in self._shards for key in shard))
 
     def items(self) -> Iterator[tuple[str, V]]:
-        return ((key, self[key]) for key in self)
+        """Walk through the entries in no order that means anything: there may be tens of thousands."""
+        return (entry for shard in self._shards for entry in shard.items())
 
     def values(self) -> Iterator[V]:
-        return (self[key] for key in self)
+        return (value for shard in self._shards for value in shard.values())
 
 
 def _place(key: str) -> int:

@@ -31,6 +31,7 @@ logger = logging.getLogger("drawbridge.allocator")
 LEASE = "drawbridge-allocator"
 METRICS_LIMITS = Limits(body=0, connections=32, peer=16)
 TICK_SECONDS = 1.0
+SWEEP_SECONDS = 180.0
 _GRACE = 5.0  # for what is in flight at the end: a commit under way is finished by the next leader if need be
 
 
@@ -49,6 +50,7 @@ class Settings(NamedTuple):
     lease: str = LEASE
     terms: Terms = Terms()
     tick: float = TICK_SECONDS
+    sweep: float = SWEEP_SECONDS
 
 
 class Listening(NamedTuple):
@@ -117,10 +119,15 @@ class Service:
         await self.election.run(self._lead)
 
     async def _lead(self) -> None:
+        clock = asyncio.get_running_loop().time
         async with self.bridge.leading():
+            swept = clock()
             while True:
                 await asyncio.sleep(self._settings.tick)
                 self.bridge.tick()
+                if clock() - swept >= self._settings.sweep:
+                    swept = clock()
+                    self.bridge.sweep()
 
     async def _tell(self, pod: Pod, sentence: str) -> None:
         await self._recorder.record(pod, "Devices", sentence, warning=True)

@@ -484,13 +484,15 @@ class World:
                 hold.lost,
                 hold.ours,
             )
-            for uid, hold in ledger.holds.items()
+            for uid, hold in sorted(ledger.holds.items(), key=lambda entry: entry[0])
         )
         reservations = tuple(
             (one.pod, one.token, one.claims, one.state, one.asked, one.started, one.due)
-            for one in ledger.reservations.values()
+            for one in (ledger.reservations[name] for name in ledger.reservations)
         )
-        pods = tuple((uid, fact.node, fact.done) for uid, fact in ledger.pods.items())
+        pods = tuple(
+            (uid, fact.node, fact.done) for uid, fact in sorted(ledger.pods.items(), key=lambda entry: entry[0])
+        )
         return ledger.leading, holds, reservations, pods, tuple(ledger.gone)
 
     def _sign_decision(self, replica, value):

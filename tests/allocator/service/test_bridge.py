@@ -223,6 +223,41 @@ async def test_a_claim_that_somebody_else_wrote_is_read_again_and_then_written()
         assert len(await one.held("a")) == 1
 
 
+def taken(device, *consumers):
+    """The status of a claim that somebody has given a device of n0."""
+    results = [{"request": "r", "driver": "gpu.example.com", "pool": "n0", "device": device}]
+    uids = [{"resource": "pods", "name": uid, "uid": uid} for uid in consumers]
+    return {"allocation": {"devices": {"results": results}}, "reservedFor": uids}
+
+
+async def let_go(one, name):
+    """Wait until a claim holds nothing."""
+    async with asyncio.timeout(20):
+        while await one.held(name):  # noqa: ASYNC110  what is waited for has no event of its own
+            await asyncio.sleep(0.005)
+
+
+async def test_what_another_scheduler_gives_away_too_is_found_and_ours_yields_as_long_as_its_pod_is_not_bound():
+    cluster = loaded(*fleet(1, 1), claim("a"), claim("theirs"), pod("p", "a"))
+    async with running(cluster) as one:
+        assert (await one.place("p"))[0] == 200
+        (device,) = await one.held("a")
+        status = Merge({"status": taken(device.partition("/")[2], "their-pod")})
+        await cluster.patch(resources.RESOURCE_CLAIMS, "theirs", status, "default", subresource="status")
+        await let_go(one, "a")
+        assert await one.held("theirs") == [device]
+        _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
+        assert found["verdict"] == "full"
+
+
+async def test_what_a_pod_that_is_gone_left_behind_is_taken_back_at_the_second_sweep():
+    left = claim("left")
+    left["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
+    cluster = loaded(*fleet(1, 1), left | {"status": taken("gpu-0", "gone")})
+    async with running(cluster, sweep=0.1) as one:
+        await let_go(one, "left")
+
+
 async def test_a_busy_server_is_given_the_time_it_asks_for():
     cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
     cluster.faults[2] = Throttled("too many requests", retry_after=0.2)
