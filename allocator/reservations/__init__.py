@@ -42,6 +42,7 @@ from allocator.reservations.events import (
     Unreserve,
     Written,
 )
+from allocator.reservations.facts import pools_of
 from allocator.reservations.ledger import Busy, Hold, Ledger, PodFact, Reservation, Terms
 from allocator.reservations.overlaps import overlaps
 from allocator.reservations.step import step
@@ -97,6 +98,7 @@ __all__ = [
     "Wake",
     "Written",
     "overlaps",
+    "pools_of",
     "step",
     "sweep",
 ]

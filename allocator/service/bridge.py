@@ -50,9 +50,7 @@ from allocator.reservations import (
     Unallocate,
     Unreserve,
     Wake,
-    overlaps,
     step,
-    sweep,
 )
 from allocator.service.commits import Commits, key_of
 from allocator.service.knowledge import Knowledge
@@ -65,7 +63,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable
 
     from allocator.decisions import Outlooks
-    from allocator.reservations import ClaimWrite, Effect, Event, Reservation, Suspect
+    from allocator.reservations import ClaimWrite, Effect, Event, Reservation
     from cluster.protocol import Cluster
     from cluster.resources import Resource
     from dra.objects import Pod, ResourceClaim
@@ -141,7 +139,6 @@ class Bridge:
         self._backoff = Backoff(least=PAUSE, most=10.0)
         self._tasks: set[asyncio.Task[None]] = set()
         self._leading = False
-        self._suspects: frozenset[Suspect] = frozenset()  # what the last sweep found
 
     # ---- life
 
@@ -161,8 +158,6 @@ class Bridge:
         await self._catch_up()
         self._leading = True
         self.tell(Led())
-        self._suspects = frozenset()
-        self.sweep()
         self.wakes.wake(everybody=True)
         try:
             yield
@@ -183,19 +178,6 @@ class Bridge:
     def tick(self) -> None:
         """Let time pass in the ledger."""
         self.tell(Tick())
-
-    def sweep(self) -> None:
-        """Look for what was left behind, and for what is held by more than may hold it."""
-        for overlap in overlaps(self.knowledge.stock):
-            self.tell(overlap)
-        pods = self.knowledge.pods.objects.values()
-        there = {pod.metadata.uid for pod in pods if pod.status.phase not in ("Succeeded", "Failed")}
-        found = sweep(self.ledger, there, self._suspects)
-        self._suspects = found.suspects
-        for sentence in found.sentences:
-            logger.warning("left behind", extra={"what": sentence})
-        for effect in found.effects:
-            self._carry_out(effect)
 
     async def _catch_up(self) -> None:
         """Read all claims as they are now: our copy may be a moment older than the last write of who led before."""
@@ -250,6 +232,10 @@ class Bridge:
                 return  # the answer of a reservation, which reads it there
             case _:
                 assert_never(effect)
+
+    def perform(self, effect: ClaimWrite) -> None:
+        """Write into a claim what the ledger itself did not ask for; it learns of the outcome all the same."""
+        self._later(self._write(effect))
 
     async def _write(self, effect: ClaimWrite) -> None:
         meta = effect.claim.metadata
@@ -313,19 +299,9 @@ class Bridge:
             self.tell(ClaimGone(key_of(old), old.metadata.uid))
         if new is not None:
             self.tell(ClaimSeen(new))
-            self._look_for_overlaps(old, new)
             self._wake_waiting(new.metadata.namespace)
         self._claims_changed.set()
         self._claims_changed = asyncio.Event()
-
-    def _look_for_overlaps(self, old: ResourceClaim | None, new: ResourceClaim) -> None:
-        """What was allocated just now, by whomever, may be what we hold."""
-        allocation = new.status.allocation
-        if not self._leading or allocation is None or (old is not None and old.status.allocation is not None):
-            return
-        pools = {(result.driver, result.pool) for result in allocation.devices.results}
-        for overlap in overlaps(self.knowledge.stock, sorted(pools)):
-            self.tell(overlap)
 
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):

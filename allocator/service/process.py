@@ -16,6 +16,7 @@ from allocator.service.extender import Extender
 from allocator.service.metrics import Metrics
 from allocator.service.plugin import Plugin
 from allocator.service.queries import Queries
+from allocator.service.rounds import SWEEP_SECONDS, Rounds
 from allocator.strategies import DEFAULT
 from cluster.controllers import Election, Recorder, Terms
 from cluster.serving import Address, Credentials, Door, Limits
@@ -31,7 +32,6 @@ logger = logging.getLogger("drawbridge.allocator")
 LEASE = "drawbridge-allocator"
 METRICS_LIMITS = Limits(body=0, connections=32, peer=16)
 TICK_SECONDS = 1.0
-SWEEP_SECONDS = 180.0
 _GRACE = 5.0  # for what is in flight at the end: a commit under way is finished by the next leader if need be
 
 
@@ -96,7 +96,8 @@ class Service:
         )
         self._plugin = Plugin(self.bridge, settings.identity, expires=self.bridge.ledger.terms.assumed)
         self._extender = Extender(self.bridge, cluster)
-        self._queries = Queries(self.bridge, translate)
+        self.rounds = Rounds(self.bridge, clock=clock, sweep_seconds=settings.sweep)
+        self._queries = Queries(self.bridge, translate, self.rounds)
         self._gauges()
 
     async def run(self, stop: asyncio.Event, listening: Callable[[Listening], None]) -> None:
@@ -119,15 +120,12 @@ class Service:
         await self.election.run(self._lead)
 
     async def _lead(self) -> None:
-        clock = asyncio.get_running_loop().time
         async with self.bridge.leading():
-            swept = clock()
+            self.rounds.begin()
             while True:
                 await asyncio.sleep(self._settings.tick)
                 self.bridge.tick()
-                if clock() - swept >= self._settings.sweep:
-                    swept = clock()
-                    self.bridge.sweep()
+                self.rounds.go()
 
     async def _tell(self, pod: Pod, sentence: str) -> None:
         await self._recorder.record(pod, "Devices", sentence, warning=True)
@@ -157,6 +155,8 @@ class Service:
         notes = {"lease": "" if self.bridge.leads else "another replica leads"}
         if aside := str(self.bridge.knowledge.quarantine):
             notes["objects read"] = f"set aside: {aside}"
+        if overlapping := self.rounds.overlapping:
+            notes["devices"] = f"held more than once: {', '.join(overlapping[:8])}"
         return problems, notes
 
     def _gauges(self) -> None:
@@ -169,6 +169,16 @@ class Service:
             "drawbridge_allocator_quarantined_objects",
             "Stored objects that could not be digested and are set aside until they change.",
             lambda: float(len(knowledge.quarantine.held)),
+        )
+        gauge(
+            "drawbridge_overlapping_claims",
+            "Claims that hold what another holds too.",
+            lambda: float(len(self.rounds.overlapping)),
+        )
+        gauge(
+            "drawbridge_left_behind",
+            "Reservations and allocations that the last sweep found without anybody who needs them.",
+            lambda: float(len(self.rounds.left_behind)),
         )
         gauge(
             "drawbridge_reservations",
@@ -217,4 +227,5 @@ def api_routes(queries: Queries) -> Mapping[tuple[str, str], Any]:
         ("POST", "/api/simulate-schedule"): queries.simulate,
         ("GET", "/api/v1/claims"): queries.claims,
         ("GET", "/api/v1/fleet"): queries.fleet,
+        ("GET", "/api/v1/drift"): queries.drift,
     }

@@ -18,6 +18,7 @@ from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
     from allocator.service.bridge import Bridge
+    from allocator.service.rounds import Rounds
     from cluster.serving import Head, Reply
     from dra.stock import Stock
 
@@ -31,8 +32,9 @@ MOST_OBJECTS = 64
 class Queries:
     """Answers people."""
 
-    def __init__(self, bridge: Bridge, translate: Translate | None = None) -> None:
+    def __init__(self, bridge: Bridge, translate: Translate | None, rounds: Rounds) -> None:
         self._bridge = bridge
+        self._rounds = rounds
         self._translate = translate or (lambda objects, _: (objects, []))
 
     def simulate(self, head: Head, body: bytes) -> Reply:
@@ -92,6 +94,14 @@ class Queries:
         holding = {node for row in rows if row["held"] for node in row["nodes"]}
         idle = sorted({node for row in rows for node in row["nodes"]} - holding)
         return json({"pools": rows, "nodesWithoutHolders": idle})
+
+    def drift(self, head: Head, body: bytes) -> Reply:
+        """Say what should not be: claims that hold the same, and what was left behind. Only a leader looks."""
+        del head, body
+        self._demand_knowledge()
+        rounds = self._rounds
+        found = {"overlapping": list(rounds.overlapping), "leftBehind": list(rounds.left_behind)}
+        return json(found | {"leading": self._bridge.leads})
 
     def _is_written(self, claim: ResourceClaim) -> bool:
         """Whether a claim is as the API server has it, and not only as it is meant."""

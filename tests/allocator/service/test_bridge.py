@@ -248,6 +248,33 @@ async def test_what_another_scheduler_gives_away_too_is_found_and_ours_yields_as
         assert await one.held("theirs") == [device]
         _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
         assert found["verdict"] == "full"
+        await until(lambda: one.service.rounds.overlapping == ())
+        said = [event.message for event in (await cluster.list(resources.EVENTS)).items]
+        assert any("somebody else was given the same devices" in message for message in said)
+
+
+async def test_what_runs_on_both_sides_is_shown_to_people_and_touched_by_nobody():
+    cluster = loaded(*fleet(1, 2), claim("a"), claim("theirs"), pod("p", "a"), pod("theirs", "theirs", nodeName="n0"))
+    async with running(cluster) as one:
+        assert (await one.place("p"))[0] == 200
+        await cluster.bind("p", "default", "n0", uid="pod-p")
+        await until(lambda: one.bridge.ledger.reservations["pod-p"].state == "bound")
+        (device,) = await one.held("a")
+        status = Merge({"status": taken(device.partition("/")[2], "pod-theirs")})
+        await cluster.patch(resources.RESOURCE_CLAIMS, "theirs", status, "default", subresource="status")
+        await until(lambda: one.service.rounds.overlapping)
+        _, drift = await one.ask("/api/v1/drift")
+        assert drift == {"overlapping": ["default/a", "default/theirs"], "leftBehind": [], "leading": True}
+        assert await one.held("a") == await one.held("theirs") == [device]
+
+
+async def test_objects_that_break_a_round_end_neither_the_lead_nor_the_next_round(caplog):
+    cluster = loaded(*fleet(1, 1), claim("a"), pod("p", "a"))
+    async with running(cluster) as one:
+        one.service.rounds._look = lambda _: 1 // 0
+        await until(lambda: "a bug while looking for overlaps" in caplog.text)
+        del one.service.rounds._look
+        assert (await one.place("p"))[0] == 200
 
 
 async def test_what_a_pod_that_is_gone_left_behind_is_taken_back_at_the_second_sweep():
