@@ -14,6 +14,7 @@ import sys
 import textwrap
 import traceback
 from enum import IntEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -65,14 +66,30 @@ class Command(click.Command):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         json_wanted = wants_json(args)
+        # Reading uses the list up.
+        given = list(args)
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as error:
             error.show()
-            self._answer_errors(
-                json_wanted, [{"message": error.format_message(), "remedy": f"see `drawbridge {info_name} --help`"}]
-            )
+            remedy = self._meant(given) or f"see `drawbridge {info_name} --help`"
+            if remedy.startswith("name"):
+                click.echo(f"({remedy})", err=True)
+            self._answer_errors(json_wanted, [{"message": error.format_message(), "remedy": remedy}])
             raise click.exceptions.Exit(Exit.BROKEN) from error
+
+    def _meant(self, args: Sequence[str]) -> str:
+        """Say how a file is named, to who named one as other programs have it; "" if nobody did."""
+        if not any("--filename" in parameter.opts for parameter in self.params):
+            return ""
+        files: list[str] = []
+        before = ""
+        for one in args:
+            # What follows an option is most likely its value.
+            if not one.startswith("-") and not before.startswith("-") and Path(one).exists():
+                files.append(one)
+            before = one
+        return f"name manifests with -f: -f {files[0]}" if files else ""
 
     def invoke(self, ctx: click.Context) -> None:
         """Run the command and leave with the exit it returns."""

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from cluster.manifests import Document
 
 T = TypeVar("T")
+# Names that a warning lists.
+NAMED = 5
 
 _TYPES: dict[tuple[str, str], type[Any]] = {
     ("", "Node"): Node,
@@ -48,7 +50,7 @@ _TYPES: dict[tuple[str, str], type[Any]] = {
 
 @dataclass(frozen=True)
 class Given:
-    """Typed objects in input order. A list, not a store: objects that share a name stay two objects."""
+    """Typed objects in input order. An object that is written again has replaced the one before, as `kubectl apply` has it."""
 
     objects: list[Any] = field(default_factory=list)
 
@@ -77,7 +79,8 @@ def typed(documents: Iterable[Document]) -> Given:
     from cli import contract as inputs
     from cluster.manifests import ManifestError
 
-    objects: list[Any] = []
+    kept: dict[object, Any] = {}
+    twice: dict[str, None] = {}
     wrong: list[tuple[Document, str, str]] = []
     for document in documents:
         version, kind = (str(document.object.get(key) or "") for key in ("apiVersion", "kind"))
@@ -85,12 +88,21 @@ def typed(documents: Iterable[Document]) -> Given:
         if type_ is None:
             continue
         try:
-            objects.append(_with_defaults(convert(versions.upgrade(document.object).value, type_)))
+            obj = _with_defaults(convert(versions.upgrade(document.object).value, type_))
         except WireError as error:
             wrong.append((document, versions.written_pointer(error.pointer, version, kind), error.message))
+            continue
+        meta = obj.metadata
+        identity = (type_, meta.namespace or "default", meta.name) if meta.name else object()
+        if identity in kept:
+            twice[f"{kind} {meta.name}"] = None
+        kept[identity] = obj
     if wrong:
         raise ManifestError(inputs.problems(wrong))
-    return Given(objects)
+    if twice:
+        names = ", ".join(list(twice)[:NAMED]) + (f" and {len(twice) - NAMED} more" if len(twice) > NAMED else "")
+        click.echo(f"warning: written more than once, the last one counts: {names}", err=True)
+    return Given(list(kept.values()))
 
 
 def warn_of_passed_over(documents: Iterable[Document], *, also: Sequence[tuple[str, str]] = ()) -> None:

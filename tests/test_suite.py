@@ -1,6 +1,7 @@
 """The summary of `make test` can be trusted: whatever goes wrong is counted, and the last line says so."""
 
 import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -87,3 +88,15 @@ def test_a_command_says_every_while_which_of_its_processes_works(capfd):
             return suite.ended("waiting", process, time.monotonic(), every=0.05)
 
         heard(capfd, ": cat", work, process.stdin.close)
+
+
+def test_who_chooses_by_marker_gets_a_long_form_only_by_its_name():
+    def chosen(marks):
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", marks, "tests/dra/test_quantity.py"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=suite.ROOT)
+        return [line for line in done.stdout.splitlines() if "::" in line]
+
+    assert chosen("oracle")
+    assert chosen("oracle") == chosen("oracle and not long")
+    assert chosen("long")
+    assert not set(chosen("long")) & set(chosen("oracle"))

@@ -66,20 +66,25 @@ async def _demo(documents: list[Document], objects: list[dict[str, Any]], config
     async with playground(objects, source_of(config)) as here:
         inputs.tell([_fleet(objects), f"gate: {here.url}/mutate, on loopback over an embedded store", ""])
         told = []
+        stored: list[Document] = []
         passed_over: list[Document] = []
         # One after the other, so that the order decides who gets the last device.
         for document in documents:
             pod = pod_of(document.object)
             if pod is not None:
                 told.append(await end_of(here, pod, SECONDS, shows=_comment(document)))
-            elif not _load(here, document):
+            elif _load(here, document):
+                stored.append(document)
+            else:
                 passed_over.append(document)
         width = min(shutil.get_terminal_size((110, 24)).columns, 130)
         for line in fates.lines(told, width=width, colour=sys.stdout.isatty()):
             click.echo(line)
         click.echo(fates.total(told, time.monotonic() - started))
+        if stored:
+            inputs.tell([_count(stored, "put into the store beside them")])
         if passed_over:
-            inputs.tell([_count_passed_over(passed_over)])
+            inputs.tell([_count(passed_over, "passed over, which the demo does not know or cannot read")])
         if not stay:
             _tell_next(here, "")
             return
@@ -99,15 +104,13 @@ def _load(here: Playground, document: Document) -> bool:
     return True
 
 
-def _count_passed_over(documents: list[Document]) -> str:
-    """Say what was left out, by kind."""
+def _count(documents: list[Document], what: str) -> str:
+    """Say how many objects there are, of which kinds."""
     from collections import Counter
 
     kinds = Counter(str(document.object.get("kind") or "without a kind") for document in documents)
     listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
-    return (
-        f"{inputs.counted(len(documents), 'object')} passed over, which the demo does not know or cannot read: {listed}"
-    )
+    return f"{inputs.counted(len(documents), 'object')} {what}: {listed}"
 
 
 def _comment(document: Document) -> str:

@@ -56,8 +56,11 @@ def lines(fates: Sequence[Fate], *, width: int, colour: bool) -> Iterator[str]:
         sign, code = fate.end.value
         end = _paint(sign, code, colour)
         name = _paint(fate.name.ljust(longest), "1", colour)
-        shows = _paint(fate.shows, "2", colour)
-        yield f"{end} {name}  {shows}".rstrip()
+        begin = longest + 4
+        shows = list(_wrap(fate.shows, max(width - begin, 30)))
+        for number, piece in enumerate(shows or [""]):
+            head = f"{end} {name}  " if number == 0 else " " * begin
+            yield f"{head}{_paint(piece, '2', colour)}".rstrip()
         parts = {
             "asked": fate.asked,
             "became": fate.became,

@@ -25,7 +25,11 @@ from cluster.manifests.yaml_writer import dump as _dump
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from typing import BinaryIO
 
+# A snapshot of thousands of nodes has some tens of MiB.
+MOST_BYTES: Final = 512 << 20
+PART_BYTES: Final = 1 << 20
 ENDINGS: Final = (".yaml", ".yml", ".json")
 
 _SEPARATOR: Final = re.compile(rb"^---([^\n]*)(?:\n|\Z)", re.MULTILINE)
@@ -163,11 +167,11 @@ def dump(objects: Iterable[dict[str, Any]]) -> str:
 
 def _contents(path: str) -> Iterator[tuple[str, bytes]]:
     if path == "-":
-        yield "-", sys.stdin.buffer.read()
+        yield "-", _bounded(sys.stdin.buffer, "-")
         return
     try:
         if not Path(path).is_dir():
-            yield path, Path(path).read_bytes()
+            yield path, _bytes(path)
             return
     except OSError as error:
         raise ManifestError([_unreadable(path, error)]) from error
@@ -178,13 +182,33 @@ def _contents(path: str) -> Iterator[tuple[str, bytes]]:
         raise ManifestError([InputProblem(path, "no manifests in this directory", remedy)])
     for name in names:
         try:
-            data = Path(name).read_bytes()
+            data = _bytes(name)
         except OSError as error:
             problems.append(_unreadable(name, error))
+        except ManifestError as error:
+            problems.extend(error.problems)
         else:
             yield name, data
     if problems:
         raise ManifestError(problems)
+
+
+def _bytes(path: str) -> bytes:
+    with Path(path).open("rb") as file:
+        return _bounded(file, path)
+
+
+def _bounded(file: BinaryIO, name: str) -> bytes:
+    """Read a file to its end, unless that is further away than any manifest reaches: a device has none."""
+    parts: list[bytes] = []
+    length = 0
+    while part := file.read(PART_BYTES):
+        parts.append(part)
+        length += len(part)
+        if length > MOST_BYTES:
+            reason = f"is larger than {MOST_BYTES >> 20} MiB"
+            raise ManifestError([InputProblem(name, reason, "name a manifest, or split it")])
+    return b"".join(parts)
 
 
 def _below(directory: str, problems: list[InputProblem]) -> list[str]:

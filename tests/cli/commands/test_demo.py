@@ -288,6 +288,7 @@ def test_a_demo_passes_over_what_is_not_a_pod_and_counts_it(tmp_path):
     assert "1 pod: 1 placed" in done.stdout
     assert "4 objects passed over" in done.stdout
     assert "1 Service, 1 Ingress, 1 RayCluster, 1 Secret" in done.stdout
+    assert "1 object put into the store beside them: 1 ResourceClaimTemplate" in done.stdout
 
 
 def test_workloads_become_the_pods_that_their_controllers_would_make():
@@ -300,9 +301,12 @@ def test_workloads_become_the_pods_that_their_controllers_would_make():
 
 
 def test_a_story_is_told_in_columns_that_fit():
-    fate = Fate(name="p", shows="why", end=End.PLACED, asked=("c: x 1",), became=("word " * 60,), runs=("n: d",))
+    fate = Fate(
+        name="p", shows="why " * 40 + "so", end=End.PLACED, asked=("c: x 1",), became=("word " * 60,), runs=("n: d",)
+    )
     lines = list(fates.lines([fate, Fate(name="longer", end=End.REFUSED, because=("no",))], width=80, colour=False))
-    assert lines[0] == "✓ p       why"
+    assert lines[0].startswith("✓ p       why why")
+    assert lines[1].startswith(" " * 10 + "  why"), "it goes on below itself"
     assert all(len(line) <= 80 for line in lines)
     assert "    runs on  n: d" in lines
     assert "✗ longer" in lines
