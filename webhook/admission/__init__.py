@@ -8,7 +8,7 @@ from webhook.admission.decide import REFUSED, UNDECIDED, Outcome, Record
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.late import undecided
 from webhook.admission.registration import Registration, configurations
-from webhook.admission.validate import foresee
+from webhook.admission.validate import foresee, refuses
 
 __all__ = [
     "REFUSED",
@@ -22,6 +22,7 @@ __all__ = [
     "decide",
     "foresee",
     "judge",
+    "refuses",
     "registration",
     "undecided",
 ]

@@ -154,6 +154,17 @@ def _workload(obj: dict[str, Json], namespace: str, state: State, budget: Budget
 
 def foresee(templates: Mapping[str, Json], state: State, budget: Budget) -> tuple[str, ...]:
     """Say what claims made of these templates would meet, were they asked for now; nothing if there is no time to look."""
+    found = _foreseen(templates, state, budget)
+    refusals = [f"such a pod will be refused: {text}" for text in found.denials]
+    return (*refusals, *found.warnings)
+
+
+def refuses(templates: Mapping[str, Json], state: State, budget: Budget) -> bool:
+    """Say whether claims made of these templates would be turned back, were they asked for now; not if there is no time to look."""
+    return bool(_foreseen(templates, state, budget).denials)
+
+
+def _foreseen(templates: Mapping[str, Json], state: State, budget: Budget) -> Found:
     claims: list[ResourceClaim] = []
     for name, content in templates.items():
         spec = _template_spec(content)
@@ -161,11 +172,9 @@ def foresee(templates: Mapping[str, Json], state: State, budget: Budget) -> tupl
             claims.append(_claim(spec, "", name))
     askers = dict.fromkeys(templates, "the pod")
     try:
-        found = _fits(claims, state, budget, askers)
+        return _fits(claims, state, budget, askers)
     except OutOfBudget:
-        return ()
-    refusals = [f"such a pod will be refused: {text}" for text in found.denials]
-    return (*refusals, *found.warnings)
+        return NOTHING
 
 
 def _object(obj: dict[str, Json], budget: Budget) -> Found:

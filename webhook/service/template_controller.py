@@ -22,6 +22,7 @@ from cluster.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from cluster.informers import Informer, Quarantine
 from cluster.resources import version_of
 from dra.budget import Budget
+from webhook.admission import refuses
 from webhook.claims import Due, template, upkeep
 from webhook.state import Mode, mode_of
 from webhook.state import workload as workload_of
@@ -185,7 +186,7 @@ class Templates:
             self._ask((kind.kind, delta.key), {} if delta.new is None else self._of_workload(kind.plain(delta.new)))
 
     def _of_workload(self, obj: Raw) -> dict[Key, Json]:
-        """What the pods of a workload will name, if they will be translated at all."""
+        """What the pods of a workload will name, if they will be translated and admitted at all."""
         metadata = mapping(obj.get("metadata"))
         if any(owner.get("controller") for owner in metadata.get("ownerReferences") or ()):
             return {}
@@ -199,7 +200,10 @@ class Templates:
         wanted: dict[Key, Json] = {}
         for path in paths(obj):
             pod = at(obj, path)
-            done = translate(pod, state, namespace=namespace, budget=Budget(STEPS))
+            budget = Budget(STEPS)
+            done = translate(pod, state, namespace=namespace, budget=budget)
+            if done.templates and refuses(done.templates, state, budget):
+                continue  # its pods would be turned back, and so would the templates
             for name, spec in done.templates.items():
                 wanted[namespace, name] = spec
         return wanted

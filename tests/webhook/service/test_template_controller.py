@@ -9,6 +9,7 @@ import pytest
 from cluster import resources
 from cluster.embedded.embedded import Embedded
 from cluster.errors import NotFound, Unavailable
+from dra.stock import Stock
 from tests.limits import PATIENCE
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod
 from webhook.claims import template
@@ -239,6 +240,28 @@ async def test_what_nobody_needs_is_swept_after_the_grace_period_and_not_before(
         await has(cluster, 1)  # the sweep that took the one left the other: a pod that lives keeps its template
         await cluster.delete(resources.PODS, "p", "default", grace=0)
         await has(cluster)
+
+
+async def test_for_a_workload_whose_pods_would_be_refused_nothing_is_made_until_they_would_not():
+    """Our own gate would turn such a template back; when there is a node that serves it, it is made ahead of the pods."""
+    stock = Stock.of(slices=[SLICE], classes=[CLASS], nodes=[NODE])
+    state = Changing("enforce")
+    state.enter("enforce", stock=stock)  # its node has four
+    cluster = Recorder()
+    async with running(cluster, state):
+        await put_workloads(cluster, "impossible", 8)
+        await put_workloads(cluster, "possible", 2)
+        await has(cluster, 2)
+        assert len(cluster.writes) == 1
+        lenient = Configuration(msgspec.structs.replace(DEFAULT, impossible="warn"))
+        state.enter("enforce", stock=stock, configuration=lenient)
+        await has(cluster, 2, 8)
+
+
+async def put_workloads(cluster, name, count):
+    spec = {"template": {"spec": pod(limits={"nvidia.com/gpu": str(count)})["spec"]}}
+    made = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
+    await cluster.create(resources.DEPLOYMENTS.raw, made, "default")
 
 
 async def test_what_is_not_ours_is_never_swept():
