@@ -5,7 +5,8 @@ all worlds that differ (`World.sign`), up to a number of faults; in each the inv
 to a world in which nothing is held that nobody needs. Decisions are made by the real allocator on the real overlay.
 
 What is taken for granted, and no more: resourceVersions work; the policy of the lease refuses a write of who does not hold it; a
-leader reads all claims before it begins; a binding lands, if it does, before a reservation that was let go expires.
+leader reads all claims before it begins; a write does not take so long that the lease moves away from who sent it and
+comes back to it meanwhile; a binding lands, if it does, before a reservation that was let go expires.
 """
 
 from collections import deque
@@ -311,6 +312,11 @@ class World:
     def move(self):
         self.moves -= 1
         self.holder = 1 - self.holder
+        # What the new holder sent when it held the lease before does not arrive any more.
+        for replica, write in [one for one in self.sent if one[0] == self.holder]:
+            self.sent.remove((replica, write))
+            self.tell(replica, Lost(write.claim.metadata.uid, write.claim.metadata.resource_version))
+        self.ghosts = [one for one in self.ghosts if one[0] != self.holder]
 
     def take(self):
         new = self.holder
@@ -348,8 +354,11 @@ class World:
             raise Broken(f"on the server: {wrong}")
         for replica, ledger in enumerate(self.ledgers):
             if replica == self.holder and ledger.leading:
-                seen = {uid: ledger.as_meant(ledger.holds[uid]) for uid in ledger.holds}
-                meant = {uid: one for uid, one in seen.items() if one.status.allocation is not None}
+                meant = {
+                    uid: ledger.as_meant(hold) if ledger.needed(hold) else hold.claim
+                    for uid, hold in ledger.holds.items()
+                }
+                meant = {uid: one for uid, one in meant.items() if one.status.allocation is not None}
                 if wrong := self.scene.judge(meant):
                     raise Broken(f"in ledger {replica}: {wrong}")
         for name, placed in self.placed.items():

@@ -39,7 +39,7 @@ from allocator.reservations import (
     Written,
     step,
 )
-from dra.objects import is_reserved_for
+from dra.objects import ResourceClaimConsumerReference, is_reserved_for
 from dra.stock import Stock
 from tests.allocator.reservations.server import WRITES, Server, claim, granted, part, pod
 from tests.dra.samples import DRIVER, slice_
@@ -188,16 +188,13 @@ def test_who_commits_first_writes_the_allocation_of_a_shared_claim():
 
 
 def test_256_pods_share_a_claim_and_not_one_more():
-    world = World(claim("c"))
-    world.assume("p0", part(claim("c"), granted("d0")))
-    world.commit("p0")
-    for number in range(1, 256):
-        assert world.assume(f"p{number}", part(claim("c"))) == []
-        world.commit(f"p{number}")
+    one = claim("c")
+    others = tuple(ResourceClaimConsumerReference(resource="pods", name=f"p{n}", uid=f"p{n}") for n in range(255))
+    world = World(replace(one, status=replace(one.status, allocation=granted("d0"), reserved_for=others)))
+    assert world.assume("last", part(one)) == []
+    world.commit("last")
     assert len(world.server.claims["c"].status.reserved_for) == 256
-    assert world.assume("p256", part(claim("c"))) == [
-        Declined("t-p256", "claim team/c has no room for another pod"),
-    ]
+    assert world.assume("late", part(one)) == [Declined("t-late", "claim team/c has no room for another pod")]
 
 
 def test_a_conflict_is_looked_into_and_written_again():
