@@ -441,7 +441,7 @@ class World:
             if uid not in needed and lead.as_meant(hold).status.allocation is not None:
                 raise Broken(f"{uid} is held for nobody")
         for reservation in lead.reservations.values():
-            if reservation.state is not State.BOUND:
+            if reservation.state is not State.BOUND or not needed:
                 raise Broken(f"the reservation of {reservation.pod} is {reservation.state} for ever")
 
     # What makes two worlds one.

@@ -88,6 +88,7 @@ BROKEN_TABLES = {
     "assumed never expires": without(State.ASSUMED, Signal.EXPIRED),
     "what was let go of is never forgotten": without(State.RELEASED, Signal.CLEAN),
     "a doubt never ends": without(State.DOUBT, Signal.KNOWN, Signal.HELD),
+    "a bound pod never ends": without(State.BOUND, Signal.DONE),
     "reserved never expires": without(State.RESERVED, Signal.EXPIRED),
     "who let go while binding loses its devices at once": with_(State.RESERVED, Signal.UNRESERVE, State.RELEASED),
 }
@@ -104,7 +105,19 @@ def fault_in(table=TABLE):
             explore(scene, most=250, table=table)
         except Broken as fault:
             return str(fault)
-    return ""
+    return search_after(BOUND, scenes.one_device(moves=0, deaths=1, faults=0), most=50, table=table)
+
+
+BOUND = [
+    "decide 0 a",
+    "reserve 0 a",
+    "commit 0 a",
+    "land 0 PatchFinalizer",
+    "land 0 PatchAllocation",
+    "bind 0 a",
+    "bound a",
+    "placed 0 a",
+]
 
 
 def test_the_same_search_finds_nothing_in_the_table_as_it_is():
@@ -146,14 +159,14 @@ def test_the_same_searches_find_nothing_in_the_ledger_as_it_is():
     assert search_after(["decide 0 a", "decide 0 b"], scenes.one_device(moves=0, deaths=0, faults=1)) == ""
 
 
-def search_after(way, scene):
+def search_after(way, scene, *, most=400, table=TABLE):
     """Go a way by the names of its moves, search from there, and say what is wrong."""
-    world = World(scene)
+    world = World(scene, table)
     for name in way:
         act = next(act for title, act in world.moves_on() if title.startswith(name))
         act(world)
     try:
-        explore(scene, most=400, start=world)
+        explore(scene, most=most, start=world)
     except Broken as fault:
         return str(fault)
     return ""
