@@ -112,10 +112,11 @@ def large_inventory(nodes: int) -> tuple[list[Any], list[Any], list[Any]]:
 
 
 def again(slice_: Any, number: int) -> Any:
-    """The same devices, eight of them, in a pool of their own."""
+    """The same devices, eight of them under names of their own, in a pool of their own: a pool with a name twice counts for nobody."""
     spec = slice_.spec
+    devices = [msgspec.structs.replace(device, name=f"gpu-{at}") for at, device in enumerate((spec.devices * 4)[:8])]
     pool = msgspec.structs.replace(spec.pool, name=f"pool-{number}")
-    spec = msgspec.structs.replace(spec, pool=pool, devices=(spec.devices * 4)[:8])
+    spec = msgspec.structs.replace(spec, pool=pool, devices=tuple(devices))
     metadata = msgspec.structs.replace(slice_.metadata, name=f"slice-{number}")
     return msgspec.structs.replace(slice_, metadata=metadata, spec=spec)
 

@@ -9,6 +9,7 @@ Every question has a budget. What it did not reach is undecided, and said so: th
 from __future__ import annotations
 
 from enum import StrEnum
+from operator import is_
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -137,15 +138,23 @@ class Decider:
     # ---- one node
 
     def _on(self, node: str, stock: Stock, claims: Sequence[ResourceClaim]) -> _Scored:
-        if self.strategy == DEFAULT and not _has_alternatives(claims):
-            answers = fleet(stock, claims, options=Options(budget=Budget(QUESTION)), memo=self._memo)
-            return _Scored(answers[node], 0.0)
-        classes = (*stock.classes.values(), *stock.compatibilities.values())
-        if len(classes) != len(self._classes) or any(a is not b for a, b in zip(classes, self._classes, strict=True)):
-            self._classes, self._kept = classes, StrategyCache()
         options = Options(budget=Budget(QUESTION))
-        chosen = serve(stock, node, claims, strategy=self.strategy, options=options, kept=self._kept)
+        if self.strategy == DEFAULT and not _has_alternatives(claims):
+            answers = fleet(stock, claims, options=options, memo=self._memo)
+            return _Scored(answers[node], 0.0)
+        self._forget_other_classes(stock)
+        kept = self._kept
+        chosen = serve(stock, node, claims, strategy=self.strategy, options=options, kept=kept)
         return _Scored(chosen.answer, chosen.score)
+
+    def _forget_other_classes(self, stock: Stock) -> None:
+        """Begin anew with what strategies keep in mind once classes or rules are other objects than they were."""
+        classes = (*stock.classes.values(), *stock.compatibilities.values())
+        same = len(classes) == len(self._classes)
+        if same and all(map(is_, classes, self._classes)):
+            return
+        self._classes = classes
+        self._kept = StrategyCache()
 
     def _scores(
         self, answers: FleetAnswer, fitting: Iterable[str], stock: Stock, claims: Sequence[ResourceClaim]
@@ -175,12 +184,15 @@ class Decider:
         hindrances = _hindrances(answers, elsewhere)
         message = _summary(len(stock.nodes), hindrances)
         asked = [name for name in answers if name not in elsewhere]
-        if any(answers.verdict(name) is Verdict.UNDECIDED for name in asked):
+        now = {answers.verdict(name) for name in asked}
+        if Verdict.UNDECIDED in now:
             return Outlooks(Outlook.UNDECIDED, (), message, hindrances)
         options = Options(budget=Budget(QUESTION))
         idle = fleet(stock, wants.open, options=options, idle=True, memo=self._memo)
-        could = any(idle.verdict(name) in (Verdict.FEASIBLE, Verdict.UNDECIDED) for name in asked)
-        return Outlooks(Outlook.FULL if could else Outlook.NEVER, (), message, hindrances)
+        then = {idle.verdict(name) for name in asked}
+        could = Verdict.FEASIBLE in then or Verdict.UNDECIDED in then
+        outlook = Outlook.FULL if could else Outlook.NEVER
+        return Outlooks(outlook, (), message, hindrances)
 
 
 class _Scored(msgspec.Struct, frozen=True):
@@ -237,9 +249,13 @@ def _hindrances(answers: FleetAnswer, elsewhere: Mapping[str, str]) -> tuple[Hin
     refusing.sort(key=len, reverse=True)
     by_message: dict[str, list[str]] = {}
     for at, nodes in enumerate(refusing):
-        message = _words(answers, nodes[0]) if at < EXPLAINED else _verdict(answers.verdict(nodes[0]))
-        by_message.setdefault(message, []).extend(nodes)
-    found += [Hindrance(message, tuple(names)) for message, names in by_message.items()]
+        first = nodes[0]
+        in_short = _verdict(answers.verdict(first))
+        message = _words(answers, first) if at < EXPLAINED else in_short
+        alike = by_message.setdefault(message, [])
+        alike.extend(nodes)
+    for message, alike in by_message.items():
+        found.append(Hindrance(message, tuple(alike)))
     found.sort(key=lambda one: -one.count)
     return tuple(found)
 
@@ -260,8 +276,9 @@ def _verdict(verdict: Verdict) -> str:
 def _by_message(refusals: Mapping[str, str]) -> tuple[Hindrance, ...]:
     nodes: dict[str, list[str]] = {}
     for name, message in refusals.items():
-        nodes.setdefault(message, []).append(name)
-    return tuple(Hindrance(message, tuple(names)) for message, names in nodes.items())
+        alike = nodes.setdefault(message, [])
+        alike.append(name)
+    return tuple(Hindrance(message, tuple(alike)) for message, alike in nodes.items())
 
 
 def _most_said(hindrances: Sequence[Hindrance]) -> str:

@@ -18,6 +18,7 @@ from dra.objects import ObjectMeta, ResourceClaim
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from allocator.answer import Answer
     from dra.objects import Pod, ResourceClaimTemplate
     from dra.stock import Stock
 
@@ -71,14 +72,32 @@ def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] 
     options = Options(budget=Budget(STEPS))
     answers = fleet(stock, claims, options=options)
     asked = set(answers if nodes is None else nodes)
-    groups = [[name for name in group if name in asked] for group in answers.alike()]
-    groups = [group for group in groups if group]
-    groups.sort(key=lambda group: (answers.verdict(group[0]) is not Verdict.FEASIBLE, -len(group)))
+    groups: list[tuple[str, ...]] = []
+    for alike in answers.alike():
+        group = tuple(name for name in alike if name in asked)
+        if group:
+            groups.append(group)
+
+    def rank(group: tuple[str, ...]) -> tuple[bool, int]:
+        refuses = answers.verdict(group[0]) is not Verdict.FEASIBLE
+        return refuses, -len(group)
+
+    groups.sort(key=rank)
     told: list[NodeGroup] = []
     for group in groups[:MOST_GROUPS]:
         answer = answers[group[0]]
-        results = [result for granted in answer.allocations for result in granted.allocation.devices.results]
-        devices = tuple(f"{result.driver}/{result.pool}/{result.device}" for result in results)
-        told.append(NodeGroup(answer.verdict, tuple(group), answer.reasons, answer.error or "", devices))
-    told += [NodeGroup(answers.verdict(group[0]), tuple(group)) for group in groups[MOST_GROUPS:]]
+        devices = _devices(answer)
+        told.append(NodeGroup(answer.verdict, group, answer.reasons, answer.error or "", devices))
+    for group in groups[MOST_GROUPS:]:
+        verdict = answers.verdict(group[0])
+        told.append(NodeGroup(verdict, group))
     return tuple(told)
+
+
+def _devices(answer: Answer) -> tuple[str, ...]:
+    """Name what an answer gives."""
+    names: list[str] = []
+    for granted in answer.allocations:
+        results = granted.allocation.devices.results
+        names += [f"{result.driver}/{result.pool}/{result.device}" for result in results]
+    return tuple(names)

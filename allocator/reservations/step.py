@@ -476,16 +476,23 @@ class _Turn:
         fact = self.ledger.pods.get(pod)
         if fact is None or fact.done:
             return
-        uids = [self.ledger.keys.get(key, "") for key in fact.claims]
-        holds = [hold for uid in uids if (hold := self.ledger.holds.get(uid)) is not None]
-        reserved = [hold for hold in holds if is_reserved_for(hold.claim, pod)]
+        reserved: list[Hold] = []
+        for key in fact.claims:
+            uid = self.ledger.keys.get(key, "")
+            hold = self.ledger.holds.get(uid)
+            if hold is not None and is_reserved_for(hold.claim, pod):
+                reserved.append(hold)
         if not reserved:
             return
         claims = tuple(hold.claim.metadata.uid for hold in reserved)
-        node = fact.node or next(filter(None, (node_of(hold.claim.status.allocation) for hold in reserved)), "")
+        node = fact.node
+        for hold in reserved:
+            node = node or node_of(hold.claim.status.allocation)
         self.put(Reservation("", pod, fact.name, node, claims))
         for hold in reserved:
-            self.hold(replace(hold, intent=hold.claim.status.allocation, users=hold.users | {pod}, ours=True))
+            allocation = hold.claim.status.allocation
+            users = hold.users | {pod}
+            self.hold(replace(hold, intent=allocation, users=users, ours=True))
         self.signal(pod, Signal.FOUND)
 
     def signal_token(self, token: str, signal: Signal) -> None:

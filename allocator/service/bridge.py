@@ -305,13 +305,17 @@ class Bridge:
 
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self._forget(old.metadata.uid)
-            if self._pods.pop(old.metadata.uid, None) is not None:
-                self.tell(PodGone(old.metadata.uid))
-        if new is not None and new.spec.scheduler_name in self._schedulers and new.spec.resource_claims:
-            self._pods[new.metadata.uid] = new
+            uid = old.metadata.uid
+            self._forget(uid)
+            if self._pods.pop(uid, None) is not None:
+                self.tell(PodGone(uid))
+        if new is None or not new.spec.resource_claims:
+            return
+        if new.spec.scheduler_name in self._schedulers:
+            uid = new.metadata.uid
+            self._pods[uid] = new
             if new.spec.node_name:
-                self._forget(new.metadata.uid)
+                self._forget(uid)
             self.tell(PodSeen(new))
 
     def _forget(self, uid: str) -> None:
@@ -327,9 +331,14 @@ class Bridge:
 
     def _wake_waiting(self, namespace: str = "") -> None:
         """Have pods tried again that lacked an object, all of them or those of a namespace: what came may be what they lack."""
-        there = [uid for uid, pod in self._waiting.items() if namespace in ("", pod.metadata.namespace)]
-        found = [self._waiting[uid] for uid in there]
-        ready = [pod for pod in found if not wants_of(self._newest(pod), self.knowledge.stock).waits_for]
+        stock = self.knowledge.stock
+        ready: list[Pod] = []
+        for pod in self._waiting.values():
+            if namespace not in ("", pod.metadata.namespace):
+                continue
+            wants = wants_of(self._newest(pod), stock)
+            if not wants.waits_for:
+                ready.append(pod)
         for pod in ready:
             del self._waiting[pod.metadata.uid]
         self.wakes.wake(map(_name, ready))
@@ -383,8 +392,9 @@ class Bridge:
         """Say what is in the way on a node if some pods come first and others go; "" if nothing is."""
         self._demand_ready()
         pod = self._pod_of(token)
+        coming = [self._newest(one) for one in add]
         stock = without_pods(self.knowledge.stock, remove)
-        stock = with_pods(stock, node, [self._newest(one) for one in add])
+        stock = with_pods(stock, node, coming)
         serving = self.decider.serve(pod, node, stock, kept=False)
         return serving.message if isinstance(serving, Unserved) else ""
 

@@ -75,7 +75,10 @@ class Extender:
         del head
         args = read(body, ExtenderArgs)
         scores = self._scores.get(args.pod.metadata.uid, {})
-        said = [{"Host": name, "Score": round(scores.get(name, 0) * MOST / 100)} for name in args.node_names or ()]
+        said: list[dict[str, Any]] = []
+        for name in args.node_names or ():
+            score = round(scores.get(name, 0) * MOST / 100)
+            said.append({"Host": name, "Score": score})
         return json(said)
 
     def preempt(self, head: Head, body: bytes) -> Reply:

@@ -185,4 +185,5 @@ def _is_heartbeat(delta: Delta[Any]) -> bool:
     if not isinstance(old, Node) or not isinstance(new, Node):
         return False
     before, after = old.metadata, new.metadata
-    return (old.spec, old.status, before.labels, before.uid) == (new.spec, new.status, after.labels, after.uid)
+    same_node = before.uid == after.uid and before.labels == after.labels
+    return same_node and old.spec == new.spec and old.status == new.status

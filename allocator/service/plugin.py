@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qs
@@ -33,6 +34,7 @@ JSON = "application/json"
 COMMIT_SECONDS = 8.0  # the plugin waits 10 s for the answer to a commit
 POLL_SECONDS = 25.0
 LONGEST_REASONS = 16
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 class PodQuestion(Wire, frozen=True, kw_only=True):
@@ -122,11 +124,14 @@ class Plugin:
 
     async def wake(self, head: Head, body: bytes) -> Reply:
         del body
-        [after] = parse_qs(head.query).get("after", ["0"])
-        if not after.isascii() or not after.isdigit():
-            raise Refusal(HTTPStatus.BAD_REQUEST, f"after={after[:40]!r} is not a number", "begin with after=0")
+        asked = parse_qs(head.query)
+        after = asked.get("after", ["0"])[-1]
+        if not _NUMBER.fullmatch(after):
+            problem = f"after={after[:40]!r} is not a number of up to 18 digits"
+            raise Refusal(HTTPStatus.BAD_REQUEST, problem, "begin with after=0")
         news = await self._bridge.wakes.after(int(after), self._poll)
-        return json({"seq": news.seq, "pods": list(news.pods), "all": news.all})
+        said = {"seq": news.seq, "pods": list(news.pods), "all": news.all}
+        return json(said)
 
 
 def _outlook(token: str, found: Outlooks) -> dict[str, Any]:

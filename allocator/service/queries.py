@@ -85,14 +85,19 @@ class Queries:
         self._demand_knowledge()
         stock = self._bridge.knowledge.stock
         rows: list[Object] = []
+        with_devices: set[str] = set()
+        with_holders: set[str] = set()
         for (driver, name), pages in sorted(stock.pages_of.items()):
             use = stock.use((driver, name))
             devices = [device.name for page in pages for device in page.devices]
-            held = [device for device in devices if use.holds(device)]
-            nodes = sorted({page.node_name for page in pages if page.node_name})
-            rows.append({"driver": driver, "pool": name, "nodes": nodes, "devices": len(devices), "held": len(held)})
-        holding = {node for row in rows if row["held"] for node in row["nodes"]}
-        idle = sorted({node for row in rows for node in row["nodes"]} - holding)
+            held = sum(1 for device in devices if use.holds(device))
+            nodes = {page.node_name for page in pages if page.node_name}
+            with_devices |= nodes
+            if held:
+                with_holders |= nodes
+            row = {"driver": driver, "pool": name, "nodes": sorted(nodes)}
+            rows.append(row | {"devices": len(devices), "held": held})
+        idle = sorted(with_devices - with_holders)
         return json({"pools": rows, "nodesWithoutHolders": idle})
 
     def drift(self, head: Head, body: bytes) -> Reply:

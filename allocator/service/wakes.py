@@ -58,6 +58,9 @@ class Wakes:
         if seq > self.seq or seq < first - 1:
             return News(self.seq, all=True)
         missed = [news for news in self._row if news.seq > seq]
-        everybody = any(news.all for news in missed)
-        pods = {pod for news in missed for pod in news.pods}
-        return News(self.seq, () if everybody else tuple(sorted(pods)), everybody)
+        pods: set[str] = set()
+        for news in missed:
+            if news.all:
+                return News(self.seq, all=True)
+            pods.update(news.pods)
+        return News(self.seq, tuple(sorted(pods)))

@@ -159,10 +159,15 @@ def translator(source: Source) -> Callable[[list[Object], Stock], tuple[list[Obj
         notes: list[str] = []
         for obj in objects:
             done = translate_object(obj, state)
-            namespace = str((obj.get("metadata") or {}).get("namespace") or "default")
-            translated += [template.object_of(name, spec, namespace) for name, spec in done.templates.items()]
-            translated.append(apply_json_patch(obj, done.operations) if done.changed else obj)
-            notes += [*done.refusals, *done.warnings]
+            metadata = obj.get("metadata") or {}
+            namespace = str(metadata.get("namespace") or "default")
+            for name, spec in done.templates.items():
+                made = template.object_of(name, spec, namespace)
+                translated.append(made)
+            after = apply_json_patch(obj, done.operations) if done.changed else obj
+            translated.append(after)
+            notes += done.refusals
+            notes += done.warnings
         return translated, notes
 
     return translate
