@@ -60,6 +60,7 @@ CODES: Final[dict[str, Code]] = {
     "D207": Code("one claim for many pods", _INFO, "use a ResourceClaimTemplate, so that every pod gets devices of its own"),
     "D208": Code("a pod that is bound to a node by name never gets devices", _WARNING, "remove spec.nodeName and select the node with spec.nodeSelector or affinity"),
     "D209": Code("an amount of an extended resource that the API server refuses", _ERROR, "ask for a whole number as limit of a container; a request must be equal to it"),
+    "D210": Code("ephemeral containers before there is a pod", _ERROR, "leave them out: `kubectl debug` adds them to a pod that runs"),
     # Claims and classes against each other and against the fleet.
     "D301": Code("a class that does not exist", _WARNING, "create the class, or correct deviceClassName"),
     "D302": Code("no published device can match", _WARNING, "compare the selectors with what the drivers publish"),

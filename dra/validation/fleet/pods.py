@@ -47,11 +47,19 @@ def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list
     home = namespace if isinstance(namespace, str) and namespace else "default"
     typed = shape.read(spec, PodSpec)
     found += extended_problems(typed, f"{path}/spec")
+    found += _ephemeral(value, spec, path)
     judge = _Judge(typed, f"{path}/spec", world, home)
     found += judge.entries(mirror=_MIRROR in _annotations(template))
     found += judge.containers()
     found += judge.advice(many=_many(value, site), complete=complete)
     return found
+
+
+def _ephemeral(value: Mapping[str, Any], spec: Mapping[str, Any], path: str) -> Problems:
+    """Debug containers come to a pod that is there already: what has a uid was read from a cluster, where they may stand."""
+    if spec.get("ephemeralContainers") and (path or not _metadata(value).get("uid")):
+        where = "in a pod template" if path else "on a pod that is created"
+        yield Problem("D210", f"{path}/spec/ephemeralContainers", f"ephemeral containers can't stand {where}")
 
 
 def _meta(value: Mapping[str, Any], path: str, *, template: bool) -> list[Problem]:

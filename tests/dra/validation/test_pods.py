@@ -115,6 +115,28 @@ def test_amounts_of_extended_resources_are_judged_as_the_api_server_does(control
         assert bool(found(pod(text))) == bool(paths)
 
 
+EPHEMERAL = "ephemeralContainers: [{name: e, image: x, terminationMessagePolicy: File, imagePullPolicy: Always}]"
+
+
+def test_ephemeral_containers_come_to_pods_that_are_there():
+    text = f"containers: [{{name: c, image: x}}], {EPHEMERAL}"
+    assert found(pod(text)) == {("D210", "/spec/ephemeralContainers")}
+    assert found(pod(text).replace("{name: p}", "{name: p, uid: u}")) == set(), "read from a cluster"
+    assert found(pod("containers: [{name: c, image: x}], ephemeralContainers: []")) == set()
+    template = deployment(1).replace("{spec: {containers", f"{{spec: {{{EPHEMERAL}, containers")
+    assert found(template) == {("D210", "/spec/template/spec/ephemeralContainers")}
+
+
+@pytest.mark.real
+def test_ephemeral_containers_at_creation_are_refused_as_the_api_server_does(control_plane):
+    text = pod(f"containers: [{{name: c, image: x}}], {EPHEMERAL}")
+    done = control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=text, check=False)
+    assert done.returncode
+    assert "spec.ephemeralContainers" in done.stderr
+    empty = pod("containers: [{name: c, image: x}], ephemeralContainers: []")
+    control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=empty)
+
+
 def test_a_pod_as_a_whole_asks_for_no_extended_resource():
     text = pod("containers: [{name: c, image: x}], resources: {limits: {cpu: 1, nvidia.com/gpu: 1}}")
     assert found(text) == {("D209", "/spec/resources/limits/nvidia.com~1gpu")}
