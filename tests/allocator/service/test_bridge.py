@@ -424,13 +424,29 @@ async def test_a_service_that_dies_between_two_writes_leaves_what_the_next_one_f
 async def test_a_leader_that_was_stopped_for_a_while_writes_nothing():
     cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
     async with running(cluster) as one:
+        on = await stopped(one.service.election)
         one.service.election._renewed -= 60.0  # it does not know yet
         _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
         _, reserved = await one.plugin("reserve", {"token": found["token"], "node": "n0"})
         commit = asyncio.create_task(one.plugin("commit", {"reservation": reserved["reservation"]}))
         await until(lambda: one.bridge.commits.unsure)
         assert cluster.writes == []
+        on.set()
         assert (await commit)[0] == 200  # once the lease is renewed, it goes on
+
+
+async def stopped(election):
+    """Let no renewal begin until what is returned is set, and wait until none is under way."""
+    on, reached, hold = asyncio.Event(), asyncio.Event(), election._hold
+
+    async def held():
+        reached.set()
+        await on.wait()
+        return await hold()
+
+    election._hold = held
+    await reached.wait()
+    return on
 
 
 # The extender

@@ -132,6 +132,8 @@ def _other(value):
             return dict(value)
         case tuple():
             return (*value, *value)
+        case None:  # no templates of nodes, so no prospects
+            return STOCK
         case _:
             return copy.copy(value)
 
