@@ -232,7 +232,7 @@ def taken(device, *consumers):
 
 async def let_go(one, name):
     """Wait until a claim holds nothing."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while await one.held(name):  # noqa: ASYNC110  what is waited for has no event of its own
             await asyncio.sleep(0.005)
 
