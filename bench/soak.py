@@ -188,7 +188,8 @@ async def soak(where: Server, *, seconds: float, reviews: int, share: float, hos
 async def _crowd(where: Server, *, seconds: float, reviews: int, share: float, hostile: int) -> Seen:
     answers: dict[int, int] = {}
     lost, asked, sent, samples, started = 0, 0, 0, list[Sample](), time.monotonic()
-    bad = [(path, make()) for path, make in (REVIEWS | CORPUS).values()]
+    # To write them out takes half a second, in which the loop has to turn.
+    bad = [(path, await asyncio.to_thread(make)) for path, make in (REVIEWS | CORPUS).values()]
     good = honest()
     address = where.url.removeprefix("https://").split(":")
 
