@@ -32,6 +32,7 @@ logger = logging.getLogger("drawbridge.allocator")
 LEASE = "drawbridge-allocator"
 METRICS_LIMITS = Limits(body=0, connections=32, peer=16)
 TICK_SECONDS = 1.0
+REST_SECONDS = 60.0  # an API server answers a write within a minute, or drops it
 _GRACE = 5.0  # for what is in flight at the end: a commit under way is finished by the next leader if need be
 
 
@@ -48,7 +49,7 @@ class Settings(NamedTuple):
     metrics: Address | None = None
     credentials: Credentials = Credentials()
     lease: str = LEASE
-    terms: Terms = Terms()
+    terms: Terms = Terms(rest=REST_SECONDS)
     tick: float = TICK_SECONDS
     sweep: float = SWEEP_SECONDS
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import UTC, datetime
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from cluster import resources
@@ -27,11 +28,15 @@ logger = logging.getLogger("drawbridge.election")
 
 
 class Terms(NamedTuple):
-    """How long a term lasts, when a leader gives up renewing, and how often everybody looks."""
+    """How long a term lasts, when a leader gives up renewing, how often everybody looks, and how long who lost to another rests.
+
+    The rest is for leaders whose late writes would count again once they lead again: by its end none is on its way any more.
+    """
 
     duration: float = 15.0
     renew_deadline: float = 10.0
     retry: float = 2.0
+    rest: float = 0.0
 
 
 class Election:
@@ -47,7 +52,8 @@ class Election:
         self._terms = terms or Terms()
         self._seen: tuple[str, float] = ("", 0.0)  # the record's version, and when we first saw it
         self._taken = False  # the last look showed another, living holder
-        self._renewed = float("-inf")  # by our clock: when the last renewal that went through was begun
+        self._renewed = -inf  # by our clock: when the last renewal that went through was begun
+        self._ended = -inf  # when we led last
         self.leading = False
 
     def is_sure(self) -> bool:
@@ -77,6 +83,7 @@ class Election:
                 work.result()  # an error of the work is the caller's to see
         finally:
             self.leading = False
+            self._ended = asyncio.get_running_loop().time()
             for task in (work, renewal):
                 task.cancel()
             await asyncio.gather(work, renewal, return_exceptions=True)
@@ -111,6 +118,8 @@ class Election:
             if not self._free(lease):
                 self._taken = True
                 return False
+            if self._rests(lease):
+                return False
             await self._cluster.patch(resources.LEASES, self._name, Merge(self._record(lease)), self._namespace)
         except (AlreadyExists, Conflict):
             return False
@@ -135,6 +144,12 @@ class Election:
         if not holder or holder == self._identity:
             return True
         return now - self._seen[1] > (lease.spec.lease_duration_seconds or self._terms.duration)
+
+    def _rests(self, lease: Lease) -> bool:
+        """Whether somebody else has led since we did, and that was not long ago."""
+        if self.leading or lease.spec.holder_identity == self._identity:
+            return False
+        return asyncio.get_running_loop().time() - self._ended < self._terms.rest
 
     def _record(self, lease: Lease | None) -> resources.Raw:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

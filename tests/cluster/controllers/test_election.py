@@ -104,6 +104,47 @@ async def test_a_leader_that_cannot_renew_stops_before_its_term_is_over():
     await candidate.leave()
 
 
+async def give_lease_to(cluster, identity):
+    spec = {"holderIdentity": identity, "leaseDurationSeconds": 3600}
+    await cluster.patch(resources.LEASES, "lock", Merge({"spec": spec}), "default")
+
+
+async def test_who_lost_to_another_rests_before_it_leads_again_and_keeps_nobody_else_waiting():
+    cluster, leading = Embedded(), set()
+    first = Candidate(cluster, "first", leading, SLOW._replace(rest=3600))
+    await until(lambda: leading == {"first"})
+    await give_lease_to(cluster, "other")
+    await until(lambda: not leading)
+    looks = []
+    look = first.election._read
+    first.election._read = lambda: looks.append(1) or look()
+    await give_lease_to(cluster, None)
+    seen = len(looks)
+    await until(lambda: len(looks) > seen + 5)
+    assert not leading
+    second = Candidate(cluster, "second", leading, SLOW._replace(rest=3600))
+    await until(lambda: leading == {"second"})
+    await give_lease_to(cluster, "other")
+    await until(lambda: not leading)
+    await give_lease_to(cluster, "first")  # and whoever nobody has followed since leads at once
+    await until(lambda: leading == {"first"})
+    await first.leave()
+    await second.leave()
+
+
+async def test_who_rested_leads_again():
+    cluster, leading = Embedded(), set()
+    candidate = Candidate(cluster, "c", leading, SLOW._replace(rest=0.3))
+    await until(lambda: leading)
+    await give_lease_to(cluster, "other")
+    await until(lambda: not leading)
+    ended = asyncio.get_running_loop().time()
+    await give_lease_to(cluster, None)
+    await until(lambda: leading)
+    assert asyncio.get_running_loop().time() - ended >= 0.25
+    await candidate.leave()
+
+
 async def test_a_lease_taken_away_by_hand_is_given_up():
     cluster, leading = Embedded(), set()
     candidate = Candidate(cluster, "c", leading)
