@@ -6,6 +6,8 @@ pod, as they are in a cluster: that pod's name is who holds the lease.
 
 import http.client
 import json
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from cluster import manifests
@@ -17,6 +19,7 @@ from e2e.process import Process
 COMPONENT = ROOT / "manifests/bridge"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/drawbridge-allocator"
 SCHEDULER = "drawbridge"
+PLUGIN_SCHEDULER = "drawbridge-plugin"
 POLICY = "drawbridge-allocator-holder"
 
 
@@ -28,6 +31,9 @@ class Bridge:
         self.port = free_port()
         self.metrics_port = free_port()
         self.api_port = free_port()
+        # Not below the run's directory: the path of a socket has at most 107 bytes.
+        self.folder = tempfile.TemporaryDirectory(prefix="drawbridge-")
+        self.socket = Path(self.folder.name) / "allocator/plugin.sock"
         self.processes: dict[str, Process] = {}
         self.made: list[Object] = []
 
@@ -94,6 +100,7 @@ class Bridge:
         """Start a replica; with `via` it reaches the API server at that URL."""
         kubeconfig = self.cluster.write_kubeconfig(f"bridge-{name}", self.token(name), via)
         said = {
+            "plugin": f"unix:{self.socket}",
             "extender": f"127.0.0.1:{self.port}",
             "api": f"127.0.0.1:{self.api_port}",
             "metrics-listen": f"127.0.0.1:{self.metrics_port}",
@@ -102,6 +109,7 @@ class Bridge:
             "identity": name,
         } | {key.replace("_", "-"): value for key, value in changed.items()}
         options = [f"--{key}={value}" for key, value in said.items()]
+        options += [f"--scheduler-name={name}" for name in (SCHEDULER, PLUGIN_SCHEDULER)]
         process = self.cluster.spawn(f"drawbridge-{name}", [*COMMAND, "allocator", *options])
         self.processes[name] = process
         self.cluster.until(f"{name} leads", lambda: process.check() or self.leads(), 30)
@@ -160,6 +168,7 @@ class Bridge:
             process.stop()
         self.cluster.delete(f"/api/v1/namespaces/{SYSTEM}/pods", gracePeriodSeconds=0)
         self.cluster.remove(*reversed(self.made))
+        self.folder.cleanup()
 
 
 def objects() -> list[Object]:

@@ -1,0 +1,65 @@
+"""The manifests and the image of our scheduler are what the code says: sockets, names, versions."""
+
+from pathlib import Path
+
+import pytest
+
+from cli.commands.allocator import command
+from cli.commands.manifests import BRIDGE
+from cluster import manifests
+from e2e.build import VERSION_FLAGS
+
+ROOT = Path(__file__).parent.parent
+PLUGIN = BRIDGE / "plugin"
+
+
+def stored(file):
+    [document] = manifests.read([PLUGIN / file])
+    return document.object
+
+
+@pytest.fixture
+def profile():
+    [document] = manifests.parse(stored("scheduler.yaml")["data"]["scheduler.yaml"])
+    assert document.object["leaderElection"] == {"leaderElect": False}  # the allocator's lease is the only one
+    assert "extenders" not in document.object
+    [found] = document.object["profiles"]
+    return found
+
+
+@pytest.fixture
+def containers():
+    return {one["name"]: one for one in stored("deployment.yaml")["spec"]["template"]["spec"]["containers"]}
+
+
+def test_the_plugin_takes_the_place_of_dynamic_resources(profile):
+    plugins = profile["plugins"]["multiPoint"]
+    assert [one["name"] for one in plugins["enabled"]] == ["Drawbridge"]
+    assert [one["name"] for one in plugins["disabled"]] == ["DynamicResources"]
+    assert profile["schedulerName"] in next(one for one in command.params if one.name == "schedulers").default
+
+
+def test_the_plugin_asks_where_the_allocator_listens(profile, containers):
+    [arguments] = [one["args"] for one in profile["pluginConfig"] if one["name"] == "Drawbridge"]
+    options = dict(argument.removeprefix("--").split("=") for argument in containers["allocator"]["args"][1:])
+    assert options["plugin"] == f"unix:{arguments['socket']}"
+    assert "extender" not in options
+    assert set(options) <= {option.removeprefix("--") for one in command.params for option in one.opts}
+
+
+def test_both_containers_see_the_folder_of_the_socket_and_the_allocator_makes_it(profile, containers):
+    """A volume is open to everybody; the folder below it is made with 0700 by the process that listens."""
+    socket = Path(profile["pluginConfig"][0]["args"]["socket"])
+    mounts = [mount["mountPath"] for one in containers.values() for mount in one["volumeMounts"]]
+    assert mounts == [str(socket.parent.parent)] * 2
+
+
+def test_the_component_is_made_of_these_patches():
+    listed = [patch["path"] for patch in stored("kustomization.yaml")["patches"]]
+    assert sorted(listed) == sorted(path.name for path in PLUGIN.glob("*.yaml") if path.name != "kustomization.yaml")
+
+
+def test_the_image_says_the_version_that_the_tests_build():
+    dockerfile = (ROOT / "Dockerfile").read_text().replace("\\\n", "")
+    assert " ".join(VERSION_FLAGS.split()) in " ".join(dockerfile.split())
+    assert dockerfile.rindex("FROM ") > dockerfile.index("AS scheduler")  # the last one is what is built unasked
