@@ -213,8 +213,12 @@ async def test_the_authority_sees_nothing_but_secrets_and_registrations_and_the_
     keeper = Only(cluster, secrets=three, kinds=registrations, writes=("Secret", *registrations))
     maker = Only(cluster, secrets={"drawbridge-seal"}, writes=("ResourceClaimTemplate", "Lease"))
     reader = Only(cluster, secrets={"drawbridge", "drawbridge-seal"})
+    async with running(keeper, gate=False, controllers=False) as authority:
+        assert await text(f"http://{authority.metrics}/readyz") == (200, "[+]certificate ok\n")
+        _, shown = await text(f"http://{authority.metrics}/metrics")
+        assert "drawbridge_certificate_days" in shown
+        assert "drawbridge_stock_age_seconds" not in shown, "it would look as if it had not heard the cluster"
     async with (
-        running(keeper, gate=False, controllers=False) as authority,
         running(maker, gate=False, authority=False) as controller,
         running(reader, controllers=False, authority=False) as gate,
     ):
@@ -226,10 +230,6 @@ async def test_the_authority_sees_nothing_but_secrets_and_registrations_and_the_
             return (await cluster.list(resources.RESOURCE_CLAIM_TEMPLATES)).items
 
         await until(made)
-        assert await text(f"http://{authority.metrics}/readyz") == (200, "[+]certificate ok\n")
-        _, shown = await text(f"http://{authority.metrics}/metrics")
-        assert "drawbridge_certificate_days" in shown
-        assert "drawbridge_stock_age_seconds" not in shown, "it would look as if it had not heard the cluster"
         assert (await text(f"http://{controller.metrics}/readyz"))[0] == 200
         _, shown = await text(f"http://{controller.metrics}/metrics")
         assert "drawbridge_certificate_days" not in shown, "it has none that could end"
