@@ -175,12 +175,18 @@ class Gate:
             raise OSError("there is no bundle yet")
         return ssl.create_default_context(cadata=bundle.decode())
 
-    def remove(self) -> None:
-        """Uninstall in the documented order: the webhook configurations first."""
+    def stop(self) -> None:
+        """End the processes in the documented order: the webhook configurations first."""
         made = self.drawbridge("manifests", "--only=webhooks")
         self.cluster.kubectl("delete", "--ignore-not-found", "-f", "-", input=made)
         for process in self.processes.values():
             process.stop()
+        self.processes.clear()
+        self.controller_ports.clear()
+
+    def remove(self) -> None:
+        """Uninstall."""
+        self.stop()
         self.cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-k", str(BASE))
 
     def admits(self, namespace: str) -> None:
