@@ -27,7 +27,7 @@ from e2e.gate import Gate
 from e2e.workloads import container, pod, request, template, using_template
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from e2e.client import Object
     from e2e.process import Process

@@ -100,6 +100,7 @@ class _AnsweredReview(Wire, frozen=True, kw_only=True, omit_defaults=False):
 
 
 _review = msgspec.json.Decoder(Review)
+_answer = msgspec.json.Decoder(_AnsweredReview)
 _encoder = msgspec.json.Encoder()
 
 
@@ -155,6 +156,12 @@ def allow(
             audit_annotations=audit or {},
         )
     )
+
+
+def warn(answer: bytes, warnings: Sequence[str]) -> bytes:
+    """Say something more in an answer."""
+    response = _answer.decode(answer).response
+    return _encode(msgspec.structs.replace(response, warnings=shorten((*warnings, *response.warnings))))
 
 
 def deny(uid: str, status: Status, *, warnings: Sequence[str] = (), audit: dict[str, str] | None = None) -> bytes:

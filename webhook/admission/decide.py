@@ -1,10 +1,15 @@
 """The whole mutating and validating path: a review's bytes and a state in, an answer's bytes and a record out. No I/O.
 
     decode ▶ is it ours, is it on? ▶ decide: what it comes to ▶ answer: what is said and done about it in this mode
+                                                              ▶ weigh: can the claims that a pod is given be served?
 
 `decide` knows no modes, so that observe and warn decide exactly what enforce would; `answer` knows nothing else. What can't be read
 as the object it claims to be is refused in words; what is not ours is allowed without a look; what could not be decided
 within the review's budget is allowed as it is, with a warning.
+
+A pod all of whose claims are ours is weighed here, in the review in which it was given them, and the API server is spared the
+second call (`webhook.admission.registration`). That is a step of its own, because who holds which device changes with every
+pod, and what a pod is translated to does not.
 """
 
 from __future__ import annotations
@@ -17,11 +22,12 @@ from dra.budget import UNBOUNDED, Budget
 from dra.errors import OutOfBudget
 from dra.wire import Json, Wire, WireError
 from webhook.admission import admission_review as reviews
-from webhook.admission.validate import foresee, inspect
+from webhook.admission.validate import NOTHING as NOTHING_FOUND
+from webhook.admission.validate import Found, foresee, inspect, serve
 from webhook.claims import upkeep
 from webhook.refusals import INVALID, WAY_OUT, Code, sentence
 from webhook.state import Mode, mode_of, workload
-from webhook.translate import Decision, Translation, clean, replay, translate
+from webhook.translate import Decision, Given, Translation, clean, replay, translate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +35,7 @@ if TYPE_CHECKING:
     from webhook.admission.admission_review import Request
     from webhook.state import State
 
-    # Asked now and then whether somebody still waits for the answer.
+    # Given now and then whether somebody still waits for the answer.
     Impatient = Callable[[], bool] | None
 
 REFUSED = "refused"  # the outcome of a request that is turned back
@@ -74,6 +80,8 @@ class Outcome(Wire, frozen=True, kw_only=True):
 
     body: bytes
     record: Record
+    # All claims of the pod, where nobody else will judge them.
+    given: tuple[Given, ...] = ()
 
 
 class Question(NamedTuple):
@@ -96,6 +104,7 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     restoring: tuple[dict[str, Json], ...] = ()
     decisions: tuple[Decision, ...] = ()
     templates: tuple[str, ...] = ()
+    given: tuple[Given, ...] = ()
     problems: tuple[str, ...] = ()
 
 
@@ -210,6 +219,7 @@ def _ruling(outcome: str, done: Translation, **more: tuple[str, ...]) -> Ruling:
         restoring=done.cleaning,
         decisions=done.decisions,
         templates=tuple(done.templates),
+        given=done.given,
     )
     return msgspec.structs.replace(ruling, **more) if more else ruling
 
@@ -292,7 +302,36 @@ def answer(question: Question, ruling: Ruling, mode: Mode) -> Outcome:
         body = reviews.deny(request.uid, status, warnings=warnings, audit=audit)
     else:
         body = reviews.allow(request.uid, operations=operations, warnings=warnings, audit=audit)
-    return Outcome(body=body, record=record)
+    given = ruling.given if mode is Mode.ENFORCE and not ruling.denials else ()
+    return Outcome(body=body, record=record, given=given)
+
+
+# Whether it can be served
+
+
+def weigh(outcome: Outcome, state: State, *, impatient: Impatient = None, longest: int = UNBOUNDED) -> Outcome:
+    """Judge the claims that a pod was given: turn it back where they can never be served, and say what it waits for.
+
+    What cannot be decided in time is the verdict alone: the pod is translated all the same.
+    """
+    if not outcome.given:
+        return outcome
+    record = outcome.record
+    became = record.outcome
+    try:
+        found = serve(outcome.given, state, Budget(STEPS, impatient, longest=longest))
+    except OutOfBudget as error:
+        became = UNDECIDED
+        found = Found(warnings=(f"drawbridge did not judge this Pod: it could not be decided in time ({error})",))
+    if found == NOTHING_FOUND:
+        return outcome
+    if not found.denials:
+        told = msgspec.structs.replace(record, outcome=became, problems=(*record.problems, *found.warnings))
+        return Outcome(body=reviews.warn(outcome.body, found.warnings), record=told)
+    told = msgspec.structs.replace(record, outcome=REFUSED, problems=found.denials)
+    status = reviews.Status(message="; ".join((*found.denials, WAY_OUT)))
+    audit = {"outcome": REFUSED, "mode": record.mode}
+    return Outcome(body=reviews.deny(record.uid, status, warnings=found.warnings, audit=audit), record=told)
 
 
 def _foretell(question: Question, ruling: Ruling, mode: Mode) -> tuple[str, ...]:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 NAME = names.NAME
 TIMEOUT_SECONDS = 3
+# Pods whose seal is searched in a condition: more claims or a longer seal cost a review and nothing else.
+MOST_SEALED = 16
+LONGEST_SEAL = 16384
 # Roles that make a request by themselves; all others only shape one.
 _AMOUNTS = frozenset(
     (Role.COUNT, Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES, Role.SHARES, Role.PROFILE, Role.COMBINED, Role.NIC)
@@ -80,8 +83,7 @@ def validating(dialects: Sequence[Dialect], options: Registration) -> Json:
         "failurePolicy": options.failure_policy,
         "rules": [_rule("", "v1", ("pods",), "CREATE")],
         "objectSelector": _not_skipped(),
-        # All that is judged of a pod are its claims: the one condition that every pod of the cluster meets, so a short one.
-        "matchConditions": [{"name": "asks-by-claim", "expression": _has_claims("object")}],
+        "matchConditions": [{"name": "asks-by-claim", "expression": on_validate(dialects)}],
     }
     webhooks = [pods]
     if options.workloads:
@@ -139,6 +141,21 @@ def on_mutate(dialects: Sequence[Dialect]) -> str:
     return f"request.operation == 'CREATE' ? ({_pod('object', dialects)}) : ({replay})"
 
 
+def on_validate(dialects: Sequence[Dialect]) -> str:
+    """The condition for validation: pods with claims that were not judged when the pod was given them.
+
+    The first step is all that a plain pod meets. A claim was judged if the seal holds its template (`webhook.admission.decide.weigh`),
+    and a seal that stands on a pod here is ours: mutation takes off any other. A key that is there beside it was put back by somebody,
+    and the pod is looked at. Numbers are bounded, because searching a text is charged by its length; whoever has more is looked at.
+    """
+    seal = f"object.?metadata.?annotations[?'{names.TEMPLATES}'].orValue('')"
+    claims = "object.?spec.?resourceClaims.orValue([])"
+    template = "c.?resourceClaimTemplateName.orValue('')"
+    sealed = f"""{template}.startsWith('{names.PREFIX}') && {seal}.contains('"' + {template} + '":{{"spec":')"""
+    judged = f"{claims}.size() <= {MOST_SEALED} && {seal}.size() <= {LONGEST_SEAL} && {claims}.all(c, {sealed})"
+    return f"{_has_claims('object')} && (!({judged}) || {_names_resources('object', dialects)})"
+
+
 def _pod(root: str, dialects: Sequence[Dialect]) -> str:
     """Say in CEL whether a pod, or a pod template, names something that concerns us."""
     return f"{_has_claims(root)} || {_asks(root, dialects)}"
@@ -150,6 +167,18 @@ def _has_claims(root: str) -> str:
 
 def _asks(root: str, dialects: Sequence[Dialect]) -> str:
     """Say in CEL whether a pod asks in the old way, or carries annotations that look like ours."""
+    parts = [_names_resources(root, dialects)]
+    for place, field in ((Position.ANNOTATION, "annotations"), (Position.LABEL, "labels")):
+        test = _keys(dialects, place)
+        if place is Position.ANNOTATION:
+            ours = f"k.startsWith('{names.DOMAIN}/')"
+            test = f"{ours} || {test}" if test else ours
+        if test:
+            parts.append(f"{root}.?metadata.?{field}.orValue({{}}).exists(k, {test})")
+    return " || ".join(parts)
+
+
+def _names_resources(root: str, dialects: Sequence[Dialect]) -> str:
     # After orValue the value is not optional any more, so the next step is spelled anew.
     resource = _resource_names(dialects)
     parts = [
@@ -158,13 +187,6 @@ def _asks(root: str, dialects: Sequence[Dialect]) -> str:
         f"c.?resources.?requests.orValue({{}}).exists(k, {resource}))"
         for containers in ("containers", "initContainers")
     ]
-    for place, field in ((Position.ANNOTATION, "annotations"), (Position.LABEL, "labels")):
-        test = _keys(dialects, place)
-        if place is Position.ANNOTATION:
-            ours = f"k.startsWith('{names.DOMAIN}/')"
-            test = f"{ours} || {test}" if test else ours
-        if test:
-            parts.append(f"{root}.?metadata.?{field}.orValue({{}}).exists(k, {test})")
     return " || ".join(parts)
 
 

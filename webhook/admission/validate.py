@@ -18,7 +18,7 @@ from dra.finding import Severity
 from dra.objects import ObjectMeta, Pod, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, claim_spec
 from webhook import names
 from webhook.admission.feasibility import Feasibility, judge
-from webhook.claims import template
+from webhook.claims import template, upkeep
 from webhook.refusals import Code, sentence
 from webhook.translate import at, mapping, paths, replay, translate
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dra.wire import Json
     from webhook.admission.admission_review import Request
     from webhook.state import State
+    from webhook.translate import Given
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -137,6 +138,16 @@ def _askers(pod: dict[str, Json]) -> dict[str, str]:
         some = " and ".join(of_claim[:3])
         askers[name] = f"container {some}"
     return askers
+
+
+def serve(given: Iterable[Given], state: State, budget: Budget) -> Found:
+    """Judge the claims that a pod was given by us, as `inspect` judges those of a pod that comes with its own."""
+    claims: list[ResourceClaim] = []
+    users: dict[str, str] = {}
+    for one in given:
+        claims.append(_claim(upkeep.read(one.spec), "", one.name))
+        users[one.name] = f"container {' and '.join(one.users[:3])}"
+    return _fits(claims, state, budget, users)
 
 
 def _workload(obj: dict[str, Json], namespace: str, state: State, budget: Budget) -> Found:

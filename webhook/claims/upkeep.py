@@ -157,8 +157,8 @@ def _classes(spec: Json) -> Iterable[str]:
 
 def privileged(spec: Json) -> bool:
     """Say whether a template asks for adminAccess anywhere."""
-    read = wire.convert(spec, ResourceClaimTemplateSpec)
-    return any(request.exactly is not None and request.exactly.admin_access for request in read.spec.devices.requests)
+    requests = wire.convert(spec, ResourceClaimTemplateSpec).spec.devices.requests
+    return any(request.exactly is not None and request.exactly.admin_access for request in requests)
 
 
 def due(wanted: Json, stored: ResourceClaimTemplate | None) -> Due:
@@ -172,9 +172,14 @@ def due(wanted: Json, stored: ResourceClaimTemplate | None) -> Due:
 
 def same(wanted: Json, stored: ResourceClaimSpec) -> bool:
     """Say whether what is stored asks for what is wanted."""
-    read = _read(template.canonical(wanted))
+    wanted_spec = read(wanted)
     # What is stored has the API server's defaults filled in, so both are compared with them; as a rule nothing is missing.
-    return read == stored or read == claim_spec(stored)
+    return wanted_spec == stored or wanted_spec == claim_spec(stored)
+
+
+def read(wanted: Json) -> ResourceClaimSpec:
+    """Read the claim that a template spec of ours makes, with the API server's defaults."""
+    return _read(template.canonical(wanted))
 
 
 @lru_cache(maxsize=256)

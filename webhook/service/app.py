@@ -208,7 +208,7 @@ class App:
             # Here it may take little, and nothing in one piece; a worker may take its time.
             if self._loop.time() - review.started > self._limits.hold_under_attack:
                 self._attacked_until = self._loop.time() + ATTACK_SECONDS
-            return self._later(review, self._aside(review))
+            return self._later(review, self._aside(review, outcome))
         return self._record_decision(review, outcome)
 
     def _is_behind(self, now: float) -> bool:
@@ -258,8 +258,8 @@ class App:
             return await self._aside(review)
         return self._record_decision(review, outcome)
 
-    async def _aside(self, review: _Review) -> Reply:
-        """Decide in a worker."""
+    async def _aside(self, review: _Review, otherwise: Outcome | None = None) -> Reply:
+        """Decide in a worker; `otherwise` is the answer if it does not, where there is one."""
         state = self._gate.state()
         patience = self._limits.patience
         path, whole = review.path, review.body
@@ -274,7 +274,7 @@ class App:
             note = {"path": path, "bytes": len(whole), "problem": why}
             logger.warning("a review was not decided", extra=note)
             try:
-                outcome = undecided(path, whole, why, state)
+                outcome = otherwise or undecided(path, whole, why, state)
             except ReviewError as broken:
                 return self._unreadable(path, broken)
         except ReviewError as error:

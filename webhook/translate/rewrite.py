@@ -13,7 +13,7 @@ from webhook import names
 from webhook.claims import make_template
 from webhook.dialects import Pairs
 from webhook.translate import json_patch as patch
-from webhook.translate.pod_view import equal
+from webhook.translate.pod_view import equal, mapping
 from webhook.translate.record import Original, WrittenRecord, annotate
 
 if TYPE_CHECKING:
@@ -29,11 +29,20 @@ Operation = dict[str, "Json"]
 _LABEL = 63
 
 
+class Given(msgspec.Struct, frozen=True):
+    """One claim of ours that a pod asks for: the name of its entry, the spec of its template, and who uses it."""
+
+    name: str
+    spec: Json
+    users: tuple[str, ...]
+
+
 class Rewrite(msgspec.Struct, frozen=True):
     """Operations, and the templates that the pod then names."""
 
     operations: tuple[Operation, ...] = ()
     templates: Mapping[str, Json] = {}
+    given: tuple[Given, ...] = ()
     # Whether the record would make the pod's annotations larger than the API server takes them.
     too_large: bool = False
 
@@ -58,7 +67,7 @@ def rewrite(
     spec = pod.spec
     going = verdict.translated
     gone = _gone(going)
-    entries, references, templates = _entries(verdict.shared.grants, pod)
+    entries, references, given = _entries(verdict.shared.grants, pod)
     operations: list[Operation] = []
     for slot in pod.slots:
         keys = (*gone.get(slot.name, ()), *again.get(slot.name, ()))
@@ -72,6 +81,9 @@ def rewrite(
         later = msgspec.structs.replace(later, scheduler_name=spec.get("schedulerName"), scheduled_by=verdict.scheduler)
     if path:
         operations += _tolerations(f"{path}/spec/tolerations", spec.get("tolerations"), gone)
+    templates: dict[str, Json] = {}
+    for entry, one in zip(entries, given, strict=True):
+        templates[entry["resourceClaimTemplateName"]] = one.spec
     now = WrittenRecord(record=later, decisions=_told(report), devices=_devices(going), templates=templates)
     annotations = annotate(pod, written, now, namespace=namespace, key=key)
     if annotations is None:
@@ -79,7 +91,7 @@ def rewrite(
     for name in foreign:
         if name not in annotations:
             operations.append({"op": "remove", "path": f"{path}/metadata/annotations/{escape(name)}"})
-    return Rewrite((*operations, *_annotate(pod, annotations, path)), templates)
+    return Rewrite((*operations, *_annotate(pod, annotations, path)), templates, tuple(given))
 
 
 def clean_annotations(pod: PodView, foreign: Sequence[str], path: str = "") -> tuple[Operation, ...]:
@@ -116,21 +128,35 @@ def _gone(going: Sequence[Case]) -> dict[str, dict[str, Json]]:
     return gone
 
 
-def _entries(grants: Sequence[Grant], pod: PodView) -> tuple[list[Json], dict[str, list[Json]], dict[str, Json]]:
-    """Name the claims on the pod: its entries, each container's references, and the templates behind them."""
+def _entries(grants: Sequence[Grant], pod: PodView) -> tuple[list[dict[str, str]], dict[str, list[Json]], list[Given]]:
+    """Name the claims on the pod: its entries, each container's references, and what is asked for by each entry."""
     taken = set(pod.claims)
-    entries: list[Json] = []
+    entries: list[dict[str, str]] = []
     references: dict[str, list[Json]] = {}
-    templates: dict[str, Json] = {}
+    given: list[Given] = []
     for grant in grants:
         template_name, content = make_template(grant.spec)
-        templates[template_name] = content
         name = _free(f"{names.PREFIX}{grant.owner or 'pod'}-{grant.base}", taken)
         taken.add(name)
         entries.append({"name": name, "resourceClaimTemplateName": template_name})
+        given.append(Given(name, content, grant.users))
         for container in grant.users:
             references.setdefault(container, []).append({"name": name})
-    return entries, references, templates
+    return entries, references, given
+
+
+def standing(pod: PodView, written: WrittenRecord) -> tuple[Given, ...]:
+    """Find the claims that an earlier round of ours has put on a pod."""
+    entries = pod.spec.get("resourceClaims")
+    given: list[Given] = []
+    for raw in entries if isinstance(entries, list) else ():
+        entry = mapping(raw)
+        name = str(entry.get("name"))
+        spec = written.templates.get(str(entry.get("resourceClaimTemplateName")))
+        if spec is not None:
+            users = [slot.name for slot in pod.slots if name in slot.claims]
+            given.append(Given(name, spec, tuple(users)))
+    return tuple(given)
 
 
 def _free(wanted: str, taken: set[str]) -> str:

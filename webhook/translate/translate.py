@@ -25,7 +25,7 @@ from webhook.translate.owner import owners
 from webhook.translate.pod_view import look
 from webhook.translate.record import LARGEST, NOTHING_WRITTEN, foreign, written
 from webhook.translate.report import Decision, Report
-from webhook.translate.rewrite import clean_annotations, rewrite, strip
+from webhook.translate.rewrite import Given, clean_annotations, rewrite, standing, strip
 
 if TYPE_CHECKING:
     from dra.budget import Budget
@@ -48,6 +48,8 @@ class Translation(msgspec.Struct, frozen=True, kw_only=True):
     cleaning: tuple[dict[str, Json], ...] = ()
     # Name of a ResourceClaimTemplate: its spec.
     templates: Mapping[str, Json] = {}
+    # All claims of the pod, if all of them are ours.
+    given: tuple[Given, ...] = ()
     refusals: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -79,8 +81,9 @@ def translate(
     report = Report(f"Pod/{namespace or 'default'}/{view.name}", configuration.file.approximations)
     if strange:
         report.warnings.append(f"{', '.join(strange)}: not written by drawbridge for this pod, and taken off")
+    earlier = standing(view, believed) if believed.templates else ()
     if quiet:
-        return _alone(report, cleaning)
+        return _alone(report, cleaning, earlier if len(earlier) == len(view.claims) else ())
     if problem := too_much(view, configuration):
         report.passed_by(problem)
         return _alone(report, cleaning)
@@ -123,16 +126,18 @@ def translate(
         operations=change.operations,
         cleaning=cleaning,
         templates=change.templates,
+        given=(*earlier, *change.given) if len(earlier) == len(view.claims) else (),
         warnings=tuple(report.warnings),
     )
 
 
-def _alone(report: Report, cleaning: tuple[dict[str, Json], ...]) -> Translation:
+def _alone(report: Report, cleaning: tuple[dict[str, Json], ...], given: tuple[Given, ...] = ()) -> Translation:
     """Nothing becomes of the pod's words; what is not ours goes all the same."""
     return Translation(
         decisions=tuple(report.decisions),
         operations=() if report.refusals else cleaning,
         cleaning=cleaning,
+        given=given,
         refusals=tuple(report.refusals),
         warnings=tuple(report.warnings),
     )

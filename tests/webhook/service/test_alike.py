@@ -5,9 +5,11 @@ import uuid
 import msgspec
 import pytest
 
+from dra.stock import Stock
 from tests.webhook.admission.test_decide import ENFORCE, STOCK, pod, review, state
 from webhook.admission import decide as admission
 from webhook.service.deciding.alike import Alike
+from webhook.service.deciding.gate import Gate
 
 TOKEN = "kube-api-access-"
 
@@ -158,3 +160,19 @@ def test_what_is_remembered_is_bounded_by_bytes():
     for number in range(300):
         decided(alike, asked(labels={"n": str(number)})[0])
     assert 1 < len(alike._answers) <= 20
+
+
+def test_a_remembered_answer_is_weighed_on_the_stock_of_the_moment():
+    """The replicas of a Deployment are translated once, and each is turned back from the moment on in which none could be served."""
+    gate = Gate(None, None, lambda: "")
+    bodies = []
+    for end in ("abcde", "fghij", "klmno"):
+        whole = json.loads(asked(end)[0])
+        del whole["request"]["object"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpumem"]
+        bodies.append(compact(whole))
+    for body in bodies[:2]:
+        assert gate.decide("mutate", body, ENFORCE, 5.0).record.outcome == "translated"
+    lost = msgspec.structs.replace(ENFORCE, stock=Stock.of(slices=STOCK.slices.values(), nodes=STOCK.nodes.values()))
+    outcome = gate.decide("mutate", bodies[2], lost, 5.0)
+    assert not json.loads(outcome.body)["response"]["allowed"]
+    assert "there is no DeviceClass" in outcome.record.problems[0]

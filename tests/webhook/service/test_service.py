@@ -322,8 +322,8 @@ async def test_a_stock_that_is_old_translates_and_never_denies(cluster):
 
     async def verdict(here):
         answer = await post(cluster, here.address, impossible)
-        changed = apply_json_patch(impossible, tuple(json.loads(base64.b64decode(answer["patch"]))))
-        return (await post(cluster, here.address, changed, "validate"))["allowed"]
+        assert answer["allowed"] == ("patch" in answer)
+        return answer["allowed"]
 
     async with running(cluster) as here:
         assert not await verdict(here)

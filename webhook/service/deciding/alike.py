@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from dra.cache import Cache
-from webhook.admission import Outcome, Record
+from webhook.admission import Outcome
 from webhook.state import State
 
 LIMIT = 16 << 20
@@ -39,11 +39,11 @@ _patch = msgspec.json.Decoder(dict[str, object])
 
 
 class _Remembered(msgspec.Struct, frozen=True):
-    """An answer around the uid, and its record."""
+    """An answer around the uid, and what else it came with."""
 
     before: bytes
     after: bytes
-    record: Record
+    outcome: Outcome
 
 
 class Asked(NamedTuple):
@@ -76,8 +76,8 @@ class Alike:
         known = self._answers.get(asked.key)
         if known is None:
             return None
-        record = msgspec.structs.replace(known.record, uid=asked.uid.decode())
-        return Outcome(body=known.before + asked.uid + known.after, record=record)
+        record = msgspec.structs.replace(known.outcome.record, uid=asked.uid.decode())
+        return Outcome(body=known.before + asked.uid + known.after, record=record, given=known.outcome.given)
 
     def keep(self, asked: Asked, outcome: Outcome) -> None:
         """Remember an answer from the second time on, if it is one for every review like this one."""
@@ -97,7 +97,7 @@ class Alike:
             return
         before, _, after = outcome.body.partition(own)
         weight = sum(map(len, asked.key)) + len(outcome.body) + RECORD
-        self._answers.put(asked.key, _Remembered(before, after, record), weight)
+        self._answers.put(asked.key, _Remembered(before, after, outcome), weight)
 
     def _follow(self, state: State) -> None:
         if state is self._state:

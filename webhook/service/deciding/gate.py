@@ -49,22 +49,22 @@ class Gate:
 
     def decide(self, path: str, body: bytes, state: State, patience: float) -> Outcome:
         """Answer a review to "mutate" or "validate"; `patience` is how many seconds of CPU it may take."""
-        asked = self._alike.asked(body, state) if path == "mutate" else None
-        known = self._alike.find(asked) if asked else None
-        if known is not None:
-            return known
         # By the CPU: a process that is not given the machine has not searched meanwhile.
         until = process_time() + patience
-        decide = admission.mutate if path == "mutate" else admission.validate
-        outcome = decide(
-            body,
-            state,
-            impatient=lambda: process_time() > until,
-            longest=int(patience * STEPS_A_SECOND * PIECE),
-        )
-        if asked is not None:
-            self._alike.keep(asked, outcome)
-        return outcome
+        longest = int(patience * STEPS_A_SECOND * PIECE)
+
+        def impatient() -> bool:
+            return process_time() > until
+
+        if path == "validate":
+            return admission.validate(body, state, impatient=impatient, longest=longest)
+        asked = self._alike.asked(body, state)
+        outcome = self._alike.find(asked) if asked else None
+        if outcome is None:
+            outcome = admission.mutate(body, state, impatient=impatient, longest=longest)
+            if asked is not None:
+                self._alike.keep(asked, outcome)
+        return admission.weigh(outcome, state, impatient=impatient, longest=longest)
 
     def forget(self, state: State) -> None:
         """Drop what a decision that was interrupted may have left half remembered."""
