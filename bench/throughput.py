@@ -186,6 +186,7 @@ class Installation:
         self.on = on
         if on:
             self.gate.register()
+            self.gate.start_authority()
             self.gate.start_controller()
             self.gate.start_gate()
         else:

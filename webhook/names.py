@@ -17,6 +17,9 @@ API_VERSION = f"{DOMAIN}/v1alpha1"
 MODE_LABEL = f"{DOMAIN}/mode"
 SKIP_LABEL = f"{DOMAIN}/skip"
 
+# On pods for which a template has still to be made: only these are followed by who makes it. It proves nothing.
+WAITS_LABEL = f"{DOMAIN}/awaits-template"
+
 # On pods: the requests as they were, what was done, the sealed specs, and counts for tools that looked at the old keys.
 ORIGINAL = f"{DOMAIN}/original"
 DECISION = f"{DOMAIN}/decision"

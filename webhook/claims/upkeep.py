@@ -227,12 +227,13 @@ def swept(
         if key in in_use or not ours(one) or one.metadata.deletion_timestamp:
             continue
         remembered[key] = unused_since.get(key, now)
-        if now - remembered[key] >= grace or not _fits(one):
+        if now - remembered[key] >= grace or not fits(one):
             over.append(one)
     return remembered, over
 
 
-def _fits(stored: ResourceClaimTemplate) -> bool:
+def fits(stored: ResourceClaimTemplate) -> bool:
+    """Say whether a template holds what its name says."""
     return template.fits(stored.metadata.name, {"spec": msgspec.json.decode(wire.encode(stored.spec.spec))})
 
 

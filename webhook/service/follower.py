@@ -23,18 +23,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.follower")
 
-NEEDED = (
+# What translation rests on.
+DECLARED: tuple[Resource[Any], ...] = (
     resources.NAMESPACES,
     resources.NODES,
     resources.RESOURCE_QUOTAS,
     resources.LIMIT_RANGES,
     resources.RESOURCE_SLICES,
     resources.DEVICE_CLASSES,
-    resources.RESOURCE_CLAIMS,
     resources.RESOURCE_CLAIM_TEMPLATES,
 )
+NEEDED = (*DECLARED, resources.RESOURCE_CLAIMS)
 # Followed where the server has them; a server of the right group may still lack a kind, so nobody waits for these long (`Pace.extra`).
-EXTRA = (resources.DEVICE_TAINT_RULES, resources.DEVICE_COMPATIBILITIES)
+EXTRA: tuple[Resource[Any], ...] = (resources.DEVICE_TAINT_RULES, resources.DEVICE_COMPATIBILITIES)
 
 # More namespaces than these are counted, not named.
 NAMED = 5
@@ -43,8 +44,17 @@ NAMED = 5
 class Follower:
     """One world, followed."""
 
-    def __init__(self, cluster: Cluster, world: StateBuilder, pace: Pace = Pace()) -> None:  # noqa: B008  a value
+    def __init__(
+        self,
+        cluster: Cluster,
+        world: StateBuilder,
+        pace: Pace = Pace(),  # noqa: B008  a value
+        *,
+        judges: bool = True,
+    ) -> None:
+        """Who does not judge whether devices are free need not follow who holds them: claims change with every pod."""
         self._cluster = cluster
+        self._judges = judges
         self._pace = pace
         self._world = world
         self._informers: list[Informer[Any]] = []
@@ -57,8 +67,9 @@ class Follower:
         """Follow until cancelled."""
         server = await self._server()
         self._world.learn(features=features(server))
-        self._informers = [self._informer(kind) for kind in _kinds(NEEDED)]
-        extra = [self._informer(kind) for kind in _kinds(EXTRA) if server.serves(kind.api_version)]
+        needed, extra_kinds = (NEEDED, EXTRA) if self._judges else (DECLARED, ())
+        self._informers = [self._informer(kind) for kind in _kinds(needed)]
+        extra = [self._informer(kind) for kind in _kinds(extra_kinds) if server.serves(kind.api_version)]
         async with asyncio.TaskGroup() as group:
             for informer in (*self._informers, *extra):
                 informer.listen(self._take)

@@ -2,6 +2,9 @@
 
 An ordinary controller, never part of a review: it follows pods, workloads and templates, and does what `webhook.claims.upkeep`
 says. Nothing is remembered between starts but the clock of the sweep, so a kill costs a grace period and nothing else.
+Of pods it follows those that the gate has labelled because their template was not there. A template that others use is theirs
+again when it goes: then the pods of its namespace are looked at (`webhook.service.pod_survey`), and once more when every gate
+must have heard that it is gone.
 What workloads will need is made before their first pod asks, which saves that pod the wait.
 
 Any of the objects may be hostile, and all of them are looked at: what fails on one is named once and leaves the others alone.
@@ -22,8 +25,10 @@ from cluster.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from cluster.informers import Informer, Quarantine
 from cluster.resources import version_of
 from dra.budget import Budget
+from webhook import names
 from webhook.admission import refuses
 from webhook.claims import Due, template, upkeep
+from webhook.service.pod_survey import EVERYWHERE, LIVING, PodSurvey
 from webhook.state import Mode, mode_of
 from webhook.state import workload as workload_of
 from webhook.translate import at, controller_kind, mapping, paths, translate
@@ -46,10 +51,13 @@ WORKERS = 4
 AGAIN_SECONDS = 1.0
 # What looking ahead for one workload may cost. Who costs more is set aside, and its pods lose the head start and nothing else.
 STEPS = 1_000_000
+# How long it may take to list the pods of a cluster.
+LOOK_SECONDS = 600.0
 # How long our copy may take to show what we made.
 SHOWN_SECONDS = 5.0
-# Pods that are over use nothing, and a cluster may keep thousands of them.
-LIVING = "status.phase!=Succeeded,status.phase!=Failed"
+# A gate takes a template for there that it saw a minute ago (`Pace.fresh`), and a review takes seconds. So long after one
+# has gone, or we have begun, no pod comes any more that counts on it without saying so.
+HEARD_SECONDS = 90.0
 WORKLOADS: tuple[Resource[Raw], ...] = (
     resources.DEPLOYMENTS,
     resources.STATEFUL_SETS,
@@ -72,6 +80,7 @@ class Templates:
         grace: float = 3600.0,
         sweep_every: float = 30.0,
         again_every: float = AGAIN_SECONDS,
+        heard_after: float = HEARD_SECONDS,
         follow_workloads: bool = True,
         quarantine: Quarantine | None = None,
     ) -> None:
@@ -91,7 +100,15 @@ class Templates:
         # Pods that prove a template which the gate would not give them now, and why.
         self._withheld: dict[Key, str] = {}
         self._withheld_with: tuple[object, ...] = ()
-        self._pods = Informer(cluster, resources.PODS, fields=LIVING, quarantine=self.quarantine)
+        waiting = f"{names.WAITS_LABEL}=true"
+        self._pods = Informer(cluster, resources.PODS, fields=LIVING, labels=waiting, quarantine=self.quarantine)
+        self._heard_after = heard_after
+        self._survey = PodSurvey(cluster, self.quarantine)
+        # Namespaces to look at, and those of them to look at once more.
+        self._lookout: WorkQueue[str] = WorkQueue("pods of a namespace", quarantine=self.quarantine)
+        self._once_more: set[str] = set()
+        # Pods that a look has found waiting, and that nobody follows.
+        self._strays: dict[Key, Pod] = {}
         self._templates = Informer(cluster, resources.RESOURCE_CLAIM_TEMPLATES, quarantine=self.quarantine)
         kinds = WORKLOADS if follow_workloads else ()
         self._workloads = [Informer(cluster, kind.raw, quarantine=self.quarantine) for kind in kinds]
@@ -111,6 +128,8 @@ class Templates:
             await self._pods.synced(float("inf"))  # before that, everything would look unused
             for informer in self._workloads:
                 await informer.synced(float("inf"))
+            self._look_out(EVERYWHERE)
+            group.create_task(self._lookout.run(self._look_at, deadline=LOOK_SECONDS))
             group.create_task(self._reconsider())
             await self._tend()
 
@@ -139,7 +158,7 @@ class Templates:
                 continue
             self._withheld_with = using
             for key in tuple(self._withheld):
-                pod = self._pods.objects.get(key)
+                pod = self._pods.objects.get(key) or self._strays.get(key)
                 if pod is None:
                     continue
                 kind = self._pods.resource.id
@@ -175,9 +194,44 @@ class Templates:
             logger.warning("no template is made for a pod", extra={"pod": "/".join(key), "problem": problem})
         return {}, upkeep.used(pod)
 
+    def _look_out(self, namespace: str) -> None:
+        """Look at the pods of a namespace soon, and once more when every gate has heard what we have."""
+        self._once_more.add(namespace)
+        self._lookout.add_after(namespace, 0.0 if namespace == EVERYWHERE else self._again_every)
+
+    async def _look_at(self, namespace: str) -> None:
+        """Find the pods of a namespace that need a template which is not there, and that we do not follow."""
+        good: dict[Key, bool] = {}
+
+        def waits(pod: Pod) -> bool:
+            if (pod.metadata.namespace, pod.metadata.name) in self._pods.objects:
+                return False
+            for key in upkeep.used(pod):
+                if key not in good:
+                    stored = self._templates.objects.get(key)
+                    good[key] = stored is not None and upkeep.fits(stored)
+            return not all(good[key] for key in upkeep.used(pod))
+
+        found = await self._survey.look(namespace, waits)
+        for key in [key for key in self._strays if namespace in (EVERYWHERE, key[0])]:
+            if key not in found:
+                del self._strays[key]
+                if key not in self._pods.objects:
+                    self._withheld.pop(key, None)
+                    self._ask(("Pod", key), {})
+        for key, pod in found.items():
+            self._strays[key] = pod
+            with self.quarantine.guard(self._pods.resource.id, *key, version=pod.metadata.resource_version):
+                self._ask(("Pod", key), *self._of_pod(pod, key))
+        if namespace in self._once_more:
+            self._once_more.discard(namespace)
+            self._lookout.add_after(namespace, self._heard_after)
+
     def _on_templates(self, batch: Batch[ResourceClaimTemplate]) -> None:
         for delta in batch.deltas:
             self._made.pop(delta.key, None)
+            if delta.new is None and delta.key[1].startswith(names.PREFIX):
+                self._look_out(delta.key[0])
             if self._users.spec(delta.key) is not None:
                 self._queue.add(delta.key)
 
@@ -302,11 +356,23 @@ class Templates:
             self._metrics.template(why)
 
     async def _sweep(self) -> None:
+        if not self._survey.complete:
+            return  # everything would look unused
         now = asyncio.get_running_loop().time()
         stored = self._templates.objects.values()
-        self._unused, over = upkeep.swept(self._unused, stored, self._users.in_use(), now=now, grace=self._grace)
+        followed = self._users.in_use()
+        in_use = followed | self._survey.in_use()
+        self._unused, over = upkeep.swept(self._unused, stored, in_use, now=now, grace=self._grace)
+        for namespace in sorted({one.metadata.namespace for one in stored if upkeep.ours(one)}):
+            if self._survey.age(namespace) > self._grace:
+                self._lookout.add(namespace)
         for one in over:
+            key = one.metadata.namespace, one.metadata.name
             try:
+                if self._survey.age(key[0]) > asyncio.get_running_loop().time() - now:
+                    await self._look_at(key[0])
+                if key in self._survey.in_use():
+                    continue
                 await self._delete(one, "swept")
                 logger.info("template swept", extra={"template": f"{one.metadata.namespace}/{one.metadata.name}"})
             except ApiError as error:

@@ -17,7 +17,7 @@ from webhook.translate.pod_view import equal, mapping
 from webhook.translate.record import Original, WrittenRecord, annotate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from webhook.claims import Grant
     from webhook.translate.case import Case
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 Operation = dict[str, "Json"]
 _LABEL = 63
+# Has the pod noticed by who makes templates.
+_WAIT: Operation = {"op": "add", "path": f"/metadata/labels/{escape(names.WAITS_LABEL)}", "value": "true"}
+_WAIT_ALONE: Operation = {"op": "add", "path": "/metadata/labels", "value": {names.WAITS_LABEL: "true"}}
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -58,10 +61,11 @@ def rewrite(
     namespace: str,
     path: str = "",
     key: bytes | None = None,
+    there: Container[tuple[str, str]] = (),
 ) -> Rewrite:
     """Write the operations.
 
-    `again` are keys that came back after an earlier round, `written` what that round wrote, `foreign` what somebody else wrote
+    `there` are the templates that certainly exist, by namespace and name, `again` are keys that came back after an earlier round, `written` what that round wrote, `foreign` what somebody else wrote
     in our name.
     """
     spec = pod.spec
@@ -91,7 +95,12 @@ def rewrite(
     for name in foreign:
         if name not in annotations:
             operations.append({"op": "remove", "path": f"{path}/metadata/annotations/{escape(name)}"})
-    return Rewrite((*operations, *_annotate(pod, annotations, path)), templates, tuple(given))
+    operations += _annotate(pod, annotations, path)
+    for name in templates if key is not None else ():
+        if (namespace, name) not in there:
+            operations.append(_WAIT if pod.labels else _WAIT_ALONE)
+            break
+    return Rewrite(tuple(operations), templates, tuple(given))
 
 
 def clean_annotations(pod: PodView, foreign: Sequence[str], path: str = "") -> tuple[Operation, ...]:

@@ -113,7 +113,16 @@ def translate(
     if report.refusals:
         return _alone(report, cleaning)
     change = rewrite(
-        view, verdict, report, again=again, written=believed, foreign=strange, namespace=namespace, path=path, key=key
+        view,
+        verdict,
+        report,
+        again=again,
+        written=believed,
+        foreign=strange,
+        namespace=namespace,
+        path=path,
+        key=key,
+        there=state.templates if state.confirmed else (),
     )
     if change.too_large:
         del report.decisions[before:]

@@ -57,6 +57,31 @@ async def test_a_kind_that_the_server_lacks_is_not_waited_for_for_ever():
     await following(Lacking(), check, Pace(extra=0.05))
 
 
+async def test_who_does_not_judge_does_not_follow_who_holds_devices():
+    class Counting(Embedded):
+        def __init__(self):
+            super().__init__()
+            self.followed = set()
+
+        def watch(self, resource, *args, **kwargs):
+            self.followed.add(resource.plural)
+            return super().watch(resource, *args, **kwargs)
+
+    async def followed(**settings):
+        cluster = Counting()
+        follower = Follower(cluster, StateBuilder(Configuration()), **settings)
+        task = asyncio.create_task(follower.run())
+        async with asyncio.timeout(20):
+            await follower.settled()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return cluster.followed
+
+    everything, declared = await followed(), await followed(judges=False)
+    assert everything - declared == {"resourceclaims", "devicetaintrules", "devicecompatibilities"}
+    assert declared < everything
+
+
 async def test_a_right_that_is_missing_is_named():
     class Forbidding(Embedded):
         def watch(self, resource, *args, **kwargs):

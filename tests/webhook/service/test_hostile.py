@@ -117,3 +117,21 @@ async def test_what_no_worker_decides_is_allowed_unchanged_with_a_warning_and_co
         count = here.service.metrics.registry.get_sample_value
         assert count("drawbridge_reviews_total", {"path": "/mutate", "mode": "", "outcome": "undecided"}) == 1
         assert count("drawbridge_workers_killed") == 1
+
+
+async def test_a_verdict_that_nobody_decides_in_time_takes_no_translation_away(cluster):  # noqa: F811
+    """Whether a pod's devices are there may take long to say; what it asks for was said before."""
+    asked = review(pod(limits={"nvidia.com/gpu": "1"}))
+    async with (
+        running(cluster) as here,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trust(cluster))) as session,
+    ):
+        app = here.service.app
+        app._limits = app._limits._replace(patience=0.0)  # a worker has no time
+        gate = app._gate
+        whole = gate.decide
+        gate.decide = lambda path, body, state, patience: whole(path, body, state, -1.0)  # and nor has the loop
+        status, text = await post(session, f"https://{here.address}/mutate", asked)
+        answer = json.loads(text)["response"]
+        assert (status, answer["allowed"], "patch" in answer) == (200, True, True)
+        assert "drawbridge did not judge this Pod" in answer["warnings"][0]

@@ -8,12 +8,12 @@ import pytest
 
 from cluster import resources
 from cluster.embedded.embedded import Embedded
-from cluster.errors import NotFound, Unavailable
+from cluster.errors import Gone, NotFound, Unavailable
 from dra.stock import Stock
 from tests.limits import PATIENCE
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod
 from webhook.claims import template
-from webhook.names import ORIGINAL
+from webhook.names import ORIGINAL, WAITS_LABEL
 from webhook.service.metrics import Metrics
 from webhook.service.template_controller import Templates
 from webhook.state.configuration import DEFAULT, Configuration
@@ -32,13 +32,15 @@ def spec(count=1):
     return {"spec": {"devices": {"requests": [request]}}}
 
 
-def translated(name="p", count=1, key=KEY, namespace="default", sealed_for=""):
-    """A pod as the gate leaves it."""
+def translated(name="p", count=1, key=KEY, namespace="default", sealed_for="", *, followed=True):
+    """A pod as the gate leaves it: with a label that has it followed, where the template was not there."""
     wanted = spec(count)
     made = template.name_of(wanted)
     value = pod(limits={}, name=name, namespace=namespace)
     asked = json.dumps({"containers": {"main": {"nvidia.com/gpu": str(count)}}})
     value["metadata"]["annotations"] = {ORIGINAL: asked}
+    if followed:
+        value["metadata"]["labels"] = {WAITS_LABEL: "true"}
     sealed = template.seal({made: wanted}, key, template.bearer_of(value, sealed_for or namespace))
     value["metadata"]["annotations"]["drawbridge.dev/templates"] = sealed
     value["spec"]["resourceClaims"] = [{"name": "drawbridge-gpu", "resourceClaimTemplateName": made}]
@@ -110,6 +112,10 @@ async def _has(cluster, wanted):
     return sorted((await templates(cluster)).values()) == sorted(wanted)
 
 
+async def follows_nobody(controller):
+    await until(lambda: asyncio.sleep(0, not controller._pods.objects))
+
+
 async def put(cluster, *pods):
     for one in pods:
         await cluster.create(resources.PODS.raw, one, one["metadata"].get("namespace", "default"))
@@ -142,6 +148,113 @@ async def test_a_deleted_template_comes_back_while_it_is_needed():
 
 async def _count(cluster, number):
     return len(cluster.writes) >= number
+
+
+async def test_a_pod_that_found_its_template_is_not_followed_and_gets_another_when_that_one_goes():
+    cluster = Recorder()
+    async with running(cluster) as controller:
+        await put(cluster, translated())
+        await has(cluster, 1)
+        await put(cluster, translated("quiet", followed=False))
+        await cluster.delete(resources.PODS, "p", "default", grace=0)
+        await follows_nobody(controller)
+        await cluster.delete(resources.RESOURCE_CLAIM_TEMPLATES, template.name_of(spec()), "default")
+        await until(lambda: _count(cluster, 2))
+        await has(cluster, 1)
+        await follows_nobody(controller)
+
+
+async def test_a_pod_that_comes_after_the_template_has_gone_and_does_not_say_that_it_waits_is_found():
+    """A gate had not heard yet that the template is gone."""
+
+    class Late(Recorder):
+        gone = 0
+
+        async def list(self, resource, namespace=None, **kwargs):
+            page = await super().list(resource, namespace, **kwargs)
+            if resource.id == resources.PODS.id and self.gone:
+                self.gone += 1
+                if self.gone == 2:  # the look that follows the deletion has just missed it
+                    await put(self, translated("late", followed=False))
+            return page
+
+    cluster = Late()
+    async with running(cluster, heard_after=0.1) as controller:
+        await put(cluster, translated())
+        await has(cluster, 1)
+        await cluster.delete(resources.PODS, "p", "default", grace=0)
+        await follows_nobody(controller)
+        cluster.gone = 1
+        await cluster.delete(resources.RESOURCE_CLAIM_TEMPLATES, template.name_of(spec()), "default")
+        await until(lambda: _count(cluster, 2))
+        await has(cluster, 1)
+    assert cluster.gone >= 3
+
+
+async def test_a_pod_that_is_not_followed_keeps_its_template():
+    cluster = Recorder()
+    async with running(cluster, grace=0.05) as controller:
+        await put(cluster, translated(), translated("quiet", followed=False), translated("q", 2))
+        await has(cluster, 1, 2)
+        for name in ("p", "q"):
+            await cluster.delete(resources.PODS, name, "default", grace=0)
+        await has(cluster, 1)
+        looked = controller._survey._looked.get("default", 0.0)
+        await until(lambda: asyncio.sleep(0, controller._survey._looked["default"] > looked))
+        await has(cluster, 1)
+        await cluster.delete(resources.PODS, "quiet", "default", grace=0)
+        await has(cluster)
+
+
+async def test_nothing_is_swept_before_the_pods_were_seen():
+    class Blind(Recorder):
+        blind = True
+        asked = 0
+
+        async def list(self, resource, *args, **kwargs):
+            if resource.id == resources.PODS.id and self.blind:
+                self.asked += 1
+                raise Unavailable("not now")
+            return await super().list(resource, *args, **kwargs)
+
+    cluster = Blind()
+    ours = template.object_of(template.name_of(spec()), spec(), "default")
+    await cluster.create(resources.RESOURCE_CLAIM_TEMPLATES.raw, ours, "default")
+    await put(cluster, translated("quiet", followed=False))
+    async with running(cluster, grace=0.01):
+        await until(lambda: asyncio.sleep(0, cluster.asked >= 3))
+        await has(cluster, 1)
+        cluster.blind = False
+        await put(cluster, translated("q", 2))
+        await has(cluster, 1, 2)
+
+
+async def test_a_list_that_is_too_long_for_its_token_is_begun_anew():
+    class Slow(Recorder):
+        tries = 0
+
+        async def list(self, resource, namespace=None, *, limit=500, more="", **kwargs):
+            if resource.id == resources.PODS.id:
+                self.tries += 1
+                if self.tries == 2:
+                    raise Gone("the token is too old")
+                limit = 1
+            return await super().list(resource, namespace, limit=limit, more=more, **kwargs)
+
+    cluster = Slow()
+    await put(cluster, translated("a", followed=False), translated("b", 2, followed=False))
+    async with running(cluster):
+        await has(cluster, 1, 2)
+
+
+async def test_a_pod_that_was_found_waiting_and_is_not_allowed_now_gets_its_template_when_it_is():
+    cluster, world = Recorder(), Changing("warn")
+    await put(cluster, translated(followed=False))
+    async with running(cluster, world) as controller:
+        await until(lambda: asyncio.sleep(0, bool(controller._withheld)))
+        assert cluster.writes == []
+        world.enter("enforce")
+        await has(cluster, 1)
 
 
 async def test_other_content_that_is_labelled_as_ours_is_replaced():

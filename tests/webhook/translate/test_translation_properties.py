@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dra import validation
 from tests.webhook.pods import KEY, KOORD, SIZES, UNKNOWN, configured, container, example_fleet, patched, replayed
 from webhook.claims import template
-from webhook.names import DECISION, DEVICES, ORIGINAL, TEMPLATES
+from webhook.names import DECISION, DEVICES, ORIGINAL, TEMPLATES, WAITS_LABEL
 from webhook.state import State
 from webhook.translate.translate import translate
 
@@ -118,6 +118,7 @@ def undone(pod: dict) -> dict:
     record = json.loads(annotations[ORIGINAL])
     for name in (ORIGINAL, DECISION, DEVICES, TEMPLATES):
         del annotations[name]
+    del before["metadata"]["labels"][WAITS_LABEL]
     spec = before["spec"]
     ours = {
         entry["name"]
@@ -235,6 +236,8 @@ def test_without_a_key_only_what_proves_the_rest_is_missing(pod, world):
         with_seal, without = patched(pod, sealed), patched(pod, open_)
         notes = with_seal["metadata"]["annotations"]
         del notes[TEMPLATES]
+        del with_seal["metadata"]["labels"][WAITS_LABEL]
+        assert with_seal["metadata"].pop("labels") == without["metadata"].pop("labels", {})
         record = json.loads(notes[ORIGINAL])
         del record["digest"]
         assert record == json.loads(without["metadata"]["annotations"].pop(ORIGINAL))
