@@ -13,6 +13,7 @@ import pytest
 from tests.webhook.admission.test_decide import pod, review
 from tests.webhook.hostile import CORPUS, REVIEWS
 from tests.webhook.service.test_service import cluster, running, trust  # noqa: F401  a fixture
+from webhook.admission import decide
 
 JSON = {"Content-Type": "application/json"}
 PROMISE = 0.1
@@ -127,10 +128,12 @@ async def test_a_verdict_that_nobody_decides_in_time_takes_no_translation_away(c
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trust(cluster))) as session,
     ):
         app = here.service.app
-        app._limits = app._limits._replace(patience=0.0)  # a worker has no time
-        gate = app._gate
-        whole = gate.decide
-        gate.decide = lambda path, body, state, patience: whole(path, body, state, -1.0)  # and nor has the loop
+        app._limits = app._limits._replace(patience=0.0)  # a worker has no time, and the loop has none for the verdict
+
+        def late(_path, body, state, _patience):
+            return decide.weigh(decide.mutate(body, state), state, impatient=lambda: True)
+
+        app._gate.decide = late
         status, text = await post(session, f"https://{here.address}/mutate", asked)
         answer = json.loads(text)["response"]
         assert (status, answer["allowed"], "patch" in answer) == (200, True, True)
