@@ -12,7 +12,7 @@ import pytest
 from certs import authority
 from e2e.client import ApiError
 from e2e.controlplane import free_port
-from webhook.admission.registration import Registration, configurations
+from webhook.admission.registration import Registration, configurations, validating
 from webhook.state.configuration import Configuration
 
 pytestmark = pytest.mark.real
@@ -175,3 +175,78 @@ def test_claims_reach_us_unless_a_template_made_them(control_plane, unanswered, 
     assert "failed calling webhook" in refused(control_plane, item | {"spec": body})
     item["metadata"]["annotations"] = {"resource.kubernetes.io/pod-claim-name": "gpu"}
     assert refused(control_plane, item | {"spec": body}) == ""
+
+
+# Pods that were given their claims by us were judged then
+
+
+SEAL = "drawbridge.dev/templates"
+OURS = "drawbridge-0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture
+def unasked(control_plane, namespace, created):
+    """The webhook that judges pods, for one namespace only, with nobody there; and none that would take a forged seal off."""
+    now = dt.datetime.now(dt.UTC)
+    bundle = authority.authority("nobody", now=now, life=dt.timedelta(hours=1)).certificate
+    options = Registration(
+        url=f"https://127.0.0.1:{free_port()}", ca_bundle=base64.b64encode(bundle).decode(), failure_policy="Fail"
+    )
+    made = validating(Configuration().dialects, options)
+    made["metadata"]["name"] = f"drawbridge-{namespace}"[:63].rstrip("-")
+    made["webhooks"] = [webhook for webhook in made["webhooks"] if webhook["name"].startswith("pods.")]
+    for webhook in made["webhooks"]:
+        only = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}
+        webhook["namespaceSelector"]["matchExpressions"].append(only)
+    created(made)
+    own = pod("warm", namespace, claims=[{"name": "own", "resourceClaimName": "x"}])
+    control_plane.until("the webhook configuration is in force", lambda: refused(control_plane, own), 20)
+    return namespace
+
+
+def sealed(*templates, padding=""):
+    """The annotation as the gate writes it."""
+    body = ",".join(f'"{name}":{{"spec":{{"devices":{{"requests":[]}}}}}}' for name in templates)
+    return {SEAL: f"v2 {'0' * 64} {{{body}}}{padding}"}
+
+
+def given(*templates, name="drawbridge-main-gpu"):
+    return [{"name": f"{name}-{i}", "resourceClaimTemplateName": one} for i, one in enumerate(templates)]
+
+
+def test_a_pod_all_of_whose_claims_stand_in_our_seal_is_not_asked_about_again(control_plane, unasked):
+    several = [OURS[:-2] + f"{i:02x}" for i in range(16)]
+    crowd = [container(f"c{i}", limits={"cpu": "1", "memory": "1Mi", "example.com/foo": "1"}) for i in range(800)]
+    for what, item in [
+        ("one claim", pod("a", unasked, claims=given(OURS), annotations=sealed(OURS))),
+        ("two of one template", pod("a", unasked, claims=given(OURS, OURS), annotations=sealed(OURS))),
+        ("as many as are looked for", pod("a", unasked, claims=given(*several), annotations=sealed(*several))),
+        (
+            "as long a seal, and as many containers",
+            pod("a", unasked, containers=crowd, claims=given(*several), annotations=sealed(*several, padding=" " * 14_800)),
+        ),
+    ]:  # fmt: skip
+        assert refused(control_plane, item) == "", what
+
+
+def test_whatever_else_asks_by_claim_is_asked_about(control_plane, unasked):
+    keys = [container(limits={"nvidia.com/gpu": "1"})]
+    init = [container("init", limits={"nvidia.com/gpumem": "1"})]
+    own = {"name": "drawbridge-main-gpu", "resourceClaimName": OURS}
+    for what, item in [
+        ("no seal", pod("a", unasked, claims=given(OURS))),
+        ("a seal of another template", pod("a", unasked, claims=given(OURS), annotations=sealed(OURS[:-1] + "0"))),
+        ("a name that the seal only begins with", pod("a", unasked, claims=given(OURS[:-1]), annotations=sealed(OURS))),
+        ("a claim beside", pod("a", unasked, claims=[*given(OURS), own], annotations=sealed(OURS))),
+        ("a template beside", pod("a", unasked, claims=given(OURS, "mine"), annotations=sealed(OURS))),
+        ("a word of the seal as a name", pod("a", unasked, claims=given("spec"), annotations=sealed(OURS))),
+        ("a name of one's own in a seal", pod("a", unasked, claims=given("mine"), annotations=sealed("mine"))),
+        ("a key that was put back", pod("a", unasked, containers=keys, claims=given(OURS), annotations=sealed(OURS))),
+        ("and on an init container", pod("a", unasked, init=init, claims=given(OURS), annotations=sealed(OURS))),
+        ("more claims than are looked for", pod("a", unasked, claims=given(*[OURS] * 17), annotations=sealed(OURS))),
+        (
+            "a longer seal than is searched",
+            pod("a", unasked, claims=given(OURS), annotations=sealed(OURS, padding=" " * 17_000)),
+        ),
+    ]:
+        assert "failed calling webhook" in refused(control_plane, item), what

@@ -9,9 +9,10 @@ import pytest
 
 from cli.commands.manifests import CLUSTER_WIDE
 from cluster import manifests
+from e2e import fleet
 from e2e.client import ApiError
 from e2e.gate import BASE, NOWHERE, SYSTEM, gpu
-from e2e.workloads import container, limits, pod, template, using_template
+from e2e.workloads import container, limits, pod, request, template, using_template
 
 pytestmark = pytest.mark.real
 TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaimtemplates"
@@ -272,6 +273,35 @@ def test_no_stored_object_keeps_the_controller_from_other_peoples_templates(cont
     wanted = name["resourceClaimTemplateName"]
     control_plane.until("and after a restart", lambda: wanted in names(control_plane, gated), 60)
     gate.processes["controller"].check()
+
+
+def test_a_forged_seal_spares_nobody_the_verdict(control_plane, fleet_node, gated):
+    """Who bears our seal is not asked about a second time; so nobody else can bear it that far."""
+    control_plane.create(template("mine", gated, request("gpu", fleet.NVIDIA, count=6)))
+    content = json.dumps({"spec": {"devices": {"requests": []}}}, separators=(",", ":"))
+    for name in ("mine", "drawbridge-0123456789abcdef0123456789abcdef"):
+        twice = [using_template("mine"), using_template("mine") | {"name": "drawbridge-main-gpu"}]
+        item = pod("p", gated, container(), resourceClaims=twice)
+        item["metadata"]["annotations"] = {
+            "drawbridge.dev/templates": f'v2 {"0" * 64} {{"{name}":{content},"mine":{content}}}'
+        }
+        with pytest.raises(ApiError, match="even if idle"):
+            control_plane.create(item, dryRun="All")
+
+
+def test_a_manifest_that_was_read_from_a_cluster_is_judged_with_the_seal_on_it(
+    control_plane, fleet_node, gated, created
+):
+    """The seal is ours, and holds for a pod of that name; what could be served then is asked again."""
+    [stored] = control_plane.create(gpu("p", gated, nodeSelector=NOWHERE))
+    control_plane.delete(f"/api/v1/namespaces/{gated}/pods/p", gracePeriodSeconds=0)
+    control_plane.until("it is gone", lambda: not control_plane.read(stored))
+    again = {"apiVersion": "v1", "kind": "Pod", "metadata": {k: stored["metadata"][k] for k in ("name", "namespace", "annotations")}, "spec": stored["spec"]}  # fmt: skip
+    again["spec"].pop("volumes", None)
+    for one in again["spec"]["containers"]:
+        one.pop("volumeMounts", None)
+    [answer] = control_plane.create(again, dryRun="All")
+    assert answer["spec"]["resourceClaims"] == stored["spec"]["resourceClaims"]
 
 
 # Both ways to install, and the rights
