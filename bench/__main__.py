@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bench.row import Row
 
-SUITES = ("cel", "dra", "cluster", "allocator", "fragmentation", "admission", "start", "translate", "commandline")
+SUITES = (
+    "cel",
+    "dra",
+    "cluster",
+    "allocator",
+    "fragmentation",
+    "admission",
+    "start",
+    "translate",
+    "commandline",
+    "throughput",
+)
 
 
 def main(names: list[str]) -> int:
