@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from webhook.admission.admission_review import Request
     from webhook.state import State
 
-    # Given now and then whether somebody still waits for the answer.
+    # Asked now and then whether somebody still waits for the answer.
     Impatient = Callable[[], bool] | None
 
 REFUSED = "refused"  # the outcome of a request that is turned back

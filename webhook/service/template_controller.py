@@ -2,9 +2,9 @@
 
 An ordinary controller, never part of a review: it follows pods, workloads and templates, and does what `webhook.claims.upkeep`
 says. Nothing is remembered between starts but the clock of the sweep, so a kill costs a grace period and nothing else.
-Of pods it follows those that the gate has labelled because their template was not there. A template that others use is theirs
-again when it goes: then the pods of its namespace are looked at (`webhook.service.pod_survey`), and once more when every gate
-must have heard that it is gone.
+Of pods it follows those that the gate has labelled because their template was not there. Others that wait are found by looking
+(`webhook.service.pod_survey`): where a template has gone, and once more when every gate must have heard of it; everywhere now and then,
+because a label may be taken off on the way.
 What workloads will need is made before their first pod asks, which saves that pod the wait.
 
 Any of the objects may be hostile, and all of them are looked at: what fails on one is named once and leaves the others alone.
@@ -51,7 +51,8 @@ WORKERS = 4
 AGAIN_SECONDS = 1.0
 # What looking ahead for one workload may cost. Who costs more is set aside, and its pods lose the head start and nothing else.
 STEPS = 1_000_000
-# How long it may take to list the pods of a cluster.
+# How often we look everywhere for pods that wait and are not labelled, and how long that may take.
+LOOK_EVERY = 300.0
 LOOK_SECONDS = 600.0
 # How long our copy may take to show what we made.
 SHOWN_SECONDS = 5.0
@@ -105,7 +106,7 @@ class Templates:
         self._heard_after = heard_after
         self._survey = PodSurvey(cluster, self.quarantine)
         # Namespaces to look at, and those of them to look at once more.
-        self._lookout: WorkQueue[str] = WorkQueue("pods of a namespace", quarantine=self.quarantine)
+        self._lookout: WorkQueue[str] = WorkQueue("pods that wait", quarantine=self.quarantine)
         self._once_more: set[str] = set()
         # Pods that a look has found waiting, and that nobody follows.
         self._strays: dict[Key, Pod] = {}
@@ -128,8 +129,8 @@ class Templates:
             await self._pods.synced(float("inf"))  # before that, everything would look unused
             for informer in self._workloads:
                 await informer.synced(float("inf"))
-            self._look_out(EVERYWHERE)
-            group.create_task(self._lookout.run(self._look_at, deadline=LOOK_SECONDS))
+            self._look_out(EVERYWHERE, 0.0)
+            group.create_task(self._lookout.run(self._find_waiting, deadline=LOOK_SECONDS))
             group.create_task(self._reconsider())
             await self._tend()
 
@@ -194,44 +195,53 @@ class Templates:
             logger.warning("no template is made for a pod", extra={"pod": "/".join(key), "problem": problem})
         return {}, upkeep.used(pod)
 
-    def _look_out(self, namespace: str) -> None:
-        """Look at the pods of a namespace soon, and once more when every gate has heard what we have."""
+    def _look_out(self, namespace: str, seconds: float) -> None:
+        """Look for pods that wait in a namespace, and once more when every gate has heard what we have."""
         self._once_more.add(namespace)
-        self._lookout.add_after(namespace, 0.0 if namespace == EVERYWHERE else self._again_every)
+        self._lookout.add_after(namespace, seconds)
 
-    async def _look_at(self, namespace: str) -> None:
+    async def _find_waiting(self, namespace: str) -> None:
         """Find the pods of a namespace that need a template which is not there, and that we do not follow."""
         good: dict[Key, bool] = {}
 
         def waits(pod: Pod) -> bool:
             if (pod.metadata.namespace, pod.metadata.name) in self._pods.objects:
                 return False
-            for key in upkeep.used(pod):
-                if key not in good:
-                    stored = self._templates.objects.get(key)
-                    good[key] = stored is not None and upkeep.fits(stored)
-            return not all(good[key] for key in upkeep.used(pod))
+            used = upkeep.used(pod)
+            for key in used - good.keys():
+                stored = self._templates.objects.get(key)
+                good[key] = stored is not None and upkeep.fits(stored)
+            return not all(good[key] for key in used)
 
-        found = await self._survey.look(namespace, waits)
-        for key in [key for key in self._strays if namespace in (EVERYWHERE, key[0])]:
-            if key not in found:
-                del self._strays[key]
-                if key not in self._pods.objects:
-                    self._withheld.pop(key, None)
-                    self._ask(("Pod", key), {})
+        found = await self._survey.waiting(namespace, waits)
+        for key in tuple(self._strays):
+            if namespace in (EVERYWHERE, key[0]) and key not in found:
+                self._leave(key)
         for key, pod in found.items():
             self._strays[key] = pod
-            with self.quarantine.guard(self._pods.resource.id, *key, version=pod.metadata.resource_version):
-                self._ask(("Pod", key), *self._of_pod(pod, key))
+            kind = self._pods.resource.id
+            version = pod.metadata.resource_version
+            with self.quarantine.guard(kind, *key, version=version):
+                wanted = self._of_pod(pod, key)
+                self._ask(("Pod", key), *wanted)
         if namespace in self._once_more:
             self._once_more.discard(namespace)
             self._lookout.add_after(namespace, self._heard_after)
+        elif namespace == EVERYWHERE:
+            self._lookout.add_after(namespace, LOOK_EVERY)
+
+    def _leave(self, stray: Key) -> None:
+        """A pod that was found waiting does not wait any more."""
+        del self._strays[stray]
+        if stray not in self._pods.objects:
+            self._withheld.pop(stray, None)
+            self._ask(("Pod", stray), {})
 
     def _on_templates(self, batch: Batch[ResourceClaimTemplate]) -> None:
         for delta in batch.deltas:
             self._made.pop(delta.key, None)
             if delta.new is None and delta.key[1].startswith(names.PREFIX):
-                self._look_out(delta.key[0])
+                self._look_out(delta.key[0], self._again_every)
             if self._users.spec(delta.key) is not None:
                 self._queue.add(delta.key)
 
@@ -356,26 +366,45 @@ class Templates:
             self._metrics.template(why)
 
     async def _sweep(self) -> None:
-        if not self._survey.complete:
-            return  # everything would look unused
         now = asyncio.get_running_loop().time()
-        stored = self._templates.objects.values()
-        followed = self._users.in_use()
-        in_use = followed | self._survey.in_use()
+        stored = await self._judged()
+        in_use = self._users.in_use() | self._survey.in_use()
         self._unused, over = upkeep.swept(self._unused, stored, in_use, now=now, grace=self._grace)
-        for namespace in sorted({one.metadata.namespace for one in stored if upkeep.ours(one)}):
-            if self._survey.age(namespace) > self._grace:
-                self._lookout.add(namespace)
         for one in over:
             key = one.metadata.namespace, one.metadata.name
+            where = {"template": "/".join(key)}
             try:
-                if self._survey.age(key[0]) > asyncio.get_running_loop().time() - now:
-                    await self._look_at(key[0])
-                if key in self._survey.in_use():
+                if await self._is_used(key, now):
                     continue
                 await self._delete(one, "swept")
-                logger.info("template swept", extra={"template": f"{one.metadata.namespace}/{one.metadata.name}"})
+                logger.info("template swept", extra=where)
             except ApiError as error:
-                logger.warning(
-                    "a template could not be swept", extra={"template": one.metadata.name, "problem": str(error)}
-                )
+                logger.warning("a template could not be swept", extra={**where, "problem": str(error)})
+
+    async def _judged(self) -> list[ResourceClaimTemplate]:
+        """Give out the templates of which it is known whether a pod uses them; look where that was not asked for a grace period."""
+        followed = self._users.in_use()
+        judged: list[ResourceClaimTemplate] = []
+        failed: set[str] = set()
+        for key, one in tuple(self._templates.objects.items()):
+            namespace = key[0]
+            if key in followed or not upkeep.ours(one) or namespace in failed:
+                continue
+            if self._survey.age(namespace) > self._grace:
+                try:
+                    await self._survey.look(namespace)
+                except ApiError as error:
+                    failed.add(namespace)
+                    note = {"namespace": namespace, "problem": str(error)}
+                    logger.warning("the pods of a namespace could not be looked at", extra=note)
+                    continue
+            judged.append(one)
+        self._survey.forget(frozenset([one.metadata.namespace for one in judged]))
+        return judged
+
+    async def _is_used(self, key: Key, begun: float) -> bool:
+        """Whether a pod uses a template, as of now: asked in this sweep."""
+        namespace = key[0]
+        if self._survey.age(namespace) > asyncio.get_running_loop().time() - begun:
+            await self._survey.look(namespace)
+        return key in self._survey.in_use() or key in self._users.in_use()

@@ -65,8 +65,8 @@ def rewrite(
 ) -> Rewrite:
     """Write the operations.
 
-    `there` are the templates that certainly exist, by namespace and name, `again` are keys that came back after an earlier round, `written` what that round wrote, `foreign` what somebody else wrote
-    in our name.
+    `again` are keys that came back after an earlier round, `written` what that round wrote, `foreign` what somebody else wrote
+    in our name, `there` the templates that certainly exist, by namespace and name.
     """
     spec = pod.spec
     going = verdict.translated
