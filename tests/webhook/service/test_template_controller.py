@@ -15,6 +15,7 @@ from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod
 from webhook.claims import template
 from webhook.names import ORIGINAL, WAITS_LABEL
 from webhook.service.metrics import Metrics
+from webhook.service.pod_survey import LIVING
 from webhook.service.template_controller import Templates
 from webhook.state.configuration import DEFAULT, Configuration
 from webhook.state.inventory import Inventory
@@ -192,15 +193,24 @@ async def test_a_pod_that_comes_after_the_template_has_gone_and_does_not_say_tha
 
 
 async def test_a_pod_that_is_not_followed_keeps_its_template():
-    cluster = Recorder()
+    class Looking(Recorder):
+        looks = 0
+
+        async def list(self, resource, namespace=None, **kwargs):
+            page = await super().list(resource, namespace, **kwargs)
+            self.looks += resource.id == resources.PODS.id and kwargs["fields"] == LIVING
+            return page
+
+    cluster = Looking()
     async with running(cluster, grace=0.05) as controller:
         await put(cluster, translated(), translated("quiet", followed=False), translated("q", 2))
         await has(cluster, 1, 2)
         for name in ("p", "q"):
             await cluster.delete(resources.PODS, name, "default", grace=0)
         await has(cluster, 1)
-        looked = controller._survey._looked.get("default", 0.0)
-        await until(lambda: asyncio.sleep(0, controller._survey._looked["default"] > looked))
+        await follows_nobody(controller)
+        seen = cluster.looks
+        await until(lambda: asyncio.sleep(0, cluster.looks >= seen + 3))
         await has(cluster, 1)
         await cluster.delete(resources.PODS, "quiet", "default", grace=0)
         await has(cluster)
