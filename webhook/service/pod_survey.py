@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from cluster import resources
 from cluster.errors import Gone
+from webhook import names
 from webhook.claims import upkeep
 
 if TYPE_CHECKING:
@@ -39,21 +40,21 @@ class PodSurvey:
         self._looked: dict[str, float] = {}
 
     async def waiting(self, namespace: str, waits: Callable[[Pod], bool]) -> dict[Key, Pod]:
-        """Find the pods of a namespace, or EVERYWHERE, that have no node and of which `waits` says that they wait."""
+        """Find the pods of a namespace, or EVERYWHERE, that have no node, prove something, and wait, as `waits` says."""
         found: dict[Key, Pod] = {}
-        for pod in await self._list(namespace, WITHOUT_NODE):
-            key = pod.metadata.namespace, pod.metadata.name
-            with self._quarantine.guard(resources.PODS.id, *key, version=pod.metadata.resource_version):
-                if waits(pod):
-                    found[key] = pod
+
+        def take(pod: Pod) -> None:
+            if names.TEMPLATES in pod.metadata.annotations and waits(pod):
+                found[pod.metadata.namespace, pod.metadata.name] = pod
+
+        await self._list(namespace, WITHOUT_NODE, take)
         return found
 
     async def look(self, namespace: str) -> None:
         """See which templates the pods of a namespace use."""
         begun = asyncio.get_running_loop().time()
         used: set[Key] = set()
-        for pod in await self._list(namespace, LIVING):
-            used |= upkeep.used(pod)
+        await self._list(namespace, LIVING, lambda pod: used.update(upkeep.used(pod)))
         self._used[namespace] = frozenset(used)
         self._looked[namespace] = begun
 
@@ -71,22 +72,27 @@ class PodSurvey:
         for namespace in self._looked.keys() - namespaces:
             del self._looked[namespace], self._used[namespace]
 
-    async def _list(self, namespace: str, fields: str) -> list[Pod]:
-        """Read pods page by page, those that refer to a template of ours. Of one that cannot be read nothing is known."""
+    async def _list(self, namespace: str, fields: str, take: Callable[[Pod], None]) -> None:
+        """Show pods to somebody, page by page; one that cannot be read, or not be digested, is passed over."""
         for _ in range(TRIES - 1):
             try:
-                return await self._pages(namespace, fields)
+                await self._pages(namespace, fields, take)
             except Gone:
                 continue
-        return await self._pages(namespace, fields)
+            return
+        await self._pages(namespace, fields, take)
 
-    async def _pages(self, namespace: str, fields: str) -> list[Pod]:
+    async def _pages(self, namespace: str, fields: str, take: Callable[[Pod], None]) -> None:
         where = None if namespace == EVERYWHERE else namespace
-        pods: list[Pod] = []
         more = ""
         while True:
             page = await self._cluster.list(resources.PODS, where, fields=fields, more=more)
-            pods += [pod for pod in page.items if upkeep.used(pod)]
+            for pod in page.items:
+                meta = pod.metadata
+                with self._quarantine.guard(
+                    resources.PODS.id, meta.namespace, meta.name, version=meta.resource_version
+                ):
+                    take(pod)
             more = page.more
             if not more:
-                return pods
+                return
