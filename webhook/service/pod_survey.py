@@ -17,7 +17,6 @@ from webhook.claims import upkeep
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cluster.informers import Quarantine
     from cluster.protocol import Cluster
     from dra.objects import Pod
     from webhook.claims import Key
@@ -33,9 +32,8 @@ TRIES = 3
 class PodSurvey:
     """Lists pods, and remembers which templates were used where when it last looked."""
 
-    def __init__(self, cluster: Cluster, quarantine: Quarantine) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._quarantine = quarantine
         self._used: dict[str, frozenset[Key]] = {}
         self._looked: dict[str, float] = {}
 
@@ -73,7 +71,7 @@ class PodSurvey:
             del self._looked[namespace], self._used[namespace]
 
     async def _list(self, namespace: str, fields: str, take: Callable[[Pod], None]) -> None:
-        """Show pods to somebody, page by page; one that cannot be read, or not be digested, is passed over."""
+        """Show pods to somebody, page by page; one that cannot be read is passed over."""
         for _ in range(TRIES - 1):
             try:
                 await self._pages(namespace, fields, take)
@@ -88,11 +86,7 @@ class PodSurvey:
         while True:
             page = await self._cluster.list(resources.PODS, where, fields=fields, more=more)
             for pod in page.items:
-                meta = pod.metadata
-                with self._quarantine.guard(
-                    resources.PODS.id, meta.namespace, meta.name, version=meta.resource_version
-                ):
-                    take(pod)
+                take(pod)
             more = page.more
             if not more:
                 return

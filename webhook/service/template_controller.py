@@ -104,7 +104,7 @@ class Templates:
         waiting = f"{names.WAITS_LABEL}=true"
         self._pods = Informer(cluster, resources.PODS, fields=LIVING, labels=waiting, quarantine=self.quarantine)
         self._heard_after = heard_after
-        self._survey = PodSurvey(cluster, self.quarantine)
+        self._survey = PodSurvey(cluster)
         # Namespaces to look at, and those of them to look at once more.
         self._lookout: WorkQueue[str] = WorkQueue("pods that wait", quarantine=self.quarantine)
         self._once_more: set[str] = set()
