@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.follower")
 
-# What translation rests on.
+# What says what there is, and what is asked for; who holds it is in claims.
 DECLARED: tuple[Resource[Any], ...] = (
     resources.NAMESPACES,
     resources.NODES,
@@ -33,7 +33,6 @@ DECLARED: tuple[Resource[Any], ...] = (
     resources.DEVICE_CLASSES,
     resources.RESOURCE_CLAIM_TEMPLATES,
 )
-NEEDED = (*DECLARED, resources.RESOURCE_CLAIMS)
 # Followed where the server has them; a server of the right group may still lack a kind, so nobody waits for these long (`Pace.extra`).
 EXTRA: tuple[Resource[Any], ...] = (resources.DEVICE_TAINT_RULES, resources.DEVICE_COMPATIBILITIES)
 
@@ -50,11 +49,11 @@ class Follower:
         world: StateBuilder,
         pace: Pace = Pace(),  # noqa: B008  a value
         *,
-        judges: bool = True,
+        holders: bool = True,
     ) -> None:
-        """Who does not judge whether devices are free need not follow who holds them: claims change with every pod."""
+        """Who does not ask whether devices are free need not follow who holds them: claims change with every pod."""
         self._cluster = cluster
-        self._judges = judges
+        self._holders = holders
         self._pace = pace
         self._world = world
         self._informers: list[Informer[Any]] = []
@@ -67,9 +66,9 @@ class Follower:
         """Follow until cancelled."""
         server = await self._server()
         self._world.learn(features=features(server))
-        needed, extra_kinds = (NEEDED, EXTRA) if self._judges else (DECLARED, ())
+        needed = (*DECLARED, resources.RESOURCE_CLAIMS) if self._holders else DECLARED
         self._informers = [self._informer(kind) for kind in _kinds(needed)]
-        extra = [self._informer(kind) for kind in _kinds(extra_kinds) if server.serves(kind.api_version)]
+        extra = [self._informer(kind) for kind in _kinds(EXTRA) if server.serves(kind.api_version)]
         async with asyncio.TaskGroup() as group:
             for informer in (*self._informers, *extra):
                 informer.listen(self._take)

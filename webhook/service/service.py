@@ -96,7 +96,7 @@ class Service:
         self._settings = settings
         self.metrics = Metrics()
         self.world = StateBuilder(source.current)
-        self.follower = Follower(cluster, self.world, settings.pace, judges=settings.gate)
+        self.follower = Follower(cluster, self.world, settings.pace, holders=settings.gate)
         self.quarantine = Quarantine()  # of the templates controller
         self.certificate = Certificate(
             self._origin(), self._bell(), lambda keys: self.world.learn(keys=keys), settings.pace
