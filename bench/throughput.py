@@ -169,7 +169,7 @@ class Installation:
 
     def __init__(self, cluster: ControlPlane) -> None:
         self.cluster = cluster
-        self.gate = Gate(cluster)
+        self.gate = Gate(cluster, sweep_after=3600)  # as it is shipped
         self.on = False
         cluster.scheduler.stop()
         devices = fleet.slices(fleet.HAMI, "node-0", fleet.hami_gpus(8), by_name=True)

@@ -37,8 +37,10 @@ COMMAND = [str(Path(sys.executable).with_name("drawbridge"))]
 class Gate:
     """Start it with `install()`, end it with `remove()`."""
 
-    def __init__(self, cluster: ControlPlane) -> None:
+    def __init__(self, cluster: ControlPlane, *, sweep_after: int = 2) -> None:
+        """Templates that nobody uses go after `sweep_after` seconds: sooner than anybody would want it but a test."""
         self.cluster = cluster
+        self.sweep_after = sweep_after
         self.port = free_port()
         self.metrics_port = free_port()
         self.controller_ports: dict[str, int] = {}
@@ -79,7 +81,7 @@ class Gate:
 
     def start_controller(self, name: str = "controller") -> Process:
         port = self.controller_ports[name] = free_port()
-        options = ("--no-gate", "--no-authority", "--sweep-after=2", f"--metrics-listen=127.0.0.1:{port}")
+        options = ("--no-gate", "--no-authority", f"--sweep-after={self.sweep_after}", f"--metrics-listen=127.0.0.1:{port}")
         process = self.start("controller", *options, name=name)
         self.cluster.until(f"the {name} is ready", lambda: process.check() or self.controller_ready(port), 30)
         return process
