@@ -81,7 +81,12 @@ class Gate:
 
     def start_controller(self, name: str = "controller") -> Process:
         port = self.controller_ports[name] = free_port()
-        options = ("--no-gate", "--no-authority", f"--sweep-after={self.sweep_after}", f"--metrics-listen=127.0.0.1:{port}")
+        options = (
+            "--no-gate",
+            "--no-authority",
+            f"--sweep-after={self.sweep_after}",
+            f"--metrics-listen=127.0.0.1:{port}",
+        )
         process = self.start("controller", *options, name=name)
         self.cluster.until(f"the {name} is ready", lambda: process.check() or self.controller_ready(port), 30)
         return process
