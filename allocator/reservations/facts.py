@@ -49,14 +49,16 @@ def signals(ledger: Ledger, reservation: Reservation) -> Iterator[Signal]:
     """List what the facts signal, the weightiest first. What a state does not know, it ignores."""
     pod = reservation.pod
     fact = ledger.pods.get(pod)
-    if pod in ledger.gone or (fact is not None and fact.done):
+    done = pod in ledger.gone or (fact is not None and fact.done)
+    if done:
         yield Signal.DONE
     holds = [ledger.holds.get(uid) for uid in reservation.claims]
     present = [hold for hold in holds if hold is not None]
     whole = len(present) == len(holds)
     reserved = all(is_reserved_for(hold.claim, pod) for hold in present)
     held = whole and reserved
-    if fact is not None and fact.node:
+    # A pod that has ended is on its node no more. Said together, the two would send a reservation to and fro for ever.
+    if fact is not None and fact.node and not done:
         if reservation.node in ("", fact.node):
             if held:
                 yield Signal.PLACED

@@ -370,6 +370,25 @@ def test_a_pod_that_is_deleted_while_its_claims_are_written_leaves_nothing():
     assert world.state("a") is State.PENDING
 
 
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+@pytest.mark.parametrize("seen_running", [True, False])
+def test_a_pod_that_ends_on_its_node_needs_its_devices_no_more(phase, seen_running):
+    """It is on its node and done, and its claim still says its name: which of the two counts is settled once."""
+    world = World(claim("c"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.commit("a")
+    world.watch()
+    if seen_running:
+        world.tell(PodSeen(pod("a", "c", node="n1", phase="Running")))
+        assert world.state("a") is State.BOUND
+    world.tell(PodSeen(pod("a", "c", node="n1", phase=phase)))
+    assert world.state("a") in (State.RELEASED, State.PENDING)
+    world.run()
+    world.tell(PodGone("a"))
+    world.run()
+    assert world.state("a") is State.PENDING
+
+
 def test_a_claim_deleted_while_it_is_written_sends_the_pod_back():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
