@@ -24,6 +24,12 @@ const (
 	maxSentence = 800 // an event holds 1,024 characters, and the scheduler writes something before it
 )
 
+// Connections at a time. The allocator accepts 256 in all; who finds none free waits for one, until its deadline.
+const (
+	questionConnections = 32
+	commitConnections   = 128
+)
+
 // The long poll is answered within 30 seconds when nothing happens.
 const wakeTimeout = 45 * time.Second
 
@@ -46,10 +52,12 @@ type Client struct {
 	place    Place
 	timeouts Timeouts
 	base     string
-	http     *http.Client
+	// Questions of the scheduling cycle do not queue behind commits, of which thousands may be under way.
+	questions *http.Client
+	commits   *http.Client
 	// For the long poll. net/http sends a GET again by itself when a kept connection breaks, and that it broke is
 	// what has to be known: the allocator was restarted.
-	fresh *http.Client
+	polls *http.Client
 }
 
 // New returns a client. It connects when it is first asked something.
@@ -57,11 +65,10 @@ func New(place Place, timeouts Timeouts) *Client {
 	dialer := &net.Dialer{Timeout: timeouts.Call}
 	transport := &http.Transport{
 		// A proxy from the environment has nothing to do with a neighbour.
-		Proxy:               nil,
-		DialContext:         dialer.DialContext,
-		MaxIdleConnsPerHost: 32,
-		IdleConnTimeout:     time.Minute,
-		DisableCompression:  true,
+		Proxy:              nil,
+		DialContext:        dialer.DialContext,
+		IdleConnTimeout:    time.Minute,
+		DisableCompression: true,
 	}
 	base := "http://" + place.Address
 	if place.Socket != "" {
@@ -70,18 +77,28 @@ func New(place Place, timeouts Timeouts) *Client {
 			return dialer.DialContext(ctx, "unix", place.Socket)
 		}
 	}
+	client := &Client{place: place, timeouts: timeouts, base: base}
+	client.questions = over(transport, questionConnections)
+	client.commits = over(transport, commitConnections)
 	once := transport.Clone()
 	once.DisableKeepAlives = true
-	return &Client{place: place, timeouts: timeouts, base: base, http: over(transport), fresh: over(once)}
+	client.polls = over(once, 1)
+	return client
 }
 
-func over(transport *http.Transport) *http.Client {
+func over(like *http.Transport, connections int) *http.Client {
+	transport := like.Clone()
+	transport.MaxConnsPerHost = connections
+	transport.MaxIdleConnsPerHost = connections
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &http.Client{Transport: transport, CheckRedirect: stay}
 }
 
 // Close drops idle connections.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+func (c *Client) Close() {
+	c.questions.CloseIdleConnections()
+	c.commits.CloseIdleConnections()
+}
 
 // State asks whether the allocator leads and is ready.
 func (c *Client) State(ctx context.Context) (*State, error) {
@@ -125,8 +142,9 @@ func (c *Client) UnreserveUnknown(ctx context.Context, token, node string) error
 // Commit writes what was reserved into the claims. It is asked again until all conditions of binding are met.
 func (c *Client) Commit(ctx context.Context, reservation string) (*Commit, error) {
 	answer := &Commit{}
-	question := reservationQuestion{reservation}
-	return answer, c.do(ctx, call{name: "commit", question: question, timeout: c.timeouts.Commit, repeat: true}, answer)
+	asked := call{name: "commit", question: reservationQuestion{reservation}, timeout: c.timeouts.Commit, repeat: true}
+	asked.through = c.commits
+	return answer, c.do(ctx, asked, answer)
 }
 
 // PostFilter asks for victims. It is never sent twice, because the allocator evicts.
@@ -139,7 +157,7 @@ func (c *Client) PostFilter(ctx context.Context, pod *v1.Pod, nodes []string) (*
 // Wake waits until pods are worth another try, or for half a minute.
 func (c *Client) Wake(ctx context.Context, after int64) (*Wake, error) {
 	answer := &Wake{}
-	asked := call{name: "wake?after=" + strconv.FormatInt(after, 10), timeout: wakeTimeout, through: c.fresh}
+	asked := call{name: "wake?after=" + strconv.FormatInt(after, 10), timeout: wakeTimeout, through: c.polls}
 	return answer, c.do(ctx, asked, answer)
 }
 
@@ -147,7 +165,7 @@ type call struct {
 	name     string
 	question any // none: GET
 	timeout  time.Duration
-	through  *http.Client // none: the one that keeps connections
+	through  *http.Client // none: the one for questions
 	repeat   bool         // may be sent twice; what is a GET is asked again soon anyway
 }
 
@@ -163,7 +181,7 @@ func (c *Client) do(ctx context.Context, asked call, answer checked) error {
 			return fmt.Errorf("%s: the question cannot be written: %w", asked.name, err)
 		}
 	}
-	client := c.http
+	client := c.questions
 	if asked.through != nil {
 		client = asked.through
 	}

@@ -255,7 +255,7 @@ func TestAnAddressGetsTheTokenOfTheFileAsItIsNow(t *testing.T) {
 func TestAProxyOfTheEnvironmentIsNotAsked(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "http://192.0.2.1:1")
 	t.Setenv("http_proxy", "http://192.0.2.1:1")
-	transport := New(Place{Address: "127.0.0.1:1"}, patient).http.Transport.(*http.Transport)
+	transport := New(Place{Address: "127.0.0.1:1"}, patient).questions.Transport.(*http.Transport)
 	if transport.Proxy != nil {
 		t.Error("the transport has a proxy")
 	}
@@ -300,5 +300,37 @@ func TestCallsAtTheSameTimeGetTheirOwnAnswers(t *testing.T) {
 		if asked.Body["remove"] == nil {
 			t.Errorf("an empty list was left out: %v", asked.Body)
 		}
+	}
+}
+
+func TestThousandsOfCommitsLeaveRoomForQuestions(t *testing.T) {
+	server := stub.Serve(t)
+	release := make(chan struct{})
+	waiting := make(chan struct{}, 1000)
+	server.On("commit", func(response http.ResponseWriter, request *http.Request) {
+		waiting <- struct{}{}
+		<-release
+		stub.JSON(Commit{Committed: true})(response, request)
+	})
+	server.On("prefilter", stub.JSON(Answer{Verdict: Skip}))
+	client := clientOf(t, Place{Socket: server.Socket}, patient)
+	var group sync.WaitGroup
+	for range 1000 {
+		group.Go(func() {
+			if commit, err := client.Commit(t.Context(), "r"); err != nil || !commit.Committed {
+				t.Errorf("got %v, %v", commit, err)
+			}
+		})
+	}
+	for range commitConnections {
+		<-waiting
+	}
+	if _, err := client.PreFilter(t.Context(), pod); err != nil {
+		t.Errorf("a question behind a thousand commits: %v", err)
+	}
+	close(release)
+	group.Wait()
+	if opened := server.Connections(); opened > commitConnections+questionConnections {
+		t.Errorf("%d connections", opened)
 	}
 }

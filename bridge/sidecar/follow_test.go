@@ -155,15 +155,24 @@ func TestABrokenLongPollWakesEverybody(t *testing.T) {
 	await(t, heard, everybody)
 }
 
-func TestAnAllocatorThatWasRestartedBetweenTwoStatesWakesEverybody(t *testing.T) {
+func TestALongPollThatIsCutWakesEverybodyThoughEveryStateWasGood(t *testing.T) {
 	server := stub.Serve(t)
 	server.On("state", stub.JSON(State{Leading: true, Ready: true}))
 	// The second poll could go over a kept connection, and net/http would send it again to whoever comes after.
+	server.On("wake", stub.InTurn(stub.JSON(Wake{Seq: 1, Pods: []string{"team/first"}}), stub.Hangup, stub.Never))
+	heard := following(t, server)
+	await(t, heard, func(one woken) bool { return len(one.pods) == 1 })
+	await(t, heard, everybody)
+}
+
+func TestAnAllocatorThatComesBackWakesEverybody(t *testing.T) {
+	server := stub.Serve(t)
+	server.On("state", stub.JSON(State{Leading: true, Ready: true}))
 	polled := make(chan struct{}, 100)
-	server.On("wake", stub.InTurn(stub.JSON(Wake{Seq: 1}), func(response http.ResponseWriter, request *http.Request) {
+	server.On("wake", func(response http.ResponseWriter, request *http.Request) {
 		polled <- struct{}{}
 		stub.Never(response, request)
-	}))
+	})
 	heard := following(t, server)
 	await(t, heard, everybody)
 	<-polled
