@@ -79,6 +79,8 @@ _WHY = {
     Signal.DONE: "it is finished or gone",
     Signal.FOLLOWED: "another replica leads",
 }
+# One event moves a reservation by a few states. Facts that would send it to and fro must not hold the loop: it rests where it is.
+MOST_MOVES = 2 * len(State)
 _SILENT = (Signal.UNRESERVE, Signal.DONE, Signal.FOLLOWED)
 
 
@@ -448,8 +450,12 @@ class _Turn:
     def settle(self) -> None:
         """Read off the facts what they signal, until they signal nothing new."""
         waiting = sorted(self.pods | self.users_of(self.claims))
+        left = dict.fromkeys(waiting, MOST_MOVES)
         while waiting:
             pod = waiting.pop(0)
+            if not left.setdefault(pod, MOST_MOVES):
+                continue
+            left[pod] -= 1
             if pod not in self.ledger.reservations:
                 self.find(pod)
             before = self.ledger.reservations.get(pod)

@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from allocator.reservations import (
+    TABLE,
     Assume,
     ClaimGone,
     ClaimRead,
@@ -30,6 +31,7 @@ from allocator.reservations import (
     Ready,
     Reread,
     RereadPod,
+    Signal,
     State,
     Tell,
     Tick,
@@ -387,6 +389,16 @@ def test_a_pod_that_ends_on_its_node_needs_its_devices_no_more(phase, seen_runni
     world.tell(PodGone("a"))
     world.run()
     assert world.state("a") is State.PENDING
+
+
+def test_facts_that_contradict_each_other_hold_nobody_up():
+    """A table that sends a reservation to and fro: one event ends all the same."""
+    circle = {**TABLE, State.BOUND: {Signal.HELD: State.RESERVED}}
+    world = World(claim("c"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.commit("a")
+    ledger, _ = step(world.ledger, PodSeen(pod("a", "c", node="n1", phase="Running")), 0.0, circle)
+    assert ledger.reservations["a"].state in (State.RESERVED, State.BOUND)
 
 
 def test_a_claim_deleted_while_it_is_written_sends_the_pod_back():
