@@ -43,7 +43,7 @@ from allocator.reservations.events import (
     Written,
 )
 from allocator.reservations.facts import pools_of
-from allocator.reservations.ledger import Busy, Hold, Ledger, PodFact, Reservation, Terms
+from allocator.reservations.ledger import Busy, Hold, Ledger, PodFact, Reservation, Terms, claim_key
 from allocator.reservations.overlaps import overlaps
 from allocator.reservations.step import step
 from allocator.reservations.sweep import Suspect, Sweep, sweep
@@ -97,6 +97,7 @@ __all__ = [
     "Unreserve",
     "Wake",
     "Written",
+    "claim_key",
     "overlaps",
     "pools_of",
     "step",

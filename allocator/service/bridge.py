@@ -50,9 +50,10 @@ from allocator.reservations import (
     Unallocate,
     Unreserve,
     Wake,
+    claim_key,
     step,
 )
-from allocator.service.commits import Commits, key_of
+from allocator.service.commits import Commits
 from allocator.service.knowledge import Knowledge
 from allocator.service.wakes import Wakes
 from cluster.errors import ApiError, NotFound
@@ -251,7 +252,7 @@ class Bridge:
         """Read a claim whose state we are not sure of."""
         meta = claim.metadata
         read = await self._read(RESOURCE_CLAIMS, meta.name, meta.namespace)
-        self.tell(ClaimGone(key_of(claim), meta.uid) if read is None else ClaimRead(read))
+        self.tell(ClaimGone(claim_key(claim), meta.uid) if read is None else ClaimRead(read))
 
     async def _visit(self, uid: str, name: str) -> None:
         """Read a pod that may have been bound without our hearing of it."""
@@ -296,7 +297,7 @@ class Bridge:
 
     def _on_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self.tell(ClaimGone(key_of(old), old.metadata.uid))
+            self.tell(ClaimGone(claim_key(old), old.metadata.uid))
         if new is not None:
             self.tell(ClaimSeen(new))
             self._wake_waiting(new.metadata.namespace)

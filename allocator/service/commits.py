@@ -21,6 +21,7 @@ from allocator.reservations import (
     PatchReservedFor,
     Unallocate,
     Written,
+    claim_key,
 )
 from cluster.errors import ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound, Throttled, Unauthorized
 from cluster.patch import Merge
@@ -83,7 +84,7 @@ class Commits:
         except Conflict:
             return Conflicted(uid, version)
         except NotFound:
-            return ClaimGone(key_of(claim), uid)
+            return ClaimGone(claim_key(claim), uid)
         except (Forbidden, Unauthorized, Invalid, BadRequest) as error:
             return Denied(uid, version, error.message)
         except (ApiError, TimeoutError) as error:
@@ -133,8 +134,3 @@ def body_of(effect: ClaimWrite, now: datetime) -> tuple[dict[str, Any], str]:
             return {"status": {"allocation": None, "reservedFor": None, "devices": None}}, "status"
         case _:
             assert_never(effect)
-
-
-def key_of(claim: ResourceClaim) -> str:
-    """Name a claim as namespace/name."""
-    return f"{claim.metadata.namespace}/{claim.metadata.name}"

@@ -11,7 +11,7 @@ from collections import deque
 from math import inf
 from typing import TYPE_CHECKING
 
-from allocator.reservations import Suspect, overlaps, pools_of, sweep
+from allocator.reservations import Suspect, claim_key, overlaps, pools_of, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,25 +73,29 @@ class Rounds:
         self._touched = set()
         overlapping: set[str] = set()
         for overlap in found:
-            overlapping |= self._names(overlap)
-            self._log(overlap)
+            names = self._names(overlap)
+            overlapping |= names
+            self._log(overlap, names)
             self._bridge.tell(overlap)
         self.overlapping = tuple(sorted(overlapping))
 
     def _names(self, overlap: Overlapped) -> set[str]:
         """Name the claims of an overlap, and remember the pools that they are in."""
         names: set[str] = set()
-        for claim in self._bridge.knowledge.stock.claims.values():
-            if claim.metadata.uid in overlap.claims:
-                names.add(f"{claim.metadata.namespace}/{claim.metadata.name}")
+        ledger = self._bridge.ledger
+        for uid in overlap.claims:
+            hold = ledger.holds.get(uid)
+            if hold is not None:
+                claim = ledger.as_meant(hold)
+                names.add(claim_key(claim))
                 self._touched |= pools_of(claim.status.allocation)
         return names
 
-    def _log(self, overlap: Overlapped) -> None:
+    def _log(self, overlap: Overlapped, names: set[str]) -> None:
         if overlap.claims in self._logged:
             return
         self._logged.append(overlap.claims)
-        logger.warning("claims hold the same", extra={"claims": sorted(self._names(overlap))})
+        logger.warning("claims hold the same", extra={"claims": sorted(names)})
 
     def _sweep(self) -> None:
         pods = self._bridge.knowledge.pods.objects.values()
