@@ -77,7 +77,7 @@ bench: setup ## Benchmarks beside the peers; prints the table of docs/benchmarks
 	$(BIN)/python -m bench
 
 soak: setup ## A live webhook between hostile reviews, flat in memory and descriptors: 10 minutes and 10,000 hostile ones, or MINUTES=60
-	$(BIN)/python -m bench.soak --minutes $(or $(MINUTES),10)
+	$(BIN)/python -m bench.webhook.soak --minutes $(or $(MINUTES),10)
 
 fuzz: setup ## Look for texts that break quantities, versions, selectors, manifests: a minute each, or SECONDS=600
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60)

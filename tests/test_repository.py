@@ -3,11 +3,13 @@
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from bench.__main__ import SUITES
 from cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parent.parent
@@ -91,6 +93,17 @@ def test_every_make_target_the_documents_name_exists():
     commands = {word for word in named if not word.startswith("-")}
     assert commands >= {"run", "test"}
     assert commands - targets == set()
+
+
+def test_every_module_that_is_to_be_run_exists_and_so_does_every_benchmark():
+    text = "\n".join(path.read_text(encoding="utf-8") for path in tracked("*.md", "*.py", "Makefile"))
+    modules = {name.rstrip(".") for name in re.findall(r"python -m ((?:bench|tests|e2e)[a-z_.]*)", text)}
+    files = [ROOT.joinpath(*name.split(".")) for name in modules]
+    missing = [path.name for path in files if not (path.with_suffix(".py").exists() or (path / "__main__.py").exists())]
+    assert missing == []
+    suites = {name for names in re.findall(r"python -m bench ([a-z ]+)`", text) for name in names.split()}
+    assert suites - set(SUITES) == set()
+    assert {module for module in SUITES.values() if not hasattr(import_module(module), "rows")} == set()
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -8,14 +8,14 @@ from io import BytesIO
 import aiohttp
 import pytest
 
-from bench.admission import ROOT, _trusting, pod, review
+from bench.webhook.admission import ROOT, _trusting, pod, review
 
 JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture
 def url():
-    few = f"ulimit -n 160; exec {sys.executable} -m bench.admission gate"
+    few = f"ulimit -n 160; exec {sys.executable} -m bench.webhook.admission gate"
     with subprocess.Popen(["bash", "-c", few], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT) as process:  # fmt: skip
         try:
             yield process.stdout.readline().strip()

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bench import admission
-from bench.soak import NOBODY, Held, Sample, Seen, soak
+from bench.webhook import admission
+from bench.webhook.soak import NOBODY, Held, Sample, Seen, soak
 
 
 async def test_a_live_webhook_between_hostile_reviews_loses_nothing_and_stays_small():

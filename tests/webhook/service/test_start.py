@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.start import prepared, start
+from bench.webhook.start import prepared, start
 
 
 @pytest.mark.time_limit(180, "a fleet of 5,000 nodes is written, served, and read twice")

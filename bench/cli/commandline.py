@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DRAWBRIDGE = str(Path(sys.executable).parent / "drawbridge")
-FLEET = Path(__file__).parent.parent / "manifests" / "examples" / "fleet"
+FLEET = Path(__file__).parents[2] / "manifests" / "examples" / "fleet"
 PODS = 5_000
 POD = """\
 apiVersion: v1

@@ -26,7 +26,7 @@ from cli import loop
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 CONNECTIONS = 8
 SECONDS = 2
 ROUNDS = 5
@@ -269,7 +269,7 @@ class Server(NamedTuple):
 def server(name: str) -> Iterator[Server]:
     """A server process of its own; its log goes nowhere, as to a fast collector."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.admission", name],
+        [sys.executable, "-m", "bench.webhook.admission", name],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

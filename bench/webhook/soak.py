@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
 
-from bench.admission import ROOT, Server, _trusting, pod, review, server
+from bench.webhook.admission import ROOT, Server, _trusting, pod, review, server
 from tests.webhook.hostile import CORPUS, REVIEWS
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def ask_beside(url: str, pid: int) -> Beside:
 @contextmanager
 def beside(where: Server) -> Iterator[Callable[[], Beside]]:
     """Have a process beside the crowd; call what is handed out when the crowd has gone."""
-    command = [sys.executable, "-m", "bench.soak", "--beside", where.url, str(where.pid)]
+    command = [sys.executable, "-m", "bench.webhook.soak", "--beside", where.url, str(where.pid)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
     def told() -> Beside:

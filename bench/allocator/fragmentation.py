@@ -6,7 +6,7 @@ Generated workloads (allocator/simulation/generate.py) come to 16 GPUs, the same
   crowded asked for 130%: whoever finds no place goes away; what differs is how much hardware is put to use
 Two baselines: `first-fit` takes nodes in order, which is packing of a kind; `in-tree` takes first-fit's devices on a node
 drawn by lot, since kube-scheduler has no opinion on devices when it chooses among nodes.
-`python -m bench.fragmentation` draws docs/plots/fragmentation.svg and prints the table (some minutes).
+`python -m bench.allocator.fragmentation` draws docs/plots/fragmentation.svg and prints the table (some minutes).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NODES, PODS, SEEDS, CALM, CROWDED = 4, 240, 4, 0.6, 1.3
 DEVICES = 16
 PARTED = ("mig", "shares")  # where a device can be partly in use; of pairs only the crowded figures say something
 BASELINE = "in-tree"
-PLOT = Path(__file__).parents[1] / "docs" / "plots" / "fragmentation.svg"
+PLOT = Path(__file__).parents[2] / "docs" / "plots" / "fragmentation.svg"
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 Nobody answers behind them, and nobody is asked: what is measured are the conditions. Pods are created as dry runs, so that
 neither storage nor controllers add their noise. Further configurations to measure beside ours are named on the command line.
 
-    python -m bench.registration [FORMER.yaml …]
+    python -m bench.webhook.registration [FORMER.yaml …]
 """
 
 from __future__ import annotations

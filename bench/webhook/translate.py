@@ -15,7 +15,7 @@ from bench.row import Row
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-FLEET = Path(__file__).parent.parent / "manifests" / "examples" / "fleet"
+FLEET = Path(__file__).parents[2] / "manifests" / "examples" / "fleet"
 NODES = 5_000
 SHARE = {"nvidia.com/gpu": 2, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
 PERCENT = {"nvidia.com/gpumem-percentage": 50}

@@ -7,7 +7,7 @@ is there before the first one: a steady state. Nothing is scheduled, because no 
 A busy machine bends the rates more than the CPU time that a pod costs, so both are told, and the ratios are the CPU's. What the
 programs use while nobody creates anything is taken off, or whoever is slow would pay more of it.
 
-    python -m bench.throughput [ROUNDS]
+    python -m bench.webhook.throughput [ROUNDS]
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Ours is timed from a stock and claims to the answer, compiling included; the in-tree allocator from its slices to the
 answer, without reading objects and with its selectors compiled by an earlier question where it has one. It is stopped at
-`DEADLINE_MS`; the ratio then is a lower bound. `python -m bench.allocator` draws the growth curves in docs/plots.
+`DEADLINE_MS`; the ratio then is a lower bound. `python -m bench.allocator.allocation` draws the growth curves in docs/plots.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 DEADLINE_MS = 2000
 NODES, DEVICES = 5_000, 8
-PLOTS = Path(__file__).parents[1] / "docs" / "plots"
+PLOTS = Path(__file__).parents[2] / "docs" / "plots"
 IN_TREE = "in-tree 1.37.1"
 SELECT = 'device.attributes["g"].model == "H100" && device.capacity["g"].memory.compareTo(quantity("80Gi")) >= 0'
 
@@ -189,7 +189,7 @@ def held(node: int) -> ResourceClaim:
 
 def memory() -> Row:
     """Hold a large fleet in a process of its own, decoded from bytes as a watch would deliver it."""
-    script = "from bench.allocator import resident; print(resident())"
+    script = "from bench.allocator.allocation import resident; print(resident())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return Row(
         what=f"{NODES:,} nodes x {DEVICES} devices held and looked at, whole process",

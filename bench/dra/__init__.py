@@ -1,0 +1,1 @@
+"""The field itself: selectors, decoding, the stock."""
