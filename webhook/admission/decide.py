@@ -124,7 +124,7 @@ def validate(body: bytes, state: State, *, impatient: Impatient = None, longest:
 def _review(path: str, body: bytes, state: State, impatient: Impatient, longest: int) -> Outcome:
     request = reviews.decode(body)
     namespace = request.namespace
-    if not _concerns_us(path, request):
+    if not concerns_us(path, request):
         question = Question(path, request, {})
         ruling = Ruling(outcome=OUT_OF_SCOPE)
         return answer(question, ruling, Mode.OFF)
@@ -145,14 +145,15 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
     try:
         ruling = decide(question, state, budget, foretell=foretell)
     except OutOfBudget as error:
-        ruling = _give_up(question, state, str(error))
+        ruling = give_up(question, state, f"it could not be decided in time ({error})")
     kinds = state.unsure.get(namespace)
     if kinds:
         ruling = _doubt(ruling, namespace, kinds)
     return answer(question, ruling, mode)
 
 
-def _concerns_us(path: str, request: Request) -> bool:
+def concerns_us(path: str, request: Request) -> bool:
+    """Say whether a review is about something that we decide on."""
     if request.sub_resource or request.operation not in ("CREATE", "UPDATE"):
         return False
     return path != "mutate" or (request.resource.group, request.resource.resource) == ("", "pods")
@@ -239,10 +240,10 @@ def _judge(question: Question, state: State, budget: Budget) -> Ruling:
     return NOTHING
 
 
-def _give_up(question: Question, state: State, why: str) -> Ruling:
-    """Nobody is turned back because we were slow; nor does anybody keep annotations in our name for it."""
+def give_up(question: Question, state: State, why: str) -> Ruling:
+    """Let what took too long pass: nobody is turned back because we were slow, nor keeps annotations in our name for it."""
     said = "left this pod as it is" if question.path == "mutate" else f"did not judge this {_kind(question)}"
-    text = f"drawbridge {said}: it could not be decided in time ({why})"
+    text = f"drawbridge {said}: {why}"
     request = question.request
     cleaning: tuple[dict[str, Json], ...] = ()
     if question.path == "mutate" and request.operation == "CREATE":

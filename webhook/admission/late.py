@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from dra.wire import WireError
 from webhook import names
 from webhook.admission import admission_review as reviews
-from webhook.admission.decide import UNDECIDED, Outcome, Record
-from webhook.state import mode_of, workload
-from webhook.translate import clean
+from webhook.admission.decide import OFF, OUT_OF_SCOPE, Outcome, Question, Ruling, answer, concerns_us, give_up
+from webhook.state import Mode, mode_of, workload
 
 if TYPE_CHECKING:
     from dra.wire import Json
@@ -23,43 +22,29 @@ if TYPE_CHECKING:
 _OURS = f"{names.DOMAIN}/".encode()
 
 
-def undecided(path: str, body: bytes, why: str, state: State | None = None) -> Outcome:
-    """Answer a review without having looked at its object; raise ReviewError if it is not a review.
+def undecided(path: str, body: bytes, why: str, state: State) -> Outcome:
+    """Answer a review that took too long; raise ReviewError if it is not a review.
 
-    Only annotations that pass for ours are looked for, and taken off: who makes a pod slow to decide must not keep them.
+    The object is read only where it may carry annotations that pass for ours, to take them off: a pod that is made slow to
+    decide must not keep them. Where it is not read, a canary cannot tell whose pod it is, which makes no difference here.
     """
     request = reviews.decode(body)
-    cleaning = _cleaning(path, request, state) if state is not None and _OURS in body else ()
-    where = f"{request.namespace}/" if request.namespace else ""
-    said = "left this pod as it is" if path == "mutate" else f"did not judge this {request.kind.kind or 'object'}"
-    warning = f"drawbridge {said}: {why}"
-    record = Record(
-        path=path,
-        uid=request.uid,
-        outcome=UNDECIDED,
-        operation=request.operation,
-        object=f"{request.kind.kind}/{where}{request.name}",
-        user=request.user_info.username,
-        dry_run=bool(request.dry_run),
-        problems=(why,),
-    )
-    answer = reviews.allow(request.uid, operations=cleaning, warnings=(warning,), audit={"outcome": UNDECIDED})
-    return Outcome(body=answer, record=record)
-
-
-def _cleaning(path: str, request: Request, state: State) -> tuple[dict[str, Json], ...]:
-    if path != "mutate" or request.operation != "CREATE":
-        return ()
-    if request.resource.resource != "pods":
-        return ()
-    namespace = request.namespace
-    try:
-        pod = reviews.read(request.object)
-    except WireError:
-        return ()
-    metadata = pod.get("metadata")
-    who = workload(namespace, metadata if isinstance(metadata, dict) else {})
+    if not concerns_us(path, request):
+        question = Question(path, request, {})
+        return answer(question, Ruling(outcome=OUT_OF_SCOPE), Mode.OFF)
+    read = _read(request) if _OURS in body else {}
+    question = Question(path, request, read)
+    metadata = read.get("metadata")
+    who = workload(request.namespace, metadata if isinstance(metadata, dict) else {})
     mode = mode_of(state, who)
-    if not mode.tells:
-        return ()
-    return clean(pod, state, namespace=namespace)
+    if mode is Mode.OFF:
+        return answer(question, Ruling(outcome=OFF), mode)
+    ruling = give_up(question, state, why)
+    return answer(question, ruling, mode)
+
+
+def _read(request: Request) -> dict[str, Json]:
+    try:
+        return reviews.read(request.object)
+    except WireError:
+        return {}

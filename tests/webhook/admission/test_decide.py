@@ -377,6 +377,7 @@ def test_forged_annotations_go_also_when_the_decision_was_ended_from_outside(mod
     forged = pod(annotations={"team": "a", **FORGED})
     outcome = undecided("mutate", review(forged), "it took too long", state(mode=mode))
     assert (applied(forged, outcome) == forged) is kept
+    assert ("warnings" not in answer(outcome)) is kept, "nobody is told what is only recorded"
     ours, _ = mutated(pod())
     assert applied(ours, undecided("mutate", review(ours), "it took too long", state(mode=mode))) == ours
 

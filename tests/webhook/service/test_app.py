@@ -8,6 +8,7 @@ from time import sleep
 from types import SimpleNamespace
 
 import aiohttp
+import msgspec
 import pytest
 
 from cluster.serving import ConnectionPhase, Limits
@@ -17,14 +18,18 @@ from webhook.admission import Outcome, Record
 from webhook.admission import admission_review as reviews
 from webhook.service.app import App
 from webhook.service.metrics import Metrics
+from webhook.state.configuration import DEFAULT, Configuration
+from webhook.state.state import State
 
-REVIEW = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u"}}).encode()
+REQUEST = {"uid": "u", "operation": "CREATE", "resource": {"resource": "pods"}}
+REVIEW = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": REQUEST}).encode()
+ENFORCE = State(configuration=Configuration(msgspec.structs.replace(DEFAULT, mode="enforce")))
 JSON = {"Content-Type": "application/json"}
 
 
 def named(name):
     """A review of a pod of some name."""
-    return json.dumps(json.loads(REVIEW) | {"request": {"uid": "u", "name": name}}).encode()
+    return json.dumps(json.loads(REVIEW) | {"request": REQUEST | {"name": name}}).encode()
 
 
 class Allowing:
@@ -36,7 +41,7 @@ class Allowing:
         self.seen = Counter()
 
     def state(self):
-        return self
+        return ENFORCE
 
     def forget(self, _state):
         self.seen["forgotten"] += 1

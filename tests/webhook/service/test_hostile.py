@@ -116,7 +116,7 @@ async def test_what_no_worker_decides_is_allowed_unchanged_with_a_warning_and_co
         assert (status, answer["allowed"], "patch" in answer) == (200, True, False)
         assert "left this pod as it is" in answer["warnings"][0]
         count = here.service.metrics.registry.get_sample_value
-        assert count("drawbridge_reviews_total", {"path": "/mutate", "mode": "", "outcome": "undecided"}) == 1
+        assert count("drawbridge_reviews_total", {"path": "/mutate", "mode": "enforce", "outcome": "undecided"}) == 1
         assert count("drawbridge_workers_killed") == 1
 
 
