@@ -1,32 +1,19 @@
-"""What the allocator's service counts, and the plain HTTP port that shows it, with liveness and readiness.
-
-Labels come from code only: nothing that a pod's author writes becomes one.
-"""
+"""What the allocator's service counts."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from prometheus_client import Counter, Histogram
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
-
-from cluster.serving import Reply, readiness, text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from cluster.serving import Head
+from cluster.serving import MetricsPort
 
 BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 
-class Metrics:
-    """One registry a process."""
+class Metrics(MetricsPort):
+    """The counters of one process."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        # What keeps the process from its work, and what is only worth knowing; said by whoever puts it together.
-        self.readiness: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]] = lambda: ({}, {})
+        super().__init__()
         self._writes = Counter(
             "drawbridge_claim_writes",
             "Writes into claims, by what was written and what became of it.",
@@ -47,7 +34,7 @@ class Metrics:
         )
         self._closed = Counter(
             "drawbridge_allocator_made_room",
-            "Connections that had to go, by what there was too much of.",
+            "Connections closed to make room, by what there was too much of.",
             ("reason",),
             registry=self.registry,
         )
@@ -64,24 +51,3 @@ class Metrics:
     def closed(self, reason: str) -> None:
         """Count a connection that had to go."""
         self._closed.labels(reason).inc()
-
-    def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """Show a value that is computed when somebody looks."""
-        Gauge(name, text, registry=self.registry).set_function(value)
-
-    def refuse(self, head: Head) -> Reply | None:
-        """Take no body."""
-        return text(413, "no body is read here", close=True) if head.length else None
-
-    def answer(self, head: Head, body: bytes) -> Reply:
-        """Answer GET /metrics, /livez and /readyz."""
-        del body
-        if head.method != "GET":
-            return text(405, "GET is all there is here", ("Allow", "GET"))
-        if head.path == "/livez":
-            return text(200, "ok")
-        if head.path in ("/readyz", "/healthz"):
-            return readiness(*self.readiness(), verbose="verbose" in head.query)
-        if head.path != "/metrics":
-            return text(404, "there are /metrics, /livez and /readyz here")
-        return Reply(200, generate_latest(self.registry), CONTENT_TYPE_LATEST)

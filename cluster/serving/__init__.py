@@ -8,6 +8,7 @@ from __future__ import annotations
 from cluster.serving.callers import Callers, Credentials
 from cluster.serving.connection import ConnectionPhase, Head, Limits, Reply, text
 from cluster.serving.door import Address, Door
+from cluster.serving.metrics_port import MetricsPort
 from cluster.serving.readiness import readiness
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Door",
     "Head",
     "Limits",
+    "MetricsPort",
     "Reply",
     "readiness",
     "text",

@@ -1,35 +1,25 @@
-"""What the webhook counts, and the plain HTTP port that shows it to Prometheus.
-
-Labels have few values by construction: dialects and actions come from tables, paths and outcomes from code. Nothing a pod
-author writes ever becomes a label.
-"""
+"""What the webhook counts."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client import Counter, Histogram
 
-from cluster.serving import Reply, readiness, text
+from cluster.serving import MetricsPort
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from cluster.serving import Head
     from webhook.admission import Record
 
 BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
 
 
-class Metrics:
-    """One registry a process, so that two in one process (tests, standalone) do not meet."""
+class Metrics(MetricsPort):
+    """The counters of one process."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        # What keeps the process from its work, and what is only worth knowing; said by whoever puts it together.
-        self.readiness: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]] = lambda: ({}, {})
+        super().__init__()
         self._reviews = Counter(
             "drawbridge_reviews",
             "Reviews answered, by what became of the object.",
@@ -63,7 +53,7 @@ class Metrics:
         )
         self._closed = Counter(
             "drawbridge_made_room",
-            "Connections that had to go and reviews that were interrupted, by what there was too much of.",
+            "Connections closed to make room, and reviews that were interrupted, by what there was too much of.",
             ("reason",),
             registry=self.registry,
         )
@@ -90,24 +80,3 @@ class Metrics:
     def template(self, action: str) -> None:
         """Count one write of the templates controller."""
         self._templates.labels(action).inc()
-
-    def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """Show a value that is computed when somebody looks."""
-        Gauge(name, text, registry=self.registry).set_function(value)
-
-    def refuse(self, head: Head) -> Reply | None:
-        """Take no body."""
-        return text(413, "no body is read here", close=True) if head.length else None
-
-    def answer(self, head: Head, body: bytes) -> Reply:
-        """Answer GET /metrics, and /livez and /readyz for a process that has no other port."""
-        del body
-        if head.method != "GET":
-            return text(405, "GET is all there is here", ("Allow", "GET"))
-        if head.path == "/livez":
-            return text(200, "ok")
-        if head.path == "/readyz":
-            return readiness(*self.readiness(), verbose="verbose" in head.query)
-        if head.path != "/metrics":
-            return text(404, "there are /metrics, /livez and /readyz here")
-        return Reply(200, generate_latest(self.registry), CONTENT_TYPE_LATEST)

@@ -1,0 +1,49 @@
+"""The plain HTTP port of a process: /metrics for Prometheus, /livez and /readyz for the kubelet.
+
+Labels have few values by construction: they come from tables and from code. Nothing that a pod's author writes becomes one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from cluster.serving.connection import Reply, text
+from cluster.serving.readiness import readiness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cluster.serving.connection import Head
+
+
+class MetricsPort:
+    """One registry a process, so that two in one process (tests, standalone) do not meet; a `Handler` of a door."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        # What keeps the process from its work, and what is only worth knowing; said by whoever puts it together.
+        self.readiness: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]] = lambda: ({}, {})
+
+    def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """Show a value that is computed when somebody looks."""
+        Gauge(name, text, registry=self.registry).set_function(value)
+
+    def refuse(self, head: Head) -> Reply | None:
+        """Take no body."""
+        return text(413, "no body is expected here", close=True) if head.length else None
+
+    def answer(self, head: Head, body: bytes) -> Reply:
+        """Answer GET /metrics, /livez and /readyz."""
+        del body
+        if head.method != "GET":
+            return text(405, "only GET is supported here", ("Allow", "GET"))
+        if head.path == "/livez":
+            return text(200, "ok")
+        if head.path == "/readyz":
+            return readiness(*self.readiness(), verbose="verbose" in head.query)
+        if head.path != "/metrics":
+            return text(404, "not found: this port serves /metrics, /livez and /readyz")
+        return Reply(200, generate_latest(self.registry), CONTENT_TYPE_LATEST)
