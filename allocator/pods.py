@@ -151,8 +151,7 @@ def total(pods: Iterable[Pod]) -> dict[str, Amounts]:
     used: dict[str, Amounts] = {}
     for pod in pods:
         node = pod.spec.node_name
-        done = pod.status.phase in ("Succeeded", "Failed")
-        if not node or done:
+        if not node or pod.has_ended:
             continue
         here = used.setdefault(node, {})
         for name, amount in requests(pod).items():

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.allocator")
 SWEEP_SECONDS = 180.0
-_FINAL = ("Succeeded", "Failed")
 _REMEMBERED = 256  # overlaps that are not logged a second time
 
 
@@ -99,7 +98,7 @@ class Rounds:
 
     def _sweep(self) -> None:
         pods = self._bridge.knowledge.pods.objects.values()
-        alive = {pod.metadata.uid for pod in pods if pod.status.phase not in _FINAL}
+        alive = {pod.metadata.uid for pod in pods if not pod.has_ended}
         found = sweep(self._bridge.ledger, alive, self._suspects)
         self._suspects = found.suspects
         self.left_behind = found.sentences

@@ -26,7 +26,6 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 MANAGER = "ResourceClaimController"
 # Leaves room for a hyphen and five random characters in a name of 63.
 _LONGEST_BASE = 57
-_DONE = ("Succeeded", "Failed")
 
 
 class Create(msgspec.Struct, frozen=True):
@@ -60,12 +59,6 @@ class Delete(msgspec.Struct, frozen=True):
 Action = Create | RecordNames | Write | Delete
 
 
-def is_done(pod: Pod) -> bool:
-    """Say whether a pod will not use its claims any more: finished, or deleted before it was bound."""
-    never_ran = bool(pod.metadata.deletion_timestamp) and not pod.spec.node_name
-    return pod.status.phase in _DONE or never_ran
-
-
 def generated_for(claim: ResourceClaim, pod: Pod, entry: str) -> bool:
     """Say whether a claim was made for this entry of this pod."""
     return claim.metadata.annotations.get(POD_CLAIM_NAME) == entry and owner_uid(claim) == pod.metadata.uid
@@ -81,7 +74,7 @@ def owner_uid(claim: ResourceClaim) -> str:
 
 def for_pod(pod: Pod, claims: Iterable[ResourceClaim]) -> list[Action]:
     """What a pod wants done, given the claims of its namespace."""
-    if is_done(pod) or pod.metadata.deletion_timestamp:
+    if pod.is_done or pod.metadata.deletion_timestamp:
         return []
     present = {claim.metadata.name: claim for claim in claims}
     creates: list[Action] = []
@@ -193,7 +186,7 @@ def _in_use(consumer: ResourceClaimConsumerReference, pod_of: Callable[[str], Po
     if (consumer.api_group, consumer.resource) != ("", "pods"):
         return True  # not ours to judge
     pod = pod_of(consumer.name)
-    return pod is not None and pod.metadata.uid == consumer.uid and not is_done(pod)
+    return pod is not None and pod.metadata.uid == consumer.uid and not pod.is_done
 
 
 def _owner_done(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> bool:
@@ -205,7 +198,7 @@ def _owner_done(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> bo
         pod = pod_of(owner.name)
         if pod is None or pod.metadata.uid != owner.uid:
             return False
-        return is_done(pod)
+        return pod.is_done
     return False
 
 

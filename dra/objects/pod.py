@@ -101,6 +101,17 @@ class Pod(Wire, frozen=True, kw_only=True):
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether its containers have ended for good."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it will not use its claims any more: it has ended, or was deleted before it had a node."""
+        never_ran = bool(self.metadata.deletion_timestamp) and not self.spec.node_name
+        return self.has_ended or never_ran
+
 
 class TemplateSite(NamedTuple):
     """Where a kind keeps its pod template, as a JSON pointer, and the field beside it that says how many pods it makes."""

@@ -43,7 +43,6 @@ Key = tuple[str, str]  # namespace and name
 
 # Sixteen digits were written by former versions; their templates are kept, and swept, like ours.
 _NAME = re.compile(re.escape(names.PREFIX) + "(?:[0-9a-f]{16}){1,2}")
-_OVER = frozenset(("Succeeded", "Failed"))
 
 
 class Due(Enum):
@@ -57,7 +56,7 @@ class Due(Enum):
 
 def used(pod: Pod) -> frozenset[Key]:
     """Name the templates of ours that a living pod refers to."""
-    if pod.status.phase in _OVER:
+    if pod.has_ended:
         return frozenset()
     names = (claim.resource_claim_template_name or "" for claim in pod.spec.resource_claims)
     return frozenset((pod.metadata.namespace, name) for name in names if _NAME.fullmatch(name))
