@@ -192,7 +192,7 @@ class _Query:
         try:
             question = question_of(claims, stock.classes)
         except Fatal as error:
-            self.fault = Found(Verdict.ERROR, error=str(error))
+            self.fault = Found(Verdict.ERROR, error=str(error), cause=error.cause)
             question = question_of((), stock.classes)
         rules = Rules(self.compatibilities)
         self.cache = memo.compiled(question, rules)

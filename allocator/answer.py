@@ -1,17 +1,22 @@
 """What an allocation attempt ends in: frozen values, the same for every caller.
 
-`error` is for what ends the in-tree `Allocate` with an error: a fault in the objects, not a lack of devices. `undecided`
+`error` is for what ends the in-tree `Allocate` with an error: a fault in the objects, not a lack of devices; `cause` says which
+where there is something to advise. `undecided`
 means that the budget ran out or the caller lost patience; it promises nothing in either direction.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
 from dra.objects import AllocationResult, ResourceClaim, ResourceClaimStatus
+
+if TYPE_CHECKING:
+    from dra.errors import NodeSelectorError
 
 
 class Verdict(StrEnum):
@@ -36,6 +41,16 @@ class Stage(StrEnum):
     CAPACITY = "capacity"
     CONSTRAINT = "constraint"
     SEARCH = "search"
+
+
+class Cause(StrEnum):
+    """What an error is about, of those about which there is something to advise."""
+
+    MISSING_KEY = "missing key"
+    MISSING_OBJECT = "missing object"
+    INVALID_POOL = "invalid pool"
+    INCOMPLETE_POOL = "incomplete pool"
+    TOO_MANY_DEVICES = "too many devices"
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -66,6 +81,7 @@ class Answer(msgspec.Struct, frozen=True):
     error: str | None = None
     node_only: bool = False  # the error rules out this node, not the scheduling attempt
     steps: int = 0
+    cause: Cause | None = None  # of the error
 
     @property
     def feasible(self) -> bool:
@@ -80,6 +96,12 @@ def with_allocation(claim: ResourceClaim, allocation: AllocationResult) -> Resou
 class Fatal(Exception):  # noqa: N818 - it is an outcome of a search, raised where it is met
     """What makes the in-tree allocator return an error: names the object and says what is wrong with it."""
 
-    def __init__(self, where: str, what: str, *, node_only: bool = False) -> None:
+    def __init__(self, where: str, what: str, cause: Cause | None = None) -> None:
         super().__init__(f"{where}: {what}")
-        self.node_only = node_only
+        self.cause = cause
+
+
+def fail(error: Fatal | NodeSelectorError, steps: int = 0) -> Answer:
+    """Answer with an error that was met."""
+    cause = error.cause if isinstance(error, Fatal) else None
+    return Answer(Verdict.ERROR, error=str(error), steps=steps, cause=cause)

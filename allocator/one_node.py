@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.answer import Answer, Fatal, Reason, Stage, Verdict
-from allocator.problem import Candidate, CompileCache, Fault, Judge, Leaf, compile, question_of  # noqa: A004  the verb
+from allocator.answer import Answer, Cause, Fatal, Reason, Stage, Verdict, fail
+from allocator.problem import Candidate, CompileCache, Fault, Judge, Leaf, Offer, compile, question_of  # noqa: A004  the verb
 from allocator.reasons import losses
 from allocator.result import grant, share_id
 from allocator.search import MICROSECONDS, Cuts, Walk
@@ -56,6 +56,7 @@ class Found(msgspec.Struct, frozen=True):
     error: str | None = None
     node_only: bool = False
     steps: int = 0
+    cause: Cause | None = None  # of the error
 
 
 def budget_of(options: Options) -> Budget:
@@ -90,7 +91,7 @@ def find(
         walk = Walk(problem, options.cuts, budget, fault)
         solution = walk.solve()
     except Fatal as error:
-        return Found(Verdict.ERROR, error=str(error), node_only=error.node_only, steps=_spent(walk))
+        return Found(Verdict.ERROR, error=str(error), steps=_spent(walk), cause=error.cause)
     except NodeSelectorError as error:
         return Found(Verdict.ERROR, error=str(error), steps=_spent(walk))
     except OutOfBudget as reason:
@@ -108,7 +109,7 @@ def find(
     invalid = next((pool for pool in pools if pool.status is PoolStatus.INVALID), None)
     if invalid is not None:
         why = f"pool {'/'.join(invalid.id)} is invalid: {invalid.reason}"
-        return Found(Verdict.ERROR, error=why, node_only=True, steps=steps)
+        return Found(Verdict.ERROR, error=why, node_only=True, steps=steps, cause=Cause.INVALID_POOL)
     return Found(Verdict.INFEASIBLE, steps=steps)
 
 
@@ -116,12 +117,12 @@ def decide(stock: Stock, node: str, claims: Sequence[ResourceClaim], options: Op
     """Answer for claims on one node of a stock, without giving reasons."""
     target = stock.nodes.get(node)
     if target is None:
-        return Answer(Verdict.ERROR, error=f"Node/{node} does not exist")
+        return Answer(Verdict.ERROR, error=f"Node/{node} does not exist", cause=Cause.MISSING_OBJECT)
     try:
         question = question_of(claims, stock.classes)
         pools = stock.pools(node)
     except (Fatal, NodeSelectorError) as error:
-        return Answer(Verdict.ERROR, error=str(error))
+        return fail(error)
     rules = Rules(stock.compatibilities.values())
     cache = CompileCache(question, rules)
     found = find(cache, target, pools, stock.use, options)
@@ -154,7 +155,7 @@ def compose(question: Question, node: Node, found: Found, options: Options) -> A
     """Compose an answer from what was found for a question."""
     verdict, steps = found.verdict, found.steps
     if verdict is not Verdict.FEASIBLE:
-        return Answer(verdict, error=found.error, node_only=found.node_only, steps=steps)
+        return Answer(verdict, error=found.error, node_only=found.node_only, steps=steps, cause=found.cause)
     try:
         allocations = grant(
             question,
@@ -164,7 +165,7 @@ def compose(question: Question, node: Node, found: Found, options: Options) -> A
             options.new_share_id,
         )
     except Fatal as error:
-        return Answer(Verdict.ERROR, error=str(error), steps=steps)
+        return fail(error, steps)
     return Answer(verdict, allocations, steps=steps)
 
 
@@ -181,8 +182,7 @@ def _fault(judge: Judge, leaf: Leaf, place: Candidate) -> Fatal:
     """Say what is wrong with a device that the in-tree allocator would stop at."""
     found = judge.ask(leaf, place)
     if isinstance(found, Fault):
-        return Fatal(found.where, found.what)
-    failure = getattr(found, "failure", None)
-    if failure is not None:
-        return Fatal(failure.where, failure.what)
+        return found.as_fatal()
+    if isinstance(found, Offer) and found.failure is not None:
+        return found.failure.as_fatal()
     return Fatal(leaf.where, f"asks for all devices, but a constraint does not let it have {place}")

@@ -37,6 +37,14 @@ class SelectorRunError(SelectorError):
     """The expression failed on a particular device, which is fatal for scheduling and never means "no match"."""
 
 
+class NoSuchKey(SelectorRunError):  # noqa: N818 - as Kubernetes' message has it
+    """The expression reads an attribute or a key that is not there; `key` is its name, as the message shows it."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"no such key: {key}")
+        self.key = key
+
+
 class CostExceeded(SelectorError):  # noqa: N818 - the name under which Kubernetes' users know it
     """The expression may cost, or did cost, more than Kubernetes allows."""
 

@@ -133,7 +133,7 @@ class Decider:
         answer = self._on(node, stock, wants.open).answer if kept else allocate(stock, node, wants.open)
         if answer.feasible:
             return Serving(wants.claims, wants.open, answer)
-        return Unserved(answer.error or "the devices that were there are taken meanwhile")
+        return Unserved(answer.error or "the devices that were free have been taken meanwhile")
 
     # ---- one node
 

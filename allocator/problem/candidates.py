@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.answer import Stage
+from allocator.answer import Cause, Fatal, Stage
 from dra import cel
-from dra.errors import CapacityError, NodeSelectorError, SelectorError
+from dra.errors import CapacityError, NodeSelectorError, NoSuchKey, SelectorError
 from dra.objects import Device, DeviceAttribute, blocks
 from dra.semver import Version
 from dra.stock import Body, Page, Pool, charges, reaches
@@ -72,6 +72,11 @@ class Fault(msgspec.Struct, frozen=True):
 
     where: str
     what: str
+    cause: Cause | None = None
+
+    def as_fatal(self) -> Fatal:
+        """Say it as the error that ends a search."""
+        return Fatal(self.where, self.what, self.cause)
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -110,7 +115,7 @@ class Judge:
             try:
                 selected = self._selects(check.expression, place)
             except SelectorError as error:
-                return Fault(leaf.blame(check), f"on device {place}: {error}")
+                return _failed(leaf.blame(check), place, error)
             if not selected:
                 stage = Stage.CLASS if check.of_class else Stage.SELECTOR
                 return Refused(stage, f"{leaf.blame(check)}: {check.expression}")
@@ -153,7 +158,7 @@ class Judge:
             try:
                 found = self._values(leaf, place, name)
             except SelectorError as error:
-                fault = Fault(f"{leaf.where}, derived attribute {name}", f"on device {place}: {error}")
+                fault = _failed(f"{leaf.where}, derived attribute {name}", place, error)
                 return Offer(taken, barred, tuple(values), failing=number, failure=fault)
             if not found:
                 return Offer(taken, barred, tuple(values), missing=number)
@@ -179,6 +184,11 @@ class Judge:
         if not isinstance(derived, list):
             return frozenset((_with_type(derived),))
         return frozenset(map(_with_type, derived))
+
+
+def _failed(where: str, place: Candidate, error: SelectorError) -> Fault:
+    cause = Cause.MISSING_KEY if isinstance(error, NoSuchKey) else None
+    return Fault(where, f"on device {place}: {error}", cause)
 
 
 def _with_type(value: bool | int | str | Version) -> tuple[str, object]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from allocator.answer import Fatal
+from allocator.answer import Cause, Fatal
 from allocator.problem.candidates import Fault, Judge, Offer, candidates_of
 from allocator.problem.layout import Lineup, irregular_counters, look_at_pools, units_of
 from allocator.problem.matching import Matching, constrained_values, match, narrow_by_values, number_alike
@@ -162,10 +162,10 @@ def _count(
         if fewest > MAX_RESULTS - so_far:
             where = request.leaves[0].where
             limit = f"the limit of {MAX_RESULTS} devices a claim"
-            raise Fatal(where, f"{fewest} devices on top of {so_far} exceed {limit}")
+            raise Fatal(where, f"{fewest} devices on top of {so_far} exceed {limit}", Cause.TOO_MANY_DEVICES)
         least[request.claim] = so_far + fewest
     if any(total < 0 for total in least.values()):
-        raise Fatal("ResourceClaim", "asks for less than no devices")
+        raise Fatal("ResourceClaim", "asks for a negative number of devices")
     return counts
 
 
@@ -174,7 +174,10 @@ def _count_all(leaf: Leaf, pools: Sequence[Pool], lineup: Lineup, cache: Compile
     for pool in pools:
         if pool.status is not PoolStatus.OK:
             name = "/".join(pool.id)
-            raise Fatal(leaf.where, f"asks for all devices, but pool {name} is {pool.status.value}: {pool.reason}")
+            invalid = pool.status is PoolStatus.INVALID
+            cause = Cause.INVALID_POOL if invalid else Cause.INCOMPLETE_POOL
+            what = f"asks for all devices, but pool {name} is {pool.status.value}: {pool.reason}"
+            raise Fatal(leaf.where, what, cause)
     count = 0
     for kind, places in lineup.by_kind.items():
         judged = cache.judged[kind][leaf.index]
@@ -182,7 +185,7 @@ def _count_all(leaf: Leaf, pools: Sequence[Pool], lineup: Lineup, cache: Compile
             # Judged again, so that the message names this device and this leaf.
             fault = judge.ask(leaf, lineup.candidates[places[0]])
             assert isinstance(fault, Fault)
-            raise Fatal(fault.where, fault.what)
+            raise fault.as_fatal()
         if isinstance(judged, Offer):
             count += len(places)
     return count

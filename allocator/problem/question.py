@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.answer import Fatal
+from allocator.answer import Cause, Fatal
 from dra.objects import DeviceClass, DeviceToleration, ResourceClaim
 from dra.quantity import Quantity
 
@@ -176,7 +176,7 @@ class _Reader:
             raise Fatal(label, "deviceClassName is missing")
         class_ = self.classes.get(body.device_class_name)
         if class_ is None:
-            raise Fatal(label, f"DeviceClass/{body.device_class_name} does not exist")
+            raise Fatal(label, f"DeviceClass/{body.device_class_name} does not exist", Cause.MISSING_OBJECT)
         return class_
 
     def _ask(self, body: ExactDeviceRequest | DeviceSubRequest, class_: DeviceClass) -> Ask:

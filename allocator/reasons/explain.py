@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.answer import Answer, Reason, Stage, Verdict
+from allocator.answer import Answer, Cause, Reason, Stage, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,19 +45,14 @@ _SHORT = {
     Stage.CONSTRAINT: "constraints not met",
     Stage.SEARCH: "not enough devices at once",
 }
-# What an error ends with, and what to do about it.
-_REMEDIES = (
-    ("no such key", "let the selector ask first whether the attribute is there, or read it as .?name.orValue(...)"),
-    ("does not exist", "add the object, or name another one"),
-    ("is invalid", "the driver must publish this pool again without the contradiction"),
-    ("currently being updated", "wait until the driver has published all slices of the pool"),
-    (
-        "asks for all devices, but pool",
-        "wait until the driver has published the pool whole, or ask for a number of devices",
-    ),
-    ("exceed the limit of", "ask for fewer devices in one claim, or split it into several"),
-)
 
+_REMEDIES = {
+    Cause.MISSING_KEY: "let the selector ask first whether the attribute is there, or read it as .?name.orValue(...)",
+    Cause.MISSING_OBJECT: "add the object, or name another one",
+    Cause.INVALID_POOL: "the driver must publish this pool again without the contradiction",
+    Cause.INCOMPLETE_POOL: "wait until the driver has published the whole pool, or ask for a number of devices",
+    Cause.TOO_MANY_DEVICES: "ask for fewer devices in one claim, or split it into several",
+}
 
 _NEARNESS = (Verdict.FEASIBLE, Verdict.UNDECIDED, Verdict.INFEASIBLE, Verdict.ERROR)
 _OBVIOUS = frozenset((Stage.CLASS, Stage.SELECTOR))
@@ -106,7 +101,8 @@ def lines(answer: Answer) -> Iterator[str]:
     """Write a refusal for people: request by request, how many devices were lost where, and to what."""
     if answer.error:
         yield f"error: {answer.error}"
-        yield from (f"  fix: {remedy}" for words, remedy in _REMEDIES if words in answer.error)
+        if answer.cause is not None:
+            yield f"  fix: {_REMEDIES[answer.cause]}"
     for (claim, request), reasons in _by_request(answer.reasons).items():
         if claim:
             yield f"claim {claim}" + (f", request {request}" if request else "") + ":"

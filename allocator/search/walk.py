@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.answer import Fatal
+from allocator.answer import Cause, Fatal
 from allocator.problem import MAX_RESULTS
 from allocator.search.budget import Patience, Recall, Steps
 from allocator.search.proof import Proof
@@ -199,7 +199,8 @@ class Walk:
         if step is None:
             return self._solution()
         if step is Step.EXCEEDED:
-            raise Fatal("ResourceClaim", f"needs more than {MAX_RESULTS} devices whatever is chosen")
+            what = f"needs more than {MAX_RESULTS} devices whatever is chosen"
+            raise Fatal("ResourceClaim", what, Cause.TOO_MANY_DEVICES)
         return None
 
     def _solution(self) -> Solution:

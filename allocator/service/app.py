@@ -35,7 +35,11 @@ class App:
     def refuse(self, head: Head) -> Reply | None:
         """Refuse a request before its body is read, or not."""
         if not self._callers.may_ask(head):
-            return _no(HTTPStatus.UNAUTHORIZED, "who asks has to show the token", "send Authorization: Bearer ...")
+            return _no(
+                HTTPStatus.UNAUTHORIZED,
+                "only callers that show the bearer token are answered",
+                "send Authorization: Bearer ...",
+            )
         if (head.method, head.path) not in self._routes:
             known = head.path in self._paths
             status = HTTPStatus.METHOD_NOT_ALLOWED if known else HTTPStatus.NOT_FOUND

@@ -455,7 +455,11 @@ class Bridge:
             holds = [self.ledger.holds.get(uid) for uid in reservation.claims]
             readiness = devices_ready([hold.claim for hold in holds if hold is not None])
             if readiness.failed:
-                raise Refusal(409, readiness.failed, "the devices cannot be bound to; others have to be found")
+                raise Refusal(
+                    409,
+                    readiness.failed,
+                    "the devices cannot be made ready for the pod; the scheduler has to choose others",
+                )
             if not readiness.waits_for:
                 return Progress(True)
             try:

@@ -117,7 +117,7 @@ class Extender:
             return known
         pod = await self._cluster.get(PODS, args.pod_name, args.pod_namespace)
         if pod.metadata.uid != args.pod_uid:
-            raise Refusal(409, "the pod is another one of that name by now")
+            raise Refusal(409, "the pod has been replaced by another of the same name")
         return pod
 
     async def _commit(self, token: str) -> None:

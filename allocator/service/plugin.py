@@ -153,9 +153,7 @@ def read(body: bytes, type_: type[Q]) -> Q:
     try:
         return decode(body, type_)
     except WireError as error:
-        raise Refusal(
-            HTTPStatus.BAD_REQUEST, f"the body is not what is read here: {error}", "see docs/bridge.md"
-        ) from None
+        raise Refusal(HTTPStatus.BAD_REQUEST, f"the body cannot be read: {error}", "see docs/bridge.md") from None
 
 
 def json(value: object, status: int = HTTPStatus.OK) -> Reply:

@@ -165,7 +165,7 @@ class Service:
         gauge = self.metrics.gauge
         knowledge = self.bridge.knowledge
         gauge("drawbridge_allocator_leader", "1 on the replica that decides.", lambda: float(self.bridge.leads))
-        gauge("drawbridge_allocator_stock_age_seconds", "Since what we know was last current.", knowledge.age)
+        gauge("drawbridge_allocator_stock_age_seconds", "Seconds since what we know was last current.", knowledge.age)
         gauge(
             "drawbridge_allocator_quarantined_objects",
             "Stored objects that could not be digested and are set aside until they change.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.answer import Answer, Fatal, Granted, Verdict, with_allocation
+from allocator.answer import Answer, Fatal, Granted, Verdict, fail, with_allocation
 from allocator.one_node import Options, compose, find
 from allocator.problem import CompileCache, question_of
 from allocator.strategies.node_view import NodeView, StrategyCache
@@ -87,7 +87,7 @@ class _Node:
             pools = stock.pools(self.node)
             cache = self._cache(claims)
         except (Fatal, NodeSelectorError) as error:
-            return Answer(Verdict.ERROR, error=str(error))
+            return fail(error)
         target = stock.nodes[self.node]
         options = replace(self.options, arrange=arrange)
         found = find(cache, target, pools, stock.use, options)

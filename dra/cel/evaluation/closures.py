@@ -42,7 +42,7 @@ from dra.cel.values import (
     type_name,
     weigh,
 )
-from dra.errors import CostExceeded, SelectorRunError, SelectorTypeError
+from dra.errors import CostExceeded, NoSuchKey, SelectorRunError, SelectorTypeError
 from dra.quantity import Quantity
 from dra.semver import Version
 
@@ -627,7 +627,7 @@ def _attribute(slot: int, domain: str, name: str) -> Closure:
         try:
             return frame[slot][domain][name]
         except KeyError:
-            raise SelectorRunError(f"no such key: {name}") from None
+            raise NoSuchKey(name) from None
 
     return attribute
 

@@ -52,7 +52,7 @@ from dra.cel.values import (
     require_room,
     type_name,
 )
-from dra.errors import SelectorRunError
+from dra.errors import NoSuchKey, SelectorRunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -206,7 +206,7 @@ def index(container: Value, key: Value) -> Value:
         return value
     if type(container) is list:
         raise SelectorRunError(f"index out of bounds: {_shown(key)}")
-    raise SelectorRunError(f"no such key: {_shown(key)}")
+    raise NoSuchKey(_shown(key))
 
 
 def _shown(key: Value) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from dra import cel
-from dra.errors import SelectorError
+from dra.errors import NoSuchKey, SelectorError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
@@ -44,7 +44,16 @@ class Failure(NamedTuple):
 
     selector: int
     device: Published
-    reason: str
+    error: SelectorError
+
+    @property
+    def reason(self) -> str:
+        return str(self.error)
+
+    @property
+    def missing_key(self) -> str:
+        """The key that the device lacks; "" if it failed at something else."""
+        return self.error.key if isinstance(self.error, NoSuchKey) else ""
 
 
 class Matches(NamedTuple):
@@ -113,7 +122,7 @@ class Fleet:
                 compiled = cel.compile(selector.cel.expression)
             except SelectorError:
                 return Matches(())  # said where the expression is judged
-            answers: dict[Hashable, bool | str] = {}
+            answers: dict[Hashable, bool | SelectorError] = {}
             kept = []
             for published in devices:
                 key = _read(compiled.reads, published)
@@ -122,19 +131,19 @@ class Fleet:
                 answer = answers[key]
                 if answer is True:
                     kept.append(published)
-                elif answer is not False and failure is None:
-                    failure = Failure(number, published, str(answer))
+                elif isinstance(answer, SelectorError) and failure is None:
+                    failure = Failure(number, published, answer)
             devices = tuple(kept)
         return Matches(devices, failure)
 
-    def _ask(self, selector: cel.Selector, published: Published) -> bool | str:
+    def _ask(self, selector: cel.Selector, published: Published) -> bool | SelectorError:
         view = self._views.get(id(published))
         if view is None:
             view = self._views[id(published)] = cel.view_of(published.driver, published.device)
         try:
             return selector.matches(view)
         except SelectorError as error:
-            return str(error)
+            return error
 
 
 def _read(reads: cel.Reads, published: Published) -> Hashable:

@@ -196,8 +196,8 @@ def _verdict(matches: Matches, path: str, nobody: str, fleet: Fleet, selectors: 
 
 def _guard(failure: Failure) -> str:
     """Say how to guard the key that a device lacks: scheduling ends where a selector fails."""
-    key = failure.reason.rpartition("no such key: ")[2]
-    if key == failure.reason or not key.isidentifier():
+    key = failure.missing_key
+    if not key.isidentifier():
         return ""
     return f'write .?{key}.orValue(...) or test `"{key}" in ...` first: the scheduler gives up on the pod where a selector fails'
 

@@ -1,11 +1,13 @@
 """Refusals in words, nearest first."""
 
 import pytest
+from msgspec.structs import replace
 
 from allocator import allocate
-from allocator.answer import Answer, Reason, Stage, Verdict
+from allocator.answer import Answer, Cause, Reason, Stage, Verdict
 from allocator.reasons import explain
 from dra.objects.taint import DeviceTaintRule
+from dra.stock import Stock
 from dra.wire import convert
 from tests.allocator.fleets import claim, exactly, fleet, gpu, partitions, shared, taken
 
@@ -170,3 +172,43 @@ def test_the_text_has_a_line_for_every_stage_and_its_examples():
         "     5 of 8  in use         held by default/b",
         "                            gpu-0, gpu-1 and 3 more",
     ]
+
+
+WHOLE = {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}
+
+
+def incomplete(stock):
+    """The same fleet, of whose pools one slice each is not published yet."""
+    slices = [page.slice for page in stock.pages.values()]
+    halves = [
+        replace(one, spec=replace(one.spec, pool=replace(one.spec.pool, resource_slice_count=2))) for one in slices
+    ]
+    return Stock.of(nodes=stock.nodes.values(), slices=halves, classes=stock.classes.values())
+
+
+ONE = fleet({"n0": (gpu("a"),)})
+FAULTS = {
+    Cause.MISSING_KEY: (ONE, exactly("gpu", selector='device.attributes["gpu.example.com"].x == 1'), ".orValue("),
+    Cause.MISSING_OBJECT: (ONE, exactly("nobody"), "add the object"),
+    Cause.INVALID_POOL: (fleet({"n0": (gpu("a"), gpu("a"))}), WHOLE, "without the contradiction"),
+    Cause.INCOMPLETE_POOL: (incomplete(ONE), WHOLE, "wait until the driver has published"),
+    Cause.TOO_MANY_DEVICES: (ONE, exactly("gpu", count=33), "fewer devices in one claim"),
+}
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_an_error_is_told_with_what_helps_against_its_cause(cause):
+    stock, request, advice = FAULTS[cause]
+    answer = allocate(stock, "n0", [claim("x", request)])
+    assert (answer.verdict, answer.cause) == (Verdict.ERROR, cause)
+    error, fix = explain.lines(answer)
+    assert error == f"error: {answer.error}"
+    assert fix.startswith("  fix: ")
+    assert advice in fix
+
+
+def test_an_error_that_quotes_the_words_of_another_gets_only_its_own_advice():
+    text = 'device.attributes["gpu.example.com"]["does not exist"] == 1'
+    answer = allocate(ONE, "n0", [claim("x", exactly("gpu", selector=text))])
+    assert "does not exist" in answer.error
+    assert [line for line in explain.lines(answer) if "add the object" in line] == []
