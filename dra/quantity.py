@@ -224,7 +224,7 @@ def _ten(power: int) -> int:
 
 def _wrong(text: str, why: str) -> QuantityError:
     shown = text if len(text) <= 40 else text[:40] + "…"
-    return QuantityError(f"{shown!r} is no quantity: {why}; write it like 1, 500m, 80Gi or 1e3")
+    return QuantityError(f"{shown!r} is not a quantity: {why}; write it like 1, 500m, 80Gi or 1e3")
 
 
 def _exponent(text: str, suffix: str) -> int:
@@ -232,7 +232,7 @@ def _exponent(text: str, suffix: str) -> int:
     signed = sign in ("+", "-")
     digits = suffix[2:] if signed else suffix[1:]
     if letter not in ("e", "E") or not digits.isdecimal():
-        raise _wrong(text, f"{suffix[:20]!r} is no suffix")
+        raise _wrong(text, f"{suffix[:20]!r} is not a suffix")
     digits = digits.lstrip("0") or "0"
     # Go's ParseInt refuses what 64 bits do not hold.
     exponent = 2 * MAX
@@ -241,7 +241,7 @@ def _exponent(text: str, suffix: str) -> int:
     if sign == "-":
         exponent = -exponent
     if not _MIN <= exponent <= MAX:
-        raise _wrong(text, f"{suffix[:20]!r} is no suffix")
+        raise _wrong(text, f"{suffix[:20]!r} is not a suffix")
     return (exponent + 2**31) % 2**32 - 2**31  # Go keeps the low 32 bits
 
 
@@ -447,5 +447,5 @@ def from_json(value: str | float) -> Quantity:
     if isinstance(value, str):
         return parse(value.strip(" \t\n\v\f\r\x85\xa0"))
     if isinstance(value, int) and value.bit_length() > _LONGEST_BITS:
-        raise QuantityError("a bare number of so many digits is no quantity: write it as a text")
+        raise QuantityError("a bare number of so many digits is not a quantity: write it as a text")
     return parse(repr(value))

@@ -112,7 +112,7 @@ def _number(text: str, digits: str) -> int:
 
 def _wrong(text: str, why: str) -> SemverError:
     shown = text if len(text) <= 64 else text[:64] + "…"
-    return SemverError(f"{shown!r} is no semantic version 2.0.0: {why}; write it like 1.2.3 or 1.2.3-rc.1")
+    return SemverError(f"{shown!r} is not a semantic version 2.0.0: {why}; write it like 1.2.3 or 1.2.3-rc.1")
 
 
 def _normalize(text: str) -> str:

@@ -65,7 +65,10 @@ def _is_loopback(host: str) -> bool:
     "--metrics-listen", type=AddressType(), default="127.0.0.1:9091", show_default=True, help="Where to show metrics."
 )
 @click.option(
-    "--token-file", metavar="FILE", default="", help="Answer plugin and api only to who shows this bearer token."
+    "--token-file",
+    metavar="FILE",
+    default="",
+    help="Answer plugin and api only to callers that show this bearer token.",
 )
 @click.option(
     "--scheduler-name",

@@ -84,7 +84,7 @@ async def _demo(documents: list[Document], objects: list[dict[str, Any]], config
         if stored:
             inputs.tell([_count(stored, "put into the store beside them")])
         if passed_over:
-            inputs.tell([_count(passed_over, "passed over, which the demo does not know or cannot read")])
+            inputs.tell([_count(passed_over, "passed over: the demo does not know or cannot read them")])
         if not stay:
             _tell_next(here, "")
             return

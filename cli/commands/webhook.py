@@ -73,10 +73,15 @@ class AddressType(click.ParamType["Address"]):
 )
 @click.option("--tls-key", metavar="FILE", help="The key of --tls-cert.")
 @click.option(
-    "--client-ca", metavar="FILE", default="", help="Answer reviews only to who has a certificate of this authority."
+    "--client-ca",
+    metavar="FILE",
+    default="",
+    help="Answer reviews only to callers with a certificate of this authority.",
 )
 @click.option("--client-name", "client_names", metavar="NAME", multiple=True, help="... and this common name.")
-@click.option("--token-file", metavar="FILE", default="", help="Answer reviews only to who shows this bearer token.")
+@click.option(
+    "--token-file", metavar="FILE", default="", help="Answer reviews only to callers that show this bearer token."
+)
 @click.option(
     "--notice", type=inputs.Number(0), default=5.0, show_default=True, help="Seconds to serve on after SIGTERM."
 )

@@ -211,10 +211,10 @@ class PeerConnection(BaseProtocol):
         try:
             messages, upgraded, rest = self._parser.feed_data(data)
         except LineTooLong:
-            self._reply(text(431, f"a line of more than {MAX_LINE} bytes is too long", close=True))
+            self._reply(text(431, f"a line may have at most {MAX_LINE} bytes", close=True))
             return
         except (HttpProcessingError, ValueError):
-            self._reply(text(400, "this is not HTTP/1.1 as it is spoken here", close=True))
+            self._reply(text(400, "this is not a request of HTTP/1.1", close=True))
             return
         if messages:
             self._close = bool(upgraded or rest or len(messages) > 1)
@@ -349,9 +349,9 @@ def _common_name(certificate: Mapping[str, Any]) -> str:
 
 def _refusal(message: RawRequestMessage) -> Reply | None:
     if message.chunked or "Transfer-Encoding" in message.headers:
-        return text(411, "a request says its length here, chunks are not taken", close=True)
+        return text(411, "send Content-Length: chunked bodies are not supported", close=True)
     if message.upgrade or message.method == "CONNECT":
-        return text(400, "HTTP/1.1 is all that is spoken here", close=True)
+        return text(400, "only HTTP/1.1 is supported", close=True)
     return None
 
 

@@ -258,7 +258,7 @@ def parse(text: str) -> Expr:
     try:
         length = len(text.encode())
     except UnicodeEncodeError as error:
-        raise SelectorSyntaxError("the expression is no valid Unicode", error.start) from None
+        raise SelectorSyntaxError("the expression is not valid Unicode", error.start) from None
     if length > MAX_LENGTH:
         raise SelectorSyntaxError(f"the expression is longer than {MAX_LENGTH} bytes")
     parser = _Parser(text)

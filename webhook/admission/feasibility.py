@@ -187,7 +187,7 @@ class _Hearing:
             if reason.stage is Stage.SEARCH:
                 short = short or reason
         if selected is not None:
-            text = f"{opening}: no device is what {self.who(selected)} asks for"
+            text = f"{opening}: no device matches what {self.who(selected)} asks for"
             known = "; ".join(self.published(selected))
             if known:
                 return _never(Code.NO_DEVICE, f"{text}; {known}", "ask for one of these")

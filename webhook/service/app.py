@@ -130,15 +130,17 @@ class App:
             return (
                 None
                 if head.length <= 0
-                else text(404 if head.path not in _PATHS else 405, "no body is read here", close=True)
+                else text(404 if head.path not in _PATHS else 405, "no body is expected here", close=True)
             )
         refused = None
         if not self._callers.may_ask(head):
-            refused = text(401, "a review is answered to the API server, which shows who it is", close=True)
+            refused = text(
+                401, "reviews are answered for the API server only, and it has to show who it is", close=True
+            )
         elif head.length > self._limits.body:
             refused = text(413, f"a review has at most {self._limits.body} bytes", close=True)
         elif not _is_json(head.headers):
-            refused = text(415, "a review is application/json, not compressed", close=True)
+            refused = text(415, "send a review as application/json, not compressed", close=True)
         if refused is not None:
             self._metrics.refused(head.path, refused.status)
         return refused
@@ -152,7 +154,7 @@ class App:
             review = _Review(path[1:], body, self._loop.time())
             return self._review(review)
         if path not in _PATHS:
-            return text(404, "there are /mutate, /validate, /livez and /readyz here")
+            return text(404, "not found: this port serves /mutate, /validate, /livez and /readyz")
         if method not in ("GET", "HEAD"):
             return text(405, f"{path} takes GET, HEAD only", ("Allow", "GET, HEAD"))
         if path == "/livez":

@@ -235,7 +235,9 @@ class Service:
         # What a process does not do, it says nothing about: a certificate that it does not have is not one that ends.
         if self._settings.looks:
             gauge(
-                "drawbridge_stock_age_seconds", "Since what we know of the cluster was last current.", self.follower.age
+                "drawbridge_stock_age_seconds",
+                "Seconds since what we know of the cluster was last current.",
+                self.follower.age,
             )
         if self._settings.gate or self._settings.authority:
             gauge("drawbridge_certificate_days", "Until the serving certificate expires.", self.certificate.days)
