@@ -24,6 +24,7 @@ from cluster.objects import (
 from dra.objects import (
     DeviceClass,
     DeviceCompatibility,
+    DeviceQuota,
     DeviceTaintRule,
     Node,
     ObjectMeta,
@@ -219,9 +220,8 @@ DEVICE_COMPATIBILITIES: Resource[DeviceCompatibility] = Resource(
     namespaced=False,
     generation=True,
 )
-# Read raw: the type belongs to the allocator, above this room.
-DEVICE_QUOTAS: Resource[Raw] = Resource(
-    "drawbridge.dev", "v1alpha1", "devicequotas", "DeviceQuota", Raw, status=True, generation=True
+DEVICE_QUOTAS: Resource[DeviceQuota] = Resource(
+    "drawbridge.dev", "v1alpha1", "devicequotas", "DeviceQuota", DeviceQuota, status=True, generation=True
 )
 
 ALL: tuple[Resource[Any], ...] = (

@@ -41,6 +41,9 @@ class Bridge:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
         if self.cluster.read(namespace) is None:
             self.cluster.namespace(SYSTEM)
+        self.apply(*kinds())
+        names = [kind["metadata"]["name"] for kind in kinds()]
+        self.cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", *names)
         self.apply(*objects())
         self.cluster.until("the fence is up", self.is_fenced, 30)
         self.start()
@@ -169,6 +172,11 @@ class Bridge:
         self.cluster.delete(f"/api/v1/namespaces/{SYSTEM}/pods", gracePeriodSeconds=0)
         self.cluster.remove(*reversed(self.made))
         self.folder.cleanup()
+
+
+def kinds() -> list[Object]:
+    """Our own kinds: what the service follows besides, where it finds them when it starts."""
+    return [document.object for document in manifests.read([ROOT / "manifests/base/crds.yaml"])]
 
 
 def objects() -> list[Object]:

@@ -169,6 +169,34 @@ def test_fenced_devices_are_given_to_claims_that_may_have_them_and_by_no_other_s
     assert devices(read_claim(control_plane, ours, "theirs")) == []
 
 
+def quota(namespace, devices):
+    return {
+        "apiVersion": "drawbridge.dev/v1alpha1",
+        "kind": "DeviceQuota",
+        "metadata": {"name": "team", "namespace": namespace},
+        "spec": {"hard": {f"{CLASS}/devices": devices}},
+    }
+
+
+def status_of(control_plane, namespace):
+    path = f"/apis/drawbridge.dev/v1alpha1/namespaces/{namespace}/devicequotas/team"
+    return control_plane.get(path).get("status", {})
+
+
+def test_a_quota_holds_a_pod_back_with_an_event_and_lets_it_go_on_when_there_is_room(control_plane, bridge, gpus, ours):
+    control_plane.create(quota(ours, 1))
+    control_plane.until("the service knows the quota", lambda: "used" in status_of(control_plane, ours), 30)
+    control_plane.create(claim("a", ours, request("gpu", CLASS)), wanting("p", ours, using("a")))
+    control_plane.wait_scheduled(ours, "p")
+    control_plane.until("one is used", lambda: status_of(control_plane, ours)["used"] == {f"{CLASS}/devices": "1"}, 30)
+    control_plane.create(claim("b", ours, request("gpu", CLASS)), wanting("q", ours, using("b")))
+    words = f"quota {ours}/team: {CLASS}/devices: 1 asked for, 1 of 1 used; the most that would pass is 0"
+    control_plane.until(words, lambda: any(words in said for said in control_plane.events(ours, "q")), 60)
+    assert devices(read_claim(control_plane, ours, "b")) == []
+    delete(control_plane, ours, "p")
+    control_plane.wait_scheduled(ours, "q", 60)
+
+
 # What holds when something dies
 
 # Which write the line breaks at, and whether the server still gets it.
@@ -237,7 +265,6 @@ def test_the_api_server_lets_only_the_holder_of_the_lease_write(control_plane, b
 SPARE = {
     ("*", "*", "list"): "servers that do not stream lists are asked for pages",
     ("resource.k8s.io", "resourceclaims/binding", "patch"): "asked for by the API server, when a status is written",
-    ("drawbridge.dev", "devicecompatibilities", "watch"): "where our kinds are installed",
     ("", "events", "create"): "said of pods whose reservation is taken back",
     ("", "events", "patch"): "the same, said again",
     ("resource.k8s.io", "resourceclaims", "get"): "read again after a conflict, or an answer that was lost",
@@ -246,6 +273,8 @@ SPARE = {
 
 def test_the_service_uses_every_right_it_has_and_asks_for_no_other(control_plane, bridge, gpus, ours):
     """From the API server's audit log; without the right to bind claims it could allocate nothing."""
+    control_plane.create(quota(ours, 1))
+    control_plane.until("what is used is told", lambda: "used" in status_of(control_plane, ours), 30)
     control_plane.create(claim("a", ours, request("gpu", CLASS)), wanting("p", ours, using("a")), wanting("q", ours))
     control_plane.wait_scheduled(ours, "p")
     control_plane.wait_scheduled(ours, "q")

@@ -16,7 +16,7 @@ import msgspec
 
 from allocator import allocate, pods
 from allocator.all_nodes import FleetAnswer, FleetMemo, fleet
-from allocator.answer import Answer, Verdict
+from allocator.answer import Answer, Verdict, with_allocation
 from allocator.decisions.wants import IMPLICIT, wants_of
 from allocator.one_node import Options
 from allocator.reasons import sentence, tally
@@ -81,6 +81,11 @@ class Serving(msgspec.Struct, frozen=True):
     claims: tuple[ResourceClaim, ...]
     open: tuple[ResourceClaim, ...]
     answer: Answer
+
+    def given(self) -> tuple[ResourceClaim, ...]:
+        """The open claims as they are with what they get."""
+        pairs = zip(self.open, self.answer.allocations, strict=True)
+        return tuple(with_allocation(claim, granted.allocation) for claim, granted in pairs)
 
 
 class Unserved(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from allocator.quota import QuotaLine
 from dra.objects import AllocationResult, ResourceClaim, ResourceClaimConsumerReference
 from dra.stock import PoolId
 
@@ -63,12 +64,10 @@ class Declined(msgspec.Struct, frozen=True):
 
 
 class Exceeded(msgspec.Struct, frozen=True):
-    """An Assume was not taken: a quota's line would be crossed. `left` is the largest amount that would pass."""
+    """An Assume was not taken: a quota's line would be crossed."""
 
     token: str
-    key: str
-    asked: int
-    left: int
+    line: QuotaLine
 
 
 class Ready(msgspec.Struct, frozen=True):

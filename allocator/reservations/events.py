@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from allocator.quota import QuotaLine
 from dra.objects import AllocationResult, Pod, ResourceClaim
 
 
@@ -17,15 +18,6 @@ class ClaimPart(msgspec.Struct, frozen=True):
 
     claim: ResourceClaim
     allocation: AllocationResult | None = None
-
-
-class QuotaLine(msgspec.Struct, frozen=True):
-    """What a decision adds to one line of a quota. `used` is what claims hold that the ledger has no charge of."""
-
-    key: str  # whatever names the line, such as namespace/quota/class/devices
-    asked: int
-    hard: int
-    used: int = 0
 
 
 class Assume(msgspec.Struct, frozen=True):

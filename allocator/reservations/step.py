@@ -189,9 +189,8 @@ class _Turn:
         if sentence:
             return Declined(event.token, sentence)
         for line in event.quota:
-            left = max(0, line.hard - line.used)
-            if line.asked > left:
-                return Exceeded(event.token, line.key, line.asked, left)
+            if line.exceeded:
+                return Exceeded(event.token, line)
         return None
 
     def objection(self, event: Assume, old: Reservation | None) -> str:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from allocator.service.process import Listening, Service, Settings
-from allocator.service.scheduler import Scheduler
+from allocator.service.standalone.scheduler import Scheduler
 
 __all__ = ["Listening", "Scheduler", "Service", "Settings"]

@@ -55,15 +55,17 @@ from allocator.reservations import (
 )
 from allocator.service.commits import Commits
 from allocator.service.knowledge import Knowledge
+from allocator.service.quotas import Quotas
 from allocator.service.wakes import Wakes
 from cluster.errors import ApiError, NotFound
 from cluster.informers import Backoff
 from cluster.resources import PODS, RESOURCE_CLAIMS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 
     from allocator.decisions import Outlooks
+    from allocator.quota import QuotaLine
     from allocator.reservations import ClaimWrite, Effect, Event, Reservation
     from cluster.protocol import Cluster
     from cluster.resources import Resource
@@ -81,11 +83,12 @@ _WORTH_WAKING = (Outlook.FULL, Outlook.UNDECIDED)
 class Refusal(Exception):  # noqa: N818  an answer to a scheduler, not an error of ours
     """What was asked for is not done: an HTTP status, why, and what to do."""
 
-    def __init__(self, status: int, message: str, remedy: str = "") -> None:
+    def __init__(self, status: int, message: str, remedy: str = "", detail: Mapping[str, object] | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.remedy = remedy
+        self.detail = detail or {}
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -126,7 +129,14 @@ class Bridge:
         self.decider = Decider(strategy)
         self.wakes = Wakes()
         self.commits = Commits(cluster, may_write=self._may_write, count=wrote)
-        self.knowledge = Knowledge(cluster, on_claim=self._on_claim, on_pod=self._on_pod, on_devices=self._on_devices)
+        self.knowledge = Knowledge(
+            cluster,
+            on_claim=self._on_claim,
+            on_pod=self._on_pod,
+            on_devices=self._on_devices,
+            on_quota=self._wake_refused,
+        )
+        self.quotas = Quotas(cluster, self.knowledge.quotas, may_write=self._may_write, is_written=self.is_written)
         self._clock = asyncio.get_running_loop().time
         self._asked: OrderedDict[str, Pod] = OrderedDict()  # by token: whose question it was
         self._commits_waiting: dict[str, asyncio.Future[str]] = {}
@@ -385,6 +395,10 @@ class Bridge:
         self._ask(token, pod)
         return True
 
+    def is_written(self, claim: ResourceClaim) -> bool:
+        """Say whether a claim is as the API server has it, and not only as it is meant."""
+        return claim.metadata.uid not in self.ledger.ahead
+
     def pod(self, uid: str) -> Pod | None:
         """Find a pod of ours."""
         return self._pods.get(uid)
@@ -412,16 +426,16 @@ class Bridge:
             raise Refusal(409, serving.message, "decide again")
         if not serving.claims:
             return  # there is nothing to hold
-        given = {claim.metadata.uid: granted for claim, granted in zip(serving.open, serving.answer.allocations, strict=True)}  # fmt: skip
-        parts: list[ClaimPart] = []
-        for claim in serving.claims:
-            granted = given.get(claim.metadata.uid)
-            parts.append(ClaimPart(claim, granted.allocation if granted else None))
-        for effect in self.tell(Assume(token, pod, node, tuple(parts), basis)):
+        given = serving.given()
+        allocations = {claim.metadata.uid: claim.status.allocation for claim in given}
+        parts = [ClaimPart(claim, allocations.get(claim.metadata.uid)) for claim in serving.claims]
+        lines = self.quotas.lines(pod.metadata.namespace or "default", given, self.knowledge.stock)
+        for effect in self.tell(Assume(token, pod, node, tuple(parts), basis, lines)):
             if isinstance(effect, Declined):
                 raise Refusal(409, effect.sentence, "decide again")
             if isinstance(effect, Exceeded):
-                raise Refusal(409, f"quota {effect.key}: {effect.asked} asked for, {effect.left} left", "ask for less")
+                self._refused[pod.metadata.uid] = _name(pod)
+                raise _over(effect.line)
         self._refused.pop(pod.metadata.uid, None)
 
     def unreserve(self, token: str) -> None:
@@ -496,6 +510,13 @@ class Bridge:
         """Which form of a pod is later: the one the scheduler sends, or ours."""
         seen = self._pods.get(pod.metadata.uid)
         return seen if seen is not None and is_later(seen, pod) else pod
+
+
+def _over(line: QuotaLine) -> Refusal:
+    amounts = {"asked": line.asked, "hard": line.hard, "used": line.used, "largest": line.left}
+    exceeded = {name: line.write(amount) for name, amount in amounts.items()}
+    remedy = "ask for less, or wait until something in the namespace ends"
+    return Refusal(409, str(line), remedy, {"exceeded": {"line": line.key} | exceeded})
 
 
 def is_later(one: Pod | ResourceClaim, other: Pod | ResourceClaim) -> bool:

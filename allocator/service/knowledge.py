@@ -11,6 +11,7 @@ import logging
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from allocator.quota import misread
 from cluster import resources
 from cluster.errors import ApiError
 from cluster.informers import Informer, Quarantine
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from cluster.informers import Batch, Delta, Health
     from cluster.protocol import Cluster
-    from dra.objects import Pod, ResourceClaim
+    from dra.objects import DeviceQuota, Pod, ResourceClaim
 
 logger = logging.getLogger("drawbridge.allocator")
 NEEDED = (
@@ -47,16 +48,22 @@ class Knowledge:
         on_claim: Callable[[ResourceClaim | None, ResourceClaim | None], None],
         on_pod: Callable[[Pod | None, Pod | None], None],
         on_devices: Callable[[], None],
+        on_quota: Callable[[], None],
     ) -> None:
-        """Each is called with what an object was and is; `on_devices` when anything changed that decides what fits where."""
+        """Each is called with what an object was and is; `on_devices` when anything changed that decides what fits where.
+
+        `on_quota` is called when what a namespace may hold has changed.
+        """
         self._cluster = cluster
         self._on_claim = on_claim
         self._on_pod = on_pod
         self._on_devices = on_devices
+        self._on_quota = on_quota
         self.quarantine = Quarantine()
         self.stock = Stock.of()
         self.claims = self._informer(resources.RESOURCE_CLAIMS)
         self.pods = self._informer(resources.PODS)
+        self.quotas = self._informer(resources.DEVICE_QUOTAS)
         self._others: list[Informer[Any]] = [self._informer(kind) for kind in NEEDED]
         self._ahead: dict[str, ResourceClaim] = {}  # by uid: as the ledger means them
         self._settled = asyncio.Event()
@@ -64,18 +71,20 @@ class Knowledge:
     async def run(self) -> None:
         """Follow until cancelled."""
         extra = [self._informer(kind) for kind in EXTRA if await self._serves(kind.api_version)]
+        quotas = [self.quotas] if await self._serves(resources.DEVICE_QUOTAS.api_version) else []
         needed = (self.claims, self.pods, *self._others)
         self._others += extra
         self.claims.listen(self._take_claims)
         self.pods.listen(self._take_pods)
+        self.quotas.listen(self._take_quotas)
         async with asyncio.TaskGroup() as group:
             for informer in self._others:
                 informer.listen(self._take)
-            for followed in (self.claims, self.pods, *self._others):
+            for followed in (self.claims, self.pods, *quotas, *self._others):
                 group.create_task(followed.run())
             for informer in needed:
                 await informer.synced(inf)
-            for informer in extra:
+            for informer in (*quotas, *extra):
                 await informer.synced(EXTRA_SECONDS)
             self._settled.set()
 
@@ -146,6 +155,15 @@ class Knowledge:
     def _take_pods(self, batch: Batch[Pod]) -> None:
         for delta in batch.deltas:
             self._on_pod(delta.old, delta.new)
+
+    def _take_quotas(self, batch: Batch[DeviceQuota]) -> None:
+        for delta in batch.deltas:
+            old, new = delta.old, delta.new
+            if old is None or new is None or old.spec != new.spec:
+                self._on_quota()
+            problem = misread(new) if new is not None else ""
+            if problem:
+                raise ValueError(problem)  # the object is set aside; its other lines hold
 
     def _take(self, batch: Batch[Any]) -> None:
         if self._rebuild(batch):

@@ -163,4 +163,4 @@ def json(value: object, status: int = HTTPStatus.OK) -> Reply:
 
 def refuse(refusal: Refusal) -> Reply:
     """Answer with why not."""
-    return json({"error": refusal.message, "remedy": refusal.remedy}, refusal.status)
+    return json({"error": refusal.message, "remedy": refusal.remedy, **refusal.detail}, refusal.status)

@@ -121,12 +121,22 @@ class Service:
         await self.election.run(self._lead)
 
     async def _lead(self) -> None:
-        async with self.bridge.leading():
+        async with self.bridge.leading(), asyncio.TaskGroup() as group:
+            group.create_task(self._keep_quotas())
             self.rounds.begin()
             while True:
                 await asyncio.sleep(self._settings.tick)
                 self.bridge.tick()
                 self.rounds.go()
+
+    async def _keep_quotas(self) -> None:
+        """Keep what quotas say is used. A fault here must not end the lead."""
+        while True:
+            await asyncio.sleep(self._settings.tick)
+            try:
+                await self.bridge.quotas.keep(self.bridge.knowledge.stock)
+            except Exception:
+                logger.exception("a bug while counting what quotas limit; please report it")
 
     async def _tell(self, pod: Pod, sentence: str) -> None:
         await self._recorder.record(pod, "Devices", sentence, warning=True)
@@ -228,5 +238,6 @@ def api_routes(queries: Queries) -> Mapping[tuple[str, str], Any]:
         ("POST", "/api/simulate-schedule"): queries.simulate,
         ("GET", "/api/v1/claims"): queries.claims,
         ("GET", "/api/v1/fleet"): queries.fleet,
+        ("GET", "/api/v1/quota"): queries.quota,
         ("GET", "/api/v1/drift"): queries.drift,
     }

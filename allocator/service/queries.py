@@ -76,7 +76,7 @@ class Queries:
                 device = {"driver": result.driver, "pool": result.pool, "device": result.device}
                 devices.append(device | ({"share": share} if share else {}))
             pods = [consumer.name for consumer in claim.status.reserved_for]
-            rows.append({"claim": key, "devices": devices, "pods": pods, "written": self._is_written(claim)})
+            rows.append({"claim": key, "devices": devices, "pods": pods, "written": self._bridge.is_written(claim)})
         return json({"claims": rows})
 
     def fleet(self, head: Head, body: bytes) -> Reply:
@@ -108,9 +108,12 @@ class Queries:
         found = {"overlapping": list(rounds.overlapping), "leftBehind": list(rounds.left_behind)}
         return json(found | {"leading": self._bridge.leads})
 
-    def _is_written(self, claim: ResourceClaim) -> bool:
-        """Whether a claim is as the API server has it, and not only as it is meant."""
-        return claim.metadata.uid not in self._bridge.ledger.ahead
+    def quota(self, head: Head, body: bytes) -> Reply:
+        """Say of each line of each quota how much is used, and how much is assumed beside it."""
+        del head, body
+        self._demand_knowledge()
+        bridge = self._bridge
+        return json({"quotas": bridge.quotas.report(bridge.knowledge.stock)})
 
     def _demand_knowledge(self) -> None:
         if problem := self._bridge.knowledge.unsettled():

@@ -14,6 +14,7 @@ from collections import deque
 from msgspec.structs import replace
 
 from allocator import allocate
+from allocator.quota import QuotaLine
 from allocator.reservations import (
     FINALIZER,
     Assume,
@@ -30,7 +31,6 @@ from allocator.reservations import (
     PodGone,
     PodRead,
     PodSeen,
-    QuotaLine,
     Ready,
     Reread,
     RereadPod,

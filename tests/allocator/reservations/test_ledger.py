@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from allocator.quota import QuotaLine
 from allocator.reservations import (
     TABLE,
     Assume,
@@ -27,7 +28,6 @@ from allocator.reservations import (
     PodGone,
     PodRead,
     PodSeen,
-    QuotaLine,
     Ready,
     Reread,
     RereadPod,
@@ -165,7 +165,8 @@ def test_a_decision_that_rests_on_an_older_ledger_is_declined():
 def test_a_quota_line_is_not_crossed_and_says_how_much_would_pass():
     world = World(claim("c"))
     line = QuotaLine("team/gpus", asked=3, hard=8, used=6)
-    assert world.assume("a", part(claim("c"), granted("d0")), quota=[line]) == [Exceeded("t-a", "team/gpus", 3, 2)]
+    assert world.assume("a", part(claim("c"), granted("d0")), quota=[line]) == [Exceeded("t-a", line)]
+    assert line.left == 2
     assert world.state("a") is State.PENDING
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from allocator.service import Scheduler
-from allocator.service.retries import MOST, Retries
+from allocator.service.standalone.retries import MOST, Retries
 from cluster import resources
 from cluster.embedded import Embedded
 from cluster.errors import Conflict, NotFound, Unavailable

@@ -8,7 +8,7 @@ in-cluster deployment.
 
 A cluster in this process answers without ever giving way, so nothing here may count on an `await` to let the informers
 run: between two pods, and between two nodes that take long, the loop is given a turn. A try that fails is repeated
-after a pause (`allocator.service.retries`), never at once.
+after a pause (`allocator.service.standalone.retries`), never at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from allocator.answer import Answer, Verdict
 from allocator.reasons import distance, sentence
 from allocator.reservations import FINALIZER, PatchAllocation, PatchFinalizer, PatchReservedFor
 from allocator.service.commits import write
-from allocator.service.retries import Retries
+from allocator.service.standalone.retries import Retries
 from cluster import resources
 from cluster.errors import ApiError, NotFound
 from cluster.informers import Informer
@@ -38,7 +38,7 @@ from dra.objects import ResourceClaim, ResourceClaimConsumerReference, claim_nam
 from dra.stock import Stock
 
 if TYPE_CHECKING:
-    from allocator.service.retries import Failure, Sight
+    from allocator.service.standalone.retries import Failure, Sight
     from cluster.informers import Batch
     from cluster.protocol import Cluster
     from dra.objects import AllocationResult, Node, Pod

@@ -1,0 +1,1 @@
+"""Where there is no scheduler at all: a small one, for the embedded store."""

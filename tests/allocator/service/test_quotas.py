@@ -1,0 +1,100 @@
+"""Quotas at the reservation, over the embedded store: nobody gets past a line, and who was turned back comes again."""
+
+import asyncio
+import logging
+
+from cluster import resources
+from cluster.patch import Merge
+from tests.allocator.service.sidecar import claim, fleet, loaded, node, pod, running, until
+
+
+def quota(name="team", **hard):
+    limits = {key.replace("__", "/"): amount for key, amount in hard.items()}
+    return {
+        "apiVersion": "drawbridge.dev/v1alpha1",
+        "kind": "DeviceQuota",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"hard": limits},
+    }
+
+
+async def reserve(one, name, where="n0"):
+    _, found = await one.plugin("prefilter", {"pod": await one.pod(name)})
+    return await one.plugin("reserve", {"token": found["token"], "node": where})
+
+
+def told(one):
+    status = one.bridge.knowledge.quotas.objects["default", "team"].status
+    return tuple({key: str(amount) for key, amount in amounts.items()} for amounts in (status.hard, status.used))
+
+
+async def test_a_reservation_beyond_a_line_is_refused_with_what_would_pass_and_comes_back_when_there_is_room():
+    cluster = loaded(*fleet(1, 4), quota(gpu__devices=3), claim("a", 2), claim("b", 2), pod("p", "a"), pod("q", "b"))
+    async with running(cluster) as one:
+        assert (await reserve(one, "p"))[0] == 200
+        status, refused = await reserve(one, "q")
+        assert status == 409
+        assert refused["exceeded"] == {
+            "line": "default/team: gpu/devices",
+            "asked": "2",
+            "hard": "3",
+            "used": "2",
+            "largest": "1",
+        }
+        assert refused["error"].endswith("2 asked for, 2 of 3 used; the most that would pass is 1")
+        seq = one.bridge.wakes.seq
+        await one.plugin("unreserve", {"token": one.bridge.ledger.reservations["pod-p"].token})
+        assert "default/q" in (await one.bridge.wakes.after(seq, 0)).pods
+        assert (await reserve(one, "q"))[0] == 200
+
+
+async def test_a_wider_line_wakes_who_was_turned_back():
+    cluster = loaded(*fleet(1, 4), quota(gpu__devices=1), claim("a", 2), pod("p", "a"))
+    async with running(cluster) as one:
+        assert (await reserve(one, "p"))[0] == 409
+        seq = one.bridge.wakes.seq
+        await cluster.patch(resources.DEVICE_QUOTAS, "team", Merge({"spec": {"hard": {"gpu/devices": 2}}}), "default")
+        await until(lambda: one.bridge.wakes.seq > seq)
+        assert (await reserve(one, "p"))[0] == 200
+
+
+async def test_two_hundred_pods_at_once_never_overshoot():
+    names = [f"p{at}" for at in range(200)]
+    things = [thing for name in names for thing in (claim(name), pod(name, name))]
+    nodes = 50
+    cluster = loaded(*fleet(nodes, 4), quota(gpu__devices=37), *things)
+    async with running(cluster) as one:
+        asked = [one.place(name, f"n{at % nodes}") for at, name in enumerate(names)]
+        done = await asyncio.gather(*asked)
+        assert sorted({status for status, _ in done}) == [200, 409]
+        assert sum(status == 200 for status, _ in done) == 37
+        assert len([name for name in names if await one.held(name)]) == 37
+
+
+async def test_what_is_used_is_told_and_kept_by_who_leads():
+    cluster = loaded(*fleet(1, 4), quota(gpu__devices=3), claim("a", 2), claim("b"), pod("p", "a"), pod("q", "b"))
+    async with running(cluster) as one:
+        await one.place("p")
+        await reserve(one, "q")
+        assert (await one.ask("/api/v1/quota"))[1] == {
+            "quotas": [{"quota": "default/team", "key": "gpu/devices", "hard": "3", "used": "2", "assumed": "1"}]
+        }
+        await until(lambda: told(one) == ({"gpu/devices": "3"}, {"gpu/devices": "2"}))
+        before = await cluster.get(resources.DEVICE_QUOTAS.raw, "team", "default")
+        await one.bridge.quotas.keep(one.bridge.knowledge.stock)
+        assert await cluster.get(resources.DEVICE_QUOTAS.raw, "team", "default") == before, (
+            "written though nothing changed"
+        )
+
+
+async def test_a_quota_that_cannot_be_read_is_named_once_and_the_others_hold(caplog):
+    broken = quota("broken", gpu__devices=[1])
+    odd = quota("odd", gpu=1, gpu__devices=1)
+    cluster = loaded(*fleet(1, 4), broken, odd, claim("a", 2), pod("p", "a"), node("n9"))
+    with caplog.at_level(logging.ERROR, "drawbridge.quarantine"):
+        async with running(cluster) as one:
+            assert (await reserve(one, "p"))[1]["exceeded"]["line"] == "default/odd: gpu/devices"
+            held = {what[2]: each.problem for what, each in one.bridge.knowledge.quarantine.held.items()}
+            assert sorted(held) == ["broken", "odd"]
+            assert "limits nothing by 'gpu'" in held["odd"]
+    assert sorted(record.args[0].split("/")[-1] for record in caplog.records) == ["broken", "odd"]
