@@ -197,6 +197,20 @@ def test_a_quota_holds_a_pod_back_with_an_event_and_lets_it_go_on_when_there_is_
     control_plane.wait_scheduled(ours, "q", 60)
 
 
+def test_a_namespace_says_how_its_pods_are_placed_and_a_pod_that_names_no_strategy_waits(control_plane, bridge, gpus, ours):  # fmt: skip
+    """Left alone, the scheduler would take the emptier node; CompactFirst takes the one in use."""
+    strategy = {"drawbridge.dev/strategy": "CompactFirst"}
+    control_plane.patch(f"/api/v1/namespaces/{ours}", {"metadata": {"annotations": strategy}})
+    for name, node in (("first", NODES[1]), ("second", "")):
+        control_plane.create(claim(name, ours, request("gpu", CLASS)), wanting(name, ours, using(name), node=node))
+        assert control_plane.wait_scheduled(ours, name)["spec"]["nodeName"] == NODES[1]
+    odd = wanting("odd", ours, using("odd"))
+    odd["metadata"]["annotations"] = {"drawbridge.dev/strategy": "best"}
+    control_plane.create(claim("odd", ours, request("gpu", CLASS)), odd)
+    refused = control_plane.wait_unschedulable(ours, "odd")
+    assert "there is no strategy 'best'; there are CompactFirst" in refused["message"]
+
+
 # What holds when something dies
 
 # Which write the line breaks at, and whether the server still gets it.

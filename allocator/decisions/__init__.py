@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from allocator.decisions.decider import Decider, Hindrance, NodeScore, Outlook, Outlooks, Serving, Unserved
 from allocator.decisions.others import with_pods, without_pods
+from allocator.decisions.placement import Placement, UnknownStrategy, crowded, placement_of, read_placement
 from allocator.decisions.readiness import DeviceReadiness, devices_ready
 from allocator.decisions.trial import ClaimsOf, NodeGroup, claims_for, try_out
 from allocator.decisions.wants import Wants, wants_of
@@ -21,11 +22,16 @@ __all__ = [
     "NodeScore",
     "Outlook",
     "Outlooks",
+    "Placement",
     "Serving",
+    "UnknownStrategy",
     "Unserved",
     "Wants",
     "claims_for",
+    "crowded",
     "devices_ready",
+    "placement_of",
+    "read_placement",
     "try_out",
     "wants_of",
     "with_pods",

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 from enum import StrEnum
 from operator import is_
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from allocator import allocate, pods
 from allocator.all_nodes import FleetAnswer, FleetMemo, fleet
 from allocator.answer import Answer, Verdict, with_allocation
+from allocator.decisions.placement import Placement
 from allocator.decisions.wants import IMPLICIT, wants_of
 from allocator.one_node import Options
 from allocator.reasons import sentence, tally
-from allocator.strategies import DEFAULT, StrategyCache, serve
+from allocator.strategies import Chosen, StrategyCache, serve
 from dra.budget import Budget
 from dra.objects import ResourceClaim
 
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 # Steps, of which each is about a microsecond, for a question to all nodes and the words about those that refuse.
 QUESTION = 1_000_000
 EXPLAINED = 4  # kinds of refusing nodes about which there are words; the largest ones
+BY_DEFAULT = Placement()
 SCORED = 64  # kinds of fitting nodes that a strategy judges; the others score 0
 
 
@@ -97,33 +101,41 @@ class Unserved(msgspec.Struct, frozen=True):
 class Decider:
     """Answers questions about stocks that follow each other."""
 
-    def __init__(self, strategy: str = DEFAULT) -> None:
-        self.strategy = strategy
+    def __init__(self) -> None:
         self._memo = FleetMemo()
         self._kept = StrategyCache()
         self._classes: tuple[object, ...] = ()
 
-    def outlook(self, pod: Pod, stock: Stock) -> Outlooks:
-        """Ask all nodes."""
+    def outlook(
+        self,
+        pod: Pod,
+        stock: Stock,
+        placement: Placement = BY_DEFAULT,
+        crowded: Mapping[str, str] = MappingProxyType({}),
+    ) -> Outlooks:
+        """Ask all nodes but those that are crowded, each with what it says about that."""
         wants = wants_of(pod, stock)
         if not wants.concern_us:
             return Outlooks(Outlook.SKIP)
         if wants.waits_for:
             return Outlooks(Outlook.WAITING, message=wants.waits_for)
-        elsewhere = _elsewhere(wants, stock)
+        elsewhere = {**crowded, **_elsewhere(wants, stock)}
         if not wants.open:
             fitting = [name for name in stock.nodes if name not in elsewhere]
-            return self._held(fitting, elsewhere)
+            return self._held(fitting, elsewhere, crowded)
         options = Options(budget=Budget(QUESTION))
         answers = fleet(stock, wants.open, options=options, memo=self._memo)
         fitting = [name for name in answers.feasible if name not in elsewhere]
         if fitting:
-            scores = self._scores(answers, fitting, stock, wants.open)
+            scores = self._scores(answers, fitting, stock, wants.open, placement)
             nodes = tuple(NodeScore(name, scores.get(name, 0)) for name in fitting)
             return Outlooks(Outlook.FITS, nodes, "", _hindrances_beside_fits(answers, elsewhere))
-        return self._refuse(wants, stock, answers, elsewhere)
+        found = self._refuse(wants, stock, answers, elsewhere)
+        return _once_room(found, crowded)
 
-    def serve(self, pod: Pod, node: str, stock: Stock, *, kept: bool = True) -> Serving | Unserved:
+    def serve(
+        self, pod: Pod, node: str, stock: Stock, placement: Placement = BY_DEFAULT, *, kept: bool = True
+    ) -> Serving | Unserved:
         """Say what a pod gets on one node. A stock that others do not follow is not `kept` in mind."""
         wants = wants_of(pod, stock)
         if wants.waits_for:
@@ -135,22 +147,28 @@ class Decider:
             return Unserved(why)
         if not wants.open:
             return Serving(wants.claims, (), Answer(Verdict.FEASIBLE))
-        answer = self._on(node, stock, wants.open).answer if kept else allocate(stock, node, wants.open)
+        answer = self._on(node, stock, wants.open, placement).answer if kept else allocate(stock, node, wants.open)
         if answer.feasible:
             return Serving(wants.claims, wants.open, answer)
         return Unserved(answer.error or "the devices that were free have been taken meanwhile")
 
     # ---- one node
 
-    def _on(self, node: str, stock: Stock, claims: Sequence[ResourceClaim]) -> _Scored:
+    def _on(self, node: str, stock: Stock, claims: Sequence[ResourceClaim], placement: Placement) -> Chosen:
         options = Options(budget=Budget(QUESTION))
-        if self.strategy == DEFAULT and not _has_alternatives(claims):
-            answers = fleet(stock, claims, options=options, memo=self._memo)
-            return _Scored(answers[node], 0.0)
+        if placement.is_default and not _has_alternatives(claims):
+            everywhere = fleet(stock, claims, options=options, memo=self._memo)
+            return Chosen(everywhere[node])
         self._forget_other_classes(stock)
-        kept = self._kept
-        chosen = serve(stock, node, claims, strategy=self.strategy, options=options, kept=kept)
-        return _Scored(chosen.answer, chosen.score)
+        liked = 0.0
+        weights = 0
+        answers: list[Answer] = []
+        for part in placement.parts:
+            chosen = serve(stock, node, claims, strategy=part.strategy, options=options, kept=self._kept)
+            answers.append(chosen.answer)
+            liked += part.weight * chosen.score
+            weights += part.weight
+        return Chosen(answers[0], liked / weights)
 
     def _forget_other_classes(self, stock: Stock) -> None:
         """Begin anew with what strategies keep in mind once classes or rules are other objects than they were."""
@@ -162,28 +180,33 @@ class Decider:
         self._kept = StrategyCache()
 
     def _scores(
-        self, answers: FleetAnswer, fitting: Iterable[str], stock: Stock, claims: Sequence[ResourceClaim]
+        self,
+        answers: FleetAnswer,
+        fitting: Iterable[str],
+        stock: Stock,
+        claims: Sequence[ResourceClaim],
+        placement: Placement,
     ) -> dict[str, int]:
         """Judge one node of each kind; nodes that look alike are liked alike."""
-        if self.strategy == DEFAULT and not _has_alternatives(claims):
+        if placement.is_default and not _has_alternatives(claims):
             return {}
         scores: dict[str, int] = {}
         fit = set(fitting)
         kinds = [nodes for nodes in answers.alike() if not fit.isdisjoint(nodes)]
         for nodes in sorted(kinds, key=len, reverse=True)[:SCORED]:
-            score = round(self._on(nodes[0], stock, claims).score)
+            score = round(self._on(nodes[0], stock, claims, placement).score)
             scores |= dict.fromkeys(nodes, score)
         return scores
 
     # ---- refusals
 
-    def _held(self, fitting: Sequence[str], elsewhere: Mapping[str, str]) -> Outlooks:
+    def _held(self, fitting: Sequence[str], elsewhere: Mapping[str, str], crowded: Mapping[str, str]) -> Outlooks:
         """All claims are allocated: only where counts."""
         hindrances = _by_message(elsewhere)
         if fitting:
             return Outlooks(Outlook.FITS, tuple(NodeScore(name) for name in fitting), "", hindrances)
         message = _most_said(hindrances) or "there are no nodes"
-        return Outlooks(Outlook.NEVER, message=message, hindrances=hindrances)
+        return _once_room(Outlooks(Outlook.NEVER, message=message, hindrances=hindrances), crowded)
 
     def _refuse(self, wants: Wants, stock: Stock, answers: FleetAnswer, elsewhere: Mapping[str, str]) -> Outlooks:
         hindrances = _hindrances(answers, elsewhere)
@@ -200,9 +223,11 @@ class Decider:
         return Outlooks(outlook, (), message, hindrances)
 
 
-class _Scored(msgspec.Struct, frozen=True):
-    answer: Answer
-    score: float
+def _once_room(found: Outlooks, crowded: Mapping[str, str]) -> Outlooks:
+    """What no node can serve for good is another matter while some are only crowded."""
+    if crowded and found.outlook is Outlook.NEVER:
+        return replace(found, outlook=Outlook.FULL)
+    return found
 
 
 def _has_alternatives(claims: Iterable[ResourceClaim]) -> bool:

@@ -18,7 +18,19 @@ from typing import TYPE_CHECKING, TypeVar, assert_never
 
 import msgspec
 
-from allocator.decisions import Decider, Outlook, Unserved, devices_ready, wants_of, with_pods, without_pods
+from allocator.decisions import (
+    Decider,
+    Outlook,
+    Outlooks,
+    UnknownStrategy,
+    Unserved,
+    crowded,
+    devices_ready,
+    placement_of,
+    wants_of,
+    with_pods,
+    without_pods,
+)
 from allocator.reservations import (
     Assume,
     ClaimGone,
@@ -64,7 +76,7 @@ from cluster.resources import PODS, RESOURCE_CLAIMS
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 
-    from allocator.decisions import Outlooks
+    from allocator.decisions import Placement
     from allocator.quota import QuotaLine
     from allocator.reservations import ClaimWrite, Effect, Event, Reservation
     from cluster.protocol import Cluster
@@ -106,7 +118,8 @@ class Bridge:
         cluster: Cluster,
         *,
         schedulers: Collection[str],
-        strategy: str,
+        placement: Placement,
+        most_pods: int,
         new_token: Callable[[], str],
         tell: Callable[[Pod, str], Awaitable[None]],
         sure: Callable[[], bool],
@@ -114,7 +127,7 @@ class Bridge:
         told: Callable[[str, float], None],
         terms: Terms | None = None,
     ) -> None:
-        """`tell` says something to people about a pod; `sure` is whether nobody else can lead by now.
+        """`most_pods` with devices may be on a node, if it is not 0. `tell` says something to people about a pod; `sure` is whether nobody else can lead by now.
 
         `wrote` and `told` are for counting.
         """
@@ -126,7 +139,9 @@ class Bridge:
         self._sure = sure
         self._terms = terms or Terms()
         self.ledger = Ledger(terms=self._terms)
-        self.decider = Decider(strategy)
+        self.decider = Decider()
+        self._placement = placement
+        self._most_pods = most_pods
         self.wakes = Wakes()
         self.commits = Commits(cluster, may_write=self._may_write, count=wrote)
         self.knowledge = Knowledge(
@@ -135,6 +150,7 @@ class Bridge:
             on_pod=self._on_pod,
             on_devices=self._on_devices,
             on_quota=self._wake_refused,
+            on_namespace=self._wake_waiting,
         )
         self.quotas = Quotas(cluster, self.knowledge.quotas, may_write=self._may_write, is_written=self.is_written)
         self._clock = asyncio.get_running_loop().time
@@ -327,6 +343,8 @@ class Bridge:
             self._pods[uid] = new
             if new.spec.node_name:
                 self._forget(uid)
+            elif uid in self._waiting:
+                self._wake_waiting(new.metadata.namespace)
             self.tell(PodSeen(new))
 
     def _forget(self, uid: str) -> None:
@@ -347,8 +365,8 @@ class Bridge:
         for pod in self._waiting.values():
             if namespace not in ("", pod.metadata.namespace):
                 continue
-            wants = wants_of(self._newest(pod), stock)
-            if not wants.waits_for:
+            newest = self._newest(pod)
+            if not wants_of(newest, stock).waits_for and not self._misplaced(newest):
                 ready.append(pod)
         for pod in ready:
             del self._waiting[pod.metadata.uid]
@@ -366,7 +384,7 @@ class Bridge:
         self._demand_ready()
         pod = self._newest(pod)
         begun = self._clock()
-        found = self.decider.outlook(pod, self.knowledge.stock)
+        found = self._look_around(pod)
         self._told(str(found.outlook), self._clock() - begun)
         if found.outlook in _WORTH_WAKING:
             self._refused[pod.metadata.uid] = _name(pod)
@@ -379,6 +397,36 @@ class Bridge:
         token = token or self._new_token()
         self._ask(token, pod)
         return token, found
+
+    def _look_around(self, pod: Pod) -> Outlooks:
+        problem = self._misplaced(pod)
+        if problem and pod.spec.resource_claims:
+            return Outlooks(Outlook.WAITING, message=problem)
+        return self.decider.outlook(pod, self.knowledge.stock, self._placement_of(pod), self._crowded(pod))
+
+    def _placement_of(self, pod: Pod) -> Placement:
+        """Find how a pod is placed; by default, if what it says is nothing known."""
+        try:
+            return placement_of(pod, self._said_of(pod.metadata.namespace), self._placement)
+        except UnknownStrategy:
+            return self._placement
+
+    def _misplaced(self, pod: Pod) -> str:
+        """Say which strategy is asked for that nobody knows; "" if there is none."""
+        try:
+            placement_of(pod, self._said_of(pod.metadata.namespace), self._placement)
+        except UnknownStrategy as error:
+            return str(error)
+        return ""
+
+    def _said_of(self, namespace: str) -> Mapping[str, str]:
+        found = self.knowledge.namespaces.objects.get(("", namespace or "default"))
+        return found.metadata.annotations if found is not None else {}
+
+    def _crowded(self, pod: Pod, leaving: Iterable[Pod] = ()) -> dict[str, str]:
+        """Say which nodes have pods enough without a pod itself, and without those that leave."""
+        uids = {one.metadata.uid for one in (pod, *leaving)}
+        return crowded(self.ledger, self._most_pods, uids)
 
     def _ask(self, token: str, pod: Pod) -> None:
         self._asked[token] = pod
@@ -408,7 +456,10 @@ class Bridge:
         self._demand_ready()
         pod = self._pod_of(token)
         coming = [self._newest(one) for one in add]
-        stock = without_pods(self.knowledge.stock, remove)
+        leaving = tuple(remove)
+        if why := self._crowded(pod, leaving).get(node):
+            return why
+        stock = without_pods(self.knowledge.stock, leaving)
         stock = with_pods(stock, node, coming)
         serving = self.decider.serve(pod, node, stock, kept=False)
         return serving.message if isinstance(serving, Unserved) else ""
@@ -421,7 +472,10 @@ class Bridge:
         if held is not None and held.node == node and held.state is not State.RELEASED:
             return
         basis = self.ledger.generation
-        serving = self.decider.serve(pod, node, self.knowledge.stock)
+        problem = self._misplaced(pod) or self._crowded(pod).get(node)
+        if problem:
+            raise Refusal(409, problem, "decide again")
+        serving = self.decider.serve(pod, node, self.knowledge.stock, self._placement_of(pod))
         if isinstance(serving, Unserved):
             raise Refusal(409, serving.message, "decide again")
         if not serving.claims:

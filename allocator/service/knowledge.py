@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from cluster.informers import Batch, Delta, Health
+    from cluster.objects import Namespace
     from cluster.protocol import Cluster
     from dra.objects import DeviceQuota, Pod, ResourceClaim
 
@@ -49,21 +50,24 @@ class Knowledge:
         on_pod: Callable[[Pod | None, Pod | None], None],
         on_devices: Callable[[], None],
         on_quota: Callable[[], None],
+        on_namespace: Callable[[str], None],
     ) -> None:
         """Each is called with what an object was and is; `on_devices` when anything changed that decides what fits where.
 
-        `on_quota` is called when what a namespace may hold has changed.
+        `on_quota` is called when what a namespace may hold has changed, `on_namespace` when what is said of it has.
         """
         self._cluster = cluster
         self._on_claim = on_claim
         self._on_pod = on_pod
         self._on_devices = on_devices
         self._on_quota = on_quota
+        self._on_namespace = on_namespace
         self.quarantine = Quarantine()
         self.stock = Stock.of()
         self.claims = self._informer(resources.RESOURCE_CLAIMS)
         self.pods = self._informer(resources.PODS)
         self.quotas = self._informer(resources.DEVICE_QUOTAS)
+        self.namespaces = self._informer(resources.NAMESPACES)
         self._others: list[Informer[Any]] = [self._informer(kind) for kind in NEEDED]
         self._ahead: dict[str, ResourceClaim] = {}  # by uid: as the ledger means them
         self._settled = asyncio.Event()
@@ -72,15 +76,16 @@ class Knowledge:
         """Follow until cancelled."""
         extra = [self._informer(kind) for kind in EXTRA if await self._serves(kind.api_version)]
         quotas = [self.quotas] if await self._serves(resources.DEVICE_QUOTAS.api_version) else []
-        needed = (self.claims, self.pods, *self._others)
+        needed = (self.claims, self.pods, self.namespaces, *self._others)
         self._others += extra
         self.claims.listen(self._take_claims)
         self.pods.listen(self._take_pods)
         self.quotas.listen(self._take_quotas)
+        self.namespaces.listen(self._take_namespaces)
         async with asyncio.TaskGroup() as group:
             for informer in self._others:
                 informer.listen(self._take)
-            for followed in (self.claims, self.pods, *quotas, *self._others):
+            for followed in (self.claims, self.pods, self.namespaces, *quotas, *self._others):
                 group.create_task(followed.run())
             for informer in needed:
                 await informer.synced(inf)
@@ -138,7 +143,7 @@ class Knowledge:
         return Informer(self._cluster, kind, quarantine=self.quarantine, clock=clock)
 
     def _healths(self) -> list[Health]:
-        return [informer.health for informer in (self.claims, self.pods, *self._others)]
+        return [informer.health for informer in (self.claims, self.pods, self.namespaces, *self._others)]
 
     # ---- listeners
 
@@ -155,6 +160,11 @@ class Knowledge:
     def _take_pods(self, batch: Batch[Pod]) -> None:
         for delta in batch.deltas:
             self._on_pod(delta.old, delta.new)
+
+    def _take_namespaces(self, batch: Batch[Namespace]) -> None:
+        for delta in batch.deltas:
+            if delta.new is not None:
+                self._on_namespace(delta.new.metadata.name)
 
     def _take_quotas(self, batch: Batch[DeviceQuota]) -> None:
         for delta in batch.deltas:

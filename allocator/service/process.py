@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from allocator.decisions import Placement
 from allocator.service.app import LIMITS, App
 from allocator.service.bridge import Bridge
 from allocator.service.extender import Extender
@@ -17,7 +18,6 @@ from allocator.service.metrics import Metrics
 from allocator.service.plugin import Plugin
 from allocator.service.queries import Queries
 from allocator.service.rounds import SWEEP_SECONDS, Rounds
-from allocator.strategies import DEFAULT
 from cluster.controllers import Election, Recorder, Terms
 from cluster.serving import Address, Credentials, Door, Limits
 
@@ -42,7 +42,8 @@ class Settings(NamedTuple):
     identity: str
     namespace: str
     schedulers: tuple[str, ...] = ("drawbridge",)
-    strategy: str = DEFAULT
+    placement: Placement = Placement()
+    most_pods: int = 0  # with devices on a node; 0 for any number
     plugin: Address | Path | None = None
     extender: Address | Path | None = None
     api: Address | Path | None = None
@@ -88,7 +89,8 @@ class Service:
         self.bridge = Bridge(
             cluster,
             schedulers=settings.schedulers,
-            strategy=settings.strategy,
+            placement=settings.placement,
+            most_pods=settings.most_pods,
             new_token=lambda: secrets.token_hex(12),
             tell=self._tell,
             sure=self.election.is_sure,

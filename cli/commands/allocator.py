@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from allocator.strategies import DEFAULT, STRATEGIES
+from allocator.strategies import DEFAULT
 from cli import contract as inputs
 from cli import loop
 from cli.commands.webhook import AddressType, own_namespace, stopping
@@ -24,6 +24,7 @@ from cli.contract import Broken, Exit, Failed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from allocator.decisions import Placement
     from allocator.service import Listening, Settings
     from cluster.serving import Address
     from dra.stock import Stock
@@ -48,6 +49,22 @@ class PlaceType(click.ParamType["Address | Path"]):
         if not _is_loopback(address.host):
             self.fail(f"{value!r} is not on loopback: whoever reaches this port can have devices held", param, ctx)
         return address
+
+
+class StrategyType(click.ParamType["Placement"]):
+    """NAME, or NAME=WEIGHT,NAME=WEIGHT."""
+
+    name = "strategy"
+
+    def convert(self, value: str | Placement, param: click.Parameter | None, ctx: click.Context | None) -> Placement:
+        from allocator.decisions import UnknownStrategy, read_placement
+
+        if not isinstance(value, str):
+            return value
+        try:
+            return read_placement(value)
+        except UnknownStrategy as error:
+            self.fail(str(error), param, ctx)
 
 
 def _is_loopback(host: str) -> bool:
@@ -79,7 +96,20 @@ def _is_loopback(host: str) -> bool:
     show_default=True,
     help="Pods of these schedulers are ours to place.",
 )
-@click.option("--strategy", type=click.Choice(sorted(STRATEGIES)), default=DEFAULT, show_default=True)
+@click.option(
+    "--strategy",
+    type=StrategyType(),
+    default=DEFAULT,
+    show_default=True,
+    help="How pods are placed that say nothing about it, and whose Namespace does not: NAME, or NAME=WEIGHT,NAME=WEIGHT.",
+)
+@click.option(
+    "--most-pods-per-node",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="As many pods with devices as we put on one node; 0 for any number.",
+)
 @click.option("--config", metavar="FILE", default="", help="The DrawbridgeConfiguration by which legacy pods are read.")
 @click.option(
     "--namespace", metavar="NAME", help="Where the lease is. Default: the one we run in, else drawbridge-system."
@@ -98,7 +128,8 @@ def command(
     metrics_listen: Address,
     token_file: str,
     schedulers: tuple[str, ...],
-    strategy: str,
+    strategy: Placement,
+    most_pods_per_node: int,
     config: str,
     namespace: str | None,
     identity: str,
@@ -121,7 +152,8 @@ def command(
         identity=identity or os.environ.get("POD_NAME") or socket.gethostname(),
         namespace=namespace or own_namespace(),
         schedulers=schedulers,
-        strategy=strategy,
+        placement=strategy,
+        most_pods=most_pods_per_node,
         plugin=plugin,
         extender=extender,
         api=api,

@@ -2,7 +2,16 @@
 
 import pytest
 
-from allocator.decisions import Decider, Outlook, Unserved, devices_ready, wants_of, with_pods, without_pods
+from allocator.decisions import (
+    Decider,
+    Outlook,
+    Unserved,
+    devices_ready,
+    read_placement,
+    wants_of,
+    with_pods,
+    without_pods,
+)
 from dra.objects import DeviceClass, Node, Pod, ResourceClaim, ResourceSlice
 from dra.stock import Stock
 from dra.wire import convert
@@ -59,9 +68,13 @@ def test_the_words_name_the_commonest_reason_first_and_count_every_node():
 def test_a_strategy_likes_nodes_differently_and_alike_nodes_alike():
     stock = stock_of(sidecar.claim("held"), sidecar.claim("one"), nodes=3)
     used = stock.with_(granted("held", 1, stock, "n1", "x"))
-    scores = {node.name: node.score for node in Decider("CompactFirst").outlook(pod("p", "one"), used).nodes}
+    scores = {
+        node.name: node.score for node in Decider().outlook(pod("p", "one"), used, read_placement("CompactFirst")).nodes
+    }
     assert scores["n1"] > scores["n0"] == scores["n2"]
-    spread = {node.name: node.score for node in Decider("LowLoadFirst").outlook(pod("p", "one"), used).nodes}
+    spread = {
+        node.name: node.score for node in Decider().outlook(pod("p", "one"), used, read_placement("LowLoadFirst")).nodes
+    }
     assert spread["n1"] < spread["n0"] == spread["n2"]
 
 

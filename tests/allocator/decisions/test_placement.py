@@ -1,0 +1,76 @@
+"""Which strategy places a pod, and which nodes have pods enough."""
+
+import pytest
+from msgspec.structs import replace
+
+from allocator.decisions import Decider, Outlook, Placement, UnknownStrategy, placement_of, read_placement
+from tests.allocator.decisions.test_decider import granted, pod, stock_of
+from tests.allocator.service import sidecar
+
+KEY = "drawbridge.dev/strategy"
+
+
+def asking(annotations):
+    plain = pod("p", "one")
+    return replace(plain, metadata=replace(plain.metadata, annotations=annotations))
+
+
+def names(placement):
+    return [(part.strategy, part.weight) for part in placement.parts]
+
+
+def test_a_strategy_is_a_name_or_several_with_weights():
+    assert names(read_placement("topology")) == [("topology", 1)]
+    assert read_placement("topology=7") == read_placement("topology")
+    assert names(read_placement("topology=3, CompactFirst=1")) == [("topology", 3), ("CompactFirst", 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("CompactLast", "there is no strategy 'CompactLast'; there are CompactFirst, LowLoadFirst,"),
+        ("", "there is no strategy ''"),
+        ("topology=0", "from 1 to 100"),
+        ("topology=1e9", "from 1 to 100"),
+        ("topology=\u0661", "from 1 to 100"),
+        ("topology,topology", "named twice"),
+        ("x" * 10_000, "x" * 60 + "'; there are"),
+    ],
+)
+def test_what_is_no_strategy_is_refused_with_those_there_are(text, words):
+    with pytest.raises(UnknownStrategy) as refused:
+        read_placement(text)
+    assert words in str(refused.value)
+    assert len(str(refused.value)) < 300
+
+
+def test_the_pod_comes_before_its_namespace_and_that_before_the_configuration():
+    ours = read_placement("topology")
+    assert placement_of(asking({}), {}, ours) is ours
+    assert names(placement_of(asking({}), {KEY: "LowLoadFirst"}, ours)) == [("LowLoadFirst", 1)]
+    assert names(placement_of(asking({KEY: "CompactFirst"}), {KEY: "LowLoadFirst"}, ours)) == [("CompactFirst", 1)]
+    with pytest.raises(UnknownStrategy, match="of Namespace default: there is no strategy"):
+        placement_of(asking({}), {KEY: "nonsense"}, ours)
+
+
+def test_weights_say_how_much_each_strategy_has_to_say_about_nodes():
+    stock = stock_of(sidecar.claim("held"), sidecar.claim("one"), nodes=2)
+    used = stock.with_(granted("held", 1, stock, "n0", "x"))
+
+    def scores(text):
+        found = Decider().outlook(pod("p", "one"), used, read_placement(text))
+        return {node.name: node.score for node in found.nodes}
+
+    compact, spread = scores("CompactFirst"), scores("LowLoadFirst")
+    assert (compact, spread) == ({"n0": 100, "n1": 50}, {"n0": 0, "n1": 50})
+    assert scores("CompactFirst=3,LowLoadFirst=1") == {"n0": 75, "n1": 50}
+    assert scores("CompactFirst=1,LowLoadFirst=3") == {"n0": 25, "n1": 50}
+
+
+def test_a_node_with_pods_enough_is_left_out_and_may_be_had_again():
+    stock = stock_of(sidecar.claim("one"), nodes=2)
+    found = Decider().outlook(pod("p", "one"), stock, Placement(), {"n0": "enough"})
+    assert [node.name for node in found.nodes] == ["n1"]
+    assert [(one.message, one.nodes) for one in found.hindrances] == [("enough", ("n0",))]
+    nowhere = Decider().outlook(pod("p", "one"), stock, Placement(), {"n0": "enough", "n1": "enough"})
+    assert nowhere.outlook is Outlook.FULL

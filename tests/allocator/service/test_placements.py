@@ -1,0 +1,71 @@
+"""Strategies by pod and Namespace, and as many pods on a node as may be, over the embedded store."""
+
+from allocator.decisions import read_placement
+from cluster import resources
+from cluster.patch import Merge
+from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running, until
+
+KEY = "drawbridge.dev/strategy"
+
+
+def namespace(**annotations):
+    said = {KEY: annotations["strategy"]} if annotations else {}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "annotations": said}}
+
+
+def asking(name, text, *claims):
+    made = pod(name, *claims)
+    made["metadata"]["annotations"] = {KEY: text}
+    return made
+
+
+async def scores(one, name):
+    _, found = await one.plugin("prefilter", {"pod": await one.pod(name)})
+    return {node["name"]: node["score"] for node in found["nodes"]}
+
+
+async def test_pod_namespace_and_configuration_say_how_a_pod_is_placed():
+    claims = [claim(name) for name in ("held", "a", "b")]
+    pods = [pod("first", "held"), pod("plain", "a"), asking("own", "LowLoadFirst", "b")]
+    cluster = loaded(*fleet(2, 2), namespace(), *claims, *pods)
+    async with running(cluster, placement=read_placement("CompactFirst")) as one:
+        await one.place("first", "n0")
+        compact, spread = {"n0": 100, "n1": 50}, {"n0": 0, "n1": 50}
+        assert (await scores(one, "plain"), await scores(one, "own")) == (compact, spread)
+        asked = {"metadata": {"annotations": {KEY: "LowLoadFirst"}}}
+        await cluster.patch(resources.NAMESPACES, "default", Merge(asked))
+        await until(lambda: one.bridge.knowledge.namespaces.objects["", "default"].metadata.annotations == {KEY: "LowLoadFirst"})  # fmt: skip
+        assert await scores(one, "plain") == spread
+
+
+async def test_a_strategy_that_nobody_knows_keeps_a_pod_waiting_until_it_is_mended():
+    cluster = loaded(*fleet(), namespace(strategy="best"), claim("a"), pod("p", "a"))
+    async with running(cluster) as one:
+        _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
+        assert found["verdict"] == "waiting"
+        assert "of Namespace default: there is no strategy 'best'; there are CompactFirst" in found["message"]
+        seq = one.bridge.wakes.seq
+        await cluster.patch(resources.NAMESPACES, "default", Merge({"metadata": {"annotations": {KEY: "topology"}}}))
+        await until(lambda: one.bridge.wakes.seq > seq)
+        assert (await one.bridge.wakes.after(seq, 0)).pods == ("default/p",)
+        assert (await one.place("p"))[0] == 200
+
+
+async def test_no_more_pods_than_may_be_on_a_node_are_put_there_and_the_next_comes_when_one_goes():
+    names = ("p", "q", "r")
+    cluster = loaded(*fleet(2, 4), *(claim(name) for name in names), *(pod(name, name) for name in names))
+    async with running(cluster, most_pods=1) as one:
+        asked = {name: (await one.plugin("prefilter", {"pod": await one.pod(name)}))[1] for name in names}
+        assert (await one.place("p", "n0"))[0] == 200
+        status, refused = await one.plugin("reserve", {"token": asked["q"]["token"], "node": "n0"})
+        assert (status, refused["error"]) == (409, "the node has as many pods with devices as it may: 1 of 1")
+        assert (await one.place("q"))[0] == 200
+        _, found = await one.plugin("prefilter", {"pod": await one.pod("r")})
+        assert (found["verdict"], found["nodes"]) == ("full", [])
+        question = {"token": asked["r"]["token"], "node": "n0"}
+        assert (await one.plugin("filter", question))[1]["fits"] is False
+        assert (await one.plugin("filter", question | {"remove": [await one.pod("p")]}))[1]["fits"] is True
+        seq = one.bridge.wakes.seq
+        await cluster.delete(resources.PODS, "p", "default", grace=0)
+        await until(lambda: "default/r" in one.bridge.wakes._since(seq).pods)
+        assert list(await scores(one, "r")) == ["n0"]
