@@ -8,6 +8,7 @@ Every question has a budget. What it did not reach is undecided, and said so: th
 
 from __future__ import annotations
 
+from collections import defaultdict
 from enum import StrEnum
 from operator import is_
 from types import MappingProxyType
@@ -34,11 +35,14 @@ if TYPE_CHECKING:
     from dra.objects import Node, Pod
     from dra.stock import Stock
 
+    _ByNode = Mapping[str, str]  # why not, by name of a node
+
 # Steps, of which each is about a microsecond, for a question to all nodes and the words about those that refuse.
 QUESTION = 1_000_000
 EXPLAINED = 4  # kinds of refusing nodes about which there are words; the largest ones
 BY_DEFAULT = Placement()
 SCORED = 64  # kinds of fitting nodes that a strategy judges; the others score 0
+_HOPEFUL = frozenset({Verdict.FEASIBLE, Verdict.UNDECIDED})
 
 
 class Outlook(StrEnum):
@@ -111,7 +115,7 @@ class Decider:
         pod: Pod,
         stock: Stock,
         placement: Placement = BY_DEFAULT,
-        crowded: Mapping[str, str] = MappingProxyType({}),
+        crowded: _ByNode = MappingProxyType({}),
     ) -> Outlooks:
         """Ask all nodes but those that are crowded, each with what it says about that."""
         wants = wants_of(pod, stock)
@@ -123,14 +127,17 @@ class Decider:
         if not wants.open:
             fitting = [name for name in stock.nodes if name not in elsewhere]
             return self._held(fitting, elsewhere, crowded)
-        options = Options(budget=Budget(QUESTION))
-        answers = fleet(stock, wants.open, options=options, memo=self._memo)
+        answers = self._ask(stock, wants.open)
         fitting = [name for name in answers.feasible if name not in elsewhere]
         if fitting:
             scores = self._scores(answers, fitting, stock, wants.open, placement)
             nodes = tuple(NodeScore(name, scores.get(name, 0)) for name in fitting)
-            return Outlooks(Outlook.FITS, nodes, "", _hindrances_beside_fits(answers, elsewhere))
-        found = self._refuse(wants, stock, answers, elsewhere)
+            hindrances = _hindrances_beside_fits(answers, elsewhere)
+            return Outlooks(Outlook.FITS, nodes, "", hindrances)
+        hindrances = _hindrances(answers, elsewhere)
+        message = _summary(len(stock.nodes), hindrances)
+        outlook = self._prospect(wants, stock, answers, elsewhere)
+        found = Outlooks(outlook, (), message, hindrances)
         return _once_room(found, crowded)
 
     def serve(
@@ -154,12 +161,17 @@ class Decider:
 
     # ---- one node
 
-    def _on(self, node: str, stock: Stock, claims: Sequence[ResourceClaim], placement: Placement) -> Chosen:
+    def _ask(self, stock: Stock, claims: Sequence[ResourceClaim], *, idle: bool = False) -> FleetAnswer:
+        """Ask all nodes about claims; `idle` as if nothing were in use."""
         options = Options(budget=Budget(QUESTION))
-        if placement.is_default and not _has_alternatives(claims):
-            everywhere = fleet(stock, claims, options=options, memo=self._memo)
+        return fleet(stock, claims, options=options, idle=idle, memo=self._memo)
+
+    def _on(self, node: str, stock: Stock, claims: Sequence[ResourceClaim], placement: Placement) -> Chosen:
+        if _takes_the_first(placement, claims):
+            everywhere = self._ask(stock, claims)
             return Chosen(everywhere[node])
         self._forget_other_classes(stock)
+        options = Options(budget=Budget(QUESTION))
         liked = 0.0
         weights = 0
         answers: list[Answer] = []
@@ -188,46 +200,52 @@ class Decider:
         placement: Placement,
     ) -> dict[str, int]:
         """Judge one node of each kind; nodes that look alike are liked alike."""
-        if placement.is_default and not _has_alternatives(claims):
+        if _takes_the_first(placement, claims):
             return {}
         scores: dict[str, int] = {}
         fit = set(fitting)
         kinds = [nodes for nodes in answers.alike() if not fit.isdisjoint(nodes)]
-        for nodes in sorted(kinds, key=len, reverse=True)[:SCORED]:
-            score = round(self._on(nodes[0], stock, claims, placement).score)
+        kinds.sort(key=len, reverse=True)
+        for nodes in kinds[:SCORED]:
+            chosen = self._on(nodes[0], stock, claims, placement)
+            score = round(chosen.score)
             scores |= dict.fromkeys(nodes, score)
         return scores
 
     # ---- refusals
 
-    def _held(self, fitting: Sequence[str], elsewhere: Mapping[str, str], crowded: Mapping[str, str]) -> Outlooks:
+    def _held(self, fitting: Sequence[str], elsewhere: _ByNode, crowded: _ByNode) -> Outlooks:
         """All claims are allocated: only where counts."""
         hindrances = _by_message(elsewhere)
         if fitting:
-            return Outlooks(Outlook.FITS, tuple(NodeScore(name) for name in fitting), "", hindrances)
+            nodes = tuple(NodeScore(name) for name in fitting)
+            return Outlooks(Outlook.FITS, nodes, "", hindrances)
         message = _most_said(hindrances) or "there are no nodes"
-        return _once_room(Outlooks(Outlook.NEVER, message=message, hindrances=hindrances), crowded)
+        never = Outlooks(Outlook.NEVER, (), message, hindrances)
+        return _once_room(never, crowded)
 
-    def _refuse(self, wants: Wants, stock: Stock, answers: FleetAnswer, elsewhere: Mapping[str, str]) -> Outlooks:
-        hindrances = _hindrances(answers, elsewhere)
-        message = _summary(len(stock.nodes), hindrances)
+    def _prospect(self, wants: Wants, stock: Stock, answers: FleetAnswer, elsewhere: _ByNode) -> Outlook:
+        """Say of a pod that no node serves now whether some node could, were nothing in use."""
         asked = [name for name in answers if name not in elsewhere]
-        now = {answers.verdict(name) for name in asked}
-        if Verdict.UNDECIDED in now:
-            return Outlooks(Outlook.UNDECIDED, (), message, hindrances)
-        options = Options(budget=Budget(QUESTION))
-        idle = fleet(stock, wants.open, options=options, idle=True, memo=self._memo)
-        then = {idle.verdict(name) for name in asked}
-        could = Verdict.FEASIBLE in then or Verdict.UNDECIDED in then
-        outlook = Outlook.FULL if could else Outlook.NEVER
-        return Outlooks(outlook, (), message, hindrances)
+        if Verdict.UNDECIDED in _verdicts(answers, asked):
+            return Outlook.UNDECIDED
+        idle = self._ask(stock, wants.open, idle=True)
+        then = _verdicts(idle, asked)
+        if _HOPEFUL.isdisjoint(then):
+            return Outlook.NEVER
+        return Outlook.FULL
 
 
-def _once_room(found: Outlooks, crowded: Mapping[str, str]) -> Outlooks:
+def _once_room(found: Outlooks, crowded: _ByNode) -> Outlooks:
     """What no node can serve for good is another matter while some are only crowded."""
     if crowded and found.outlook is Outlook.NEVER:
         return replace(found, outlook=Outlook.FULL)
     return found
+
+
+def _takes_the_first(placement: Placement, claims: Iterable[ResourceClaim]) -> bool:
+    """Say whether the answer of all nodes is what is wanted: the first devices that do."""
+    return placement.is_default and not _has_alternatives(claims)
 
 
 def _has_alternatives(claims: Iterable[ResourceClaim]) -> bool:
@@ -258,7 +276,7 @@ def _unserved_name(name: str) -> str:
     )
 
 
-def _hindrances_beside_fits(answers: FleetAnswer, elsewhere: Mapping[str, str]) -> tuple[Hindrance, ...]:
+def _hindrances_beside_fits(answers: FleetAnswer, elsewhere: _ByNode) -> tuple[Hindrance, ...]:
     """Say in short what is in the way on the nodes that do not fit where others do: nobody waits for these."""
     refusals = dict(elsewhere)
     for name in answers:
@@ -268,26 +286,29 @@ def _hindrances_beside_fits(answers: FleetAnswer, elsewhere: Mapping[str, str]) 
     return _by_message(refusals)
 
 
-def _hindrances(answers: FleetAnswer, elsewhere: Mapping[str, str]) -> tuple[Hindrance, ...]:
+def _hindrances(answers: FleetAnswer, elsewhere: _ByNode) -> tuple[Hindrance, ...]:
     """Gather what is in the way, the commonest first. Nodes about which there is no time for words are counted all the same."""
-    found = list(_by_message(elsewhere))
     refusing: list[list[str]] = []
     for nodes in answers.alike():
         left = [name for name in nodes if name not in elsewhere]
         if left and answers.verdict(left[0]) is not Verdict.FEASIBLE:
             refusing.append(left)
     refusing.sort(key=len, reverse=True)
-    by_message: dict[str, list[str]] = {}
+    refusals: dict[str, str] = {}
     for at, nodes in enumerate(refusing):
         first = nodes[0]
-        in_short = _verdict(answers.verdict(first))
-        message = _words(answers, first) if at < EXPLAINED else in_short
-        alike = by_message.setdefault(message, [])
-        alike.extend(nodes)
-    for message, alike in by_message.items():
-        found.append(Hindrance(message, tuple(alike)))
+        if at < EXPLAINED:
+            message = _words(answers, first)
+        else:
+            message = _verdict(answers.verdict(first))
+        refusals |= dict.fromkeys(nodes, message)
+    found = [*_by_message(elsewhere), *_by_message(refusals)]
     found.sort(key=lambda one: -one.count)
     return tuple(found)
+
+
+def _verdicts(answers: FleetAnswer, nodes: Iterable[str]) -> set[Verdict]:
+    return {answers.verdict(name) for name in nodes}
 
 
 def _words(answers: FleetAnswer, node: str) -> str:
@@ -303,12 +324,12 @@ def _verdict(verdict: Verdict) -> str:
     return "the devices that are there cannot serve the claims"
 
 
-def _by_message(refusals: Mapping[str, str]) -> tuple[Hindrance, ...]:
-    nodes: dict[str, list[str]] = {}
+def _by_message(refusals: _ByNode) -> tuple[Hindrance, ...]:
+    nodes: defaultdict[str, list[str]] = defaultdict(list)
     for name, message in refusals.items():
-        alike = nodes.setdefault(message, [])
-        alike.append(name)
-    return tuple(Hindrance(message, tuple(alike)) for message, alike in nodes.items())
+        nodes[message].append(name)
+    found = [Hindrance(message, tuple(alike)) for message, alike in nodes.items()]
+    return tuple(found)
 
 
 def _most_said(hindrances: Sequence[Hindrance]) -> str:

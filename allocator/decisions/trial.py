@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dra.objects import Pod, ResourceClaimTemplate
     from dra.stock import Stock
 
+_Names = tuple[str, ...]
 STEPS = 3_000_000
 MOST_GROUPS = 32  # kinds of nodes that are told apart in words
 
@@ -72,17 +73,18 @@ def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] 
     options = Options(budget=Budget(STEPS))
     answers = fleet(stock, claims, options=options)
     asked = set(answers if nodes is None else nodes)
-    groups: list[tuple[str, ...]] = []
+    fitting: list[_Names] = []
+    refusing: list[_Names] = []
     for alike in answers.alike():
         group = tuple(name for name in alike if name in asked)
-        if group:
-            groups.append(group)
-
-    def rank(group: tuple[str, ...]) -> tuple[bool, int]:
-        refuses = answers.verdict(group[0]) is not Verdict.FEASIBLE
-        return refuses, -len(group)
-
-    groups.sort(key=rank)
+        if not group:
+            continue
+        fits = answers.verdict(group[0]) is Verdict.FEASIBLE
+        kind = fitting if fits else refusing
+        kind.append(group)
+    fitting.sort(key=len, reverse=True)
+    refusing.sort(key=len, reverse=True)
+    groups = [*fitting, *refusing]
     told: list[NodeGroup] = []
     for group in groups[:MOST_GROUPS]:
         answer = answers[group[0]]

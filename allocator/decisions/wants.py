@@ -93,9 +93,13 @@ def _class_names(claim: ResourceClaim) -> Iterator[str]:
 def _extended(pod: Pod, stock: Stock) -> set[str]:
     """Name what a pod asks for by a name that a DeviceClass serves: with DynamicResources off nobody gives it a device."""
     names: set[str] = set()
-    for container in (*pod.spec.init_containers, *pod.spec.containers):
-        names.update(name for name, amount in asked(container).items() if amount.nano)
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    for container in containers:
+        for name, amount in asked(container).items():
+            if amount.nano:
+                names.add(name)
     if not names:
         return names
     served = {class_.spec.extended_resource_name for class_ in stock.classes.values()}
-    return {name for name in names if name in served or name.startswith(IMPLICIT)}
+    implicit = {name for name in names if name.startswith(IMPLICIT)}
+    return names & served | implicit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from allocator.reservations.ledger import Busy, PodFact, pod_key, same_devices
+from allocator.reservations.ledger import PodFact, pod_key, same_devices
 from allocator.reservations.table import Signal, State
 from dra.objects import claim_names, is_reserved_for
 
@@ -21,9 +21,11 @@ _FINAL = ("Succeeded", "Failed")
 def pod_fact(pod: Pod) -> PodFact:
     """Take from a pod what matters. A pod that is being deleted and has no node will never have one."""
     node = pod.spec.node_name
-    done = pod.status.phase in _FINAL or bool(pod.metadata.deletion_timestamp and not node)
+    ended = pod.status.phase in _FINAL
+    given_up = bool(pod.metadata.deletion_timestamp and not node)
     namespace = pod.metadata.namespace or "default"
-    return PodFact(pod_key(pod), node, done, tuple(f"{namespace}/{name}" for name in claim_names(pod)))
+    claims = tuple(f"{namespace}/{name}" for name in claim_names(pod))
+    return PodFact(pod_key(pod), node, ended or given_up, claims)
 
 
 def pools_of(allocation: AllocationResult | None) -> frozenset[PoolId]:
@@ -74,7 +76,7 @@ def signals(ledger: Ledger, reservation: Reservation) -> Iterator[Signal]:
         yield Signal.KNOWN
     if whole and all(hold.claim.status.allocation is not None for hold in present):
         yield Signal.ALLOCATED
-    waited_for = any(hold.busy is not Busy.IDLE or hold.lost for hold in present)
+    waited_for = any(hold.unsettled for hold in present)
     listed = any(is_reserved_for(hold.claim, pod) for hold in present)
     if reservation.started or not (waited_for or listed):
         yield Signal.CLEAN

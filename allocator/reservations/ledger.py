@@ -60,6 +60,21 @@ class Hold(msgspec.Struct, frozen=True):
     lost: bool = False  # a write conditioned on the version we see has no answer, and may still land
     rivals: frozenset[str] = frozenset()  # claims that hold the same, with pods started on both sides
 
+    @property
+    def uid(self) -> str:
+        """The uid of the claim."""
+        return self.claim.metadata.uid
+
+    @property
+    def seen(self) -> str:
+        """The version of the claim as it was seen last."""
+        return self.claim.metadata.resource_version
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether a write or a look has no answer yet: the claim may still become something else."""
+        return self.lost or self.busy is not Busy.IDLE
+
 
 class Reservation(msgspec.Struct, frozen=True):
     """What one pod was promised."""
@@ -127,14 +142,21 @@ class Ledger(msgspec.Struct, frozen=True, eq=False):
 
     def as_meant(self, hold: Hold) -> ResourceClaim:
         """Put a claim as it has to be counted: with what it is meant to have, or may get from a write that was lost."""
-        claim, intent = hold.claim, hold.intent
-        if claim.status.allocation is not None or intent is None:
+        claim = hold.claim
+        status = claim.status
+        if status.allocation is not None or hold.intent is None:
             return claim
         needing = list(self.needing(hold))
-        if not needing and not hold.lost and hold.busy is Busy.IDLE:
+        if not needing and not hold.unsettled:
             return claim
-        consumers = with_consumers(claim.status.reserved_for, needing)
-        return replace(claim, status=replace(claim.status, allocation=intent, reserved_for=consumers))
+        consumers = with_consumers(status.reserved_for, needing)
+        meant = replace(status, allocation=hold.intent, reserved_for=consumers)
+        return replace(claim, status=meant)
+
+    def meant(self, uid: str) -> ResourceClaim | None:
+        """Put the claim of a uid as it has to be counted; None if it is not known."""
+        hold = self.holds.get(uid)
+        return None if hold is None else self.as_meant(hold)
 
 
 def claim_key(claim: ResourceClaim) -> str:

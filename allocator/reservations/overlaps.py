@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.reservations.events import Overlapped
-from dra.objects import DeviceRequestAllocationResult
+from dra.objects import Device, DeviceRequestAllocationResult
 from dra.policy import Rules, admits, own_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from dra.objects import Device
     from dra.stock import PoolId, Stock
 
 
@@ -29,6 +28,14 @@ class _Holding(msgspec.Struct, frozen=True):
 
 
 _ByDevice = dict[str, list[_Holding]]
+_CounterKey = tuple[str, str]  # counter set, counter
+
+
+class _Published(msgspec.Struct, frozen=True):
+    """The devices and counters of a pool's newest generation."""
+
+    devices: dict[str, Device]
+    counters: dict[_CounterKey, int]  # in nano
 
 
 def overlaps(stock: Stock, pools: Iterable[PoolId] | None = None) -> tuple[Overlapped, ...]:
@@ -37,14 +44,15 @@ def overlaps(stock: Stock, pools: Iterable[PoolId] | None = None) -> tuple[Overl
     found: dict[frozenset[str], None] = {}
     for pool in stock.held if pools is None else pools:
         held = _held(stock, pool)
-        if len({one.claim for holdings in held.values() for one in holdings}) < 2:
+        holders = {one.claim for holdings in held.values() for one in holdings}
+        if len(holders) < 2:
             continue
-        devices, counters = _published(stock, pool)
+        published = _published(stock, pool)
         for claims in (
-            *_devices(held, devices),
-            *_counters(held, devices, counters),
+            *_devices(held, published),
+            *_counters(held, published),
             *_pairs(held, stock, pool, rules),
-            *_groups(held, devices, pool, rules),
+            *_groups(held, published, pool, rules),
         ):
             if len(claims) > 1:
                 found[claims] = None
@@ -60,23 +68,23 @@ def _held(stock: Stock, pool: PoolId) -> _ByDevice:
     return held
 
 
-def _published(stock: Stock, pool: PoolId) -> tuple[dict[str, Device], dict[tuple[str, str], int]]:
-    """Put together the devices and counters of a pool's newest generation."""
+def _published(stock: Stock, pool: PoolId) -> _Published:
     pages = stock.pages_of.get(pool, ())
     newest = max((page.generation for page in pages), default=0)
-    devices: dict[str, Device] = {}
-    counters: dict[tuple[str, str], int] = {}
+    published = _Published({}, {})
     for page in pages:
         if page.generation != newest:
             continue
-        devices.update((device.name, device) for device in page.devices)
+        for device in page.devices:
+            published.devices[device.name] = device
         for counter_set in page.slice.spec.shared_counters:
             for name, counter in counter_set.counters.items():
-                counters[counter_set.name, name] = counter.value.nano
-    return devices, counters
+                key = (counter_set.name, name)
+                published.counters[key] = counter.value.nano
+    return published
 
 
-def _devices(held: _ByDevice, devices: dict[str, Device]) -> Iterator[frozenset[str]]:
+def _devices(held: _ByDevice, published: _Published) -> Iterator[frozenset[str]]:
     """Yield who holds a device beside somebody who has it whole, and who takes more of it than there is."""
     for name, holdings in held.items():
         if len(holdings) < 2:
@@ -84,29 +92,32 @@ def _devices(held: _ByDevice, devices: dict[str, Device]) -> Iterator[frozenset[
         if any(one.result.share_id is None for one in holdings):
             yield _claims(holdings)
             continue
-        device = devices.get(name)
+        device = published.devices.get(name)
         if device is None:
             continue
         for what, capacity in device.capacity.items():
             takers = [one for one in holdings if what in one.result.consumed_capacity]
-            if sum(one.result.consumed_capacity[what].nano for one in takers) > capacity.value.nano:
+            taken = sum(one.result.consumed_capacity[what].nano for one in takers)
+            if taken > capacity.value.nano:
                 yield _claims(takers)
 
 
-def _counters(
-    held: _ByDevice, devices: dict[str, Device], counters: dict[tuple[str, str], int]
-) -> Iterator[frozenset[str]]:
+def _counters(held: _ByDevice, published: _Published) -> Iterator[frozenset[str]]:
     """Yield who holds devices that draw more from a counter than it has; a device counts once, however many share it."""
-    drawn: defaultdict[tuple[str, str], int] = defaultdict(int)
-    drawers: defaultdict[tuple[str, str], list[_Holding]] = defaultdict(list)
+    drawn: defaultdict[_CounterKey, int] = defaultdict(int)
+    drawers: defaultdict[_CounterKey, list[_Holding]] = defaultdict(list)
     for name, holdings in held.items():
-        for consumption in devices[name].consumes_counters if name in devices else ():
+        device = published.devices.get(name)
+        if device is None:
+            continue
+        for consumption in device.consumes_counters:
             for counter, amount in consumption.counters.items():
                 key = (consumption.counter_set, counter)
                 drawn[key] += amount.value.nano
                 drawers[key] += holdings
     for key, amount_drawn in drawn.items():
-        if key in counters and amount_drawn > counters[key]:
+        there_is = published.counters.get(key)
+        if there_is is not None and amount_drawn > there_is:
             yield _claims(drawers[key])
 
 
@@ -114,7 +125,8 @@ def _pairs(held: _ByDevice, stock: Stock, pool: PoolId, rules: Rules) -> Iterato
     """Yield who holds devices of which one does not go with the other."""
     if not rules.by_driver.get(pool[0]):
         return
-    for node in sorted({page.node_name for page in stock.pages_of.get(pool, ())}):
+    pages = stock.pages_of.get(pool, ())
+    for node in sorted({page.node_name for page in pages}):
         seen_from = node or next(iter(stock.nodes), "")
         if seen_from not in stock.nodes:
             continue
@@ -122,18 +134,20 @@ def _pairs(held: _ByDevice, stock: Stock, pool: PoolId, rules: Rules) -> Iterato
             if seen.id != pool:
                 continue
             for name, others in rules.conflicts(seen).items():
+                if name not in held:
+                    continue
                 for other in sorted(others):
-                    if name < other and name in held and other in held:
+                    if name < other and other in held:
                         yield _claims([*held[name], *held[other]])
 
 
-def _groups(held: _ByDevice, devices: dict[str, Device], pool: PoolId, rules: Rules) -> Iterator[frozenset[str]]:
+def _groups(held: _ByDevice, published: _Published, pool: PoolId, rules: Rules) -> Iterator[frozenset[str]]:
     """Yield who holds devices of one counter set that have no group in common."""
     states: dict[str, frozenset[str] | None] = {}
     members: defaultdict[str, list[_Holding]] = defaultdict(list)
     apart: set[str] = set()
     for name, holdings in held.items():
-        device = devices.get(name)
+        device = published.devices.get(name)
         if device is None:
             continue
         wild = rules.wild(pool[0], device)

@@ -24,10 +24,9 @@ class Shards(Generic[V]):
     __slots__ = ("_shards",)
 
     def __init__(self, entries: Mapping[str, V] | None = None) -> None:
-        shards: list[dict[str, V]] = [{} for _ in range(_SHARDS)]
+        self._shards: tuple[dict[str, V], ...] = tuple({} for _ in range(_SHARDS))
         for key, value in (entries or {}).items():
-            shards[_place(key)][key] = value
-        self._shards = tuple(shards)
+            self._shards[_place(key)][key] = value
 
     def with_(self, key: str, value: V) -> Shards[V]:
         """Answer with the mapping in which this entry is new or has replaced the one of its key."""

@@ -66,7 +66,8 @@ if TYPE_CHECKING:
     from allocator.reservations.effects import Effect
     from allocator.reservations.events import Event
     from allocator.reservations.ledger import PodFact
-    from dra.objects import Pod, ResourceClaim
+    from dra.objects import AllocationResult, Pod, ResourceClaim
+    from dra.stock import PoolId
 
 _OPEN = (State.ASSUMED, State.COMMITTING, State.COMMITTED, State.DOUBT, State.RESERVED)
 _WHY = {
@@ -116,7 +117,7 @@ class _Turn:
             case Commit(token):
                 self.commit(token)
             case Unreserve(token):
-                self.signal_token(token, Signal.UNRESERVE)
+                self.unreserve(token)
             case Written(version, claim):
                 self.outcome(claim.metadata.uid, version)
                 self.see(claim)
@@ -156,9 +157,10 @@ class _Turn:
     def assume(self, event: Assume) -> None:
         pod = event.pod.metadata.uid
         old = self.ledger.reservations.get(pod)
-        again = old is not None and (old.token, old.node) == (event.token, event.node)
-        if again and old is not None and old.state in _OPEN:
-            return
+        if old is not None and old.state in _OPEN:
+            again = old.token == event.token and old.node == event.node
+            if again:
+                return
         refusal = self.refusal(event, old)
         if refusal is not None:
             self.effects.append(refusal)
@@ -168,20 +170,28 @@ class _Turn:
             old = None
         claims = tuple(part.claim.metadata.uid for part in event.parts)
         fresh = Reservation(event.token, pod, pod_key(event.pod), event.node, claims)
+        tokens = self.ledger.tokens
         if old is not None:  # reserved: it keeps its state, and what it has
-            self.ledger = replace(self.ledger, tokens=self.ledger.tokens.without(old.token))
+            tokens = tokens.without(old.token)
             fresh = replace(fresh, state=old.state)
-        self.ledger = replace(self.ledger, tokens=self.ledger.tokens.with_(event.token, pod))
+        tokens = tokens.with_(event.token, pod)
+        self.ledger = replace(self.ledger, tokens=tokens)
         self.put(fresh)
         self.know(pod, pod_fact(event.pod))
+        reserved = True
         for part in event.parts:
-            if part.claim.metadata.uid not in self.ledger.holds:
+            uid = part.claim.metadata.uid
+            if uid not in self.ledger.holds:
                 self.see(part.claim)
-            hold = self.ledger.holds[part.claim.metadata.uid]
-            meant = self.ledger.as_meant(hold).status.allocation or part.allocation
-            self.hold(replace(hold, intent=meant, users=hold.users | {pod}))
-        reserved = all(is_reserved_for(self.ledger.holds[uid].claim, pod) for uid in claims)
-        self.signal(pod, Signal.RETRY if reserved else Signal.ASSUME)
+            hold = self.ledger.holds[uid]
+            meant = self.ledger.as_meant(hold)
+            intent = meant.status.allocation or part.allocation
+            users = hold.users | {pod}
+            self.hold(replace(hold, intent=intent, users=users))
+            if not is_reserved_for(hold.claim, pod):
+                reserved = False
+        signal = Signal.RETRY if reserved else Signal.ASSUME
+        self.signal(pod, signal)
 
     def refusal(self, event: Assume, old: Reservation | None) -> Declined | Exceeded | None:
         """Say why a decision cannot be taken up, if it cannot."""
@@ -220,49 +230,60 @@ class _Turn:
         if uid in ledger.gone:
             return "is gone"
         hold = ledger.holds.get(uid) or Hold(claim)
-        if hold.claim.metadata.deletion_timestamp and not is_reserved_for(hold.claim, pod):
+        known = hold.claim
+        if known.metadata.deletion_timestamp and not is_reserved_for(known, pod):
             return "is being deleted"
-        if not ledger.needed(hold) and (hold.busy is not Busy.IDLE or hold.lost):
+        if hold.unsettled and not ledger.needed(hold):
             return "is being released"
         meant = ledger.as_meant(hold).status.allocation
         if reserve_only != (meant is not None):
             return "was allocated meanwhile" if meant else "is not allocated any more"
-        consumers = {consumer.uid for consumer in hold.claim.status.reserved_for} | hold.users | {pod}
-        return "has no room for another pod" if len(consumers) > MAX_CONSUMERS else ""
+        consumers = {consumer.uid for consumer in known.status.reserved_for}
+        consumers |= hold.users
+        consumers.add(pod)
+        if len(consumers) > MAX_CONSUMERS:
+            return "has no room for another pod"
+        return ""
 
     def commit(self, token: str) -> None:
         reservation = self.ledger.reservation(token)
         if reservation is None:
-            self.effects.append(Dropped(token, "", "the reservation is not known; decide again"))
+            unknown = "the reservation is not known; decide again"
+            self.effects.append(Dropped(token, "", unknown))
             return
+        pod = reservation.pod
         if not self.ledger.leading:
-            self.effects.append(Dropped(token, reservation.pod, _WHY[Signal.FOLLOWED]))
+            self.effects.append(Dropped(token, pod, _WHY[Signal.FOLLOWED]))
             return
         if reservation.state in (State.RESERVED, State.BOUND):
-            self.effects.append(Ready(token, reservation.pod, reservation.node))
+            self.effects.append(Ready(token, pod, reservation.node))
             return
         if reservation.state is State.RELEASED:
-            self.effects.append(Dropped(token, reservation.pod, reservation.sentence))
+            self.effects.append(Dropped(token, pod, reservation.sentence))
             return
-        self.put(replace(reservation, asked=True, until=self.now + self.ledger.terms.committing))
-        self.signal(reservation.pod, Signal.COMMIT)
+        until = self.now + self.ledger.terms.committing
+        self.put(replace(reservation, asked=True, until=until))
+        self.signal(pod, Signal.COMMIT)
 
     def see(self, claim: ResourceClaim, *, told: bool = False) -> None:
         """Take in a claim as somebody saw it, unless it is known later than that."""
-        uid, version = claim.metadata.uid, claim.metadata.resource_version
+        uid = claim.metadata.uid
+        version = claim.metadata.resource_version
         if uid in self.ledger.gone:
             return
         key = claim_key(claim)
         former = self.ledger.keys.get(key)
         if former is not None and former != uid:
-            if not newer(version, self.ledger.holds[former].claim.metadata.resource_version):
+            known = self.ledger.holds[former]
+            if not newer(version, known.seen):
                 return
             self.miss(key, former)
-        self.ledger = replace(self.ledger, keys=self.ledger.keys.with_(key, uid))
+        keys = self.ledger.keys.with_(key, uid)
+        self.ledger = replace(self.ledger, keys=keys)
         hold = self.ledger.holds.get(uid) or Hold(claim)
         if told and (not hold.told or newer(version, hold.told)):
             hold = replace(hold, told=version)
-        if newer(version, hold.claim.metadata.resource_version):
+        if newer(version, hold.seen):
             hold = self.turned(hold, claim)
         self.hold(hold)
 
@@ -285,10 +306,12 @@ class _Turn:
         hold = self.ledger.holds.get(claim.metadata.uid)
         if hold is None or hold.busy is not Busy.READING:
             return
-        if claim.metadata.resource_version != hold.claim.metadata.resource_version:
+        if claim.metadata.resource_version != hold.seen:
             return
-        allocatable = claim.status.allocation is None and FINALIZER in claim.metadata.finalizers
-        self.hold(replace(hold, busy=Busy.IDLE, lost=hold.lost and allocatable))
+        guarded = FINALIZER in claim.metadata.finalizers
+        allocatable = guarded and claim.status.allocation is None
+        lost = hold.lost and allocatable
+        self.hold(replace(hold, busy=Busy.IDLE, lost=lost))
 
     def outcome(self, uid: str, version: str) -> bool:
         """Note that a write is over; say whether it is the one that is waited for."""
@@ -301,7 +324,7 @@ class _Turn:
     def look(self, uid: str) -> None:
         """Have a claim looked at, unless it is known later than what our write was conditioned on."""
         hold = self.ledger.holds[uid]
-        if newer(hold.claim.metadata.resource_version, hold.version):
+        if newer(hold.seen, hold.version):
             return
         self.hold(replace(hold, busy=Busy.READING, since=self.now))
         self.effects.append(Reread(hold.claim))
@@ -309,7 +332,7 @@ class _Turn:
     def lose(self, uid: str, version: str) -> None:
         if self.outcome(uid, version):
             hold = self.ledger.holds[uid]
-            if not newer(hold.claim.metadata.resource_version, version):
+            if not newer(hold.seen, version):
                 self.hold(replace(hold, lost=True))
                 self.look(uid)
 
@@ -334,20 +357,23 @@ class _Turn:
         self.ledger = replace(self.ledger, holds=self.ledger.holds.without(uid))
 
     def no_rival(self, hold: Hold) -> None:
-        uid = hold.claim.metadata.uid
         for rival in sorted(hold.rivals):
             other = self.ledger.holds.get(rival)
             if other is not None:
-                self.hold(replace(other, rivals=other.rivals - {uid}))
+                left = other.rivals - {hold.uid}
+                self.hold(replace(other, rivals=left))
 
     def know(self, pod: str, fact: PodFact) -> None:
         """Take in what a pod says. It may be finished, and placed, but never again unfinished or elsewhere."""
         old = self.ledger.pods.get(pod)
         if old is not None:
-            node, done, claims = old.node or fact.node, old.done or fact.done, fact.claims or old.claims
+            node = old.node or fact.node
+            done = old.done or fact.done
+            claims = fact.claims or old.claims
             fact = replace(fact, node=node, done=done, claims=claims)
         if fact != old:
-            self.ledger = replace(self.ledger, pods=self.ledger.pods.with_(pod, fact))
+            pods = self.ledger.pods.with_(pod, fact)
+            self.ledger = replace(self.ledger, pods=pods)
         self.pods.add(pod)
 
     def forget_pod(self, pod: str) -> None:
@@ -360,13 +386,15 @@ class _Turn:
 
     def contest(self, claims: frozenset[str]) -> None:
         """Of claims that hold the same, the least advanced yields, if one can; else all of them are in doubt."""
-        holds = [hold for uid in sorted(claims) if (hold := self.ledger.holds.get(uid)) is not None]
-        if len(holds) < len(claims) or any(self.ledger.as_meant(hold).status.allocation is None for hold in holds):
-            return  # old news
-        yielding = [hold for hold in holds if hold.users and not self.ledger.needed(hold)]
+        holds: list[Hold] = []
+        for uid in sorted(claims):
+            hold = self.ledger.holds.get(uid)
+            if hold is None or self.ledger.as_meant(hold).status.allocation is None:
+                return  # old news
+            holds.append(hold)
+        if any(hold.users and not self.ledger.needed(hold) for hold in holds):
+            return  # one of them yields already
         able = [hold for hold in holds if self.can_yield(hold)]
-        if yielding:
-            return
         if able:
             least = min(able, key=self.progress)
             for reservation in list(self.ledger.needing(least)):
@@ -374,14 +402,15 @@ class _Turn:
                     self.end_it(reservation, Signal.CONTESTED)
             return
         for hold in holds:
-            rivals = hold.rivals | claims - {hold.claim.metadata.uid}
-            if rivals != hold.rivals:
-                self.hold(replace(self.ledger.holds[hold.claim.metadata.uid], rivals=rivals))
-                names = ", ".join(claim_key(other.claim) for other in holds if other is not hold)
-                sentence = (
-                    f"claim {claim_key(hold.claim)} holds what {names} holds too; neither is given to anybody else"
-                )
-                self.effects.extend(Tell(user.pod, sentence) for user in self.ledger.needing(hold))
+            rivals = hold.rivals | claims - {hold.uid}
+            if rivals == hold.rivals:
+                continue
+            self.hold(replace(hold, rivals=rivals))
+            others = [claim_key(other.claim) for other in holds if other is not hold]
+            name = claim_key(hold.claim)
+            sentence = f"claim {name} holds what {', '.join(others)} holds too; neither is given to anybody else"
+            for user in self.ledger.needing(hold):
+                self.effects.append(Tell(user.pod, sentence))
 
     def can_yield(self, hold: Hold) -> bool:
         """Say whether everybody who uses a claim is ours and not started."""
@@ -391,30 +420,39 @@ class _Turn:
 
     def progress(self, hold: Hold) -> tuple[bool, int, str]:
         furthest = max(_OPEN.index(user.state) for user in self.ledger.needing(hold))
-        return hold.claim.status.allocation is not None, furthest, hold.claim.metadata.uid
+        return hold.claim.status.allocation is not None, furthest, hold.uid
 
     def tick(self) -> None:
+        now = self.now
         terms = self.ledger.terms
-        for uid, went in self.ledger.gone.items():
-            if self.now - went >= terms.memory:
-                self.ledger = replace(self.ledger, gone=self.ledger.gone.without(uid))
+        gone = self.ledger.gone
+        for uid, went in gone.items():
+            if now - went >= terms.memory:
+                gone = gone.without(uid)
+        self.ledger = replace(self.ledger, gone=gone)
         for uid, hold in self.ledger.holds.items():
-            if hold.busy is Busy.WRITING and self.now - hold.since >= terms.answer:
+            if now - hold.since < terms.answer:
+                continue
+            if hold.busy is Busy.WRITING:
                 self.lose(uid, hold.version)
-            elif hold.busy is Busy.READING and self.now - hold.since >= terms.answer:
+            elif hold.busy is Busy.READING:
                 self.look(uid)
-        if self.ledger.leading:
-            for reservation in self.ledger.reservations.values():
-                if self.now >= reservation.until:
-                    self.end_it(reservation, Signal.EXPIRED)
+        if not self.ledger.leading:
+            return
+        for reservation in self.ledger.reservations.values():
+            if now >= reservation.until:
+                self.end_it(reservation, Signal.EXPIRED)
 
     def end_it(self, reservation: Reservation, signal: Signal) -> None:
         """End a reservation; one whose pod may be bound by now only after a look at the pod (rule 4)."""
+        pod = reservation.pod
         if reservation.state is not State.RESERVED:
-            self.signal(reservation.pod, signal)
+            self.signal(pod, signal)
             return
-        self.put(replace(reservation, until=self.now + self.ledger.terms.answer, due=reservation.due or signal))
-        self.effects.append(RereadPod(reservation.pod, reservation.name))
+        until = self.now + self.ledger.terms.answer
+        due = reservation.due or signal
+        self.put(replace(reservation, until=until, due=due))
+        self.effects.append(RereadPod(pod, reservation.name))
 
     def read_pod(self, pod: Pod) -> None:
         """Take in a pod that was looked at; one that is not bound loses what was due to end."""
@@ -500,14 +538,15 @@ class _Turn:
             self.hold(replace(hold, intent=allocation, users=users, ours=True))
         self.signal(pod, Signal.FOUND)
 
-    def signal_token(self, token: str, signal: Signal) -> None:
+    def unreserve(self, token: str) -> None:
         reservation = self.ledger.reservation(token)
         if reservation is None:
             return
-        if signal is Signal.UNRESERVE and reservation.state is State.RESERVED:
-            until = min(reservation.until, self.now + self.ledger.terms.grace)
+        if reservation.state is State.RESERVED:
+            let_go = self.now + self.ledger.terms.grace
+            until = min(reservation.until, let_go)
             self.put(replace(reservation, until=until, asked=False))
-        self.signal(reservation.pod, signal)
+        self.signal(reservation.pod, Signal.UNRESERVE)
 
     def signal(self, pod: str, signal: Signal, sentence: str = "") -> None:
         """Move a reservation along the table."""
@@ -526,10 +565,12 @@ class _Turn:
                     self.effects.append(Wake(frozenset((pod,))))
                 return
             case State.ASSUMED:
-                new = replace(old, state=state, until=self.now + terms.assumed, asked=False, due="")
+                until = self.now + terms.assumed
+                new = replace(old, state=state, until=until, asked=False, due="")
             case State.RESERVED:
                 patience = terms.found if signal is Signal.FOUND else terms.reserved
-                new = replace(old, state=state, until=self.now + patience, asked=False, due="")
+                until = self.now + patience
+                new = replace(old, state=state, until=until, asked=False, due="")
                 if old.asked:
                     self.effects.append(Ready(old.token, pod, old.node))
             case State.BOUND:
@@ -565,10 +606,10 @@ class _Turn:
         self.claims.update(reservation.claims)
 
     def hold(self, hold: Hold) -> None:
-        uid = hold.claim.metadata.uid
-        if hold != self.ledger.holds.get(uid):
-            self.ledger = replace(self.ledger, holds=self.ledger.holds.with_(uid, hold))
-        self.claims.add(uid)
+        if hold != self.ledger.holds.get(hold.uid):
+            holds = self.ledger.holds.with_(hold.uid, hold)
+            self.ledger = replace(self.ledger, holds=holds)
+        self.claims.add(hold.uid)
 
     # What claims lack becomes writes; what they amount to becomes the overlay.
 
@@ -581,42 +622,44 @@ class _Turn:
             if hold is None or wanted is None:
                 continue
             self.effects.append(wanted)
-            version = hold.claim.metadata.resource_version
             ours = hold.ours or isinstance(wanted, PatchAllocation)
-            self.hold(replace(hold, busy=Busy.WRITING, version=version, since=self.now, ours=ours))
+            self.hold(replace(hold, busy=Busy.WRITING, version=hold.seen, since=self.now, ours=ours))
 
     def end(self) -> Ledger:
         """Bring the overlay up to date with what has changed, and note which pools and namespaces did."""
-        generation = self.before.generation + 1
-        freed: set[tuple[str, str]] = set()
+        freed: set[PoolId] = set()
         moved: set[str] = set()
         for uid in sorted(self.claims):
             hold = self.tidy(uid)
-            old = self.before.holds.get(uid)
-            was = self.before.as_meant(old) if old is not None else None
-            meant = self.ledger.as_meant(hold) if hold is not None else None
+            was = self.before.meant(uid)
+            meant = self.ledger.meant(uid)
             self.lay(uid, hold, meant)
-            then = was.status.allocation if was is not None else None
-            present = meant.status.allocation if meant is not None else None
-            if same_devices(then, present):
+            one = meant or was
+            before = _allocation_of(was)
+            present = _allocation_of(meant)
+            if one is None or same_devices(before, present):
                 continue
-            anyone = meant or was
-            moved.add((anyone.metadata.namespace if anyone is not None else "") or "default")
-            moved.update("/".join(pool) for pool in pools_of(then) | pools_of(present))
-            freed |= pools_of(then) - pools_of(present) if present is not None else pools_of(then)
+            had = pools_of(before)
+            has = pools_of(present)
+            freed |= had - has
+            moved.add(one.metadata.namespace or "default")
+            moved.update("/".join(pool) for pool in had | has)
         if freed:
             self.effects.append(Freed(frozenset(freed)))
+        if not moved:
+            return self.ledger
+        generation = self.before.generation + 1
         changed = self.ledger.changed
         for name in sorted(moved):
             changed = changed.with_(name, generation)
-        return replace(self.ledger, changed=changed, generation=generation if moved else self.before.generation)
+        return replace(self.ledger, changed=changed, generation=generation)
 
     def tidy(self, uid: str) -> Hold | None:
         """Drop an intent that nobody has any more."""
         hold = self.ledger.holds.get(uid)
         if hold is None or hold.intent is None:
             return hold
-        if hold.lost or hold.busy is not Busy.IDLE or self.ledger.needed(hold):
+        if hold.unsettled or self.ledger.needed(hold):
             return hold
         hold = replace(hold, intent=None)
         self.hold(hold)
@@ -625,8 +668,12 @@ class _Turn:
     def lay(self, uid: str, hold: Hold | None, meant: ResourceClaim | None) -> None:
         """Keep in the overlay what informers do not say yet."""
         ahead = self.ledger.ahead
-        if hold is None or meant is None or (meant is hold.claim and hold.told == meant.metadata.resource_version):
+        if hold is None or meant is None or (meant is hold.claim and hold.told == hold.seen):
             ahead = ahead.without(uid)
         else:
             ahead = ahead.with_(uid, meant)
         self.ledger = replace(self.ledger, ahead=ahead)
+
+
+def _allocation_of(claim: ResourceClaim | None) -> AllocationResult | None:
+    return None if claim is None else claim.status.allocation

@@ -41,14 +41,16 @@ def sweep(ledger: Ledger, pods: Collection[str], before: Collection[Suspect] = (
     effects: list[ClaimWrite] = []
     for uid, hold in ledger.holds.items():
         ghosts = _ghosts(ledger, hold, pods)
-        found = {(uid, ghost) for ghost in ghosts}
+        missed = set(ghosts)
         if _is_orphan(ledger, hold):
-            found.add((uid, ""))
-        if not found:
+            missed.add("")
+        if not missed:
             continue
+        sentences += [_sentence(hold, ghost) for ghost in sorted(missed)]
+        found = {(uid, ghost) for ghost in missed}
         suspects |= found
-        sentences += [_sentence(hold, ghost) for _, ghost in sorted(found)]
-        if ledger.leading and hold.busy is Busy.IDLE and found <= set(before):
+        idle = hold.busy is Busy.IDLE
+        if ledger.leading and idle and found <= set(before):
             effects.append(_repair(ledger, hold, ghosts))
     return Sweep(frozenset(suspects), tuple(sentences), tuple(effects))
 

@@ -14,7 +14,7 @@ from dra.objects import is_reserved_for
 
 if TYPE_CHECKING:
     from allocator.reservations.effects import ClaimWrite
-    from allocator.reservations.ledger import Hold, Ledger
+    from allocator.reservations.ledger import Hold, Ledger, Reservation
     from dra.objects import ResourceClaim
 
 _BEING_WRITTEN = (State.COMMITTING, State.COMMITTED, State.DOUBT)
@@ -25,24 +25,32 @@ def next_write(ledger: Ledger, hold: Hold) -> ClaimWrite | None:
     if hold.busy is not Busy.IDLE:
         return None
     claim = hold.claim
-    users = [ledger.reservations[pod] for pod in sorted(hold.users)]
-    wanted = [user for user in users if user.state in _BEING_WRITTEN and not is_reserved_for(claim, user.pod)]
-    leaving = {user.pod for user in users if user.state is State.RELEASED and not user.started}
-    staying = tuple(consumer for consumer in claim.status.reserved_for if consumer.uid not in leaving)
+    wanted: list[Reservation] = []
+    leaving: set[str] = set()
+    for pod in sorted(hold.users):
+        user = ledger.reservations[pod]
+        if user.state in _BEING_WRITTEN and not is_reserved_for(claim, pod):
+            wanted.append(user)
+        if user.state is State.RELEASED and not user.started:
+            leaving.add(pod)
+    listed = claim.status.reserved_for
+    staying = tuple(consumer for consumer in listed if consumer.uid not in leaving)
+    finalizers = claim.metadata.finalizers
     if wanted and not claim.metadata.deletion_timestamp:
         reserved_for = with_consumers(staying, wanted)
         if claim.status.allocation is not None:
             return PatchReservedFor(claim, reserved_for)
         if hold.intent is None:
             return None
-        if FINALIZER not in claim.metadata.finalizers:
-            return PatchFinalizer(claim, (*claim.metadata.finalizers, FINALIZER))
+        if FINALIZER not in finalizers:
+            return PatchFinalizer(claim, (*finalizers, FINALIZER))
         return PatchAllocation(claim, hold.intent, reserved_for)
-    if len(staying) < len(claim.status.reserved_for):
-        if not staying and not ledger.needed(hold) and FINALIZER in claim.metadata.finalizers:
-            return Unallocate(claim)
-        return PatchReservedFor(claim, staying)
-    if ledger.needed(hold):
+    needed = ledger.needed(hold)
+    if len(staying) < len(listed):
+        if staying or needed or FINALIZER not in finalizers:
+            return PatchReservedFor(claim, staying)
+        return Unallocate(claim)
+    if needed:
         return None
     if hold.ours and claim.status.allocation is not None and not staying:
         return Unallocate(claim)

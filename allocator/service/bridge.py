@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from dra.objects import Pod, ResourceClaim
 
 T = TypeVar("T")
+Object = TypeVar("Object", "Pod", "ResourceClaim")
 
 logger = logging.getLogger("drawbridge.allocator")
 TOKENS = 16384  # questions that may still be followed by a reservation
@@ -284,8 +285,10 @@ class Bridge:
         """Read a pod that may have been bound without our hearing of it."""
         namespace, _, name = name.partition("/")
         read = await self._read(PODS, name, namespace)
-        there = read is not None and read.metadata.uid == uid
-        self.tell(PodRead(read) if read is not None and there else PodGone(uid))
+        if read is None or read.metadata.uid != uid:
+            self.tell(PodGone(uid))
+        else:
+            self.tell(PodRead(read))
 
     async def _read(self, resource: Resource[T], name: str, namespace: str) -> T | None:
         """Read an object, until there is an answer; None if there is no such object."""
@@ -322,8 +325,9 @@ class Bridge:
     # ---- what informers say
 
     def _on_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self.tell(ClaimGone(claim_key(old), old.metadata.uid))
+        gone = _gone(old, new)
+        if gone is not None:
+            self.tell(ClaimGone(claim_key(gone), gone.metadata.uid))
         if new is not None:
             self.tell(ClaimSeen(new))
             self._wake_waiting(new.metadata.namespace)
@@ -331,8 +335,9 @@ class Bridge:
         self._claims_changed = asyncio.Event()
 
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
-        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            uid = old.metadata.uid
+        gone = _gone(old, new)
+        if gone is not None:
+            uid = gone.metadata.uid
             self._forget(uid)
             if self._pods.pop(uid, None) is not None:
                 self.tell(PodGone(uid))
@@ -462,7 +467,9 @@ class Bridge:
         stock = without_pods(self.knowledge.stock, leaving)
         stock = with_pods(stock, node, coming)
         serving = self.decider.serve(pod, node, stock, kept=False)
-        return serving.message if isinstance(serving, Unserved) else ""
+        if isinstance(serving, Unserved):
+            return serving.message
+        return ""
 
     def reserve(self, token: str, node: str) -> None:
         """Hold a pod's devices on a node. The token stands for what is held from then on."""
@@ -482,9 +489,14 @@ class Bridge:
             return  # there is nothing to hold
         given = serving.given()
         allocations = {claim.metadata.uid: claim.status.allocation for claim in given}
-        parts = [ClaimPart(claim, allocations.get(claim.metadata.uid)) for claim in serving.claims]
-        lines = self.quotas.lines(pod.metadata.namespace or "default", given, self.knowledge.stock)
-        for effect in self.tell(Assume(token, pod, node, tuple(parts), basis, lines)):
+        parts: list[ClaimPart] = []
+        for claim in serving.claims:
+            allocation = allocations.get(claim.metadata.uid)
+            parts.append(ClaimPart(claim, allocation))
+        namespace = pod.metadata.namespace or "default"
+        lines = self.quotas.lines(namespace, given, self.knowledge.stock)
+        assume = Assume(token, pod, node, tuple(parts), basis, lines)
+        for effect in self.tell(assume):
             if isinstance(effect, Declined):
                 raise Refusal(409, effect.sentence, "decide again")
             if isinstance(effect, Exceeded):
@@ -567,16 +579,28 @@ class Bridge:
 
 
 def _over(line: QuotaLine) -> Refusal:
-    amounts = {"asked": line.asked, "hard": line.hard, "used": line.used, "largest": line.left}
-    exceeded = {name: line.write(amount) for name, amount in amounts.items()}
+    exceeded = {
+        "line": line.key,
+        "asked": line.write(line.asked),
+        "hard": line.write(line.hard),
+        "used": line.write(line.used),
+        "largest": line.write(line.left),
+    }
     remedy = "ask for less, or wait until something in the namespace ends"
-    return Refusal(409, str(line), remedy, {"exceeded": {"line": line.key} | exceeded})
+    return Refusal(409, str(line), remedy, {"exceeded": exceeded})
 
 
 def is_later(one: Pod | ResourceClaim, other: Pod | ResourceClaim) -> bool:
     """Say whether one of two forms of an object is the later."""
     mine, others = one.metadata.resource_version, other.metadata.resource_version
     return mine.isdigit() and others.isdigit() and int(mine) > int(others)
+
+
+def _gone(old: Object | None, new: Object | None) -> Object | None:
+    """Answer with what was there and is not any more: it was deleted, or something else has its name by now."""
+    if old is None or new is None:
+        return old
+    return None if new.metadata.uid == old.metadata.uid else old
 
 
 def _name(pod: Pod) -> str:

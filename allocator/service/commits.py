@@ -114,23 +114,28 @@ class Commits:
 
 async def write(cluster: Cluster, effect: ClaimWrite) -> ResourceClaim:
     """Patch a claim as it was seen. A Conflict says that it is another by now."""
-    meta = effect.claim.metadata
-    body, subresource = body_of(effect, datetime.now(UTC))
-    body.setdefault("metadata", {})["resourceVersion"] = meta.resource_version
-    return await cluster.patch(RESOURCE_CLAIMS, meta.name, Merge(body), meta.namespace, subresource=subresource)
+    name = effect.claim.metadata.name
+    namespace = effect.claim.metadata.namespace
+    body = _body(effect, datetime.now(UTC))
+    subresource = "" if isinstance(effect, PatchFinalizer) else "status"
+    return await cluster.patch(RESOURCE_CLAIMS, name, Merge(body), namespace, subresource=subresource)
 
 
-def body_of(effect: ClaimWrite, now: datetime) -> tuple[dict[str, Any], str]:
-    """Say what a write is as a merge patch, and to which subresource."""
+def _body(effect: ClaimWrite, now: datetime) -> dict[str, Any]:
+    """Say what a write is as a merge patch that holds for the version that was seen."""
+    metadata: dict[str, Any] = {"resourceVersion": effect.claim.metadata.resource_version}
     match effect:
-        case PatchFinalizer(finalizers=finalizers):
-            return {"metadata": {"finalizers": list(finalizers)}}, ""
-        case PatchAllocation(allocation=allocation, reserved_for=consumers):
-            stamped = builtins(allocation) | {"allocationTimestamp": now.strftime("%Y-%m-%dT%H:%M:%SZ")}
-            return {"status": {"allocation": stamped, "reservedFor": builtins(consumers)}}, "status"
-        case PatchReservedFor(reserved_for=consumers):
-            return {"status": {"reservedFor": builtins(consumers) or None}}, "status"
+        case PatchFinalizer():
+            metadata["finalizers"] = list(effect.finalizers)
+            return {"metadata": metadata}
+        case PatchAllocation():
+            allocation: Any = builtins(effect.allocation)
+            allocation["allocationTimestamp"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+            status = {"allocation": allocation, "reservedFor": builtins(effect.reserved_for)}
+        case PatchReservedFor():
+            status = {"reservedFor": builtins(effect.reserved_for) or None}
         case Unallocate():
-            return {"status": {"allocation": None, "reservedFor": None, "devices": None}}, "status"
+            status = dict.fromkeys(("allocation", "reservedFor", "devices"))
         case _:
             assert_never(effect)
+    return {"metadata": metadata, "status": status}

@@ -21,6 +21,8 @@ from dra.objects import Pod
 from dra.wire import Wire
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from allocator.decisions import Outlooks
     from allocator.service.bridge import Bridge
     from cluster.protocol import Cluster
@@ -55,21 +57,23 @@ class Extender:
     def filter(self, head: Head, body: bytes) -> Reply:
         del head
         args = read(body, ExtenderArgs)
-        if args.node_names is None:
-            return _filtered([], {}, "the extender has to be configured with nodeCacheCapable: true")
+        uid = args.pod.metadata.uid
+        names = args.node_names
+        if names is None:
+            return _filtered(error="the extender has to be configured with nodeCacheCapable: true")
         try:
-            _, found = self._bridge.outlook(args.pod, token=_token(args.pod.metadata.uid))
+            _, found = self._bridge.outlook(args.pod, token=_token(uid))
         except Refusal as refusal:
-            return _filtered([], {}, refusal.message)
+            return _filtered(error=refusal.message)
         if found.outlook is Outlook.SKIP:
-            return _filtered(list(args.node_names), {}, "")
+            return _filtered(names)
         if found.outlook is Outlook.UNDECIDED and not found.nodes:
-            return _filtered([], {}, found.message)
+            return _filtered(error=found.message)
         fitting = {node.name: node.score for node in found.nodes}
-        self._remember(args.pod.metadata.uid, fitting)
-        kept = [name for name in args.node_names if name in fitting]
-        failed = _why(found, [name for name in args.node_names if name not in fitting])
-        return _filtered(kept, failed, "")
+        self._remember(uid, fitting)
+        kept = [name for name in names if name in fitting]
+        refused = [name for name in names if name not in fitting]
+        return _filtered(kept, _why(found, refused))
 
     def prioritize(self, head: Head, body: bytes) -> Reply:
         del head
@@ -77,7 +81,8 @@ class Extender:
         scores = self._scores.get(args.pod.metadata.uid, {})
         said: list[dict[str, Any]] = []
         for name in args.node_names or ():
-            score = round(scores.get(name, 0) * MOST / 100)
+            percent = scores.get(name, 0)
+            score = round(percent * MOST / 100)
             said.append({"Host": name, "Score": score})
         return json(said)
 
@@ -143,8 +148,8 @@ def _token(uid: str) -> str:
     return f"extender-{uid}"
 
 
-def _filtered(kept: list[str], failed: dict[str, str], error: str) -> Reply:
-    said: dict[str, Any] = {"NodeNames": kept, "FailedAndUnresolvableNodes": failed, "Error": error}
+def _filtered(kept: Sequence[str] = (), failed: Mapping[str, str] | None = None, error: str = "") -> Reply:
+    said = {"NodeNames": kept, "FailedAndUnresolvableNodes": failed or {}, "Error": error}
     return json(said)
 
 

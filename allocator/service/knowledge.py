@@ -74,22 +74,24 @@ class Knowledge:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        extra = [self._informer(kind) for kind in EXTRA if await self._serves(kind.api_version)]
-        quotas = [self.quotas] if await self._serves(resources.DEVICE_QUOTAS.api_version) else []
         needed = (self.claims, self.pods, self.namespaces, *self._others)
+        extra = [self._informer(kind) for kind in EXTRA if await self._serves(kind.api_version)]
         self._others += extra
+        followed: list[Informer[Any]] = [*needed, *extra]
+        if await self._serves(resources.DEVICE_QUOTAS.api_version):
+            followed.append(self.quotas)
         self.claims.listen(self._take_claims)
         self.pods.listen(self._take_pods)
         self.quotas.listen(self._take_quotas)
         self.namespaces.listen(self._take_namespaces)
+        for informer in self._others:
+            informer.listen(self._take)
         async with asyncio.TaskGroup() as group:
-            for informer in self._others:
-                informer.listen(self._take)
-            for followed in (self.claims, self.pods, self.namespaces, *quotas, *self._others):
-                group.create_task(followed.run())
+            for informer in followed:
+                group.create_task(informer.run())
             for informer in needed:
                 await informer.synced(inf)
-            for informer in (*quotas, *extra):
+            for informer in followed[len(needed) :]:
                 await informer.synced(EXTRA_SECONDS)
             self._settled.set()
 
@@ -121,9 +123,10 @@ class Knowledge:
             if self._ahead.get(uid) is not claim:
                 self._ahead[uid] = claim
                 self.stock = self.stock.with_(claim)
-        for uid in [uid for uid in self._ahead if uid not in ahead]:
-            left = self._ahead.pop(uid)
-            self._put_as_seen(left)
+        left = [uid for uid in self._ahead if uid not in ahead]
+        for uid in left:
+            claim = self._ahead.pop(uid)
+            self._put_as_seen(claim)
 
     def _put_as_seen(self, claim: ResourceClaim) -> None:
         where = claim.metadata.namespace, claim.metadata.name

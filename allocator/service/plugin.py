@@ -124,13 +124,17 @@ class Plugin:
 
     async def wake(self, head: Head, body: bytes) -> Reply:
         del body
-        asked = parse_qs(head.query)
-        after = asked.get("after", ["0"])[-1]
+        asked = parse_qs(head.query).get("after", ["0"])
+        after = asked[-1]
         if not _NUMBER.fullmatch(after):
             problem = f"after={after[:40]!r} is not a number of up to 18 digits"
             raise Refusal(HTTPStatus.BAD_REQUEST, problem, "begin with after=0")
         news = await self._bridge.wakes.after(int(after), self._poll)
-        said = {"seq": news.seq, "pods": list(news.pods), "all": news.all}
+        said = {
+            "seq": news.seq,
+            "pods": list(news.pods),
+            "all": news.all,
+        }
         return json(said)
 
 

@@ -106,9 +106,12 @@ class Service:
     async def run(self, stop: asyncio.Event, listening: Callable[[Listening], None]) -> None:
         """Serve until told to stop. `listening` learns the ports when the cluster was read."""
         async with self._ports() as ports, asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(work) for work in (self.bridge.run(), self._stand(), self._say(ports, listening))
-            ]
+            works = (
+                self.bridge.run(),
+                self._stand(),
+                self._say(ports, listening),
+            )
+            tasks = [group.create_task(work) for work in works]
             await stop.wait()
             logger.info("stopping")
             for task in tasks:
@@ -146,30 +149,37 @@ class Service:
     @asynccontextmanager
     async def _ports(self) -> AsyncIterator[Listening]:
         settings = self._settings
-        apps = {
-            "plugin": (App(plugin_routes(self._plugin), settings.credentials), settings.plugin),
-            "extender": (App(extender_routes(self._extender)), settings.extender),
-            "api": (App(api_routes(self._queries), settings.credentials), settings.api),
-        }
-        doors = {name: (Door(app, LIMITS, self.metrics.closed), where) for name, (app, where) in apps.items()}
-        doors["metrics"] = Door(self.metrics, METRICS_LIMITS, self.metrics.closed), settings.metrics
-        opened: dict[str, Address | Path | None] = {name: open_door(*one) for name, one in doors.items()}
-        metrics = opened.pop("metrics")
-        assert not isinstance(metrics, Path)
+        closed = self.metrics.closed
+        plugin = Door(App(plugin_routes(self._plugin), settings.credentials), LIMITS, closed)
+        extender = Door(App(extender_routes(self._extender)), LIMITS, closed)
+        api = Door(App(api_routes(self._queries), settings.credentials), LIMITS, closed)
+        metrics = Door(self.metrics, METRICS_LIMITS, closed)
+        listening = Listening(
+            plugin=open_door(plugin, settings.plugin),
+            extender=open_door(extender, settings.extender),
+            api=open_door(api, settings.api),
+            metrics=open_port(metrics, settings.metrics),
+        )
         try:
-            yield Listening(metrics=metrics, **opened)
+            yield listening
         finally:
-            await asyncio.gather(*(door.end(_GRACE) for door, _ in doors.values()))
+            doors = (plugin, extender, api, metrics)
+            await asyncio.gather(*(door.end(_GRACE) for door in doors))
 
     def _readiness(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """What keeps this process from its work, and what is only worth knowing. Who does not lead is ready to."""
-        denied = "; ".join(f"{what}: {problem}" for what, problem in self.bridge.commits.denied.items())
-        problems = {"cluster": self.bridge.knowledge.unsettled(), "rights": denied}
-        notes = {"lease": "" if self.bridge.leads else "another replica leads"}
-        if aside := str(self.bridge.knowledge.quarantine):
+        bridge = self.bridge
+        denied = [f"{what}: {problem}" for what, problem in bridge.commits.denied.items()]
+        problems = {
+            "cluster": bridge.knowledge.unsettled(),
+            "rights": "; ".join(denied),
+        }
+        notes = {"lease": "" if bridge.leads else "another replica leads"}
+        if aside := str(bridge.knowledge.quarantine):
             notes["objects read"] = f"set aside: {aside}"
         if overlapping := self.rounds.overlapping:
-            notes["devices"] = f"held more than once: {', '.join(overlapping[:8])}"
+            named = ", ".join(overlapping[:8])
+            notes["devices"] = f"held more than once: {named}"
         return problems, notes
 
     def _gauges(self) -> None:
@@ -202,11 +212,18 @@ class Service:
 
 def open_door(door: Door, where: Address | Path | None) -> Address | Path | None:
     """Open a door, and say where it is."""
-    if isinstance(where, Address):
-        return where._replace(port=door.open(where.host, where.port))
-    if where is not None:
+    if isinstance(where, Path):
         door.open_socket(where)
-    return where
+        return where
+    return open_port(door, where)
+
+
+def open_port(door: Door, where: Address | None) -> Address | None:
+    """Open a door that is no unix socket, and say where it is."""
+    if where is None:
+        return None
+    port = door.open(where.host, where.port)
+    return where._replace(port=port)
 
 
 def plugin_routes(plugin: Plugin) -> Mapping[tuple[str, str], Any]:

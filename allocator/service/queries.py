@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from allocator.service.bridge import Bridge
     from allocator.service.rounds import Rounds
     from cluster.serving import Head, Reply
+    from dra.objects import DeviceRequestAllocationResult
     from dra.stock import Stock
 
 Object = dict[str, Any]
@@ -41,19 +42,22 @@ class Queries:
         """Say what would become of a pod, with the claims and templates that come in the same documents."""
         del head
         self._demand_knowledge()
-        objects, notes = self._translate(_documents(body), self._bridge.knowledge.stock)
-        pod = _pod(objects)
         stock = self._bridge.knowledge.stock
-        templates = {_key(one.metadata): one for one in _of(objects, "ResourceClaimTemplate", ResourceClaimTemplate)}
-        given = {_key(one.metadata): one for one in _of(objects, "ResourceClaim", ResourceClaim)}
-        wanted = claims_for(pod, templates, stock.claims | given)
-        reachable = [name for name, node in stock.nodes.items() if not elsewhere(wanted.claims, node)]
-        open_ = [claim for claim in wanted.claims if claim.status.allocation is None]
-        groups = try_out(open_, stock, reachable) if not wanted.missing else ()
-        fits = [name for group in groups if group.verdict is Verdict.FEASIBLE for name in group.nodes]
-        verdict = "waiting" if wanted.missing else "fits" if fits else _worst(groups)
+        objects, notes = self._translate(_documents(body), stock)
+        templates = _by_key(objects, ResourceClaimTemplate)
+        given = _by_key(objects, ResourceClaim)
+        wanted = claims_for(_pod(objects), templates, stock.claims | given)
+        groups: tuple[NodeGroup, ...] = ()
+        if not wanted.missing:
+            unallocated = [claim for claim in wanted.claims if claim.status.allocation is None]
+            reachable = [name for name, node in stock.nodes.items() if not elsewhere(wanted.claims, node)]
+            groups = try_out(unallocated, stock, reachable)
+        fits: list[str] = []
+        for group in groups:
+            if group.verdict is Verdict.FEASIBLE:
+                fits += group.nodes
         said = {
-            "verdict": verdict,
+            "verdict": "waiting" if wanted.missing else _verdict(groups),
             "nodes": fits,
             "missing": list(wanted.missing),
             "notes": notes,
@@ -70,13 +74,13 @@ class Queries:
         for key, claim in sorted(self._bridge.knowledge.stock.claims.items()):
             allocation = claim.status.allocation
             results = allocation.devices.results if allocation is not None else ()
-            devices: list[Object] = []
-            for result in results:
-                share = {name: str(amount) for name, amount in result.consumed_capacity.items()}
-                device = {"driver": result.driver, "pool": result.pool, "device": result.device}
-                devices.append(device | ({"share": share} if share else {}))
-            pods = [consumer.name for consumer in claim.status.reserved_for]
-            rows.append({"claim": key, "devices": devices, "pods": pods, "written": self._bridge.is_written(claim)})
+            row = {
+                "claim": key,
+                "devices": [_device(result) for result in results],
+                "pods": [consumer.name for consumer in claim.status.reserved_for],
+                "written": self._bridge.is_written(claim),
+            }
+            rows.append(row)
         return json({"claims": rows})
 
     def fleet(self, head: Head, body: bytes) -> Reply:
@@ -87,16 +91,23 @@ class Queries:
         rows: list[Object] = []
         with_devices: set[str] = set()
         with_holders: set[str] = set()
-        for (driver, name), pages in sorted(stock.pages_of.items()):
-            use = stock.use((driver, name))
+        for pool, pages in sorted(stock.pages_of.items()):
+            use = stock.use(pool)
             devices = [device.name for page in pages for device in page.devices]
-            held = sum(1 for device in devices if use.holds(device))
+            held = [device for device in devices if use.holds(device)]
             nodes = {page.node_name for page in pages if page.node_name}
             with_devices |= nodes
             if held:
                 with_holders |= nodes
-            row = {"driver": driver, "pool": name, "nodes": sorted(nodes)}
-            rows.append(row | {"devices": len(devices), "held": held})
+            driver, name = pool
+            row = {
+                "driver": driver,
+                "pool": name,
+                "nodes": sorted(nodes),
+                "devices": len(devices),
+                "held": len(held),
+            }
+            rows.append(row)
         idle = sorted(with_devices - with_holders)
         return json({"pools": rows, "nodesWithoutHolders": idle})
 
@@ -149,8 +160,14 @@ def _pod(objects: list[Object]) -> Pod:
     raise Refusal(HTTPStatus.BAD_REQUEST, "there is no pod in the body", "send a pod, or a workload with a template")
 
 
-def _of(objects: list[Object], kind: str, type_: type[Any]) -> list[Any]:
-    return [_read(obj, type_) for obj in objects if obj.get("kind") == kind]
+def _by_key(objects: list[Object], type_: type[Any]) -> dict[str, Any]:
+    """Read the objects of one kind."""
+    found: dict[str, Any] = {}
+    for obj in objects:
+        if obj.get("kind") == type_.__name__:
+            one = _read(obj, type_)
+            found[_key(one.metadata)] = one
+    return found
 
 
 def _read(obj: Object, type_: type[Any]) -> Any:
@@ -180,6 +197,15 @@ def _group(group: NodeGroup) -> Object:
     }
 
 
-def _worst(groups: tuple[NodeGroup, ...]) -> str:
-    undecided = any(group.verdict is Verdict.UNDECIDED for group in groups)
-    return "undecided" if undecided else "infeasible"
+def _device(result: DeviceRequestAllocationResult) -> Object:
+    device: Object = {"driver": result.driver, "pool": result.pool, "device": result.device}
+    if result.consumed_capacity:
+        device["share"] = {name: str(amount) for name, amount in result.consumed_capacity.items()}
+    return device
+
+
+def _verdict(groups: tuple[NodeGroup, ...]) -> str:
+    verdicts = {group.verdict for group in groups}
+    if Verdict.FEASIBLE in verdicts:
+        return "fits"
+    return "undecided" if Verdict.UNDECIDED in verdicts else "infeasible"

@@ -47,10 +47,13 @@ class Quotas:
 
     def lines(self, namespace: str, given: Iterable[ResourceClaim], stock: Stock) -> tuple[QuotaLine, ...]:
         """Say what newly allocated claims of a namespace add to which lines."""
-        limits = [limit for quota in self._of(namespace) for limit in limits_of(quota)]
+        limits: list[Limit] = []
+        for quota in self._of(namespace):
+            limits += limits_of(quota)
         if not limits:
             return ()
-        return lines(limits, given, _claims_of(namespace, stock), stock)
+        claims = _claims_of(namespace, stock)
+        return lines(limits, given, claims, stock)
 
     def report(self, stock: Stock) -> list[Object]:
         """List every line, with what is written of it and what is only assumed yet."""
@@ -61,9 +64,16 @@ class Quotas:
             for limit in limits_of(quota):
                 used = held(limit, written, stock)
                 assumed = held(limit, claims, stock) - used
-                row = {"quota": limit.quota, "key": limit.key, "hard": str(limit.hard)}
-                rows.append(row | {"used": _write(used, limit), "assumed": _write(assumed, limit)})
-        return sorted(rows, key=lambda row: (row["quota"], row["key"]))
+                row = {
+                    "quota": limit.quota,
+                    "key": limit.key,
+                    "hard": str(limit.hard),
+                    "used": _write(used, limit),
+                    "assumed": _write(assumed, limit),
+                }
+                rows.append(row)
+        rows.sort(key=lambda row: (row["quota"], row["key"]))
+        return rows
 
     async def keep(self, stock: Stock) -> None:
         """Write `status.used` where it is not what claims hold. What cannot be written now is written in a later round."""
@@ -72,18 +82,23 @@ class Quotas:
                 await self._keep(quota, stock)
 
     async def _keep(self, quota: DeviceQuota, stock: Stock) -> None:
-        limits = tuple(limits_of(quota))
-        hard = {limit.key: limit.hard for limit in limits}
-        claims = [claim for claim in _claims_of(quota.metadata.namespace, stock) if self._is_written(claim)]
-        used = {limit.key: Quantity.from_nano(held(limit, claims, stock), limit.hard.format) for limit in limits}
-        status = quota.status
-        if (status.hard, status.used) == (hard, used):
-            return
-        body = {"hard": _replacing(status.hard, hard), "used": _replacing(status.used, used)}
         meta = quota.metadata
-        patch = Merge({"metadata": {"resourceVersion": meta.resource_version}, "status": body})
+        status = quota.status
+        claims = [claim for claim in _claims_of(meta.namespace, stock) if self._is_written(claim)]
+        hard: dict[str, Quantity] = {}
+        used: dict[str, Quantity] = {}
+        for limit in limits_of(quota):
+            amount = held(limit, claims, stock)
+            hard[limit.key] = limit.hard
+            used[limit.key] = Quantity.from_nano(amount, limit.hard.format)
+        if status.hard == hard and status.used == used:
+            return
+        patch = {
+            "metadata": {"resourceVersion": meta.resource_version},
+            "status": {"hard": _replacing(status.hard, hard), "used": _replacing(status.used, used)},
+        }
         try:
-            await self._cluster.patch(DEVICE_QUOTAS, meta.name, patch, meta.namespace, subresource="status")
+            await self._cluster.patch(DEVICE_QUOTAS, meta.name, Merge(patch), meta.namespace, subresource="status")
         except (Conflict, NotFound):
             return  # it is another by now; the next round sees it
         except ApiError as error:

@@ -30,7 +30,13 @@ _REMEMBERED = 256  # overlaps that are not logged a second time
 class Rounds:
     """Goes round while its bridge leads."""
 
-    def __init__(self, bridge: Bridge, *, clock: Callable[[], float], sweep_seconds: float = SWEEP_SECONDS) -> None:
+    def __init__(
+        self,
+        bridge: Bridge,
+        *,
+        clock: Callable[[], float],
+        sweep_seconds: float = SWEEP_SECONDS,
+    ) -> None:
         self._bridge = bridge
         self._clock = clock
         self._sweep_seconds = sweep_seconds

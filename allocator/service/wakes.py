@@ -54,13 +54,15 @@ class Wakes:
         return self._since(seq)
 
     def _since(self, seq: int) -> News:
+        everybody = News(self.seq, all=True)
         first = self._row[0].seq if self._row else self.seq + 1
         if seq > self.seq or seq < first - 1:
-            return News(self.seq, all=True)
-        missed = [news for news in self._row if news.seq > seq]
+            return everybody
         pods: set[str] = set()
-        for news in missed:
+        for news in self._row:
+            if news.seq <= seq:
+                continue
             if news.all:
-                return News(self.seq, all=True)
+                return everybody
             pods.update(news.pods)
         return News(self.seq, tuple(sorted(pods)))

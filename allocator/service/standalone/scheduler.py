@@ -38,6 +38,7 @@ from dra.objects import ResourceClaim, ResourceClaimConsumerReference, claim_nam
 from dra.stock import Stock
 
 if TYPE_CHECKING:
+    from allocator.reservations import ClaimWrite
     from allocator.service.standalone.retries import Failure, Sight
     from cluster.informers import Batch
     from cluster.protocol import Cluster
@@ -113,7 +114,8 @@ class Scheduler:
         """Name the versions of what a try to place a pod is based on."""
         made = [status.resource_claim_name for status in pod.status.resource_claim_statuses]
         named = [entry.resource_claim_name for entry in pod.spec.resource_claims]
-        claims = [self._version(pod, name) for name in (*made, *named)]
+        names = (*made, *named)
+        claims = [self._version(pod, name) for name in names]
         return (pod.metadata.resource_version, *claims)
 
     def _version(self, pod: Pod, name: str | None) -> str:
@@ -136,7 +138,8 @@ class Scheduler:
     def _take(self, batch: Batch[Any]) -> None:
         for delta in batch.deltas:
             self._changed.set()
-            new, old = delta.new, delta.old
+            new = delta.new
+            old = delta.old
             if new is None and old is not None:
                 kind = type(old).__name__
                 self._stock = self._stock.without(kind, _stock_key(old))
@@ -191,21 +194,25 @@ class Scheduler:
 
     async def _bind(self, pod: Pod) -> None:
         claims = self._claims(pod)
-        wanted = [claim for claim in claims if claim.status.allocation is None]
-        node, answer = await self._choose(pod, claims, wanted)
-        for claim, granted in zip(wanted, answer.allocations, strict=True):
-            await self._write(claim, granted.allocation, pod)
-        uid = pod.metadata.uid
+        wanted: list[ResourceClaim] = []
+        shared: list[ResourceClaim] = []
+        meta = pod.metadata
         for claim in claims:
-            if claim in wanted or is_reserved_for(claim, uid):
-                continue
+            if claim.status.allocation is None:
+                wanted.append(claim)
+            elif not is_reserved_for(claim, meta.uid):
+                shared.append(claim)
+        node, answer = await self._choose(pod, claims, wanted)
+        grants = zip(wanted, answer.allocations, strict=True)
+        for claim, granted in grants:
+            await self._write(claim, granted.allocation, pod)
+        for claim in shared:
             await self._write(claim, None, pod)
-        name = pod.metadata.name
         where = node.metadata.name
-        await self._cluster.bind(name, pod.metadata.namespace, where, uid=uid)
-        bound = replace(pod.spec, node_name=where)
-        self._bound[uid] = replace(pod, spec=bound)
-        logger.info("pod placed", extra={"pod": name, "node": where})
+        await self._cluster.bind(meta.name, meta.namespace, where, uid=meta.uid)
+        spec = replace(pod.spec, node_name=where)
+        self._bound[meta.uid] = replace(pod, spec=spec)
+        logger.info("pod placed", extra={"pod": meta.name, "node": where})
 
     def _claims(self, pod: Pod) -> list[ResourceClaim]:
         """The claims of a pod; raise _Waiting while one of them does not exist."""
@@ -236,7 +243,9 @@ class Scheduler:
             if refusal:
                 refusals[name] = refusal
                 continue
-            answer = allocate(stock, name, wanted, reasons=True) if wanted else Answer(Verdict.FEASIBLE)
+            answer = Answer(Verdict.FEASIBLE)
+            if wanted:
+                answer = allocate(stock, name, wanted, reasons=True)
             if answer.feasible:
                 return node, answer
             answers[name] = answer
@@ -244,16 +253,18 @@ class Scheduler:
 
     async def _write(self, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -> None:
         """Write an allocation, or only that a pod uses what was allocated before."""
-        uid = pod.metadata.uid
-        consumer = ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=uid)
+        meta = pod.metadata
+        consumer = ResourceClaimConsumerReference(resource="pods", name=meta.name, uid=meta.uid)
         consumers = (*claim.status.reserved_for, consumer)
+        finalizers = claim.metadata.finalizers
         if allocation is None:
-            written = await write(self._cluster, PatchReservedFor(claim, consumers))
+            effect: ClaimWrite = PatchReservedFor(claim, consumers)
         else:
-            finalizers = claim.metadata.finalizers
             if FINALIZER not in finalizers:
-                claim = await write(self._cluster, PatchFinalizer(claim, (*finalizers, FINALIZER)))
-            written = await write(self._cluster, PatchAllocation(claim, allocation, consumers))
+                guard = PatchFinalizer(claim, (*finalizers, FINALIZER))
+                claim = await write(self._cluster, guard)
+            effect = PatchAllocation(claim, allocation, consumers)
+        written = await write(self._cluster, effect)
         self._stock = self._stock.with_(written)  # the next pod must not be given the same device before we are told
 
     async def _tell(self, pod: Pod, message: str) -> None:
