@@ -24,6 +24,7 @@ COMMANDS = {
         "cli.commands.allocator",
         "Decide for schedulers which devices pods get, and write it (in a cluster).",
     ),
+    "doctor": ("cli.commands.doctor", "Find what is not as it should be in a cluster, and put it right if you say so."),
     "dialects": ("cli.commands.dialects", "List every legacy key that is understood, and what becomes of it."),
     "manifests": ("cli.commands.manifests", "Print what `kubectl apply` needs to install drawbridge."),
 }

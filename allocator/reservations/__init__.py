@@ -47,6 +47,7 @@ from allocator.reservations.overlaps import overlaps
 from allocator.reservations.step import step
 from allocator.reservations.sweep import Suspect, Sweep, sweep
 from allocator.reservations.table import TABLE, Signal, State
+from allocator.reservations.writes import fence
 
 __all__ = [
     "FINALIZER",
@@ -96,6 +97,7 @@ __all__ = [
     "Wake",
     "Written",
     "claim_key",
+    "fence",
     "overlaps",
     "pools_of",
     "step",

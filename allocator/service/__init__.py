@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from allocator.service.commits import write
 from allocator.service.process import Listening, Service, Settings
 from allocator.service.standalone.scheduler import Scheduler
 
-__all__ = ["Listening", "Scheduler", "Service", "Settings"]
+__all__ = ["Listening", "Scheduler", "Service", "Settings", "write"]

@@ -21,6 +21,7 @@ COMMANDS = {
     "`simulate` of a snapshot": ["simulate", "-f", MODES],
     "`simulate` of a workload": ["simulate", "--generate", "mig", "--pods", "5"],
     "`matrix`": ["matrix", "-f", MODES],
+    "`doctor`": ["doctor", "-f", MODES],
     "`dialects`": ["dialects"],
 }
 

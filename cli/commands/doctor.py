@@ -1,0 +1,150 @@
+"""`drawbridge doctor`: what is wrong in a cluster, with a remedy each; `--repair` asks and puts right what can be put right.
+
+It reads a live cluster, or with `-f` a dump of one. A repair holds only while its object is as it was seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli import contract as inputs
+from cli.configuration import configuration_of
+from cli.contract import Broken, Exit, Failed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cli.doctor import Ill, Seen
+
+Outcome = dict[str, Any]
+
+
+@inputs.command("doctor", empty={"findings": []})
+@inputs.files(required=False, help="A dump of a cluster, instead of a live one: it is only read. May be repeated.")
+@click.option("--repair", is_flag=True, help="Put right what can be put right, and ask before each.")
+@click.option("--yes", is_flag=True, help="With --repair: do not ask.")
+@click.option(
+    "--config", metavar="FILE", default="", help="The DrawbridgeConfiguration, which says what is to be fenced."
+)
+@click.option("--kubeconfig", metavar="FILE", default="", help="Default: the cluster we run in, else kubectl's.")
+@click.option("--context", metavar="NAME", default="", help="A context of the kubeconfig.")
+@inputs.output("text", "json", default="text")
+def command(
+    *, files: tuple[str, ...], repair: bool, yes: bool, config: str, kubeconfig: str, context: str, output: str
+) -> Exit:
+    """Find claims, pods, templates and leases that are not as they should be."""
+    if repair and files:
+        raise Broken("files are only read", "leave --repair out, or -f")
+    if repair and not yes and (output == "json" or not sys.stdin.isatty()):
+        raise Broken("nobody could be asked", "say --yes, or run it on a terminal with -o text")
+    bridge = configuration_of(config, files).file.bridge
+    fenced = bridge.drivers if bridge is not None and bridge.fence else ()
+    if files:
+        outcomes = _examine(_seen_in(files, fenced))
+    else:
+        outcomes = _visit(kubeconfig, context, fenced, repair=repair, ask=not yes)
+    if output == "json":
+        inputs.write_json({"findings": outcomes})
+    else:
+        inputs.tell(_lines(outcomes))
+    return Exit.FINE if all(one["repaired"] for one in outcomes) else Exit.REFUSED
+
+
+def _seen_in(files: Sequence[str], fenced: tuple[str, ...]) -> Seen:
+    """Read a dump. One without any pod says nothing about which pods there are."""
+    from cli.devices import Given, typed, warn_of_passed_over
+    from cli.doctor import Seen, identified
+    from cluster.objects import Lease
+    from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate
+    from dra.wire import convert
+
+    documents = inputs.read(files)
+    warn_of_passed_over(documents, also=[("coordination.k8s.io/v1", "Lease")])
+    given = Given([identified(one) for one in typed(documents).objects])
+    pods = tuple(given.of(Pod))
+    if not pods:
+        click.echo("warning: no pods were read, so nothing is said about claims that pods have left", err=True)
+    return Seen(
+        given.stock(),
+        datetime.now(UTC),
+        tuple(given.of(ResourceClaim)),
+        pods or None,
+        tuple(given.of(ResourceClaimTemplate)),
+        tuple(convert(one.object, Lease) for one in documents if one.object.get("kind") == "Lease"),
+        fenced,
+    )
+
+
+def _examine(seen: Seen) -> list[Outcome]:
+    from cli.doctor import diagnose
+
+    return [_outcome(ill) for ill in diagnose(seen)]
+
+
+def _visit(kubeconfig: str, context: str, fenced: tuple[str, ...], *, repair: bool, ask: bool) -> list[Outcome]:
+    """Look at a live cluster, and put right what may be."""
+    from cli.doctor import diagnose, survey
+    from cluster.errors import ClusterError
+    from cluster.kubernetes import Kubernetes
+
+    async def look() -> list[Outcome]:
+        cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
+        try:
+            ills = diagnose(await survey(cluster, datetime.now(UTC), fenced))
+            return [await _treat(cluster, ill, ask=ask) if repair else _outcome(ill) for ill in ills]
+        finally:
+            await cluster.close()
+
+    try:
+        return asyncio.run(look())
+    except ClusterError as error:
+        raise Failed(str(error), "check --kubeconfig, --context and your rights") from None
+
+
+async def _treat(cluster: Any, ill: Ill, *, ask: bool) -> Outcome:
+    from cli.doctor import describe, put_right
+
+    outcome = _outcome(ill)
+    if ill.repair is None:
+        return outcome
+    if ask and not click.confirm(f"{ill.object}: {ill.message}. Shall I {describe(ill.repair)}?"):
+        return outcome
+    problem = await put_right(cluster, ill.repair)
+    return outcome | {"repaired": not problem, "problem": problem}
+
+
+def _outcome(ill: Ill) -> Outcome:
+    from cli.doctor import describe
+
+    return {
+        "what": ill.what,
+        "object": ill.object,
+        "message": ill.message,
+        "remedy": ill.remedy,
+        "repair": describe(ill.repair) if ill.repair is not None else "",
+        "repaired": False,
+        "problem": "",
+    }
+
+
+def _lines(outcomes: Sequence[Outcome]) -> list[str]:
+    lines: list[str] = []
+    for one in outcomes:
+        lines.append(f"{one['object']}: {one['what']}: {one['message']}")
+        if one["repaired"]:
+            lines.append(f"  done: {one['repair']}")
+            continue
+        lines.append(f"  {one['remedy']}")
+        if one["repair"]:
+            lines.append(f"  --repair would {one['repair']}")
+        if one["problem"]:
+            lines.append(f"  not done: {one['problem']}")
+    done = sum(one["repaired"] for one in outcomes)
+    repaired = f", {done} put right" if done else ""
+    lines.append(f"{inputs.counted(len(outcomes), 'finding')}{repaired}")
+    return lines

@@ -1,0 +1,9 @@
+"""What is wrong in a cluster, each with its remedy, and what of it can be put right: `drawbridge doctor`."""
+
+from __future__ import annotations
+
+from cli.doctor.diagnosis import Ill, Seen, diagnose, identified
+from cli.doctor.repair import describe, put_right
+from cli.doctor.survey import survey
+
+__all__ = ["Ill", "Seen", "describe", "diagnose", "identified", "put_right", "survey"]

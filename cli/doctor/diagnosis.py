@@ -1,0 +1,240 @@
+"""What is wrong with claims, pods, templates and leases as they were seen. Pure: objects and a time in, ills out.
+
+Who holds what wrongly is found by the same functions that the allocator runs every few minutes (`allocator.reservations`); here is
+only said in words what they find. It asks for nothing, and repairs nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from allocator.reservations import FINALIZER, Hold, Ledger, claim_key, fence, overlaps, sweep
+from cli.doctor.repair import Removal, Repair
+from cluster.objects import Lease
+from dra.objects import DeviceTaintRule, Pod, ResourceClaim, ResourceClaimTemplate, claim_names
+from dra.stock import Stock
+from webhook import names
+from webhook.claims import upkeep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dra.objects import ResourceClaimSpec
+
+T = TypeVar("T")
+_FINAL = ("Succeeded", "Failed")
+_LEASES = (names.NAME, "drawbridge-allocator")
+_RENEWED = 4  # a lease that nobody renews for so many times its length has been left
+_UNUSED = timedelta(hours=1)  # the controller sweeps templates long before
+_NAMED = 5
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What was read. Claims before pods: a pod that came between the two is no ghost."""
+
+    stock: Stock
+    now: datetime
+    claims: tuple[ResourceClaim, ...] = ()
+    pods: tuple[Pod, ...] | None = None  # None if nobody could say which pods there are
+    templates: tuple[ResourceClaimTemplate, ...] = ()
+    leases: tuple[Lease, ...] = ()
+    fenced: tuple[str, ...] = ()  # drivers whose devices are to be fenced
+
+
+class Ill(msgspec.Struct, frozen=True):
+    """One thing that is wrong."""
+
+    what: str
+    object: str
+    message: str
+    remedy: str
+    repair: Repair | None = None
+
+
+def diagnose(seen: Seen) -> tuple[Ill, ...]:
+    """Name what is wrong, in the order in which it matters."""
+    return (
+        *_overlapping(seen),
+        *_left_behind(seen),
+        *_orphaned(seen),
+        *_protected(seen),
+        *_without_class(seen),
+        *_without_fence(seen),
+        *_idle_leases(seen),
+        *_unused_templates(seen),
+    )
+
+
+def _overlapping(seen: Seen) -> Iterator[Ill]:
+    by_uid = {claim.metadata.uid: claim for claim in seen.stock.claims.values()}
+    for overlap in overlaps(seen.stock):
+        claims = sorted((by_uid[uid] for uid in overlap.claims), key=claim_key)
+        users = [f"{claim_key(claim)} ({_users(claim)})" for claim in claims]
+        yield Ill(
+            "overlap",
+            f"ResourceClaim {claim_key(claims[0])}",
+            f"claims hold what only one of them may hold: {'; '.join(users)}",
+            "delete the pods of all but one; the fence (docs/bridge.md) keeps other schedulers from these devices",
+        )
+
+
+def _users(claim: ResourceClaim) -> str:
+    pods = [consumer.name for consumer in claim.status.reserved_for]
+    return f"pods {', '.join(pods)}" if pods else "no pods"
+
+
+def _left_behind(seen: Seen) -> Iterator[Ill]:
+    """What two sweeps of the allocator find, claim by claim. Here they are two looks at the same: somebody is asked before a write."""
+    if seen.pods is None:
+        return
+    alive = {pod.metadata.uid for pod in seen.pods if pod.status.phase not in _FINAL}
+    for claim in seen.claims:
+        # An allocation that a scheduler made has the finalizer; one that was made in advance, by hand, need not.
+        hold = Hold(claim, ours=FINALIZER in claim.metadata.finalizers)
+        ledger = Ledger(leading=True)
+        ledger = replace(ledger, holds=ledger.holds.with_(claim.metadata.uid, hold))
+        first = sweep(ledger, alive)
+        if not first.suspects:
+            continue
+        second = sweep(ledger, alive, first.suspects)
+        [repair] = second.effects
+        yield Ill(
+            "left behind",
+            f"ResourceClaim {claim_key(claim)}",
+            "; ".join(second.sentences),
+            "its devices are held for nobody: take the reservation back",
+            repair,
+        )
+
+
+def _orphaned(seen: Seen) -> Iterator[Ill]:
+    """Claims that were made for a pod that does not exist any more."""
+    if seen.pods is None:
+        return
+    there = {pod.metadata.uid for pod in seen.pods}
+    for claim in seen.claims:
+        meta = claim.metadata
+        owners = [owner for owner in meta.owner_references if owner.controller and owner.kind == "Pod"]
+        if not owners or meta.deletion_timestamp or any(owner.uid in there for owner in owners):
+            continue
+        yield Ill(
+            "without pod",
+            f"ResourceClaim {claim_key(claim)}",
+            f"it was made for pod {owners[0].name}, which does not exist any more",
+            "delete it; if there are more and more of these, look at kube-controller-manager",
+            Removal("ResourceClaim", meta.namespace, meta.name, meta.uid, meta.resource_version),
+        )
+
+
+def _protected(seen: Seen) -> Iterator[Ill]:
+    """Claims that have the finalizer of an allocation, and no allocation, and nobody who waits for one."""
+    if seen.pods is None:
+        return
+    used = {f"{pod.metadata.namespace or 'default'}/{name}" for pod in seen.pods for name in claim_names(pod)}
+    for claim in seen.claims:
+        repair = fence(claim)
+        if repair is None or claim_key(claim) in used or claim.status.reserved_for:
+            continue
+        yield Ill(
+            "finalizer",
+            f"ResourceClaim {claim_key(claim)}",
+            "it has the finalizer of an allocation, and no allocation",
+            "take the finalizer off: nothing is held, and it keeps the claim from being deleted",
+            repair,
+        )
+
+
+def _without_class(seen: Seen) -> Iterator[Ill]:
+    asking: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for claim in seen.claims:
+        if claim.status.allocation is None:
+            for name in _classes(claim.spec):
+                asking[name][f"ResourceClaim {claim_key(claim)}"] = None
+    for template in seen.templates:
+        for name in _classes(template.spec.spec):
+            asking[name][f"ResourceClaimTemplate {template.metadata.namespace}/{template.metadata.name}"] = None
+    for name in sorted(asking.keys() - seen.stock.classes.keys()):
+        askers = list(asking[name])
+        more = f" and {len(askers) - _NAMED} more" if len(askers) > _NAMED else ""
+        yield Ill(
+            "without class",
+            f"DeviceClass {name}",
+            f"it does not exist, and is asked for by {', '.join(askers[:_NAMED])}{more}",
+            "install the driver's chart, which brings it, or mend the name",
+        )
+
+
+def _classes(spec: ResourceClaimSpec) -> Iterator[str]:
+    for request in spec.devices.requests:
+        asked = (request.exactly, *request.first_available)
+        yield from (one.device_class_name for one in asked if one is not None and one.device_class_name)
+
+
+def _without_fence(seen: Seen) -> Iterator[Ill]:
+    for driver in seen.fenced:
+        if any(_fences(rule, driver) for rule in seen.stock.rules.values()):
+            continue
+        yield Ill(
+            "without fence",
+            f"DeviceTaintRule drawbridge-fence-{driver}",
+            f"the configuration wants the devices of {driver} fenced, and no rule does it",
+            "apply what `drawbridge manifests --bridge --config FILE` prints",
+        )
+
+
+def _fences(rule: DeviceTaintRule, driver: str) -> bool:
+    selector = rule.spec.device_selector
+    if selector is None or rule.spec.taint.key != names.FENCE:
+        return False
+    return selector.driver in (None, driver) and selector.pool is None and selector.device is None
+
+
+def _idle_leases(seen: Seen) -> Iterator[Ill]:
+    for lease in seen.leases:
+        spec = lease.spec
+        if lease.metadata.name not in _LEASES or not spec.holder_identity or not spec.renew_time:
+            continue
+        silent = seen.now - datetime.fromisoformat(spec.renew_time)
+        if silent.total_seconds() <= _RENEWED * (spec.lease_duration_seconds or 15):
+            continue
+        yield Ill(
+            "idle lease",
+            f"Lease {lease.metadata.namespace}/{lease.metadata.name}",
+            f"{spec.holder_identity} has not renewed it for {silent.total_seconds():.0f} s, and nobody else has taken it",
+            "does the Deployment run? Its log, and `/readyz?verbose`, say what keeps it",
+        )
+
+
+def _unused_templates(seen: Seen) -> Iterator[Ill]:
+    if seen.pods is None:
+        return
+    in_use = frozenset(key for pod in seen.pods for key in upkeep.used(pod))
+    made = {(one.metadata.namespace, one.metadata.name): _made(one) for one in seen.templates}
+    now, grace = seen.now.timestamp(), _UNUSED.total_seconds()
+    _, over = upkeep.swept(made, seen.templates, in_use, now=now, grace=grace)
+    for one in over:
+        meta = one.metadata
+        yield Ill(
+            "unused template",
+            f"ResourceClaimTemplate {meta.namespace}/{meta.name}",
+            "it is one of ours, and no pod uses it; the controller has not swept it",
+            "delete it; does the controller run?",
+            Removal("ResourceClaimTemplate", meta.namespace, meta.name, meta.uid, meta.resource_version),
+        )
+
+
+def _made(template: ResourceClaimTemplate) -> float:
+    written = template.metadata.creation_timestamp
+    return datetime.fromisoformat(written).timestamp() if written else 0.0
+
+
+def identified(obj: T) -> T:
+    """Give a claim that no API server has seen an identity: its name."""
+    if not isinstance(obj, ResourceClaim) or obj.metadata.uid:
+        return obj
+    return replace(obj, metadata=replace(obj.metadata, uid=claim_key(obj)))

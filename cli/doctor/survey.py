@@ -1,0 +1,50 @@
+"""Reading a live cluster once, for `drawbridge doctor`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cli.doctor.diagnosis import Seen
+from cluster import resources
+from cluster.errors import NotFound
+from dra.stock import Stock
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cluster.protocol import Cluster
+    from cluster.resources import Resource
+
+T = TypeVar("T")
+
+
+async def survey(cluster: Cluster, now: datetime, fenced: tuple[str, ...]) -> Seen:
+    """Read what the doctor looks at. Claims first: who comes later is not missed."""
+    claims = await _all(cluster, resources.RESOURCE_CLAIMS)
+    pods = await _all(cluster, resources.PODS)
+    stock = Stock.of(
+        slices=await _all(cluster, resources.RESOURCE_SLICES),
+        classes=await _all(cluster, resources.DEVICE_CLASSES),
+        nodes=await _all(cluster, resources.NODES),
+        rules=await _all(cluster, resources.DEVICE_TAINT_RULES),
+        compatibilities=await _all(cluster, resources.DEVICE_COMPATIBILITIES),
+        claims=[claim for claim in claims if claim.status.allocation is not None],
+    )
+    templates = await _all(cluster, resources.RESOURCE_CLAIM_TEMPLATES)
+    leases = await _all(cluster, resources.LEASES)
+    return Seen(stock, now, claims, pods, templates, leases, fenced)
+
+
+async def _all(cluster: Cluster, resource: Resource[T]) -> tuple[T, ...]:
+    """Read a whole collection; one that the server does not know is empty."""
+    items: list[T] = []
+    more = ""
+    while True:
+        try:
+            page: Any = await cluster.list(resource, more=more)
+        except NotFound:
+            return ()
+        items += page.items
+        more = page.more
+        if not more:
+            return tuple(items)
