@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PACKAGES := $(wildcard allocator certs cli cluster dra webhook)
 CHECKED := $(PACKAGES) $(wildcard tests e2e bench docs)
 
-.PHONY: help setup run test test-unit fmt lint type arch map e2e cluster cluster-down binaries bridge bench soak fuzz long lock clean
+.PHONY: help setup run test test-unit fmt lint type arch map e2e cluster cluster-down binaries bridge bench soak chaos fuzz long lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -78,6 +78,9 @@ bench: setup ## Benchmarks beside the peers; prints the table of docs/benchmarks
 
 soak: setup ## A live webhook between hostile reviews, flat in memory and descriptors: 10 minutes and 10,000 hostile ones, or MINUTES=60
 	$(BIN)/python -m bench.webhook.soak --minutes $(or $(MINUTES),10)
+
+chaos: setup ## Churn on a real control plane while all of it and of ours is killed in turn: 10 minutes, or MINUTES=3, NODES=100, SEED=1
+	$(BIN)/python -m e2e.chaos --minutes $(or $(MINUTES),10) --nodes $(or $(NODES),100) $(if $(SEED),--seed $(SEED))
 
 fuzz: setup ## Look for texts that break quantities, versions, selectors, manifests: a minute each, or SECONDS=600
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60)

@@ -38,6 +38,13 @@ class Bridge:
         self.made: list[Object] = []
 
     def install(self) -> "Bridge":
+        self.prepare()
+        self.start()
+        self.processes["scheduler"] = self.start_scheduler()
+        return self
+
+    def prepare(self) -> None:
+        """Make what the processes need: a namespace, rights and the fence of the lease."""
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
         if self.cluster.read(namespace) is None:
             self.cluster.namespace(SYSTEM)
@@ -46,9 +53,6 @@ class Bridge:
         self.cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", *names)
         self.apply(*objects())
         self.cluster.until("the fence is up", self.is_fenced, 30)
-        self.start()
-        self.processes["scheduler"] = self.start_scheduler()
-        return self
 
     def apply(self, *made: Object) -> None:
         self.cluster.kubectl("apply", "--server-side", "-f", "-", input=manifests.dump(made))
@@ -100,7 +104,12 @@ class Bridge:
         return token
 
     def start(self, name: str = "allocator-0", *, via: str = "", **changed: Any) -> Process:
-        """Start a replica; with `via` it reaches the API server at that URL."""
+        """Start a replica and wait until it leads; with `via` it reaches the API server at that URL."""
+        process = self.spawn(name, via=via, **changed)
+        self.cluster.until(f"{name} leads", lambda: process.check() or self.leads(), 30)
+        return process
+
+    def spawn(self, name: str, *, via: str = "", **changed: Any) -> Process:
         kubeconfig = self.cluster.write_kubeconfig(f"bridge-{name}", self.token(name), via)
         said = {
             "plugin": f"unix:{self.socket}",
@@ -115,12 +124,11 @@ class Bridge:
         options += [f"--scheduler-name={name}" for name in (SCHEDULER, PLUGIN_SCHEDULER)]
         process = self.cluster.spawn(f"drawbridge-{name}", [*COMMAND, "allocator", *options])
         self.processes[name] = process
-        self.cluster.until(f"{name} leads", lambda: process.check() or self.leads(), 30)
         return process
 
-    def leads(self) -> bool:
+    def leads(self, port: int = 0) -> bool:
         try:
-            return "drawbridge_allocator_leader 1.0" in self.ask("/metrics", self.metrics_port)[1]
+            return "drawbridge_allocator_leader 1.0" in self.ask("/metrics", port or self.metrics_port)[1]
         except OSError:
             return False
 
@@ -177,6 +185,17 @@ class Bridge:
 def kinds() -> list[Object]:
     """Our own kinds: what the service follows besides, where it finds them when it starts."""
     return [document.object for document in manifests.read([ROOT / "manifests/base/crds.yaml"])]
+
+
+def plugin_configuration(socket: Path) -> Object:
+    """What manifests/bridge/plugin says, for another profile and another socket."""
+    [config_map] = manifests.read([COMPONENT / "plugin/scheduler.yaml"])
+    [document] = manifests.parse(config_map.object["data"]["scheduler.yaml"])
+    whole = document.object
+    [profile] = whole["profiles"]
+    profile["schedulerName"] = PLUGIN_SCHEDULER
+    profile["pluginConfig"][0]["args"]["socket"] = str(socket)
+    return whole | {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2}
 
 
 def objects() -> list[Object]:

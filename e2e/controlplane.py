@@ -148,6 +148,20 @@ class ControlPlane(Client):
         self.processes.append(process)
         return process
 
+    def named(self, name: str) -> Process:
+        """Find a process by the name that its log has."""
+        [process] = [one for one in self.processes if one.name == name]
+        return process
+
+    def kill(self, name: str) -> None:
+        """Kill a process and start it again as it was; the caller waits for what it needs."""
+        old = self.named(name)
+        old.stop(hard=True)
+        self.processes.remove(old)
+        started = self.spawn(name, old.argv)
+        if old is self.apiserver:
+            self.apiserver = started
+
     def start_etcd(self) -> None:
         client, peer = free_port(), free_port()
         self.etcd = f"http://127.0.0.1:{client}"

@@ -9,7 +9,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 RUN_VARIABLE = "DRAWBRIDGE_RUN"
@@ -34,6 +35,7 @@ class Process:
     ) -> None:
         """Start `argv` for the run at `root`; `enter` is a command that leads into namespaces first."""
         self.name = name
+        self.argv = argv
         self.log = root / "logs" / f"{name}.log"
         self.entered = bool(enter)
         self.stopped = False
@@ -76,6 +78,15 @@ class Process:
                 self.child.wait(GRACE)
         self.child.wait()
         self.pid_file.unlink(missing_ok=True)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Have the process stand still, as if its machine did."""
+        send(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            send(self.pid, signal.SIGCONT)
 
     @property
     def failed(self) -> bool:

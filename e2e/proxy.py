@@ -1,18 +1,29 @@
-"""A way to the API server that breaks at a chosen write: plain HTTP in, TLS out, one request a connection.
+"""A way to the API server that breaks at a chosen write, is slow, or has forgotten the past: plain HTTP in, TLS out, one request a
+connection.
 
 What is counted are patches of ResourceClaims. At the chosen one the connection is cut, before the server has it or after it has
 answered, and from then on nothing gets through: to its user it looks as if the machine had lost its network. Not a general
 proxy: bodies have a length, and each answer ends with its connection, so that watches stream.
 """
 
+import json
 import socket
 import socketserver
 import ssl
 import threading
+import time
 import urllib.parse
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 CHUNK = 64 * 1024
+# What an API server says on a watch from a version that it has no history of any more.
+EXPIRED = (
+    b'{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",'
+    b'"message":"too old resource version","reason":"Expired","code":410}}\n'
+)
+GONE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n" + EXPIRED
 
 
 class Proxy:
@@ -24,8 +35,12 @@ class Proxy:
         self.context = ssl.create_default_context(cafile=str(ca))
         self.writes = 0
         self.cut_at = 0  # the number of the write at which the line breaks; 0 for never
+        self.which: Callable[[Any], bool] = every  # which writes are counted, by their body
         self.answered = False  # whether the server gets that write
         self.broken = threading.Event()
+        self.pause = 0.0  # seconds that each request is held for
+        self.forgotten = 0.0  # until when watches from a version are told that it is gone
+        self.cuts = 0  # times that all watches were cut
         self.lock = threading.Lock()
         self.server = Server(("127.0.0.1", 0), Relay)
         self.server.proxy = self
@@ -33,15 +48,32 @@ class Proxy:
         self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
         self.thread.start()
 
-    def break_at(self, write: int, *, answered: bool) -> None:
+    def break_at(self, write: int, *, answered: bool, which: Callable[[Any], bool] | None = None) -> None:
         """Break the line at a write, counted from now on: before the server has it, or after it has `answered`."""
         with self.lock:
             self.broken.clear()
-            self.writes, self.cut_at, self.answered = 0, write, answered
+            self.writes, self.cut_at, self.answered, self.which = 0, write, answered, which or every
 
-    def counted(self, head: bytes) -> bool:
+    def mend(self) -> None:
+        """Let everything through."""
+        self.pause = self.forgotten = 0.0
+        self.break_at(0, answered=True)
+
+    def forget(self, seconds: float) -> None:
+        """Cut all that is open; watches that go on from where they were are told that this is too long ago."""
+        self.forgotten = time.monotonic() + seconds
+        self.cuts += 1
+
+    def forgets(self, request: bytes) -> bool:
+        line = request.partition(b"\r\n")[0]
+        from_a_version = b"watch=" in line and b"resourceVersion=" in line and b"sendInitialEvents" not in line
+        return from_a_version and time.monotonic() < self.forgotten
+
+    def counted(self, request: bytes) -> bool:
         """Count a request; say whether it is the one to break at."""
-        if not head.startswith(b"PATCH ") or b"/resourceclaims/" not in head.partition(b"\r\n")[0]:
+        if not request.startswith(b"PATCH ") or b"/resourceclaims/" not in request.partition(b"\r\n")[0]:
+            return False
+        if not self.which(json.loads(request.partition(b"\r\n\r\n")[2])):
             return False
         with self.lock:
             self.writes += 1
@@ -64,6 +96,10 @@ class Relay(socketserver.BaseRequestHandler):
         request = read_request(self.request)
         if request is None or proxy.broken.is_set():
             return
+        time.sleep(proxy.pause)
+        if proxy.forgets(request):
+            self.request.sendall(GONE)
+            return
         last = proxy.counted(request)
         if last and not proxy.answered:
             proxy.broken.set()
@@ -80,7 +116,8 @@ class Relay(socketserver.BaseRequestHandler):
 
     def relay(self, server: ssl.SSLSocket, proxy: Proxy, *, silent: bool) -> None:
         server.settimeout(0.2)
-        while not proxy.broken.is_set():
+        cuts = proxy.cuts
+        while not proxy.broken.is_set() and proxy.cuts == cuts:
             try:
                 chunk = server.recv(CHUNK)
             except TimeoutError:
@@ -91,6 +128,11 @@ class Relay(socketserver.BaseRequestHandler):
             if not chunk:
                 return
             self.request.sendall(chunk)
+
+
+def every(body: object) -> bool:
+    del body
+    return True
 
 
 def read_request(line: socket.socket) -> bytes | None:

@@ -4,7 +4,7 @@ import pytest
 
 from cluster import manifests
 from e2e import fleet
-from e2e.bridge import COMPONENT, PLUGIN_SCHEDULER
+from e2e.bridge import COMPONENT, PLUGIN_SCHEDULER, plugin_configuration
 from e2e.build import program
 from e2e.workloads import claim, container, limits, pod, request, template, using, using_template
 
@@ -15,22 +15,11 @@ NODE = "plugin-0"
 PRIORITY = "plugin-urgent"
 
 
-def configuration(socket):
-    """What manifests/bridge/plugin says, for another profile and another socket."""
-    [config_map] = manifests.read([COMPONENT / "plugin/scheduler.yaml"])
-    [document] = manifests.parse(config_map.object["data"]["scheduler.yaml"])
-    whole = document.object
-    [profile] = whole["profiles"]
-    profile["schedulerName"] = PLUGIN_SCHEDULER
-    profile["pluginConfig"][0]["args"]["socket"] = str(socket)
-    return whole | {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2}
-
-
 @pytest.fixture(scope="module")
 def scheduler(control_plane, bridge):
     """Our scheduler, beside the stock one, and one fake node with two devices."""
     running = control_plane.start_scheduler(
-        configuration(bridge.socket), name="drawbridge-scheduler", binary=program("drawbridge-scheduler")
+        plugin_configuration(bridge.socket), name="drawbridge-scheduler", binary=program("drawbridge-scheduler")
     )
     control_plane.add_fake_nodes(1, prefix="plugin-")
     made = [

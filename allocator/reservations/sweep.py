@@ -1,8 +1,8 @@
 """What was left behind, whoever left it: reservations of pods that are gone, allocations that nobody reserves.
 
 Looked for every few minutes, as a second line: controllers take these back, and the ledger takes back its own. So nothing is
-written about what was seen once only. A copy of the pods may be older than a claim, and what is a ghost today was one three
-minutes ago: what is found becomes a suspect, and what was a suspect before is repaired.
+said or written about what was seen once only. A copy of the pods may be older than a claim, and every pod that goes leaves its
+reservation for a moment: what is found becomes a suspect, and what was a suspect before is told and repaired.
 """
 
 from __future__ import annotations
@@ -46,11 +46,12 @@ def sweep(ledger: Ledger, pods: Collection[str], before: Collection[Suspect] = (
             missed.add("")
         if not missed:
             continue
-        sentences += [_sentence(hold, ghost) for ghost in sorted(missed)]
         found = {(uid, ghost) for ghost in missed}
         suspects |= found
+        known = found & set(before)
+        sentences += [_sentence(hold, ghost) for _, ghost in sorted(known)]
         idle = hold.busy is Busy.IDLE
-        if ledger.leading and idle and found <= set(before):
+        if ledger.leading and idle and found == known:
             effects.append(_repair(ledger, hold, ghosts))
     return Sweep(frozenset(suspects), tuple(sentences), tuple(effects))
 

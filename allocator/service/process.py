@@ -200,7 +200,7 @@ class Service:
         )
         gauge(
             "drawbridge_left_behind",
-            "Reservations and allocations that the last sweep found without anybody who needs them.",
+            "Reservations and allocations that the last two sweeps found without anybody who needs them.",
             lambda: float(len(self.rounds.left_behind)),
         )
         gauge(

@@ -1,0 +1,33 @@
+"""`make chaos`: minutes of churn while everything is killed in turn; ends with 1 if the judge finds a fault. Prints its seed."""
+
+import argparse
+import os
+import random
+import sys
+
+from e2e import build
+from e2e.chaos.run import run, stage, table
+from e2e.chaos.troubles import rounds
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m e2e.chaos", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--nodes", type=int, default=100, help="fake nodes, with five devices each")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    given = parser.parse_args()
+    build.everything()
+    print(f"seed {given.seed}: again with --seed {given.seed} --nodes {given.nodes}", flush=True)
+    with stage(given.nodes) as on:
+        troubles = rounds(random.Random(given.seed))
+        report = run(on, troubles, namespace="chaos", seed=given.seed, seconds=given.minutes * 60)
+    counts = ", ".join(f"{number} {what}" for what, number in report.verdict.counts.items())
+    print(*table(report), sep="\n")
+    print(f"{report.seconds:.0f} s in all, load {os.getloadavg()[1]:.1f}: {counts}, {len(report.faults)} faults")
+    for fault in report.faults:
+        print(f"FAULT: {fault.what} (revision {fault.revision}): {fault.words}")
+    return 1 if report.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""Pods that come, are placed, stay a while and go, always a few more than the devices can serve.
+
+Nobody runs them: a pod that has a node is deleted, or says that it has succeeded and is deleted later. Requests that fail because the
+API server is away are made again in the next round; nothing else is remembered than what a list shows.
+"""
+
+import http.client
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from e2e import fleet
+from e2e.chaos.judge import FICKLE, FINAL
+from e2e.client import ApiError, Client, Object
+from e2e.workloads import claim, pod, request, template, using, using_template
+
+WHOLE, SHARED = "chaos-gpu", "chaos-share"
+GPUS, SHARES = 4, 1  # devices of a node
+SHARE = {"requests": {"memory": "16Gi", "cores": "30"}}  # two of them fit on a device
+TOGETHER = 3  # pods of one shared claim
+ROUND_SECONDS = 0.5
+TURNOVER = 0.08  # of the pods that have a node, those that go in a round
+THREADS = 4
+PASSING = (OSError, http.client.HTTPException, ApiError)
+
+
+def devices(nodes: Iterable[str]) -> list[Object]:
+    """The classes, and what each node has: whole GPUs, and one that is shared by memory and cores."""
+    made = [
+        fleet.device_class(WHOLE, f"device.driver == '{fleet.NVIDIA}'"),
+        fleet.device_class(SHARED, f"device.driver == '{fleet.HAMI}'"),
+    ]
+    for name in nodes:
+        made += fleet.slices(fleet.NVIDIA, name, fleet.whole_gpus(GPUS), by_name=True)
+        made += fleet.slices(fleet.HAMI, name, fleet.hami_gpus(SHARES), by_name=True)
+    return made
+
+
+def crowd(nodes: int) -> int:
+    """How many pods there have to be for some to wait: five want six GPUs and a share on average."""
+    return max(8, round(nodes * (GPUS + 2 * SHARES) * 0.95))
+
+
+class Churn:
+    """Goes on in a thread from `start()` to `stop()`; `drain()` sees everybody through."""
+
+    def __init__(self, cluster: Client, namespace: str, scheduler: str, *, pods: int, seed: int, **fields: Any) -> None:
+        """`pods` are there at a time; `fields` are added to every request for devices."""
+        self.cluster = cluster
+        self.path = f"/api/v1/namespaces/{namespace}/pods"
+        self.claims_path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+        self.namespace = namespace
+        self.scheduler = scheduler
+        self.fields = fields
+        self.target = pods
+        self.random = random.Random(seed)
+        self.made = 0
+        self.seen: set[str] = set()  # uids of pods that had a node
+        self.listed = 0.0  # when the pods were listed last
+        self.last_bound = 0.0  # some pod was bound after this moment
+        self.over = threading.Event()
+        self.several = ThreadPoolExecutor(THREADS)
+        self.thread = threading.Thread(target=self.run)
+
+    def start(self) -> None:
+        self.cluster.create(
+            template("one", self.namespace, self.wanted(WHOLE)),
+            template("two", self.namespace, self.wanted(WHOLE, 2)),
+            template("share", self.namespace, self.wanted(SHARED, capacity=SHARE)),
+        )
+        self.thread.start()
+
+    def stop(self) -> None:
+        self.over.set()
+        self.thread.join()
+
+    def close(self) -> None:
+        self.stop()
+        self.several.shutdown()
+
+    def run(self) -> None:
+        while not self.over.wait(ROUND_SECONDS):
+            self.round(self.target)
+
+    def round(self, target: int, turnover: float = TURNOVER) -> int:
+        """Let some pods go and make others; say how many there were that want something."""
+        begun = time.monotonic()
+        try:
+            found = self.cluster.get(self.path)["items"]
+            self.keep_claims(found)
+        except PASSING:
+            return target
+        bound = [one for one in found if one["spec"].get("nodeName") and phase(one) not in FINAL]
+        pending = [one for one in found if not one["spec"].get("nodeName")]
+        self.note(bound, begun)
+        going = self.random.sample(bound, min(len(bound), round(len(bound) * turnover + 0.5)))
+        fickle = [one for one in pending if FICKLE in one["metadata"].get("labels", {})]
+        work = [lambda one=one: self.end(one) for one in going]
+        work += [lambda one=one: self.delete(one) for one in found if phase(one) in FINAL]
+        work += [lambda one=one: self.delete(one) for one in fickle if self.random.random() < 0.1]
+        missing = target - len(bound) - len(pending)
+        while missing > 0:
+            items = self.next_pods()
+            work.append(lambda items=items: self.cluster.create(*items))
+            missing -= len(items)
+        self.do(work)
+        return len(bound) + len(pending)
+
+    def drain(self, seconds: float) -> int:
+        """Make no more pods, and let those that have a node go until all had one; say how many are left."""
+        deadline = time.monotonic() + seconds
+        while (left := self.round(0, turnover=0.5)) and time.monotonic() < deadline:
+            time.sleep(ROUND_SECONDS)
+        return left
+
+    def note(self, bound: list[Object], listed: float) -> None:
+        """Remember who has a node. Who had none in the list before was bound after that one."""
+        uids = {one["metadata"]["uid"] for one in bound}
+        if uids - self.seen:
+            self.last_bound = self.listed
+        self.seen |= uids
+        self.listed = listed
+
+    def keep_claims(self, pods: list[Object]) -> None:
+        """Make the shared claims that pods wait for, and delete those of which no pod is left; templates' go with their pods."""
+        wanted = {name for one in pods if (name := one["metadata"]["name"].rpartition("-")[0]).startswith("group-")}
+        found = self.cluster.get(self.claims_path)["items"]
+        there = {one["metadata"]["name"] for one in found if one["metadata"]["name"].startswith("group-")}
+        for name in sorted(wanted - there):
+            self.cluster.create(claim(name, self.namespace, self.wanted(WHOLE)))
+        for name in sorted(there - wanted):
+            self.cluster.delete(f"{self.claims_path}/{name}")
+
+    def next_pods(self) -> list[Object]:
+        """A pod with a claim of its own, or several that share one, which is made when they are there."""
+        self.made += 1
+        if self.made % 5 == 0:
+            name = f"group-{self.made}"
+            return [self.pod(f"{name}-{at}", using(name)) for at in range(TOGETHER)]
+        kind = self.random.choices(("one", "two", "share"), (3, 1, 2))[0]
+        return [self.pod(f"{kind}-{self.made}", using_template(kind))]
+
+    def wanted(self, device_class: str, count: int = 1, **fields: Any) -> Object:
+        return request("gpu", device_class, count, **fields, **self.fields)
+
+    def pod(self, name: str, uses: Object) -> Object:
+        item = pod(name, self.namespace, schedulerName=self.scheduler, resourceClaims=[uses])
+        if self.random.random() < 0.1:
+            item["metadata"]["labels"] = {FICKLE: ""}
+        return item
+
+    def end(self, one: Object) -> None:
+        if self.random.random() < 0.7:
+            self.delete(one)
+            return
+        self.cluster.patch(f"{self.path}/{one['metadata']['name']}/status", {"status": {"phase": "Succeeded"}})
+
+    def delete(self, one: Object) -> None:
+        """Delete it as it is known: what got a node meanwhile is another round's."""
+        known = {"uid": one["metadata"]["uid"]}
+        if not one["spec"].get("nodeName"):
+            known["resourceVersion"] = one["metadata"]["resourceVersion"]
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0, "preconditions": known}
+        self.cluster.request("DELETE", f"{self.path}/{one['metadata']['name']}", body)
+
+    def do(self, work: list[Callable[[], Any]]) -> None:
+        """Do it all, a few at a time. What fails is found undone by the next round."""
+
+        def attempt(one: Callable[[], Any]) -> None:
+            try:
+                one()
+            except PASSING:
+                return
+
+        list(self.several.map(attempt, work))
+
+
+def phase(item: Object) -> str:
+    return str(item.get("status", {}).get("phase", ""))

@@ -1,0 +1,244 @@
+"""The judge: what a record of slices, claims and pods shows that must never be. Values in, values out.
+
+It knows nothing of drawbridge, and shares no code with what it judges but the reading of quantities. Counters, groups and
+pairs of devices are not its subject: the model of the ledger is searched for those.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from dra.quantity import Quantity
+from e2e.chaos.record import Change
+
+Object = dict[str, Any]
+Device = tuple[str, str, str]  # driver, pool, name
+FICKLE = "chaos.drawbridge.dev/fickle"  # a label of pods that may be deleted before they have a node
+FINAL = ("Succeeded", "Failed")
+
+TWICE = "held twice"
+STARTED_TWICE = "held twice by pods that are bound"
+EXCEEDED = "capacity exceeded"
+BARE = "bound without its devices"
+ELSEWHERE = "bound where its devices are not"
+TAKEN = "taken from a pod that is bound"
+LEAK = "left behind"
+STUCK = "never bound"
+
+
+class Fault(NamedTuple):
+    """What is wrong since a revision; 0 if it is about the end of the record."""
+
+    revision: int
+    what: str
+    words: str
+
+
+class Verdict(NamedTuple):
+    """What a judge has found, and how much it has looked at."""
+
+    faults: tuple[Fault, ...]
+    counts: dict[str, int]
+
+    def of(self, *what: str) -> list[Fault]:
+        return [fault for fault in self.faults if fault.what in what]
+
+
+class Pod(NamedTuple):
+    """What matters of a pod."""
+
+    key: str
+    uid: str
+    node: str
+    over: bool
+    fickle: bool
+    claims: tuple[str, ...]  # keys
+
+    @property
+    def holds(self) -> bool:
+        return bool(self.node) and not self.over
+
+
+class Claim(NamedTuple):
+    """What matters of a claim."""
+
+    key: str
+    results: dict[Device, Object]
+    pods: frozenset[str]  # uids
+
+
+FREE = Claim("", {}, frozenset())
+
+
+def judge(record: Iterable[Change]) -> Verdict:
+    """Follow a record to its end, by when every pod is to be gone."""
+    court = Court()
+    for change in record:
+        court.hear(change)
+    court.close()
+    return Verdict(tuple(court.faults), dict(court.counts))
+
+
+class Court:
+    """The state of things at one revision, and the faults so far."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.faults: list[Fault] = []
+        self.counts: Counter[str] = Counter()
+        self.nodes: dict[tuple[str, str], str] = {}  # where a pool is, if on one node
+        self.capacity: dict[Device, dict[str, int]] = {}
+        self.claims: dict[str, Claim] = {}
+        self.holders: defaultdict[Device, set[str]] = defaultdict(set)  # keys of claims
+        self.pods: dict[str, Pod] = {}  # by key
+        self.by_uid: dict[str, Pod] = {}
+
+    def hear(self, change: Change) -> None:
+        self.revision = change.revision
+        match change.kind:
+            case "ResourceSlice":
+                self.publish(change.object)
+            case "ResourceClaim":
+                self.allocate(change.key, change.object)
+            case "Pod":
+                self.place(change.key, change.object)
+
+    def fault(self, what: str, words: str) -> None:
+        self.faults.append(Fault(self.revision, what, words))
+
+    # Slices
+
+    def publish(self, found: Object | None) -> None:
+        """Take in a slice. One that goes leaves what is held in it as it is."""
+        if found is None:
+            return
+        spec = found["spec"]
+        pool = (spec["driver"], spec["pool"]["name"])
+        self.nodes[pool] = spec.get("nodeName", "")
+        for device in spec.get("devices", ()):
+            self.capacity[*pool, device["name"]] = amounts(device.get("capacity", {}))
+
+    # Claims
+
+    def allocate(self, key: str, found: Object | None) -> None:
+        old = self.claims.get(key, FREE)
+        new = claim_of(key, found) if found is not None else FREE
+        self.count(old, new, found)
+        for device in old.results.keys() - new.results.keys():
+            self.holders[device].discard(key)
+        self.claims[key] = new
+        if found is None:
+            del self.claims[key]
+        for device in new.results.keys() - old.results.keys():
+            self.holders[device].add(key)
+            self.look_at(device)
+        self.look_for_robbed(old, new)
+
+    def count(self, old: Claim, new: Claim, found: Object | None) -> None:
+        self.counts["claims"] += old is FREE and found is not None
+        self.counts["allocations"] += bool(new.results) and not old.results
+        if not old.results or new.results:
+            return
+        waiting = [pod for uid in old.pods if (pod := self.by_uid.get(uid)) is not None and not pod.node]
+        self.counts["allocations taken back"] += bool(waiting)
+
+    def look_at(self, device: Device) -> None:
+        """Find out whether those who hold a device may do so together."""
+        holders = sorted(self.holders[device])
+        if len(holders) < 2:
+            return
+        shares = [self.claims[key].results[device] for key in holders]
+        words = f"{'/'.join(device)} by claims {', '.join(holders)}"
+        if not all(share.get("shareID") for share in shares):
+            self.fault(TWICE, words)
+            self.look_at_started(device, words)
+            return
+        for what, there_is in self.capacity.get(device, {}).items():
+            taken = sum(amounts(share.get("consumedCapacity", {})).get(what, 0) for share in shares)
+            if taken > there_is:
+                self.fault(EXCEEDED, f"{what} of {words}")
+
+    def look_at_started(self, device: Device, words: str) -> None:
+        started = [key for key in self.holders[device] if any(pod.holds for pod in self.users(self.claims[key]))]
+        if len(started) > 1:
+            self.fault(STARTED_TWICE, words)
+
+    def look_for_robbed(self, old: Claim, new: Claim) -> None:
+        """Find out whether a pod that is bound has lost what it was bound for."""
+        moved = bool(old.results) and old.results.keys() != new.results.keys()
+        for pod in self.users(old):
+            if pod.holds and (moved or pod.uid not in new.pods):
+                self.fault(TAKEN, f"claim {old.key} of pod {pod.key} on {pod.node}")
+
+    def users(self, claim: Claim) -> Iterator[Pod]:
+        return (pod for uid in claim.pods if (pod := self.by_uid.get(uid)) is not None)
+
+    # Pods
+
+    def place(self, key: str, found: Object | None) -> None:
+        old = self.pods.pop(key, None)
+        new = pod_of(key, found) if found is not None else None
+        if old is not None and (new is None or new.uid != old.uid):
+            self.leave(old)
+            old = None
+        if new is None:
+            return
+        self.counts["pods"] += old is None
+        self.pods[key] = self.by_uid[new.uid] = new
+        if new.node and (old is None or not old.node):
+            self.bind(new)
+
+    def leave(self, pod: Pod) -> None:
+        del self.by_uid[pod.uid]
+        if not pod.node and not pod.fickle:
+            self.fault(STUCK, f"pod {pod.key}, until it was deleted")
+
+    def bind(self, pod: Pod) -> None:
+        self.counts["bound"] += 1
+        for key in pod.claims:
+            claim = self.claims.get(key, FREE)
+            if not claim.results or pod.uid not in claim.pods:
+                self.fault(BARE, f"pod {pod.key} on {pod.node}: claim {key or 'that was not made yet'}")
+            for device in claim.results:
+                if self.nodes.get(device[:2], pod.node) not in ("", pod.node):
+                    self.fault(ELSEWHERE, f"pod {pod.key} on {pod.node}: {'/'.join(device)}")
+                if len(self.holders[device]) > 1:
+                    self.look_at(device)
+
+    # The end
+
+    def close(self) -> None:
+        self.revision = 0
+        for pod in self.pods.values():
+            if not pod.node:
+                self.fault(STUCK, f"pod {pod.key}, to the end")
+            self.fault(LEAK, f"pod {pod.key}")
+        for claim in self.claims.values():
+            if claim.results or claim.pods:
+                self.fault(LEAK, f"claim {claim.key}: {', '.join(map('/'.join, claim.results))}")
+
+
+def claim_of(key: str, found: Object) -> Claim:
+    status = found.get("status", {})
+    results = status.get("allocation", {}).get("devices", {}).get("results", ())
+    held = {(one["driver"], one["pool"], one["device"]): one for one in results if not one.get("adminAccess")}
+    return Claim(key, held, frozenset(one["uid"] for one in status.get("reservedFor", ())))
+
+
+def pod_of(key: str, found: Object) -> Pod:
+    meta, spec, status = found["metadata"], found["spec"], found.get("status", {})
+    made = {one["name"]: one.get("resourceClaimName") for one in status.get("resourceClaimStatuses", ())}
+    names = [one.get("resourceClaimName") or made.get(one["name"]) for one in spec.get("resourceClaims", ())]
+    return Pod(
+        key,
+        meta["uid"],
+        spec.get("nodeName", ""),
+        status.get("phase") in FINAL,
+        FICKLE in meta.get("labels", {}),
+        tuple(f"{meta['namespace']}/{name}" if name else "" for name in names),
+    )
+
+
+def amounts(written: Object) -> dict[str, int]:
+    """Read capacities: `{"memory": "40Gi"}`, or `{"memory": {"value": "40Gi"}}`."""
+    return {name: Quantity.parse(one["value"] if isinstance(one, dict) else one).nano for name, one in written.items()}

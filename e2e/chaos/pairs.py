@@ -1,0 +1,101 @@
+"""The replicas of the bridge as they are shipped: pairs of an allocator and the scheduler beside it, which share a pod and a socket.
+
+The allocator of each pair reaches the API server on a way of its own that can be broken (`e2e.proxy`). The scheduler reaches it
+directly: what it writes are bindings, and events.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from e2e.bridge import Bridge, plugin_configuration
+from e2e.build import program
+from e2e.client import BUSY
+from e2e.controlplane import free_port
+from e2e.proxy import Proxy
+
+T = TypeVar("T")
+NAMES = ("allocator-0", "allocator-1")
+
+
+class Pair:
+    """One replica."""
+
+    def __init__(self, bridge: Bridge, name: str) -> None:
+        self.bridge = bridge
+        self.cluster = bridge.cluster
+        self.name = name
+        self.allocator = f"drawbridge-{name}"  # the name of its process
+        self.scheduler = f"scheduler-of-{name}"
+        self.folder = tempfile.TemporaryDirectory(prefix="drawbridge-")
+        self.socket = Path(self.folder.name) / "allocator/plugin.sock"
+        self.api, self.metrics = free_port(), free_port()
+        self.proxy = Proxy(self.cluster.url, self.cluster.ca)
+
+    def start(self) -> None:
+        self.bridge.spawn(
+            self.name,
+            via=f"http://127.0.0.1:{self.proxy.port}",
+            plugin=f"unix:{self.socket}",
+            extender=f"127.0.0.1:{free_port()}",
+            api=f"127.0.0.1:{self.api}",
+            metrics_listen=f"127.0.0.1:{self.metrics}",
+        )
+        configuration = plugin_configuration(self.socket)
+        self.cluster.start_scheduler(configuration, name=self.scheduler, binary=program("drawbridge-scheduler"))
+
+    def leads(self) -> bool:
+        return self.bridge.leads(self.metrics)
+
+    def ask(self, path: str) -> Any:
+        return self.bridge.ask(path, self.api)[1]
+
+    def held(self) -> float:
+        """For how many pods its ledger holds devices."""
+        lines = self.bridge.ask("/metrics", self.metrics)[1].splitlines()
+        [line] = [line for line in lines if line.startswith("drawbridge_reservations ")]
+        return float(line.split()[1])
+
+    def close(self) -> None:
+        self.proxy.close()
+        self.folder.cleanup()
+
+
+class Pairs:
+    """All replicas, on a control plane that has the manifests of the bridge."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        self.all = [Pair(bridge, name) for name in NAMES]
+
+    def start(self) -> None:
+        """Start them one after the other: the first one leads."""
+        for pair in self.all:
+            pair.start()
+            self.leader()
+
+    def leader(self) -> Pair:
+        """Wait until one leads, and name it."""
+        return until("a replica leads", lambda: next((pair for pair in self.all if pair.leads()), None), 90)
+
+    def other(self, pair: Pair) -> Pair:
+        [other] = [one for one in self.all if one is not pair]
+        return other
+
+    def close(self) -> None:
+        for pair in self.all:
+            pair.close()
+
+
+def until(what: str, check: Callable[[], T | None], seconds: float) -> T:
+    """Wait for an answer that is true, whatever happens to connections meanwhile."""
+    deadline = time.monotonic() + seconds * BUSY
+    while time.monotonic() < deadline:
+        try:
+            if answer := check():
+                return answer
+        except OSError:
+            pass
+        time.sleep(0.1)
+    raise AssertionError(f"not within {seconds * BUSY:.0f} s: {what}")

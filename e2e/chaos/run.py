@@ -1,0 +1,131 @@
+"""One run of chaos: a control plane of its own, two replicas, churn, troubles one after the other, a quiet end, and the judge."""
+
+import random
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import NamedTuple
+
+from e2e.bridge import PLUGIN_SCHEDULER, Bridge
+from e2e.chaos.churn import Churn, crowd, devices
+from e2e.chaos.judge import LEAK, Fault, Verdict, judge
+from e2e.chaos.pairs import Pairs, until
+from e2e.chaos.record import KEPT, Change, history
+from e2e.chaos.troubles import Scene, Trouble
+from e2e.client import Object
+from e2e.controlplane import ControlPlane
+
+PAUSE = (1.0, 4.0)  # seconds between two troubles
+AGAIN_SECONDS = 60.0  # by when pods are bound again, on a quiet machine
+DRAIN_SECONDS = 120.0
+QUIET_SECONDS = 60.0  # a new leader gives what it finds a minute
+
+
+class Row(NamedTuple):
+    """What went wrong once."""
+
+    trouble: str
+    seconds: float  # from its beginning to the next pod that was bound
+    note: str
+
+
+class Report(NamedTuple):
+    """What a run was, and what it showed."""
+
+    seconds: float
+    rows: tuple[Row, ...]
+    verdict: Verdict
+    faults: tuple[Fault, ...]  # the judge's, and what the service itself says is left at the end
+
+
+class Stage(NamedTuple):
+    """Where pods come and go."""
+
+    cluster: ControlPlane
+    pairs: Pairs
+    nodes: int
+
+    def record(self, *namespaces: str) -> Iterator[Change]:
+        """What was stored about the devices, and about the claims and pods of some namespaces."""
+        for change in history(self.cluster.etcd):
+            if change.kind == "ResourceSlice" or change.key.partition("/")[0] in namespaces:
+                yield change
+
+
+@contextmanager
+def stage(nodes: int) -> Iterator[Stage]:
+    """A control plane with the bridge on it, and fake nodes with devices."""
+    with ExitStack() as stack:
+        cluster = stack.enter_context(ControlPlane(name="chaos", api_args=KEPT))
+        bridge = Bridge(cluster)
+        stack.callback(bridge.folder.cleanup)
+        bridge.prepare()
+        pairs = Pairs(bridge)
+        stack.callback(pairs.close)
+        cluster.create(*devices(cluster.add_fake_nodes(nodes)))
+        pairs.start()
+        yield Stage(cluster, pairs, nodes)
+
+
+def run(on: Stage, troubles: Iterable[Trouble], *, namespace: str, seed: int, seconds: float) -> Report:
+    """Have pods come and go while things go wrong, for so long or until there is no trouble left."""
+    begun = time.monotonic()
+    on.cluster.namespace(namespace)
+    churn = Churn(on.cluster, namespace, PLUGIN_SCHEDULER, pods=crowd(on.nodes), seed=seed)
+    with closing(churn):
+        churn.start()
+        scene = Scene(on.cluster, on.pairs, random.Random(seed))
+        until("the first pods are bound", lambda: churn.seen, AGAIN_SECONDS)
+        rows = tuple(suffer(scene, churn, troubles, time.monotonic() + seconds))
+        churn.stop()
+        churn.drain(DRAIN_SECONDS)
+    left = tuple(Fault(0, LEAK, words) for words in leftovers(on, namespace))
+    verdict = judge(on.record(namespace))
+    return Report(time.monotonic() - begun, rows, verdict, verdict.faults + left)
+
+
+def suffer(scene: Scene, churn: Churn, troubles: Iterable[Trouble], end: float) -> Iterator[Row]:
+    for trouble in troubles:
+        if time.monotonic() > end:
+            return
+        time.sleep(scene.seconds(*PAUSE))
+        begun = time.monotonic()
+        note = trouble.do(scene)
+        over = time.monotonic()
+        until(f"pods are bound again after: {trouble.name}", lambda over=over: churn.last_bound > over, AGAIN_SECONDS)
+        row = Row(trouble.name, time.monotonic() - begun, note)
+        print(f"{trouble.name}: pods were bound again {row.seconds:.0f} s after it began. {note}", flush=True)
+        yield row
+
+
+def leftovers(on: Stage, *namespaces: str) -> Iterator[str]:
+    """Wait for a quiet end, and say what the leader still holds, or has found, when there is none."""
+    try:
+        until("no claim is left", lambda: not any(claims_of(on.cluster, name) for name in namespaces), QUIET_SECONDS)
+        until("the ledger is empty", lambda: not on.pairs.leader().held(), QUIET_SECONDS)
+    except AssertionError as error:
+        yield str(error)
+    leader = on.pairs.leader()
+    for row in leader.ask("/api/v1/claims")["claims"]:
+        if row["claim"].partition("/")[0] in namespaces:
+            yield f"the leader still knows claim {row['claim']} with {row['devices']}"
+    drift = leader.ask("/api/v1/drift")
+    yield from (f"drift: {one}" for one in (*drift["overlapping"], *drift["leftBehind"]))
+
+
+def claims_of(cluster: ControlPlane, namespace: str) -> list[Object]:
+    found: list[Object] = cluster.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")["items"]
+    return found
+
+
+def table(report: Report) -> list[str]:
+    """What a run showed, as lines of a Markdown table."""
+    times: defaultdict[str, list[float]] = defaultdict(list)
+    for row in report.rows:
+        times[row.trouble].append(row.seconds)
+    lines = ["| what went wrong | times | until pods were bound again: usually, at most |", "|---|--:|--:|"]
+    for trouble, seconds in sorted(times.items()):
+        middle = sorted(seconds)[len(seconds) // 2]
+        lines.append(f"| {trouble} | {len(seconds)} | {middle:.0f} s, {max(seconds):.0f} s |")
+    return lines

@@ -1,0 +1,173 @@
+"""What goes wrong, one thing at a time: each returns when it is over, and what was killed runs again.
+
+The write points are those of a claim: a line that breaks there leaves the write known to one side only, and the process is killed
+while it is so.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+from e2e.chaos.pairs import Pair, Pairs, until
+from e2e.controlplane import ControlPlane
+
+LEASE_SECONDS = 15.0
+READY_SECONDS = 60.0
+REACHED_SECONDS = 20.0
+
+
+Object = dict[str, Any]
+
+
+class Scene(NamedTuple):
+    """Where it goes wrong."""
+
+    cluster: ControlPlane
+    pairs: Pairs
+    random: random.Random
+
+    def seconds(self, least: float, most: float) -> float:
+        return self.random.uniform(least, most)
+
+
+class Trouble(NamedTuple):
+    """One thing that goes wrong; `do` says what it has to say about how it went."""
+
+    name: str
+    do: Callable[[Scene], str]
+
+
+def kill_allocator(scene: Scene) -> str:
+    scene.cluster.kill(scene.pairs.leader().allocator)
+    return ""
+
+
+def is_finalizer(body: Object) -> bool:
+    return "finalizers" in body["metadata"]
+
+
+def is_allocation(body: Object) -> bool:
+    return bool(body.get("status", {}).get("allocation"))
+
+
+def is_reservation(body: Object) -> bool:
+    """Whether it is about the pods of a claim that is allocated, and stays so."""
+    return "status" in body and "allocation" not in body["status"]
+
+
+WRITES = {"the finalizer": is_finalizer, "the allocation": is_allocation, "a change of reservations": is_reservation}
+
+
+def kill_at_write(scene: Scene, *, which: Callable[[Object], bool], answered: bool) -> str:
+    pair = scene.pairs.leader()
+    pair.proxy.break_at(1, answered=answered, which=which)
+    reached = pair.proxy.broken.wait(REACHED_SECONDS)
+    scene.cluster.kill(pair.allocator)
+    pair.proxy.mend()
+    return "" if reached else "no such write came, killed all the same"
+
+
+def kill_scheduler(scene: Scene) -> str:
+    scene.cluster.kill(scene.pairs.leader().scheduler)
+    return ""
+
+
+def kill_api_server(scene: Scene) -> str:
+    scene.cluster.kill("kube-apiserver")
+    await_api(scene)
+    return ""
+
+
+def kill_etcd(scene: Scene) -> str:
+    scene.cluster.kill("etcd")
+    await_api(scene)
+    return ""
+
+
+def await_api(scene: Scene) -> None:
+    until("the API server is ready", scene.cluster.api_ready, READY_SECONDS)
+
+
+def stop_leader(scene: Scene) -> str:
+    """Have the leader stand still until the other one leads, and go on then as if nothing had happened."""
+    pair = scene.pairs.leader()
+    begun = time.monotonic()
+    with scene.cluster.named(pair.allocator).frozen():
+        taken = take_over(scene, pair, begun)
+        time.sleep(scene.seconds(0, 2))
+    return taken
+
+
+def part_leader(scene: Scene) -> str:
+    """Take the leader's way to the API server away until the other one leads."""
+    pair = scene.pairs.leader()
+    begun = time.monotonic()
+    pair.proxy.broken.set()
+    try:
+        return take_over(scene, pair, begun)
+    finally:
+        pair.proxy.mend()
+
+
+def take_over(scene: Scene, pair: Pair, begun: float) -> str:
+    """Wait until the other replica leads. Who led not long ago rests for a minute before."""
+    until("the other replica leads", scene.pairs.other(pair).leads, 6 * LEASE_SECONDS)
+    return f"the other led after {time.monotonic() - begun:.0f} s"
+
+
+def slow_line(scene: Scene) -> str:
+    """Have each of the leader's requests take a while, for some seconds."""
+    pair = scene.pairs.leader()
+    pair.proxy.pause = pause = scene.seconds(0.5, 2)
+    time.sleep(scene.seconds(4, 8))
+    pair.proxy.mend()
+    return f"{pause:.1f} s a request"
+
+
+def freeze_api_server(scene: Scene) -> str:
+    seconds = scene.seconds(3, 8)
+    with scene.cluster.apiserver.frozen():
+        time.sleep(seconds)
+    return f"for {seconds:.0f} s"
+
+
+def forget_versions(scene: Scene) -> str:
+    """Cut all watches, and answer 410 Gone to who would go on from where it was."""
+    pair = scene.pairs.leader()
+    pair.proxy.forget(2.0)
+    time.sleep(2.0)
+    return ""
+
+
+def at_write(kind: str, *, answered: bool) -> Trouble:
+    when = "after" if answered else "before"
+    return Trouble(f"allocator killed {when} {kind}", partial(kill_at_write, which=WRITES[kind], answered=answered))
+
+
+KILLS = (
+    Trouble("allocator killed", kill_allocator),
+    Trouble("scheduler killed", kill_scheduler),
+    Trouble("API server killed", kill_api_server),
+    Trouble("etcd killed", kill_etcd),
+)
+LINES = (
+    Trouble("leader's line slow", slow_line),
+    Trouble("API server stands still", freeze_api_server),
+    Trouble("watches told 410 Gone", forget_versions),
+)
+TAKE_OVERS = (
+    Trouble("leader stopped (SIGSTOP)", stop_leader),
+    Trouble("leader cut off", part_leader),
+)
+POINTS = tuple(at_write(kind, answered=answered) for kind in WRITES for answered in (True, False))
+# One of each kind, as quick as it goes.
+SHORT = (*KILLS, at_write("the allocation", answered=True), LINES[2], TAKE_OVERS[0])
+LONG = (*KILLS, *POINTS, *LINES, *TAKE_OVERS)
+
+
+def rounds(chance: random.Random) -> Iterator[Trouble]:
+    """Everything in turn, in another order each time, without an end."""
+    while True:
+        yield from chance.sample(LONG, len(LONG))
