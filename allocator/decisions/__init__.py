@@ -6,7 +6,9 @@ Pure: a pod and a stock come in, values go out. Nothing is held or written here;
 
 from __future__ import annotations
 
+from allocator.decisions.advice import advice
 from allocator.decisions.decider import Decider, Hindrance, NodeScore, Outlook, Outlooks, Serving, Unserved
+from allocator.decisions.discretion import discreet
 from allocator.decisions.others import with_pods, without_pods
 from allocator.decisions.placement import Placement, UnknownStrategy, crowded, placement_of, read_placement
 from allocator.decisions.readiness import DeviceReadiness, devices_ready
@@ -27,9 +29,11 @@ __all__ = [
     "UnknownStrategy",
     "Unserved",
     "Wants",
+    "advice",
     "claims_for",
     "crowded",
     "devices_ready",
+    "discreet",
     "placement_of",
     "read_placement",
     "try_out",

@@ -17,8 +17,8 @@ from dra.pointer import split
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
-    from allocator.service.bridge import Bridge
-    from allocator.service.rounds import Rounds
+    from allocator.reports import Drift
+    from allocator.service.knowledge import Knowledge
     from cluster.serving import Head, Reply
     from dra.objects import DeviceRequestAllocationResult
     from dra.stock import Stock
@@ -33,16 +33,27 @@ MOST_OBJECTS = 64
 class Queries:
     """Answers people."""
 
-    def __init__(self, bridge: Bridge, translate: Translate | None, rounds: Rounds) -> None:
-        self._bridge = bridge
-        self._rounds = rounds
+    def __init__(
+        self,
+        knowledge: Knowledge,
+        translate: Translate | None,
+        *,
+        drift: Callable[[], Drift],
+        quotas: Callable[[], list[Object]],
+        is_written: Callable[[ResourceClaim], bool] = lambda _: True,
+    ) -> None:
+        """`drift` is what was found last, `quotas` what is used; `is_written` says of a claim that it is not only meant so."""
+        self._knowledge = knowledge
+        self._drift = drift
+        self._quotas = quotas
+        self._is_written = is_written
         self._translate = translate or (lambda objects, _: (objects, []))
 
     def simulate(self, head: Head, body: bytes) -> Reply:
         """Say what would become of a pod, with the claims and templates that come in the same documents."""
         del head
         self._demand_knowledge()
-        stock = self._bridge.knowledge.stock
+        stock = self._knowledge.stock
         objects, notes = self._translate(_documents(body), stock)
         templates = _by_key(objects, ResourceClaimTemplate)
         given = _by_key(objects, ResourceClaim)
@@ -71,14 +82,14 @@ class Queries:
         del head, body
         self._demand_knowledge()
         rows: list[Object] = []
-        for key, claim in sorted(self._bridge.knowledge.stock.claims.items()):
+        for key, claim in sorted(self._knowledge.stock.claims.items()):
             allocation = claim.status.allocation
             results = allocation.devices.results if allocation is not None else ()
             row = {
                 "claim": key,
                 "devices": [_device(result) for result in results],
                 "pods": [consumer.name for consumer in claim.status.reserved_for],
-                "written": self._bridge.is_written(claim),
+                "written": self._is_written(claim),
             }
             rows.append(row)
         return json({"claims": rows})
@@ -87,7 +98,7 @@ class Queries:
         """Say what there is and how much of it is held, node by node and pool by pool."""
         del head, body
         self._demand_knowledge()
-        stock = self._bridge.knowledge.stock
+        stock = self._knowledge.stock
         rows: list[Object] = []
         with_devices: set[str] = set()
         with_holders: set[str] = set()
@@ -112,22 +123,21 @@ class Queries:
         return json({"pools": rows, "nodesWithoutHolders": idle})
 
     def drift(self, head: Head, body: bytes) -> Reply:
-        """Say what should not be: claims that hold the same, and what was left behind. Only a leader looks."""
+        """Say what should not be: claims that hold the same, and what was left behind. Followers do not look."""
         del head, body
         self._demand_knowledge()
-        rounds = self._rounds
-        found = {"overlapping": list(rounds.overlapping), "leftBehind": list(rounds.left_behind)}
-        return json(found | {"leading": self._bridge.leads})
+        found = self._drift()
+        rows = {"overlapping": list(found.overlapping), "leftBehind": list(found.left_behind)}
+        return json(rows | {"leading": found.leading})
 
     def quota(self, head: Head, body: bytes) -> Reply:
         """Say of each line of each quota how much is used, and how much is assumed beside it."""
         del head, body
         self._demand_knowledge()
-        bridge = self._bridge
-        return json({"quotas": bridge.quotas.report(bridge.knowledge.stock)})
+        return json({"quotas": self._quotas()})
 
     def _demand_knowledge(self) -> None:
-        if problem := self._bridge.knowledge.unsettled():
+        if problem := self._knowledge.unsettled():
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, "ask again in a moment")
 
 
