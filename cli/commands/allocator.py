@@ -219,5 +219,6 @@ def translator(source: Source) -> Callable[[list[Object], Stock], tuple[list[Obj
 
 
 def _announce(where: Listening) -> None:
+    loop.settle()
     said = {name: str(place) for name, place in where._asdict().items() if place is not None}
     logging.getLogger("drawbridge.allocator").info("ready", extra=said)

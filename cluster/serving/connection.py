@@ -75,7 +75,7 @@ class Limits(NamedTuple):
     inline: int = 64 * 1024
     # The longest that a review may hold the loop, and the same while somebody sends reviews that do.
     hold: float = 0.075
-    hold_under_attack: float = 0.02
+    hold_under_attack: float = 0.01
     # What a worker may take, waiting for it included.
     patience: float = 1.5
     workers: int = 2

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from cluster.serving.connection import ConnectionPhase, Limits, PeerConnection
-from cluster.serving.line import Line
+from cluster.serving.line import WaitingLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -64,7 +64,7 @@ class Door:
         most = min(limits.connections, _descriptors())
         self.limits = limits._replace(connections=most)
         self.draining = False
-        self.line = Line()
+        self.line = WaitingLine()
         self.bytes = 0
         self.connections: set[PeerConnection] = set()
         self._by_peer: dict[str, set[PeerConnection]] = {}

@@ -2,8 +2,8 @@
 
 All answers are made on one loop, so whoever takes long holds everybody else. Two rules keep that short. After some
 milliseconds of answering, the loop looks at its connections again, so that nobody who has come meanwhile stands unseen. And who
-has lately asked for something dear stands in a lane of their own, of which one is answered a turn: they pass nobody,
-and are never forgotten.
+has lately asked for something dear stands in a lane of their own, of which one is answered a turn, or in every second one where
+others take a whole turn: they hold up few, and are never forgotten.
 
 Who that is, is said twice: by the connection, and by the account that the request is on (for a review its namespace). Only a
 request dear by both stands in that lane. Peers share accounts, an API server puts all accounts on its connections, and neither
@@ -57,7 +57,7 @@ class Place(NamedTuple):
     since: float
 
 
-class Line:
+class WaitingLine:
     """Requests that wait for their turn."""
 
     def __init__(self) -> None:
@@ -66,6 +66,8 @@ class Line:
         self._dear: deque[Place] = deque()
         self._accounts: dict[str, float] = {}
         self._called = False
+        # Whether the last turn was over before it came to a dear one: then one of them is first in the next.
+        self._passed_over = False
         # How long the request that is being answered now has waited.
         self.waited = 0.0
 
@@ -90,15 +92,22 @@ class Line:
     def _serve(self) -> None:
         """Answer for one turn of the loop."""
         self._called = False
-        begun = thread_time()
-        while self._quick:
+        until = thread_time() + SHARE
+        served = False
+        if self._passed_over:
+            served = self._serve_dear()
+        while self._quick and thread_time() < until:
             self._answer(self._quick.popleft())
-            if thread_time() - begun > SHARE:
-                break
-        if self._dear:
-            self._answer(self._dear.popleft())
+        if not served and thread_time() < until:
+            served = self._serve_dear()
+        self._passed_over = bool(self._dear) and not served
         if len(self):
             self._call()
+
+    def _serve_dear(self) -> bool:
+        if self._dear:
+            self._answer(self._dear.popleft())
+        return True
 
     def _answer(self, place: Place) -> None:
         guest, account, head, body, since = place

@@ -6,7 +6,7 @@ from time import thread_time
 import pytest
 
 from cluster.serving import line as lines
-from cluster.serving.line import DEAR, SHARE, Line
+from cluster.serving.line import DEAR, SHARE, WaitingLine
 
 
 class Guest:
@@ -42,7 +42,7 @@ def log():
 
 
 async def test_who_was_dear_is_passed_by_who_was_not_and_served_one_a_turn(log):
-    line = Line()
+    line = WaitingLine()
     dear = Guest(log, "dear", 2 * DEAR)
     line.join(dear, "tenant", None, b"")
     await over(line)
@@ -55,7 +55,7 @@ async def test_who_was_dear_is_passed_by_who_was_not_and_served_one_a_turn(log):
 
 
 async def test_between_two_dear_ones_the_loop_looks_who_else_has_come(log):
-    line = Line()
+    line = WaitingLine()
     dear = Guest(log, "dear", 2 * DEAR)
     line.join(dear, "", None, b"")
     await over(line)
@@ -69,7 +69,7 @@ async def test_between_two_dear_ones_the_loop_looks_who_else_has_come(log):
 
 
 async def test_work_of_one_turn_is_bounded(log):
-    line = Line()
+    line = WaitingLine()
     turns = 0
 
     def turn():
@@ -87,7 +87,7 @@ async def test_work_of_one_turn_is_bounded(log):
 
 
 async def test_neither_a_shared_account_nor_a_shared_connection_makes_anybody_wait(log):
-    line = Line()
+    line = WaitingLine()
     dear, shared = Guest(log, "dear", 2 * DEAR), Guest(log, "shared")
     line.join(dear, "tenant", None, b"")
     await over(line)
@@ -101,7 +101,7 @@ async def test_neither_a_shared_account_nor_a_shared_connection_makes_anybody_wa
 
 async def test_what_was_dear_is_forgotten(log, monkeypatch):
     monkeypatch.setattr(lines, "MEMORY_SECONDS", 0.0)
-    line = Line()
+    line = WaitingLine()
     dear = Guest(log, "dear", 2 * DEAR)
     line.join(dear, "tenant", None, b"")
     await over(line)
@@ -113,7 +113,7 @@ async def test_what_was_dear_is_forgotten(log, monkeypatch):
 
 async def test_accounts_are_bounded(log, monkeypatch):
     monkeypatch.setattr(lines, "DEAR", -1.0)
-    line = Line()
+    line = WaitingLine()
     for number in range(lines.ACCOUNTS + 10):
         line.join(Guest(log, number), str(number), None, b"")
     await over(line)
@@ -121,7 +121,7 @@ async def test_accounts_are_bounded(log, monkeypatch):
 
 
 async def test_a_bug_ends_one_connection_and_nobody_elses_turn(log, caplog):
-    line = Line()
+    line = WaitingLine()
     broken = Guest(log, "broken")
     line.join(broken, "", None, b"bug")
     line.join(Guest(log, "other"), "", None, b"")
@@ -129,3 +129,15 @@ async def test_a_bug_ends_one_connection_and_nobody_elses_turn(log, caplog):
     assert log == ["broken", "other"]
     assert broken.was_cut
     assert "a bug while answering" in caplog.text
+
+
+async def test_who_is_dear_is_not_forgotten_for_a_crowd_that_is_not(log):
+    line = WaitingLine()
+    dear = Guest(log, "dear", 2 * DEAR)
+    line.join(dear, "tenant", None, b"")
+    await over(line)
+    for number in range(6):
+        line.join(Guest(log, number, 1.1 * SHARE), "", None, b"")
+    line.join(dear, "tenant", None, b"")
+    await over(line)
+    assert log.index("dear", 1) <= 3
