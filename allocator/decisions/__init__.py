@@ -12,6 +12,7 @@ from allocator.decisions.discretion import discreet
 from allocator.decisions.others import with_pods, without_pods
 from allocator.decisions.placement import Placement, UnknownStrategy, crowded, placement_of, read_placement
 from allocator.decisions.readiness import DeviceReadiness, devices_ready
+from allocator.decisions.replacement import Replacement, Unreplaceable, plan_replacement
 from allocator.decisions.trial import ClaimsOf, NodeGroup, claims_for, try_out
 from allocator.decisions.wants import Wants, wants_of
 
@@ -25,8 +26,10 @@ __all__ = [
     "Outlook",
     "Outlooks",
     "Placement",
+    "Replacement",
     "Serving",
     "UnknownStrategy",
+    "Unreplaceable",
     "Unserved",
     "Wants",
     "advice",
@@ -35,6 +38,7 @@ __all__ = [
     "devices_ready",
     "discreet",
     "placement_of",
+    "plan_replacement",
     "read_placement",
     "try_out",
     "wants_of",

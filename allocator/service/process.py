@@ -268,5 +268,8 @@ def api_routes(queries: Queries) -> Mapping[tuple[str, str], Any]:
         ("GET", "/api/v1/claims"): queries.claims,
         ("GET", "/api/v1/fleet"): queries.fleet,
         ("GET", "/api/v1/quota"): queries.quota,
+        ("GET", "/api/v1/nodes"): queries.nodes,
+        ("GET", "/api/v1/allocations"): queries.allocations,
+        ("POST", "/api/v1/resize"): queries.resize,
         ("GET", "/api/v1/drift"): queries.drift,
     }
