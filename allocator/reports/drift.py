@@ -47,8 +47,7 @@ def _ghosts(stock: Stock, living: Collection[str]) -> Iterator[str]:
 
 def _gone(claim: ResourceClaim, living: Collection[str]) -> Iterator[str]:
     for one in claim.status.reserved_for:
-        is_pod = one.resource == "pods" and not one.api_group
-        if is_pod and one.uid not in living:
+        if one.is_pod and one.uid not in living:
             yield one.name
 
 

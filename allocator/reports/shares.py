@@ -64,7 +64,7 @@ def shares(stock: Stock, pods: Iterable[Pod]) -> Iterator[Share]:
 
 def _consumers(claim: ResourceClaim) -> list[tuple[str, str]]:
     """List the pods that a claim is reserved for, by name and uid."""
-    return [(one.name, one.uid) for one in claim.status.reserved_for if one.resource == "pods" and not one.api_group]
+    return [(one.name, one.uid) for one in claim.status.reserved_for if one.is_pod]
 
 
 def _uuids(stock: Stock, pool: PoolId) -> dict[str, str]:

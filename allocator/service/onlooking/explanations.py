@@ -111,7 +111,7 @@ def explain(decider: Decider, pod: Pod, stock: Stock) -> str:
         return ""
     parts = [found.message]
     if found.outlook is Outlook.NEVER:
-        parts.append("no node could, were nothing in use")
+        parts.append("no node could serve it even if nothing were in use")
     if help_ := advice(asking, stock, found.hindrances):
         parts.append(help_)
     return discreet("; ".join(parts), stock, pod.metadata.namespace or "default")

@@ -139,7 +139,9 @@ class Onlooker:
         self.metrics.readiness = self._readiness
         self.metrics.registry.register(Shares(lambda: self.knowledge.stock, self.knowledge.pods.objects.values))
         gauge = self.metrics.gauge
-        gauge("drawbridge_allocator_stock_age_seconds", "Since what we know was last current.", self.knowledge.age)
+        gauge(
+            "drawbridge_allocator_stock_age_seconds", "Seconds since what we know was last current.", self.knowledge.age
+        )
         gauge(
             "drawbridge_waiting_pods",
             "Pods with claims that wait for a node.",

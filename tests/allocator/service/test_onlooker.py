@@ -71,7 +71,7 @@ async def test_what_no_node_could_ever_serve_is_said_with_what_would_do():
     told = Told()
     told.explanations.see(None, pod("p", "three"))
     [(_, sentence)] = await told.after(GRACE, stock_of(sidecar.claim("three", 3)))
-    assert "no node could, were nothing in use; nearest is n0: 2 of 3 devices would fit now" in sentence
+    assert "no node could serve it even if nothing were in use; nearest is n0: 2 of 3 devices would fit now" in sentence
 
 
 async def test_a_pod_that_fits_or_wants_nothing_or_has_a_node_is_told_nothing():
