@@ -6,6 +6,7 @@
 //
 // What a pod is told and when it is tried again, by what went wrong:
 //
+//	allocator is being started  waits, and nothing is said for some seconds
 //	allocator out of service    waits with the allocator's words; all waiting pods are woken when it is back
 //	no answer before a deadline error, tried again after back-off: it may be this pod's fault alone
 //	the cluster moved on (409)  waits with the allocator's words, tried again after back-off
@@ -38,6 +39,7 @@ const Name = "Drawbridge"
 const (
 	stateInterval = time.Second
 	stateTimeout  = 3 * time.Second
+	startGrace    = 10 * time.Second // the allocator reads the cluster and takes its lease before it is ready
 	commitPause   = time.Second
 )
 
@@ -109,7 +111,7 @@ func build(ctx context.Context, object runtime.Object, handle fwk.Handle) (*Plug
 		names:    names,
 		gated:    map[types.UID]string{},
 	}
-	plugin.follower = sidecar.NewFollower(plugin.client, stateInterval, func(pods []string, all bool) {
+	plugin.follower = sidecar.NewFollower(plugin.client, stateInterval, startGrace, func(pods []string, all bool) {
 		plugin.wake(klog.FromContext(ctx), pods, all)
 	})
 	return plugin, nil

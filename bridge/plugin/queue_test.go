@@ -109,7 +109,7 @@ func TestAnAllocatorThatWasNeverThereIsToldToPodsThatWaitAlready(t *testing.T) {
 	server.Stop()
 	w.addPods(t, pod("p"))
 	w.woken()
-	plugin.follower = sidecar.NewFollower(plugin.client, stateInterval, func(pods []string, all bool) {
+	plugin.follower = sidecar.NewFollower(plugin.client, stateInterval, 0, func(pods []string, all bool) {
 		plugin.wake(w.logger(), pods, all)
 	})
 	plugin.PreEnqueue(t.Context(), pod("p"))

@@ -9,29 +9,35 @@ import (
 // Health is what is known about the allocator, in words for people.
 type Health struct {
 	Usable  bool
-	Quiet   bool   // not usable, but nothing is wrong: another one leads, or nobody has been asked yet
+	Quiet   bool   // not usable, but nothing is wrong: another one leads, or it is only being started
 	Message string // why not usable
 	leader  string
-	asked   bool
 }
 
 // Follower keeps an eye on the allocator: whether it may be asked, and which pods it wants tried again.
 //
 // Nothing that happens while the allocator is away is lost: whenever it becomes usable, or a long poll was broken,
-// all waiting pods are woken.
+// all waiting pods are woken. Scheduler and allocator start side by side, so one that was never ready is given some time
+// before anybody hears that it is away.
 type Follower struct {
 	client   *Client
 	interval time.Duration
+	grace    time.Duration // how long an allocator may take to be ready for the first time
+	begun    time.Time
 	woken    func(pods []string, all bool)
 
 	mutex  sync.Mutex
 	health Health
+	ready  bool // it was ready once
+	judged bool // what is known was known without grace, and pods could be told
 }
 
 // NewFollower returns a follower that tells `woken` about pods; `woken` may be called from two goroutines at once.
-func NewFollower(client *Client, interval time.Duration, woken func(pods []string, all bool)) *Follower {
+func NewFollower(client *Client, interval, grace time.Duration, woken func(pods []string, all bool)) *Follower {
 	unknown := Health{Quiet: true, Message: "it has not been asked yet"}
-	return &Follower{client: client, interval: interval, woken: woken, health: unknown}
+	return &Follower{
+		client: client, interval: interval, grace: grace, begun: time.Now(), woken: woken, health: unknown,
+	}
 }
 
 // Health says what is known now, without asking.
@@ -45,7 +51,7 @@ func (f *Follower) Health() Health {
 func (f *Follower) Missed(err error) {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
-	f.health = Health{Message: Shorten(err.Error()), asked: true}
+	f.health = Health{Message: Shorten(err.Error())}
 }
 
 // Run asks for the state again and again, and waits for pods to wake, until the context ends.
@@ -72,25 +78,31 @@ func (f *Follower) Look(ctx context.Context) {
 }
 
 // note returns whether waiting pods have to be looked at again: the allocator has become usable, or is another one
-// than before, or does not work right from the start, which nobody has told the pods yet.
+// than before, or did not get ready in time, which nobody has told the pods yet.
 func (f *Follower) note(state *State, err error) bool {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	before := f.health
-	if err != nil {
-		f.health = Health{Message: Shorten(err.Error()), asked: true}
-	} else {
-		f.health = healthOf(state)
+	f.health = healthOf(state, err)
+	f.ready = f.ready || err == nil && state.Ready
+	if !f.ready && time.Since(f.begun) < f.grace {
+		f.health.Quiet = true
+		return false
 	}
+	first := !f.judged
+	f.judged = true
 	if f.health.Usable {
 		return !before.Usable || before.leader != f.health.leader
 	}
-	return !before.asked && !f.health.Quiet
+	return first && !f.health.Quiet
 }
 
-func healthOf(state *State) Health {
+func healthOf(state *State, err error) Health {
+	if err != nil {
+		return Health{Message: Shorten(err.Error())}
+	}
 	if state.Leading && state.Ready {
-		return Health{Usable: true, leader: state.Identity, asked: true}
+		return Health{Usable: true, leader: state.Identity}
 	}
 	message := "it is not ready"
 	if state.Ready {
@@ -99,7 +111,7 @@ func healthOf(state *State) Health {
 	if state.Message != "" {
 		message += ": " + Shorten(state.Message)
 	}
-	return Health{Quiet: state.Ready, Message: message, asked: true}
+	return Health{Quiet: state.Ready, Message: message}
 }
 
 func (f *Follower) watchWake(ctx context.Context) {

@@ -34,7 +34,7 @@ func TestWhatIsKnownAboutTheAllocatorFollowsFromItsStates(t *testing.T) {
 		"is not ready yet":            {{warming, nil, false, false, true}, {leads, nil, true, false, true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			follower := NewFollower(nil, time.Second, nil)
+			follower := NewFollower(nil, time.Second, 0, nil)
 			if health := follower.Health(); health.Usable || !health.Quiet {
 				t.Errorf("before anything is known: %+v", health)
 			}
@@ -54,7 +54,7 @@ func TestWhatIsKnownAboutTheAllocatorFollowsFromItsStates(t *testing.T) {
 
 func TestAMissedCallHasTheNextGoodStateWakeEverybody(t *testing.T) {
 	leads := &State{Leading: true, Ready: true, Identity: "a"}
-	follower := NewFollower(nil, time.Second, nil)
+	follower := NewFollower(nil, time.Second, time.Hour, nil)
 	follower.note(leads, nil)
 	follower.Missed(&Unreachable{errors.New("connection reset")})
 	if health := follower.Health(); health.Usable || health.Quiet {
@@ -62,6 +62,49 @@ func TestAMissedCallHasTheNextGoodStateWakeEverybody(t *testing.T) {
 	}
 	if !follower.note(leads, nil) {
 		t.Error("nobody was woken")
+	}
+}
+
+func TestAnAllocatorThatIsOnlyBeingStartedIsGivenTime(t *testing.T) {
+	broken := errors.New("it cannot be reached: no such file")
+	reading := &State{Message: "reads the cluster"}
+	follower := NewFollower(nil, time.Second, time.Hour, nil)
+	for _, answer := range []struct {
+		state *State
+		err   error
+	}{{nil, broken}, {reading, nil}, {nil, broken}} {
+		if follower.note(answer.state, answer.err) {
+			t.Error("pods were woken to be told")
+		}
+		if health := follower.Health(); health.Usable || !health.Quiet || health.Message == "" {
+			t.Errorf("while it starts: %+v", health)
+		}
+	}
+	follower.begun = time.Now().Add(-2 * time.Hour)
+	if !follower.note(nil, broken) {
+		t.Error("it has had its time, and nobody was woken to be told")
+	}
+	if health := follower.Health(); health.Quiet {
+		t.Errorf("after its time: %+v", health)
+	}
+	if follower.note(nil, broken) {
+		t.Error("pods were woken a second time")
+	}
+}
+
+func TestAnAllocatorThatWasReadyAndIsGoneIsToldOfAtOnce(t *testing.T) {
+	for name, state := range map[string]*State{
+		"led":      {Leading: true, Ready: true, Identity: "a"},
+		"stood by": {Ready: true, Message: "a-1 leads"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			follower := NewFollower(nil, time.Second, time.Hour, nil)
+			follower.note(state, nil)
+			follower.note(nil, errors.New("it cannot be reached: no such file"))
+			if health := follower.Health(); health.Usable || health.Quiet {
+				t.Errorf("got %+v", health)
+			}
+		})
 	}
 }
 
@@ -75,7 +118,7 @@ func following(t *testing.T, server *stub.Server) <-chan woken {
 	t.Helper()
 	heard := make(chan woken, 1000)
 	client := clientOf(t, Place{Socket: server.Socket}, patient)
-	follower := NewFollower(client, 10*time.Millisecond, func(pods []string, all bool) {
+	follower := NewFollower(client, 10*time.Millisecond, 0, func(pods []string, all bool) {
 		select {
 		case heard <- woken{pods, all}:
 		default:
