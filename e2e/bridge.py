@@ -40,6 +40,7 @@ class Bridge:
     def install(self) -> "Bridge":
         self.prepare()
         self.start()
+        self.cluster.until("the fence is up", self.is_fenced, 30)
         self.processes["scheduler"] = self.start_scheduler()
         return self
 
@@ -52,14 +53,13 @@ class Bridge:
         names = [kind["metadata"]["name"] for kind in kinds()]
         self.cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", *names)
         self.apply(*objects())
-        self.cluster.until("the fence is up", self.is_fenced, 30)
 
     def apply(self, *made: Object) -> None:
         self.cluster.kubectl("apply", "--server-side", "-f", "-", input=manifests.dump(made))
         self.made += made
 
     def is_fenced(self) -> bool:
-        """Whether the API server asks who holds the lease, as it does a moment after the policy was applied."""
+        """Whether the API server asks who holds the lease, as it does once the policy is in force and somebody has led."""
         claim = {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceClaim",

@@ -4,7 +4,7 @@ import pytest
 
 from dra.wire import builtins
 from e2e import fleet
-from e2e.bridge import POLICY, SCHEDULER
+from e2e.bridge import LEASE, POLICY, SCHEDULER
 from e2e.client import ApiError, Client
 from e2e.gate import SYSTEM
 from e2e.node import TEST_DRIVER
@@ -283,6 +283,20 @@ SPARE = {
     ("", "events", "patch"): "the same, said again",
     ("resource.k8s.io", "resourceclaims", "get"): "read again after a conflict, or an answer that was lost",
 }
+
+
+def test_without_a_lease_everybody_else_may_write_claims(control_plane, bridge, ours):
+    """A policy that lacks its parameter is asked before its conditions are: to deny would stop all of the cluster's claims."""
+    bridge.processes["allocator-0"].stop()
+    try:
+        control_plane.delete(LEASE)
+        control_plane.until("the fence has no lease", lambda: not bridge.is_fenced())
+        [made] = control_plane.create(claim("c", ours, request("gpu", CLASS)))
+        finalizers = {"metadata": {"finalizers": ["drawbridge.dev/test"]}}
+        control_plane.patch(control_plane.path_of(made), finalizers, dryRun="All")
+    finally:
+        bridge.start()
+    control_plane.until("the fence is up", bridge.is_fenced)
 
 
 def test_the_service_uses_every_right_it_has_and_asks_for_no_other(control_plane, bridge, gpus, ours):

@@ -56,7 +56,11 @@ def test_the_fence_names_the_lease_and_the_account_wherever_they_are():
         binding = found["ValidatingAdmissionPolicyBinding", commits.FENCE]["spec"]
         [condition] = policy["matchConditions"]
         assert condition["expression"].endswith(f"'system:serviceaccount:{namespace}:drawbridge-allocator'")
-        assert binding["paramRef"] == {"name": process.LEASE, "namespace": namespace, "parameterNotFoundAction": "Deny"}
+        assert binding["paramRef"] == {
+            "name": process.LEASE,
+            "namespace": namespace,
+            "parameterNotFoundAction": "Allow",
+        }
         assert ("ServiceAccount", "drawbridge-allocator") in found
         for obj in found.values():
             for subject in obj.get("subjects", ()):

@@ -65,6 +65,7 @@ def stage(nodes: int) -> Iterator[Stage]:
         stack.callback(pairs.close)
         cluster.create(*devices(cluster.add_fake_nodes(nodes)))
         pairs.start()
+        cluster.until("the fence is up", bridge.is_fenced)
         yield Stage(cluster, pairs, nodes)
 
 
