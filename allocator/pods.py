@@ -32,12 +32,11 @@ def pod_key(pod: Pod) -> str:
 
 def pending(pods: Iterable[Pod]) -> list[Pod]:
     """Pick the pods that wait for a node, in the order in which they are tried: by priority, age and name."""
-    waiting = [pod for pod in pods if waits(pod)]
+    waiting = [pod for pod in pods if _waits(pod)]
     return sorted(waiting, key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp, pod_key(pod)))
 
 
-def waits(pod: Pod) -> bool:
-    """Say whether a pod waits for a node, and a scheduler may look at it."""
+def _waits(pod: Pod) -> bool:
     if pod.spec.node_name or pod.spec.scheduling_gates:
         return False
     return pod.status.phase in ("", "Pending") and not pod.metadata.deletion_timestamp

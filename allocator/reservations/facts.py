@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from allocator.reservations.ledger import PodFact, pod_key, same_devices
 from allocator.reservations.table import Signal, State
-from dra.objects import claim_names, is_reserved_for
+from dra.objects import claim_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,12 +15,17 @@ if TYPE_CHECKING:
     from dra.objects import AllocationResult, Pod
     from dra.stock import PoolId
 
+_FINAL = ("Succeeded", "Failed")
+
 
 def pod_fact(pod: Pod) -> PodFact:
     """Take from a pod what matters. A pod that is being deleted and has no node will never have one."""
+    node = pod.spec.node_name
+    ended = pod.status.phase in _FINAL
+    given_up = bool(pod.metadata.deletion_timestamp and not node)
     namespace = pod.metadata.namespace or "default"
     claims = tuple(f"{namespace}/{name}" for name in claim_names(pod))
-    return PodFact(pod_key(pod), pod.spec.node_name, pod.is_done, claims)
+    return PodFact(pod_key(pod), node, ended or given_up, claims)
 
 
 def pools_of(allocation: AllocationResult | None) -> frozenset[PoolId]:
@@ -52,7 +57,7 @@ def signals(ledger: Ledger, reservation: Reservation) -> Iterator[Signal]:
     holds = [ledger.holds.get(uid) for uid in reservation.claims]
     present = [hold for hold in holds if hold is not None]
     whole = len(present) == len(holds)
-    reserved = all(is_reserved_for(hold.claim, pod) for hold in present)
+    reserved = all(pod in hold.consumers for hold in present)
     held = whole and reserved
     # A pod that has ended is on its node no more. Said together, the two would send a reservation to and fro for ever.
     if fact is not None and fact.node and not done:
@@ -72,7 +77,7 @@ def signals(ledger: Ledger, reservation: Reservation) -> Iterator[Signal]:
     if whole and all(hold.claim.status.allocation is not None for hold in present):
         yield Signal.ALLOCATED
     waited_for = any(hold.unsettled for hold in present)
-    listed = any(is_reserved_for(hold.claim, pod) for hold in present)
+    listed = any(pod in hold.consumers for hold in present)
     if reservation.started or not (waited_for or listed):
         yield Signal.CLEAN
 
@@ -80,7 +85,7 @@ def signals(ledger: Ledger, reservation: Reservation) -> Iterator[Signal]:
 def _is_moot(hold: Hold, reservation: Reservation) -> bool:
     """Say whether a claim cannot become, or is not any more, what a reservation needs."""
     claim, pod = hold.claim, reservation.pod
-    reserved = is_reserved_for(claim, pod)
+    reserved = pod in hold.consumers
     if reservation.state is State.RESERVED and not reserved:
         return True
     if claim.metadata.deletion_timestamp and not reserved:

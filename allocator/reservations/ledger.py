@@ -50,6 +50,7 @@ class Hold(msgspec.Struct, frozen=True):
     """One claim."""
 
     claim: ResourceClaim  # as it was seen last
+    consumers: frozenset[str] = frozenset()  # uids of the pods it says it is reserved for
     told: str = ""  # the version the informer told last
     intent: AllocationResult | None = None  # what those who need it mean it to be allocated
     users: frozenset[str] = frozenset()  # pods with a reservation that names it
@@ -138,7 +139,8 @@ class Ledger(msgspec.Struct, frozen=True, eq=False):
 
     def needed(self, hold: Hold) -> bool:
         """Say whether any reservation needs a claim as it is meant."""
-        return any(True for _ in self.needing(hold))
+        users = (self.reservations.get(pod) for pod in hold.users)
+        return any(user is not None and user.state is not State.RELEASED for user in users)
 
     def as_meant(self, hold: Hold) -> ResourceClaim:
         """Put a claim as it has to be counted: with what it is meant to have, or may get from a write that was lost."""
@@ -157,6 +159,12 @@ class Ledger(msgspec.Struct, frozen=True, eq=False):
         """Put the claim of a uid as it has to be counted; None if it is not known."""
         hold = self.holds.get(uid)
         return None if hold is None else self.as_meant(hold)
+
+
+def hold_of(claim: ResourceClaim, hold: Hold | None = None) -> Hold:
+    """Make a hold of a claim, or give a hold its claim at a later version."""
+    consumers = frozenset(consumer.uid for consumer in claim.status.reserved_for)
+    return Hold(claim, consumers) if hold is None else replace(hold, claim=claim, consumers=consumers)
 
 
 def claim_key(claim: ResourceClaim) -> str:

@@ -42,6 +42,16 @@ class Shards(Generic[V]):
         del left[key]
         return self._turned(place, left)
 
+    def changes_since(self, earlier: Shards[V]) -> Iterator[tuple[str, V | None]]:
+        """Walk through the entries that are others than in an earlier mapping; None is one that is gone."""
+        for now, then in zip(self._shards, earlier._shards, strict=True):
+            if now is then:
+                continue
+            for key in sorted(now.keys() | then.keys()):
+                value = now.get(key)
+                if value is not then.get(key):
+                    yield key, value
+
     def _turned(self, place: int, shard: dict[str, V]) -> Shards[V]:
         turned: Shards[V] = Shards.__new__(Shards)
         turned._shards = (*self._shards[:place], shard, *self._shards[place + 1 :])

@@ -7,6 +7,7 @@ came late or twice: the same facts lead to the same reservations and the same wr
 
 from __future__ import annotations
 
+from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, assert_never
 
@@ -48,24 +49,23 @@ from allocator.reservations.facts import node_of, pod_fact, pools_of, signals
 from allocator.reservations.ledger import (
     MAX_CONSUMERS,
     Busy,
-    Hold,
     Ledger,
     Reservation,
     claim_key,
+    hold_of,
     newer,
     pod_key,
     same_devices,
 )
 from allocator.reservations.table import TABLE, Signal, State, after
 from allocator.reservations.writes import next_write
-from dra.objects import is_reserved_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from allocator.reservations.effects import Effect
     from allocator.reservations.events import Event
-    from allocator.reservations.ledger import PodFact
+    from allocator.reservations.ledger import Hold, PodFact
     from dra.objects import AllocationResult, Pod, ResourceClaim
     from dra.stock import PoolId
 
@@ -82,6 +82,7 @@ _WHY = {
 }
 # One event moves a reservation by a few states. Facts that would send it to and fro must not hold the loop: it rests where it is.
 MOST_MOVES = 2 * len(State)
+_OF_THE_POD = {Signal.DONE}  # what its claims have no part in
 _SILENT = (Signal.UNRESERVE, Signal.DONE, Signal.FOLLOWED)
 
 
@@ -188,7 +189,7 @@ class _Turn:
             intent = meant.status.allocation or part.allocation
             users = hold.users | {pod}
             self.hold(replace(hold, intent=intent, users=users))
-            if not is_reserved_for(hold.claim, pod):
+            if pod not in hold.consumers:
                 reserved = False
         signal = Signal.RETRY if reserved else Signal.ASSUME
         self.signal(pod, signal)
@@ -229,18 +230,16 @@ class _Turn:
         uid = claim.metadata.uid
         if uid in ledger.gone:
             return "is gone"
-        hold = ledger.holds.get(uid) or Hold(claim)
+        hold = ledger.holds.get(uid) or hold_of(claim)
         known = hold.claim
-        if known.metadata.deletion_timestamp and not is_reserved_for(known, pod):
+        if known.metadata.deletion_timestamp and pod not in hold.consumers:
             return "is being deleted"
         if hold.unsettled and not ledger.needed(hold):
             return "is being released"
         meant = ledger.as_meant(hold).status.allocation
         if reserve_only != (meant is not None):
             return "was allocated meanwhile" if meant else "is not allocated any more"
-        consumers = {consumer.uid for consumer in known.status.reserved_for}
-        consumers |= hold.users
-        consumers.add(pod)
+        consumers = hold.consumers | hold.users | {pod}
         if len(consumers) > MAX_CONSUMERS:
             return "has no room for another pod"
         return ""
@@ -280,7 +279,7 @@ class _Turn:
             self.miss(key, former)
         keys = self.ledger.keys.with_(key, uid)
         self.ledger = replace(self.ledger, keys=keys)
-        hold = self.ledger.holds.get(uid) or Hold(claim)
+        hold = self.ledger.holds.get(uid) or hold_of(claim)
         if told and (not hold.told or newer(version, hold.told)):
             hold = replace(hold, told=version)
         if newer(version, hold.seen):
@@ -293,8 +292,7 @@ class _Turn:
         if claim.status.allocation is None:
             self.no_rival(hold)
         return replace(
-            hold,
-            claim=claim,
+            hold_of(claim, hold),
             lost=False,
             ours=hold.ours and not taken_back,
             intent=None if taken_back else hold.intent,
@@ -415,7 +413,7 @@ class _Turn:
     def can_yield(self, hold: Hold) -> bool:
         """Say whether everybody who uses a claim is ours and not started."""
         users = list(self.ledger.needing(hold))
-        strangers = {consumer.uid for consumer in hold.claim.status.reserved_for} - {user.pod for user in users}
+        strangers = hold.consumers - {user.pod for user in users}
         return bool(users) and not strangers and all(user.state in _OPEN for user in users)
 
     def progress(self, hold: Hold) -> tuple[bool, int, str]:
@@ -486,10 +484,10 @@ class _Turn:
 
     def settle(self) -> None:
         """Read off the facts what they signal, until they signal nothing new."""
-        waiting = sorted(self.pods | self.users_of(self.claims))
+        waiting = deque(sorted(self.pods | self.users_of(self.claims)))
         left = dict.fromkeys(waiting, MOST_MOVES)
         while waiting:
-            pod = waiting.pop(0)
+            pod = waiting.popleft()
             if not left.setdefault(pod, MOST_MOVES):
                 continue
             left[pod] -= 1
@@ -510,9 +508,13 @@ class _Turn:
         for uid in claims:
             hold = self.ledger.holds.get(uid)
             if hold is not None:
-                users |= hold.users
-                users.update(consumer.uid for consumer in hold.claim.status.reserved_for)
-        return users
+                users |= hold.users | hold.consumers
+        return {pod for pod in users if self.hears_of_claims(pod)}
+
+    def hears_of_claims(self, pod: str) -> bool:
+        """Say whether a claim can signal anything to a pod: not if only the pod itself ends what it has."""
+        reservation = self.ledger.reservations.get(pod)
+        return reservation is None or not self.table[reservation.state].keys() <= _OF_THE_POD
 
     def find(self, pod: str) -> None:
         """Find out from the claims alone that a pod has a reservation, though nobody here made it."""
@@ -523,7 +525,7 @@ class _Turn:
         for key in fact.claims:
             uid = self.ledger.keys.get(key, "")
             hold = self.ledger.holds.get(uid)
-            if hold is not None and is_reserved_for(hold.claim, pod):
+            if hold is not None and pod in hold.consumers:
                 reserved.append(hold)
         if not reserved:
             return

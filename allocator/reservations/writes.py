@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from allocator.reservations.effects import FINALIZER, PatchAllocation, PatchFinalizer, PatchReservedFor, Unallocate
 from allocator.reservations.ledger import Busy, with_consumers
 from allocator.reservations.table import State
-from dra.objects import is_reserved_for
 
 if TYPE_CHECKING:
     from allocator.reservations.effects import ClaimWrite
@@ -29,7 +28,7 @@ def next_write(ledger: Ledger, hold: Hold) -> ClaimWrite | None:
     leaving: set[str] = set()
     for pod in sorted(hold.users):
         user = ledger.reservations[pod]
-        if user.state in _BEING_WRITTEN and not is_reserved_for(claim, pod):
+        if user.state in _BEING_WRITTEN and pod not in hold.consumers:
             wanted.append(user)
         if user.state is State.RELEASED and not user.started:
             leaving.add(pod)

@@ -229,8 +229,7 @@ class Bridge:
         """Tell the ledger, and have done what it wants done."""
         before = self.ledger.ahead
         self.ledger, effects = step(self.ledger, event, self._clock())
-        if self.ledger.ahead is not before:
-            self.knowledge.mean(dict(self.ledger.ahead.items()))
+        self.knowledge.mean(self.ledger.ahead.changes_since(before))
         for effect in effects:
             self._carry_out(effect)
         return effects

@@ -19,7 +19,7 @@ from dra.objects import Node
 from dra.stock import Stock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable
 
     from cluster.informers import Batch, Delta, Health
     from cluster.objects import Namespace
@@ -39,10 +39,6 @@ RETRY_SECONDS = 1.0
 MANY = 64  # changes at once after which a stock is made anew
 
 
-def _nobody_asks(namespace: str) -> None:
-    """Stand for who does not want to hear of Namespaces, which then are not followed."""
-
-
 class Knowledge:
     """A stock and the pods of a cluster, followed."""
 
@@ -54,12 +50,11 @@ class Knowledge:
         on_pod: Callable[[Pod | None, Pod | None], None],
         on_devices: Callable[[], None],
         on_quota: Callable[[], None],
-        on_namespace: Callable[[str], None] = _nobody_asks,
+        on_namespace: Callable[[str], None],
     ) -> None:
         """Each is called with what an object was and is; `on_devices` when anything changed that decides what fits where.
 
-        `on_quota` is called when what a namespace may hold has changed, `on_namespace` when what is said of it has; without it
-        Namespaces are not followed.
+        `on_quota` is called when what a namespace may hold has changed, `on_namespace` when what is said of it has.
         """
         self._cluster = cluster
         self._on_claim = on_claim
@@ -79,8 +74,7 @@ class Knowledge:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        namespaces = [self.namespaces] if self._on_namespace is not _nobody_asks else []
-        needed = (self.claims, self.pods, *namespaces, *self._others)
+        needed = (self.claims, self.pods, self.namespaces, *self._others)
         extra = [self._informer(kind) for kind in EXTRA if await self._serves(kind.api_version)]
         self._others += extra
         followed: list[Informer[Any]] = [*needed, *extra]
@@ -123,16 +117,15 @@ class Knowledge:
         ]
         return now - min(confirmed)
 
-    def mean(self, ahead: Mapping[str, ResourceClaim]) -> None:
-        """Take over how the ledger means claims, by uid; the others are as they were seen."""
-        for uid, claim in ahead.items():
-            if self._ahead.get(uid) is not claim:
+    def mean(self, changes: Iterable[tuple[str, ResourceClaim | None]]) -> None:
+        """Take over how the ledger means claims from now on, by uid; None is one that is as it was seen."""
+        for uid, claim in changes:
+            if claim is not None:
                 self._ahead[uid] = claim
                 self.stock = self.stock.with_(claim)
-        left = [uid for uid in self._ahead if uid not in ahead]
-        for uid in left:
-            claim = self._ahead.pop(uid)
-            self._put_as_seen(claim)
+            else:
+                left = self._ahead.pop(uid)
+                self._put_as_seen(left)
 
     def _put_as_seen(self, claim: ResourceClaim) -> None:
         where = claim.metadata.namespace, claim.metadata.name

@@ -1,5 +1,7 @@
 """The ledger, event by event: what it promises, what it writes, what it takes back, and what it believes meanwhile."""
 
+import sys
+
 import pytest
 from msgspec.structs import replace
 
@@ -41,6 +43,7 @@ from allocator.reservations import (
     Written,
     step,
 )
+from allocator.reservations.shards import Shards
 from dra.objects import ResourceClaimConsumerReference, is_reserved_for
 from dra.stock import Stock
 from tests.allocator.reservations.server import WRITES, Server, claim, granted, part, pod
@@ -489,3 +492,35 @@ def test_a_write_that_is_never_answered_for_is_taken_for_lost():
     world.tell(Tick())
     assert [type(write) for write in world.run()] == [PatchFinalizer, PatchAllocation]
     assert world.state("a") is State.RESERVED
+
+
+def test_an_event_of_a_claim_has_nobody_looked_at_who_is_bound(monkeypatch):
+    """256 pods may share a claim, and each of them changes it."""
+    world = World(claim("c"))
+    for name in ("a", "b", "c"):
+        seen = world.server.claims["c"]
+        world.assume(name, part(seen, None if seen.status.allocation else granted("d0")))
+        world.commit(name)
+        world.watch()
+    for name in ("a", "b"):
+        world.tell(PodSeen(pod(name, "c", node="n1")))
+    assert [world.state(name) for name in ("a", "b", "c")] == [State.BOUND, State.BOUND, State.RESERVED]
+    looked_at = []
+
+    def noted(ledger, reservation):
+        looked_at.append(reservation.pod)
+        return signals(ledger, reservation)
+
+    module = sys.modules["allocator.reservations.step"]
+    signals = module.signals
+    monkeypatch.setattr(module, "signals", noted)
+    one = world.server.claims["c"]
+    world.tell(ClaimSeen(replace(one, metadata=replace(one.metadata, resource_version="99"))))
+    assert looked_at == ["c"]
+
+
+def test_what_changed_in_a_mapping_is_told_and_nothing_else():
+    before = Shards({"kept": 1, "changed": 1, "gone": 1})
+    after = before.with_("changed", 2).with_("new", 3).without("gone")
+    assert sorted(after.changes_since(before)) == [("changed", 2), ("gone", None), ("new", 3)]
+    assert list(after.changes_since(after)) == []
