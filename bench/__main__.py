@@ -22,6 +22,7 @@ SUITES = {
         "cluster.following",
         "allocator.allocation",
         "allocator.fragmentation",
+        "allocator.scheduling",
         "webhook.admission",
         "webhook.start",
         "webhook.translate",

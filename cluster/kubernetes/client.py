@@ -108,8 +108,7 @@ class Kubernetes:
             sendInitialEvents="true" if initial else "",
             resourceVersionMatch="NotOlderThan" if initial else "",
         )
-        request = Call("GET", _path(resource, namespace), query, accept_encoding="identity")
-        async with self._connection.stream(request, idle=self._idle) as chunks:
+        async with self._connection.stream(Call("GET", _path(resource, namespace), query), idle=self._idle) as chunks:
             events = _events(chunks, resource)
             try:
                 yield events

@@ -1,7 +1,6 @@
 """The plain HTTP port of a process: /metrics for Prometheus, /livez and /readyz for the kubelet.
 
-Labels have few values by construction: they come from tables and from code. Nothing that a pod's author writes becomes one,
-except where a bounded collector of its own says who has which device (`allocator.service.onlooking`).
+Labels have few values by construction: they come from tables and from code. Nothing that a pod's author writes becomes one.
 """
 
 from __future__ import annotations

@@ -1,0 +1,339 @@
+"""Pods with claims from creation to binding: kube-scheduler as it is, ours with the plugin, and a stock one with our extender.
+
+All three on one real control plane, in rounds that alternate. Nodes and devices are objects of the API and nothing runs on them. Only the
+programs of the way that is measured run: a scheduler that has nothing to do reads every event all the same. Client limits are
+equal, and too high to be met; the gates are Kubernetes' defaults.
+
+A busy machine bends rates more than the CPU time that a pod costs, so both are told. What programs use at rest is taken off.
+
+    python -m bench.allocator.scheduling [--nodes 500] [--pods 400] [--taken 0] [--claims generated] [--rounds 2]
+
+`--taken` is how many of each node's eight devices are held from the beginning: 0 is an empty fleet, 4 one that is half full, 7 one that is nearly full.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import os
+import ssl
+import statistics
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from bench.row import Row
+from bench.webhook.throughput import CONTROLLERS, REST_SECONDS, SERVER, STORE, settle, spent
+from e2e import fleet
+from e2e.bridge import PLUGIN_SCHEDULER, SCHEDULER, Bridge, plugin_configuration
+from e2e.build import program
+from e2e.controlplane import ControlPlane
+from e2e.workloads import claim, pod, request, template, using, using_template
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from e2e.client import Object
+    from e2e.process import Process
+
+NAMESPACE = "scheduling"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims"
+DRIVER = "scheduling.example.com"
+CLASS = "scheduling-gpu"
+HELD = "held"  # the namespace of claims that stay
+TEMPLATE = "one"
+DEVICES = 8
+CREATORS = 8
+WARMING = 8
+PATIENCE = 180.0
+IN_TREE, PLUGIN, EXTENDER = "in-tree", "plugin", "extender"
+ASKED_AS = {IN_TREE: "default-scheduler", PLUGIN: PLUGIN_SCHEDULER, EXTENDER: SCHEDULER}
+SCHEDULES, ALLOCATES = "scheduler", "allocator"
+BACKOFF = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2}  # as the other two have it
+
+
+class Scale(NamedTuple):
+    """How much of what."""
+
+    nodes: int = 500
+    pods: int = 400
+    taken: int = 0  # devices of each node that are held from the beginning
+    generated: bool = True  # claims come from a template; else each stands before its pod
+    rounds: int = 2
+
+
+class Run(NamedTuple):
+    """What one run came to."""
+
+    rate: float  # pods a second, from the first creation to the last binding
+    middle: float  # seconds from creation to binding: the median
+    late: float  # and the 99th percentile
+    millis: Mapping[str, float]  # CPU milliseconds of each program for one pod
+
+
+class Metadata(msgspec.Struct):
+    name: str
+
+
+class Spec(msgspec.Struct):
+    node: str = msgspec.field(default="", name="nodeName")
+
+
+class Pod(msgspec.Struct):
+    metadata: Metadata
+    spec: Spec
+
+
+class Event(msgspec.Struct):
+    """As much of a watch event as says who is where."""
+
+    object: Pod
+
+
+# What `make bench` prints
+
+
+def rows() -> Iterator[Row]:
+    """Both ways in, each beside the in-tree scheduler."""
+    runs = {way: together(some) for way, some in in_turn(Scale()).items()}
+    theirs = runs[IN_TREE]
+    for way, target in ((PLUGIN, "2x"), (EXTENDER, "1.5x")):
+        ours = runs[way]
+        yield Row(
+            what=f"pods with claims scheduled: {way}",
+            unit="ms",
+            ours=1000 / ours.rate,
+            peer="kube-scheduler",
+            theirs=1000 / theirs.rate,
+            target=target,
+            note=f"a pod; {said(ours)}; kube-scheduler {said(theirs)}",
+        )
+
+
+def main() -> None:
+    """Print each way with every round."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--nodes", type=int, default=Scale().nodes)
+    parser.add_argument("--pods", type=int, default=Scale().pods)
+    parser.add_argument("--taken", type=int, default=Scale().taken, choices=range(DEVICES))
+    parser.add_argument("--claims", default="generated", choices=("generated", "by-hand"))
+    parser.add_argument("--rounds", type=int, default=Scale().rounds)
+    asked = parser.parse_args()
+    scale = Scale(asked.nodes, asked.pods, asked.taken, asked.claims == "generated", asked.rounds)
+    free = scale.nodes * (DEVICES - scale.taken)
+    if scale.pods + WARMING > free:
+        parser.error(f"{scale.pods} pods and {WARMING} to warm up do not find room on {free} free devices")
+    print(f"{scale}, load {load()}")
+    runs = in_turn(scale)
+    for way, some in runs.items():
+        print(f"{way:10} {said(together(some))}; rates {' '.join(f'{run.rate:.0f}' for run in some)}")
+    print(f"load {load()}")
+
+
+def said(run: Run) -> str:
+    """Put a run into a line."""
+    spent_on = ", ".join(f"{name} {millis:.1f}" for name, millis in run.millis.items())
+    return f"{run.rate:.0f}/s, bound after {run.middle:.1f} s (p99 {run.late:.1f} s), CPU ms a pod: {spent_on}"
+
+
+def load() -> str:
+    """Name how busy the machine is."""
+    return f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+
+
+def together(runs: Sequence[Run]) -> Run:
+    """The median of each figure."""
+    millis = {name: statistics.median(run.millis[name] for run in runs) for name in runs[0].millis}
+    rate, middle, late = (statistics.median(figures) for figures in zip(*(run[:3] for run in runs), strict=True))
+    return Run(rate, middle, late, millis)
+
+
+# The rounds
+
+
+def in_turn(scale: Scale) -> dict[str, list[Run]]:
+    """Take every way in every round; who comes first alternates, so that a machine that slows down slows all."""
+    taken: dict[str, list[Run]] = {way: [] for way in ASKED_AS}
+    with ControlPlane(name="bench-scheduling", feature_gates={}) as cluster:
+        hall = Hall(cluster, scale)
+        try:
+            for turn in range(scale.rounds):
+                for way in taken if turn % 2 == 0 else reversed(taken):
+                    taken[way].append(hall.run(way))
+        finally:
+            hall.bridge.remove()
+    return taken
+
+
+class Hall:
+    """A control plane with a fleet, on which one way at a time schedules."""
+
+    def __init__(self, cluster: ControlPlane, scale: Scale) -> None:
+        self.cluster = cluster
+        self.scale = scale
+        self.pods = 0  # made so far: no name comes twice
+        self.bridge = Bridge(cluster)
+        cluster.scheduler.stop()
+        self.bridge.prepare()
+        cluster.namespace(NAMESPACE)
+        cluster.create(fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"))
+        cluster.create(template(TEMPLATE, NAMESPACE, request("gpu", CLASS)))
+        nodes = cluster.add_fake_nodes(scale.nodes, prefix="node-")
+        cluster.create_many(slice_ for node in nodes for slice_ in devices_of(node))
+        if scale.taken:
+            cluster.namespace(HELD)
+            with ThreadPoolExecutor(CREATORS) as several:
+                list(several.map(self.hold, nodes))
+
+    def hold(self, node: str) -> None:
+        """Have devices of a node held, by a claim that stays."""
+        wanted = request("gpu", CLASS, self.scale.taken)
+        [made] = self.cluster.create(claim(f"on-{node}", HELD, wanted))
+        names = [f"gpu-{at}" for at in range(self.scale.taken)]
+        results = [{"request": "gpu", "driver": DRIVER, "pool": f"{node}-fleet", "device": name} for name in names]
+        path = f"{self.cluster.path_of(made)}/status"
+        self.cluster.patch(path, {"status": {"allocation": {"devices": {"results": results}}}})
+
+    def run(self, way: str) -> Run:
+        """Have one way schedule a burst, and clear away."""
+        programs = self.start(way)
+        try:
+            self.schedule(self.pods_of(way, WARMING))
+            pods = self.pods_of(way, self.scale.pods)
+            settle(self.cluster)
+            rest = spent(programs)
+            time.sleep(REST_SECONDS)
+            before = spent(programs)
+            at_rest = {name: (before[name] - rest[name]) / REST_SECONDS for name in programs}
+            burst = self.schedule(pods)
+            after = spent(programs)
+        finally:
+            for process in (*programs[SCHEDULES], *programs[ALLOCATES]):
+                process.stop()
+        self.clear()
+        used = {name: after[name] - before[name] - at_rest[name] * burst.seconds for name in programs}
+        return burst.run(used)
+
+    def start(self, way: str) -> dict[str, list[Process]]:
+        """Start the programs of a way, and name all whose CPU is told."""
+        if way == IN_TREE:
+            schedules = self.cluster.start_scheduler(BACKOFF, name="in-tree")
+        else:
+            self.bridge.start()
+            schedules = self.bridge.start_scheduler() if way == EXTENDER else self.start_ours()
+        return {
+            SCHEDULES: [schedules],
+            ALLOCATES: [one for one in self.bridge.processes.values() if one.alive],
+            SERVER: [self.cluster.apiserver],
+            CONTROLLERS: [self.cluster.controller_manager],
+            STORE: [one for one in self.cluster.processes if one.name == "etcd"],
+        }
+
+    def start_ours(self) -> Process:
+        """Start our own scheduler with the plugin."""
+        configuration = plugin_configuration(self.bridge.socket)
+        return self.cluster.start_scheduler(
+            configuration, name="drawbridge-scheduler", binary=program("drawbridge-scheduler")
+        )
+
+    def pods_of(self, way: str, number: int) -> list[Object]:
+        """Prepare pods for a way, their claims made already if they are not made from a template."""
+        names = [f"pod-{self.pods + at}" for at in range(number)]
+        self.pods += number
+        if self.scale.generated:
+            uses = {name: using_template(TEMPLATE) for name in names}
+        else:
+            uses = {name: using(name) for name in names}
+            self.cluster.create_many(claim(name, NAMESPACE, request("gpu", CLASS)) for name in names)
+        spec = {"schedulerName": ASKED_AS[way]}
+        return [pod(name, NAMESPACE, resourceClaims=[uses[name]], **spec) for name in names]
+
+    def schedule(self, pods: Sequence[Object]) -> Burst:
+        """Create pods as fast as it goes, and wait until each has a node."""
+        burst = Burst(self.cluster, {one["metadata"]["name"] for one in pods})
+        with burst.followed(), ThreadPoolExecutor(CREATORS) as several:
+            list(several.map(burst.create, pods))
+            burst.wait()
+        return burst
+
+    def clear(self) -> None:
+        """Delete pods and claims, and wait until they are gone."""
+        for path in (PODS, CLAIMS):
+            self.cluster.delete(path, gracePeriodSeconds=0)
+        gone = [lambda path=path: not self.cluster.get(path, limit=1)["items"] for path in (PODS, CLAIMS)]
+        for is_gone in gone:
+            self.cluster.until("everything is gone", is_gone, PATIENCE)
+
+
+class Burst:
+    """Pods created at once: when each was asked for, and when it was seen on a node."""
+
+    def __init__(self, cluster: ControlPlane, names: set[str]) -> None:
+        self.cluster = cluster
+        self.waiting = set(names)
+        self.created: dict[str, float] = {}
+        self.bound: dict[str, float] = {}
+        self.done = threading.Event()
+
+    def create(self, item: Object) -> None:
+        self.created[item["metadata"]["name"]] = time.monotonic()
+        self.cluster.post(PODS, item)
+
+    def wait(self) -> None:
+        if not self.done.wait(PATIENCE):
+            raise RuntimeError(f"{len(self.waiting)} pods have no node after {PATIENCE:.0f} s")
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Follow the pods as long as this goes on."""
+        version = self.cluster.get(PODS, limit=1)["metadata"]["resourceVersion"]
+        query = urlencode({"watch": "true", "resourceVersion": version, "timeoutSeconds": int(PATIENCE)})
+        host = urlsplit(self.cluster.url).netloc
+        context = ssl.create_default_context(cafile=str(self.cluster.ca))
+        connection = http.client.HTTPSConnection(host, context=context, timeout=PATIENCE)
+        connection.request("GET", f"{PODS}?{query}", headers={"Authorization": f"Bearer {self.cluster.token}"})
+        reader = threading.Thread(target=self.read, args=(connection.getresponse(),), daemon=True)
+        reader.start()
+        try:
+            yield
+        finally:
+            self.done.set()
+            connection.close()
+
+    def read(self, response: http.client.HTTPResponse) -> None:
+        decoder = msgspec.json.Decoder(Event)
+        while not self.done.is_set() and (line := response.readline()):
+            found = decoder.decode(line).object
+            if found.spec.node and found.metadata.name in self.waiting:
+                self.bound[found.metadata.name] = time.monotonic()
+                self.waiting.remove(found.metadata.name)
+                if not self.waiting:
+                    self.done.set()
+
+    @property
+    def seconds(self) -> float:
+        return max(self.bound.values()) - min(self.created.values())
+
+    def run(self, used: Mapping[str, float]) -> Run:
+        """Make figures of it; `used` are CPU seconds."""
+        pods = len(self.bound)
+        waited = [self.bound[name] - self.created[name] for name in self.bound]
+        late = statistics.quantiles(waited, n=100)[-1]
+        millis = {name: seconds / pods * 1000 for name, seconds in used.items()}
+        return Run(pods / self.seconds, statistics.median(waited), late, millis)
+
+
+def devices_of(node: str) -> list[Object]:
+    """The slices of one node."""
+    devices = [fleet.device(f"gpu-{at}", {"type": "gpu", "index": at}) for at in range(DEVICES)]
+    return fleet.slices(DRIVER, node, devices, by_name=True)
+
+
+if __name__ == "__main__":
+    main()
