@@ -170,7 +170,8 @@ class Bridge:
             connection.request("GET" if body is None else "POST", path, json.dumps(body) if body is not None else None)
             response = connection.getresponse()
             said = response.read().decode()
-            return response.status, json.loads(said) if said.startswith(("{", "[")) else said
+            plain = response.getheader("Content-Type", "").startswith("text/")
+            return response.status, said if plain else json.loads(said)
         finally:
             connection.close()
 

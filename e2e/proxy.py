@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 CHUNK = 64 * 1024
+HELD_SECONDS = 120.0
 # What an API server says on a watch from a version that it has no history of any more.
 EXPIRED = (
     b'{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",'
@@ -38,6 +39,10 @@ class Proxy:
         self.which: Callable[[Any], bool] = every  # which writes are counted, by their body
         self.answered = False  # whether the server gets that write
         self.broken = threading.Event()
+        self.holding = False  # whether that write is held instead
+        self.held = threading.Event()
+        self.let_go = threading.Event()
+        self.late = b""  # what the server said to it in the end
         self.pause = 0.0  # seconds that each request is held for
         self.forgotten = 0.0  # until when watches from a version are told that it is gone
         self.cuts = 0  # times that all watches were cut
@@ -53,6 +58,11 @@ class Proxy:
         with self.lock:
             self.broken.clear()
             self.writes, self.cut_at, self.answered, self.which = 0, write, answered, which or every
+
+    def hold_at(self, write: int) -> None:
+        """Keep a write on its way until it is `let_go`; everything else gets through."""
+        self.break_at(write, answered=True)
+        self.holding = True
 
     def mend(self) -> None:
         """Let everything through."""
@@ -101,7 +111,10 @@ class Relay(socketserver.BaseRequestHandler):
             self.request.sendall(GONE)
             return
         last = proxy.counted(request)
-        if last and not proxy.answered:
+        if last and proxy.holding:
+            proxy.held.set()
+            proxy.let_go.wait(HELD_SECONDS)
+        elif last and not proxy.answered:
             proxy.broken.set()
             return
         try:
@@ -110,6 +123,10 @@ class Relay(socketserver.BaseRequestHandler):
                 proxy.context.wrap_socket(line, server_hostname=proxy.target[0]) as server,
             ):
                 server.sendall(request)
+                if last and proxy.holding:
+                    proxy.late = read_all(server)
+                    self.request.sendall(proxy.late)
+                    return
                 self.relay(server, proxy, silent=last)
         except OSError:
             return
@@ -128,6 +145,13 @@ class Relay(socketserver.BaseRequestHandler):
             if not chunk:
                 return
             self.request.sendall(chunk)
+
+
+def read_all(server: ssl.SSLSocket) -> bytes:
+    parts: list[bytes] = []
+    while chunk := server.recv(CHUNK):
+        parts.append(chunk)
+    return b"".join(parts)
 
 
 def every(body: object) -> bool:

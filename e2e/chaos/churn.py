@@ -86,7 +86,7 @@ class Churn:
             self.round(self.target)
 
     def round(self, target: int, turnover: float = TURNOVER) -> int:
-        """Let some pods go and make others; say how many there were that want something."""
+        """Let some pods go and make others; say how many there were."""
         begun = time.monotonic()
         try:
             found = self.cluster.get(self.path)["items"]
@@ -107,7 +107,7 @@ class Churn:
             work.append(lambda items=items: self.cluster.create(*items))
             missing -= len(items)
         self.do(work)
-        return len(bound) + len(pending)
+        return len(found)
 
     def drain(self, seconds: float) -> int:
         """Make no more pods, and let those that have a node go until all had one; say how many are left."""

@@ -38,7 +38,7 @@ class Verdict(NamedTuple):
     """What a judge has found, and how much it has looked at."""
 
     faults: tuple[Fault, ...]
-    counts: dict[str, int]
+    counts: Counter[str]
 
     def of(self, *what: str) -> list[Fault]:
         return [fault for fault in self.faults if fault.what in what]
@@ -76,7 +76,7 @@ def judge(record: Iterable[Change]) -> Verdict:
     for change in record:
         court.hear(change)
     court.close()
-    return Verdict(tuple(court.faults), dict(court.counts))
+    return Verdict(tuple(court.faults), court.counts)
 
 
 class Court:

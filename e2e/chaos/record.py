@@ -13,7 +13,7 @@ Object = dict[str, Any]
 # Arguments of an API server whose whole history can be read afterwards.
 KEPT = ("--storage-media-type=application/json", "--etcd-compaction-interval=0")
 ROOT = "/registry/"
-END = "/registry/~"  # after every resource: nobody follows it, and the record ends here
+END = "/registry/~"  # after every resource: nobody follows it. Written when the record is read, which ends there
 KINDS = {"resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim", "pods": "Pod"}
 TIMEOUT = 60.0
 
@@ -27,24 +27,18 @@ class Change(NamedTuple):
     object: Object | None
 
 
-def history(etcd: str, since: int = 1) -> Iterator[Change]:
-    """Read the changes of slices, claims and pods since a revision, in the order in which they happened."""
-    ask(etcd, "/v3/kv/put", {"key": encoded(END), "value": ""})
-    body = {"key": encoded(ROOT), "range_end": encoded(END + "\0"), "start_revision": since}
+def history(etcd: str) -> Iterator[Change]:
+    """Read all changes of slices, claims and pods until now, in the order in which they happened."""
+    end = int(ask(etcd, "/v3/kv/put", {"key": encoded(END), "value": ""})["header"]["revision"])
+    body = {"key": encoded(ROOT), "range_end": encoded(END + "\0"), "start_revision": 1}
     with send(etcd, "/v3/watch", {"create_request": body}) as stream:
         for line in stream:
             for event in json.loads(line)["result"].get("events", ()):
-                if decoded(event["kv"]["key"]) == END and int(event["kv"]["mod_revision"]) > since:
+                if int(event["kv"]["mod_revision"]) >= end:
                     return
                 change = change_of(event)
                 if change is not None:
                     yield change
-
-
-def revision(etcd: str) -> int:
-    """Tell how far the history goes."""
-    answer = ask(etcd, "/v3/kv/range", {"key": encoded(END), "count_only": True})
-    return int(answer["header"]["revision"])
 
 
 def change_of(event: Object) -> Change | None:

@@ -1,0 +1,96 @@
+"""Pods of two schedulers on the same devices: the default one, and ours; behind the fence or without."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import NamedTuple
+
+from dra.wire import builtins
+from e2e import fleet
+from e2e.bridge import PLUGIN_SCHEDULER
+from e2e.chaos.churn import Churn, crowd
+from e2e.chaos.judge import EXCEEDED, STARTED_TWICE, TWICE, Fault, judge
+from e2e.chaos.pairs import Pairs
+from e2e.chaos.run import DRAIN_SECONDS, Stage, leftovers
+from webhook.claims import taint_rule
+from webhook.claims.fence import PASS
+
+IN_TREE = "default-scheduler"
+
+
+class Mixed(NamedTuple):
+    """What became of two crowds on one fleet."""
+
+    fenced: bool
+    bound_ours: int
+    bound_theirs: int
+    overlaps: int  # devices held twice, or beyond their capacity, at some moment
+    started: int  # of them, those with bound pods on both sides
+    unseen: tuple[str, ...]  # of those, those that the leader never named
+    taken_back: int  # allocations of ours that were taken back before their pod was bound
+    left: tuple[str, ...]  # at the end
+
+
+def mixed(on: Stage, *, fenced: bool, seconds: float, seed: int) -> Mixed:
+    """Have both crowds come and go for a while, and see what was stored."""
+    ours, theirs = (f"{whose}-{'fenced' if fenced else 'open'}" for whose in ("ours", "theirs"))
+    fields = {"tolerations": [builtins(PASS)]} if fenced else {}
+    half = crowd(on.nodes) * 2 // 3  # of each: more than there is, so that both want the same
+    for name in (ours, theirs):
+        on.cluster.namespace(name)
+    mine = Churn(on.cluster, ours, PLUGIN_SCHEDULER, pods=half, seed=seed, **fields)
+    other = Churn(on.cluster, theirs, IN_TREE, pods=half, seed=seed + 1)
+    with fence(on) if fenced else nothing(), closing(mine), closing(other):
+        for churn in (mine, other):
+            churn.start()
+        time.sleep(seconds)
+        for churn in (mine, other):
+            churn.stop()
+        if fenced:
+            on.cluster.delete(other.path, gracePeriodSeconds=0)
+        other.drain(DRAIN_SECONDS)
+        mine.drain(DRAIN_SECONDS)
+        left = tuple(leftovers(on, ours, theirs))
+    verdict = judge(on.record(ours, theirs))
+    started = verdict.of(STARTED_TWICE)
+    seen = named(on.pairs)
+    return Mixed(
+        fenced,
+        bound_ours=judge(on.record(ours)).counts["bound"],
+        bound_theirs=judge(on.record(theirs)).counts["bound"],
+        overlaps=len(verdict.of(TWICE, EXCEEDED)),
+        started=len(started),
+        unseen=tuple(fault.words for fault in started if not any(claims_of(fault) <= one for one in seen)),
+        taken_back=judge(on.record(ours)).counts["allocations taken back"],
+        left=left,
+    )
+
+
+@contextmanager
+def fence(on: Stage) -> Iterator[None]:
+    """Keep everybody else from the devices."""
+    rules = [taint_rule(driver) for driver in (fleet.NVIDIA, fleet.HAMI)]
+    on.cluster.create(*rules)
+    try:
+        yield
+    finally:
+        on.cluster.remove(*rules)
+
+
+@contextmanager
+def nothing() -> Iterator[None]:
+    yield
+
+
+def named(pairs: Pairs) -> list[frozenset[str]]:
+    """Which claims the replicas have named as holding the same, by their logs."""
+    found: list[frozenset[str]] = []
+    for pair in pairs.all:
+        lines = pair.cluster.named(pair.allocator).log.read_text().splitlines()
+        found += [frozenset(json.loads(line)["claims"]) for line in lines if "claims hold the same" in line]
+    return found
+
+
+def claims_of(fault: Fault) -> frozenset[str]:
+    return frozenset(fault.words.rpartition(" by claims ")[2].split(", "))
