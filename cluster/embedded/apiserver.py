@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cluster.embedded.registry import Identity, Validator
-    from cluster.embedded.store import Record
-    from cluster.embedded.writes import Writes
+    from cluster.embedded.storage.store import Record
+    from cluster.embedded.storage.writes import Writes
     from cluster.patch import Patch
     from cluster.protocol import Propagation
     from cluster.resources import Key

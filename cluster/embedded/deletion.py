@@ -16,8 +16,8 @@ from cluster.resources import NAMESPACES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cluster.embedded.store import Record
-    from cluster.embedded.writes import Writes
+    from cluster.embedded.storage.store import Record
+    from cluster.embedded.storage.writes import Writes
     from cluster.resources import Key, Raw, Resource
     from dra.objects import OwnerReference
 

@@ -20,13 +20,13 @@ import msgspec
 
 from cluster import resources
 from cluster.embedded.apiserver import ApiServer
-from cluster.embedded.journal import REMOVED, Commit, Journal, Written
 from cluster.embedded.label_selectors import selector
 from cluster.embedded.registry import Identity
-from cluster.embedded.store import WINDOW, Store
+from cluster.embedded.storage.journal import REMOVED, Commit, Journal, Written
+from cluster.embedded.storage.store import WINDOW, Store
+from cluster.embedded.storage.view import View
+from cluster.embedded.storage.writes import Writes
 from cluster.embedded.validators import VALIDATORS
-from cluster.embedded.view import View
-from cluster.embedded.writes import Writes
 from cluster.errors import BadRequest, Gone, Unavailable, map_exceptions
 from cluster.protocol import DELETED, Bookmark, Page, Unreadable
 from cluster.server import Features, Server
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from cluster.embedded.registry import Validator
-    from cluster.embedded.store import Entry, Record
+    from cluster.embedded.storage.store import Entry, Record
     from cluster.patch import Patch
     from cluster.protocol import Change, Propagation
     from cluster.resources import Key, Raw, Resource

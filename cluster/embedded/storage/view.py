@@ -16,7 +16,7 @@ from cluster.resources import Resource
 from dra.wire import WireError
 
 if TYPE_CHECKING:
-    from cluster.embedded.store import Entry, Record
+    from cluster.embedded.storage.store import Entry, Record
 
 T = TypeVar("T")
 _LONGEST_PROBLEM = 500

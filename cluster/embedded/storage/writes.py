@@ -10,7 +10,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from cluster.embedded.store import Entry, Record, Store
+    from cluster.embedded.storage.store import Entry, Record, Store
     from cluster.resources import Key, Raw, Resource
 
 
