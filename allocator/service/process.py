@@ -65,7 +65,7 @@ class Listening(NamedTuple):
 
 
 class Service:
-    """One process's worth."""
+    """What one process does: a bridge, its ports and its lease."""
 
     def __init__(self, cluster: Cluster, settings: Settings, translate: Translate | None = None) -> None:
         self._settings = settings

@@ -31,7 +31,7 @@ MOST_OBJECTS = 64
 
 
 class Queries:
-    """Answers people."""
+    """Answers the questions of people and of other systems; changes nothing."""
 
     def __init__(self, bridge: Bridge, translate: Translate | None, rounds: Rounds) -> None:
         self._bridge = bridge

@@ -55,7 +55,7 @@ class PodOutcome(msgspec.Struct, frozen=True):
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """The fleet afterwards."""
+    """How many pods were placed, and how full the fleet is afterwards."""
 
     pods: int
     placed: int

@@ -28,7 +28,7 @@ IN_CLUSTER_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
 class AddressType(click.ParamType["Address"]):
-    """HOST:PORT."""
+    """An address as an option gives it: HOST:PORT."""
 
     name = "HOST:PORT"
 

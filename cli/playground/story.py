@@ -74,7 +74,7 @@ def lines(fates: Sequence[Fate], *, width: int, colour: bool) -> Iterator[str]:
 
 
 def total(fates: Sequence[Fate], seconds: float) -> str:
-    """Sum up."""
+    """Count what became of all pods, in one line."""
     counts = {end: sum(fate.end is end for fate in fates) for end in End}
     words = {
         End.PLACED: "placed",

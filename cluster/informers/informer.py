@@ -136,7 +136,7 @@ class Informer(Generic[T]):
 
     @property
     def health(self) -> Health:
-        """How it fares."""
+        """How current the copy is, and what went wrong lately."""
         return Health(
             resource=self.resource.id,
             synced=self._synced.is_set(),

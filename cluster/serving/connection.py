@@ -123,7 +123,7 @@ def text(status: int, message: str, *headers: tuple[str, str], close: bool = Fal
 
 
 class Handler(Protocol):
-    """Who answers."""
+    """What a connection asks about each request: first whether to read its body, then for the answer."""
 
     def refuse(self, head: Head) -> Reply | None:
         """Refuse a request before its body is read, or not."""
@@ -197,7 +197,7 @@ class PeerConnection(BaseProtocol):
         self._house.left(self)
 
     def data_received(self, data: bytes) -> None:
-        """Read on."""
+        """Take in what has arrived, as far as the phase allows."""
         match self.phase:
             case ConnectionPhase.ANSWER | ConnectionPhase.CLOSED:
                 # Who goes on talking before the answer is not the API server: this answer is the last one.

@@ -42,7 +42,7 @@ class Made(msgspec.Struct, frozen=True, gc=False):
 
 
 class Workshop:
-    """Claims for demands."""
+    """Makes the claims for demands, under one configuration and on one fleet."""
 
     def __init__(self, configuration: Configuration, fleet: Inventory) -> None:
         self.configuration = configuration

@@ -41,7 +41,7 @@ NAMED = 5
 
 
 class Follower:
-    """One world, followed."""
+    """Follows a cluster, and keeps the state that reviews are decided by."""
 
     def __init__(
         self,

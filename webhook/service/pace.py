@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Pace(NamedTuple):
-    """Seconds."""
+    """How often things are looked at and tried again, in seconds."""
 
     # Between looks at Secrets and webhook configurations while nobody says that they changed; and while something fails.
     certificate: float = 10.0

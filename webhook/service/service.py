@@ -86,7 +86,7 @@ class Settings(NamedTuple):
 
 
 class Service:
-    """One process's worth."""
+    """What one process does: the gate, the controllers and the authority, as far as its settings ask for them."""
 
     def __init__(
         self, cluster: Cluster, source: Source, settings: Settings, decisions: Decisions | None = None

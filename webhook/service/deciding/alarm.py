@@ -39,7 +39,7 @@ class Alarm:
         self._works = False
 
     def install(self) -> None:
-        """Take the signal."""
+        """Have the alarm's signal come to this object."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGPROF, _ring)
             self._works = True

@@ -25,7 +25,7 @@ PIECE = 0.4
 
 
 class Gate:
-    """Decides reviews."""
+    """Decides reviews by the state of the moment; replicas of a pod are decided once."""
 
     def __init__(self, world: StateBuilder, follower: Follower, certificate: Callable[[], str]) -> None:
         """`certificate` says what is wrong with the one we serve, "" if nothing is."""
