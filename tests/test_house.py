@@ -1,6 +1,7 @@
 """The house keeps its order: faces, floors, names, and a picture that is true."""
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -91,6 +92,17 @@ def test_no_folder_is_a_drawer():
     for path in modules():
         count[str(path.parent.relative_to(ROOT))] += path.name != "__init__.py"
     assert {name: files for name, files in count.items() if files > MOST} == {}
+
+
+def test_the_architecture_page_has_a_row_for_every_room_and_folder():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    room, told = "", set()
+    for first, *cells in rows:
+        room = first.strip("| `/") if first.endswith("/`") else room
+        told.update(f"{room}.{name}" for name in re.findall(r"`([a-z_]+)`", cells[0]))
+    assert told >= FOLDERS
+    assert {name for name in told if name.partition(".")[0] in ROOMS} <= FOLDERS
 
 
 def test_every_folder_says_what_it_is():

@@ -57,6 +57,37 @@ def test_every_relative_link_of_the_documents_leads_somewhere():
     assert dead == []
 
 
+def headings(path):
+    """The headings of a document, outside of code, and the anchors that they make."""
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return titles, {re.sub(r"[^\w -]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def test_every_link_to_a_heading_finds_it():
+    dead = [
+        f"{path.relative_to(ROOT)}: {target}#{anchor}"
+        for path in tracked("*.md")
+        for target, anchor in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", path.read_text(encoding="utf-8"))
+        if anchor not in headings(path.parent / target if target else path)[1]
+    ]
+    assert dead == []
+
+
+def test_no_reference_counts_sections_or_quotes_a_title_that_is_not_there():
+    """Who reads a title beside the name of a page must find it there; numbers of sections, rows and chapters are of no document here."""
+    found = []
+    for path in tracked("*.py", "*.go", "*.md", "Makefile"):
+        for number, line in enumerate(lines(path), 1):
+            if path != Path(__file__) and re.search(r"(?i)\b(?:section|chapter|mission row) \d", line):
+                found.append(f"{path.relative_to(ROOT)}:{number} counts: {line.strip()}")
+            for name, title in re.findall(r"(docs/\w+\.md), \"([^\"]+)\"", line):
+                page = (ROOT / name).read_text(encoding="utf-8")
+                if path != Path(__file__) and title not in page:
+                    found.append(f"{path.relative_to(ROOT)}:{number}: {name} has no {title!r}")
+    assert found == []
+
+
 def test_every_document_that_is_named_is_here():
     """In code, too: who reads a reference must be able to follow it."""
     here = {path.name for path in tracked("*.md")}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from allocator.reasons.amounts import largest_amount
 from allocator.reasons.explain import alike, distance, lines, loss, sentence, summary, tally
 from allocator.reasons.losses import losses
 from allocator.reasons.matrix import Matrix, Row, matrix
 from allocator.reasons.nearest import Hint, Kind, nearest
+from allocator.reasons.relax import spots, with_amount
 
 __all__ = [
     "Hint",
@@ -14,12 +16,15 @@ __all__ = [
     "Row",
     "alike",
     "distance",
+    "largest_amount",
     "lines",
     "loss",
     "losses",
     "matrix",
     "nearest",
     "sentence",
+    "spots",
     "summary",
     "tally",
+    "with_amount",
 ]

@@ -15,6 +15,7 @@ import msgspec
 
 from allocator.problem import claim_key
 from allocator.reasons import relax
+from allocator.reasons.amounts import largest, largest_amount
 from dra.objects import DeviceTaint, DeviceToleration, blocks
 from dra.quantity import Quantity
 from dra.stock import PoolStatus
@@ -197,32 +198,22 @@ class _Finder:
             return self.fits(stock, fewer)
 
         asked = spot.body.count
-        most = self._largest(asked - 1, fits)
+        most = largest(asked - 1, fits)
         if most:
             text = f"{most} of {asked} devices would fit now"
             yield Hint(Kind.COUNT, text, spot.claim_name, spot.name, str(most))
 
     def _amount(self, stock: Stock, spot: Spot, name: str, amount: Quantity) -> Iterator[Hint]:
-        step = relax.grain(amount)
-
-        def of(steps: int) -> Quantity:
-            return Quantity.from_nano(steps * step, amount.format)
-
-        def fits(steps: int) -> bool:
-            smaller = relax.with_amount(self.claims, spot, name, of(steps))
-            return self.fits(stock, smaller)
-
-        top = (amount.nano - 1) // step
-        steps = self._largest(top, fits)
-        if not steps:
+        most = largest_amount(self.claims, spot, name, amount, lambda claims: self.fits(stock, claims))
+        if most is None:
             return
-        most = of(steps)
         text = f"the most {name} that fits now is {most}, not {amount}"
         yield Hint(Kind.AMOUNT, text, spot.claim_name, spot.name, f"{name}={most}")
         if spot.body.allocation_mode != "ExactCount" or spot.body.count != 1:
             return
+        step = relax.grain(amount)
         for pieces in PIECES:
-            piece = of(-(-amount.nano // (pieces * step)))
+            piece = Quantity.from_nano(-(-amount.nano // (pieces * step)) * step, amount.format)
             split = relax.with_split(self.claims, spot, name, piece, pieces)
             if self.fits(stock, split):
                 text = f"{pieces} devices with {piece} of {name} each fit now"
@@ -286,20 +277,6 @@ class _Finder:
                 text = f"would fit if it tolerated {words}"
                 yield Hint(Kind.TAINT, text, spot.claim_name, spot.name, words)
                 return
-
-    @staticmethod
-    def _largest(top: int, fits: Callable[[int], bool]) -> int:
-        """Find the largest number from 1 to top that fits, if the smallest does; 0 if not even that one."""
-        if top < 1 or not fits(1):
-            return 0
-        low, high = 1, top + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            if fits(middle):
-                low = middle
-            else:
-                high = middle
-        return low
 
 
 def _toleration(taint: DeviceTaint) -> DeviceToleration:

@@ -15,17 +15,12 @@ if TYPE_CHECKING:
     from dra.objects import AllocationResult, Pod
     from dra.stock import PoolId
 
-_FINAL = ("Succeeded", "Failed")
-
 
 def pod_fact(pod: Pod) -> PodFact:
     """Take from a pod what matters. A pod that is being deleted and has no node will never have one."""
-    node = pod.spec.node_name
-    ended = pod.status.phase in _FINAL
-    given_up = bool(pod.metadata.deletion_timestamp and not node)
     namespace = pod.metadata.namespace or "default"
     claims = tuple(f"{namespace}/{name}" for name in claim_names(pod))
-    return PodFact(pod_key(pod), node, ended or given_up, claims)
+    return PodFact(pod_key(pod), pod.spec.node_name, pod.is_done, claims)
 
 
 def pools_of(allocation: AllocationResult | None) -> frozenset[PoolId]:

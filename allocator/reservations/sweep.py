@@ -58,7 +58,7 @@ def sweep(ledger: Ledger, pods: Collection[str], before: Collection[Suspect] = (
 
 def _ghosts(ledger: Ledger, hold: Hold, pods: Collection[str]) -> frozenset[str]:
     """Name the pods a claim is reserved for that do not exist, and that the ledger does not know either."""
-    listed = {one.uid for one in hold.claim.status.reserved_for if one.resource == "pods" and not one.api_group}
+    listed = {one.uid for one in hold.claim.status.reserved_for if one.is_pod}
     return frozenset(uid for uid in listed if uid not in pods and uid not in ledger.reservations)
 
 

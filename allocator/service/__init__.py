@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from allocator.service.commits import write
+from allocator.service.onlooking.onlooker import Onlooker
 from allocator.service.process import Listening, Service, Settings
 from allocator.service.standalone.scheduler import Scheduler
 
-__all__ = ["Listening", "Scheduler", "Service", "Settings", "write"]
+__all__ = ["Listening", "Onlooker", "Scheduler", "Service", "Settings", "write"]

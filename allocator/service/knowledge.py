@@ -39,6 +39,10 @@ RETRY_SECONDS = 1.0
 MANY = 64  # changes at once after which a stock is made anew
 
 
+def _nobody_asks(namespace: str) -> None:
+    """Stand for who does not want to hear of Namespaces, which then are not followed."""
+
+
 class Knowledge:
     """A stock and the pods of a cluster, followed."""
 
@@ -50,11 +54,12 @@ class Knowledge:
         on_pod: Callable[[Pod | None, Pod | None], None],
         on_devices: Callable[[], None],
         on_quota: Callable[[], None],
-        on_namespace: Callable[[str], None],
+        on_namespace: Callable[[str], None] = _nobody_asks,
     ) -> None:
         """Each is called with what an object was and is; `on_devices` when anything changed that decides what fits where.
 
-        `on_quota` is called when what a namespace may hold has changed, `on_namespace` when what is said of it has.
+        `on_quota` is called when what a namespace may hold has changed, `on_namespace` when what is said of it has; without it
+        Namespaces are not followed.
         """
         self._cluster = cluster
         self._on_claim = on_claim
@@ -74,7 +79,8 @@ class Knowledge:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        needed = (self.claims, self.pods, self.namespaces, *self._others)
+        namespaces = [self.namespaces] if self._on_namespace is not _nobody_asks else []
+        needed = (self.claims, self.pods, *namespaces, *self._others)
         extra = [self._informer(kind) for kind in EXTRA if await self._serves(kind.api_version)]
         self._others += extra
         followed: list[Informer[Any]] = [*needed, *extra]

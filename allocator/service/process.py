@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from allocator.decisions import Placement
+from allocator.reports import Drift
 from allocator.service.app import LIMITS, App
 from allocator.service.bridge import Bridge
 from allocator.service.extender import Extender
@@ -100,7 +101,13 @@ class Service:
         self._plugin = Plugin(self.bridge, settings.identity, expires=self.bridge.ledger.terms.assumed)
         self._extender = Extender(self.bridge, cluster)
         self.rounds = Rounds(self.bridge, clock=clock, sweep_seconds=settings.sweep)
-        self._queries = Queries(self.bridge, translate, self.rounds)
+        self._queries = Queries(
+            self.bridge.knowledge,
+            translate,
+            drift=self._drift,
+            quotas=lambda: self.bridge.quotas.report(self.bridge.knowledge.stock),
+            is_written=self.bridge.is_written,
+        )
         self._gauges()
 
     async def run(self, stop: asyncio.Event, listening: Callable[[Listening], None]) -> None:
@@ -142,6 +149,9 @@ class Service:
                 await self.bridge.quotas.keep(self.bridge.knowledge.stock)
             except Exception:
                 logger.exception("a bug while counting what quotas limit; please report it")
+
+    def _drift(self) -> Drift:
+        return Drift(self.rounds.overlapping, self.rounds.left_behind, self.bridge.leads)
 
     async def _tell(self, pod: Pod, sentence: str) -> None:
         await self._recorder.record(pod, "Devices", sentence, warning=True)
@@ -258,5 +268,8 @@ def api_routes(queries: Queries) -> Mapping[tuple[str, str], Any]:
         ("GET", "/api/v1/claims"): queries.claims,
         ("GET", "/api/v1/fleet"): queries.fleet,
         ("GET", "/api/v1/quota"): queries.quota,
+        ("GET", "/api/v1/nodes"): queries.nodes,
+        ("GET", "/api/v1/allocations"): queries.allocations,
+        ("POST", "/api/v1/resize"): queries.resize,
         ("GET", "/api/v1/drift"): queries.drift,
     }

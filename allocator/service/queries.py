@@ -5,20 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+import msgspec
 
 from allocator.answer import Verdict
-from allocator.decisions import NodeGroup, claims_for, try_out
-from allocator.pods import elsewhere
+from allocator.decisions import NodeGroup, Unreplaceable, claims_for, plan_replacement, try_out
+from allocator.pods import elsewhere, pod_key
+from allocator.reports import DeviceState, node_report, shares
 from allocator.service.bridge import Refusal
 from allocator.service.plugin import json
 from cluster.manifests import ManifestError, parse
+from dra.errors import QuantityError
 from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate, template_site
 from dra.pointer import split
+from dra.quantity import Quantity
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
-    from allocator.service.bridge import Bridge
-    from allocator.service.rounds import Rounds
+    from collections.abc import Mapping
+
+    from allocator.decisions import Replacement
+    from allocator.reports import DeviceReport, Drift, NodeReport, Share
+    from allocator.service.knowledge import Knowledge
     from cluster.serving import Head, Reply
     from dra.objects import DeviceRequestAllocationResult
     from dra.stock import Stock
@@ -28,21 +37,34 @@ Object = dict[str, Any]
 Translate = Callable[[list[Object], "Stock"], tuple[list[Object], list[str]]]
 LARGEST = 1 << 20
 MOST_OBJECTS = 64
+MOST_AMOUNTS = 8
+NODES_A_PAGE = 200
 
 
 class Queries:
     """Answers the questions of people and of other systems; changes nothing."""
 
-    def __init__(self, bridge: Bridge, translate: Translate | None, rounds: Rounds) -> None:
-        self._bridge = bridge
-        self._rounds = rounds
+    def __init__(
+        self,
+        knowledge: Knowledge,
+        translate: Translate | None,
+        *,
+        drift: Callable[[], Drift],
+        quotas: Callable[[], list[Object]],
+        is_written: Callable[[ResourceClaim], bool] = lambda _: True,
+    ) -> None:
+        """`drift` is what was found last, `quotas` what is used; `is_written` says of a claim that it is not only meant so."""
+        self._knowledge = knowledge
+        self._drift = drift
+        self._quotas = quotas
+        self._is_written = is_written
         self._translate = translate or (lambda objects, _: (objects, []))
 
     def simulate(self, head: Head, body: bytes) -> Reply:
         """Say what would become of a pod, with the claims and templates that come in the same documents."""
         del head
         self._demand_knowledge()
-        stock = self._bridge.knowledge.stock
+        stock = self._knowledge.stock
         objects, notes = self._translate(_documents(body), stock)
         templates = _by_key(objects, ResourceClaimTemplate)
         given = _by_key(objects, ResourceClaim)
@@ -71,14 +93,14 @@ class Queries:
         del head, body
         self._demand_knowledge()
         rows: list[Object] = []
-        for key, claim in sorted(self._bridge.knowledge.stock.claims.items()):
+        for key, claim in sorted(self._knowledge.stock.claims.items()):
             allocation = claim.status.allocation
             results = allocation.devices.results if allocation is not None else ()
             row = {
                 "claim": key,
                 "devices": [_device(result) for result in results],
                 "pods": [consumer.name for consumer in claim.status.reserved_for],
-                "written": self._bridge.is_written(claim),
+                "written": self._is_written(claim),
             }
             rows.append(row)
         return json({"claims": rows})
@@ -87,7 +109,7 @@ class Queries:
         """Say what there is and how much of it is held, node by node and pool by pool."""
         del head, body
         self._demand_knowledge()
-        stock = self._bridge.knowledge.stock
+        stock = self._knowledge.stock
         rows: list[Object] = []
         with_devices: set[str] = set()
         with_holders: set[str] = set()
@@ -111,24 +133,141 @@ class Queries:
         idle = sorted(with_devices - with_holders)
         return json({"pools": rows, "nodesWithoutHolders": idle})
 
+    def nodes(self, head: Head, body: bytes) -> Reply:
+        """Say what nodes have and what is left: in total, page by page, or device by device for `?node=NAME`."""
+        del body
+        self._demand_knowledge()
+        stock = self._knowledge.stock
+        asked = parse_qs(head.query)
+        if "node" in asked:
+            name = asked["node"][-1]
+            if name not in stock.nodes:
+                raise Refusal(HTTPStatus.NOT_FOUND, f"node {name} does not exist", "GET /api/v1/nodes lists them")
+            report = node_report(stock, name)
+            return json(_node(report, self._pods_on(name)) | {"devices": [_device_row(one) for one in report.devices]})
+        after = asked.get("after", [""])[-1]
+        names = sorted(name for name in stock.nodes if name > after)
+        rows = [_node(node_report(stock, name), self._pods_on(name)) for name in names[:NODES_A_PAGE]]
+        more = names[NODES_A_PAGE - 1] if len(names) > NODES_A_PAGE else None
+        return json({"nodes": rows, "after": more})
+
+    def allocations(self, head: Head, body: bytes) -> Reply:
+        """Say which pod has which share of which device: on `?node=NAME`, or of `?pod=NAMESPACE/NAME`."""
+        del body
+        self._demand_knowledge()
+        asked = parse_qs(head.query)
+        if len(asked.keys() & {"node", "pod"}) != 1:
+            raise Refusal(HTTPStatus.BAD_REQUEST, "it is not said of whom", "say ?node=NAME or ?pod=NAMESPACE/NAME")
+        node = asked.get("node", [""])[-1]
+        pod = asked.get("pod", [""])[-1]
+        found = shares(self._knowledge.stock, self._knowledge.pods.objects.values())
+        wanted = (one for one in found if (one.node == node if node else f"{one.namespace}/{one.pod}" == pod))
+        return json({"allocations": [_share(one) for one in wanted]})
+
+    def resize(self, head: Head, body: bytes) -> Reply:
+        """Say whether a claim could have other amounts, and how it would be replaced. Nothing is assumed."""
+        del head
+        self._demand_knowledge()
+        asked = _resizing(body)
+        try:
+            amounts = {name: Quantity.parse(text) for name, text in asked.capacity.items()}
+            plan = plan_replacement(self._knowledge.stock, asked.claim, asked.request, amounts)
+        except QuantityError as error:
+            raise Refusal(HTTPStatus.BAD_REQUEST, str(error), "an amount is a quantity, as 16Gi") from None
+        except Unreplaceable as error:
+            raise Refusal(HTTPStatus.CONFLICT, str(error), "GET /api/v1/claims says who holds what") from None
+        said = {
+            "fits": plan.fits,
+            "node": plan.node,
+            "beside": list(plan.beside),
+            "largest": {name: str(amount) for name, amount in plan.largest.items()},
+            "claim": {"name": asked.claim, "spec": plan.claim.spec},
+        }
+        return json(said | {"steps": _steps(plan)})
+
+    def _pods_on(self, node: str) -> list[str]:
+        """Name the pods with claims that are bound to a node and not finished."""
+        pods = self._knowledge.pods.objects.values()
+        found = [pod for pod in pods if pod.spec.node_name == node and pod.spec.resource_claims]
+        return sorted(pod_key(pod) for pod in found if not pod.has_ended)
+
     def drift(self, head: Head, body: bytes) -> Reply:
-        """Say what should not be: claims that hold the same, and what was left behind. Only a leader looks."""
+        """Say what should not be: claims that hold the same, and what was left behind. Followers do not look."""
         del head, body
         self._demand_knowledge()
-        rounds = self._rounds
-        found = {"overlapping": list(rounds.overlapping), "leftBehind": list(rounds.left_behind)}
-        return json(found | {"leading": self._bridge.leads})
+        found = self._drift()
+        rows = {"overlapping": list(found.overlapping), "leftBehind": list(found.left_behind)}
+        return json(rows | {"leading": found.leading})
 
     def quota(self, head: Head, body: bytes) -> Reply:
         """Say of each line of each quota how much is used, and how much is assumed beside it."""
         del head, body
         self._demand_knowledge()
-        bridge = self._bridge
-        return json({"quotas": bridge.quotas.report(bridge.knowledge.stock)})
+        return json({"quotas": self._quotas()})
 
     def _demand_knowledge(self) -> None:
-        if problem := self._bridge.knowledge.unsettled():
+        if problem := self._knowledge.unsettled():
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, "ask again in a moment")
+
+
+class _Resizing(msgspec.Struct, forbid_unknown_fields=True):
+    """A claim, one of its requests, and the amounts that it would have."""
+
+    claim: str
+    request: str
+    capacity: dict[str, str]
+
+
+def _resizing(body: bytes) -> _Resizing:
+    try:
+        asked = msgspec.json.decode(body, type=_Resizing)
+    except msgspec.MsgspecError as error:
+        remedy = 'send {"claim": "NAMESPACE/NAME", "request": "gpu", "capacity": {"memory": "30Gi"}}'
+        raise Refusal(HTTPStatus.BAD_REQUEST, str(error), remedy) from None
+    if not 0 < len(asked.capacity) <= MOST_AMOUNTS:
+        raise Refusal(HTTPStatus.BAD_REQUEST, f"1 to {MOST_AMOUNTS} amounts are asked about at once", "name fewer")
+    return asked
+
+
+def _steps(plan: Replacement) -> list[str]:
+    """Say in order what somebody would do; what an allocation says is written once, so a claim is replaced."""
+    if not plan.fits:
+        return []
+    make = "make a claim, or a template, with the spec that is in this answer"
+    if plan.beside:
+        return [make, "start a pod that uses it", "delete the old pod; its claim goes with it, or is deleted then"]
+    return [make, "delete the old pod and its claim", f"start a pod that uses the new one; it fits on {plan.node}"]
+
+
+def _node(report: NodeReport, pods: list[str]) -> Object:
+    return {
+        "node": report.node,
+        "free": report.count(DeviceState.FREE),
+        "shared": report.count(DeviceState.SHARED),
+        "held": report.count(DeviceState.HELD),
+        "blocked": report.count(DeviceState.BLOCKED),
+        "idle": report.is_idle,
+        "models": list(report.models),
+        "pods": pods,
+        "capacity": _texts(report.capacity),
+        "available": _texts(report.available),
+    }
+
+
+def _device_row(one: DeviceReport) -> Object:
+    what = {"driver": one.driver, "pool": one.pool, "device": one.device, "model": one.model, "state": str(one.state)}
+    amounts = {"capacity": _texts(one.capacity), "available": _texts(one.available)}
+    return what | amounts | {"taints": list(one.taints)}
+
+
+def _share(one: Share) -> Object:
+    whose = {"namespace": one.namespace, "pod": one.pod, "claim": one.claim, "node": one.node}
+    device = {"driver": one.driver, "pool": one.pool, "device": one.device, "uuid": one.uuid}
+    return whose | device | {"shareID": one.share_id, "share": _texts(one.amounts)}
+
+
+def _texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
+    return {name: str(amount) for name, amount in amounts.items()}
 
 
 def _documents(body: bytes) -> list[Object]:

@@ -331,6 +331,7 @@ def serve_gate() -> None:
         async with playground(
             [d.object for d in manifests.read([EXAMPLES / "fleet"])], Source(), decisions=decisions
         ) as here:
+            loop.settle()
             print(here.url, flush=True)
             await asyncio.Event().wait()
 

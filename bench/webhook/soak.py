@@ -37,9 +37,9 @@ MIB = 1 << 20
 CEILING = 512  # MiB, workers included
 CLIENTS = 32
 HOSTILE = 10_000
-# Seconds of the gate's processor that a crowd may hold an honest review. One review holds it for 100 ms at most, which
-# `tests/webhook/service/test_hostile.py` measures one by one; 32 connections may have several answered in one turn of the loop.
-HELD = 0.3
+# Seconds of the gate's processor that a crowd may hold an honest review: 99 of 100, and all. One review holds it for 100 ms at
+# most, which `tests/webhook/service/test_hostile.py` measures one by one; at the first moment several of a crowd may come to that.
+HELD_MOSTLY, HELD = 0.1, 0.3
 PAUSE = 0.005
 # Growth that says nothing: allocators keep what they had, and caches fill up to their bounds.
 SLACK = 1.15
@@ -99,10 +99,11 @@ class Seen(NamedTuple):
         found = [f"{self.lost} reviews were lost"] if self.lost else []
         if self.beside.lost:
             found.append(f"{self.beside.lost} honest reviews were lost")
-        if self.beside.processor.longest > HELD * 1e3:
-            found.append(
-                f"an honest review was held for {self.beside.processor.longest:.0f} ms of the gate's processor"
-            )
+        held = self.beside.processor
+        if held.longest > HELD * 1e3:
+            found.append(f"an honest review was held for {held.longest:.0f} ms of the gate's processor")
+        if held.p99 > HELD_MOSTLY * 1e3:
+            found.append(f"one honest review of a hundred was held for {held.p99:.0f} ms of the gate's processor")
         if max(one.memory for one in self.samples) > CEILING:
             found.append(f"more than {CEILING} MiB")
         for what in ("memory", "descriptors"):

@@ -1,19 +1,22 @@
 """Pods through a real API server with drawbridge installed, beside the same pods without it, in rounds that alternate.
 
-Four ways on one control plane: plain pods without and with us, GPU pods with their claims written by hand and no webhook, and
-the same GPU pods in legacy words with us. A GPU pod counts when its claim is there, and the template that it is made from
-is there before the first one: a steady state. Nothing is scheduled, because no way has anything to do with that.
+Five ways on one control plane: plain pods without and with us, GPU pods whose claims kube-controller-manager makes from a template
+that was written by hand, GPU pods whose claims the client writes itself, both without a webhook, and the same GPU pods in legacy
+words with us. A GPU pod counts when its claim is there, and the template that it is made from is there before the first
+one: a steady state. Nothing is scheduled, because no way has anything to do with that.
 
-A busy machine bends the rates more than the CPU time that a pod costs, so both are told, and the ratios are the CPU's. What the
-programs use while nobody creates anything is taken off, or whoever is slow would pay more of it.
+A busy machine bends the rates more than the CPU time that a pod costs, so both are told, with what the rest of the machine used
+meanwhile. Rounds are short and many, and each ratio is the median of the rounds' own ratios. What the programs use while nobody
+creates anything is taken off, or whoever is slow would pay more of it.
 
-    python -m bench.webhook.throughput [ROUNDS]
+    python -m bench.webhook.throughput [ROUNDS [WAY ...]]
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import statistics
 import sys
 import threading
@@ -25,40 +28,48 @@ from bench.row import Row
 from e2e import fleet
 from e2e.controlplane import ControlPlane
 from e2e.gate import Gate
-from e2e.workloads import container, pod, request, template, using_template
+from e2e.workloads import claim, container, pod, request, template, using_template
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from e2e.client import Object
     from e2e.process import Process
 
-ROUNDS = 3
+ROUNDS = 6
 CONNECTIONS = 8
-PLAIN_PODS, GPU_PODS = 800, 300
+PLAIN_PODS, GPU_PODS = 300, 200
 WARMING = 16
-REST_SECONDS = 2.0
+REST_SECONDS = 1.0
 NAMESPACE = "throughput"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+# Stands for a text that is another one in each pod.
+MARK = "@@@@@@@@"
 CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims"
 TICKS = os.sysconf("SC_CLK_TCK")
 SERVER, CONTROLLERS, STORE, OURS = "kube-apiserver", "kube-controller-manager", "etcd", "drawbridge"
 
 
 class Way(NamedTuple):
-    """One way to have pods: what is written, whether we are there, and whether a claim is to come of each."""
+    """One way to have pods: what the client writes for each, whether we are there, and whether a claim is to come of each."""
 
     what: str
-    pod: Object
+    items: Sequence[Object]
     installed: bool
     claims: bool = False
 
 
 class Run(NamedTuple):
-    """What one run came to: pods a second, claims included, and the CPU milliseconds of each program for one pod."""
+    """What one run came to."""
 
-    rate: float
-    millis: Mapping[str, float]
+    rate: float  # pods a second, claims included
+    millis: Mapping[str, float]  # CPU of each program for one pod
+    others: float  # cores that the rest of the machine used meanwhile
+
+    @property
+    def whole(self) -> float:
+        """CPU milliseconds of all programs for one pod."""
+        return sum(self.millis.values())
 
 
 def plain_pod() -> Object:
@@ -82,8 +93,21 @@ def claiming_pod() -> Object:
 
 def by_hand() -> Object:
     """The template behind it."""
-    wanted = request("gpu", fleet.HAMI, capacity={"requests": {"memory": "3000Mi", "cores": "30"}})
-    return template("by-hand", NAMESPACE, wanted)
+    return template("by-hand", NAMESPACE, wanted())
+
+
+def wanted() -> Object:
+    """What both ask for."""
+    return request("gpu", fleet.HAMI, capacity={"requests": {"memory": "3000Mi", "cores": "30"}})
+
+
+def claim_and_pod() -> list[Object]:
+    """The same with a claim that the client writes, and that the pod names: kube-controller-manager has nothing to do."""
+    name = f"train-{MARK}"
+    named = {"name": "by-hand", "resourceClaimName": name}
+    user = claiming_pod()
+    user["spec"] |= {"resourceClaims": [named]}
+    return [claim(name, NAMESPACE, wanted()), user]
 
 
 def unnamed(containers: Sequence[Object], **spec: Any) -> Object:
@@ -93,74 +117,79 @@ def unnamed(containers: Sequence[Object], **spec: Any) -> Object:
     return made
 
 
-PLAIN_WITHOUT = "plain pods, no webhook"
-PLAIN_WITH = "plain pods, drawbridge installed"
-BY_HAND = "GPU pods, claims by hand, no webhook"
-TRANSLATED = "GPU pods in legacy words, drawbridge"
-
-
-def ways() -> list[Way]:
-    """All of them, those without us first."""
-    return [
-        Way(PLAIN_WITHOUT, plain_pod(), installed=False),
-        Way(BY_HAND, claiming_pod(), installed=False, claims=True),
-        Way(PLAIN_WITH, plain_pod(), installed=True),
-        Way(TRANSLATED, legacy_pod(), installed=True, claims=True),
-    ]
+WAYS = {
+    "plain": Way("plain pods, no webhook", [plain_pod()], installed=False),
+    "by-hand": Way("GPU pods, claims by hand, no webhook", [claiming_pod()], installed=False, claims=True),
+    "named": Way("GPU pods, each with a claim written beside it", claim_and_pod(), installed=False, claims=True),
+    "plain-ours": Way("plain pods, drawbridge installed", [plain_pod()], installed=True),
+    "legacy": Way("GPU pods in legacy words, drawbridge", [legacy_pod()], installed=True, claims=True),
+}
+# Which way is measured against which.
+PEERS = {"plain-ours": ("plain", "within 5 %"), "legacy": ("by-hand", "within 15 %"), "named": ("by-hand", "")}
 
 
 # What `make bench` prints
 
 
 def rows() -> Iterator[Row]:
-    """Both kinds of pods, ours beside the same without us."""
-    runs = {what: middle(some) for what, some in in_turn(ROUNDS).items()}
-    yield row(PLAIN_WITH, runs[PLAIN_WITH], PLAIN_WITHOUT, runs[PLAIN_WITHOUT], "within 5 %")
-    yield row(TRANSLATED, runs[TRANSLATED], BY_HAND, runs[BY_HAND], "within 15 %")
+    """Each kind of pods beside the same without us."""
+    taken = in_turn(ROUNDS, list(WAYS))
+    for name, (peer, target) in PEERS.items():
+        yield from compare(name, taken[name], peer, taken[peer], target)
 
 
-def row(what: str, ours: Run, peer: str, theirs: Run, target: str) -> Row:
-    """One line: the API server's CPU for a pod, and the rates beside it."""
-    return Row(
-        what=f"through a real API server: {what}",
-        unit="ms",
-        ours=ours.millis[SERVER],
-        peer=peer,
-        theirs=theirs.millis[SERVER],
-        target=target,
-        note=f"the API server's CPU a pod; {ours.rate:,.0f}/s against {theirs.rate:,.0f}/s ({ours.rate / theirs.rate:.0%})",
-    )
+def compare(name: str, ours: Sequence[Run], peer: str, theirs: Sequence[Run], target: str) -> Iterator[Row]:
+    """CPU of the API server, CPU of all programs, and pods a second: medians, and the median of the rounds' own ratios."""
+    figures: dict[str, tuple[str, Callable[[Run], float]]] = {
+        "CPU of the API server a pod": ("ms", lambda run: run.millis[SERVER]),
+        "CPU of all programs a pod": ("ms", lambda run: run.whole),
+        "pods a second": ("/s", lambda run: run.rate),
+    }
+    others = statistics.median(run.others for run in (*ours, *theirs))
+    for what, (unit, figure) in figures.items():
+        ratio = statistics.median(figure(one) / figure(other) for one, other in zip(ours, theirs, strict=True))
+        yield Row(
+            what=f"{WAYS[name].what}: {what}",
+            unit=unit,
+            ours=statistics.median(map(figure, ours)),
+            peer=WAYS[peer].what,
+            theirs=statistics.median(map(figure, theirs)),
+            target=target,
+            note=f"{ratio:.2f}x theirs, median of {len(ours)} rounds; {others:.1f} cores were others'",
+        )
 
 
-def main(rounds: int) -> None:
+def main(rounds: int, names: Sequence[str]) -> None:
     """Print each way with the CPU of every program."""
-    runs = in_turn(rounds)
-    for what, some in runs.items():
-        one = middle(some)
-        spent = "  ".join(f"{name} {millis:.2f}" for name, millis in one.millis.items())
-        single = " ".join(f"{run.millis[SERVER]:.2f}" for run in some)
-        rates = " ".join(f"{run.rate:.0f}" for run in some)
-        print(f"{what:40} {one.rate:5.0f}/s  CPU ms a pod: {spent}  (API server {single}; rates {rates})")
+    for name, runs in in_turn(rounds, names).items():
+        spent = "  ".join(f"{program} {median(runs, program):.2f}" for program in runs[0].millis)
+        single = " ".join(f"{run.millis[SERVER]:.2f}" for run in runs)
+        rates = " ".join(f"{run.rate:.0f}" for run in runs)
+        rate = statistics.median(run.rate for run in runs)
+        whole = statistics.median(run.whole for run in runs)
+        others = statistics.median(run.others for run in runs)
+        print(f"{name:12} {rate:5.0f}/s  CPU ms a pod: {whole:.2f} = {spent}  (API server {single}; rates {rates}; others {others:.1f} cores)")  # fmt: skip
 
 
-def middle(runs: Sequence[Run]) -> Run:
-    """The median of each figure."""
-    millis = {name: statistics.median(run.millis[name] for run in runs) for name in runs[0].millis}
-    return Run(statistics.median(run.rate for run in runs), millis)
+def median(runs: Sequence[Run], program: str) -> float:
+    """The CPU of one program in the middle one of some runs."""
+    return statistics.median(run.millis[program] for run in runs)
 
 
 # The rounds
 
 
-def in_turn(rounds: int) -> dict[str, list[Run]]:
+def in_turn(rounds: int, names: Sequence[str]) -> dict[str, list[Run]]:
     """Take every way in every round; who comes first alternates, so that a machine that slows down slows all."""
-    taken: dict[str, list[Run]] = {way.what: [] for way in ways()}
+    taken: dict[str, list[Run]] = {name: [] for name in names}
+    # Those without us come first or last: switching takes longer than a run.
+    order = sorted(names, key=lambda name: WAYS[name].installed)
     with ControlPlane(name="bench-throughput") as cluster:
         installation = Installation(cluster)
         for turn in range(rounds):
-            for way in ways() if turn % 2 == 0 else reversed(ways()):
-                installation.switch(on=way.installed)
-                taken[way.what].append(run(installation, way))
+            for name in order if turn % 2 == 0 else reversed(order):
+                installation.switch(on=WAYS[name].installed)
+                taken[name].append(run(installation, WAYS[name]))
     return taken
 
 
@@ -212,7 +241,7 @@ class Installation:
 def run(installation: Installation, way: Way) -> Run:
     """Create pods on several connections, wait until all claims are made, and clear away."""
     cluster = installation.cluster
-    create(cluster, way.pod, WARMING)
+    create(cluster, way.items, WARMING)
     if way.claims:
         cluster.until("the first claims are made", lambda: count(cluster, CLAIMS) == WARMING)
     settle(cluster)
@@ -221,12 +250,14 @@ def run(installation: Installation, way: Way) -> Run:
     rest = spent(programs)
     time.sleep(REST_SECONDS)
     before = spent(programs)
+    elsewhere = others(programs)
     started = time.monotonic()
-    create(cluster, way.pod, pods)
+    create(cluster, way.items, pods)
     if way.claims:
         cluster.until("all claims are made", lambda: count(cluster, CLAIMS) == pods + WARMING, 120)
     seconds = time.monotonic() - started
     after = spent(programs)
+    elsewhere = (others(programs) - elsewhere) / seconds
     for path in (PODS, CLAIMS):
         cluster.delete(path, gracePeriodSeconds=0)
     cluster.until("everything is gone", lambda: not count(cluster, PODS) and not count(cluster, CLAIMS), 120)
@@ -234,12 +265,13 @@ def run(installation: Installation, way: Way) -> Run:
     for name in programs:
         resting = (before[name] - rest[name]) * seconds / REST_SECONDS
         millis[name] = (after[name] - before[name] - resting) / pods * 1000
-    return Run(pods / seconds, millis)
+    return Run(pods / seconds, millis, elsewhere)
 
 
-def create(cluster: ControlPlane, item: Object, number: int) -> None:
-    """Create a pod again and again, as fast as it goes."""
-    body = json.dumps(item).encode()
+def create(cluster: ControlPlane, items: Sequence[Object], number: int) -> None:
+    """Create objects again and again, as fast as it goes."""
+    paths = [CLAIMS if item["kind"] == "ResourceClaim" else PODS for item in items]
+    bodies = [json.dumps(item) for item in items]
     headers = {"Authorization": f"Bearer {cluster.token}", "Content-Type": "application/json", "Accept": "application/json"}  # fmt: skip
     left = iter(range(number))
     turn = threading.Lock()
@@ -250,9 +282,11 @@ def create(cluster: ControlPlane, item: Object, number: int) -> None:
             with turn:
                 if next(left, None) is None:
                     break
-            code, answer = cluster.send("POST", PODS, body, headers)
-            if code != 201:
-                failed.append(answer.decode(errors="replace"))
+            mark = secrets.token_hex(8)
+            for path, body in zip(paths, bodies, strict=True):
+                code, answer = cluster.send("POST", path, body.replace(MARK, mark).encode(), headers)
+                if code != 201:
+                    failed.append(answer.decode(errors="replace"))
         cluster.close_connection()
 
     several = [threading.Thread(target=work) for _ in range(CONNECTIONS)]
@@ -261,7 +295,7 @@ def create(cluster: ControlPlane, item: Object, number: int) -> None:
     for thread in several:
         thread.join()
     if failed:
-        raise RuntimeError(f"a pod was not created: {failed[0]}")
+        raise RuntimeError(f"an object was not created: {failed[0]}")
 
 
 def count(cluster: ControlPlane, path: str) -> int:
@@ -292,5 +326,13 @@ def cpu_seconds(process: Process) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
+def others(programs: Mapping[str, Sequence[Process]]) -> float:
+    """Seconds of CPU that neither these programs nor the client have used so far: who else is on the machine."""
+    fields = Path("/proc/stat").read_text(encoding="ascii").split(maxsplit=9)[1:9]
+    user, nice, system, _, _, irq, softirq, steal = map(int, fields)
+    busy = (user + nice + system + irq + softirq + steal) / TICKS
+    return busy - sum(spent(programs).values()) - time.process_time()
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS, sys.argv[2:] or list(WAYS))

@@ -1,7 +1,8 @@
 """`drawbridge allocator`: the bridge's service, beside a scheduler or two. It decides which devices pods get, holds them, and writes.
 
 Each group of calls has a port of its own: `--plugin` for our scheduler's plugin, `--extender` for a stock kube-scheduler, `--api` for
-people. All of them are unix sockets or loopback: whoever can reach them can have devices held. SIGTERM ends in good order.
+people. All of them are unix sockets or loopback: whoever can reach them can have devices held. With `--read-only` it decides nothing:
+it looks on beside any scheduler, and tells pods that wait why. SIGTERM ends in good order.
 """
 
 from __future__ import annotations
@@ -75,6 +76,11 @@ def _is_loopback(host: str) -> bool:
 
 
 @inputs.command("allocator")
+@click.option(
+    "--read-only",
+    is_flag=True,
+    help="Beside any scheduler, deciding nothing: reasons as events on pods that wait, drift, and who has what as a metric.",
+)
 @click.option("--plugin", type=PlaceType(), help="Where the scheduler's plugin asks.")
 @click.option("--extender", type=PlaceType(), help="Where a stock kube-scheduler asks, as its HTTP extender.")
 @click.option("--api", type=PlaceType(), help="Where people ask: /api/v1/simulate-schedule, /claims, /fleet.")
@@ -122,6 +128,7 @@ def _is_loopback(host: str) -> bool:
 )
 def command(
     *,
+    read_only: bool,
     plugin: Address | Path | None,
     extender: Address | Path | None,
     api: Address | Path | None,
@@ -144,7 +151,9 @@ def command(
     from cluster.serving import Credentials
     from webhook.service import log
 
-    if plugin is None and extender is None and api is None:
+    if read_only and not (plugin is None and extender is None):
+        raise Broken("--read-only decides nothing, so no scheduler can ask", "leave --plugin and --extender away")
+    if not read_only and plugin is None and extender is None and api is None:
         raise Broken("nobody could ask", "say at least one of --plugin, --extender and --api")
     log.configure(log_level)
     settings = Settings(
@@ -161,7 +170,7 @@ def command(
         credentials=Credentials(token_file=token_file),
     )
     try:
-        loop.run(_serve(settings, source_of(config), kubeconfig, context))
+        loop.run(_serve(settings, source_of(config), kubeconfig, context, read_only=read_only))
     except* ClusterError as group:
         raise Failed(str(group.exceptions[0])) from None
     except* OSError as group:
@@ -169,13 +178,14 @@ def command(
     return Exit.FINE
 
 
-async def _serve(settings: Settings, source: Source, kubeconfig: str, context: str) -> None:
-    from allocator.service import Service
+async def _serve(settings: Settings, source: Source, kubeconfig: str, context: str, *, read_only: bool) -> None:
+    from allocator.service import Onlooker, Service
     from cluster.kubernetes import Kubernetes
 
     cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
+    process = Onlooker if read_only else Service
     try:
-        await Service(cluster, settings, translator(source)).run(stopping(), _announce)
+        await process(cluster, settings, translator(source)).run(stopping(), _announce)
     finally:
         await cluster.close()
 
@@ -209,5 +219,6 @@ def translator(source: Source) -> Callable[[list[Object], Stock], tuple[list[Obj
 
 
 def _announce(where: Listening) -> None:
+    loop.settle()
     said = {name: str(place) for name, place in where._asdict().items() if place is not None}
     logging.getLogger("drawbridge.allocator").info("ready", extra=said)

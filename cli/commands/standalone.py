@@ -87,4 +87,5 @@ async def _serve(  # noqa: PLR0917 - called once, above
         click.echo(f"reviews  {here.url}/mutate and /validate (TLS)")
         click.echo(f"pods     {url}/pods    curl --data-binary @pod.yaml {url}/pods")
         click.echo(f"metrics  {here.metrics_url}")
+        loop.settle()
         await stop.wait()

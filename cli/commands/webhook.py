@@ -182,6 +182,7 @@ def stopping() -> asyncio.Event:
 
 
 def _announce(listen: Address, metrics: Address | None) -> None:
+    loop.settle()
     logging.getLogger("drawbridge.service").info("ready", extra={"reviews": str(listen), "metrics": str(metrics)})
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from dra.objects import ResourceClaimSpec
 
 T = TypeVar("T")
-_FINAL = ("Succeeded", "Failed")
 _LEASES = (names.NAME, "drawbridge-allocator")
 _RENEWED = 4  # a lease that nobody renews for so many times its length has been left
 _UNUSED = timedelta(hours=1)  # the controller sweeps templates long before
@@ -92,7 +91,7 @@ def _left_behind(seen: Seen) -> Iterator[Ill]:
     """What two sweeps of the allocator find, claim by claim. Here they are two looks at the same: somebody is asked before a write."""
     if seen.pods is None:
         return
-    alive = {pod.metadata.uid for pod in seen.pods if pod.status.phase not in _FINAL}
+    alive = {pod.metadata.uid for pod in seen.pods if not pod.has_ended}
     for claim in seen.claims:
         # An allocation that a scheduler made has the finalizer; one that was made in advance, by hand, need not.
         hold = Hold(claim, ours=FINALIZER in claim.metadata.finalizers)
@@ -164,7 +163,7 @@ def _without_class(seen: Seen) -> Iterator[Ill]:
         yield Ill(
             "without class",
             f"DeviceClass {name}",
-            f"it does not exist, and is asked for by {', '.join(askers[:_NAMED])}{more}",
+            f"it does not exist, but is asked for by {', '.join(askers[:_NAMED])}{more}",
             "install the driver's chart, which brings it, or mend the name",
         )
 
@@ -182,7 +181,7 @@ def _without_fence(seen: Seen) -> Iterator[Ill]:
         yield Ill(
             "without fence",
             f"DeviceTaintRule drawbridge-fence-{driver}",
-            f"the configuration wants the devices of {driver} fenced, and no rule does it",
+            f"the configuration wants the devices of {driver} fenced, but no rule fences them",
             "apply what `drawbridge manifests --bridge --config FILE` prints",
         )
 

@@ -183,7 +183,7 @@ def for_claim(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> list
 
 
 def _in_use(consumer: ResourceClaimConsumerReference, pod_of: Callable[[str], Pod | None]) -> bool:
-    if (consumer.api_group, consumer.resource) != ("", "pods"):
+    if not consumer.is_pod:
         return True  # not ours to judge
     pod = pod_of(consumer.name)
     return pod is not None and pod.metadata.uid == consumer.uid and not pod.is_done

@@ -3,12 +3,16 @@
 The same thing said again about the same object raises the count of the event that is there, and not more often than
 every few seconds; what is not written at once is counted and written with the next. An event that cannot be written is
 logged and forgotten: nothing may depend on it.
+
+What is so at the moment is kept in one event an object: its name is made of what it is about, its text is replaced, and who
+starts anew finds it again.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import OrderedDict
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,6 +25,7 @@ from cluster.resources import of as resource_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cluster.objects import Event
     from cluster.protocol import Cluster
 
 logger = logging.getLogger("drawbridge.events")
@@ -31,6 +36,7 @@ SPACING = 5.0
 FORGOTTEN = 600.0
 _LONGEST_MESSAGE = 1024
 _LONGEST_NAME = 200
+_DIGITS = 16
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -91,9 +97,38 @@ class Recorder:
         except ApiError as error:
             logger.warning("event %s about %s %s was not written: %s", reason, said.kind, said.name, error)
 
-    async def _create(self, said: Said) -> None:
-        now = self._now()
+    async def keep(self, about: object, reason: str, message: str, *, warning: bool = False) -> bool:
+        """Say what is so about an object now, in place of what was kept about it for that reason before; answer if it is said."""
+        type_ = "Warning" if warning else "Normal"
+        said = _statement(about, reason, message[:_LONGEST_MESSAGE], type_)
         namespace = said.namespace or "default"
+        name = self._kept_name(said)
+        patch = Merge({"message": said.message, "lastTimestamp": self._now()})
+        try:
+            try:
+                await self._cluster.patch(EVENTS, name, patch, namespace)
+            except NotFound:
+                await self._make(said, name, namespace)
+        except ApiError as error:
+            logger.warning("event %s about %s %s was not written: %s", reason, said.kind, said.name, error)
+            return False
+        return True
+
+    def _kept_name(self, said: Said) -> str:
+        about = f"{self._component}/{said.kind}/{said.uid}/{said.reason}"
+        digest = sha256(about.encode()).hexdigest()[:_DIGITS]
+        return f"{said.name[:_LONGEST_NAME]}.{digest}"
+
+    async def _create(self, said: Said) -> None:
+        namespace = said.namespace or "default"
+        made = await self._make(said, f"{said.name[:_LONGEST_NAME]}.{self._suffix()}", namespace)
+        self._known[said] = _Known(made.metadata.name, namespace, 1, self._clock())
+        self._known.move_to_end(said)
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+
+    async def _make(self, said: Said, name: str, namespace: str) -> Event:
+        now = self._now()
         involved = {
             "apiVersion": said.api_version,
             "kind": said.kind,
@@ -102,7 +137,7 @@ class Recorder:
             "uid": said.uid,
         }
         body = {
-            "metadata": {"name": f"{said.name[:_LONGEST_NAME]}.{self._suffix()}", "namespace": namespace},
+            "metadata": {"name": name, "namespace": namespace},
             "involvedObject": {name: value for name, value in involved.items() if value},
             "reason": said.reason,
             "message": said.message,
@@ -114,11 +149,7 @@ class Recorder:
             "lastTimestamp": now,
             "count": 1,
         }
-        made = await self._cluster.create(EVENTS, body, namespace)
-        self._known[said] = _Known(made.metadata.name, namespace, 1, self._clock())
-        self._known.move_to_end(said)
-        if len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
+        return await self._cluster.create(EVENTS, body, namespace)
 
     async def _repeat(self, said: Said, known: _Known) -> None:
         known.count += 1

@@ -108,7 +108,8 @@ class Kubernetes:
             sendInitialEvents="true" if initial else "",
             resourceVersionMatch="NotOlderThan" if initial else "",
         )
-        async with self._connection.stream(Call("GET", _path(resource, namespace), query), idle=self._idle) as chunks:
+        request = Call("GET", _path(resource, namespace), query, accept_encoding="identity")
+        async with self._connection.stream(request, idle=self._idle) as chunks:
             events = _events(chunks, resource)
             try:
                 yield events

@@ -11,6 +11,9 @@ HTTP/1.1 with a length, schedulers to their extenders too, and what nobody needs
     ANSWER     end of the body            (whoever decides)            -
     IDLE       the answer is written      idle                         it is cut
     CLOSED     the last answer is written flush                        it is cut
+
+A request that is whole stands in a line (`line`) before it is answered. A peer whose body was not read to its end is
+let go in its own time: to close under it would reset the connection, and what it was told could be lost on the way.
 """
 
 from __future__ import annotations
@@ -72,14 +75,13 @@ class Limits(NamedTuple):
     inline: int = 64 * 1024
     # The longest that a review may hold the loop, and the same while somebody sends reviews that do.
     hold: float = 0.075
-    hold_under_attack: float = 0.02
+    hold_under_attack: float = 0.01
     # What a worker may take, waiting for it included.
     patience: float = 1.5
     workers: int = 2
-    # How long answers of one turn of the loop may take together before the rest is told to come again.
-    turn: float = 0.25
-    # ... but so many are answered in any case.
-    at_once: int = 64
+    # Who has stood in line for so long is told to come again, where at least so many others stand behind.
+    line: float = 0.25
+    crowd: int = 64
 
 
 class ConnectionPhase(IntEnum):
@@ -145,7 +147,11 @@ class House(Protocol):
         ...
 
     def brought(self, count: int) -> None:
-        """Take notice of bytes of unfinished bodies, or of their end (negative)."""
+        """Take notice of bytes of bodies that wait, or of their end (negative)."""
+        ...
+
+    def whole(self, connection: PeerConnection, head: Head, body: bytes) -> None:
+        """Have a request answered when it is its turn."""
         ...
 
     def later(self, work: Coroutine[None, None, None]) -> object:
@@ -168,6 +174,7 @@ class PeerConnection(BaseProtocol):
         # What the peer has shown of itself decides who goes first when there is no room.
         self.certified = False
         self.reviewed = False
+        self.dear_until = 0.0
         self._name = ""
         self._head: Head | None = None
         self._payload: StreamReader | None = None
@@ -242,11 +249,11 @@ class PeerConnection(BaseProtocol):
         )
         self._close = self._close or message.should_close
         refused = _refusal(message) or self._handler.refuse(head)
+        self._head, self._payload = head, payload
         if refused is not None:
             # What was not read is not skipped either: the connection ends with this answer.
             self._reply(refused if payload.is_eof() else refused._replace(close=True))
             return
-        self._head, self._payload = head, payload
         self._enter(ConnectionPhase.BODY)
         if not payload.is_eof() and message.headers.get("Expect", "").lower() == "100-continue":
             assert self.transport is not None
@@ -261,9 +268,16 @@ class PeerConnection(BaseProtocol):
             self._count(payload.total_bytes)
             return
         body = payload.read_nowait()
+        self._count(len(body))
         self._payload = self._head = None
-        self._count(0)
         self._enter(ConnectionPhase.ANSWER)
+        self._house.whole(self, head, body)
+
+    def answer(self, head: Head, body: bytes) -> None:
+        """Have the request answered, unless the peer has gone meanwhile."""
+        self._count(0)
+        if self.phase is not ConnectionPhase.ANSWER:
+            return
         self.reviewed = head.method == "POST"
         answer = self._handler.answer(head, body)
         if isinstance(answer, Reply):
@@ -283,13 +297,14 @@ class PeerConnection(BaseProtocol):
         self._count(0)
         close = reply.close or self._close or self._house.draining or len(reply.body) > LARGE
         transport.write(_encode(reply, close=close))
+        unread = self._payload is not None and not self._payload.is_eof()
         self._payload = self._head = None
-        if close:
-            self.phase = ConnectionPhase.CLOSED
-            self.since = self._loop.time()
-            transport.close()
-        else:
+        if not close:
             self._enter(ConnectionPhase.IDLE)
+            return
+        self._enter(ConnectionPhase.CLOSED)
+        if not unread:
+            transport.close()
 
     # ---- the end
 

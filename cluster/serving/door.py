@@ -4,7 +4,7 @@ It accepts by itself rather than through `create_server`, so that a connection i
 anything, and so that a process out of descriptors goes on. When there is no room, room is made: who has waited longest
 without getting anywhere goes first, then who has long been idle, who has shown a certificate goes last, and a review that is
 being decided never goes.
-What it is not: it reads no request (`connection`) and knows no review (`app`).
+What it is not: it reads no request (`connection`), says not whose turn it is (`line`), and knows no review (`app`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from cluster.serving.connection import ConnectionPhase, Limits, PeerConnection
+from cluster.serving.line import WaitingLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
     from pathlib import Path
 
-    from cluster.serving.connection import Handler
+    from cluster.serving.connection import Handler, Head
 
 logger = logging.getLogger("drawbridge.door")
 
@@ -52,16 +53,24 @@ class Address(NamedTuple):
 class Door:
     """One listening socket and its connections."""
 
-    def __init__(self, handler: Handler, limits: Limits, refused: Callable[[str], None]) -> None:
-        """`refused` is told why somebody had to go."""
+    def __init__(
+        self,
+        handler: Handler,
+        limits: Limits,
+        refused: Callable[[str], None],
+        account: Callable[[bytes], str] = lambda _: "",
+    ) -> None:
+        """`refused` is told why somebody had to go; `account` says on whose account a body is (`line`)."""
         most = min(limits.connections, _descriptors())
         self.limits = limits._replace(connections=most)
         self.draining = False
+        self.line = WaitingLine()
         self.bytes = 0
         self.connections: set[PeerConnection] = set()
         self._by_peer: dict[str, set[PeerConnection]] = {}
         self._handler = handler
         self._refused = refused
+        self._account = account
         self._listener: socket.socket | None = None
         self._told = False  # that a connection could not be taken
         self._tasks: set[asyncio.Task[None]] = set()
@@ -136,7 +145,7 @@ class Door:
                 del self._by_peer[connection.peer]
 
     def brought(self, count: int) -> None:
-        """Take notice of bytes of unfinished bodies, or of their end (negative)."""
+        """Take notice of bytes of bodies that wait, or of their end (negative)."""
         self.bytes += count
         while self.bytes > self.limits.bytes:
             bodies = [one for one in self.connections if one.phase is ConnectionPhase.BODY]
@@ -144,6 +153,10 @@ class Door:
                 return
             self._refused("bytes")
             min(bodies, key=lambda one: one.since).give_way()
+
+    def whole(self, connection: PeerConnection, head: Head, body: bytes) -> None:
+        """Have a request answered when it is its turn."""
+        self.line.join(connection, self._account(body), head, body)
 
     def later(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Do something that is not finished now."""

@@ -1,6 +1,7 @@
 """The plain HTTP port of a process: /metrics for Prometheus, /livez and /readyz for the kubelet.
 
-Labels have few values by construction: they come from tables and from code. Nothing that a pod's author writes becomes one.
+Labels have few values by construction: they come from tables and from code. Nothing that a pod's author writes becomes one,
+except where a bounded collector of its own says who has which device (`allocator.service.onlooking`).
 """
 
 from __future__ import annotations

@@ -120,6 +120,10 @@ class ResourceClaimConsumerReference(Wire, frozen=True, kw_only=True):
     name: str = ""
     uid: str = ""
 
+    @property
+    def is_pod(self) -> bool:
+        return self.resource == "pods" and not self.api_group
+
 
 class NetworkDeviceData(Wire, frozen=True, kw_only=True):
     interface_name: str = ""

@@ -7,7 +7,7 @@ from dra.stock.counters import Counters, available, overdrawn
 from dra.stock.equivalence import Body, Consumption, CounterUse, body
 from dra.stock.pool import Page, Pool, PoolStatus, reaches, targets, usable
 from dra.stock.stock import Stock
-from dra.stock.usage import FREE, PoolId, PoolUse
+from dra.stock.usage import FREE, PoolId, PoolUse, results_by_pool
 
 __all__ = [
     "FREE",
@@ -26,6 +26,7 @@ __all__ = [
     "charges",
     "overdrawn",
     "reaches",
+    "results_by_pool",
     "targets",
     "usable",
 ]

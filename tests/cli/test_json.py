@@ -2,10 +2,12 @@
 
 import json
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from cli.main import COMMANDS as TABLE
 from tests.cli.running import run
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +53,17 @@ def test_every_document_has_the_keys_that_the_page_names(row):
 
 def test_the_page_names_every_command_that_answers_in_json():
     assert set(COMMANDS) == {row for row in ROWS if "`" in row}
+
+
+def test_every_command_that_answers_in_json_is_on_the_page():
+    told = {arguments[0] for arguments in COMMANDS.values()}
+    untold = {name for name, (module, _) in TABLE.items() if answers_in_json(module)} - told
+    assert untold == set(), "a row in docs/json.md and one in COMMANDS above are missing"
+
+
+def answers_in_json(module):
+    forms = [option.type for option in import_module(module).command.params if option.name == "output"]
+    return any("json" in form.choices for form in forms)
 
 
 def test_a_replayed_workload_has_the_keys_that_the_page_names():

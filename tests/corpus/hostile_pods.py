@@ -238,3 +238,98 @@ def as_much_as_is_read_of_pairs() -> dict:
     joint = json.dumps({"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"})
     each = {"koordinator.sh/gpu": 100, "koordinator.sh/rdma": 100}
     return pod(*(container(f"c{i}", **each) for i in range(60)), annotations={JOINT: joint})
+
+
+def nested(levels: int) -> list:
+    """Lists in lists: as a value, so that whoever copies or walks it by recursion meets it."""
+    inner: list = []
+    for _ in range(levels):
+        inner = [inner]
+    return inner
+
+
+@hostile
+def fields_nobody_knows_that_are_nested_900_deep() -> dict:
+    made = pod(container("main", **{GPU: 1}), unknown=nested(900))
+    made["spec"]["containers"][0]["resources"]["unknown"] = nested(900)
+    made["metadata"]["unknown"] = nested(900)
+    return made
+
+
+@hostile
+def depth_where_a_scalar_belongs() -> dict:
+    made = pod(container("main", **{GPU: nested(900)}), resourceClaims=nested(900), tolerations=nested(900))
+    made["metadata"] |= {"name": nested(900), "generateName": nested(900), "ownerReferences": nested(900)}
+    made["spec"] |= {"schedulerName": nested(900), "serviceAccountName": nested(900), "nodeName": nested(900)}
+    return made
+
+
+@hostile
+def ten_thousand_variables() -> dict:
+    many = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": f"{i}"} for i in range(10_000)]
+    made = pod(container("main", **{GPU: 1}))
+    made["spec"]["containers"][0]["env"] = many
+    return made
+
+
+@hostile
+def keys_that_differ_in_case_alone() -> dict:
+    names = (
+        "nvidia.com/gpu",
+        "NVIDIA.com/gpu",
+        "nvidia.com/GPU",
+        "Nvidia.Com/Gpu",
+        "nvidia.com/gpuMem",
+        "nvidia.com/gpumem",
+    )
+    return pod(container("main", **dict.fromkeys(names, "1")))
+
+
+@hostile
+def annotations_up_to_the_last_byte() -> dict:
+    made = pod(container("main", **{GPU: 1, "nvidia.com/gpumem": 100}))
+    made["metadata"]["annotations"] = {"a": "x" * (256 * 1024 - 1)}
+    return made
+
+
+@hostile
+def words_on_the_pod_and_in_ephemeral_containers() -> dict:
+    debug = [container(f"debug-{i}", **{GPU: 1, "koordinator.sh/gpu": 100}) for i in range(2_000)]
+    each = {"limits": {GPU: "8", "nvidia.com/gpumem": "1"}, "requests": {GPU: "8"}, "claims": [{"name": "x"}] * 2_000}
+    return pod(container("main", **{GPU: 1}), ephemeralContainers=debug, resources=each)
+
+
+@hostile
+def names_that_are_paths_and_patches() -> dict:
+    odd = ("a/b", "~0~1", "..", "/spec/containers/0", "-", "0", "a\u202eb", "\x00", "é" * 200, "x" * 60_000)
+    made = pod(*(container(name, **{GPU: 1}) for name in odd))
+    made["metadata"]["generateName"] = "x" * 60_000
+    return made
+
+
+@hostile
+def nobody_has_a_name() -> dict:
+    made = pod(container("main", **{GPU: 1}), {"resources": {"limits": {GPU: 1}}}, {"name": None}, {"name": 7})
+    del made["metadata"]["name"]
+    return made
+
+
+@hostile
+def twenty_thousand_owners_and_selectors() -> dict:
+    made = pod(container("main", **{GPU: 1}), nodeSelector={f"nvidia.com/gpu.product-{i}": "x" for i in range(20_000)})
+    made["metadata"]["ownerReferences"] = [{"kind": "Job", "name": f"j{i}"} for i in range(20_000)]
+    return made
+
+
+@hostile
+def twenty_thousand_tolerations() -> dict:
+    many = [{"key": GPU, "operator": "Exists", "tolerationSeconds": i} for i in range(20_000)]
+    return pod(container("main", **{GPU: 1}), tolerations=many)
+
+
+@hostile
+def claims_by_the_thousand_in_each_container() -> dict:
+    made = pod(*(container(f"c{i}", **{GPU: 1}) for i in range(50)))
+    for one in made["spec"]["containers"]:
+        one["resources"]["claims"] = [{"name": f"x{i}", "request": "y"} for i in range(1_000)]
+    return made

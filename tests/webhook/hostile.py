@@ -83,6 +83,28 @@ def _deep(levels: int) -> str:
     return "[" * levels + "]" * levels
 
 
+def _twice() -> str:
+    """A pod each of whose members stands there twice: readers differ in which one they take."""
+    limits = '{"nvidia.com/gpu":"1","nvidia.com/gpu":"8","nvidia.com/gpu":[[]]}'
+    container = f'{{"name":"a","name":"b","resources":{{"limits":{{}},"limits":{limits}}}}}'
+    metadata = '{"name":"p","name":"q","annotations":{"drawbridge.dev/original":"{}","drawbridge.dev/original":"[]"}}'
+    return f'{{"kind":"Pod","metadata":{{}},"metadata":{metadata},"spec":{{"containers":[{container}],"containers":[{container}]}}}}'
+
+
+def _numbers(digits: int) -> str:
+    """Numbers where none are expected, and where one is, each of so many digits."""
+    many = "9" * digits
+    limits = f'{{"nvidia.com/gpu":{many},"nvidia.com/gpumem":1e{many[:4]},"nvidia.com/gpucores":-{many}}}'
+    container = f'{{"name":{many},"resources":{{"limits":{limits},"requests":{limits}}}}}'
+    return f'{{"metadata":{{"name":{many},"labels":{{"a":{many}}}}},"spec":{{"priority":{many},"containers":[{container}]}}}}'
+
+
+def _raw(text: str, odd: bytes) -> bytes:
+    """A review with bytes in it that no encoder writes."""
+    return review(text).replace(b"ODD", odd)
+
+
+ODD = '{"metadata":{"name":"ODD","annotations":{"nvidia.com/use-gputype":"ODD"}},"spec":{"containers":[{"name":"ODD","resources":{"limits":{"nvidia.com/gpu":"1","nvidia.com/ODD":"ODD"}}}]}}'
 ZEROS = "0" * 9_000
 COSTLY = "device.driver.matches('^(a?){40}a{40}$') || [1,2,3,4,5,6,7,8,9].all(x, [1,2,3,4,5,6,7,8,9].all(y, [1,2,3,4,5,6,7,8,9].all(z, x + y + z > 0)))"
 
@@ -157,6 +179,22 @@ REVIEWS: dict[str, tuple[str, Callable[[], bytes]]] = {
         "validate",
         lambda: _claims(claim(f"'{'x' * 6_000}'.matches('(x|b)*x(x|b){{900}}y')")),
     ),
+    "each member twice": ("mutate", lambda: review(_twice())),
+    "numbers of 4,000 digits": ("mutate", lambda: review(_numbers(4_000))),
+    "numbers of 300,000 digits": ("mutate", lambda: review(_numbers(300_000))),
+    "bytes that are no UTF-8": ("mutate", lambda: _raw(ODD, b"\xff\xfe\xc0\x80")),
+    "half a surrogate pair": ("mutate", lambda: _raw(ODD, rb"\ud800")),
+    "a character that ends lines": ("mutate", lambda: _raw(ODD, rb"\u2028\r\n\u0000\u001b[31m")),
+    "3,000 resources of claims that want the same": (
+        "validate",
+        lambda: _claims(claim("device.driver != 'x'", requests=3_000, count=2**53)),
+    ),
+    "a claim nested 900 deep": (
+        "validate",
+        lambda: review(json.dumps(claim("true")).replace('"count": 1', f'"count": 1, "unknown": {_deep(900)}'), kind="resourceclaims"),
+    ),
+    "an update that shows no object before it": ("mutate", lambda: review(pod(containers=1_000), operation="UPDATE")),
+    "an operation of two thousand letters": ("mutate", lambda: review(pod(), operation="CREATE" * 333)),
     "3 MiB of labels": ("mutate", lambda: review(pod(annotations={f"a/{i}": "x" * 60 for i in range(36_000)}))),
 }  # fmt: skip
 CORPUS = {name.replace("_", " "): ("mutate", lambda make=make: review(make())) for name, make in PODS.items()}

@@ -3,13 +3,15 @@
 Its one promise is that the API server always gets an answer fast: a decision, or a status that lets its failurePolicy
 act. A small review is decided at once, under an alarm clock; a large one, and one that the clock ended, in a worker that can
 be killed; what no worker decides in time is allowed as it is, with a warning. So no review holds another for longer than
-`Limits.hold`. When more comes than can be decided, the answer is 503 at once; a bug of ours is 500 with a log line.
+`Limits.hold`, and who asks for much waits behind the others for a while (`cluster.serving.line`). When more comes than can
+be decided, the answer is 503 at once; a bug of ours is 500 with a log line.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cluster.serving import Callers, Credentials, Door, Limits, Reply, readiness, text
@@ -59,10 +61,11 @@ class Decider(Protocol):
 
 
 class _Review(NamedTuple):
-    """A review on its way."""
+    """A review on its way; `came` is when it was whole, `started` when its turn had come."""
 
     path: str
     body: bytes
+    came: float
     started: float
 
 
@@ -84,7 +87,7 @@ class App:
         self._limits = limits or Limits()
         self._alarm = Alarm()
         self._pool = Pool(self._limits.workers)
-        self._door = Door(self, self._limits, metrics.closed)
+        self._door = Door(self, self._limits, metrics.closed, _namespace)
         self._loop = asyncio.get_running_loop()
         self._waiting = 0
         self._idle = asyncio.Event()
@@ -92,9 +95,6 @@ class App:
         self._attacked_until = 0.0
         # The longest that one review has held the loop, in seconds.
         self.longest_hold = 0.0
-        # When the turn of the loop began in which reviews are being answered; 0 between turns.
-        self._turn = 0.0
-        self._in_turn = 0
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext) -> int:
         """Listen; return the port."""
@@ -151,7 +151,8 @@ class App:
         if path in ("/mutate", "/validate"):
             if method != "POST":
                 return text(405, f"{path} takes POST only", ("Allow", "POST"))
-            review = _Review(path[1:], body, self._loop.time())
+            now = self._loop.time()
+            review = _Review(path[1:], body, now - self._door.line.waited, now)
             return self._review(review)
         if path not in _PATHS:
             return text(404, "not found: this port serves /mutate, /validate, /livez and /readyz")
@@ -180,7 +181,7 @@ class App:
             self.longest_hold = max(self.longest_hold, self._loop.time() - review.started)
 
     def _at_once(self, review: _Review) -> Reply | Coroutine[None, None, Reply]:
-        if self._is_behind(review.started):
+        if self._is_late(review):
             return self._turn_away(review.path)
         if len(review.body) > self._limits.inline:
             return self._later(review, self._aside(review))
@@ -213,18 +214,11 @@ class App:
             return self._later(review, self._aside(review, outcome))
         return self._record_decision(review, outcome)
 
-    def _is_behind(self, now: float) -> bool:
-        """Whether this turn of the loop has answered for so long that the rest had better come again."""
-        if not self._turn:
-            self._turn = now
-            self._in_turn = 0
-            self._loop.call_soon(self._next_turn)
-        self._in_turn += 1
-        # A process that was not given the machine for a while has a long turn, too, but few reviews in it.
-        return self._in_turn > self._limits.at_once and now - self._turn > self._limits.turn
-
-    def _next_turn(self) -> None:
-        self._turn = 0.0
+    def _is_late(self, review: _Review) -> bool:
+        """Whether it has stood in a line that does not get shorter."""
+        # A process that was not given the machine for a while has a slow line, too, but a short one.
+        waited = review.started - review.came
+        return waited > self._limits.line and len(self._door.line) >= self._limits.crowd
 
     def _later(self, review: _Review, answer: Coroutine[None, None, Reply]) -> Reply | Coroutine[None, None, Reply]:
         """Answer when there is an answer, unless too many wait already."""
@@ -289,7 +283,7 @@ class App:
         return self._record_decision(review, outcome)
 
     def _record_decision(self, review: _Review, outcome: Outcome) -> Reply:
-        seconds = self._loop.time() - review.started
+        seconds = self._loop.time() - review.came
         self._metrics.decided(f"/{review.path}", outcome.record, seconds)
         self._decisions.write(outcome.record, seconds)
         return Reply(200, outcome.body, "application/json")
@@ -307,6 +301,15 @@ class App:
 
 
 _PATHS = ("/mutate", "/validate", "/livez", "/readyz")
+# An API server says the namespace before the object, and soon.
+_NAMESPACE = re.compile(rb'"namespace": ?"([^"]{1,63})"')
+_OPENING = 2048
+
+
+def _namespace(body: bytes) -> str:
+    """Say on whose account a review is, without reading it. It need not be true: it decides who waits for whom."""
+    found = _NAMESPACE.search(body, 0, _OPENING)
+    return found[1].decode("latin-1") if found else ""
 
 
 def _is_json(headers: Mapping[str, str]) -> bool:

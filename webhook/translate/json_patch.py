@@ -36,6 +36,18 @@ def remove_keys(path: str, mapping: Mapping[str, Json], keys: Sequence[str]) -> 
     return operations
 
 
+def reduce_map(path: str, mapping: Mapping[str, Json], keys: Sequence[str]) -> list[dict[str, Json]]:
+    """Take keys out of a map like `remove_keys`, but write what remains where that is no more than what goes.
+
+    Whoever applies a patch opens what each operation goes into, and writes it anew: for a few amounts that costs more than they do.
+    """
+    gone = mapping.keys() & keys
+    kept = {key: value for key, value in mapping.items() if key not in gone}
+    if kept and 1 < len(gone) >= len(kept):
+        return [{"op": "replace", "path": path, "value": kept}]
+    return remove_keys(path, mapping, keys)
+
+
 def set_keys(path: str, mapping: Json, values: Mapping[str, Json]) -> list[dict[str, Json]]:
     """Set members of a map that may not be there yet."""
     if not values:

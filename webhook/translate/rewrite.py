@@ -193,8 +193,8 @@ def _container(path: str, slot: Slot, keys: Sequence[str], references: Sequence[
         whole: Json = {"claims": list(references)}
         operations.append({"op": "add", "path": at, "value": whole})
         return operations
-    operations += patch.remove_keys(f"{at}/limits", slot.limits, keys)
-    operations += patch.remove_keys(f"{at}/requests", slot.requests, keys)
+    operations += patch.reduce_map(f"{at}/limits", slot.limits, keys)
+    operations += patch.reduce_map(f"{at}/requests", slot.requests, keys)
     operations += patch.append(f"{at}/claims", resources.get("claims"), references)
     return operations
 

@@ -98,3 +98,31 @@ async def test_what_is_remembered_is_bounded():
     for number in range(REMEMBERED + 10):
         await told.record(body, "Busy", str(number))
     assert len(told._known) == REMEMBERED
+
+
+async def test_what_is_kept_is_one_event_whose_text_changes_and_who_starts_anew_finds_it(cluster, home):
+    made = await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
+    time = Time()
+    assert await recorder(cluster, time).keep(made, "Busy", "all GPUs are in use", warning=True)
+    assert await recorder(cluster, time).keep(made, "Busy", "one GPU is in use", warning=True)
+    assert await events(cluster, home) == [("Busy", "one GPU is in use", "Warning", 1)]
+
+
+async def test_what_is_kept_is_written_again_when_it_was_forgotten_and_said_to_fail_when_it_cannot_be(cluster, home):
+    made = await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
+    told = recorder(cluster, Time())
+    await told.keep(made, "Busy", "x")
+    [event] = [one for one in (await cluster.list(EVENTS, home)).items if one.reason == "Busy"]
+    await cluster.delete(EVENTS, event.metadata.name, home)
+    assert await told.keep(made, "Busy", "x")
+    assert len(await events(cluster, home)) == 1
+
+
+async def test_who_keeps_something_learns_that_it_was_not_written():
+    class Deaf(Embedded):
+        async def patch(self, *_args, **_more):
+            raise Unavailable("PATCH events")
+
+    assert not await recorder(Deaf(), Time()).keep(
+        {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}}, "Busy", "x"
+    )

@@ -197,6 +197,20 @@ async def test_a_watch_survives_any_cutting_into_chunks(tmp_path):
         assert await watched(reached) == (["1", "2"], None)
 
 
+async def test_lists_are_asked_for_compressed_and_watches_as_they_are(tmp_path):
+    async def answer(exchange):
+        if "watch=1" in exchange.request:
+            await exchange.begin()
+            await exchange.end()
+        else:
+            await exchange.reply("200 OK", b'{"metadata":{},"items":[]}')
+
+    async with connected(answer, tmp_path) as (reached, made):
+        await reached.list(RESOURCE_CLAIMS)
+        await watched(reached)
+    assert [exchange.headers["accept-encoding"] for exchange in made.asked] == ["gzip", "identity"]
+
+
 async def test_a_watch_that_is_truncated_gives_what_came_whole(tmp_path):
     async def answer(exchange):
         await exchange.begin()

@@ -238,16 +238,16 @@ async def test_beyond_the_limit_of_reviews_that_wait_the_answer_is_503_at_once(r
     assert (await held)[0] == 200
 
 
-@pytest.mark.parametrize("running", [Limits(turn=0.01, at_once=1, hold=1)], indirect=True)
-async def test_when_one_turn_of_the_loop_takes_too_long_the_rest_is_told_to_come_again(running):
-    one, two, three = [await running.connect() for _ in range(3)]
+@pytest.mark.parametrize("running", [Limits(line=0.01, crowd=1, hold=1)], indirect=True)
+async def test_who_has_stood_in_a_long_line_is_told_to_come_again(running):
+    guests = [await running.connect() for _ in range(6)]
     review = named("slow")
     words = HEAD.replace(b"99", str(len(review)).encode()) + review
-    for _, writer in (one, two, three):
+    for _, writer in guests:
         writer.write(words)
-    # All three are there when the loop looks: this test, client and server, is one loop.
-    answers = [await reader.readline() for reader, _ in (one, two, three)]
-    assert sorted(line.split()[1] for line in answers) in ([b"200", b"503", b"503"], [b"200", b"200", b"503"])
+    # Most of them are there when the loop looks: this test, client and server, is one loop.
+    answers = [await reader.readline() for reader, _ in guests]
+    assert {line.split()[1] for line in answers} == {b"200", b"503"}
 
 
 @pytest.mark.parametrize("running", [Limits(bytes=5000, deadline=30)], indirect=True)
@@ -262,13 +262,29 @@ async def test_when_bodies_on_their_way_are_too_many_bytes_the_oldest_is_given_u
     assert running.app._door.bytes == 0
 
 
-@pytest.mark.parametrize("running", [Limits(deadline=0.05, head=0.05)], indirect=True)
+@pytest.mark.parametrize("running", [Limits(deadline=0.05, head=0.05, flush=0.05)], indirect=True)
 @pytest.mark.parametrize("words", [HEAD + b"{", b"POST /mutate HTT", HEAD[:-2]], ids=["body", "line", "headers"])
 async def test_what_does_not_arrive_is_given_up_at_the_deadline(running, words):
     ((reader, writer),) = await spoken(running, 1, words)
     async with asyncio.timeout(PATIENCE):
         assert (await reader.readline()).startswith(b"HTTP/1.1 408")
         await reader.read()
+    writer.close()
+    await until(lambda: not running.app._door.connections)
+
+
+@pytest.mark.parametrize("running", [Limits(deadline=0.05)], indirect=True)
+async def test_who_is_still_sending_when_the_answer_is_there_can_read_it(running):
+    """To close a socket in which something stands unread resets the connection, and what was said is lost with it."""
+    ((reader, writer),) = await spoken(running, 1, HEAD.replace(b"99", b"5000000") + b"{")
+    await until(lambda: phases(running)["CLOSED"] == 1)
+    for _ in range(64):
+        writer.write(b" " * 65536)
+        await writer.drain()
+        for _ in range(8):
+            await asyncio.sleep(0)
+    async with asyncio.timeout(PATIENCE):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 408")
     writer.close()
     await until(lambda: not running.app._door.connections)
 
@@ -462,7 +478,7 @@ async def test_http_2_is_not_offered_and_not_spoken(running):
 
 async def test_a_peer_that_does_not_read_is_not_waited_for_for_ever(running):
     words = b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"
-    running.gate.checks = {"stock": "x" * 30_000_000}
+    running.gate.checks = {"stock": "x" * 12_000_000}
     _, writer = await running.connect()
     writer.write(words)
     await until(lambda: phases(running)["CLOSED"] == 1)

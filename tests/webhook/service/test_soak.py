@@ -41,5 +41,9 @@ def test_an_honest_review_that_was_held_or_lost_is_told():
     assert Seen({200: 1}, 0, flat, beside=held).problems == [
         "an honest review was held for 400 ms of the gate's processor"
     ]
+    often = NOBODY._replace(processor=Held.of([0.001] * 90 + [0.12] * 10))
+    assert Seen({200: 1}, 0, flat, beside=often).problems == [
+        "one honest review of a hundred was held for 120 ms of the gate's processor"
+    ]
     assert Seen({200: 1}, 0, flat, beside=NOBODY._replace(lost=2)).problems == ["2 honest reviews were lost"]
     assert Held.of([0.001] * 200 + [0.4]) == (1.0, 1.0, 400.0)

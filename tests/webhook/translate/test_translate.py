@@ -480,3 +480,27 @@ def test_the_same_pod_gives_the_same_bytes():
     one = translate(value, state, namespace="n", seal=True)
     two = translate(copy.deepcopy(value), state, namespace="n", seal=True)
     assert json.dumps(one.operations) == json.dumps(two.operations)
+
+
+# The operations
+
+
+LIMITS = "/spec/containers/0/resources/limits"
+
+
+def on_limits(limits: dict) -> list[dict]:
+    """The operations on what a container's limits hold."""
+    done = became(pod(limits))
+    return [one for one in done.operations if one["path"].startswith(LIMITS)]
+
+
+def test_where_most_amounts_go_the_others_are_written_in_one_operation():
+    rest = {"cpu": "100m", "memory": 1e9}
+    asked = rest | {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
+    assert on_limits(asked) == [{"op": "replace", "path": LIMITS, "value": rest}]
+
+
+def test_where_most_amounts_stay_only_those_that_go_are_named():
+    rest = {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}
+    asked = rest | {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
+    assert [one["op"] for one in on_limits(asked)] == ["remove", "remove"]

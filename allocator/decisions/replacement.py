@@ -1,0 +1,86 @@
+"""Another amount for a claim that has devices already. An allocation is written once, so the answer is a plan to replace the claim.
+
+Nothing is held by asking. The new claim is tried twice: where the old one is, as if that had ended; and on all nodes while it
+still holds what it holds, so that a new pod can run before the old one ends. What does not fit is answered with the most that would.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from allocator import allocate
+from allocator.all_nodes import fleet
+from allocator.one_node import Options
+from allocator.pods import elsewhere
+from allocator.reasons import largest_amount, spots, with_amount
+from dra.budget import Budget
+from dra.objects import ResourceClaim, ResourceClaimStatus
+from dra.quantity import Quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dra.stock import Stock
+
+STEPS = 1_000_000
+Claims = tuple[ResourceClaim, ...]
+NODES = 16  # that are named
+
+
+class Replacement(msgspec.Struct, frozen=True):
+    """What would become of a claim that asks for other amounts."""
+
+    claim: ResourceClaim
+    node: str  # where the old one is
+    fits: bool  # there, once the old one has ended
+    beside: tuple[str, ...]  # nodes on which it fits while the old one still holds what it holds
+    largest: dict[
+        str, Quantity
+    ] = {}  # the most of each capacity that would fit there, where what was asked for does not
+
+
+class Unreplaceable(Exception):  # noqa: N818  an answer to who asks
+    """Why there is nothing to plan."""
+
+
+def plan_replacement(stock: Stock, key: str, request: str, amounts: Mapping[str, Quantity]) -> Replacement:
+    """Plan for a claim, by namespace/name, whose request is to have other amounts."""
+    old = stock.claims.get(key)
+    if old is None:
+        raise Unreplaceable(f"claim {key} does not exist")
+    if old.status.allocation is None:
+        raise Unreplaceable(f"claim {key} has no devices yet: change what it asks for")
+    there = [name for name, node in stock.nodes.items() if not elsewhere([old], node)]
+    if not there:
+        raise Unreplaceable(f"the node that claim {key} is allocated on does not exist any more")
+    node = there[0]
+    without = stock.without("ResourceClaim", key)
+    options = Options(budget=Budget(STEPS))
+
+    def fits(claims: Claims) -> bool:
+        return allocate(without, node, claims, options=options).feasible
+
+    asked = _asking(replace(old, status=ResourceClaimStatus()), request, amounts)
+    if fits(asked):
+        beside = fleet(stock, asked, options=options).feasible
+        return Replacement(asked[0], node, True, tuple(beside)[:NODES])
+    largest: dict[str, Quantity] = {}
+    for name, amount in amounts.items():
+        spot = next(spot for spot in spots(asked) if spot.name == request)
+        most = largest_amount(asked, spot, name, amount, fits)
+        if most is not None:
+            largest[name] = most
+    return Replacement(asked[0], node, False, (), largest)
+
+
+def _asking(claim: ResourceClaim, request: str, amounts: Mapping[str, Quantity]) -> Claims:
+    claims: Claims = (claim,)
+    for name, amount in amounts.items():
+        spot = next((spot for spot in spots(claims) if spot.name == request), None)
+        if spot is None:
+            raise Unreplaceable(f"the claim has no request {request}")
+        claims = with_amount(claims, spot, name, amount)
+    return claims

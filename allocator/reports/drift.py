@@ -1,0 +1,67 @@
+"""What should not be, whoever brought it about: claims that hold the same, reservations of pods that are gone, devices that are gone.
+
+Read off a stock, for a process that changes nothing. Who leads has a ledger besides, and `allocator.reservations.sweep`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator.reservations import overlaps
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from dra.objects import ResourceClaim
+    from dra.stock import PoolId, Stock
+
+
+class Drift(msgspec.Struct, frozen=True):
+    """What was found. `leading` is whether it was looked for by who also puts it right."""
+
+    overlapping: tuple[str, ...] = ()  # claims, as namespace/name
+    left_behind: tuple[str, ...] = ()  # sentences
+    leading: bool = False
+
+    def confirmed_by(self, later: Drift) -> Drift:
+        """Keep of what was left behind what is there in a later look, too: a copy of pods may be older than one of claims."""
+        still = tuple(sentence for sentence in later.left_behind if sentence in self.left_behind)
+        return Drift(later.overlapping, still, later.leading)
+
+
+def drift(stock: Stock, living: Collection[str]) -> Drift:
+    """Look through a stock. `living` are the uids of the pods that are not finished."""
+    name_of = {claim.metadata.uid: key for key, claim in stock.claims.items()}
+    overlapping = {name_of[uid] for overlap in overlaps(stock) for uid in overlap.claims}
+    sentences = [*_ghosts(stock, living), *_vanished(stock)]
+    return Drift(tuple(sorted(overlapping)), tuple(sorted(sentences)))
+
+
+def _ghosts(stock: Stock, living: Collection[str]) -> Iterator[str]:
+    for key, claim in stock.claims.items():
+        for name in _gone(claim, living):
+            yield f"claim {key} is reserved for pod {name}, which does not exist any more"
+
+
+def _gone(claim: ResourceClaim, living: Collection[str]) -> Iterator[str]:
+    for one in claim.status.reserved_for:
+        if one.is_pod and one.uid not in living:
+            yield one.name
+
+
+def _vanished(stock: Stock) -> Iterator[str]:
+    for pool, holders in stock.held.items():
+        published = _published(stock, pool)
+        for key, results in holders.items():
+            for result in results:
+                if result.device not in published:
+                    where = "/".join((*pool, result.device))
+                    yield f"claim {key} holds device {where}, which its driver does not publish any more"
+
+
+def _published(stock: Stock, pool: PoolId) -> frozenset[str]:
+    pages = stock.pages_of.get(pool, ())
+    newest = max((page.generation for page in pages), default=0)
+    return frozenset(device.name for page in pages if page.generation == newest for device in page.devices)

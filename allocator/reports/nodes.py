@@ -1,0 +1,128 @@
+"""What a node has and what is left of it, device by device, and in total.
+
+A device whose counters others have drawn on is blocked: nobody holds it, and it cannot be had. What is left of a device that is
+held whole, or blocked, is nothing.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dra.quantity import Quantity
+from dra.stock import available
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dra.objects import Device
+    from dra.stock import Counters, Pool, PoolUse, Stock
+
+_MODEL = ("productName", "model")
+
+Amounts = dict[str, Quantity]
+
+
+class DeviceState(StrEnum):
+    """Whether a device can be had."""
+
+    FREE = "free"
+    SHARED = "shared"  # in part
+    HELD = "held"
+    BLOCKED = "blocked"
+
+
+class DeviceReport(msgspec.Struct, frozen=True):
+    """One device, as a node sees it."""
+
+    driver: str
+    pool: str
+    device: str
+    state: DeviceState
+    model: str = ""
+    capacity: Amounts = {}
+    available: Amounts = {}
+    taints: tuple[str, ...] = ()
+
+
+class NodeReport(msgspec.Struct, frozen=True):
+    """All devices that a node can reach."""
+
+    node: str
+    devices: tuple[DeviceReport, ...]
+
+    def count(self, *states: DeviceState) -> int:
+        """Count the devices in some states."""
+        return sum(device.state in states for device in self.devices)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the node has devices, and nobody holds one."""
+        return bool(self.devices) and not self.count(DeviceState.HELD, DeviceState.SHARED)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """What kinds of devices there are, as their drivers name them."""
+        return tuple(sorted({device.model for device in self.devices if device.model}))
+
+    @property
+    def capacity(self) -> Amounts:
+        """All that the devices have, added up."""
+        return _sum(device.capacity for device in self.devices)
+
+    @property
+    def available(self) -> Amounts:
+        """All that is left, added up."""
+        return _sum(device.available for device in self.devices)
+
+
+def node_report(stock: Stock, node: str) -> NodeReport:
+    """Look at one node. Devices that several nodes reach are reported on each of them."""
+    devices: list[DeviceReport] = []
+    for pool in stock.pools(node):
+        use = stock.use(pool.id)
+        left = available(pool, use)
+        devices += [_device(pool, device, use, left) for page in pool.here for device in page.devices]
+    return NodeReport(node, tuple(devices))
+
+
+def _device(pool: Pool, device: Device, use: PoolUse, counters: Counters) -> DeviceReport:
+    driver, name = pool.id
+    capacity = {name: one.value for name, one in device.capacity.items()}
+    state = _state(device, use, counters)
+    left = {name: Quantity.from_int(0, amount.format) for name, amount in capacity.items()}
+    if state in (DeviceState.FREE, DeviceState.SHARED):
+        used = use.used.get(device.name, {})
+        left = {name: Quantity.from_nano(amount.nano - used.get(name, 0), amount.format) for name, amount in capacity.items()}  # fmt: skip
+    taints = tuple(f"{taint.key}:{taint.effect}" for taint in device.taints)
+    return DeviceReport(driver, name, device.name, state, _model(device, driver), capacity, left, taints)
+
+
+def _state(device: Device, use: PoolUse, counters: Counters) -> DeviceState:
+    if device.name in use.dedicated:
+        return DeviceState.HELD
+    if device.name in use.shared:
+        return DeviceState.SHARED
+    for consumption in device.consumes_counters:
+        left = counters.get(consumption.counter_set, {})
+        if any(amount.value.nano > left.get(name, 0) for name, amount in consumption.counters.items()):
+            return DeviceState.BLOCKED
+    return DeviceState.FREE
+
+
+def _model(device: Device, driver: str) -> str:
+    for name in _MODEL:
+        attribute = device.attributes.get(name) or device.attributes.get(f"{driver}/{name}")
+        if attribute is not None and attribute.string:
+            return attribute.string
+    return ""
+
+
+def _sum(several: Iterable[Amounts]) -> Amounts:
+    total: Amounts = {}
+    for amounts in several:
+        for name, amount in amounts.items():
+            total[name] = total[name] + amount if name in total else amount
+    return total

@@ -1,0 +1,82 @@
+"""Who has what: pod, claim, device and share in one row, as allocations, reservations and slices say it.
+
+A container is not named: a claim is a pod's, and its containers may share what is in it. Access of an admin holds nothing and is
+left out. A device that is not published any more still has its row, without a uuid.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dra.quantity import Quantity
+from dra.stock import results_by_pool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from dra.objects import Device, Pod, ResourceClaim
+    from dra.stock import PoolId, Stock
+
+_UUID = "uuid"
+
+
+class Share(msgspec.Struct, frozen=True):
+    """A device, or a share of one, that a claim holds for a pod. `pod` and `node` are "" while nobody has reserved it."""
+
+    namespace: str
+    pod: str
+    claim: str
+    driver: str
+    pool: str
+    device: str
+    node: str = ""
+    uuid: str = ""
+    share_id: str = ""  # "" if the device is held whole
+    amounts: dict[str, Quantity] = {}
+
+
+def shares(stock: Stock, pods: Iterable[Pod]) -> Iterator[Share]:
+    """Yield a row for each pod, each claim that is reserved for it, and each device of that."""
+    node_of = {pod.metadata.uid: pod.spec.node_name for pod in pods}
+    uuids: dict[PoolId, dict[str, str]] = {}
+    for claim in stock.claims.values():
+        consumers = _consumers(claim) or [("", "")]
+        for pool, results in results_by_pool(claim).items():
+            if pool not in uuids:
+                uuids[pool] = _uuids(stock, pool)
+            for result in results:
+                for name, uid in consumers:
+                    yield Share(
+                        namespace=claim.metadata.namespace,
+                        pod=name,
+                        claim=claim.metadata.name,
+                        driver=result.driver,
+                        pool=result.pool,
+                        device=result.device,
+                        node=node_of.get(uid, ""),
+                        uuid=uuids[pool].get(result.device, ""),
+                        share_id=result.share_id or "",
+                        amounts=result.consumed_capacity,
+                    )
+
+
+def _consumers(claim: ResourceClaim) -> list[tuple[str, str]]:
+    """List the pods that a claim is reserved for, by name and uid."""
+    return [(one.name, one.uid) for one in claim.status.reserved_for if one.is_pod]
+
+
+def _uuids(stock: Stock, pool: PoolId) -> dict[str, str]:
+    """Look up what the devices of a pool publish as their uuid."""
+    driver = pool[0]
+    found: dict[str, str] = {}
+    for page in stock.pages_of.get(pool, ()):
+        for device in page.devices:
+            found[device.name] = _uuid(device, driver)
+    return found
+
+
+def _uuid(device: Device, driver: str) -> str:
+    attribute = device.attributes.get(_UUID) or device.attributes.get(f"{driver}/{_UUID}")
+    return attribute.string or "" if attribute is not None else ""

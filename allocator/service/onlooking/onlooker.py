@@ -1,0 +1,159 @@
+"""The process behind `drawbridge allocator --read-only`: beside any scheduler, it says what it sees and writes into no claim.
+
+It has no ledger, holds no lease, and could not write if it wanted to: its role has events to create and nothing else. So one replica
+is enough; a second one would say the same once more, in the same events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from allocator.decisions import Decider
+from allocator.reports import Drift, drift
+from allocator.service.app import LIMITS, App
+from allocator.service.knowledge import Knowledge
+from allocator.service.metrics import Metrics
+from allocator.service.onlooking.explanations import Explanations
+from allocator.service.onlooking.shares import Shares
+from allocator.service.process import METRICS_LIMITS, Listening, api_routes, open_door
+from allocator.service.queries import Queries
+from allocator.service.quotas import Quotas
+from cluster.controllers import Recorder
+from cluster.serving import Door
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from allocator.service.process import Settings
+    from allocator.service.queries import Translate
+    from cluster.protocol import Cluster
+    from dra.objects import Pod, ResourceClaim
+
+logger = logging.getLogger("drawbridge.allocator")
+COMPONENT = "drawbridge-onlooker"
+REASON = "Devices"
+DRIFT_SECONDS = 30.0
+_GRACE = 5.0
+
+
+class Onlooker:
+    """One process's worth."""
+
+    def __init__(self, cluster: Cluster, settings: Settings, translate: Translate | None = None) -> None:
+        self._settings = settings
+        self._clock = asyncio.get_running_loop().time
+        self._recorder = Recorder(
+            cluster,
+            COMPONENT,
+            instance=settings.identity,
+            now=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            clock=self._clock,
+            suffix=lambda: secrets.token_hex(8),
+        )
+        self.explanations = Explanations(Decider(), clock=self._clock, keep=self._keep)
+        self.knowledge = Knowledge(
+            cluster,
+            on_claim=self._ignore_claim,
+            on_pod=self.explanations.see,
+            on_devices=self._ignore,
+            on_quota=self._ignore,
+        )
+        self._quotas = Quotas(cluster, self.knowledge.quotas, may_write=lambda: False, is_written=lambda _: True)
+        self._drift_at = 0.0
+        self._seen = Drift()
+        self.drift = Drift()
+        self._queries = Queries(self.knowledge, translate, drift=lambda: self.drift, quotas=self._report_quotas)
+        self.metrics = Metrics()
+        self._show()
+
+    async def run(self, stop: asyncio.Event, listening: Callable[[Listening], None]) -> None:
+        """Serve until told to stop. `listening` learns the ports when the cluster was read."""
+        async with self._ports() as ports, asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self.knowledge.run()), group.create_task(self._look(ports, listening))]
+            await stop.wait()
+            logger.info("stopping")
+            for task in tasks:
+                task.cancel()
+
+    async def _look(self, ports: Listening, listening: Callable[[Listening], None]) -> None:
+        await self.knowledge.settled()
+        listening(ports)
+        while True:
+            await asyncio.sleep(self._settings.tick)
+            try:
+                await self.explanations.go(self.knowledge.stock)
+                self._look_for_drift()
+            except Exception:
+                logger.exception("a bug while looking; please report it")
+
+    def _look_for_drift(self) -> None:
+        now = self._clock()
+        if now < self._drift_at:
+            return
+        self._drift_at = now + DRIFT_SECONDS
+        pods = self.knowledge.pods.objects.values()
+        living = {pod.metadata.uid for pod in pods if not pod.has_ended}
+        found = drift(self.knowledge.stock, living)
+        self.drift = self._seen.confirmed_by(found)
+        self._seen = found
+
+    def _report_quotas(self) -> list[dict[str, Any]]:
+        return self._quotas.report(self.knowledge.stock)
+
+    async def _keep(self, pod: Pod, sentence: str) -> bool:
+        return await self._recorder.keep(pod, REASON, sentence, warning=True)
+
+    def _ignore_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        """A claim that changed has changed the stock, and that is looked at."""
+
+    def _ignore(self) -> None:
+        """So have devices, and quotas are looked up when somebody asks."""
+
+    @asynccontextmanager
+    async def _ports(self) -> AsyncIterator[Listening]:
+        settings = self._settings
+        api = Door(App(api_routes(self._queries), settings.credentials), LIMITS, self.metrics.closed)
+        metrics = Door(self.metrics, METRICS_LIMITS, self.metrics.closed)
+        shown = open_door(metrics, settings.metrics)
+        assert not isinstance(shown, Path)
+        try:
+            yield Listening(plugin=None, extender=None, api=open_door(api, settings.api), metrics=shown)
+        finally:
+            await asyncio.gather(api.end(_GRACE), metrics.end(_GRACE))
+
+    def _readiness(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        notes: dict[str, str] = {}
+        if aside := str(self.knowledge.quarantine):
+            notes["objects read"] = f"set aside: {aside}"
+        if overlapping := self.drift.overlapping:
+            notes["devices"] = f"held more than once: {', '.join(overlapping[:8])}"
+        return {"cluster": self.knowledge.unsettled()}, notes
+
+    def _show(self) -> None:
+        self.metrics.readiness = self._readiness
+        self.metrics.registry.register(Shares(lambda: self.knowledge.stock, self.knowledge.pods.objects.values))
+        gauge = self.metrics.gauge
+        gauge(
+            "drawbridge_allocator_stock_age_seconds", "Seconds since what we know was last current.", self.knowledge.age
+        )
+        gauge(
+            "drawbridge_waiting_pods",
+            "Pods with claims that wait for a node.",
+            lambda: float(self.explanations.waiting),
+        )
+        gauge(
+            "drawbridge_overlapping_claims",
+            "Claims that hold what another holds too.",
+            lambda: float(len(self.drift.overlapping)),
+        )
+        gauge(
+            "drawbridge_left_behind",
+            "Reservations of pods that are gone, and devices of claims that are gone.",
+            lambda: float(len(self.drift.left_behind)),
+        )

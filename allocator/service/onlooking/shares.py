@@ -1,0 +1,70 @@
+"""The metric of who has what: `drawbridge_pod_device`, one series for each pod, claim and device, and what it has of it.
+
+Its labels are names that others chose, so their number is bounded: beyond it series are left out, and counted. A claim that
+no pod has reserved yet is not shown.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from allocator.reports import shares
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from prometheus_client.core import Metric
+
+    from allocator.reports import Share
+    from dra.objects import Pod
+    from dra.stock import Stock
+
+MOST = 20_000  # series of each metric
+LABELS = ("namespace", "pod", "claim", "driver", "pool", "device", "share", "node", "uuid")
+_NANO = 10**9
+
+
+class Shares(Collector):
+    """Reads the stock when somebody looks."""
+
+    def __init__(self, stock: Callable[[], Stock], pods: Callable[[], Iterable[Pod]]) -> None:
+        self._stock = stock
+        self._pods = pods
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        devices = GaugeMetricFamily(
+            "drawbridge_pod_device",
+            "1 for a device that a pod has through a claim; share is its shareID if the device is shared.",
+            labels=LABELS,
+        )
+        amounts = GaugeMetricFamily(
+            "drawbridge_pod_device_capacity",
+            "What a pod has of a capacity of a shared device, in whole units: bytes for memory.",
+            labels=(*LABELS, "capacity"),
+        )
+        left_out = 0
+        for one in shares(self._stock(), self._pods()):
+            if not one.pod:
+                continue
+            room = MOST - len(devices.samples), MOST - len(amounts.samples) - len(one.amounts)
+            if min(room) < 1:
+                left_out += 1
+                continue
+            names = _labels(one)
+            devices.add_metric(names, 1)
+            for capacity, amount in sorted(one.amounts.items()):
+                amounts.add_metric([*names, capacity], amount.nano / _NANO)
+        yield devices
+        yield amounts
+        yield GaugeMetricFamily(
+            "drawbridge_pod_devices_left_out", "Devices of pods for which there was no series left.", value=left_out
+        )
+
+
+def _labels(one: Share) -> list[str]:
+    where = [one.namespace, one.pod, one.claim, one.driver, one.pool, one.device]
+    return [*where, one.share_id, one.node, one.uuid]

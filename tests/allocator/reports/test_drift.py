@@ -1,0 +1,31 @@
+"""What should not be, read off a stock."""
+
+from allocator.reports import Drift, drift
+from dra.stock import Stock
+from tests.allocator.reports.test_shares import claim
+from tests.dra.samples import DRIVER, node, slice_
+
+
+def stock(*claims):
+    return Stock.of(slices=[slice_("s", "d0", "d1")], nodes=[node()], claims=claims)
+
+
+def test_claims_that_hold_one_device_are_named():
+    found = drift(stock(claim("a", {"device": "d0"}), claim("b", {"device": "d0"}), claim("c", {"device": "d1"})), ())
+    assert found == Drift(("team/a", "team/b"))
+
+
+def test_a_reservation_of_a_pod_that_is_gone_is_named_and_one_of_a_living_pod_is_not():
+    held = claim("a", {"device": "d0"}, pods=["p", "q"])
+    found = drift(stock(held), {"pod-p"})
+    assert found.left_behind == ("claim team/a is reserved for pod q, which does not exist any more",)
+
+
+def test_a_device_that_is_not_published_any_more_is_named():
+    found = drift(stock(claim("a", {"device": "old"})), ())
+    assert found.left_behind == (f"claim team/a holds device {DRIVER}/p/old, which its driver does not publish any more",)  # fmt: skip
+
+
+def test_what_was_left_behind_counts_once_two_looks_have_found_it():
+    first, second = Drift((), ("x", "y")), Drift(("a",), ("y", "z"))
+    assert first.confirmed_by(second) == Drift(("a",), ("y",))

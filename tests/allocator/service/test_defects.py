@@ -1,0 +1,116 @@
+"""Defects that Tensor Fusion's allocator had (docs/tensor-fusion.md): leaks, races and drift, none of which may happen here."""
+
+from functools import partial
+
+from allocator.reservations import Terms
+from cluster import resources
+from cluster.patch import Merge
+from tests.allocator.service import sidecar
+from tests.allocator.service.sidecar import claim, device_class, fleet, loaded, node, pod, running, until
+from tests.allocator.service.test_quotas import quota
+
+
+def shared_gpu(memory, generation=1):
+    """One GPU that is shared by memory."""
+    device = {"name": "gpu-0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": memory}}}
+    pool = {"name": "n0", "generation": generation, "resourceSliceCount": 1}
+    spec = {"driver": sidecar.DRIVER, "pool": pool, "nodeName": "n0", "devices": [device]}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "n0-gpus"}, "spec": spec}
+
+
+def wanting(name, memory):
+    made = claim(name)
+    made["spec"]["devices"]["requests"][0]["exactly"]["capacity"] = {"requests": {"memory": memory}}
+    return made
+
+
+def is_published(one, memory):
+    [device] = one.bridge.knowledge.stock.slices["n0-gpus"].spec.devices
+    return str(device.capacity["memory"].value) == memory
+
+
+async def available(one):
+    _, said = await one.ask("/api/v1/nodes", node="n0")
+    return said["devices"][0]["available"]["memory"]
+
+
+async def test_letting_go_twice_after_a_failed_binding_loses_and_leaves_nothing(monkeypatch):
+    """Tensor Fusion #479, #480: committed, and then another plugin's PreBind fails, again and again."""
+    monkeypatch.setattr("allocator.service.bridge.Terms", lambda: Terms(grace=0.01))
+    cluster = loaded(*fleet(1, 1), claim("a"), pod("p", "a"))
+    async with running(cluster, tick=0.01) as one:
+        for _ in range(5):
+            assert (await one.place("p"))[0] == 200
+            token = one.bridge.ledger.reservations["pod-p"].token
+            for _ in range(2):
+                assert (await one.plugin("unreserve", {"reservation": token}))[0] == 200
+            await until(lambda: not one.bridge.ledger.reservations)
+            assert await one.held("a") == []
+            _, said = await one.ask("/api/v1/nodes")
+            assert said["nodes"][0]["free"] == 1
+
+
+async def test_a_pod_that_came_again_under_its_name_inherits_nothing():
+    """Tensor Fusion #684: state of a former object of that name must not be the new one's."""
+    cluster = loaded(*fleet(1, 2), claim("a"), pod("p", "a"))
+    async with running(cluster) as one:
+        await one.place("p")
+        former = await one.held("a")
+        await cluster.delete(resources.PODS, "p", "default")
+        again = pod("p", "b")
+        again["metadata"]["uid"] = "pod-again"
+        await cluster.create(resources.RESOURCE_CLAIMS, claim("b"), "default")
+        await cluster.create(resources.PODS, again, "default")
+        await until(lambda: "pod-p" not in one.bridge.ledger.reservations)
+        await until(lambda: one.bridge.knowledge.stock.claims.get("default/b") is not None)
+        assert (await one.place("p"))[0] == 200
+        [uid] = one.bridge.ledger.reservations
+        assert uid == (await one.pod("p"))["metadata"]["uid"] != "pod-p"
+        _, said = await one.ask("/api/v1/allocations", pod="default/p")
+        assert "b" in [row["claim"] for row in said["allocations"]]
+        assert await one.held("b")
+        assert former
+
+
+async def test_devices_that_change_between_question_and_reservation_are_decided_anew():
+    """Tensor Fusion #684: what is read while it is being replaced; here a decision counts only on what it was made of."""
+    cluster = loaded(*fleet(1, 1), claim("a"), pod("p", "a"))
+    async with running(cluster) as one:
+        _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
+        await cluster.delete(resources.RESOURCE_SLICES, "n0-gpus")
+        await until(lambda: not one.bridge.knowledge.stock.slices)
+        status, refused = await one.plugin("reserve", {"token": found["token"], "node": "n0"})
+        assert (status, refused["remedy"]) == (409, "decide again")
+        assert not one.bridge.ledger.reservations
+
+
+async def test_used_quota_is_zero_again_after_pods_with_several_devices_came_and_went():
+    """Tensor Fusion #691: several devices of one claim count as several, on the way up and on the way down."""
+    names = [f"p{at}" for at in range(4)]
+    cluster = loaded(*fleet(1, 8), quota(gpu__devices=8), *(thing for name in names for thing in (claim(name, 2), pod(name, name))))  # fmt: skip
+    async with running(cluster) as one:
+        for name in names:
+            assert (await one.place(name))[0] == 200
+        used = one.bridge.knowledge.quotas.objects
+        await until(lambda: str(used["default", "team"].status.used.get("gpu/devices")) == "8")
+        for name in names:
+            await cluster.delete(resources.PODS, name, "default")
+            await cluster.patch(resources.RESOURCE_CLAIMS, name, Merge({"status": None}), "default", subresource="status")  # fmt: skip
+        await until(lambda: str(used["default", "team"].status.used.get("gpu/devices")) == "0")
+
+
+async def test_what_is_left_of_a_device_follows_its_capacity_and_is_all_of_it_when_nobody_holds_it():
+    """Tensor Fusion #796: no account is kept that could be wrong; what is left is what there is without what is held."""
+    cluster = loaded(device_class(), node("n0"), shared_gpu("80Gi"), wanting("a", "30Gi"), pod("p", "a"))
+    async with running(cluster) as one:
+        assert (await one.place("p"))[0] == 200
+        assert await available(one) == "50Gi"
+        for memory, left in (("64Gi", "34Gi"), ("96Gi", "66Gi")):
+            device = shared_gpu(memory)["spec"]["devices"]
+            await cluster.patch(resources.RESOURCE_SLICES, "n0-gpus", Merge({"spec": {"devices": device}}))
+            await until(partial(is_published, one, memory))
+            assert await available(one) == left
+        await cluster.delete(resources.PODS, "p", "default")
+        await cluster.patch(resources.RESOURCE_CLAIMS, "a", Merge({"status": None}), "default", subresource="status")
+        await until(lambda: one.bridge.knowledge.stock.claims["default/a"].status.allocation is None)
+        assert await available(one) == "96Gi"

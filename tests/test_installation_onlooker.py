@@ -1,0 +1,40 @@
+"""The manifests of the onlooker: its arguments exist, it is off unless it is named, and all it may write is events."""
+
+from cli.commands.allocator import command
+from cli.commands.manifests import BASE
+from cluster import manifests
+from tests.cli.running import run
+
+ONLOOKER = BASE.parent / "onlooker"
+
+
+def stored(kind):
+    files = [path for path in sorted(ONLOOKER.glob("*.yaml")) if path.name != "kustomization.yaml"]
+    return [document.object for document in manifests.read(files) if document.object["kind"] == kind]
+
+
+def test_kustomize_lists_every_file():
+    listed = manifests.read([ONLOOKER / "kustomization.yaml"])[0].object["resources"]
+    assert sorted(listed) == sorted(path.name for path in ONLOOKER.glob("*.yaml") if path.name != "kustomization.yaml")
+
+
+def test_all_it_may_write_is_events():
+    [role] = stored("ClusterRole")
+    writing = [rule["resources"] for rule in role["rules"] if not {"get", "list", "watch"}.issuperset(rule["verbs"])]
+    assert writing == [["events"]]
+
+
+def test_its_arguments_are_options_of_the_command_and_it_is_one_replica():
+    [deployment] = stored("Deployment")
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    name, *options = [argument.removeprefix("--").partition("=")[0] for argument in container["args"]]
+    assert name == command.name
+    assert "read-only" in options
+    assert set(options) <= {option.removeprefix("--") for one in command.params for option in one.opts}
+    assert deployment["spec"]["replicas"] == 1
+
+
+def test_who_only_looks_on_cannot_be_asked_by_a_scheduler():
+    done = run("allocator", "--read-only", "--extender", "127.0.0.1:0")
+    assert done.exit_code == 2
+    assert "leave --plugin and --extender away" in done.stderr
