@@ -65,6 +65,12 @@ class FleetAnswer(Mapping[str, Answer]):
         """Name the nodes that can serve the claims."""
         return [node for node, found in self._found.items() if found.verdict is Verdict.FEASIBLE]
 
+    @property
+    def refusing(self) -> dict[str, Verdict]:
+        """Say the verdict of each node that cannot."""
+        found = self._found.items()
+        return {node: one.verdict for node, one in found if one.verdict is not Verdict.FEASIBLE}
+
     def one_of_each(self) -> list[Answer]:
         """Compose one answer for each kind of node that there is."""
         return list(self.samples().values())

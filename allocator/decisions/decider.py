@@ -56,7 +56,7 @@ class Outlook(StrEnum):
     UNDECIDED = "undecided"
 
 
-class NodeScore(msgspec.Struct, frozen=True):
+class NodeScore(msgspec.Struct, frozen=True, gc=False):
     """A node that can serve the claims, and how much the strategy likes it: 0 to 100."""
 
     name: str
@@ -279,10 +279,8 @@ def _unserved_name(name: str) -> str:
 def _hindrances_beside_fits(answers: FleetAnswer, elsewhere: _ByNode) -> tuple[Hindrance, ...]:
     """Say in short what is in the way on the nodes that do not fit where others do: nobody waits for these."""
     refusals = dict(elsewhere)
-    for name in answers:
-        verdict = answers.verdict(name)
-        if verdict is not Verdict.FEASIBLE:
-            refusals.setdefault(name, _verdict(verdict))
+    for name, verdict in answers.refusing.items():
+        refusals.setdefault(name, _verdict(verdict))
     return _by_message(refusals)
 
 

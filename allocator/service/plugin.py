@@ -146,7 +146,7 @@ def _outlook(token: str, found: Outlooks) -> dict[str, Any]:
     return {
         "verdict": str(found.outlook),
         "token": token,
-        "nodes": [{"name": node.name, "score": node.score} for node in found.nodes],
+        "nodes": found.nodes,
         "message": found.message,
         "reasons": reasons,
     }
