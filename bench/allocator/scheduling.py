@@ -21,7 +21,7 @@ import statistics
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
@@ -79,6 +79,7 @@ class Run(NamedTuple):
 
 class Metadata(msgspec.Struct):
     name: str
+    version: str = msgspec.field(name="resourceVersion")
 
 
 class Spec(msgspec.Struct):
@@ -293,28 +294,35 @@ class Burst:
     def followed(self) -> Iterator[None]:
         """Follow the pods as long as this goes on."""
         version = self.cluster.get(PODS, limit=1)["metadata"]["resourceVersion"]
-        query = urlencode({"watch": "true", "resourceVersion": version, "timeoutSeconds": int(PATIENCE)})
-        host = urlsplit(self.cluster.url).netloc
-        context = ssl.create_default_context(cafile=str(self.cluster.ca))
-        connection = http.client.HTTPSConnection(host, context=context, timeout=PATIENCE)
-        connection.request("GET", f"{PODS}?{query}", headers={"Authorization": f"Bearer {self.cluster.token}"})
-        reader = threading.Thread(target=self.read, args=(connection.getresponse(),), daemon=True)
+        reader = threading.Thread(target=self.follow, args=(version,), daemon=True)
         reader.start()
         try:
             yield
         finally:
             self.done.set()
-            connection.close()
 
-    def read(self, response: http.client.HTTPResponse) -> None:
+    def follow(self, version: str) -> None:
+        """Watch after watch: the API server ends one whose reader is slow."""
         decoder = msgspec.json.Decoder(Event)
-        while not self.done.is_set() and (line := response.readline()):
-            found = decoder.decode(line).object
-            if found.spec.node and found.metadata.name in self.waiting:
-                self.bound[found.metadata.name] = time.monotonic()
-                self.waiting.remove(found.metadata.name)
-                if not self.waiting:
-                    self.done.set()
+        host = urlsplit(self.cluster.url).netloc
+        context = ssl.create_default_context(cafile=str(self.cluster.ca))
+        while not self.done.is_set():
+            query = urlencode({"watch": "true", "resourceVersion": version, "timeoutSeconds": 60})
+            connection = http.client.HTTPSConnection(host, context=context, timeout=PATIENCE)
+            connection.request("GET", f"{PODS}?{query}", headers={"Authorization": f"Bearer {self.cluster.token}"})
+            with closing(connection), suppress(http.client.IncompleteRead):
+                for line in lines(connection.getresponse()):
+                    found = decoder.decode(line).object
+                    version = found.metadata.version
+                    self.see(found)
+
+    def see(self, found: Pod) -> None:
+        name = found.metadata.name
+        if found.spec.node and name in self.waiting:
+            self.bound[name] = time.monotonic()
+            self.waiting.remove(name)
+            if not self.waiting:
+                self.done.set()
 
     @property
     def seconds(self) -> float:
@@ -327,6 +335,14 @@ class Burst:
         late = statistics.quantiles(waited, n=100)[-1]
         millis = {name: seconds / pods * 1000 for name, seconds in used.items()}
         return Run(pods / self.seconds, statistics.median(waited), late, millis)
+
+
+def lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    """Cut an answer that goes on into its lines."""
+    rest = b""
+    while chunk := response.read1(1 << 16):
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from whole
 
 
 def devices_of(node: str) -> list[Object]:
