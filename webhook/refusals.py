@@ -27,7 +27,7 @@ class Code(StrEnum):
     TAKEN = "R011"  # a template's name holds something else
     NEVER = "R020"  # no node could serve it, even if idle
     NO_CLASS = "R021"  # a DeviceClass that does not exist
-    NO_DEVICE = "R022"  # no device is what was asked for
+    NO_DEVICE = "R022"  # no device matches what was asked for
     TOO_MANY = "R023"  # more devices than any node has
     OBJECT = "R030"  # an object of ours with a mistake in it
 

@@ -10,14 +10,15 @@ PAGE = Path(__file__).parents[3] / "docs" / "bridge.md"
 
 
 def asked_for_on_the_page():
-    """Each row of the tables under "Asking": a method, and one path or several."""
+    """Each row of the tables under "Asking": a method, and one path or several, the later ones cut short or parameters alone."""
     asking = PAGE.read_text(encoding="utf-8").partition("## Asking")[2]
-    rows = re.findall(r"^\| `(GET|POST) (.*?)` *(?:, `(/.*?)`)? \|", asking, re.MULTILINE)
-    for method, first, second in rows:
-        path = first.partition("?")[0]
+    for cell in re.findall(r"^\| (`(?:GET|POST) .*?`) \|", asking, re.MULTILINE):
+        first, *others = re.findall(r"`(.*?)`", cell)
+        method, path = first.partition("?")[0].split()
         yield method, path
-        if second:
-            yield method, second if second.startswith("/api") else f"{path.rpartition('/')[0]}{second}"
+        for other in others:
+            if other.startswith("/"):
+                yield method, other if other.startswith("/api/") else f"{path.rpartition('/')[0]}{other}"
 
 
 def test_the_page_has_every_call_and_no_other():
