@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra import cel
-from dra.errors import SelectorError
+from dra.budget import Budget
+from dra.errors import OutOfBudget, SelectorError
 from webhook.dialects import VOCABULARIES, Target
 from webhook.state.device_groups import Census, Group, Reading
 from webhook.state.schema import Evidence
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 EVERYBODY = Evidence()
 _VOICE = 720_720  # one node's voice: it divides without a rest by every number up to 16
+# What all selectors of a class may cost on one kind of device (most cost less than ten steps), and what they may cost beyond that.
+FREE_STEPS = 200
+DEAR_STEPS = 200_000
 _SIZES = 128  # products or profiles of a class that are looked at, the best supported first
 
 
@@ -174,10 +178,15 @@ def _heard(slices: Iterable[ResourceSlice], nodes: Iterable[Node], evidence: Evi
 
 
 class _Selectors:
-    """The selectors of one class, compiled; a class with a broken one picks nothing, as it is for the allocator."""
+    """The selectors of one class, compiled; a class with a broken one picks nothing, as it is for the allocator.
+
+    So does a class whose selectors are dear: kinds of device are made up as easily as selectors, and all of one are asked about all of
+    the other. What every honest selector costs is free, or who makes up many kinds would spend what others are judged by.
+    """
 
     def __init__(self, class_: DeviceClass) -> None:
         self._compiled: list[cel.Selector] | None = []
+        self._left = DEAR_STEPS
         try:
             self._compiled = [cel.compile(s.cel.expression) for s in class_.spec.selectors if s.cel]
         except SelectorError:
@@ -187,19 +196,28 @@ class _Selectors:
     def reads(self) -> list[cel.Reads]:
         return [selector.reads for selector in self._compiled or ()]
 
-    def pick(self, driver: str, device: Device) -> bool:
-        """Say whether a device is of the class; one on which a selector fails is not."""
+    def pick(self, groups: Iterable[Group]) -> list[Group]:
+        """Find the groups of the class; one on which a selector fails is not."""
+        try:
+            return [group for group in groups if self._picks(group.driver, group.sample)]
+        except OutOfBudget:
+            return []
+
+    def _picks(self, driver: str, device: Device) -> bool:
         if self._compiled is None:
             return False
         view = cel.view_of(driver, device)
+        budget = Budget(FREE_STEPS + self._left)
         try:
-            return all(selector.matches(view) for selector in self._compiled)
+            return all(selector.matches(view, budget) for selector in self._compiled)
         except SelectorError:
             return False
+        finally:
+            self._left -= max(0, budget.spent - FREE_STEPS)
 
 
 def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Served:
-    picked = [group for group in census.groups if selectors.pick(group.driver, group.sample)]
+    picked = selectors.pick(census.groups)
     mine = {group: census.groups[group] for group in picked}
     # What of this class a node holds, and the nodes that hold just this.
     holdings: dict[frozenset[Group], list[str]] = {}
