@@ -343,8 +343,12 @@ class _Coster:
 
     def _concatenation(self, node: Expr, overload: str, args: list[Operand]) -> _Estimate:
         left, right = args
-        size = (left.size or _UNKNOWN).plus(right.size or _UNKNOWN)
-        entry = _entry_union(self._entry(left.node), self._entry(right.node))
+        left_size = left.size or _UNKNOWN
+        right_size = right.size or _UNKNOWN
+        size = left_size.plus(right_size)
+        of_left = self._entry(left.node)
+        of_right = self._entry(right.node)
+        entry = _entry_union(of_left, of_right)
         if entry is not None:
             self._entries[id(node)] = entry
         if overload == "add_list":
@@ -355,7 +359,9 @@ class _Coster:
     # Comprehensions
 
     def _comprehension(self, node: Expr, fold: Fold) -> int:
-        total = _sum(self.cost(fold.range), self.cost(fold.init))
+        scanned = self.cost(fold.range)
+        begun = self.cost(fold.init)
+        total = _sum(scanned, begun)
         self._push_value(fold.accu, fold.init)
         if fold.var2:
             self._push_part(fold.var, fold.range, key=True)
@@ -384,9 +390,10 @@ class _Coster:
     def _bind(self, node: Expr, fold: Fold) -> int:
         scanned = self.cost(fold.range)
         begun = self.cost(fold.init)
-        self._push_value(fold.accu, fold.init)
+        name = fold.accu
+        self._push_value(name, fold.init)
         result = self.cost(fold.result)
-        self._locals[fold.accu].pop()
+        self._locals[name].pop()
         self._copy_sizes(node, fold.result)
         return _sum(scanned, begun, result)
 
@@ -627,9 +634,11 @@ def _replace(_: str, target: Operand | None, args: list[Operand]) -> _Estimate |
     old = args[0].size_or_unknown()
     new = args[1].size_or_unknown()
     count, kept = _least_replacements(size, old, new)
-    least = _sum(_product(count, new.least), kept)
+    written = _product(count, new.least)
+    least = _sum(written, kept)
     count, kept = _most_replacements(size, old, new)
-    most = _sum(_product(count, new.most), kept)
+    written = _product(count, new.most)
+    most = _sum(written, kept)
     cost = scale(size.most, 2 * STRING_FACTOR)
     return _Estimate(cost, Size(least, most))
 
@@ -703,7 +712,8 @@ def _contains_ip(overload: str, _: Operand | None, args: list[Operand]) -> _Esti
 def _contains_cidr(overload: str, _: Operand | None, args: list[Operand]) -> _Estimate | None:
     cost = scale(32, STRING_FACTOR) + scale(16, STRING_FACTOR) + 1
     if overload == "cidr_contains_cidr_string":
-        cost = _sum(cost, scale(args[0].size_or_unknown().most, STRING_FACTOR))
+        text = args[0].size_or_unknown()
+        cost = _sum(cost, scale(text.most, STRING_FACTOR))
     return _Estimate(cost)
 
 

@@ -215,7 +215,8 @@ def _opt_map(flat: bool) -> Callable[[int, Expr, tuple[Expr, ...]], Expr]:
         variable, result = args
         if variable.kind != "ident":
             raise SelectorSyntaxError("optMap() variable name must be a simple identifier", variable.position)
-        value = call(at, "value", _copy(target), member=True)
+        twin = _copy(target)
+        value = call(at, "value", twin, member=True)
         some = _bind_name(at, variable.name, value, result)
         if not flat:
             some = call(at, "optional.of", some)
@@ -249,7 +250,9 @@ def _copy(root: Expr) -> Expr:
             raise SelectorSyntaxError("the expression becomes too large when its macros are expanded", root.position)
         args = tuple(copy(arg) for arg in node.args)
         twin = Expr(node.kind, node.position, name=node.name, args=args)
-        twin.value, twin.member, twin.optional = node.value, node.member, node.optional
+        twin.value = node.value
+        twin.member = node.member
+        twin.optional = node.optional
         if node.fold is not None:
             fold = node.fold
             parts = (copy(part) for part in children(node))

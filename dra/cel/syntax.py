@@ -436,7 +436,8 @@ class _Parser:
             return expanded
         if target is None:
             return call(position, name, *args)
-        return call(position, name, target, *args, member=True)
+        operands = (target, *args)
+        return call(position, name, *operands, member=True)
 
     def _arguments(self, end: str) -> tuple[Expr, ...]:
         args: list[Expr] = []

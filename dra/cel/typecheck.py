@@ -243,7 +243,8 @@ class _Checker:
             key_type = self.node(node.args[i])
             key = self._join(key, key_type)
             optional = i in node.optional
-            value_type = self._element(node.args[i + 1], optional=optional)
+            argument = node.args[i + 1]
+            value_type = self._element(argument, optional=optional)
             value = self._join(value, value_type)
         key = key or self.bindings.fresh()
         value = value or self.bindings.fresh()
@@ -312,10 +313,12 @@ def _check_literals(root: Expr, budget: Budget | None) -> None:
 
 
 def _check_call(node: Expr, budget: Budget | None) -> None:
-    if node.name in ("matches", "find", "findAll") and len(node.args) > 1:
-        _check_pattern(node.args[1], budget)
     name = node.name
-    first = node.args[node.member] if len(node.args) > node.member else None
+    if name in ("matches", "find", "findAll") and len(node.args) > 1:
+        _check_pattern(node.args[1], budget)
+    first: Expr | None = None
+    if len(node.args) > node.member:
+        first = node.args[node.member]
     if first is None or first.kind != "literal":
         if name == "format" and node.member:
             text, values = node.args[:2]

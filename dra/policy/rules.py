@@ -62,8 +62,9 @@ def group_states(pool: Pool, use: PoolUse, rules: Rules) -> dict[str, GroupState
             if device.consumes_counters and use.holds(device.name):
                 wild = rules.wild(pool.id[0], device)
                 for consumption in device.consumes_counters:
+                    counter_set = consumption.counter_set
                     own = own_state(consumption.compatibility_groups, wild=wild)
-                    states[consumption.counter_set] = join(states.get(consumption.counter_set), own)
+                    states[counter_set] = join(states.get(counter_set), own)
     return states
 
 

@@ -150,8 +150,9 @@ def body(device: Device) -> Body:
     nodes = device.node_name, device.all_nodes, device.node_selector
     alone = shared, readable, amounts, taints, nodes
     plain = _PLAINS.token(alone, Plain)
-    if device.consumes_counters:
-        consumption = tuple([_counter_use(one) for one in device.consumes_counters])
+    consumed = device.consumes_counters
+    if consumed:
+        consumption = tuple([_counter_use(one) for one in consumed])
     key = plain, consumption
     return _BODIES.token(key, lambda: Body(plain, consumption))
 

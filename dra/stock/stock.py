@@ -30,6 +30,7 @@ AnyStocked = TypeVar(
     "AnyStocked", Node, ResourceSlice, DeviceClass, DeviceTaintRule, DeviceCompatibility, ResourceClaim
 )
 Where = TypeVar("Where", bound="str | PoolId")
+Pages = tuple[Page, ...]
 Held = dict[str, "tuple[DeviceRequestAllocationResult, ...]"]  # claim key → what it holds in one pool
 
 _FIELD: dict[type, str] = {
@@ -96,8 +97,8 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
     compatibilities: dict[str, DeviceCompatibility]
     claims: dict[str, ResourceClaim]
     pages: dict[str, Page]  # by slice
-    pages_on: dict[str, tuple[Page, ...]]  # by the node they name; "" has those that name none
-    pages_of: dict[PoolId, tuple[Page, ...]]
+    pages_on: dict[str, Pages]  # by the node they name; "" has those that name none
+    pages_of: dict[PoolId, Pages]
     held: dict[PoolId, Held]
     uses: dict[PoolId, PoolUse]
     history: History
@@ -269,19 +270,19 @@ def _key_all(objects: Iterable[AnyStocked]) -> dict[str, AnyStocked]:
     return keyed
 
 
-def _group(pairs: Iterable[tuple[Where, Page]]) -> dict[Where, tuple[Page, ...]]:
+def _group(pairs: Iterable[tuple[Where, Page]]) -> dict[Where, Pages]:
     groups: dict[Where, list[Page]] = {}
     for place, one in pairs:
         group = groups.setdefault(place, [])
         group.append(one)
-    frozen: dict[Where, tuple[Page, ...]] = {}
+    frozen: dict[Where, Pages] = {}
     for place, group in groups.items():
         frozen[place] = tuple(group)
     return frozen
 
 
 def _turn(
-    index: dict[Where, tuple[Page, ...]],
+    index: dict[Where, Pages],
     place: Where,
     old: Page | None,
     new: Page | None,
@@ -309,11 +310,12 @@ def _may_taint(rule: DeviceTaintRule, one: Page) -> bool:
     )
 
 
-def _nodes_of(pages_of: Mapping[PoolId, tuple[Page, ...]], one: Page | None) -> frozenset[str] | None:
+def _nodes_of(pages_of: Mapping[PoolId, Pages], one: Page | None) -> frozenset[str] | None:
     """Name the nodes that a change of one page may concern: all that pages of its pool name, or None."""
     if one is None:
         return frozenset()
-    names = frozenset(other.node_name for other in pages_of.get(one.pool, ())) | {one.node_name}
+    pages = pages_of.get(one.pool, ())
+    names = frozenset((one.node_name, *(page.node_name for page in pages)))
     return None if "" in names else names
 
 

@@ -57,7 +57,11 @@ def pool_use(held: Iterable[tuple[DeviceRequestAllocationResult, ...]]) -> PoolU
                 dedicated.add(result.device)
                 continue
             shared.add(result.device)
-            amounts = used.setdefault(result.device, {}) if result.consumed_capacity else {}
+            if not result.consumed_capacity:
+                continue
+            amounts = used.setdefault(result.device, {})
             for name, amount in result.consumed_capacity.items():
                 amounts[name] = amounts.get(name, 0) + amount.nano
-    return PoolUse(frozenset(dedicated), frozenset(shared), used) if dedicated or shared else FREE
+    if not dedicated and not shared:
+        return FREE
+    return PoolUse(frozenset(dedicated), frozenset(shared), used)

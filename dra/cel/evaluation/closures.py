@@ -107,7 +107,10 @@ class Compiler:
         if any(arg is MISSING or not _is_small(arg) for arg in args):
             return MISSING
         try:
-            value = self._special(node)(()) if node.name in ("_==_", "_!=_", "_[_]", "@in") else self._work(node)(*args)
+            if node.name in ("_==_", "_!=_", "_[_]", "@in"):
+                value = self._special(node)(())
+            else:
+                value = self._work(node)(*args)
         except (SelectorRunError, CostExceeded, Fatal):
             return MISSING  # it fails when, and if, it is reached
         return value if _is_small(value) else MISSING
@@ -333,12 +336,14 @@ class Compiler:
         """Whether the static type is a fact: what was inferred from a value of unknown type is only a hope."""
         if t.is_dyn(node.type):
             return False
+        name = node.name
         if node.kind == "ident":
-            return node.name.startswith(".") or self._sound_names.get(node.name, False)
-        if node.kind == "call" and not any(
-            overload.params for overload in self._functions.get(node.name, ()) if overload.id in node.overloads
-        ):
-            return True
+            return name.startswith(".") or self._sound_names.get(name, False)
+        if node.kind == "call":
+            functions = self._functions.get(name, ())
+            chosen = [overload for overload in functions if overload.id in node.overloads]
+            if not any(overload.params for overload in chosen):
+                return True
         return node.kind != "fold" and all(map(self._sound, node.args))
 
     def _equals(self, node: Expr) -> Closure:

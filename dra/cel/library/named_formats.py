@@ -150,7 +150,7 @@ def _is_date_time(text: str) -> bool:
     shape = re.fullmatch(_TIME, parts[1])
     if shape is None:
         return False
-    hour, minute, second = shape[1], shape[2], shape[3]
+    hour, minute, second = shape.group(1, 2, 3)
     return hour <= "23" and minute <= "59" and second <= "59"
 
 

@@ -68,7 +68,8 @@ def _replace(text: str, old: str, new: str, count: int = -1) -> str:
     if count >= 0:
         found = min(found, count)
     growth = len(new) - len(old)
-    require_room(len(text) + found * growth, LARGEST_TEXT)
+    size = len(text) + found * growth
+    require_room(size, LARGEST_TEXT)
     limit = max(count, -1)
     return text.replace(old, new, limit)
 

@@ -101,7 +101,8 @@ def _text(value: Value, _: Clause | None = None) -> str:
 
 def _entries(mapping: dict[Value, Value]) -> list[tuple[str, str]]:
     for key in mapping:
-        if type(key) not in (str, bool, int, Uint):
+        kind = type(key)
+        if kind not in (str, bool, int, Uint):
             raise SelectorRunError(f"no formatting function for map key of type {type_name(key)}")
     return [(_quote(key), _quote(value)) for key, value in mapping.items()]
 

@@ -55,10 +55,12 @@ class Url(Sized):
 
     def host_and_port(self) -> tuple[str, str]:
         """Split the host from its port."""
-        host, port = self.host, ""
+        host = self.host
+        port = ""
         colon = host.rfind(":")
         if colon >= 0 and re.fullmatch(_PORT, host[colon:]):
-            host, port = host[:colon], host[colon + 1 :]
+            port = host[colon + 1 :]
+            host = host[:colon]
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
         return host, port

@@ -261,7 +261,8 @@ class _Struct(Shape):
                 found.append(problem)
 
     def _unknown(self, name: str, path: str, value: Mapping[str, Any], *, helpful: bool) -> Problem:
-        hint = _MOVED.get(self.name, {}).get(name, "")
+        moved = _MOVED.get(self.name, {})
+        hint = moved.get(name, "")
         if helpful and not hint:
             unset = [field for field in self.fields if field not in value]
             near = nearest(name, unset)

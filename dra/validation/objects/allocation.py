@@ -95,7 +95,9 @@ def _result(result: DeviceRequestAllocationResult, known: RequestNames, path: st
 
 def _device_id(one: DeviceRequestAllocationResult | AllocatedDeviceStatus, path: str) -> Problems:
     """Judge the three names that tell one device from all others."""
-    driver, pool, device = one.driver, one.pool, one.device
+    driver = one.driver
+    pool = one.pool
+    device = one.device
     wrong = names.driver_name(driver)
     yield from required_format(driver, wrong, f"{path}/driver", "driver")
     wrong = names.pool_name(pool)

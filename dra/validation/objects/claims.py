@@ -65,15 +65,17 @@ class RequestNames:
 def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
     """Judge everything below `spec.devices`."""
     known = RequestNames(devices)
-    yield from too_many(devices.requests, MAX_REQUESTS, f"{path}/requests")
-    if len(devices.requests) <= MAX_REQUESTS:
-        keys = [request.name for request in devices.requests]
+    requests = devices.requests
+    yield from too_many(requests, MAX_REQUESTS, f"{path}/requests")
+    if len(requests) <= MAX_REQUESTS:
+        keys = [request.name for request in requests]
         yield from duplicates(keys, f"{path}/requests", "request", field="/name")
-        for index, request in enumerate(devices.requests):
+        for index, request in enumerate(requests):
             yield from _request(request, f"{path}/requests/{index}", gates)
-    yield from too_many(devices.constraints, MAX_CONSTRAINTS, f"{path}/constraints")
-    if len(devices.constraints) <= MAX_CONSTRAINTS:
-        for index, constraint in enumerate(devices.constraints):
+    constraints = devices.constraints
+    yield from too_many(constraints, MAX_CONSTRAINTS, f"{path}/constraints")
+    if len(constraints) <= MAX_CONSTRAINTS:
+        for index, constraint in enumerate(constraints):
             yield from _constraint(constraint, f"{path}/constraints/{index}", known)
     yield from too_many(devices.config, MAX_CONFIG, f"{path}/config")
     if len(devices.config) <= MAX_CONFIG:

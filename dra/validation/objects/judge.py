@@ -76,9 +76,11 @@ def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT) -> Judged
     if kind not in TYPES:
         return Judged(found, None)
     current, unknown = versions.upgrade(value)
-    found += [_foreign(pointer, version) for pointer in unknown]
+    foreign = [_foreign(pointer, version) for pointer in unknown]
     own, known = _judge_by_kind(current, kind, gates)
-    found += [written(problem, value) for problem in own]
+    told = [written(problem, value) for problem in own]
+    found += foreign
+    found += told
     return Judged(found, known)
 
 

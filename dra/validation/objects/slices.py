@@ -128,8 +128,6 @@ def _is_advanced(device: Device) -> bool:
 
 
 def _lists(attribute: DeviceAttribute) -> list[Sequence[object]]:
-    if attribute.ints is None and attribute.bools is None and attribute.strings is None and attribute.versions is None:
-        return []
     lists = (attribute.ints, attribute.bools, attribute.strings, attribute.versions)
     return [values for values in lists if values is not None]
 
