@@ -140,9 +140,11 @@ class FleetMemo:
         if page.slice.spec.all_nodes:
             return True
         kept = self._targets.setdefault(page, {})
-        known = kept.get(node.metadata.name)
+        name = node.metadata.name
+        known = kept.get(name)
         if known is None or known[0] is not node:
-            known = kept[node.metadata.name] = node, targets(page, node)
+            known = node, targets(page, node)
+            kept[name] = known
         return known[1]
 
     def _make_room(self, stock: Stock) -> None:
@@ -155,7 +157,8 @@ class FleetMemo:
             size -= forgotten.size
         self._pages.keep(stock.pages.values())
         shared = stock.pages_on.get("", ())
-        if len(self._targets) > 2 * len(shared) + 64:
+        most = 2 * len(shared) + 64
+        if len(self._targets) > most:
             self._targets.clear()
 
 
@@ -307,7 +310,8 @@ class _Query:
         looks: list[object] = []
         for pool, pages in sorted(pools.items(), key=_in_bytes):
             here = all(page.node_name for page in pages)
-            if here and len(pages) == len(stock.pages_of[pool]):
+            whole = stock.pages_of[pool]
+            if here and len(pages) == len(whole):
                 looks.append(self._near(stock, pages, node))
             else:
                 looks.append(self._far(stock, pool, pages, node))

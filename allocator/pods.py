@@ -90,10 +90,16 @@ def requests(pod: Pod) -> Amounts:
         else:
             here = dict(total)
             _add(here, container)
-        start = {name: max(start.get(name, 0), here.get(name, 0)) for name in start.keys() | here.keys()}
+        start = _larger(start, here)
     for container in pod.spec.containers:
         _add(total, container)
-    return {name: max(total.get(name, 0), start.get(name, 0)) for name in total.keys() | start.keys()}
+    return _larger(total, start)
+
+
+def _larger(one: Amounts, other: Amounts) -> Amounts:
+    """Take the larger amount of each resource."""
+    names = one.keys() | other.keys()
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in names}
 
 
 def asked(container: Container) -> dict[str, Quantity]:

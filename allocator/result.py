@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 def share_id(claim: ResourceClaim, request: str, place: Candidate) -> str:
     """Make a share ID that only this result can have: the same question gets the same answer."""
-    seed = "\0".join((claim.metadata.uid, claim_key(claim), request, *place.id))
+    parts = (claim.metadata.uid, claim_key(claim), request, *place.id)
+    seed = "\0".join(parts)
     digest = sha256(seed.encode()).hexdigest()
     variant = "89ab"[int(digest[16], 16) % 4]
     return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}"

@@ -7,31 +7,25 @@ Pure: a pod and a stock come in, values go out. Nothing is held or written here;
 from __future__ import annotations
 
 from allocator.decisions.advice import advice
-from allocator.decisions.decider import Decider, Hindrance, NodeScore, Outlook, Outlooks, Serving, Unserved
+from allocator.decisions.decider import Decider, Outlook, Outlooks, Unserved
 from allocator.decisions.discretion import discreet
 from allocator.decisions.others import with_pods, without_pods
 from allocator.decisions.placement import Placement, UnknownStrategy, crowded, placement_of, read_placement
-from allocator.decisions.readiness import DeviceReadiness, devices_ready
+from allocator.decisions.readiness import devices_ready
 from allocator.decisions.replacement import Replacement, Unreplaceable, plan_replacement
-from allocator.decisions.trial import ClaimsOf, NodeGroup, claims_for, try_out
-from allocator.decisions.wants import Wants, wants_of
+from allocator.decisions.trial import NodeGroup, claims_for, try_out
+from allocator.decisions.wants import wants_of
 
 __all__ = [
-    "ClaimsOf",
     "Decider",
-    "DeviceReadiness",
-    "Hindrance",
     "NodeGroup",
-    "NodeScore",
     "Outlook",
     "Outlooks",
     "Placement",
     "Replacement",
-    "Serving",
     "UnknownStrategy",
     "Unreplaceable",
     "Unserved",
-    "Wants",
     "advice",
     "claims_for",
     "crowded",

@@ -32,15 +32,17 @@ def advice(pod: Pod, stock: Stock, hindrances: Sequence[Hindrance]) -> str:
         return ""
     budget = Budget(STEPS)
     options = Options(budget=budget)
-
-    def distance_of(node: str) -> tuple[int, int, int, int]:
-        answer = allocate(stock, node, wants.open, options=options)
-        return distance(answer)
-
-    node = min(reachable, key=distance_of)
+    far: dict[str, tuple[int, int, int, int]] = {}
+    for name in reachable:
+        answer = allocate(stock, name, wants.open, options=options)
+        far[name] = distance(answer)
+    node = min(reachable, key=far.__getitem__)
 
     def fits(tried: Stock, claims: Sequence[ResourceClaim]) -> bool:
-        return not budget.is_out and allocate(tried, node, claims, options=options).feasible
+        if budget.is_out:
+            return False
+        answer = allocate(tried, node, claims, options=options)
+        return answer.feasible
 
     for hint in nearest(stock, node, wants.open, fits=fits, tries=TRIES):
         if hint.kind is not Kind.NEVER:

@@ -23,6 +23,7 @@ from dra.quantity import Quantity
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from allocator.reasons import Spot
     from dra.stock import Stock
 
 STEPS = 1_000_000
@@ -61,15 +62,18 @@ def plan_replacement(stock: Stock, key: str, request: str, amounts: Mapping[str,
     options = Options(budget=Budget(STEPS))
 
     def fits(claims: Claims) -> bool:
-        return allocate(without, node, claims, options=options).feasible
+        answer = allocate(without, node, claims, options=options)
+        return answer.feasible
 
-    asked = _asking(replace(old, status=ResourceClaimStatus()), request, amounts)
+    unallocated = replace(old, status=ResourceClaimStatus())
+    asked = _asking(unallocated, request, amounts)
     if fits(asked):
-        beside = fleet(stock, asked, options=options).feasible
-        return Replacement(asked[0], node, True, tuple(beside)[:NODES])
+        everywhere = fleet(stock, asked, options=options)
+        beside = tuple(everywhere.feasible)
+        return Replacement(asked[0], node, True, beside[:NODES])
     largest: dict[str, Quantity] = {}
     for name, amount in amounts.items():
-        spot = next(spot for spot in spots(asked) if spot.name == request)
+        spot = _spot_of(asked, request)
         most = largest_amount(asked, spot, name, amount, fits)
         if most is not None:
             largest[name] = most
@@ -79,8 +83,13 @@ def plan_replacement(stock: Stock, key: str, request: str, amounts: Mapping[str,
 def _asking(claim: ResourceClaim, request: str, amounts: Mapping[str, Quantity]) -> Claims:
     claims: Claims = (claim,)
     for name, amount in amounts.items():
-        spot = next((spot for spot in spots(claims) if spot.name == request), None)
-        if spot is None:
-            raise Unreplaceable(f"the claim has no request {request}")
+        spot = _spot_of(claims, request)
         claims = with_amount(claims, spot, name, amount)
     return claims
+
+
+def _spot_of(claims: Claims, request: str) -> Spot:
+    for spot in spots(claims):
+        if spot.name == request:
+            return spot
+    raise Unreplaceable(f"the claim has no request {request}")

@@ -154,11 +154,13 @@ class Judge:
         barred = self._obstacle(leaf, place)
         values: list[Values] = []
         for number, at in enumerate(leaf.constraints):
-            name = self.question.constraints[at].attribute
+            constraint = self.question.constraints[at]
+            name = constraint.attribute
             try:
                 found = self._values(leaf, place, name)
             except SelectorError as error:
-                fault = _failed(f"{leaf.where}, derived attribute {name}", place, error)
+                where = f"{leaf.where}, derived attribute {name}"
+                fault = _failed(where, place, error)
                 return Offer(taken, barred, tuple(values), failing=number, failure=fault)
             if not found:
                 return Offer(taken, barred, tuple(values), missing=number)
@@ -181,9 +183,10 @@ class Judge:
         selector = cel.compile(expression, derived=True, budget=self.budget)
         seen = self._seen(place)
         derived = selector.derive(seen, self.budget)
-        if not isinstance(derived, list):
-            return frozenset((_with_type(derived),))
-        return frozenset(map(_with_type, derived))
+        if isinstance(derived, list):
+            return frozenset(map(_with_type, derived))
+        only = _with_type(derived)
+        return frozenset((only,))
 
 
 def _failed(where: str, place: Candidate, error: SelectorError) -> Fault:

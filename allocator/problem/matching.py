@@ -80,7 +80,8 @@ def _items(matching: Matching, leaf: Leaf) -> list[Item]:
         held = place in occupancy.held and not leaf.admin
         refused = offer.barred is not None or place in occupancy.blocked or held
         breaks = offer.missing >= 0 or offer.failing >= 0
-        items.append(Item(place, refused, breaks, _too_little(matching, leaf, place)))
+        lacks = _too_little(matching, leaf, place)
+        items.append(Item(place, refused, breaks, lacks))
     return items
 
 
@@ -131,7 +132,8 @@ def narrow_by_values(matching: Matching, demands: list[LeafDemand]) -> None:
 def number_alike(matching: Matching, demands: list[LeafDemand]) -> None:
     """Number leaves so that those which take the same of the same places get the same number."""
     numbers: dict[object, int] = {}
-    leaves, takes = matching.question.leaves, matching.cache.takes
+    leaves = matching.question.leaves
+    takes = matching.cache.takes
     any_admin = any(leaf.admin for leaf in leaves)
     for leaf, demand in zip(leaves, demands, strict=True):
         key = (

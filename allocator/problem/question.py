@@ -16,9 +16,9 @@ from dra.objects import DeviceClass, DeviceToleration, ResourceClaim
 from dra.quantity import Quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from dra.objects import DeviceConstraint, DeviceRequest, DeviceSubRequest, ExactDeviceRequest
+    from dra.objects import DeviceConstraint, DeviceRequest, DeviceSelector, DeviceSubRequest, ExactDeviceRequest
 
 MAX_RESULTS = 32  # resourceapi.AllocationResultsMaxSize: devices a claim may hold
 
@@ -180,23 +180,28 @@ class _Reader:
         return class_
 
     def _ask(self, body: ExactDeviceRequest | DeviceSubRequest, class_: DeviceClass) -> Ask:
-        checks: list[Check] = []
-        for selectors, of_class in ((class_.spec.selectors, True), (body.selectors, False)):
-            for number, selector in enumerate(selectors):
-                expression = selector.cel.expression if selector.cel else ""
-                check = Check(expression, number, of_class)
-                checks.append(check)
+        checks = [
+            *_checks(class_.spec.selectors, of_class=True),
+            *_checks(body.selectors, of_class=False),
+        ]
         wanted = body.capacity.requests if body.capacity else {}
         amounts = [(name, str(amount), amount.format) for name, amount in wanted.items()]
         amounts.sort()
         expressions = [(check.expression, check.of_class) for check in checks]
-        key = tuple(expressions), body.tolerations, tuple(amounts)
+        tolerations = body.tolerations
+        key = tuple(expressions), tolerations, tuple(amounts)
         found = self.asks.get(key)
         if found is None:
             number = len(self.asks)
-            found = Ask(number, tuple(checks), body.tolerations, wanted)
+            found = Ask(number, tuple(checks), tolerations, wanted)
             self.asks[key] = found
         return found
+
+
+def _checks(selectors: Sequence[DeviceSelector], *, of_class: bool) -> Iterator[Check]:
+    for number, selector in enumerate(selectors):
+        expression = selector.cel.expression if selector.cel else ""
+        yield Check(expression, number, of_class)
 
 
 def _constraint(claim: int, given: DeviceConstraint) -> Constraint:

@@ -14,6 +14,7 @@ token is taken if it is still there).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from math import gcd
 
 import msgspec
@@ -165,11 +166,12 @@ class _Builder:
     def _counter_fields(self) -> None:
         """One field a counter, as wide as all members together could need; admin access may charge a device again."""
         again = 1 + sum(self.leaves.admin)
-        amounts: dict[tuple[str, str], list[int]] = {}
+        amounts: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         for member in self.members:
             for use in member.consumption:
                 for name, amount in use.counters:
-                    amounts.setdefault((use.counter_set, name), []).append(amount)
+                    key = use.counter_set, name
+                    amounts[key].append(amount)
         for key, all_amounts in amounts.items():
             unit = gcd(*all_amounts)
             if unit:

@@ -7,13 +7,14 @@ from allocator.reasons.explain import alike, distance, lines, loss, sentence, su
 from allocator.reasons.losses import losses
 from allocator.reasons.matrix import Matrix, Row, matrix
 from allocator.reasons.nearest import Hint, Kind, nearest
-from allocator.reasons.relax import spots, with_amount
+from allocator.reasons.relax import Spot, spots, with_amount
 
 __all__ = [
     "Hint",
     "Kind",
     "Matrix",
     "Row",
+    "Spot",
     "alike",
     "distance",
     "largest_amount",

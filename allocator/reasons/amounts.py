@@ -40,5 +40,6 @@ def largest_amount(
         smaller = relax.with_amount(claims, spot, name, of(steps))
         return fits(smaller)
 
-    steps = largest((below.nano - 1) // step, fits_with)
+    most = (below.nano - 1) // step
+    steps = largest(most, fits_with)
     return of(steps) if steps else None

@@ -136,10 +136,12 @@ def sentence(answer: Answer) -> str:
     if answer.error:
         return answer.error
     requests: list[str] = []
-    for (_, request), reasons in _by_request(answer.reasons).items():
+    by_request = _by_request(answer.reasons)
+    for (_, request), reasons in by_request.items():
         telling = [reason for reason in reasons if reason.stage not in _OBVIOUS] or reasons
         stages = [_in_short(reason) for reason in telling]
-        requests.append(f"request {request}: {', '.join(stages)}")
+        lost = ", ".join(stages)
+        requests.append(f"request {request}: {lost}")
     return "; ".join(dict.fromkeys(requests)) or str(answer.verdict)
 
 
@@ -187,7 +189,8 @@ def _sameness(answer: Answer) -> object:
 def _by_request(reasons: Iterable[Reason]) -> dict[tuple[str, str], list[Reason]]:
     grouped: dict[tuple[str, str], list[Reason]] = {}
     for reason in reasons:
-        grouped.setdefault((reason.claim, reason.request), []).append(reason)
+        key = reason.claim, reason.request
+        grouped.setdefault(key, []).append(reason)
     return grouped
 
 

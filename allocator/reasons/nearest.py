@@ -181,7 +181,8 @@ class _Finder:
                 before = held.get(key, 0)
                 held[key] = before + len(results)
         by_name = sorted(held)
-        return sorted(by_name, key=held.__getitem__)
+        by_name.sort(key=held.__getitem__)
+        return by_name
 
     def _less(self, stock: Stock) -> Iterator[Hint]:
         for spot in self.spots:
@@ -204,7 +205,10 @@ class _Finder:
             yield Hint(Kind.COUNT, text, spot.claim_name, spot.name, str(most))
 
     def _amount(self, stock: Stock, spot: Spot, name: str, amount: Quantity) -> Iterator[Hint]:
-        most = largest_amount(self.claims, spot, name, amount, lambda claims: self.fits(stock, claims))
+        def fits(claims: Claims) -> bool:
+            return self.fits(stock, claims)
+
+        most = largest_amount(self.claims, spot, name, amount, fits)
         if most is None:
             return
         text = f"the most {name} that fits now is {most}, not {amount}"
@@ -213,7 +217,8 @@ class _Finder:
             return
         step = relax.grain(amount)
         for pieces in PIECES:
-            piece = Quantity.from_nano(-(-amount.nano // (pieces * step)) * step, amount.format)
+            steps = -(-amount.nano // (pieces * step))  # rounded up
+            piece = Quantity.from_nano(steps * step, amount.format)
             split = relax.with_split(self.claims, spot, name, piece, pieces)
             if self.fits(stock, split):
                 text = f"{pieces} devices with {piece} of {name} each fit now"

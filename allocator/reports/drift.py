@@ -34,9 +34,15 @@ class Drift(msgspec.Struct, frozen=True):
 def drift(stock: Stock, living: Collection[str]) -> Drift:
     """Look through a stock. `living` are the uids of the pods that are not finished."""
     name_of = {claim.metadata.uid: key for key, claim in stock.claims.items()}
-    overlapping = {name_of[uid] for overlap in overlaps(stock) for uid in overlap.claims}
-    sentences = [*_ghosts(stock, living), *_vanished(stock)]
-    return Drift(tuple(sorted(overlapping)), tuple(sorted(sentences)))
+    overlapping: set[str] = set()
+    for overlap in overlaps(stock):
+        for uid in overlap.claims:
+            overlapping.add(name_of[uid])
+    sentences = list(_ghosts(stock, living))
+    sentences += _vanished(stock)
+    sentences.sort()
+    claims = sorted(overlapping)
+    return Drift(tuple(claims), tuple(sentences))
 
 
 def _ghosts(stock: Stock, living: Collection[str]) -> Iterator[str]:

@@ -90,14 +90,27 @@ def node_report(stock: Stock, node: str) -> NodeReport:
 
 def _device(pool: Pool, device: Device, use: PoolUse, counters: Counters) -> DeviceReport:
     driver, name = pool.id
-    capacity = {name: one.value for name, one in device.capacity.items()}
     state = _state(device, use, counters)
-    left = {name: Quantity.from_int(0, amount.format) for name, amount in capacity.items()}
-    if state in (DeviceState.FREE, DeviceState.SHARED):
-        used = use.used.get(device.name, {})
-        left = {name: Quantity.from_nano(amount.nano - used.get(name, 0), amount.format) for name, amount in capacity.items()}  # fmt: skip
+    open_ = state in (DeviceState.FREE, DeviceState.SHARED)
+    used = use.used.get(device.name, {})
+    capacity: dict[str, Quantity] = {}
+    left: dict[str, Quantity] = {}
+    for what, one in device.capacity.items():
+        amount = one.value
+        rest = amount.nano - used.get(what, 0) if open_ else 0
+        capacity[what] = amount
+        left[what] = Quantity.from_nano(rest, amount.format)
     taints = tuple(f"{taint.key}:{taint.effect}" for taint in device.taints)
-    return DeviceReport(driver, name, device.name, state, _model(device, driver), capacity, left, taints)
+    return DeviceReport(
+        driver=driver,
+        pool=name,
+        device=device.name,
+        state=state,
+        model=_model(device, driver),
+        capacity=capacity,
+        available=left,
+        taints=taints,
+    )
 
 
 def _state(device: Device, use: PoolUse, counters: Counters) -> DeviceState:

@@ -42,10 +42,10 @@ from allocator.reservations.events import (
     Written,
 )
 from allocator.reservations.facts import pools_of
-from allocator.reservations.ledger import Busy, Hold, Ledger, PodFact, Reservation, Terms, claim_key
+from allocator.reservations.ledger import Hold, Ledger, Reservation, Terms, claim_key
 from allocator.reservations.overlaps import overlaps
 from allocator.reservations.step import step
-from allocator.reservations.sweep import Suspect, Sweep, sweep
+from allocator.reservations.sweep import Suspect, sweep
 from allocator.reservations.table import TABLE, Signal, State
 from allocator.reservations.writes import fence
 
@@ -53,7 +53,6 @@ __all__ = [
     "FINALIZER",
     "TABLE",
     "Assume",
-    "Busy",
     "ClaimGone",
     "ClaimPart",
     "ClaimRead",
@@ -77,7 +76,6 @@ __all__ = [
     "PatchAllocation",
     "PatchFinalizer",
     "PatchReservedFor",
-    "PodFact",
     "PodGone",
     "PodRead",
     "PodSeen",
@@ -88,7 +86,6 @@ __all__ = [
     "Signal",
     "State",
     "Suspect",
-    "Sweep",
     "Tell",
     "Terms",
     "Tick",

@@ -44,7 +44,8 @@ class Shards(Generic[V]):
 
     def changes_since(self, earlier: Shards[V]) -> Iterator[tuple[str, V | None]]:
         """Walk through the entries that are others than in an earlier mapping; None is one that is gone."""
-        for now, then in zip(self._shards, earlier._shards, strict=True):
+        pairs = zip(self._shards, earlier._shards, strict=True)
+        for now, then in pairs:
             if now is then:
                 continue
             for key in sorted(now.keys() | then.keys()):

@@ -169,7 +169,8 @@ class Proof:
         several: dict[object, list[tuple[Leaf, ...]]] = {}
         for leaves in ahead:
             if len(leaves) > 1:
-                several.setdefault(tuple(self._alike(leaf) for leaf in leaves), []).append(leaves)
+                kind = tuple(self._alike(leaf) for leaf in leaves)
+                several.setdefault(kind, []).append(leaves)
         combinations = 1
         for requests in several.values():
             combinations *= comb(len(requests) + len(requests[0]) - 1, len(requests))
@@ -280,7 +281,8 @@ class Proof:
         narrowed: list[Portion] = []
         loose: dict[int, list[int]] = {}
         for one in demand:
-            leaf, bits = problem.question.leaves[one.leaf], one.bits
+            leaf = problem.question.leaves[one.leaf]
+            bits = one.bits
             for constraint in leaf.constraints:
                 if constraint in problem.shared.match:
                     start, width, _ = problem.shared.match[constraint]
@@ -291,7 +293,8 @@ class Proof:
                         bits &= self._open(constraint, left, common).places
                 elif constraint in problem.shared.distinct:
                     bits &= self._open(constraint, left, common).places
-            if (bits if leaf.admin else bits & ~taken).bit_count() < one.count:
+            free = bits if leaf.admin else bits & ~taken
+            if free.bit_count() < one.count:
                 return None, {}
             narrowed.append(Portion(one.leaf, one.count, bits))
         return narrowed, loose

@@ -91,7 +91,9 @@ class Supply:
     ) -> set[int] | None:
         """Walk the devices of a unit, keeping every state that can be reached; None if there are too many."""
         pattern = unit.pattern
-        guards, common_guards, opened = pattern.guards, pattern.common_guards, pattern.open
+        guards = pattern.guards
+        common_guards = pattern.common_guards
+        opened = pattern.open
         admin = self.problem.question.leaves
         states = {(own, agreed, 0)}
         for at, row in enumerate(pattern.rows):
@@ -141,7 +143,8 @@ class Supply:
                 pair = row[one.leaf]
                 if pair is not None and split[n] >> at & 1:
                     costs += [_sum(pair[3] & ~devices, pattern.guards)] * repeats
-            paid, rest = 0, total
+            paid = 0
+            rest = total
             for cost in sorted(costs):
                 rest -= cost
                 if rest < 0 or paid == one.count:
@@ -256,7 +259,8 @@ class Outer:
             size = sum(sizes[at] * count for at, count in bundle)
             by_size.append(size)
         equal = (1,) * len(by_size)
-        if len(set(by_size)) == 1:
+        even = len(set(by_size)) == 1
+        if even:
             return (equal,)
         return equal, tuple(by_size)
 

@@ -52,8 +52,9 @@ class _Claim:
             first = tied[0]
             found[first] = last.get(sign, -1)
             last[sign] = first
-        first = self.requests[0]
-        sign = self._sign(self.requests, self.constraints)
+        requests = self.requests
+        sign = self._sign(requests, self.constraints)
+        first = requests[0]
         found[first] = whole.get(sign, -1)
         whole[sign] = first
 

@@ -219,7 +219,8 @@ class Walk:
         fork = _Fork(request, 0, True, left, common, taken, held)
         twin = self.twins[request]
         if twin >= 0:
-            fork.next, fork.floor = self.alternative[twin], self.first[twin]
+            fork.next = self.alternative[twin]
+            fork.floor = self.first[twin]
         self.stack.append(fork)
         return Step.DOWN
 
@@ -435,8 +436,10 @@ class Walk:
             return None
         flag, cost, join, again, join_again = problem.pair(slot.leaf, item.place)
         if not slot.left & flag:
-            cost, join = again, join_again
-        after, agreed = slot.left - cost, slot.common & join
+            cost = again
+            join = join_again
+        after = slot.left - cost
+        agreed = slot.common & join
         missing = ~after & problem.guards
         divided = ~(agreed + problem.open) & problem.common_guards
         of_constraints = missing & problem.shared.distinct_guards
@@ -512,5 +515,7 @@ class Walk:
             for one, own, shift in group:
                 if one == member:
                     state = self._unit_state(unit, slot.start, slot.left, slot.common)
-                    return state, at, (slot.left >> unit.base & own) >> shift
+                    left = slot.left >> unit.base
+                    mine = (left & own) >> shift
+                    return state, at, mine
         raise AssertionError("a device is a member of its unit")

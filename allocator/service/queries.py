@@ -144,10 +144,15 @@ class Queries:
             if name not in stock.nodes:
                 raise Refusal(HTTPStatus.NOT_FOUND, f"node {name} does not exist", "GET /api/v1/nodes lists them")
             report = node_report(stock, name)
-            return json(_node(report, self._pods_on(name)) | {"devices": [_device_row(one) for one in report.devices]})
+            row = _node(report, self._pods_on(name))
+            devices = [_device_row(one) for one in report.devices]
+            return json(row | {"devices": devices})
         after = asked.get("after", [""])[-1]
         names = sorted(name for name in stock.nodes if name > after)
-        rows = [_node(node_report(stock, name), self._pods_on(name)) for name in names[:NODES_A_PAGE]]
+        rows: list[Object] = []
+        for name in names[:NODES_A_PAGE]:
+            report = node_report(stock, name)
+            rows.append(_node(report, self._pods_on(name)))
         more = names[NODES_A_PAGE - 1] if len(names) > NODES_A_PAGE else None
         return json({"nodes": rows, "after": more})
 
@@ -160,9 +165,14 @@ class Queries:
             raise Refusal(HTTPStatus.BAD_REQUEST, "it is not said of whom", "say ?node=NAME or ?pod=NAMESPACE/NAME")
         node = asked.get("node", [""])[-1]
         pod = asked.get("pod", [""])[-1]
-        found = shares(self._knowledge.stock, self._knowledge.pods.objects.values())
-        wanted = (one for one in found if (one.node == node if node else f"{one.namespace}/{one.pod}" == pod))
-        return json({"allocations": [_share(one) for one in wanted]})
+        pods = self._knowledge.pods.objects.values()
+        rows: list[Object] = []
+        for one in shares(self._knowledge.stock, pods):
+            its_pod = f"{one.namespace}/{one.pod}"
+            wanted = one.node == node if node else its_pod == pod
+            if wanted:
+                rows.append(_share(one))
+        return json({"allocations": rows})
 
     def resize(self, head: Head, body: bytes) -> Reply:
         """Say whether a claim could have other amounts, and how it would be replaced. Nothing is assumed."""

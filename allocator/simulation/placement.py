@@ -70,10 +70,11 @@ class Placements:
                 known.pop(node, None)
         self._seen[key] = self.stock
         asked = self._asked.setdefault(key, claims)  # always the same ones, so that they are read once
-        for node in self.nodes if nodes is None else nodes:
+        wanted = self.nodes if nodes is None else nodes
+        for node in wanted:
             if node not in known:
                 known[node] = self.ask(self.stock, node, asked)
-        return {node: known[node] for node in (self.nodes if nodes is None else nodes)}
+        return {node: known[node] for node in wanted}
 
     def _recall(self, key: bytes) -> dict[str, Chosen]:
         """Find what nodes have answered to a question; the questions that were not asked for longest are forgotten."""
@@ -110,11 +111,12 @@ class Placements:
         for pool, found in self._units.items():
             use = self.stock.use(pool)
             known = self._rooms.get(pool)
-            if known is None or known.use is not use:
-                left = [(unit, room(unit, use)) for unit in found]
-                known = _Rooms(use, left)
-                self._rooms[pool] = known
-            yield from known.left
+            if known is not None and known.use is use:
+                yield from known.left
+                continue
+            left = [(unit, room(unit, use)) for unit in found]
+            self._rooms[pool] = _Rooms(use, left)
+            yield from left
 
 
 def likeness(claims: Sequence[ResourceClaim]) -> bytes:

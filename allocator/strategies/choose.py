@@ -189,7 +189,8 @@ def _results(answer: Answer) -> Iterable[DeviceRequestAllocationResult]:
 def _narrow(claims: Sequence[ResourceClaim], answer: Answer) -> list[ResourceClaim]:
     """Leave of each firstAvailable request only the alternative that first-fit chose: a strategy chooses devices."""
     narrowed: list[ResourceClaim] = []
-    for claim, granted in zip(claims, answer.allocations, strict=True):
+    grants = zip(claims, answer.allocations, strict=True)
+    for claim, granted in grants:
         results = granted.allocation.devices.results
         got = {result.request for result in results}
         asked = claim.spec.devices

@@ -80,7 +80,8 @@ def units(pool: Pool, scale: Scale | None = None) -> tuple[HardwareUnit, ...]:
                 parts[key] = [Part(device, 1.0)]
             for consumption in device.consumes_counters:
                 declared = pool.counters[consumption.counter_set]
-                needs = {name: counter.value.nano for name, counter in consumption.counters.items()}
+                drawn = consumption.counters
+                needs = {name: counter.value.nano for name, counter in drawn.items()}
                 share = _mean(needs, declared)
                 key = True, consumption.counter_set
                 of_set = parts.setdefault(key, [])

@@ -238,7 +238,8 @@ def _sites(view: NodeView, plan: Plan) -> list[Site]:
 def _neighbourhoods(view: NodeView, rooms: Sequence[Room]) -> dict[_Level, list[float]]:
     """Gather how free the units are that share a value at some level of the topology."""
     found: dict[_Level, list[float]] = {}
-    for unit, left in zip(view.units, rooms, strict=True):
+    units = zip(view.units, rooms, strict=True)
+    for unit, left in units:
         first = unit.parts[0]
         site = view.sites[*unit.pool, first.device.name]
         for level, values in enumerate(site):

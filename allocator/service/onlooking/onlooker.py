@@ -11,7 +11,6 @@ import logging
 import secrets
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allocator.decisions import Decider
@@ -21,7 +20,7 @@ from allocator.service.knowledge import Knowledge
 from allocator.service.metrics import Metrics
 from allocator.service.onlooking.explanations import Explanations
 from allocator.service.onlooking.shares import Shares
-from allocator.service.process import METRICS_LIMITS, Listening, api_routes, open_door
+from allocator.service.process import METRICS_LIMITS, Listening, api_routes, open_door, open_port
 from allocator.service.queries import Queries
 from allocator.service.quotas import Quotas
 from cluster.controllers import Recorder
@@ -118,12 +117,18 @@ class Onlooker:
     @asynccontextmanager
     async def _ports(self) -> AsyncIterator[Listening]:
         settings = self._settings
-        api = Door(App(api_routes(self._queries), settings.credentials), LIMITS, self.metrics.closed)
-        metrics = Door(self.metrics, METRICS_LIMITS, self.metrics.closed)
-        shown = open_door(metrics, settings.metrics)
-        assert not isinstance(shown, Path)
+        closed = self.metrics.closed
+        app = App(api_routes(self._queries), settings.credentials)
+        api = Door(app, LIMITS, closed)
+        metrics = Door(self.metrics, METRICS_LIMITS, closed)
+        listening = Listening(
+            plugin=None,
+            extender=None,
+            api=open_door(api, settings.api),
+            metrics=open_port(metrics, settings.metrics),
+        )
         try:
-            yield Listening(plugin=None, extender=None, api=open_door(api, settings.api), metrics=shown)
+            yield listening
         finally:
             await asyncio.gather(api.end(_GRACE), metrics.end(_GRACE))
 
