@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Sequence
 
+    from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+
 
 class Pair(NamedTuple):
     """A certificate and its private key, as PEM."""
@@ -59,12 +61,13 @@ def leaf(issuer: Pair, names: Sequence[str], *, now: dt.datetime, life: dt.timed
     public = key.public_key()
     signers = signing_key.public_key()
     alternatives = [_san(name) for name in names]
+    issued_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signers)
     extensions = (
         (x509.BasicConstraints(ca=False, path_length=None), True),
         (_usage(signs=False), True),
         (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
         (x509.SubjectAlternativeName(alternatives), False),
-        (x509.AuthorityKeyIdentifier.from_issuer_public_key(signers), False),
+        (issued_by, False),
     )
     builder = _builder(subject, signer.subject, public, now=now, life=life)
     for extension, critical in extensions:
@@ -102,9 +105,14 @@ def signed_by(certificate: bytes, issuer: bytes) -> bool:
 def matches(pair: Pair) -> bool:
     """Say whether key and certificate belong together; a Secret edited by hand may hold two halves."""
     key = serialization.load_pem_private_key(pair.key, password=None)
-    mine = key.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-    theirs = x509.load_pem_x509_certificate(pair.certificate).public_key()
-    return mine == theirs.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    certificate = x509.load_pem_x509_certificate(pair.certificate)
+    mine = _public_bytes(key.public_key())
+    theirs = _public_bytes(certificate.public_key())
+    return mine == theirs
+
+
+def _public_bytes(key: PublicKeyTypes) -> bytes:
+    return key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def _builder(

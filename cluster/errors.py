@@ -158,7 +158,8 @@ _READ_STATUS = msgspec.json.Decoder(Status).decode
 
 def from_status(status: Status, *, retry_after: float | None = None) -> ApiError:
     """Turn a server's Status into the error a caller can act on."""
-    code, details = status.code, status.details
+    code = status.code
+    details = status.details
     reason = status.reason or None
     message = status.message or f"the API server answered {code} {status.reason}".rstrip()
     seconds = retry_after

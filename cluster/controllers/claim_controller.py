@@ -93,7 +93,8 @@ class ClaimController:
     def _on_templates(self, batch: Batch[ResourceClaimTemplate]) -> None:
         added = {delta.key for delta in batch.deltas if delta.old is None}
         for where, pod in self._pods.objects.items():
-            if not added.isdisjoint(templates_of(pod)):
+            used = templates_of(pod)
+            if not added.isdisjoint(used):
                 self._queue.add((_POD, *where))
 
     def _claims_of(self, pod: Pod) -> list[Key]:
@@ -107,9 +108,11 @@ class ClaimController:
         what, namespace, name = work
         if what == _POD:
             pod = self._pods.objects.get((namespace, name))
-            if pod is not None:
-                for action in for_pod(pod, self._claims_in(namespace).values()):
-                    await self._act(action, namespace, pod)
+            if pod is None:
+                return
+            claims = self._claims_in(namespace).values()
+            for action in for_pod(pod, claims):
+                await self._act(action, namespace, pod)
             return
         claim = self._claims_in(namespace).get(name)
         if claim is not None:

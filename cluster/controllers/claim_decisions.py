@@ -128,13 +128,15 @@ def _reservations(pod: Pod, present: dict[str, ResourceClaim], names: dict[str, 
     """A pod that was bound by whoever is entered in its claims, where they are allocated."""
     if not pod.spec.node_name:
         return []
-    wanted = [entry.resource_claim_name or names.get(entry.name) for entry in pod.spec.resource_claims]
-    found = [present[name] for name in wanted if name in present]
-    return [
-        _reserve(claim, pod)
-        for claim in found
-        if claim.status.allocation and not is_reserved_for(claim, pod.metadata.uid)
-    ]
+    actions: list[Action] = []
+    for entry in pod.spec.resource_claims:
+        name = entry.resource_claim_name or names.get(entry.name)
+        claim = present.get(name) if name else None
+        if claim is None or claim.status.allocation is None:
+            continue
+        if not is_reserved_for(claim, pod.metadata.uid):
+            actions.append(_reserve(claim, pod))
+    return actions
 
 
 def _reserve(claim: ResourceClaim, pod: Pod) -> Write:

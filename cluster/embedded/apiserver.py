@@ -62,11 +62,13 @@ class ApiServer:
         self.check(resource)
         kind = resource.id
         new = registry.created(resource, obj, namespace, self._identity)
-        new = strategies.prepare(kind, new, None, self._identity.now())
+        now = self._identity.now()
+        new = strategies.prepare(kind, new, None, now)
         key = resources.key(new)
         if resource.namespaced:
             self._check_namespace(resource, *key)
-        if self.store.get(kind, key) is not None:
+        there = self.store.get(kind, key)
+        if there is not None:
             _, name = key
             raise AlreadyExists(f'{kind} "{name}" already exists')
         self._validate(resource, new, None, "")

@@ -133,11 +133,13 @@ def _leaves(value: Json, path: Path = ()) -> Iterator[tuple[Path, Json]]:
             yield from _leaves(inner, (*path, f"f:{member}"))
     elif isinstance(value, list) and _is_keyed(name, value):
         for step, item in _items(name, value):
-            yield (*path, step), None
+            place = (*path, step)
+            yield place, None
             if not isinstance(item, dict):
                 continue
             for member, inner in item.items():
-                yield from _leaves(inner, (*path, step, f"f:{member}"))
+                below = (*place, f"f:{member}")
+                yield from _leaves(inner, below)
     else:
         yield path, value
 
@@ -192,7 +194,8 @@ def _changes(old: Json, new: Json, path: Path = ()) -> Iterator[Path]:
     if not path or (both_maps and old and name not in _OPAQUE):
         before = old or {}
         for member, value in new.items():
-            yield from _changes(before.get(member), value, (*path, f"f:{member}"))
+            below = (*path, f"f:{member}")
+            yield from _changes(before.get(member), value, below)
     elif isinstance(new, list) and old and _is_keyed(name, new):
         for step, item in _items(name, new):
             index = _position(old, step)
@@ -281,12 +284,13 @@ def _overlay(old: Json, new: Json, name: str) -> Json:
     if isinstance(new, dict) and isinstance(old, dict) and name not in _OPAQUE:
         merged = dict(old)
         for member, value in new.items():
-            merged[member] = _overlay(old.get(member), value, member)
+            before = old.get(member)
+            merged[member] = _overlay(before, value, member)
         return merged
     if isinstance(new, list) and isinstance(old, list) and _is_keyed(name, new):
-        before = dict(_items(name, old))
-        after = dict(_items(name, new))
-        return _merge_items(before, after)
+        had = dict(_items(name, old))
+        has = dict(_items(name, new))
+        return _merge_items(had, has)
     return new
 
 
@@ -301,5 +305,9 @@ def _merge_items(old: dict[str, Json], new: dict[str, Json]) -> list[Json]:
                 result.append(old[first])
             elif first == step:
                 break
-        result.append(_overlay(old[step], item, "") if step in old else item)
-    return [*result, *(old[step] for step in waiting if step not in new)]
+        merged = item
+        if step in old:
+            merged = _overlay(old[step], item, "")
+        result.append(merged)
+    result += [old[step] for step in waiting if step not in new]
+    return result

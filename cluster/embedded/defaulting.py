@@ -109,10 +109,12 @@ def _secret(obj: Raw, created: bool) -> Raw:
     del created
     obj = {"type": "Opaque", **obj}
     plain: Raw = obj.pop("stringData", None) or {}
-    if plain:
-        encoded = {name: b64encode(value.encode()).decode() for name, value in plain.items()}
-        obj["data"] = (obj.get("data") or {}) | encoded
-    return obj
+    if not plain:
+        return obj
+    data = dict(obj.get("data") or {})
+    for name, value in plain.items():
+        data[name] = b64encode(value.encode()).decode()
+    return {**obj, "data": data}
 
 
 _BY_RESOURCE: dict[str, Callable[[Raw, bool], Raw]] = {

@@ -54,11 +54,13 @@ def selector(resource_id: str, labels: str, fields: str) -> Selector:
     """Read the selectors of a query."""
     label_test: LabelTest | None = None
     if labels.strip():
-        label_tests = [_label(part.strip(), labels) for part in _COMMA.split(labels)]
+        parts = _COMMA.split(labels)
+        label_tests = [_label(part.strip(), labels) for part in parts]
         label_test = _every(label_tests)
     field_test: FieldTest | None = None
     if fields.strip():
-        field_tests = [_field(resource_id, part.strip(), fields) for part in fields.split(",")]
+        parts = fields.split(",")
+        field_tests = [_field(resource_id, part.strip(), fields) for part in parts]
         field_test = _every(field_tests)
     return Selector(label_test, field_test)
 
@@ -92,7 +94,9 @@ def _field(resource_id: str, part: str, text: str) -> FieldTest:
     found = _EQUAL.match(part)
     if not found:
         raise BadRequest(f"unable to parse field selector {text!r} at {part!r}")
-    path, value, equal = found["key"], found["value"], found["operator"] != "!="
+    path = found["key"]
+    value = found["value"]
+    equal = found["operator"] != "!="
     if path not in _FIELDS[""] and path not in _FIELDS.get(resource_id, ()):
         raise BadRequest(f"field label not supported: {path} (of {resource_id})")
     names = path.split(".")

@@ -43,8 +43,10 @@ def check(resource: str, new: Raw, old: Raw | None, namespace_labels: Mapping[st
     """Find what a write may not do."""
     if old is not None:
         yield from _immutable(resource, new, old)
-    if resource in (CLAIMS, TEMPLATES) and namespace_labels.get(ADMIN_ACCESS) != "true":
-        yield from _admin_access(resource, new, old)
+    if resource in (CLAIMS, TEMPLATES):
+        allowed = namespace_labels.get(ADMIN_ACCESS) == "true"
+        if not allowed:
+            yield from _admin_access(resource, new, old)
 
 
 def _slice(new: Raw, old: Raw | None, now: str) -> Raw:
@@ -115,8 +117,11 @@ def _immutable(resource: str, new: Raw, old: Raw) -> Iterator[Cause]:
         now = _frozen_pod(new)
         if not same(was, now):
             yield Cause("spec", _POD_FROZEN)
-    if resource == "secrets" and old.get("immutable") and not same(old.get("data"), new.get("data")):
-        yield Cause("data", "Forbidden: field is immutable when `immutable` is set")
+    if resource == "secrets" and old.get("immutable"):
+        had = old.get("data")
+        has = new.get("data")
+        if not same(had, has):
+            yield Cause("data", "Forbidden: field is immutable when `immutable` is set")
 
 
 def _frozen_pod(pod: Raw) -> Raw:

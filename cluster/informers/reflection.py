@@ -94,7 +94,8 @@ class ReflectionState(msgspec.Struct, frozen=True):
     def after(self, outcome: Outcome) -> ReflectionState:
         """The state that follows an outcome; waits are due while `failures` is not zero."""
         move = TABLE[self.phase, outcome]
-        streams = self.streams and not (self.phase is Phase.STREAM and outcome is Outcome.REFUSED)
+        refused = self.phase is Phase.STREAM and outcome is Outcome.REFUSED
+        streams = self.streams and not refused
         return ReflectionState(
             phase=move.to or (Phase.STREAM if streams else Phase.LIST),
             streams=streams,

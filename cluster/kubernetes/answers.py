@@ -153,7 +153,8 @@ def _collection(data: bytes) -> tuple[_ListMeta, list[bytes]]:
         parts = members(data)
         if not {"metadata", "items"} <= parts.keys():
             raise error from None
-        return decode(parts["metadata"], _ListMeta), elements(parts["items"])
+        meta = decode(parts["metadata"], _ListMeta)
+        return meta, elements(parts["items"])
     return found.metadata, [bytes(item) for item in found.items or ()]
 
 

@@ -213,8 +213,9 @@ class Kubernetes:
                     probing[probe.feature] = tasks.create_task(self._probe(probe))
             answers = {feature: task.result() for feature, task in probing.items()}
             found = features(answers)
-        minor = "".join(filter(str.isdigit, version.minor))
-        return Server(version.git_version, int(minor or 0), frozenset(versions), found)
+        digits = "".join(filter(str.isdigit, version.minor))
+        minor = int(digits or 0)
+        return Server(version.git_version, minor, frozenset(versions), found)
 
     async def close(self) -> None:
         """Close every connection."""

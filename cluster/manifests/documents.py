@@ -351,17 +351,18 @@ def _flatten(
     value: dict[str, Any], file: str, text: _Text, problems: list[InputProblem]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the object, or the items if it is a List of any kind; items take kind and version from a typed List."""
-    kind, items = value.get("kind"), value.get("items")
+    kind = value.get("kind")
+    items = value.get("items")
     if not isinstance(kind, str) or not kind.endswith("List") or not isinstance(items, list):
         yield "", value
         return
     for index, item in enumerate(items):
         if not isinstance(item, dict):
-            problems.append(
-                InputProblem(file, f"an item of a {kind} must be an object", "", text.first_line, 0, f"/items/{index}")
-            )
+            message = f"an item of a {kind} must be an object"
+            problems.append(InputProblem(file, message, "", text.first_line, 0, f"/items/{index}"))
             continue
-        typed = kind == "List" or item.get("kind")
-        member = item if typed else {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List"), **item}
+        member = item
+        if kind != "List" and not item.get("kind"):
+            member = {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List"), **item}
         for inside, inner in _flatten(member, file, text, problems):
             yield f"/items/{index}{inside}", inner

@@ -12,6 +12,7 @@ import struct
 from base64 import b64decode
 from decimal import Decimal
 from functools import lru_cache
+from math import isinf, isnan
 from typing import TYPE_CHECKING, Any, Final
 
 from yaml._yaml import CParser
@@ -159,22 +160,31 @@ def _key(value: Any) -> str | None:
     return None
 
 
+def _nearest_float32(value: float) -> float:
+    (target,) = struct.unpack("f", struct.pack("f", value))
+    return float(target)
+
+
 def _float32(value: float) -> str:
     """Print as strconv.FormatFloat(value, 'g', -1, 32): the shortest digits that a float32 needs."""
-    if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124  only NaN differs from itself
-        return ".nan" if value != value else ".inf" if value > 0 else "-.inf"  # noqa: PLR0124
+    if isnan(value):
+        return ".nan"
+    infinite = ".inf" if value > 0 else "-.inf"
+    if isinf(value):
+        return infinite
     try:
-        (target,) = struct.unpack("f", struct.pack("f", value))
+        target = _nearest_float32(value)
     except OverflowError:
-        return ".inf" if value > 0 else "-.inf"
-    if target in (float("inf"), float("-inf")):  # some machines round what is too large, others refuse it
-        return ".inf" if value > 0 else "-.inf"
+        return infinite
+    if isinf(target):  # some machines round what is too large, others refuse it
+        return infinite
     shown = (f"{target:.{decimals}e}" for decimals in range(9))
-    text = next(text for text in shown if struct.unpack("f", struct.pack("f", float(text)))[0] == target)
+    text = next(text for text in shown if _nearest_float32(float(text)) == target)
     mantissa, _, exponent = text.partition("e")
     power = int(exponent)
     if -4 <= power < 6:
-        decimals = len(mantissa.strip("-").replace(".", "")) - 1 - power
+        digits = mantissa.strip("-").replace(".", "")
+        decimals = len(digits) - 1 - power
         return f"{float(text):.{max(0, decimals)}f}"
     return f"{mantissa}e{'-' if power < 0 else '+'}{abs(power):02}"
 
@@ -299,7 +309,8 @@ class _Builder:
 
     def _resolve_tagged(self, event: Any) -> Any:
         """Resolve a scalar with one of YAML's own tags, which must fit."""
-        text, kind = event.value, event.tag.removeprefix(_TAG)
+        text = event.value
+        kind = event.tag.removeprefix(_TAG)
         if kind == "str" or (kind == "timestamp" and _DATE.fullmatch(text)):
             return text
         value = resolve(text)

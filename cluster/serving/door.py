@@ -37,6 +37,7 @@ PAUSE = 0.05
 BACKLOG = 1024
 # Whom a unix socket brings: it has no address.
 LOCAL = "local"
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _NOWHERE = (ConnectionPhase.HANDSHAKE, ConnectionPhase.QUIET, ConnectionPhase.HEAD, ConnectionPhase.BODY)
 
 
@@ -193,7 +194,8 @@ class Door:
         if not self._told:
             logger.warning("a connection could not be taken", extra={"problem": str(error)})
             self._told = True
-        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+        exhausted = error.errno in _EXHAUSTED
+        if exhausted:
             self._make_room(self.connections, "descriptors")
         loop = asyncio.get_running_loop()
         loop.remove_reader(listener)
@@ -215,7 +217,8 @@ class Door:
             return
         connection = PeerConnection(self, self._handler, peer, sock)
         self.connections.add(connection)
-        self._by_peer.setdefault(peer, set()).add(connection)
+        mine = self._by_peer.setdefault(peer, set())
+        mine.add(connection)
         greeting = self.later(self._greet(connection, sock, tls))
         # Not in the greeting itself: who is cancelled before he has begun does nothing at the end either.
         greeting.add_done_callback(lambda _: self._let_go(connection, sock))

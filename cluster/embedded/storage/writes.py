@@ -40,7 +40,8 @@ class Writes:
     def put(self, resource: Resource[Any], key: Key, obj: Raw) -> Record:
         """Store an object under the next version."""
         version = self.store.version + 1
-        entry = self.store.put(resource.id, key, _with_version(obj, version), version)
+        versioned = _with_version(obj, version)
+        entry = self.store.put(resource.id, key, versioned, version)
         self._entries.append((resource.id, entry))
         return entry.record
 
