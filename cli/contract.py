@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from cluster.manifests import Document, InputProblem
 
+    _Body = Callable[..., Any]
+
     Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -127,12 +129,10 @@ class Command(click.Command):
         write_json(answer)
 
 
-def command(
-    name: str, *, empty: Mapping[str, Any] | None = None, **settings: Any
-) -> Callable[[Callable[..., Any]], click.Command]:
+def command(name: str, *, empty: Mapping[str, Any] | None = None, **settings: Any) -> Callable[[_Body], click.Command]:
     """Declare a command; `empty` are the keys its JSON answer has even when the input is broken."""
 
-    def declare(function: Callable[..., Any]) -> click.Command:
+    def declare(function: _Body) -> click.Command:
         made = click.command(name, cls=Command, **settings)(function)
         made.empty = empty or {}
         return made

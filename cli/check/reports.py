@@ -44,12 +44,14 @@ def text(placed: Sequence[Placed], objects: int) -> str:
     Of many findings of one kind about one object the first few are shown.
     """
     lines: list[str] = []
-    for _, group in groupby(placed, key=lambda one: one.number):
+    by_object = groupby(placed, key=lambda one: one.number)
+    for _, group in by_object:
         lines += _about(list(group))
         lines.append("")
     found = Counter(one.finding.severity for one in placed)
     counts = [_count(found[severity], severity.value) for severity in Severity]
-    lines.append(f"{_count(objects, 'object')} checked: {', '.join(counts)}")
+    counted = ", ".join(counts)
+    lines.append(f"{_count(objects, 'object')} checked: {counted}")
     return "\n".join(lines)
 
 

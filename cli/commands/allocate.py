@@ -137,20 +137,22 @@ class _Inquiry:
         from allocator.strategies import DEFAULT, StrategyCache, scale_of, serve
 
         if self.budget_ms is not None:
-            asked = {node: self.explain(node, self.ask(node)) for node in self.stock.nodes}
+            asked: dict[str, Answer] = {}
+            for node in self.stock.nodes:
+                answer = self.ask(node)
+                asked[node] = self.explain(node, answer)
             return _Everywhere(asked, [[node] for node in asked])
         first = fleet(self.stock, self.claims)
         kept = StrategyCache(scale_of(self.stock.pages.values()))
-        chosen = {
-            node: serve(self.stock, node, self.claims, strategy=self.strategy, kept=kept)
-            for node in (first.feasible if self.strategy != DEFAULT else ())
-        }
-        served = {node: one.answer for node, one in chosen.items()}
-        return _Everywhere(
-            ChainMap(served, first),  # type: ignore[arg-type]  # only ever read
-            first.alike(),
-            {node: one.score for node, one in chosen.items()},
-        )
+        served: dict[str, Answer] = {}
+        scores: dict[str, float] = {}
+        others = first.feasible if self.strategy != DEFAULT else ()
+        for node in others:
+            chosen = serve(self.stock, node, self.claims, strategy=self.strategy, kept=kept)
+            served[node] = chosen.answer
+            scores[node] = chosen.score
+        answers = ChainMap(served, first)  # type: ignore[arg-type]  # only ever read
+        return _Everywhere(answers, first.alike(), scores)
 
     def explain(self, node: str, answer: Answer) -> Answer:
         """Add to a refusal where the devices went."""
@@ -214,7 +216,9 @@ def _one(question: _Inquiry, node: str, output: str) -> Exit:
     answer = question.ask(node)
     elapsed = perf_counter() - question.began
     answer = question.explain(node, answer)
-    hints = question.hints(node, question.elsewhere(node)) if answer.verdict == "infeasible" else []
+    hints: list[Hint] = []
+    if answer.verdict == "infeasible":
+        hints = question.hints(node, question.elsewhere(node))
     if output == "json":
         inputs.write_json(question.document(node, answer, hints, elapsed))
     else:
@@ -226,13 +230,17 @@ def _every(question: _Inquiry, output: str) -> Exit:
     found = question.ask_all()
     elapsed = perf_counter() - question.began
     # One answer speaks for the nodes that look alike.
-    answers = [(nodes, found.answers[nodes[0]]) for nodes in found.looks]
+    answers: list[tuple[list[str], Answer]] = []
+    for nodes in found.looks:
+        answer = found.answers[nodes[0]]
+        answers.append((nodes, answer))
     if output == "json":
         documents: dict[str, object] = {}
         for node, answer in found.answers.items():
             score = found.scores.get(node, 0.0)
             document = question.document(node, answer, (), elapsed)
-            documents[node] = document | {"score": round(score, 2)}
+            document["score"] = round(score, 2)
+            documents[node] = document
         inputs.write_json({"nodes": documents})
     else:
         of_nodes: dict[str, Answer] = {}
@@ -300,7 +308,9 @@ def _table(answer: Answer) -> Iterator[str]:
     rows = [("CLAIM", "REQUEST", "DEVICE", "")]
     for granted in answer.allocations:
         results = granted.allocation.devices.results
-        rows += [(granted.claim, r.request, f"{r.driver}/{r.pool}/{r.device}", _notes(r)) for r in results]
+        for result in results:
+            device = f"{result.driver}/{result.pool}/{result.device}"
+            rows.append((granted.claim, result.request, device, _notes(result)))
         if not results:
             rows.append((granted.claim, "-", "nothing asked for", ""))
     if len(rows) == 1:
@@ -308,9 +318,9 @@ def _table(answer: Answer) -> Iterator[str]:
         return
     widths = [max(len(row[at]) for row in rows) for at in range(3)]
     for row in rows:
-        yield (
-            "  " + "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]).rstrip()
-        )
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        line = "  ".join((*cells, row[3]))
+        yield f"  {line}".rstrip()
 
 
 def _notes(result: DeviceRequestAllocationResult) -> str:

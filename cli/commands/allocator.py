@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 UNIX = "unix:"
 Object = dict[str, Any]
+_Translated = tuple[list[Object], list[str]]  # and what was said about them
 
 
 class PlaceType(click.ParamType["Address | Path"]):
@@ -190,15 +191,18 @@ async def _serve(settings: Settings, source: Source, kubeconfig: str, context: s
         await cluster.close()
 
 
-def translator(source: Source) -> Callable[[list[Object], Stock], tuple[list[Object], list[str]]]:
+def translator(source: Source) -> Callable[[list[Object], Stock], _Translated]:
     """How legacy objects become translated ones, by a configuration and what a stock shows."""
     from cluster.patch import apply_json_patch
     from webhook.claims import template
     from webhook.state import Features, Inventory, State
     from webhook.translate import translate_object
 
-    def translate(objects: list[Object], stock: Stock) -> tuple[list[Object], list[str]]:
-        fleet = Inventory.of(stock.classes.values(), stock.slices.values(), stock.nodes.values())
+    def translate(objects: list[Object], stock: Stock) -> _Translated:
+        classes = stock.classes.values()
+        slices = stock.slices.values()
+        nodes = stock.nodes.values()
+        fleet = Inventory.of(classes, slices, nodes)
         state = State(configuration=source.current, fleet=fleet, features=Features(minor=37))
         translated: list[Object] = []
         notes: list[str] = []

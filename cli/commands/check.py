@@ -172,7 +172,8 @@ def _place(documents: Sequence[Document], found: Sequence[Reviewed]) -> list[Pla
         placed.append(Placed(index, finding, document.file, *position))
     in_order: list[Placed] = []
     for index in sorted(by_document):
-        in_order += sorted(by_document[index], key=_position)
+        placed = by_document[index]
+        in_order += sorted(placed, key=_position)
     return in_order
 
 
@@ -212,7 +213,9 @@ def _verdict(placed: Sequence[Placed], fail_on: str) -> Exit:
 def _explain(wanted: str, output: str) -> Exit:
     from dra.validation import CODES
 
-    known = CODES if wanted == "all" else {wanted.upper(): CODES[wanted.upper()]} if wanted.upper() in CODES else {}
+    known = CODES
+    if wanted != "all":
+        known = {name: code for name, code in CODES.items() if name == wanted.upper()}
     if not known:
         raise Broken(f"no finding has the code {wanted!r}", "`drawbridge check --explain all` lists them")
     if output == "json":

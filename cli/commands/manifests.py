@@ -77,7 +77,8 @@ class CertificateType(click.ParamType["str"]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         namespace, _, name = value.partition("/")
-        if value and not (_LABEL.fullmatch(namespace) and _SUBDOMAIN.fullmatch(name)):
+        named = _LABEL.fullmatch(namespace) and _SUBDOMAIN.fullmatch(name)
+        if value and not named:
             self.fail(f"{value!r} does not name a Certificate: write NAMESPACE/NAME", param, ctx)
         return value
 
@@ -269,13 +270,15 @@ def beside(namespace: str, image: str, scheduler_image: str) -> Iterable[dict[st
 
     kustomization, *_ = manifests.read([BRIDGE / "kustomization.yaml"])
     names: list[str] = kustomization.object["resources"]
-    for name in names:
-        for document in manifests.read([BRIDGE / name]):
-            obj = _adapt(document.object, namespace, image, "", ())
-            if obj["kind"] == "Deployment":
-                _, scheduler = obj["spec"]["template"]["spec"]["containers"]
-                scheduler["image"] = scheduler_image
-            yield _fenced_in(obj, namespace)
+    files = [BRIDGE / name for name in names]
+    for document in manifests.read(files):
+        obj = _adapt(document.object, namespace, image, "", ())
+        deploys = obj["kind"] == "Deployment"
+        if deploys:
+            template = obj["spec"]["template"]
+            _, scheduler = template["spec"]["containers"]
+            scheduler["image"] = scheduler_image
+        yield _fenced_in(obj, namespace)
 
 
 def _fences(bridge: Bridge | None) -> Iterable[dict[str, Any]]:

@@ -44,16 +44,21 @@ def command(
     for name in [node] if node else stock.nodes:
         for pool in stock.pools(name):
             reachable.setdefault(pool.id, pool)
-    wanted = [pool for id_, pool in sorted(reachable.items()) if not pools or "/".join(id_) in pools or id_[1] in pools]
+    wanted: list[Pool] = []
+    names: list[str] = []
+    for (driver, name), pool in sorted(reachable.items()):
+        full_name = f"{driver}/{name}"
+        names.append(full_name)
+        if not pools or full_name in pools or name in pools:
+            wanted.append(pool)
     if not wanted:
-        have = ", ".join("/".join(id_) for id_ in sorted(reachable)) or "none that one of the given nodes can reach"
+        have = ", ".join(names) or "none that one of the given nodes can reach"
         raise Broken("no pool to look at", f"there are: {have}")
     rules = Rules(stock.compatibilities.values())
     found = [(pool, matrix(pool, rules, only=sets)) for pool in wanted]
     if output == "json":
-        inputs.write_json(
-            {"pools": [{**builtins(one), "status": pool.status, "reason": pool.reason} for pool, one in found]}
-        )
+        documents = [{**builtins(one), "status": pool.status, "reason": pool.reason} for pool, one in found]
+        inputs.write_json({"pools": documents})
     else:
         for pool, one in found:
             inputs.tell(_text(pool, one, inputs.width()))

@@ -118,7 +118,9 @@ def _read(files: Sequence[str]) -> tuple[Workload | None, Snapshot | None]:
             wrong = [(workloads[one.document], one.pointer, one.message) for one in mistakes]
             raise ManifestError(inputs.problems(wrong))
         return Workload(name_of(objects), stock, tuple(found)), None
-    return None, Snapshot(stock, tuple(given.of(Pod)), tuple(given.of(ResourceClaim)), templates)
+    pods = tuple(given.of(Pod))
+    claims = tuple(given.of(ResourceClaim))
+    return None, Snapshot(stock, pods, claims, templates)
 
 
 def _ask(strategy: str, budget_ms: int | None, stock: Stock) -> Ask:

@@ -100,23 +100,28 @@ def _world(
     return _with_fleet(state, around) if known else state
 
 
+_KINDS = ("DeviceClass", "ResourceSlice", "Node", "DeviceTaintRule", "DeviceCompatibility")
+
+
 def _with_fleet(state: State, documents: Iterable[Document]) -> State:
     """Add the devices. Whether some node could serve a claim is asked only where the input describes a whole fleet."""
     from cli.devices import typed
     from dra.objects import DeviceClass, Node, ResourceSlice
     from webhook.state import Inventory, prospects
 
-    kinds = ("DeviceClass", "ResourceSlice", "Node", "DeviceTaintRule", "DeviceCompatibility")
-    given = typed(document for document in documents if document.object.get("kind") in kinds)
+    described = [document for document in documents if document.object.get("kind") in _KINDS]
+    given = typed(described)
     classes = given.of(DeviceClass)
     slices = given.of(ResourceSlice)
     nodes = given.of(Node)
     file = state.configuration.file
     fleet = Inventory.of(classes, slices, nodes, evidence=file.evidence)
+    shown = msgspec.structs.replace(state, fleet=fleet)
     if not (classes and slices and nodes):
-        return msgspec.structs.replace(state, fleet=fleet)
+        return shown
     stock = given.stock()
-    return msgspec.structs.replace(state, fleet=fleet, stock=stock, prospects=prospects(file.node_templates, stock))
+    possible = prospects(file.node_templates, stock)
+    return msgspec.structs.replace(shown, stock=stock, prospects=possible)
 
 
 def _quotas(documents: Iterable[Document]) -> dict[str, frozenset[str]]:

@@ -5,8 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cli.doctor.diagnosis import Seen
-from cluster import resources
 from cluster.errors import NotFound
+from cluster.resources import (
+    DEVICE_CLASSES,
+    DEVICE_COMPATIBILITIES,
+    DEVICE_TAINT_RULES,
+    LEASES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
 from dra.stock import Stock
 
 if TYPE_CHECKING:
@@ -20,18 +30,18 @@ T = TypeVar("T")
 
 async def survey(cluster: Cluster, now: datetime, fenced: tuple[str, ...]) -> Seen:
     """Read what the doctor looks at. Claims first: who comes later is not missed."""
-    claims = await _all(cluster, resources.RESOURCE_CLAIMS)
-    pods = await _all(cluster, resources.PODS)
+    claims = await _all(cluster, RESOURCE_CLAIMS)
+    pods = await _all(cluster, PODS)
     stock = Stock.of(
-        slices=await _all(cluster, resources.RESOURCE_SLICES),
-        classes=await _all(cluster, resources.DEVICE_CLASSES),
-        nodes=await _all(cluster, resources.NODES),
-        rules=await _all(cluster, resources.DEVICE_TAINT_RULES),
-        compatibilities=await _all(cluster, resources.DEVICE_COMPATIBILITIES),
+        slices=await _all(cluster, RESOURCE_SLICES),
+        classes=await _all(cluster, DEVICE_CLASSES),
+        nodes=await _all(cluster, NODES),
+        rules=await _all(cluster, DEVICE_TAINT_RULES),
+        compatibilities=await _all(cluster, DEVICE_COMPATIBILITIES),
         claims=[claim for claim in claims if claim.status.allocation is not None],
     )
-    templates = await _all(cluster, resources.RESOURCE_CLAIM_TEMPLATES)
-    leases = await _all(cluster, resources.LEASES)
+    templates = await _all(cluster, RESOURCE_CLAIM_TEMPLATES)
+    leases = await _all(cluster, LEASES)
     return Seen(stock, now, claims, pods, templates, leases, fenced)
 
 

@@ -95,12 +95,14 @@ def asked(pod: Mapping[str, object]) -> tuple[str, ...]:
     spec = mapping(pod.get("spec"))
     for kind in ("initContainers", "containers"):
         containers = spec.get(kind)
-        for container in containers if isinstance(containers, list) else ():
-            resources = mapping(mapping(container).get("resources"))
+        for raw in containers if isinstance(containers, list) else ():
+            container = mapping(raw)
+            resources = mapping(container.get("resources"))
             amounts = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
             named = [f"{key} {amount}" for key, amount in amounts.items() if "/" in key]
             if named:
-                found.append(f"{mapping(container).get('name')}: {', '.join(named)}")
+                asks_for = ", ".join(named)
+                found.append(f"{container.get('name')}: {asks_for}")
     return tuple(found)
 
 
