@@ -323,16 +323,21 @@ def weigh(outcome: Outcome, state: State, *, impatient: Impatient = None, longes
         found = serve(outcome.given, state, Budget(STEPS, impatient, longest=longest))
     except OutOfBudget as error:
         became = UNDECIDED
-        found = Found(warnings=(f"drawbridge did not judge this Pod: it could not be decided in time ({error})",))
+        warning = f"drawbridge did not judge this Pod: it could not be decided in time ({error})"
+        found = Found(warnings=(warning,))
     if found == NOTHING_FOUND:
         return outcome
     if not found.denials:
-        told = msgspec.structs.replace(record, outcome=became, problems=(*record.problems, *found.warnings))
-        return Outcome(body=reviews.warn(outcome.body, found.warnings), record=told)
+        problems = (*record.problems, *found.warnings)
+        told = msgspec.structs.replace(record, outcome=became, problems=problems)
+        warned = reviews.warn(outcome.body, found.warnings)
+        return Outcome(body=warned, record=told)
     told = msgspec.structs.replace(record, outcome=REFUSED, problems=found.denials)
-    status = reviews.Status(message="; ".join((*found.denials, WAY_OUT)))
+    sentences = (*found.denials, WAY_OUT)
+    status = reviews.Status(message="; ".join(sentences))
     audit = {"outcome": REFUSED, "mode": record.mode}
-    return Outcome(body=reviews.deny(record.uid, status, warnings=found.warnings, audit=audit), record=told)
+    denied = reviews.deny(record.uid, status, warnings=found.warnings, audit=audit)
+    return Outcome(body=denied, record=told)
 
 
 def _foretell(question: Question, ruling: Ruling, mode: Mode) -> tuple[str, ...]:

@@ -222,8 +222,11 @@ class _Hearing:
     def published(self, reason: Reason) -> Iterator[str]:
         """List what devices publish of the attributes that a request selects by."""
         request = self.request(reason)
-        selectors = request.exactly.selectors if request is not None and request.exactly is not None else ()
-        for domain, name in _read_by([one.cel.expression for one in selectors if one.cel]):
+        if request is None or request.exactly is None:
+            return
+        selectors = request.exactly.selectors
+        expressions = [one.cel.expression for one in selectors if one.cel]
+        for domain, name in _read_by(expressions):
             values = self.values(domain, name)
             if len(values) > VALUES:
                 values = [*values[:VALUES], f"{len(values) - VALUES} more"]

@@ -13,6 +13,7 @@ from webhook import names
 from webhook.admission import admission_review as reviews
 from webhook.admission.decide import OFF, OUT_OF_SCOPE, Outcome, Question, Ruling, answer, concerns_us, give_up
 from webhook.state import Mode, mode_of, workload
+from webhook.translate import mapping
 
 if TYPE_CHECKING:
     from dra.wire import Json
@@ -31,11 +32,12 @@ def undecided(path: str, body: bytes, why: str, state: State) -> Outcome:
     request = reviews.decode(body)
     if not concerns_us(path, request):
         question = Question(path, request, {})
-        return answer(question, Ruling(outcome=OUT_OF_SCOPE), Mode.OFF)
+        ruling = Ruling(outcome=OUT_OF_SCOPE)
+        return answer(question, ruling, Mode.OFF)
     read = _read(request) if _OURS in body else {}
     question = Question(path, request, read)
-    metadata = read.get("metadata")
-    who = workload(request.namespace, metadata if isinstance(metadata, dict) else {})
+    metadata = mapping(read.get("metadata"))
+    who = workload(request.namespace, metadata)
     mode = mode_of(state, who)
     if mode is Mode.OFF:
         return answer(question, Ruling(outcome=OFF), mode)

@@ -197,7 +197,9 @@ def _resource_names(dialects: Sequence[Dialect]) -> str:
     domains = sorted({name.partition("/")[0] for name in names if "/" in name})
     bare = sorted(name for name in names if "/" not in name)
     test = f"k.contains('/') && k.split('/')[0] in {_list(domains)}"
-    return f"({test} || k in {_list(bare)})" if bare else f"({test})"
+    if bare:
+        test += f" || k in {_list(bare)}"
+    return f"({test})"
 
 
 def _keys(dialects: Sequence[Dialect], place: Position) -> str:
@@ -266,12 +268,17 @@ def _client(path: str, options: Registration) -> Json:
 
 def _namespaces(options: Registration) -> Json:
     # Our own namespace is always out: we must be able to start while we are away.
-    out = [options.namespace, *(name for name in options.exclude if name != options.namespace)]
-    mode = ("In", ["observe", "warn", "enforce"]) if options.opt_in else ("NotIn", ["off"])
+    others = [name for name in options.exclude if name != options.namespace]
+    out = [options.namespace, *others]
+    operator = "NotIn"
+    modes = ["off"]
+    if options.opt_in:
+        operator = "In"
+        modes = ["observe", "warn", "enforce"]
     return {
         "matchExpressions": [
             {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": out},
-            {"key": names.MODE_LABEL, "operator": mode[0], "values": mode[1]},
+            {"key": names.MODE_LABEL, "operator": operator, "values": modes},
         ]
     }
 
@@ -290,6 +297,10 @@ def _rule(group: str, version: str, plurals: Sequence[str], *operations: str) ->
     }
 
 
+def _without_rules(webhook: dict[str, Json]) -> dict[str, Json]:
+    return {key: value for key, value in webhook.items() if key != "rules"}
+
+
 def _configuration(kind: str, webhooks: Sequence[dict[str, Json]], options: Registration) -> Json:
     """A configuration that can be called at once if it has its bundle, and else as soon as the bundle is put in.
 
@@ -302,8 +313,9 @@ def _configuration(kind: str, webhooks: Sequence[dict[str, Json]], options: Regi
     else:
         waiting = {str(webhook["name"]): webhook["rules"] for webhook in webhooks}
         keeper = {CERT_MANAGER: options.inject_ca_from} if options.inject_ca_from else {}
-        metadata["annotations"] = keeper | {RULES: json.dumps(waiting, separators=(",", ":"))}
-        webhooks = [{key: value for key, value in webhook.items() if key != "rules"} for webhook in webhooks]
+        rules = json.dumps(waiting, separators=(",", ":"))
+        metadata["annotations"] = keeper | {RULES: rules}
+        webhooks = [_without_rules(webhook) for webhook in webhooks]
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,

@@ -23,10 +23,12 @@ def pass_fence(shared: Sharing) -> Sharing:
     """Answer with grants whose claims may have fenced devices."""
     grants: list[Grant] = []
     for grant in shared.grants:
-        requests = tuple([_tolerant(request) for request in grant.spec.devices.requests])
-        devices = replace(grant.spec.devices, requests=requests)
+        asked = grant.spec.devices
+        requests = tuple([_tolerant(request) for request in asked.requests])
+        devices = replace(asked, requests=requests)
         spec = replace(grant.spec, devices=devices)
-        grants.append(replace(grant, spec=spec))
+        tolerant = replace(grant, spec=spec)
+        grants.append(tolerant)
     return Sharing(tuple(grants), shared.remarks)
 
 

@@ -74,13 +74,17 @@ class Workshop:
         return Made(claims, supply) if isinstance(claims, Claims) else claims
 
     def _pairs(self, joint: Pairs) -> Made | Impossible:
-        first, second = self._choose(joint.primary), self._choose(joint.secondary)
+        first = self._choose(joint.primary)
         if isinstance(first, Impossible):
             return first
+        second = self._choose(joint.secondary)
         if isinstance(second, Impossible):
             return second
-        claims = shapes.pairs(joint, first, second, self._sizes(first))
-        return Made(claims, first, second) if isinstance(claims, Claims) else claims
+        sizes = self._sizes(first)
+        claims = shapes.pairs(joint, first, second, sizes)
+        if isinstance(claims, Impossible):
+            return claims
+        return Made(claims, first, second)
 
     def _choose(self, demand: Demand) -> Supply | Impossible:
         """Choose the supply: the target's own, or that of the target which may stand in for it."""
@@ -140,7 +144,8 @@ def _weight(demand: Demand | Pairs, made: Made | Impossible) -> int:
             weight += sum(60 + len(word) for word in words)
     if isinstance(made, Made):
         for spec in made.claims.specs:
-            weight += 4 * len(wire.encode(spec))
+            text = wire.encode(spec)
+            weight += 4 * len(text)
     return weight
 
 

@@ -98,7 +98,10 @@ def _whole(demand: Demand, supply: Supply) -> Claims | Impossible:
     if demand.count > LIMIT and demand.same:
         reason = f"{demand.count} devices that share {demand.same} do not fit one claim ({LIMIT})"
         return Impossible(reason=reason, refuse=True)
-    constraints = (DeviceConstraint(requests=(name,), match_attribute=demand.same),) if demand.same else ()
+    constraints: tuple[DeviceConstraint, ...] = ()
+    if demand.same:
+        tie = DeviceConstraint(requests=(name,), match_attribute=demand.same)
+        constraints = (tie,)
     if demand.everything:
         every = ExactDeviceRequest(device_class_name=supply.served.name, selectors=_cel(texts), allocation_mode="All")
         requests: tuple[DeviceRequest, ...] = (DeviceRequest(name=name, exactly=every),)
@@ -165,8 +168,9 @@ def _devices(demand: Demand, supply: Supply, names: tuple[str, ...], sizes: Mapp
     if demand.memory_percent is not None:
         return _by_size(demand, supply, names, texts, sizes)
     capacity = _capacity(demand, supply, demand.memory)
+    requests = tuple(_request(name, supply, texts, capacity=capacity) for name in names)
     return _Devices(
-        requests=tuple(_request(name, supply, texts, capacity=capacity) for name in names),
+        requests=requests,
         constraints=_apart(names, supply) if demand.partial else (),
         needs=(CLAIMS, SHARES) if demand.partial else (CLAIMS,),
         models=demand.models,
@@ -367,9 +371,11 @@ def _common(wanted: str, first: Supply, second: Supply) -> tuple[str, str]:
     for candidate in candidates:
         absent = [supply.served.name for supply in (first, second) if not supply.served.publishes(candidate)]
         if not absent:
-            remark = f"{candidate} is taken, since {'; '.join(lacking)}" if lacking else ""
+            reasons = "; ".join(lacking)
+            remark = f"{candidate} is taken, since {reasons}" if lacking else ""
             return candidate, remark
-        lacking.append(f"most nodes do not publish {candidate} on every device of {' and '.join(absent)}")
+        devices = " and ".join(absent)
+        lacking.append(f"most nodes do not publish {candidate} on every device of {devices}")
     return "", "; ".join(lacking)
 
 

@@ -100,7 +100,12 @@ def object_of(name: str, spec: Json, namespace: str = "") -> dict[str, Json]:
     metadata: dict[str, Json] = {"name": name, "labels": dict(names.LABELS)}
     if namespace:
         metadata["namespace"] = namespace
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": metadata,
+        "spec": spec,
+    }
 
 
 def seal(templates: Mapping[str, Json], key: bytes, whose: Bearer) -> str:

@@ -281,15 +281,18 @@ def read(words: Words[HamiOptions]) -> Answer:
 
 def _share(said: Said, options: HamiOptions) -> _Share | Refusal:
     """Memory and compute of each GPU. An absent key and a 0 differ: only an absent one can mean "exclusive"."""
-    memory, percent = said.of(Role.MEMORY), said.of(Role.MEMORY_PERCENT)
-    amount, relative = options.default_memory * MIB, None
+    memory = said.of(Role.MEMORY)
+    percent = said.of(Role.MEMORY_PERCENT)
+    amount = options.default_memory * MIB
+    relative = None
     if memory and memory.value:
         factor = options.memory_factor
         if memory.value * factor >= _RANGE:
             return Refusal(memory.key, f"{memory.value} MiB x {factor} is beyond HAMi's range", "ask for less")
         amount = memory.value * factor * MIB
     elif percent and percent.value:
-        amount, relative = 0, percent.value if percent.value < 100 else None
+        amount = 0
+        relative = percent.value if percent.value < 100 else None
 
     # HAMi's webhook injects gpucores: 100 by presence alone, and looks at the percentage first.
     cores = said.of(Role.CORES)
@@ -404,7 +407,8 @@ def _narrow(demand: Demand, hints: Mapping[Role, Hint]) -> tuple[Demand, list[No
         entries = hint.entries if hint else ()
         if hint and entries:
             filters[field] = entries
-            notes.append(Note(hint.key, Action.TRANSLATED, _list_first(entries)))
+            told = _list_first(entries)
+            notes.append(Note(hint.key, Action.TRANSLATED, told))
 
     policy = hints.get(Role.POLICY)
     exclusive = policy is not None and "mutex" in policy.entries
@@ -417,7 +421,8 @@ def _narrow(demand: Demand, hints: Mapping[Role, Hint]) -> tuple[Demand, list[No
 
     bind = hints.get(Role.NUMA_BIND)
     same = ""
-    if bind and bind.text.strip() in _TRUE:
+    wanted = bind is not None and bind.text.strip() in _TRUE
+    if bind and wanted:
         if demand.count > 1:
             same = NUMA_NODE
             notes.append(Note(bind.key, Action.APPROXIMATED, "all GPUs of the container on one NUMA node"))

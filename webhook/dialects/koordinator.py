@@ -285,15 +285,18 @@ def _leave(key: str, reason: str) -> _StopError:
 
 
 def _parse(words: Words[KoordinatorOptions]) -> _Pod:
-    said, hints = words.said, words.hints
+    said = words.said
+    hints = words.hints
     keys: dict[Role, str] = {}
     for one in said:
         for amount in one.amounts:
-            if amount.row.action is Action.LEFT and amount.value:
-                raise _leave(amount.key, amount.row.because)
-            keys[amount.row.role] = amount.key
+            row = amount.row
+            if row.action is Action.LEFT and amount.value:
+                raise _leave(amount.key, row.because)
+            keys[row.role] = amount.key
     vendor = hints.get(Role.MODELS)
-    if vendor and vendor.text.lower() not in ("", "nvidia"):
+    other = vendor is not None and vendor.text.lower() not in ("", "nvidia")
+    if vendor and other:
         raise _leave(vendor.key, f"the pod is for GPUs of {_shown(vendor.text)}, which no target here stands for")
     if designated := hints.get(Role.MODE):
         raise _refuse(designated.key, designated.row.because, "remove the annotation")
@@ -372,13 +375,16 @@ def _answer(pod: _Pod, said: tuple[Said, ...]) -> Answer:
     gpu, notes = _gpu(pod)
     nic, nic_notes = _nic(pod)
     demands, joint_notes = _together(pod, gpu, nic)
-    notes += nic_notes + joint_notes + _notes_of_annotations(pod, gpu)
+    notes += nic_notes
+    notes += joint_notes
+    notes += _notes_of_annotations(pod, gpu)
     told = {note.key for note in notes}
     for one in said:
         for amount in one.amounts:
             if amount.key not in told:
                 told.add(amount.key)
-                notes.append(Note(amount.key, Action.TRANSLATED, _part_of_sum(pod, amount)))
+                part = _part_of_sum(pod, amount)
+                notes.append(Note(amount.key, Action.TRANSLATED, part))
     return Answer(demands=tuple(demands), notes=tuple(notes))
 
 
@@ -477,7 +483,8 @@ def _tie(pod: _Pod, gpu: Demand) -> Demand:
     scope = pod.hint("gpu").required_topology_scope
     if gpu.partial:
         if scope not in ("", "Node") and gpu.count > 1:
-            raise _refuse(pod.names[Role.HINT], f"several shared GPUs can't be held to scope {_shown(scope)}")
+            problem = f"several shared GPUs can't be held to scope {_shown(scope)}"
+            raise _refuse(pod.names[Role.HINT], problem)
         return gpu
     if pod.partition is not None:
         key = pod.names[Role.PARTITION]
@@ -586,10 +593,12 @@ def _pairs(gpu: Demand, nic: Demand, key: str) -> tuple[Pairs, str]:
     if gpu.count in (1, nic.count):
         each = nic.count // gpu.count
         text = f"{gpu.count} x (1 GPU + {each} network) under one switch each, stricter than comparing sets"
-        return Pairs(primary=gpu, secondary=nic.times(each), attribute=AUTO, each=each), text
+        pairs = Pairs(primary=gpu, secondary=nic.times(each), attribute=AUTO, each=each)
+        return pairs, text
     if nic.count == 1:
         text = f"{gpu.count} GPUs and the network device under one switch"
-        return Pairs(primary=gpu, secondary=nic, attribute=AUTO, each=0), text
+        pairs = Pairs(primary=gpu, secondary=nic, attribute=AUTO, each=0)
+        return pairs, text
     reason = f"{gpu.count} GPUs and {nic.count} network devices can't be held to equal sets of PCIe roots"
     raise _refuse(key, reason, "ask for as many of one as of the other")
 

@@ -47,7 +47,8 @@ def read(words: Words[Options], targets: Mapping[str, Target]) -> Answer:
     demands = _device(said, words.table)
     notes: list[Note] = []
     for amount in said.amounts:
-        key, row = amount.key, amount.row
+        key = amount.key
+        row = amount.row
         if row.action is Action.LEFT:
             return Answer(left=Left(key, row.because))
         note = Note(key, row.action, row.because)
@@ -64,12 +65,14 @@ def _sum(every: tuple[Said, ...]) -> Said:
     passing: dict[str, Amount] = {}
     for one in every:
         for amount in one.amounts:
+            key = amount.key
             if one.ordinary_init:
-                passing[amount.key] = _larger(amount, passing.get(amount.key))
+                before = passing.get(key)
+                passing[key] = _larger(amount, before)
             else:
-                before = lasting.get(amount.key)
+                before = lasting.get(key)
                 value = amount.value + (before.value if before else 0)
-                lasting[amount.key] = msgspec.structs.replace(amount, value=value)
+                lasting[key] = msgspec.structs.replace(amount, value=value)
     sums = dict(lasting)
     for key, amount in passing.items():
         sums[key] = _larger(lasting.get(key, amount), amount)
@@ -92,7 +95,8 @@ def _device(said: Said, table: Dialect) -> list[Keyed]:
     count = said.number(Role.COUNT, 1)
     if not parts or not count:
         return []
-    memory, cores = said.of(Role.MEMORY), said.of(Role.CORES)
+    memory = said.of(Role.MEMORY)
+    cores = said.of(Role.CORES)
     target = next((amount.row.target for amount in parts if amount.row.target), table.target)
     demand = Demand(
         target=target,

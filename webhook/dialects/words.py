@@ -58,7 +58,8 @@ class Hint(msgspec.Struct, frozen=True, gc=False):
         if row.unit is not Unit.LIST:
             return cls(key, row, text)
         parts = [part.strip() for part in text.split(",")]
-        return cls(key, row, text, tuple(part for part in parts if part))
+        entries = tuple(part for part in parts if part)
+        return cls(key, row, text, entries)
 
 
 class Said(msgspec.Struct, frozen=True, gc=False):

@@ -187,11 +187,14 @@ class App:
             return self._later(review, self._aside(review))
         attacked = review.started < self._attacked_until
         hold = self._limits.hold_under_attack if attacked else self._limits.hold
+        patience = hold * PATIENCE
         state = self._gate.state()
+
+        def decide() -> Outcome:
+            return self._gate.decide(review.path, review.body, state, patience)
+
         try:
-            outcome = self._alarm.within(
-                hold, lambda: self._gate.decide(review.path, review.body, state, hold * PATIENCE)
-            )
+            outcome = self._alarm.within(hold, decide)
         except Overtime:
             self._attacked_until = self._loop.time() + ATTACK_SECONDS
             self._gate.forget(state)
@@ -209,7 +212,8 @@ class App:
             return self._later(review, self._again(review))
         if outcome.record.outcome == UNDECIDED:
             # Here it may take little, and nothing in one piece; a worker may take its time.
-            if self._loop.time() - review.started > self._limits.hold_under_attack:
+            held = self._loop.time() - review.started
+            if held > self._limits.hold_under_attack:
                 self._attacked_until = self._loop.time() + ATTACK_SECONDS
             return self._later(review, self._aside(review, outcome))
         return self._record_decision(review, outcome)

@@ -44,7 +44,10 @@ class Shared:
 
     async def load(self) -> tuple[Pair | None, tuple[bytes, ...]]:
         """See Origin."""
-        held = await (self._store.sync() if self._keep else self._store.read())
+        if self._keep:
+            held = await self._store.sync()
+        else:
+            held = await self._store.read()
         if held.leaf is None or not held.seals.keys:
             raise NotFound(INCOMPLETE)
         return held.leaf, held.seals.keys

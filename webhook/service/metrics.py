@@ -67,7 +67,9 @@ class Metrics(MetricsPort):
         self._review(path, record.mode, record.outcome).inc()
         self._timer(path).observe(seconds)
         for decision in record.decisions:
-            self._decision(decision.dialect, str(decision.action), record.mode).inc()
+            action = str(decision.action)
+            counter = self._decision(decision.dialect, action, record.mode)
+            counter.inc()
 
     def refused(self, path: str, status: int) -> None:
         """Count one request that got no decision."""

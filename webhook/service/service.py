@@ -122,7 +122,8 @@ class Service:
         async with self._metrics_port() as metrics, asyncio.TaskGroup() as group:
             work = [self.certificate.run()]
             if self._settings.looks:
-                work += [self.follower.run(), self._source.follow(self.world.configure)]
+                work.append(self.follower.run())
+                work.append(self._source.follow(self.world.configure))
             if self._settings.controllers:
                 work.append(self._lead())
             work.append(self._tell(metrics, listening))

@@ -17,7 +17,7 @@ import logging
 from contextlib import suppress
 from functools import partial
 from operator import is_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cluster import resources
 from cluster.controllers import WorkQueue
@@ -121,8 +121,9 @@ class Templates:
         for informer in self._workloads:
             informer.listen(partial(self._on_workloads, informer.resource))
         async with asyncio.TaskGroup() as group:
-            for run in (self._pods.run, self._templates.run, *(informer.run for informer in self._workloads)):
-                group.create_task(run())
+            followed: list[Informer[Any]] = [self._pods, self._templates, *self._workloads]
+            for informer in followed:
+                group.create_task(informer.run())
             await self._templates.synced(float("inf"))  # before that, everything would look missing
             for _ in range(WORKERS):
                 group.create_task(self._queue.run(self._keep))
@@ -185,7 +186,8 @@ class Templates:
             proven = upkeep.proven(pod, state.keys)
             problem = upkeep.objection(pod, proven.values(), state) if proven else ""
         except template.TemplatesError as error:
-            proven, problem = {}, str(error)
+            proven = {}
+            problem = str(error)
         if not problem:
             self._withheld.pop(key, None)
             return proven, upkeep.used(pod)
@@ -205,7 +207,8 @@ class Templates:
         good: dict[Key, bool] = {}
 
         def waits(pod: Pod) -> bool:
-            if (pod.metadata.namespace, pod.metadata.name) in self._pods.objects:
+            key = pod.metadata.namespace, pod.metadata.name
+            if key in self._pods.objects:
                 return False
             used = upkeep.used(pod)
             for key in used - good.keys():
@@ -405,6 +408,7 @@ class Templates:
     async def _is_used(self, key: Key, begun: float) -> bool:
         """Whether a pod uses a template, as of now: asked in this sweep."""
         namespace = key[0]
-        if self._survey.age(namespace) > asyncio.get_running_loop().time() - begun:
+        since = asyncio.get_running_loop().time() - begun
+        if self._survey.age(namespace) > since:
             await self._survey.look(namespace)
         return key in self._survey.in_use() or key in self._users.in_use()

@@ -106,21 +106,25 @@ class StateBuilder:
     def put(self, obj: Seen) -> None:
         """Take in an object that is there, new or changed."""
         meta = obj.metadata
+        namespace = meta.namespace
         match obj:
             case Namespace():
                 self._namespaces[meta.name] = meta.labels
                 self._outdated = True
             case ResourceQuota():
-                self._quotas.setdefault(meta.namespace, {})[meta.name] = frozenset(obj.spec.hard)
-                self._set(quotas=_limits(self._state.quotas, self._quotas, meta.namespace))
+                quotas = self._quotas.setdefault(namespace, {})
+                quotas[meta.name] = frozenset(obj.spec.hard)
+                self._set(quotas=_limits(self._state.quotas, self._quotas, namespace))
             case LimitRange():
-                self._limit_ranges.setdefault(meta.namespace, {})[meta.name] = obj.keys
-                self._set(limit_ranges=_limits(self._state.limit_ranges, self._limit_ranges, meta.namespace))
+                ranges = self._limit_ranges.setdefault(namespace, {})
+                ranges[meta.name] = obj.keys
+                self._set(limit_ranges=_limits(self._state.limit_ranges, self._limit_ranges, namespace))
             case ResourceClaimTemplate():
-                self._templates[meta.namespace, meta.name] = obj.spec.spec
-                self._template_owners.pop((meta.namespace, meta.name), None)
+                key = namespace, meta.name
+                self._templates[key] = obj.spec.spec
+                self._template_owners.pop(key, None)
                 if owner := _stranger(meta):
-                    self._template_owners[meta.namespace, meta.name] = owner
+                    self._template_owners[key] = owner
                 self._outdated = True
             case _:
                 self._stock_object(obj)

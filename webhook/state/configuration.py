@@ -150,8 +150,9 @@ def _good_part(value: Json, broken: Sequence[Problem]) -> File | None:
     """The file without the members in which something has the wrong shape, so that the others' sense can be judged."""
     if not isinstance(value, dict):
         return None
-    bad = {_first(problem.path) for problem in broken}
-    good = {name: member for name, member in value.items() if name not in bad}
+    good = dict(value)
+    for problem in broken:
+        good.pop(_first(problem.path), None)
     good["apiVersion"] = DEFAULT.api_version
     good["kind"] = KIND
     return shape.read(good, WHOLE_FILE)
@@ -184,7 +185,8 @@ def _rename(one: Vocabulary[Any], names: Mapping[str, str]) -> Vocabulary[Any]:
     for row in one.table.keys:
         name = names.get(row.name, row.name)
         if name:
-            rows.append(msgspec.structs.replace(row, name=name))
+            renamed = msgspec.structs.replace(row, name=name)
+            rows.append(renamed)
     table = msgspec.structs.replace(one.table, keys=tuple(rows))
     return msgspec.structs.replace(one, table=table)
 

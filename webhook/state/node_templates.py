@@ -35,9 +35,11 @@ def prospects(templates: Sequence[NodeTemplate], stock: Stock) -> Stock | None:
     possible = [template for template in templates if _can_grow(template, stock)]
     if not possible:
         return None
-    of_no_node = [piece for piece in stock.slices.values() if not piece.spec.node_name]
+    slices = [piece for piece in stock.slices.values() if not piece.spec.node_name]
+    for template in possible:
+        slices += _slices(template)
     return Stock.of(
-        slices=[*of_no_node, *(piece for template in possible for piece in _slices(template))],
+        slices=slices,
         classes=stock.classes.values(),
         nodes=[_node(template) for template in possible],
         compatibilities=stock.compatibilities.values(),

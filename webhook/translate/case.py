@@ -128,22 +128,23 @@ def cases(
 
 def _answer(case: Case, whose: Owners, configuration: Configuration, fleet: Inventory) -> Case:
     """Stop where something on the pod keeps us away; else read the numbers and ask the dialect's reader."""
-    hints = whose.hints.get(case.dialect.name, {})
+    dialect = case.dialect
+    hints = whose.hints.get(dialect.name, {})
     case = _kept_away(case, whose, hints)
     if case.left or case.refusals:
         return case
     numbers = {slot.order: [(word, number(word)) for word in words] for slot, words in case.words}
     bare = _bare(numbers.values())
     if bare:
-        unit = meaning(bare, case.dialect, configuration, fleet, hints)
-        quiet = configuration.file.meanings.get(bare) == "leave"
-        case = msgspec.structs.replace(
-            case, bare=bare, unit=unit, left=unit.left, quiet=quiet and unit.left is not None
-        )
+        unit = meaning(bare, dialect, configuration, fleet, hints)
+        as_told = configuration.file.meanings.get(bare) == "leave"
+        quiet = as_told and unit.left is not None
+        case = msgspec.structs.replace(case, bare=bare, unit=unit, left=unit.left, quiet=quiet)
         if case.left:
             return case
     said: list[Said] = []
     refusals: list[Refusal] = []
+    asked = False
     for slot, _ in case.words:
         amounts = []
         for word, value in numbers[slot.order]:
@@ -152,12 +153,14 @@ def _answer(case: Case, whose: Owners, configuration: Configuration, fleet: Inve
                 refusals.append(amount)
             else:
                 amounts.append(amount)
-        said.append(Said(slot.name, tuple(amounts), slot.init, slot.list == "initContainers"))
+                asked = asked or amount.value != 0 or amount.row.role is not Role.COUNT
+        ordinary_init = slot.list == "initContainers"
+        said.append(Said(slot.name, tuple(amounts), slot.init, ordinary_init))
     if refusals:
         return msgspec.structs.replace(case, refusals=tuple(refusals))
-    asked = [amount for one in said for amount in one.amounts if amount.value or amount.row.role is not Role.COUNT]
     if not asked:
-        return case.note(*(Note(key, Action.IGNORED, "asks for nothing") for key in case.keys))
+        notes = [Note(key, Action.IGNORED, "asks for nothing") for key in case.keys]
+        return case.note(*notes)
     return _read(case, tuple(said), hints, configuration)
 
 
@@ -166,7 +169,8 @@ def _kept_away(case: Case, whose: Owners, hints: Mapping[Role, Hint]) -> Case:
     key, title = case.keys[0], case.dialect.title
     for role in (Role.PLACED, Role.OPT_OUT):
         if role in hints:
-            return case.leave(hints[role].key, hints[role].row.because)
+            hint = hints[role]
+            return case.leave(hint.key, hint.row.because)
     if claimed := hints.get(Role.CLAIMED):
         return case.refuse(key, f"is asked for beside label {claimed.key}: {claimed.row.because}", "drop one")
     if case.dialect.refuses_privileged and whose.privileged:

@@ -62,8 +62,10 @@ def judge(cases: Sequence[Case], context: Context) -> Verdict:
     cases, scheduler = _schedule(cases, context)
     shared = _share(cases, context)
     bridge = context.configuration.file.bridge
-    if bridge and bridge.fence and bridge.scheduler_name in (scheduler, context.scheduler):
-        shared = pass_fence(shared)
+    if bridge and bridge.fence:
+        schedulers = (scheduler, context.scheduler)
+        if bridge.scheduler_name in schedulers:
+            shared = pass_fence(shared)
     devices = sum([results(grant.spec) for grant in shared.grants])
     if devices > POD_LIMIT:
         return Verdict(cases=_too_many(cases, devices))
@@ -164,7 +166,8 @@ def leave_latecomers(case: Case, context: Context) -> Case:
     containers = (case.container,) if case.container else tuple(context.recorded)
     for name in containers:
         for key in context.recorded.get(name, ()):
-            before = [known.dialect.name for known in context.configuration.resource(key)]
+            readers = context.configuration.resource(key)
+            before = [known.dialect.name for known in readers]
             if case.dialect.name in before:
                 reason = "came after the other keys had been translated: another webhook adds it"
                 return case.leave(case.keys[0], reason)
@@ -298,7 +301,8 @@ def _schedule(cases: tuple[Case, ...], context: Context) -> tuple[tuple[Case, ..
     if target:
         handed_over = msgspec.structs.replace(context, scheduler=target)
         judged = _take(cases, (suit_scheduler,), handed_over)
-        if all(case.open for case in judged if case.demands):
+        suited = all(case.open for case in judged if case.demands)
+        if suited:
             return judged, target
     # Part of the pod stays with its old scheduler, so all of it does.
     kept = _take(cases, (suit_scheduler,), context)

@@ -42,9 +42,14 @@ def reduce_map(path: str, mapping: Mapping[str, Json], keys: Sequence[str]) -> l
     Whoever applies a patch opens what each operation goes into, and writes it anew: for a few amounts that costs more than they do.
     """
     gone = mapping.keys() & keys
-    kept = {key: value for key, value in mapping.items() if key not in gone}
-    if kept and 1 < len(gone) >= len(kept):
-        return [{"op": "replace", "path": path, "value": kept}]
+    kept = dict(mapping)
+    for key in gone:
+        del kept[key]
+    several = len(gone) > 1
+    shorter = len(kept) <= len(gone)
+    if kept and several and shorter:
+        replacement: dict[str, Json] = {"op": "replace", "path": path, "value": kept}
+        return [replacement]
     return remove_keys(path, mapping, keys)
 
 

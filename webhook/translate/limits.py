@@ -29,8 +29,10 @@ def too_much(pod: PodView, configuration: Configuration) -> Left | None:
     if len(asking) > CONTAINERS:
         key = asking[0].words[0].key
         return Left(key, f"{len(asking)} containers ask for devices, {CONTAINERS} is the most that is looked at")
-    if (words := sum([len(slot.words) for slot in asking])) > WORDS:
-        return Left(asking[0].words[0].key, f"the pod has {words} such keys, {WORDS} is the most that is looked at")
+    words = sum([len(slot.words) for slot in asking])
+    if words > WORDS:
+        reason = f"the pod has {words} such keys, {WORDS} is the most that is looked at"
+        return Left(asking[0].words[0].key, reason)
     for slot in asking:
         if len(slot.words) > KEYS:
             reason = f"container {slot.name} has {len(slot.words)} such keys, {KEYS} is the most that is looked at"

@@ -39,7 +39,8 @@ class Owners(msgspec.Struct, frozen=True):
         if own:
             return own[-1]  # an administrator's table comes after ours
         # What is declared holds for the bare key; beside a system's own keys it is part of that system's request.
-        beside = [known for known in word.known if known.dialect is self.speaking.get(slot.order)]
+        speaking = self.speaking.get(slot.order)
+        beside = [known for known in word.known if known.dialect is speaking]
         if beside:
             return beside[0]
         meaning = configuration.file.meanings.get(word.key, "")
@@ -50,7 +51,10 @@ class Owners(msgspec.Struct, frozen=True):
             mine = [known for known in word.known if known.dialect is self.system]
             if mine:
                 return mine[0]
-        return next((known for known in word.known if not known.dialect.system), word.known[0])
+        for known in word.known:
+            if not known.dialect.system:
+                return known
+        return word.known[0]
 
 
 def owners(pod: PodView, configuration: Configuration) -> Owners:
@@ -107,7 +111,8 @@ def _hints(
                 if known.row.role is Role.NONE:
                     ignored.append((known.dialect.name, hint))
                     continue
-                hints.setdefault(known.dialect.name, {})[known.row.role] = hint
+                of_dialect = hints.setdefault(known.dialect.name, {})
+                of_dialect[known.row.role] = hint
                 # Where a pod may run says nothing about whom its numbers are for.
                 if known.dialect.system and len(rows[key]) == 1 and place is not Position.NODE_SELECTOR:
                     evidence.append(known.dialect)

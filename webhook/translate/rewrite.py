@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from webhook.translate.report import Report
 
 Operation = dict[str, "Json"]
+_Entry = dict[str, str]  # of the pod's resourceClaims
+_References = dict[str, list["Json"]]  # by container
 _LABEL = 63
 # Has the pod noticed by who makes templates.
 _WAIT: Operation = {"op": "add", "path": f"/metadata/labels/{escape(names.WAITS_LABEL)}", "value": "true"}
@@ -119,7 +121,8 @@ def strip(pod: PodView, record: Original) -> tuple[Operation, ...]:
             for key, amount in removed.items():
                 if key in values and equal(values[key], amount):
                     again.append(key)
-            operations += patch.remove_keys(f"{resources}/{part}", values, again)
+            path = f"{resources}/{part}"
+            operations += patch.remove_keys(path, values, again)
     scheduler = pod.spec.get("schedulerName")
     if record.scheduled_by is not None and scheduler == record.scheduler_name:
         back = {"schedulerName": record.scheduled_by}
@@ -137,20 +140,22 @@ def _gone(going: Sequence[Case]) -> dict[str, dict[str, Json]]:
     return gone
 
 
-def _entries(grants: Sequence[Grant], pod: PodView) -> tuple[list[dict[str, str]], dict[str, list[Json]], list[Given]]:
+def _entries(grants: Sequence[Grant], pod: PodView) -> tuple[list[_Entry], _References, list[Given]]:
     """Name the claims on the pod: its entries, each container's references, and what is asked for by each entry."""
     taken = set(pod.claims)
-    entries: list[dict[str, str]] = []
-    references: dict[str, list[Json]] = {}
+    entries: list[_Entry] = []
+    references: _References = {}
     given: list[Given] = []
     for grant in grants:
         template_name, content = make_template(grant.spec)
-        name = _free(f"{names.PREFIX}{grant.owner or 'pod'}-{grant.base}", taken)
+        owner = grant.owner or "pod"
+        name = _free(f"{names.PREFIX}{owner}-{grant.base}", taken)
         taken.add(name)
         entries.append({"name": name, "resourceClaimTemplateName": template_name})
         given.append(Given(name, content, grant.users))
         for container in grant.users:
-            references.setdefault(container, []).append({"name": name})
+            of_container = references.setdefault(container, [])
+            of_container.append({"name": name})
     return entries, references, given
 
 
@@ -161,10 +166,12 @@ def standing(pod: PodView, written: WrittenRecord) -> tuple[Given, ...]:
     for raw in entries if isinstance(entries, list) else ():
         entry = mapping(raw)
         name = str(entry.get("name"))
-        spec = written.templates.get(str(entry.get("resourceClaimTemplateName")))
-        if spec is not None:
-            users = [slot.name for slot in pod.slots if name in slot.claims]
-            given.append(Given(name, spec, tuple(users)))
+        template = str(entry.get("resourceClaimTemplateName"))
+        spec = written.templates.get(template)
+        if spec is None:
+            continue
+        users = tuple([slot.name for slot in pod.slots if name in slot.claims])
+        given.append(Given(name, spec, users))
     return tuple(given)
 
 
@@ -201,7 +208,9 @@ def _container(path: str, slot: Slot, keys: Sequence[str], references: Sequence[
 
 def _tolerations(path: str, present: Json, gone: Mapping[str, Mapping[str, Json]]) -> list[Operation]:
     """Add what the ExtendedResourceToleration plugin adds for each name that was there (its admission.go)."""
-    have = present if isinstance(present, list) else []
+    have: list[Json] = []
+    if isinstance(present, list):
+        have = present
     keys: set[str] = set()
     for of_container in gone.values():
         keys.update(of_container)
@@ -247,6 +256,7 @@ def _annotate(pod: PodView, annotations: dict[str, Json], path: str) -> list[Ope
     metadata = pod.raw.get("metadata")
     if not isinstance(metadata, dict):
         whole: Json = {"annotations": annotations}
-        return [{"op": "add", "path": at, "value": whole}]
+        addition: Operation = {"op": "add", "path": at, "value": whole}
+        return [addition]
     present = metadata.get("annotations")
     return patch.set_keys(f"{at}/annotations", present, annotations)

@@ -164,7 +164,9 @@ def clean(pod: Json, state: State, *, namespace: str) -> tuple[dict[str, Json], 
     view = look(pod, state.configuration)
     if view.passed_by or not view.marked:
         return ()
-    return clean_annotations(view, foreign(view, written(view, namespace, state.keys)))
+    record = written(view, namespace, state.keys)
+    strange = foreign(view, record)
+    return clean_annotations(view, strange)
 
 
 def replay(pod: Json, old: Json, state: State, *, namespace: str) -> Translation:

@@ -76,8 +76,11 @@ class Alike:
         known = self._answers.get(asked.key)
         if known is None:
             return None
-        record = msgspec.structs.replace(known.outcome.record, uid=asked.uid.decode())
-        return Outcome(body=known.before + asked.uid + known.after, record=record, given=known.outcome.given)
+        outcome = known.outcome
+        body = known.before + asked.uid + known.after
+        uid = asked.uid.decode()
+        record = msgspec.structs.replace(outcome.record, uid=uid)
+        return Outcome(body=body, record=record, given=outcome.given)
 
     def keep(self, asked: Asked, outcome: Outcome) -> None:
         """Remember an answer from the second time on, if it is one for every review like this one."""

@@ -59,7 +59,9 @@ class Gate:
         if path == "validate":
             return admission.validate(body, state, impatient=impatient, longest=longest)
         asked = self._alike.asked(body, state)
-        outcome = self._alike.find(asked) if asked else None
+        outcome = None
+        if asked is not None:
+            outcome = self._alike.find(asked)
         if outcome is None:
             outcome = admission.mutate(body, state, impatient=impatient, longest=longest)
             if asked is not None:
