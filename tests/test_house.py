@@ -8,10 +8,15 @@ from pathlib import Path
 import pytest
 
 from docs import map as picture
+from tests.density import functions
 
 ROOT = Path(__file__).parent.parent
 ROOMS = ("allocator", "certs", "cli", "cluster", "dra", "webhook")
 MOST = 12  # files of a folder beside its face
+LONG = 8  # lines of code from which on a function is held to a density
+TOKENS = 11  # a line of it, on average
+# A constructor is a list: a line of it is a field, its type and its first value, and there is nothing in between to name.
+TOKENS_OF_CONSTRUCTORS = 12
 
 
 def modules():
@@ -57,10 +62,6 @@ def public(face):
     return set()
 
 
-# Rooms whose users are still being built: their faces are looked at when they stand.
-GROWING = {"allocator.decisions", "allocator.reservations"}
-
-
 def test_a_face_lists_nothing_that_nobody_asks_for():
     asked = defaultdict(set)
     around = [path for room in ("tests", "e2e", "bench", "docs") for path in sorted((ROOT / room).rglob("*.py"))]
@@ -81,8 +82,7 @@ def test_a_face_lists_nothing_that_nobody_asks_for():
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in as_whole:
                 asked[as_whole[node.value.id]].add(node.attr)
     idle = {
-        folder: sorted(public(ROOT.joinpath(*folder.split("."), "__init__.py")) - asked[folder])
-        for folder in FOLDERS - GROWING
+        folder: sorted(public(ROOT.joinpath(*folder.split("."), "__init__.py")) - asked[folder]) for folder in FOLDERS
     }
     assert {folder: names for folder, names in idle.items() if names} == {}
 
@@ -131,6 +131,19 @@ def test_no_type_name_stands_three_times_in_the_house():
             if isinstance(node, ast.ClassDef):
                 places[node.name.lstrip("_")].add(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert {name: sorted(files) for name, files in places.items() if len(files) > 2} == {}
+
+
+def test_a_line_does_one_thing():
+    heavy = []
+    for path in modules():
+        for one in functions(path.read_text(encoding="utf-8")):
+            most = TOKENS_OF_CONSTRUCTORS if one.name == "__init__" else TOKENS
+            if one.lines >= LONG and one.density > most:
+                where = f"{path.relative_to(ROOT)}:{one.line} {one.name}"
+                heavy.append(
+                    f"{where} has {one.density:.2f} tokens a line, and {most} at most: name what is in between"
+                )
+    assert not heavy, "\n" + "\n".join(heavy)
 
 
 def test_the_picture_of_the_house_is_fresh():
