@@ -1,4 +1,4 @@
-"""JSON Patch (RFC 6902) against a raw object: only what changes, nothing re-serialised.
+"""JSON Patch (RFC 6902) against a raw object: only what changes, and what stays of a map where that is less to write.
 
 A parent that is missing, or null, is created once, with everything that goes into it. Operations are in an order in
 which each finds what the ones before it left, and indices never shift under them: lists are only appended to. What is
