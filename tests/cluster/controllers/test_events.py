@@ -13,14 +13,14 @@ class Time:
     seconds = 0.0
 
 
-def recorder(cluster, time):
+def recorder(cluster, time, first=1):
     return Recorder(
         cluster,
         "drawbridge",
         instance="pod-1",
         now=lambda: f"2026-01-01T00:00:{int(time.seconds) % 60:02}Z",
         clock=lambda: time.seconds,
-        suffix=map("{:x}".format, itertools.count(1)).__next__,
+        suffix=map("{:x}".format, itertools.count(first)).__next__,
     )
 
 
@@ -104,7 +104,7 @@ async def test_what_is_kept_is_one_event_whose_text_changes_and_who_starts_anew_
     made = await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
     time = Time()
     assert await recorder(cluster, time).keep(made, "Busy", "all GPUs are in use", warning=True)
-    assert await recorder(cluster, time).keep(made, "Busy", "one GPU is in use", warning=True)
+    assert await recorder(cluster, time, first=9).keep(made, "Busy", "one GPU is in use", warning=True)
     assert await events(cluster, home) == [("Busy", "one GPU is in use", "Warning", 1)]
 
 
