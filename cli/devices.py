@@ -18,6 +18,7 @@ from dra.objects import (
     DeviceTaintRule,
     Node,
     Pod,
+    PodDisruptionBudget,
     ResourceClaim,
     ResourceClaimTemplate,
     ResourceSlice,
@@ -39,6 +40,7 @@ NAMED = 5
 _TYPES: dict[tuple[str, str], type[Any]] = {
     ("", "Node"): Node,
     ("", "Pod"): Pod,
+    ("policy", "PodDisruptionBudget"): PodDisruptionBudget,
     ("resource.k8s.io", "DeviceClass"): DeviceClass,
     ("resource.k8s.io", "ResourceSlice"): ResourceSlice,
     ("resource.k8s.io", "ResourceClaim"): ResourceClaim,

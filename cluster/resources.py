@@ -29,6 +29,7 @@ from dra.objects import (
     Node,
     ObjectMeta,
     Pod,
+    PodDisruptionBudget,
     ResourceClaim,
     ResourceClaimTemplate,
     ResourceSlice,
@@ -175,6 +176,10 @@ CONFIG_MAPS = _core("configmaps", ConfigMap)
 EVENTS = _core("events", Event)
 LEASES: Resource[Lease] = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
 
+POD_DISRUPTION_BUDGETS: Resource[PodDisruptionBudget] = Resource(
+    "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", PodDisruptionBudget, status=True, generation=True
+)
+
 DEPLOYMENTS = _workload("apps", "deployments", "Deployment")
 STATEFUL_SETS = _workload("apps", "statefulsets", "StatefulSet")
 DAEMON_SETS = _workload("apps", "daemonsets", "DaemonSet")
@@ -239,6 +244,7 @@ ALL: tuple[Resource[Any], ...] = (
     CONFIG_MAPS,
     EVENTS,
     LEASES,
+    POD_DISRUPTION_BUDGETS,
     DEPLOYMENTS,
     STATEFUL_SETS,
     DAEMON_SETS,

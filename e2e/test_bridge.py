@@ -281,6 +281,8 @@ SPARE = {
     ("resource.k8s.io", "resourceclaims/binding", "patch"): "asked for by the API server, when a status is written",
     ("", "events", "create"): "said of pods whose reservation is taken back",
     ("", "events", "patch"): "the same, said again",
+    ("", "pods", "delete"): "of pods that make room for others (e2e/test_plugin.py)",
+    ("", "pods/status", "patch"): "the same, with the reason",
     ("resource.k8s.io", "resourceclaims", "get"): "read again after a conflict, or an answer that was lost",
 }
 

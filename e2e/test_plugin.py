@@ -13,6 +13,11 @@ DRIVER = "plugin.example.com"
 CLASS = "plugin-gpu"
 NODE = "plugin-0"
 PRIORITY = "plugin-urgent"
+USUAL = "plugin-usual"
+
+
+def priority_class(name, value):
+    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +30,8 @@ def scheduler(control_plane, bridge):
     made = [
         fleet.device_class(CLASS, f"device.driver == '{DRIVER}'", "plugin.example.com/gpu"),
         *fleet.slices(DRIVER, NODE, [fleet.device(f"gpu-{at}", {}) for at in range(2)], by_name=True),
-        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": PRIORITY}, "value": 1000},
+        priority_class(PRIORITY, 1000),
+        priority_class(USUAL, 500),
     ]
     control_plane.create(*made)
     try:
@@ -105,15 +111,22 @@ def test_a_pod_that_asks_by_an_extended_resource_is_refused_with_a_way_out(contr
 
 
 def test_a_pod_of_more_priority_gets_the_devices_of_one_with_less(control_plane, ours):
-    """DefaultPreemption takes the victim away in thought and asks the allocator through the plugin; then it evicts it."""
+    """The allocator says who has to go, and has it evicted."""
+    at_once = {"terminationGracePeriodSeconds": 0}
     control_plane.create(
-        template("two", ours, request("gpu", CLASS, 2)),
-        wanting("low", ours, using_template("two"), terminationGracePeriodSeconds=0),
+        template("one", ours, request("gpu", CLASS)),
+        wanting("low", ours, using_template("one"), **at_once),
+        wanting("usual", ours, using_template("one"), priorityClassName=USUAL, **at_once),
     )
-    control_plane.wait_scheduled(ours, "low")
-    control_plane.create(wanting("urgent", ours, using_template("two"), priorityClassName=PRIORITY))
+    for name in ("low", "usual"):
+        control_plane.wait_scheduled(ours, name)
+    control_plane.create(wanting("urgent", ours, using_template("one"), priorityClassName=PRIORITY))
     control_plane.wait_scheduled(ours, "urgent")
     assert len(held(control_plane, ours)) == 2
+    pods = control_plane.get(f"/api/v1/namespaces/{ours}/pods")["items"]
+    assert sorted(one["metadata"]["name"] for one in pods) == ["urgent", "usual"]
+    words = f"makes room for the more important pod {ours}/urgent"
+    control_plane.until(words, lambda: any(words in said for said in control_plane.events(ours, "low")), 20)
 
 
 def test_while_the_allocator_is_away_pods_wait_with_an_event_and_go_on_when_it_is_back(control_plane, bridge, ours):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from allocator.decisions.advice import advice
 from allocator.decisions.decider import Decider, Outlook, Outlooks, Unserved
 from allocator.decisions.discretion import discreet
-from allocator.decisions.others import with_pods, without_pods
+from allocator.decisions.others import with_pods
 from allocator.decisions.placement import Placement, UnknownStrategy, crowded, placement_of, read_placement
 from allocator.decisions.readiness import devices_ready
 from allocator.decisions.replacement import Replacement, Unreplaceable, plan_replacement
@@ -37,5 +37,4 @@ __all__ = [
     "try_out",
     "wants_of",
     "with_pods",
-    "without_pods",
 ]

@@ -29,8 +29,8 @@ from allocator.decisions import (
     placement_of,
     wants_of,
     with_pods,
-    without_pods,
 )
+from allocator.preemption import priority, without_pods
 from allocator.reservations import (
     Assume,
     ClaimGone,
@@ -66,8 +66,8 @@ from allocator.reservations import (
     step,
 )
 from allocator.service.commits import Commits
+from allocator.service.fairness.quotas import Quotas
 from allocator.service.knowledge import Knowledge
-from allocator.service.quotas import Quotas
 from allocator.service.wakes import Wakes
 from cluster.errors import ApiError, NotFound
 from cluster.informers import Backoff
@@ -251,7 +251,7 @@ class Bridge:
             case Tell(uid, sentence):
                 pod = self._pods.get(uid)
                 if pod is not None:
-                    self._later(self._speak(pod, sentence))
+                    self._later(self.speak(pod, sentence))
             case Wake(pods):
                 found = (self._pods.get(uid) for uid in pods)
                 self.wakes.wake(_name(pod) for pod in found if pod is not None)
@@ -303,7 +303,8 @@ class Bridge:
                 problem = {"kind": resource.kind, "object": name, "problem": str(error)}
                 logger.warning("an object could not be read", extra=problem)
 
-    async def _speak(self, pod: Pod, sentence: str) -> None:
+    async def speak(self, pod: Pod, sentence: str) -> None:
+        """Say something to people about a pod."""
         await self._say(pod, sentence)
 
     def _answer(self, token: str, problem: str) -> None:
@@ -369,7 +370,7 @@ class Bridge:
         for pod in self._waiting.values():
             if namespace not in ("", pod.metadata.namespace):
                 continue
-            newest = self._newest(pod)
+            newest = self.newest(pod)
             if not wants_of(newest, stock).waits_for and not self._misplaced(newest):
                 ready.append(pod)
         for pod in ready:
@@ -385,8 +386,8 @@ class Bridge:
 
     def outlook(self, pod: Pod, token: str = "") -> tuple[str, Outlooks]:
         """Say which nodes can serve a pod, and under which token one of them may be reserved."""
-        self._demand_ready()
-        pod = self._newest(pod)
+        self.demand_ready()
+        pod = self.newest(pod)
         begun = self._clock()
         found = self._look_around(pod)
         self._told(str(found.outlook), self._clock() - begun)
@@ -406,9 +407,9 @@ class Bridge:
         problem = self._misplaced(pod)
         if problem and pod.spec.resource_claims:
             return Outlooks(Outlook.WAITING, message=problem)
-        return self.decider.outlook(pod, self.knowledge.stock, self._placement_of(pod), self._crowded(pod))
+        return self.decider.outlook(pod, self.knowledge.stock, self.placement_of(pod), self.crowded(pod))
 
-    def _placement_of(self, pod: Pod) -> Placement:
+    def placement_of(self, pod: Pod) -> Placement:
         """Find how a pod is placed; by default, if what it says is nothing known."""
         try:
             return placement_of(pod, self._said_of(pod.metadata.namespace), self._placement)
@@ -427,7 +428,7 @@ class Bridge:
         found = self.knowledge.namespaces.objects.get(("", namespace or "default"))
         return found.metadata.annotations if found is not None else {}
 
-    def _crowded(self, pod: Pod, leaving: Iterable[Pod] = ()) -> dict[str, str]:
+    def crowded(self, pod: Pod, leaving: Iterable[Pod] = ()) -> dict[str, str]:
         """Say which nodes have pods enough without a pod itself, and without those that leave."""
         uids = {one.metadata.uid for one in (pod, *leaving)}
         return crowded(self.ledger, self._most_pods, uids)
@@ -440,8 +441,8 @@ class Bridge:
 
     def adopt(self, token: str, pod: Pod) -> bool:
         """Have a token stand for a pod, if the pod wants anything of us."""
-        self._demand_ready()
-        pod = self._newest(pod)
+        self.demand_ready()
+        pod = self.newest(pod)
         if not wants_of(pod, self.knowledge.stock).concern_us:
             return False
         self._ask(token, pod)
@@ -451,17 +452,35 @@ class Bridge:
         """Say whether a claim is as the API server has it, and not only as it is meant."""
         return claim.metadata.uid not in self.ledger.ahead
 
+    def nominated(self, node: str, least: int, but: Pod) -> list[Pod]:
+        """List the pods of ours that a node was promised to and that are as important at least, without one of them."""
+        found: list[Pod] = []
+        for uid, pod in self._pods.items():
+            promised = pod.status.nominated_node_name == node
+            if not promised or pod.spec.node_name:
+                continue
+            if uid in self.ledger.reservations or uid == but.metadata.uid:
+                continue
+            if priority(pod) >= least:
+                found.append(pod)
+        return found
+
+    def demand_lead(self) -> None:
+        """Refuse to act while somebody else might lead."""
+        if not self._may_write():
+            raise Refusal(503, "another replica may lead by now", "wait; nothing is lost meanwhile")
+
     def pod(self, uid: str) -> Pod | None:
         """Find a pod of ours."""
         return self._pods.get(uid)
 
     def fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
         """Say what is in the way on a node if some pods come first and others go; "" if nothing is."""
-        self._demand_ready()
+        self.demand_ready()
         pod = self._pod_of(token)
-        coming = [self._newest(one) for one in add]
+        coming = [self.newest(one) for one in add]
         leaving = tuple(remove)
-        if why := self._crowded(pod, leaving).get(node):
+        if why := self.crowded(pod, leaving).get(node):
             return why
         stock = without_pods(self.knowledge.stock, leaving)
         stock = with_pods(stock, node, coming)
@@ -472,16 +491,16 @@ class Bridge:
 
     def reserve(self, token: str, node: str) -> None:
         """Hold a pod's devices on a node. The token stands for what is held from then on."""
-        self._demand_ready()
+        self.demand_ready()
         pod = self._pod_of(token)
         held = self.ledger.reservation(token)
         if held is not None and held.node == node and held.state is not State.RELEASED:
             return
         basis = self.ledger.generation
-        problem = self._misplaced(pod) or self._crowded(pod).get(node)
+        problem = self._misplaced(pod) or self.crowded(pod).get(node)
         if problem:
             raise Refusal(409, problem, "decide again")
-        serving = self.decider.serve(pod, node, self.knowledge.stock, self._placement_of(pod))
+        serving = self.decider.serve(pod, node, self.knowledge.stock, self.placement_of(pod))
         if isinstance(serving, Unserved):
             raise Refusal(409, serving.message, "decide again")
         if not serving.claims:
@@ -509,7 +528,7 @@ class Bridge:
 
     async def commit(self, token: str, seconds: float) -> Progress:
         """Write what is reserved. Answers when it is written and the devices are ready, or in `seconds` with what it waits for."""
-        self._demand_ready()
+        self.demand_ready()
         if self._holds_nothing(token):
             return Progress(committed=True)
         until = self._clock() + seconds
@@ -552,7 +571,7 @@ class Bridge:
         pod = self._asked.get(token)
         if pod is None or self.ledger.reservation(token) is not None:
             return False
-        wants = wants_of(self._newest(pod), self.knowledge.stock)
+        wants = wants_of(self.newest(pod), self.knowledge.stock)
         return not wants.claims and not wants.waits_for
 
     def _reserved(self, token: str) -> Reservation:
@@ -561,7 +580,8 @@ class Bridge:
             raise Refusal(409, "the reservation has ended", "decide again")
         return reservation
 
-    def _demand_ready(self) -> None:
+    def demand_ready(self) -> None:
+        """Refuse to decide before everything is known, or while another replica leads."""
         if problem := self.unready():
             raise Refusal(503, f"devices cannot be decided on now: {problem}", "wait; nothing is lost meanwhile")
 
@@ -569,10 +589,10 @@ class Bridge:
         pod = self._asked.get(token)
         if pod is None:
             raise Refusal(410, "the token is not known any more", "decide again")
-        return self._newest(pod)
+        return self.newest(pod)
 
-    def _newest(self, pod: Pod) -> Pod:
-        """Which form of a pod is later: the one the scheduler sends, or ours."""
+    def newest(self, pod: Pod) -> Pod:
+        """Answer with the later form of a pod: the one the scheduler sends, or ours."""
         seen = self._pods.get(pod.metadata.uid)
         return seen if seen is not None and is_later(seen, pod) else pod
 

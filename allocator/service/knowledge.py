@@ -59,7 +59,7 @@ class Knowledge:
         """Each is called with what an object was and is; `on_devices` when anything changed that decides what fits where.
 
         `on_quota` is called when what a namespace may hold has changed, `on_namespace` when what is said of it has; without it
-        Namespaces are not followed.
+        neither Namespaces nor PodDisruptionBudgets are followed: only who decides needs them.
         """
         self._cluster = cluster
         self._on_claim = on_claim
@@ -73,14 +73,16 @@ class Knowledge:
         self.pods = self._informer(resources.PODS)
         self.quotas = self._informer(resources.DEVICE_QUOTAS)
         self.namespaces = self._informer(resources.NAMESPACES)
+        self.budgets = self._informer(resources.POD_DISRUPTION_BUDGETS)
         self._others: list[Informer[Any]] = [self._informer(kind) for kind in NEEDED]
+        self._needed: tuple[Informer[Any], ...] = (self.claims, self.pods, *self._others)
         self._ahead: dict[str, ResourceClaim] = {}  # by uid: as the ledger means them
         self._settled = asyncio.Event()
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        namespaces = [self.namespaces] if self._on_namespace is not _nobody_asks else []
-        needed = (self.claims, self.pods, *namespaces, *self._others)
+        deciding = [self.namespaces, self.budgets] if self._on_namespace is not _nobody_asks else []
+        self._needed = needed = (self.claims, self.pods, *deciding, *self._others)
         extra = [self._informer(kind) for kind in EXTRA if await self._serves(kind.api_version)]
         self._others += extra
         followed: list[Informer[Any]] = [*needed, *extra]
@@ -151,7 +153,7 @@ class Knowledge:
         return Informer(self._cluster, kind, quarantine=self.quarantine, clock=clock)
 
     def _healths(self) -> list[Health]:
-        return [informer.health for informer in (self.claims, self.pods, self.namespaces, *self._others)]
+        return [informer.health for informer in self._needed]
 
     # ---- listeners
 

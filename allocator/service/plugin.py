@@ -27,6 +27,7 @@ from dra.wire import Wire, WireError, decode, encode
 if TYPE_CHECKING:
     from allocator.decisions import Outlooks
     from allocator.service.bridge import Bridge
+    from allocator.service.fairness.evictions import Evictions
     from cluster.serving import Head
 
 Q = TypeVar("Q")
@@ -67,9 +68,12 @@ class PreemptionQuestion(Wire, frozen=True, kw_only=True):
 class Plugin:
     """Answers the plugin."""
 
-    def __init__(self, bridge: Bridge, identity: str, *, expires: float, poll: float = POLL_SECONDS) -> None:
+    def __init__(
+        self, bridge: Bridge, evictions: Evictions, identity: str, *, expires: float, poll: float = POLL_SECONDS
+    ) -> None:
         """`expires` is how long a reservation lasts that nobody commits."""
         self._bridge = bridge
+        self._evictions = evictions
         self._identity = identity
         self._expires = expires
         self._poll = poll
@@ -109,11 +113,25 @@ class Plugin:
         self._bridge.unreserve(question.reservation or question.token)
         return json({})
 
-    def postfilter(self, head: Head, body: bytes) -> Reply:
-        """Evict nobody: preemption for devices is not built yet."""
+    async def postfilter(self, head: Head, body: bytes) -> Reply:
         del head
-        read(body, PreemptionQuestion)
-        return json({"nominatedNode": "", "victims": [], "message": "nobody is evicted for devices"})
+        question = read(body, PreemptionQuestion)
+        found = await self._evictions.make_room(question.pod, question.nodes)
+        victims: list[dict[str, str]] = []
+        for pod in found.victims:
+            meta = pod.metadata
+            victim = {
+                "namespace": meta.namespace,
+                "name": meta.name,
+                "uid": meta.uid,
+            }
+            victims.append(victim)
+        said = {
+            "nominatedNode": found.node,
+            "victims": victims,
+            "message": found.message,
+        }
+        return json(said)
 
     async def commit(self, head: Head, body: bytes) -> Reply:
         del head

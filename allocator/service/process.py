@@ -15,6 +15,7 @@ from allocator.reports import Drift
 from allocator.service.app import LIMITS, App
 from allocator.service.bridge import Bridge
 from allocator.service.extender import Extender
+from allocator.service.fairness.evictions import Evictions
 from allocator.service.metrics import Metrics
 from allocator.service.plugin import Plugin
 from allocator.service.queries import Queries
@@ -98,7 +99,8 @@ class Service:
             wrote=self.metrics.wrote,
             told=self.metrics.told,
         )
-        self._plugin = Plugin(self.bridge, settings.identity, expires=self.bridge.ledger.terms.assumed)
+        self.evictions = Evictions(cluster, self.bridge)
+        self._plugin = Plugin(self.bridge, self.evictions, settings.identity, expires=self.bridge.ledger.terms.assumed)
         self._extender = Extender(self.bridge, cluster)
         self.rounds = Rounds(self.bridge, clock=clock, sweep_seconds=settings.sweep)
         self._queries = Queries(
@@ -107,6 +109,7 @@ class Service:
             drift=self._drift,
             quotas=lambda: self.bridge.quotas.report(self.bridge.knowledge.stock),
             is_written=self.bridge.is_written,
+            foresee=self.evictions.foresee,
         )
         self._gauges()
 

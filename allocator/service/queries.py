@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
@@ -23,9 +23,10 @@ from dra.quantity import Quantity
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from allocator.decisions import Replacement
+    from allocator.preemption import Victims
     from allocator.reports import DeviceReport, Drift, NodeReport, Share
     from allocator.service.knowledge import Knowledge
     from cluster.serving import Head, Reply
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 # Legacy objects and the stock become translated objects, with their templates, and what was said about them.
 Translate = Callable[[list[Object], "Stock"], tuple[list[Object], list[str]]]
+Foresee = Callable[["Pod", "Sequence[ResourceClaim]", "Sequence[str]"], Awaitable["Victims | None"]]
 LARGEST = 1 << 20
 MOST_OBJECTS = 64
 MOST_AMOUNTS = 8
@@ -52,32 +54,41 @@ class Queries:
         drift: Callable[[], Drift],
         quotas: Callable[[], list[Object]],
         is_written: Callable[[ResourceClaim], bool] = lambda _: True,
+        foresee: Foresee | None = None,
     ) -> None:
-        """`drift` is what was found last, `quotas` what is used; `is_written` says of a claim that it is not only meant so."""
+        """`drift` is what was found last, `quotas` what is used; `is_written` says of a claim that it is not only meant so.
+
+        `foresee` says who would have to go for a pod; without it nobody goes.
+        """
         self._knowledge = knowledge
         self._drift = drift
         self._quotas = quotas
         self._is_written = is_written
+        self._foresee = foresee
         self._translate = translate or (lambda objects, _: (objects, []))
 
-    def simulate(self, head: Head, body: bytes) -> Reply:
-        """Say what would become of a pod, with the claims and templates that come in the same documents."""
+    async def simulate(self, head: Head, body: bytes) -> Reply:
+        """Say what would become of a pod, with the claims and templates that come in the same documents, and who would have to go."""
         del head
         self._demand_knowledge()
         stock = self._knowledge.stock
         objects, notes = self._translate(_documents(body), stock)
         templates = _by_key(objects, ResourceClaimTemplate)
         given = _by_key(objects, ResourceClaim)
-        wanted = claims_for(_pod(objects), templates, stock.claims | given)
+        pod = _pod(objects)
+        wanted = claims_for(pod, templates, stock.claims | given)
         groups: tuple[NodeGroup, ...] = ()
+        room: Victims | None = None
+        unallocated = [claim for claim in wanted.claims if claim.status.allocation is None]
+        reachable = [name for name, node in stock.nodes.items() if not elsewhere(wanted.claims, node)]
         if not wanted.missing:
-            unallocated = [claim for claim in wanted.claims if claim.status.allocation is None]
-            reachable = [name for name, node in stock.nodes.items() if not elsewhere(wanted.claims, node)]
             groups = try_out(unallocated, stock, reachable)
         fits: list[str] = []
         for group in groups:
             if group.verdict is Verdict.FEASIBLE:
                 fits += group.nodes
+        if groups and not fits and self._foresee is not None:
+            room = await self._foresee(pod, unallocated, reachable)
         said = {
             "verdict": "waiting" if wanted.missing else _verdict(groups),
             "nodes": fits,
@@ -85,6 +96,7 @@ class Queries:
             "notes": notes,
             "groups": [_group(group) for group in groups],
             "claims": [{"name": _key(claim.metadata), "spec": claim.spec} for claim in wanted.claims],
+            "room": _room(room) if room is not None else None,
         }
         return json(said)
 
@@ -278,6 +290,10 @@ def _share(one: Share) -> Object:
 
 def _texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
     return {name: str(amount) for name, amount in amounts.items()}
+
+
+def _room(found: Victims) -> Object:
+    return {"node": found.node, "victims": [_key(pod.metadata) for pod in found.pods]}
 
 
 def _documents(body: bytes) -> list[Object]:

@@ -15,6 +15,7 @@ import msgspec
 
 from allocator import pods as podfit
 from allocator.answer import Answer, Reason, Stage, Verdict
+from allocator.preemption import Victims, holders_below, least, make_room, may_preempt, without_pods
 from allocator.problem import claim_key
 from allocator.reasons import alike, tally
 from allocator.simulation.placement import Placements
@@ -25,6 +26,7 @@ from dra.objects import (
     ExactDeviceRequest,
     ObjectMeta,
     Pod,
+    PodDisruptionBudget,
     ResourceClaim,
     ResourceClaimSpec,
     ResourceClaimTemplate,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     Why = Callable[[Stock, str, Sequence[ResourceClaim], Answer], Answer]
 
 
+LOOKS = 20_000  # at a node without some pods, in a simulation; after that nobody is named who would have to go
 EXPLAINED = 24  # nodes that are looked into for a pod that fits none; the others are only counted
 
 
@@ -78,6 +81,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     pods: tuple[Pod, ...]
     claims: tuple[ResourceClaim, ...] = ()
     templates: tuple[ResourceClaimTemplate, ...] = ()
+    budgets: tuple[PodDisruptionBudget, ...] = ()
 
 
 class _Missing(Exception):  # noqa: N818  not an error of ours: the pod waits for something
@@ -117,7 +121,10 @@ class _Run:
         self.why = why
         self.claims = {claim_key(claim): claim for claim in snapshot.claims}
         self.templates = {_template_key(template): template for template in snapshot.templates}
+        self.pods = snapshot.pods
+        self.budgets = snapshot.budgets
         self.used = podfit.total(snapshot.pods)
+        self.looks = LOOKS
         self.offered = {
             resource: name
             for name, class_ in snapshot.stock.classes.items()
@@ -162,7 +169,8 @@ class _Run:
             choices |= self.fleet.answers(claims, nodes)
         chosen = best(choices)
         if chosen is None:
-            return self._refuse(name, unfit, choices, asked)
+            refused = self._refuse(name, unfit, choices, asked)
+            return self._with_victims(refused, pod, held, free)
         answer = choices[chosen].answer
         self._take(pod, chosen, asked[chosen], answer)
         devices: list[str] = []
@@ -183,6 +191,53 @@ class _Run:
         for resource, amount in asked.items():
             before = here.get(resource, 0)
             here[resource] = before + amount
+
+    def _with_victims(
+        self, refused: PodOutcome, pod: Pod, held: Sequence[ResourceClaim], free: Sequence[ResourceClaim]
+    ) -> PodOutcome:
+        """Say who would have to go for a pod that found no place, if anybody's going would do."""
+        if not may_preempt(pod):
+            return refused
+        stock = self.fleet.stock
+        holders = holders_below(pod, self.pods, stock, self.budgets)
+        choices: list[Victims] = []
+
+        def fits(node: str, gone: Sequence[Pod]) -> bool:
+            self.looks -= 1
+            return self.looks >= 0 and self._fits_without(pod, node, gone, held, free)
+
+        for node in stock.nodes:
+            choice = make_room(node, holders, stock, fits) if holders.near(node, stock) else None
+            if choice is not None:
+                choices.append(choice)
+        chosen = least(choices, self.budgets)
+        if chosen is None:
+            return refused
+        victims = tuple(podfit.pod_key(victim) for victim in chosen.pods)
+        named = ", ".join(victims) or "nobody who is not leaving already"
+        summary = f"{refused.summary}; would fit on {chosen.node} once these are gone: {named}"
+        return msgspec.structs.replace(refused, victims=victims, summary=summary)
+
+    def _fits_without(
+        self,
+        pod: Pod,
+        here: str,
+        gone: Sequence[Pod],
+        held: Sequence[ResourceClaim],
+        free: Sequence[ResourceClaim],
+    ) -> bool:
+        stock = without_pods(self.fleet.stock, gone)
+        node = stock.nodes[here]
+        used = dict(self.used.get(here, {}))
+        for victim in gone:
+            if victim.spec.node_name == here:
+                for resource, amount in podfit.requests(victim).items():
+                    used[resource] = used.get(resource, 0) - amount
+        lacking = [resource for resource in self._name_extended(pod) if resource not in node.status.allocatable]
+        if podfit.refusal(pod, node, used, lacking) or podfit.elsewhere(held, node):
+            return False
+        claims = [*free, self._extended_claim(pod, lacking)] if lacking else free
+        return self.fleet.ask(stock, here, claims).answer.feasible
 
     def _refuse(
         self,

@@ -100,7 +100,7 @@ def _strategies(named: Sequence[str]) -> list[str]:
 def _read(files: Sequence[str]) -> tuple[Workload | None, Snapshot | None]:
     from allocator.simulation import KIND, Snapshot, is_workload, name_of, read_arrivals
     from cli.devices import typed, warn_of_passed_over
-    from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate
+    from dra.objects import Pod, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
 
     documents = inputs.read(files)
     warn_of_passed_over(documents, also=(KIND,))
@@ -120,7 +120,8 @@ def _read(files: Sequence[str]) -> tuple[Workload | None, Snapshot | None]:
         return Workload(name_of(objects), stock, tuple(found)), None
     pods = tuple(given.of(Pod))
     claims = tuple(given.of(ResourceClaim))
-    return None, Snapshot(stock, pods, claims, templates)
+    budgets = tuple(given.of(PodDisruptionBudget))
+    return None, Snapshot(stock, pods, claims, templates, budgets)
 
 
 def _ask(strategy: str, budget_ms: int | None, stock: Stock) -> Ask:

@@ -61,6 +61,7 @@ from dra.objects.pod import (
     ContainerClaim,
     EnvVar,
     Pod,
+    PodDisruptionBudget,
     PodResourceClaim,
     PodSpec,
     PodStatus,
@@ -70,6 +71,7 @@ from dra.objects.pod import (
     Toleration,
     claim_name,
     claim_names,
+    protects,
     template_site,
 )
 from dra.objects.quota import DeviceQuota
@@ -126,6 +128,7 @@ __all__ = [
     "OpaqueDeviceConfiguration",
     "OwnerReference",
     "Pod",
+    "PodDisruptionBudget",
     "PodResourceClaim",
     "PodSpec",
     "PodStatus",
@@ -151,6 +154,7 @@ __all__ = [
     "is_reserved_for",
     "matches",
     "node",
+    "protects",
     "selects",
     "template_site",
     "versions",

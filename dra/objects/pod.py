@@ -69,6 +69,7 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     scheduling_gates: tuple[Json, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     priority: int | None = None
+    preemption_policy: str = ""
 
 
 class PodResourceClaimStatus(Wire, frozen=True, kw_only=True):
@@ -89,6 +90,7 @@ class PodExtendedResourceClaimStatus(Wire, frozen=True, kw_only=True):
 
 class PodStatus(Wire, frozen=True, kw_only=True):
     phase: str = ""
+    nominated_node_name: str = ""
     conditions: tuple[Condition, ...] = ()
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
     extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
@@ -157,3 +159,59 @@ def claim_names(pod: Pod) -> list[str]:
     if extended := pod.status.extended_resource_claim_status:
         names.append(extended.resource_claim_name)
     return list(dict.fromkeys(name for name in names if name))
+
+
+class LabelSelectorRequirement(Wire, frozen=True, kw_only=True):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(Wire, frozen=True, kw_only=True):
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+
+
+class PodDisruptionBudgetSpec(Wire, frozen=True, kw_only=True):
+    selector: LabelSelector | None = None
+
+
+class PodDisruptionBudgetStatus(Wire, frozen=True, kw_only=True):
+    disruptions_allowed: int = 0
+
+
+class PodDisruptionBudget(Wire, frozen=True, kw_only=True):
+    api_version: str = "policy/v1"
+    kind: str = "PodDisruptionBudget"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+
+
+def protects(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    """Say whether a pod is one that a budget speaks of; without a selector it speaks of none."""
+    mine = budget.metadata.namespace or "default"
+    theirs = pod.metadata.namespace or "default"
+    selector = budget.spec.selector
+    if selector is None or mine != theirs:
+        return False
+    labels = pod.metadata.labels
+    wanted = selector.match_labels.items()
+    if not wanted <= labels.items():
+        return False
+    return all(_holds(one, labels) for one in selector.match_expressions)
+
+
+def _holds(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    """Say whether labels meet a requirement. The API server lets no other operator in; what cannot be read protects."""
+    key, values = requirement.key, requirement.values
+    match requirement.operator:
+        case "In":
+            return labels.get(key) in values
+        case "NotIn":
+            return labels.get(key) not in values
+        case "Exists":
+            return key in labels
+        case "DoesNotExist":
+            return key not in labels
+    return True

@@ -142,6 +142,20 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         """Answer with a stock in which this object is new or has replaced the one of its name."""
         return self._change(type(obj), _key(obj), obj)
 
+    def with_claims(self, claims: Iterable[ResourceClaim]) -> Stock:
+        """Answer with a stock in which all these claims are new or have replaced those of their names, for the price of one change."""
+        kept = {**self.claims}
+        moved: dict[str, tuple[Stocked | None, Stocked | None]] = {}
+        for claim in claims:
+            key = _key(claim)
+            old = self.claims.get(key)
+            moved[key] = old, claim
+            kept[key] = claim
+        changes: dict[str, object] = {"claims": kept}
+        concerned = self._move_claims(changes, moved)
+        history = self.history.after(concerned)
+        return msgspec.structs.replace(self, **changes, history=history)
+
     def without(self, kind: str, key: str) -> Stock:
         """Answer with a stock that lacks one object; an unknown one is not missed."""
         type_ = _TYPE[kind]
@@ -177,7 +191,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             slice_ = obj if isinstance(obj, ResourceSlice) else None
             concerned = self._turn_pages(changes, {key: slice_}, self.rules)
         elif type_ is ResourceClaim:
-            concerned = self._move_claim(changes, key, old, obj)
+            concerned = self._move_claims(changes, {key: (old, obj)})
         elif type_ is DeviceTaintRule:
             tainted = [rule for rule in (old, obj) if isinstance(rule, DeviceTaintRule)]
             touched: dict[str, ResourceSlice | None] = {}
@@ -222,30 +236,35 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         changes.update(pages=pages, pages_on=on, pages_of=of)
         return _union(concerned)
 
-    def _move_claim(
+    def _move_claims(
         self,
         changes: dict[str, object],
-        key: str,
-        old: Stocked | None,
-        new: Stocked | None,
+        moved: Mapping[str, tuple[Stocked | None, Stocked | None]],
     ) -> frozenset[str] | None:
-        before = results_by_pool(old) if isinstance(old, ResourceClaim) else {}
-        after = results_by_pool(new) if isinstance(new, ResourceClaim) else {}
-        if before == after:
-            return frozenset()
+        """Hold what claims hold now, and no more what they held; each with what it was and is."""
         held = {**self.held}
         uses = {**self.uses}
-        nodes: set[str] = set()
-        for pool in before.keys() | after.keys():
-            by_claim = {**held.get(pool, {})}
-            by_claim.pop(key, None)
-            if pool in after:
-                by_claim[key] = after[pool]
-            if by_claim:
+        touched: set[PoolId] = set()
+        for key, (old, new) in moved.items():
+            before = results_by_pool(old) if isinstance(old, ResourceClaim) else {}
+            after = results_by_pool(new) if isinstance(new, ResourceClaim) else {}
+            if before == after:
+                continue
+            for pool in before.keys() | after.keys():
+                by_claim = {**held.get(pool, {})}
+                by_claim.pop(key, None)
+                if pool in after:
+                    by_claim[key] = after[pool]
                 held[pool] = by_claim
-                uses[pool] = pool_use(by_claim.values())
+                touched.add(pool)
+        if not touched:
+            return frozenset()
+        nodes: set[str] = set()
+        for pool in touched:
+            if held[pool]:
+                uses[pool] = pool_use(held[pool].values())
             else:
-                held.pop(pool, None)
+                held.pop(pool)
                 uses.pop(pool, None)
             for one in self.pages_of.get(pool, ()):
                 nodes.add(one.node_name)

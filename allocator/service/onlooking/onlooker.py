@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from allocator.decisions import Decider
 from allocator.reports import Drift, drift
 from allocator.service.app import LIMITS, App
+from allocator.service.fairness.quotas import Quotas
 from allocator.service.knowledge import Knowledge
 from allocator.service.metrics import Metrics
 from allocator.service.onlooking.explanations import Explanations
 from allocator.service.onlooking.shares import Shares
 from allocator.service.process import METRICS_LIMITS, Listening, api_routes, open_door, open_port
 from allocator.service.queries import Queries
-from allocator.service.quotas import Quotas
 from cluster.controllers import Recorder
 from cluster.serving import Door
 

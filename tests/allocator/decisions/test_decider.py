@@ -10,8 +10,8 @@ from allocator.decisions import (
     read_placement,
     wants_of,
     with_pods,
-    without_pods,
 )
+from allocator.preemption import without_pods
 from dra.objects import DeviceClass, Node, Pod, ResourceClaim, ResourceSlice
 from dra.stock import Stock
 from dra.wire import convert

@@ -1,6 +1,7 @@
 """Scheduling the pending pods of a snapshot."""
 
 import pytest
+from msgspec.structs import replace
 
 from allocator import allocate
 from allocator import pods as podfit
@@ -8,10 +9,11 @@ from allocator.answer import Stage
 from allocator.pods import pending
 from allocator.simulation.snapshot import Snapshot, simulate
 from allocator.strategies.choose import serve
-from dra.objects.claim import ResourceClaimTemplate
+from dra.objects.claim import ResourceClaimConsumerReference, ResourceClaimTemplate
 from dra.objects.deviceclass import DeviceClass
 from dra.objects.node import Node
 from dra.objects.pod import Pod
+from dra.quantity import Quantity
 from dra.wire import convert
 from tests.allocator.fleets import DRIVER, claim, exactly, fleet, gpu, taken
 
@@ -206,3 +208,57 @@ def test_init_containers_count_where_they_ask_for_more_and_sidecars_count_on():
         initContainers=[container("1", restartPolicy="Always"), container("3")],
     )
     assert podfit.requests(one)["cpu"] == 4 * 10**9
+
+
+# Who would have to go
+
+
+def held_by(owner, node, device):
+    """A claim of a pod that holds a device."""
+    one = taken(node, device, name=f"c-{owner}")
+    consumer = ResourceClaimConsumerReference(resource="pods", name=owner, uid=f"uid-{owner}")
+    return replace(one, status=replace(one.status, reserved_for=(consumer,)))
+
+
+def identified(one):
+    return replace(one, metadata=replace(one.metadata, uid=f"uid-{one.metadata.name}"))
+
+
+def crowded(*priorities, **wanted):
+    """Two nodes of two GPUs, one GPU held by each pod of these priorities; and what becomes of one that comes."""
+    places = [("n0", "gpu-0"), ("n0", "gpu-1"), ("n1", "gpu-0"), ("n1", "gpu-1")][: len(priorities)]
+    names = [f"p{at}" for at in range(len(priorities))]
+    claims = [held_by(name, *place) for name, place in zip(names, places, strict=True)]
+    runners = [
+        identified(pod(name, f"c-{name}", node=place[0], priority=priority, phase="Running", **asking_for("1")))
+        for name, place, priority in zip(names, places, priorities, strict=True)
+    ]
+    stock = fleet({node: [gpu("gpu-0"), gpu("gpu-1")] for node in ("n0", "n1")}, *claims)
+    for name, node in stock.nodes.items():
+        roomy = replace(node, status=replace(node.status, allocatable={"cpu": Quantity.parse("2")}))
+        stock = stock.with_(roomy)
+        assert stock.nodes[name] is roomy
+    return run(stock, *runners, pod("urgent", **wanted), claims=claims, templates=[SINGLE, DOUBLE]).pods[0]
+
+
+def asking_for(cpu):
+    return {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}
+
+
+def test_a_pod_without_a_place_is_told_who_would_have_to_go():
+    place = crowded(5, 5, 3, 9, priority=10, templates=["single"])
+    assert (place.node, place.victims) == (None, ("default/p2",))
+    assert place.summary.endswith("would fit on n1 once these are gone: default/p2")
+    assert crowded(5, 5, 3, 9, priority=10, templates=["double"]).victims == ("default/p0", "default/p1")
+
+
+def test_nobody_would_have_to_go_for_a_pod_that_is_not_more_important_or_would_not_fit_anyway():
+    assert crowded(5, 5, 5, 5, priority=5, templates=["single"]).victims == ()
+    assert crowded(5, 20, 5, 20, priority=10, templates=["double"]).victims == ()
+    assert crowded(1, 1, 1, 1, priority=5, templates=["single"], preemptionPolicy="Never").victims == ()
+
+
+def test_what_is_no_device_counts_too():
+    """One pod of two is enough for the device, and both for the cores."""
+    assert len(crowded(1, 1, 9, 9, priority=5, templates=["single"], **asking_for("1")).victims) == 1
+    assert len(crowded(1, 1, 9, 9, priority=5, templates=["single"], **asking_for("2")).victims) == 2

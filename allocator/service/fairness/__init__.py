@@ -1,0 +1,1 @@
+"""Who may have how much, and who has to go for whom."""
