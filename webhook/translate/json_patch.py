@@ -22,35 +22,28 @@ def test(path: str, value: Json) -> dict[str, Json]:
     return {"op": "test", "path": path, "value": value}
 
 
-def remove_keys(path: str, mapping: Mapping[str, Json], keys: Sequence[str]) -> list[dict[str, Json]]:
-    """Take keys out of a map, and the map itself if nothing remains."""
+def remove_keys(
+    path: str, mapping: Mapping[str, Json], keys: Sequence[str], *, coarse: bool = False
+) -> list[dict[str, Json]]:
+    """Take keys out of a map, and the map itself if nothing remains.
+
+    Whoever applies a patch opens what each operation goes into, and writes it anew: for a few amounts that costs more than they do. So
+    a `coarse` removal writes what remains in one operation, where that is no more than what goes.
+    """
     gone = [key for key in keys if key in mapping]
     if not gone:
         return []
-    if len(gone) == len(mapping):
+    remaining = len(mapping) - len(gone)
+    if not remaining:
         return [{"op": "remove", "path": path}]
+    if coarse and 1 < len(gone) >= remaining:
+        kept: dict[str, Json] = {key: value for key, value in mapping.items() if key not in gone}
+        return [{"op": "replace", "path": path, "value": kept}]
     operations: list[dict[str, Json]] = []
     for key in gone:
         pointer = f"{path}/{escape(key)}"
         operations.append({"op": "remove", "path": pointer})
     return operations
-
-
-def reduce_map(path: str, mapping: Mapping[str, Json], keys: Sequence[str]) -> list[dict[str, Json]]:
-    """Take keys out of a map like `remove_keys`, but write what remains where that is no more than what goes.
-
-    Whoever applies a patch opens what each operation goes into, and writes it anew: for a few amounts that costs more than they do.
-    """
-    gone = mapping.keys() & keys
-    kept = dict(mapping)
-    for key in gone:
-        del kept[key]
-    several = len(gone) > 1
-    shorter = len(kept) <= len(gone)
-    if kept and several and shorter:
-        replacement: dict[str, Json] = {"op": "replace", "path": path, "value": kept}
-        return [replacement]
-    return remove_keys(path, mapping, keys)
 
 
 def set_keys(path: str, mapping: Json, values: Mapping[str, Json]) -> list[dict[str, Json]]:

@@ -200,8 +200,10 @@ def _container(path: str, slot: Slot, keys: Sequence[str], references: Sequence[
         whole: Json = {"claims": list(references)}
         operations.append({"op": "add", "path": at, "value": whole})
         return operations
-    operations += patch.reduce_map(f"{at}/limits", slot.limits, keys)
-    operations += patch.reduce_map(f"{at}/requests", slot.requests, keys)
+    amounts = {"limits": slot.limits, "requests": slot.requests}
+    for part, values in amounts.items():
+        removals = patch.remove_keys(f"{at}/{part}", values, keys, coarse=True)
+        operations += removals
     operations += patch.append(f"{at}/claims", resources.get("claims"), references)
     return operations
 
