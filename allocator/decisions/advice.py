@@ -1,7 +1,8 @@
-"""What would help a pod that fits nowhere: the change that is nearest, tried on the node that came nearest."""
+"""What would help a pod that fits nowhere: the nearest change, tried first on the node that came nearest."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from allocator import allocate
@@ -36,15 +37,17 @@ def advice(pod: Pod, stock: Stock, hindrances: Sequence[Hindrance]) -> str:
     for name in reachable:
         answer = allocate(stock, name, wants.open, options=options)
         far[name] = distance(answer)
-    node = min(reachable, key=far.__getitem__)
 
-    def fits(tried: Stock, claims: Sequence[ResourceClaim]) -> bool:
+    def fits(node: str, tried: Stock, claims: Sequence[ResourceClaim]) -> bool:
         if budget.is_out:
             return False
         answer = allocate(tried, node, claims, options=options)
         return answer.feasible
 
-    for hint in nearest(stock, node, wants.open, fits=fits, tries=TRIES):
-        if hint.kind is not Kind.NEVER:
-            return f"nearest is {node}: {hint.text}"
+    for node in sorted(reachable, key=far.__getitem__):
+        fits_there = partial(fits, node)
+        hints = nearest(stock, node, wants.open, fits=fits_there, tries=TRIES)
+        for hint in hints:
+            if hint.kind is not Kind.NEVER:
+                return f"nearest is {node}: {hint.text}"
     return ""

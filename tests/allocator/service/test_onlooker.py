@@ -13,6 +13,8 @@ from allocator.service.onlooking.shares import Shares
 from cluster.embedded import Embedded
 from cluster.resources import EVENTS, RESOURCE_CLAIMS
 from cluster.serving import Address
+from dra.objects import Node
+from dra.wire import convert
 from tests.allocator.decisions.test_decider import granted, pod, stock_of
 from tests.allocator.service import sidecar
 from tests.allocator.service.sidecar import until
@@ -65,6 +67,17 @@ async def test_a_claim_of_another_namespace_is_not_named_to_a_pod():
     [(_, sentence)] = await told.after(GRACE, stock.without("ResourceClaim", "default/all").with_(foreign))
     assert sentence.endswith("would fit once a claim of another namespace ends")
     assert "secret" not in sentence
+
+
+async def test_nodes_without_devices_do_not_hide_what_would_help_on_another():
+    told = Told()
+    stock = stock_of(sidecar.claim("all", 2), sidecar.claim("one"), nodes=1)
+    for name in ("a", "z"):
+        stock = stock.with_(convert(sidecar.node(name), Node))
+    stock = stock.with_(granted("all", 2, stock, "n0", "x"))
+    told.explanations.see(None, pod("p", "one"))
+    [(_, sentence)] = await told.after(GRACE, stock)
+    assert sentence.endswith("nearest is n0: would fit once default/all ends")
 
 
 async def test_what_no_node_could_ever_serve_is_said_with_what_would_do():
