@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache as once
 from pathlib import Path
 
-from e2e.cache import cache, locked, say
+from e2e.ground.cache import cache, locked, say
 
 BINARIES = Path(__file__).parent / "binaries"
 BRIDGE = Path(__file__).parent.parent / "bridge"

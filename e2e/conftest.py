@@ -2,9 +2,9 @@
 
 import pytest
 
-from e2e import fleet
-from e2e.bridge import Bridge
-from e2e.gate import DEVICES, NODE, Gate, knows_classes
+from e2e.actors import fleet
+from e2e.actors.bridge import Bridge
+from e2e.actors.gate import DEVICES, NODE, Gate, knows_classes
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks

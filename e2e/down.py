@@ -1,6 +1,6 @@
 """`make cluster-down`: end the cluster that `make cluster` started, and what killed runs left."""
 
-from e2e import leftovers, run
+from e2e.ground import leftovers, run
 
 
 def main() -> None:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Generator, Iterator
 import pytest
 
 from e2e import build
-from e2e.client import Object
-from e2e.controlplane import ControlPlane
-from e2e.node import TEST_DRIVER, Node
+from e2e.actors.client import Object
+from e2e.ground.controlplane import ControlPlane
+from e2e.ground.node import TEST_DRIVER, Node
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -4,12 +4,12 @@ import argparse
 import os
 import sys
 
-from e2e import foreign, run
 from e2e.build import BuildError, missing, program
-from e2e.cache import say
-from e2e.controlplane import ALPHA_GATES, ControlPlane
-from e2e.node import TEST_DRIVER, Node
-from e2e.process import ProcessError
+from e2e.ground import foreign, run
+from e2e.ground.cache import say
+from e2e.ground.controlplane import ALPHA_GATES, ControlPlane
+from e2e.ground.node import TEST_DRIVER, Node
+from e2e.ground.process import ProcessError
 
 
 def main() -> None:

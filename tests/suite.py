@@ -22,8 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from e2e import build, foreign, packages
-from e2e.cache import cache
+from e2e import build
+from e2e.ground import foreign, packages
+from e2e.ground.cache import cache
 
 ROOT = Path(__file__).parent.parent
 DEADLINE = 25 * 60.0

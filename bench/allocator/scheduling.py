@@ -29,17 +29,17 @@ import msgspec
 
 from bench.row import Row
 from bench.webhook.throughput import CONTROLLERS, REST_SECONDS, SERVER, STORE, settle, spent
-from e2e import fleet
-from e2e.bridge import PLUGIN_SCHEDULER, SCHEDULER, Bridge, plugin_configuration
+from e2e.actors import fleet
+from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, Bridge, plugin_configuration
+from e2e.actors.workloads import claim, pod, request, template, using, using_template
 from e2e.build import program
-from e2e.controlplane import ControlPlane
-from e2e.workloads import claim, pod, request, template, using, using_template
+from e2e.ground.controlplane import ControlPlane
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from e2e.client import Object
-    from e2e.process import Process
+    from e2e.actors.client import Object
+    from e2e.ground.process import Process
 
 NAMESPACE = "scheduling"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"

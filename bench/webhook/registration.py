@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster import manifests
-from e2e.controlplane import ControlPlane
-from e2e.workloads import container, pod
+from e2e.actors.workloads import container, pod
+from e2e.ground.controlplane import ControlPlane
 from webhook.admission import Registration, configurations
 from webhook.state import Configuration
 

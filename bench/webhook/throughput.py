@@ -25,16 +25,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.row import Row
-from e2e import fleet
-from e2e.controlplane import ControlPlane
-from e2e.gate import Gate
-from e2e.workloads import claim, container, pod, request, template, using_template
+from e2e.actors import fleet
+from e2e.actors.gate import Gate
+from e2e.actors.workloads import claim, container, pod, request, template, using_template
+from e2e.ground.controlplane import ControlPlane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from e2e.client import Object
-    from e2e.process import Process
+    from e2e.actors.client import Object
+    from e2e.ground.process import Process
 
 ROUNDS = 6
 CONNECTIONS = 8

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from e2e import fleet
+from e2e.actors import fleet
+from e2e.actors.client import ApiError, Client, Object
+from e2e.actors.workloads import claim, pod, request, template, using, using_template
 from e2e.chaos.judge import FICKLE, FINAL
-from e2e.client import ApiError, Client, Object
-from e2e.workloads import claim, pod, request, template, using, using_template
 
 WHOLE, SHARED = "chaos-gpu", "chaos-share"
 GPUS, SHARES = 4, 1  # devices of a node

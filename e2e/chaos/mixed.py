@@ -7,8 +7,8 @@ from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 from dra.wire import builtins
-from e2e import fleet
-from e2e.bridge import PLUGIN_SCHEDULER
+from e2e.actors import fleet
+from e2e.actors.bridge import PLUGIN_SCHEDULER
 from e2e.chaos.churn import Churn, crowd
 from e2e.chaos.judge import EXCEEDED, STARTED_TWICE, TWICE, Fault, judge
 from e2e.chaos.pairs import Pairs

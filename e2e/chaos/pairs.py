@@ -1,6 +1,6 @@
 """The replicas of the bridge as they are shipped: pairs of an allocator and the scheduler beside it, which share a pod and a socket.
 
-The allocator of each pair reaches the API server on a way of its own that can be broken (`e2e.proxy`). The scheduler reaches it
+The allocator of each pair reaches the API server on a way of its own that can be broken (`e2e.actors.proxy`). The scheduler reaches it
 directly: what it writes are bindings, and events.
 """
 
@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from e2e.bridge import Bridge, plugin_configuration
+from e2e.actors.bridge import Bridge, plugin_configuration
+from e2e.actors.client import BUSY
+from e2e.actors.proxy import Proxy
 from e2e.build import program
-from e2e.client import BUSY
-from e2e.controlplane import free_port
-from e2e.proxy import Proxy
+from e2e.ground.controlplane import free_port
 
 T = TypeVar("T")
 NAMES = ("allocator-0", "allocator-1")

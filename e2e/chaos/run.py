@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import NamedTuple
 
-from e2e.bridge import PLUGIN_SCHEDULER, Bridge
+from e2e.actors.bridge import PLUGIN_SCHEDULER, Bridge
+from e2e.actors.client import Object
 from e2e.chaos.churn import Churn, crowd, devices
 from e2e.chaos.judge import LEAK, Fault, Verdict, judge
 from e2e.chaos.pairs import Pairs, until
 from e2e.chaos.record import KEPT, Change, history
 from e2e.chaos.troubles import Scene, Trouble
-from e2e.client import Object
-from e2e.controlplane import ControlPlane
+from e2e.ground.controlplane import ControlPlane
 
 PAUSE = (1.0, 4.0)  # seconds between two troubles
 AGAIN_SECONDS = 60.0  # by when pods are bound again, on a quiet machine

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from e2e.chaos.pairs import Pair, Pairs, until
-from e2e.controlplane import ControlPlane
+from e2e.ground.controlplane import ControlPlane
 
 LEASE_SECONDS = 15.0
 READY_SECONDS = 60.0
@@ -162,7 +162,7 @@ TAKE_OVERS = (
     Trouble("leader cut off", part_leader),
 )
 POINTS = tuple(at_write(kind, answered=answered) for kind in WRITES for answered in (True, False))
-# One of each kind, as quick as it goes; take-overs, which wait for a lease, have tests of their own (`e2e.test_chaos`).
+# One of each kind, as quick as it goes; take-overs, which wait for a lease, have tests of their own (`e2e.chaos.test_chaos`).
 SHORT = (*KILLS, at_write("the allocation", answered=True), LINES[2])
 LONG = (*KILLS, *POINTS, *LINES, *TAKE_OVERS)
 

@@ -621,7 +621,7 @@ async def test_a_server_whose_certificate_is_not_trusted_is_refused_clearly(cont
 
 @pytest.mark.real
 async def test_closed_gates_show(tmp_path):
-    from e2e.controlplane import ControlPlane
+    from e2e.ground.controlplane import ControlPlane
 
     with ControlPlane(name="gates", feature_gates={"DRAConsumableCapacity": False}) as running:
         reached = Kubernetes.connect(kubeconfig=str(running.kubeconfig))

@@ -1,0 +1,211 @@
+"""The allocator's service and a stock kube-scheduler that asks it, on a control plane: the manifests as they are, with exactly their rights.
+
+The scheduler is the stock one, with one profile (`drawbridge`), DynamicResources off, and our extender. Tokens are bound to a
+pod, as they are in a cluster: that pod's name is who holds the lease.
+"""
+
+import http.client
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from cluster import manifests
+from e2e.actors.client import ApiError, Client, Object
+from e2e.actors.gate import COMMAND, ROOT, SYSTEM
+from e2e.ground.controlplane import ControlPlane, free_port
+from e2e.ground.process import Process
+
+COMPONENT = ROOT / "manifests/bridge"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/drawbridge-allocator"
+SCHEDULER = "drawbridge"
+PLUGIN_SCHEDULER = "drawbridge-plugin"
+POLICY = "drawbridge-allocator-holder"
+
+
+class Bridge:
+    """Start it with `install()`, end it with `remove()`."""
+
+    def __init__(self, cluster: ControlPlane) -> None:
+        self.cluster = cluster
+        self.port = free_port()
+        self.metrics_port = free_port()
+        self.api_port = free_port()
+        # Not below the run's directory: the path of a socket has at most 107 bytes.
+        self.folder = tempfile.TemporaryDirectory(prefix="drawbridge-")
+        self.socket = Path(self.folder.name) / "allocator/plugin.sock"
+        self.processes: dict[str, Process] = {}
+        self.made: list[Object] = []
+
+    def install(self) -> "Bridge":
+        self.prepare()
+        self.start()
+        self.cluster.until("the fence is up", self.is_fenced, 30)
+        self.processes["scheduler"] = self.start_scheduler()
+        return self
+
+    def prepare(self) -> None:
+        """Make what the processes need: a namespace, rights and the fence of the lease."""
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
+        if self.cluster.read(namespace) is None:
+            self.cluster.namespace(SYSTEM)
+        self.apply(*kinds())
+        names = [kind["metadata"]["name"] for kind in kinds()]
+        self.cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", *names)
+        self.apply(*objects())
+
+    def apply(self, *made: Object) -> None:
+        self.cluster.kubectl("apply", "--server-side", "-f", "-", input=manifests.dump(made))
+        self.made += made
+
+    def is_fenced(self) -> bool:
+        """Whether the API server asks who holds the lease, as it does once the policy is in force and somebody has led."""
+        claim = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": "fence", "namespace": SYSTEM},
+            "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "none"}}]}},
+        }
+        if self.cluster.read(claim) is None:
+            self.cluster.create(claim)
+        stranger = Client(self.cluster.url, self.token("nobody"), self.cluster.ca)
+        try:
+            stranger.patch(
+                self.cluster.path_of(claim), {"metadata": {"finalizers": ["drawbridge.dev/none"]}}, dryRun="All"
+            )
+        except ApiError as error:
+            return POLICY in error.message
+        finally:
+            stranger.close()
+            self.cluster.remove(claim)
+        return False
+
+    def token(self, pod: str) -> str:
+        """Make a token as the kubelet mounts it into a pod of that name."""
+        item = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": pod, "namespace": SYSTEM},
+            "spec": {
+                "serviceAccountName": "drawbridge-allocator",
+                "schedulerName": "nobody",
+                "containers": [{"name": "c", "image": "none"}],
+            },
+        }
+        found = self.cluster.read(item) or self.cluster.create(item)[0]
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": pod, "uid": found["metadata"]["uid"]}
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"boundObjectRef": bound},
+        }
+        path = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/drawbridge-allocator/token"
+        token: str = self.cluster.post(path, request)["status"]["token"]
+        return token
+
+    def start(self, name: str = "allocator-0", *, via: str = "", **changed: Any) -> Process:
+        """Start a replica and wait until it leads; with `via` it reaches the API server at that URL."""
+        process = self.spawn(name, via=via, **changed)
+        self.cluster.until(f"{name} leads", lambda: process.check() or self.leads(), 30)
+        return process
+
+    def spawn(self, name: str, *, via: str = "", **changed: Any) -> Process:
+        kubeconfig = self.cluster.write_kubeconfig(f"bridge-{name}", self.token(name), via)
+        said = {
+            "plugin": f"unix:{self.socket}",
+            "extender": f"127.0.0.1:{self.port}",
+            "api": f"127.0.0.1:{self.api_port}",
+            "metrics-listen": f"127.0.0.1:{self.metrics_port}",
+            "kubeconfig": str(kubeconfig),
+            "namespace": SYSTEM,
+            "identity": name,
+        } | {key.replace("_", "-"): value for key, value in changed.items()}
+        options = [f"--{key}={value}" for key, value in said.items()]
+        options += [f"--scheduler-name={name}" for name in (SCHEDULER, PLUGIN_SCHEDULER)]
+        process = self.cluster.spawn(f"drawbridge-{name}", [*COMMAND, "allocator", *options])
+        self.processes[name] = process
+        return process
+
+    def leads(self, port: int = 0) -> bool:
+        try:
+            return "drawbridge_allocator_leader 1.0" in self.ask("/metrics", port or self.metrics_port)[1]
+        except OSError:
+            return False
+
+    def start_scheduler(self) -> Process:
+        extender = {
+            "urlPrefix": f"http://127.0.0.1:{self.port}/extender",
+            "filterVerb": "filter",
+            "prioritizeVerb": "prioritize",
+            "bindVerb": "bind",
+            "weight": 1,
+            "nodeCacheCapable": True,
+            "httpTimeout": "30s",
+        }
+        profile = {
+            "schedulerName": SCHEDULER,
+            "plugins": {"multiPoint": {"disabled": [{"name": "DynamicResources"}]}},
+        }
+        configuration = {
+            "profiles": [profile],
+            "extenders": [extender],
+            "podInitialBackoffSeconds": 1,
+            "podMaxBackoffSeconds": 2,
+        }
+        return self.cluster.start_scheduler(configuration, name="bridge-scheduler")
+
+    def holder(self) -> str:
+        try:
+            holder: str = self.cluster.get(LEASE)["spec"].get("holderIdentity") or ""
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return ""
+        return holder
+
+    def ask(self, path: str, port: int = 0, body: Any = None) -> tuple[int, Any]:
+        """Ask the service itself."""
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.api_port, timeout=10)
+        try:
+            connection.request("GET" if body is None else "POST", path, json.dumps(body) if body is not None else None)
+            response = connection.getresponse()
+            said = response.read().decode()
+            plain = response.getheader("Content-Type", "").startswith("text/")
+            return response.status, said if plain else json.loads(said)
+        finally:
+            connection.close()
+
+    def remove(self) -> None:
+        for process in self.processes.values():
+            process.stop()
+        self.cluster.delete(f"/api/v1/namespaces/{SYSTEM}/pods", gracePeriodSeconds=0)
+        self.cluster.remove(*reversed(self.made))
+        self.folder.cleanup()
+
+
+def kinds() -> list[Object]:
+    """Our own kinds: what the service follows besides, where it finds them when it starts."""
+    return [document.object for document in manifests.read([ROOT / "manifests/base/crds.yaml"])]
+
+
+def plugin_configuration(socket: Path) -> Object:
+    """What manifests/bridge/plugin says, for another profile and another socket."""
+    [config_map] = manifests.read([COMPONENT / "plugin/scheduler.yaml"])
+    [document] = manifests.parse(config_map.object["data"]["scheduler.yaml"])
+    whole = document.object
+    [profile] = whole["profiles"]
+    profile["schedulerName"] = PLUGIN_SCHEDULER
+    profile["pluginConfig"][0]["args"]["socket"] = str(socket)
+    return whole | {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2}
+
+
+def objects() -> list[Object]:
+    """What the component adds, but for what needs images: the processes run beside the cluster here."""
+    made = []
+    for file in ("rbac.yaml", "policy.yaml"):
+        for document in manifests.read([COMPONENT / file]):
+            item = document.object
+            if item["kind"] in ("ServiceAccount", "Role", "RoleBinding"):
+                item["metadata"]["namespace"] = SYSTEM
+            made.append(item)
+    return made

@@ -1,0 +1,263 @@
+"""ResourceSlices and DeviceClasses shaped like those of real drivers, as plain dicts.
+
+Attribute and capacity names are what the drivers publish (their documentation and charts), so selectors written for
+the real thing meet the real names. On a real node the DRA test driver, started under the driver's name and without
+devices of its own (`Node.driver(name)`), prepares what was allocated from these slices.
+
+A slice selects its node by a nodeSelector, because the stand-in would remove slices with its node's nodeName; say
+`by_name=True` for nodes without a driver, which is how node-local drivers publish.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from e2e.actors.client import Object
+
+NVIDIA = "gpu.nvidia.com"
+HAMI = "hami-core-gpu.project-hami.io"
+DRANET = "dra.net"
+SRIOV = "sriovnetwork.k8snetworkplumbingwg.io"
+A100 = "NVIDIA A100-SXM4-40GB"
+DEVICES_PER_SLICE = 64  # the API's limit for devices with counters or taints, kept for all
+GENERAL = "resource.kubernetes.io/"
+MIG_SLICES = {
+    "1g.5gb": (14, "4864Mi"),
+    "2g.10gb": (28, "9856Mi"),
+    "3g.20gb": (42, "19968Mi"),
+    "7g.40gb": (98, "40192Mi"),
+}
+
+
+class Version(str):
+    """A string that is published as a version attribute."""
+
+    __slots__ = ()
+
+
+# Slices and classes
+
+
+def slices(driver: str, node: str, devices: Sequence[Object], *, pool: str = "", by_name: bool = False) -> list[Object]:
+    """Publish devices of one node as one complete pool, in as many slices as it takes."""
+    parts = [devices[at : at + DEVICES_PER_SLICE] for at in range(0, len(devices), DEVICES_PER_SLICE)] or [()]
+    return complete(driver, node, [{"devices": list(part)} for part in parts], pool=pool, by_name=by_name)
+
+
+def counted_slices(
+    driver: str,
+    node: str,
+    counters: dict[str, Object],
+    devices: Sequence[Object],
+    *,
+    pool: str = "",
+    by_name: bool = False,
+) -> list[Object]:
+    """Publish partitionable devices: one slice of counter sets (`{set: {counter: value}}`) and one of devices."""
+    sets = [{"name": name, "counters": amounts(values)} for name, values in counters.items()]
+    parts: list[Object] = [{"sharedCounters": sets}, {"devices": list(devices)}]
+    return complete(driver, node, parts, pool=pool, by_name=by_name)
+
+
+def complete(driver: str, node: str, parts: Sequence[Object], *, pool: str, by_name: bool) -> list[Object]:
+    """Make the slices of one pool."""
+    pool = pool or f"{node}-fleet"
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    where = {"nodeName": node} if by_name else {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]}}
+    return [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": f"{pool}-{driver}-{index}"},
+            "spec": {
+                "driver": driver,
+                "pool": {"name": pool, "generation": 1, "resourceSliceCount": len(parts)},
+                **where,
+                **part,
+            },
+        }
+        for index, part in enumerate(parts)
+    ]
+
+
+def device_class(name: str, expression: str, extended: str = "", **spec: Any) -> Object:
+    """Make a DeviceClass that selects by one CEL expression, optionally serving an extended resource name."""
+    chosen = {"selectors": [{"cel": {"expression": expression}}]} | spec
+    if extended:
+        chosen["extendedResourceName"] = extended
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": chosen,
+    }
+
+
+def classes(*, extended: bool = True) -> list[Object]:
+    """The DeviceClasses that the drivers' charts install; `extended` as the NVIDIA chart sets it for whole GPUs."""
+    gpu = f"device.driver == '{NVIDIA}' && device.attributes['{NVIDIA}'].type == "
+    hami = f"device.driver == '{HAMI}' && device.attributes['{HAMI}'].type == 'hami-gpu'"
+    return [
+        device_class(NVIDIA, f"{gpu}'gpu'", "nvidia.com/gpu" if extended else ""),
+        device_class("mig.nvidia.com", f"{gpu}'mig'"),
+        device_class(HAMI, hami),
+        device_class("dranet", f"device.driver == '{DRANET}'"),
+        device_class(SRIOV, f"device.driver == '{SRIOV}'"),
+    ]
+
+
+# Devices
+
+
+def whole_gpus(count: int, *, product: str = A100, memory: str = "40Gi", roots: int = 0) -> list[Object]:
+    """Whole GPUs as dra-driver-nvidia-gpu publishes them; `roots` spreads them over that many PCIe roots."""
+    return [
+        device(
+            f"gpu-{index}",
+            {
+                "type": "gpu",
+                "uuid": f"GPU-{index:08x}-0000-4000-8000-000000000000",
+                **nvidia_facts(product),
+                **place(index, count, roots or count, bus=True),
+            },
+            {"memory": memory},
+        )
+        for index in range(count)
+    ]
+
+
+def static_mig(gpu: int, profiles: Sequence[str], *, product: str = A100) -> list[Object]:
+    """The partitions of one GPU in static MIG mode, by profile: `static_mig(0, ["3g.20gb", "1g.5gb"])`."""
+    made = []
+    start = 0
+    for profile in profiles:
+        width = {"1": 1, "2": 2, "3": 4, "7": 8}[profile[0]]
+        processors, memory = MIG_SLICES[profile]
+        engines = {"copyEngines": 1, "decoders": 0, "encoders": 0, "jpegEngines": 0, "ofaEngines": 0}
+        held = {f"memorySlice{start + offset}": 1 for offset in range(width)}
+        made.append(
+            device(
+                f"gpu-{gpu}-mig-{profile.replace('.', '-')}-{start}",
+                {
+                    "type": "mig",
+                    "uuid": f"MIG-{gpu:08x}-0000-4000-8000-{start:012x}",
+                    "parentUUID": f"GPU-{gpu:08x}-0000-4000-8000-000000000000",
+                    "profile": profile,
+                    **nvidia_facts(product),
+                    **place(gpu, gpu + 1, gpu + 1, bus=True),
+                },
+                {"memory": memory, "multiprocessors": processors, **engines, **held},
+            )
+        )
+        start += width
+    return made
+
+
+def hami_gpus(count: int, *, product: str = A100, memory: str = "40Gi", roots: int = 0) -> list[Object]:
+    """GPUs that are shared by memory and cores, as HAMi's DRA driver publishes them."""
+    return [
+        device(
+            f"hami-gpu-{index}",
+            {
+                "type": "hami-gpu",
+                "uuid": f"GPU-{index:08x}-0000-4000-8000-000000000000",
+                "minor": index,
+                **nvidia_facts(product),
+                "pcieBusID": f"0000:{0x10 + index:02x}:00.0",
+                f"{GENERAL}pcieRoot": place(index, count, roots or count)[f"{GENERAL}pcieRoot"],
+            },
+            {
+                "cores": shared("100", minimum="0", step="1", default="100"),
+                "memory": shared(memory, minimum="1Mi", step="1Mi", default=memory),
+            },
+            allowMultipleAllocations=True,
+        )
+        for index in range(count)
+    ]
+
+
+def dranet_nics(count: int, *, rdma: bool = True, roots: int = 0) -> list[Object]:
+    """Network interfaces as dranet publishes them."""
+    return [
+        device(
+            f"net{index}",
+            {
+                f"{DRANET}/ifName": f"eth{index + 1}",
+                f"{DRANET}/pciAddress": f"0000:{0x80 + index:02x}:00.0",
+                f"{DRANET}/pciVendor": "Mellanox Technologies",
+                f"{DRANET}/pciDevice": "MT2892 Family [ConnectX-6 Dx]",
+                f"{DRANET}/mtu": 1500,
+                f"{DRANET}/state": "up",
+                f"{DRANET}/type": "device",
+                f"{DRANET}/rdma": rdma,
+                **({f"{DRANET}/rdmaDevice": f"mlx5_{index}"} if rdma else {}),
+                f"{DRANET}/virtual": False,
+                f"{DRANET}/sriov": False,
+                f"{DRANET}/ebpf": False,
+                **place(index, count, roots or count),
+            },
+        )
+        for index in range(count)
+    ]
+
+
+# The parts of a device
+
+
+def device(name: str, attributes: Object, capacity: Object | None = None, **fields: Any) -> Object:
+    """Make a device from plain Python values."""
+    made: Object = {"name": name, "attributes": {key: attribute(value) for key, value in attributes.items()}}
+    if capacity:
+        made["capacity"] = amounts(capacity)
+    return made | fields
+
+
+def attribute(value: Any) -> Object:
+    """Wrap a value as the kind of attribute that it is; lists need the gate DRAListTypeAttributes."""
+    match value:
+        case bool():
+            return {"bool": value}
+        case int():
+            return {"int": value}
+        case Version():
+            return {"version": str(value)}
+        case str():
+            return {"string": value}
+        case [first, *_]:
+            [kind] = attribute(first)
+            return {f"{kind}s": list(value)}
+    raise TypeError(f"no attribute can hold {value!r}")
+
+
+def amounts(values: Object) -> Object:
+    """Wrap quantities as `{value: ...}`; what is wrapped already (shared()) stays."""
+    return {key: value if isinstance(value, dict) else {"value": str(value)} for key, value in values.items()}
+
+
+def shared(value: str, *, minimum: str, step: str, default: str) -> Object:
+    """Make a capacity that many allocations share, asked for in steps."""
+    valid = {"min": minimum, "max": value, "step": step}
+    return {"value": value, "requestPolicy": {"default": default, "validRange": valid}}
+
+
+def consumes(counter_set: str, groups: Iterable[str] = (), **counters: Any) -> Object:
+    """Make one consumesCounters entry, with its compatibility groups."""
+    entry: Object = {"counterSet": counter_set, "counters": amounts(counters)}
+    return entry | ({"compatibilityGroups": list(groups)} if groups else {})
+
+
+def place(index: int, count: int, roots: int, *, bus: bool = False) -> Object:
+    """Spread devices evenly over PCIe roots, and these over two NUMA nodes."""
+    root = index * roots // count
+    facts: Object = {f"{GENERAL}pcieRoot": f"pci0000:{root * 0x10:02x}", f"{GENERAL}numaNode": 2 * root // roots}
+    return facts | ({f"{GENERAL}pciBusID": f"0000:{0x10 + index:02x}:00.0"} if bus else {})
+
+
+def nvidia_facts(product: str) -> Object:
+    return {
+        "productName": product,
+        "brand": "Nvidia",
+        "architecture": "Ampere",
+        "cudaComputeCapability": Version("8.0.0"),
+        "driverVersion": Version("570.86.15"),
+        "cudaDriverVersion": Version("12.8.0"),
+    }

@@ -1,0 +1,251 @@
+"""drawbridge installed on a real control plane: the kustomize base as it is, its three processes with exactly their rights.
+
+The processes run beside the cluster instead of in it, because there is no image registry and no Service routing here;
+so the webhook configurations call them by URL. Only namespaces that ask for it are looked at, which keeps every
+other test of the session out.
+"""
+
+import base64
+import contextlib
+import http.client
+import json
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from e2e.actors import fleet
+from e2e.actors.client import ApiError
+from e2e.actors.workloads import container, limits, pod
+from e2e.ground.controlplane import ControlPlane, free_port
+from e2e.ground.process import Process
+
+ROOT = Path(__file__).parents[2]
+BASE = ROOT / "manifests/base"
+SYSTEM = "drawbridge-system"
+CONFIGURATION = """\
+apiVersion: drawbridge.dev/v1alpha1
+kind: DrawbridgeConfiguration
+mode: enforce
+"""
+MODE = "drawbridge.dev/mode"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/drawbridge"
+COMMAND = [str(Path(sys.executable).with_name("drawbridge"))]
+
+
+class Gate:
+    """Start it with `install()`, end it with `remove()`."""
+
+    def __init__(self, cluster: ControlPlane, *, sweep_after: int = 2) -> None:
+        """Templates that nobody uses go after `sweep_after` seconds: sooner than anybody would want it but a test."""
+        self.cluster = cluster
+        self.sweep_after = sweep_after
+        self.port = free_port()
+        self.metrics_port = free_port()
+        self.controller_ports: dict[str, int] = {}
+        self.config = cluster.run.data / "drawbridge.yaml"
+        self.processes: dict[str, Process] = {}
+        self.trusted = ""  # the bundle of a certificate that somebody else keeps; else what the Secret says
+
+    def install(self) -> "Gate":
+        self.configure(CONFIGURATION)
+        # CRDs and the objects that need them are in one go: the server is asked twice, as `kubectl apply -k` users do.
+        self.cluster.kubectl("apply", "--server-side", "-k", str(BASE))
+        for name in ("drawbridge-webhook", "drawbridge-controller", "drawbridge-authority"):
+            path = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/{name}"
+            self.cluster.patch(path, {"spec": {"replicas": 0}})
+        self.register("--opt-in", "--failure-policy=Fail")
+        self.start_authority()
+        self.start_controller()
+        self.start_gate()
+        return self
+
+    def configure(self, text: str) -> None:
+        """Put another configuration in the place of the one there is, at once, as the kubelet does with a ConfigMap's file."""
+        written = self.config.with_suffix(".new")
+        written.write_text(text)
+        written.replace(self.config)
+
+    def register(self, *options: str) -> None:
+        """Apply the generated webhook configurations, for callers by URL."""
+        made = self.drawbridge("manifests", "--only=webhooks", f"--url=https://127.0.0.1:{self.port}", *options)
+        # Three seconds are enough in a cluster; here nobody is to fail because the machine is busy with ten other things.
+        assert "timeoutSeconds: 3\n" in made
+        made = made.replace("timeoutSeconds: 3\n", "timeoutSeconds: 20\n")
+        self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=made)
+
+    def drawbridge(self, *args: str) -> str:
+        """Run the command line and return what it printed."""
+        return subprocess.run([*COMMAND, *args], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+    def start_controller(self, name: str = "controller") -> Process:
+        port = self.controller_ports[name] = free_port()
+        options = (
+            "--no-gate",
+            "--no-authority",
+            f"--sweep-after={self.sweep_after}",
+            f"--metrics-listen=127.0.0.1:{port}",
+        )
+        process = self.start("controller", *options, name=name)
+        self.cluster.until(f"the {name} is ready", lambda: process.check() or self.controller_ready(port), 30)
+        return process
+
+    def controller_ready(self, port: int) -> bool:
+        try:
+            return self.ask(port, "/readyz")[0] == 200
+        except OSError:
+            return False
+
+    def kill_controller(self) -> None:
+        """End the controller as `kill -9` does; the next one need not wait until the lease has run out."""
+        self.processes["controller"].stop(hard=True)
+        self.cluster.delete(LEASE)
+
+    def start_authority(self) -> Process:
+        options = ("--no-gate", "--no-controllers", "--authority", f"--metrics-listen=127.0.0.1:{free_port()}")
+        return self.start("authority", *options)
+
+    def start_gate(self, *options: str, notice: float = 0.5) -> Process:
+        process = self.start(
+            "webhook",
+            "--no-controllers",
+            *options,
+            f"--listen=127.0.0.1:{self.port}",
+            f"--metrics-listen=127.0.0.1:{self.metrics_port}",
+            f"--notice={notice}",
+        )
+        self.cluster.until("the gate is ready", lambda: process.check() or self.ready(), 30)
+        return process
+
+    def start(self, role: str, *options: str, name: str = "") -> Process:
+        kubeconfig = self.cluster.account_kubeconfig(SYSTEM, f"drawbridge-{role}")
+        shared = [f"--config={self.config}", f"--kubeconfig={kubeconfig}", f"--namespace={SYSTEM}", "--name=127.0.0.1"]
+        process = self.cluster.spawn(f"drawbridge-{name or role}", [*COMMAND, "webhook", *options, *shared])
+        self.processes[name or role] = process
+        return process
+
+    def ready(self) -> bool:
+        try:
+            return self.get("/readyz")[0] == 200
+        except OSError:
+            return False
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Ask the gate itself."""
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self.trust(), timeout=60)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        finally:
+            connection.close()
+
+    def metrics(self) -> str:
+        return self.plain(self.metrics_port, "/metrics")
+
+    def controllers(self, path: str) -> str:
+        """Ask all controllers that run on their metrics ports, one of which leads."""
+        answers = []
+        for port in self.controller_ports.values():
+            with contextlib.suppress(OSError):
+                answers.append(self.plain(port, path))
+        return "".join(answers)
+
+    def plain(self, port: int, path: str) -> str:
+        return self.ask(port, path)[1]
+
+    def ask(self, port: int, path: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        finally:
+            connection.close()
+
+    def post(self, path: str, review: Any) -> Any:
+        """Post a review as anybody could who reaches the port."""
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self.trust(), timeout=60)
+        try:
+            connection.request("POST", path, json.dumps(review), {"Content-Type": "application/json"})
+            return json.loads(connection.getresponse().read())["response"]
+        finally:
+            connection.close()
+
+    def trust(self) -> ssl.SSLContext:
+        if self.trusted:
+            return ssl.create_default_context(cadata=self.trusted)
+        secret = self.cluster.read({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "drawbridge", "namespace": SYSTEM}})  # fmt: skip
+        bundle = base64.b64decode(((secret or {}).get("data") or {}).get("ca.crt", ""))
+        if not bundle:
+            raise OSError("there is no bundle yet")
+        return ssl.create_default_context(cadata=bundle.decode())
+
+    def stop(self) -> None:
+        """End the processes in the documented order: the webhook configurations first."""
+        made = self.drawbridge("manifests", "--only=webhooks")
+        self.cluster.kubectl("delete", "--ignore-not-found", "-f", "-", input=made)
+        for process in self.processes.values():
+            process.stop()
+        self.processes.clear()
+        self.controller_ports.clear()
+
+    def remove(self) -> None:
+        """Uninstall."""
+        self.stop()
+        self.cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-k", str(BASE))
+
+    def admits(self, namespace: str) -> None:
+        """Make a namespace ours, and wait until API server and gate have both seen it."""
+        self.cluster.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {MODE: "enforce"}}})
+        probe = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"generateName": "probe-", "namespace": namespace},
+            "spec": {"containers": [{"name": "c", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"}}}]},
+        }  # fmt: skip
+
+        def refused() -> bool:
+            try:
+                self.cluster.post(f"/api/v1/namespaces/{namespace}/pods", probe, dryRun="All")
+            except ApiError as error:
+                return "is not a whole number" in error.message and "webhook" in error.message
+            return False
+
+        self.cluster.until("the namespace is gated", refused, 20)
+
+
+# What the tests of the gate share
+
+NODE = "gate-fake-0"
+NOWHERE = {"kubernetes.io/hostname": "nowhere"}  # for pods that shall wait
+DEVICES = {
+    fleet.NVIDIA: [*fleet.whole_gpus(8), *fleet.static_mig(9, ["3g.20gb", "1g.5gb", "1g.5gb"])],
+    fleet.HAMI: fleet.hami_gpus(4),
+    fleet.DRANET: fleet.dranet_nics(8),
+}
+
+
+def knows_classes(cluster):
+    """Whether the gate translates a whole GPU yet, asked in a namespace of its own."""
+    if not cluster.read(namespace := {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gate-probe", "labels": {"drawbridge.dev/mode": "enforce"}}}):  # fmt: skip
+        cluster.create(namespace)
+    answer = cluster.create(gpu("p", "gate-probe"), dryRun="All")[0]
+    return "drawbridge.dev/original" in answer["metadata"].get("annotations", {})
+
+
+def gpu(name, namespace, **more):
+    """A pod that asks the way the NVIDIA device plugin has it."""
+    return pod(name, namespace, container(**limits(**{"nvidia.com/gpu": 1})), **more)
+
+
+def claims_of(cluster, namespace, name):
+    """The claims of a pod, by the pod's name for them."""
+    statuses = cluster.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["status"].get("resourceClaimStatuses", [])
+    base = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+    return {s["name"]: cluster.get(f"{base}/{s['resourceClaimName']}") for s in statuses}
+
+
+def results_of(claim):
+    return claim["status"]["allocation"]["devices"]["results"]

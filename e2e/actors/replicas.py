@@ -1,0 +1,123 @@
+"""Several replicas of the gate behind one address, as a Service has them.
+
+A connection goes to one of the endpoints and stays there; endpoints are the replicas whose readiness was last found good.
+Nothing is tried again on the way: who comes upon a replica that is gone and still listed is refused, as by kube-proxy.
+"""
+
+import asyncio
+import contextlib
+import http.client
+import ssl
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self
+
+from e2e.actors.gate import Gate
+from e2e.ground.controlplane import free_port
+
+if TYPE_CHECKING:
+    from e2e.ground.process import Process
+
+PROBE_SECONDS = 0.2
+
+
+class Replicas:
+    """Takes the place of the session's one gate, at its address, until it is closed."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+        self.ports: dict[str, int] = {}
+        self.processes: dict[str, Process] = {}
+        self.ready: tuple[int, ...] = ()
+        self.turn = 0
+        self.loop = asyncio.new_event_loop()
+        self.over = threading.Event()
+        self.threads = [threading.Thread(target=self.forward), threading.Thread(target=self.probe)]
+
+    def __enter__(self) -> Self:
+        self.gate.processes["webhook"].stop()
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        for thread in self.threads:
+            thread.join()
+        for process in self.processes.values():
+            process.stop()
+        self.gate.start_gate()
+
+    # What a Deployment does
+
+    def start(self, name: str, *, notice: float = 3.0) -> None:
+        """Start a replica and wait until it is an endpoint."""
+        port = self.ports[name] = free_port()
+        listen = (f"--listen=127.0.0.1:{port}", f"--metrics-listen=127.0.0.1:{free_port()}")
+        self.processes[name] = self.gate.start("webhook", "--no-controllers", *listen, f"--notice={notice}", name=name)
+        self.until(f"{name} is ready", lambda: self.processes[name].check() or port in self.ready)
+
+    def stop(self, name: str, *, hard: bool = False) -> None:
+        """End a replica, with SIGTERM or at once, and wait until it is gone."""
+        self.processes.pop(name).stop(hard=hard)
+
+    def forget(self, name: str) -> None:
+        """Wait until a replica that has gone is no endpoint any more."""
+        port = self.ports.pop(name)
+        self.until(f"{name} is no endpoint", lambda: port not in self.ready)
+
+    def until(self, what: str, check: Callable[[], object]) -> None:
+        self.gate.cluster.until(what, check, 30)
+
+    # What kubelets do
+
+    def probe(self) -> None:
+        while not self.over.wait(PROBE_SECONDS):
+            self.ready = tuple(port for port in tuple(self.ports.values()) if answers(port))
+
+    # What kube-proxy does
+
+    def forward(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        server = self.loop.run_until_complete(asyncio.start_server(self.carry, "127.0.0.1", self.gate.port))
+        self.loop.run_forever()
+        server.close()
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.run_until_complete(asyncio.sleep(0.1))
+        self.loop.close()
+
+    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ready = self.ready
+        self.turn += 1
+        with contextlib.suppress(OSError, asyncio.CancelledError):
+            if ready:
+                theirs, to_them = await asyncio.open_connection("127.0.0.1", ready[self.turn % len(ready)])
+                await asyncio.gather(pass_on(reader, to_them), pass_on(theirs, writer))
+        writer.close()
+
+
+async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Pass bytes on until one side ends; the end is passed on, too."""
+    try:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    finally:
+        writer.close()
+
+
+def answers(port: int) -> bool:
+    """Whether a replica says that it is ready; a kubelet does not look at certificates either."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=2)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()

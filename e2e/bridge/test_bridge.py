@@ -1,0 +1,350 @@
+"""Pods with claims, placed by us through a stock kube-scheduler on a real control plane."""
+
+import pytest
+
+from dra.wire import builtins
+from e2e.actors import fleet
+from e2e.actors.bridge import LEASE, POLICY, SCHEDULER
+from e2e.actors.client import ApiError, Client
+from e2e.actors.gate import SYSTEM
+from e2e.actors.proxy import Proxy
+from e2e.actors.workloads import claim, container, limits, pod, request, template, using, using_template
+from e2e.gate.test_gate_hostile import rights
+from e2e.ground.node import TEST_DRIVER
+from webhook.claims import taint_rule
+from webhook.claims.fence import PASS
+
+pytestmark = pytest.mark.real
+REPLICA = "allocator-0"
+CLASS = "bridge-gpu"
+SHARED = "bridge-share"
+NODES = ("bridge-0", "bridge-1")
+
+
+@pytest.fixture(scope="module")
+def gpus(control_plane, bridge):
+    """Two fake nodes with two whole GPUs each, and a GPU that is shared by memory on the first."""
+    control_plane.add_fake_nodes(2, prefix="bridge-")
+    made = [
+        fleet.device_class(CLASS, f"device.driver == '{fleet.NVIDIA}'"),
+        fleet.device_class(SHARED, f"device.driver == '{fleet.HAMI}'"),
+        *(one for name in NODES for one in fleet.slices(fleet.NVIDIA, name, fleet.whole_gpus(2), by_name=True)),
+        *fleet.slices(fleet.HAMI, NODES[0], fleet.hami_gpus(1), by_name=True),
+    ]
+    control_plane.create(*made)
+    control_plane.until("the service knows the devices", lambda: len(bridge.ask("/api/v1/fleet")[1].get("pools", ())) >= 3, 20)  # fmt: skip
+    try:
+        yield
+    finally:
+        nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in NODES]
+        control_plane.remove(*made, *nodes)
+
+
+@pytest.fixture
+def ours(control_plane, namespace):
+    """A namespace whose pods are gone when the test is over: nobody runs them, so nobody would end them."""
+    yield namespace
+    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
+
+
+def wanting(name, namespace, *claims, node="", **spec):
+    """A pod of our scheduler's, with claims; fake nodes are found by the label they have."""
+    return pod(name, namespace, node=node, schedulerName=SCHEDULER, resourceClaims=list(claims), **spec)
+
+
+def claims_of(control_plane, namespace):
+    return control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")["items"]
+
+
+def devices(found):
+    """What a claim holds, as pool/device."""
+    allocation = found.get("status", {}).get("allocation")
+    return [f"{one['pool']}/{one['device']}" for one in allocation["devices"]["results"]] if allocation else []
+
+
+def read_claim(control_plane, namespace, name):
+    return control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}")
+
+
+def delete(control_plane, namespace, *pods):
+    for name in pods:
+        control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=0)
+
+
+def test_a_pod_gets_the_devices_of_its_claims_and_gives_them_back(control_plane, gpus, ours):
+    """One claim of its own and one from a template, both on one node; deleted, both are free again."""
+    control_plane.create(
+        claim("kept", ours, request("gpu", CLASS)),
+        template("made", ours, request("gpu", CLASS)),
+        wanting("p", ours, using("kept"), using_template("made")),
+    )
+    placed = control_plane.wait_scheduled(ours, "p")
+    found = claims_of(control_plane, ours)
+    given = {device for one in found for device in devices(one)}
+    assert len(given) == 2
+    assert {device.partition("-fleet/")[0] for device in given} == {placed["spec"]["nodeName"]}
+    for one in found:
+        assert one["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+        assert one["status"]["allocation"]["allocationTimestamp"]
+        assert [consumer["name"] for consumer in one["status"]["reservedFor"]] == ["p"]
+    delete(control_plane, ours, "p")
+    control_plane.until("the claims are free", lambda: not any(map(devices, claims_of(control_plane, ours))), 30)
+
+
+def test_a_claim_is_shared_by_pods_and_a_device_by_claims(control_plane, gpus, ours):
+    """Two pods on one claim; two claims with 16Gi each on one GPU of 40Gi, and no room for a third until one goes."""
+    wants = {"requests": {"memory": "16Gi", "cores": "30"}}
+    control_plane.create(
+        claim("together", ours, request("gpu", CLASS)),
+        wanting("a", ours, using("together")),
+        wanting("b", ours, using("together")),
+    )
+    assert control_plane.wait_scheduled(ours, "a")["spec"]["nodeName"] == control_plane.wait_scheduled(ours, "b")["spec"]["nodeName"]  # fmt: skip
+    found = read_claim(control_plane, ours, "together")
+    assert sorted(consumer["name"] for consumer in found["status"]["reservedFor"]) == ["a", "b"]
+    for at in range(3):
+        control_plane.create(
+            claim(f"share-{at}", ours, request("gpu", SHARED, capacity=wants)),
+            wanting(f"s{at}", ours, using(f"share-{at}")),
+        )
+        if at < 2:
+            control_plane.wait_scheduled(ours, f"s{at}")
+    refused = control_plane.wait_unschedulable(ours, "s2")
+    assert "capacity" in refused["message"]
+    delete(control_plane, ours, "s0")
+    control_plane.wait_scheduled(ours, "s2", 60)
+
+
+def test_partitions_of_one_gpu_are_given_while_its_counters_last(control_plane, gpus, ours, created):
+    parts = [
+        fleet.device(f"part-{at}", {"kind": "part"}, consumesCounters=[fleet.consumes("gpu", slices=amount)])
+        for at, amount in enumerate((4, 4, 2))
+    ]
+    created(
+        *fleet.counted_slices("parts.example.com", NODES[1], {"gpu": {"slices": 8}}, parts, by_name=True),
+        fleet.device_class("bridge-part", "device.driver == 'parts.example.com'"),
+    )
+    for at in range(3):
+        control_plane.create(claim(f"part-{at}", ours, request("part", "bridge-part")), wanting(f"p{at}", ours, using(f"part-{at}")))  # fmt: skip
+        if at < 2:
+            control_plane.wait_scheduled(ours, f"p{at}")
+    control_plane.wait_unschedulable(ours, "p2")
+    given = [device for one in claims_of(control_plane, ours) for device in devices(one)]
+    assert len(given) == len(set(given)) == 2
+
+
+def test_a_pod_waits_for_its_claim_and_for_its_class(control_plane, gpus, ours, created):
+    control_plane.create(wanting("early", ours, using("later")))
+    refused = control_plane.wait_unschedulable(ours, "early")
+    assert "waiting for claim later to be made" in refused["message"]
+    control_plane.create(claim("later", ours, request("gpu", "bridge-late")))
+    created(fleet.device_class("bridge-late", f"device.driver == '{fleet.NVIDIA}'"))
+    control_plane.wait_scheduled(ours, "early", 60)
+
+
+def test_a_pod_without_claims_is_bound_and_one_that_asks_by_an_extended_resource_is_not(control_plane, gpus, ours, created):  # fmt: skip
+    """With DynamicResources off nobody would give it the device."""
+    created(fleet.device_class("bridge-extended", f"device.driver == '{fleet.NVIDIA}'", "bridge.example.com/gpu"))
+    control_plane.create(
+        wanting("plain", ours),
+        wanting("named", ours, containers=[container(**limits(**{"bridge.example.com/gpu": 1}))]),
+    )
+    control_plane.wait_scheduled(ours, "plain")
+    control_plane.wait_unschedulable(ours, "named")
+
+
+def test_fenced_devices_are_given_to_claims_that_may_have_them_and_by_no_other_scheduler(
+    control_plane, gpus, ours, created
+):
+    created(
+        *fleet.slices("fenced.example.com", NODES[0], [fleet.device("only", {"kind": "x"})], by_name=True),
+        fleet.device_class("bridge-fenced", "device.driver == 'fenced.example.com'"),
+        taint_rule("fenced.example.com"),
+    )
+    control_plane.create(claim("theirs", ours, request("x", "bridge-fenced")), pod("theirs", ours, resourceClaims=[using("theirs")]))  # fmt: skip
+    control_plane.wait_unschedulable(ours, "theirs")
+    passing = {"tolerations": [builtins(PASS)]}
+    control_plane.create(claim("mine", ours, request("x", "bridge-fenced", **passing)), wanting("mine", ours, using("mine")))  # fmt: skip
+    control_plane.wait_scheduled(ours, "mine")
+    assert devices(read_claim(control_plane, ours, "theirs")) == []
+
+
+def quota(namespace, devices):
+    return {
+        "apiVersion": "drawbridge.dev/v1alpha1",
+        "kind": "DeviceQuota",
+        "metadata": {"name": "team", "namespace": namespace},
+        "spec": {"hard": {f"{CLASS}/devices": devices}},
+    }
+
+
+def status_of(control_plane, namespace):
+    path = f"/apis/drawbridge.dev/v1alpha1/namespaces/{namespace}/devicequotas/team"
+    return control_plane.get(path).get("status", {})
+
+
+def test_a_quota_holds_a_pod_back_with_an_event_and_lets_it_go_on_when_there_is_room(control_plane, bridge, gpus, ours):
+    control_plane.create(quota(ours, 1))
+    control_plane.until("the service knows the quota", lambda: "used" in status_of(control_plane, ours), 30)
+    control_plane.create(claim("a", ours, request("gpu", CLASS)), wanting("p", ours, using("a")))
+    control_plane.wait_scheduled(ours, "p")
+    control_plane.until("one is used", lambda: status_of(control_plane, ours)["used"] == {f"{CLASS}/devices": "1"}, 30)
+    control_plane.create(claim("b", ours, request("gpu", CLASS)), wanting("q", ours, using("b")))
+    words = f"quota {ours}/team: {CLASS}/devices: 1 asked for, 1 of 1 used; the most that would pass is 0"
+    control_plane.until(words, lambda: any(words in said for said in control_plane.events(ours, "q")), 60)
+    assert devices(read_claim(control_plane, ours, "b")) == []
+    delete(control_plane, ours, "p")
+    control_plane.wait_scheduled(ours, "q", 60)
+
+
+def test_a_namespace_says_how_its_pods_are_placed_and_a_pod_that_names_no_strategy_waits(control_plane, bridge, gpus, ours):  # fmt: skip
+    """Left alone, the scheduler would take the emptier node; CompactFirst takes the one in use."""
+    strategy = {"drawbridge.dev/strategy": "CompactFirst"}
+    control_plane.patch(f"/api/v1/namespaces/{ours}", {"metadata": {"annotations": strategy}})
+    for name, node in (("first", NODES[1]), ("second", "")):
+        control_plane.create(claim(name, ours, request("gpu", CLASS)), wanting(name, ours, using(name), node=node))
+        assert control_plane.wait_scheduled(ours, name)["spec"]["nodeName"] == NODES[1]
+    odd = wanting("odd", ours, using("odd"))
+    odd["metadata"]["annotations"] = {"drawbridge.dev/strategy": "best"}
+    control_plane.create(claim("odd", ours, request("gpu", CLASS)), odd)
+    refused = control_plane.wait_unschedulable(ours, "odd")
+    assert "there is no strategy 'best'; there are CompactFirst" in refused["message"]
+
+
+# What holds when something dies
+
+# Which write the line breaks at, and whether the server still gets it.
+BETWEEN = {"after the finalizer": (1, True), "after the allocation": (2, True)}
+BEFORE = {"before the finalizer": (1, False), "before the allocation": (2, False)}
+
+
+@pytest.mark.parametrize("moments", [BETWEEN, pytest.param(BEFORE, marks=pytest.mark.long)], ids=["after", "before"])
+def test_a_service_that_is_killed_at_a_write_is_repaired_by_the_next_start(control_plane, bridge, gpus, ours, moments):
+    """The line breaks at the write, and the process is killed. Every pod is placed, and no device is held twice or for nobody."""
+    proxy = Proxy(control_plane.url, control_plane.ca)
+    way = f"http://127.0.0.1:{proxy.port}"
+    try:
+        bridge.processes[REPLICA].stop()
+        for at, (write, answered) in enumerate(moments.values()):
+            bridge.start(REPLICA, via=way)
+            proxy.break_at(write, answered=answered)
+            control_plane.create(claim(f"a{at}", ours, request("gpu", CLASS)), wanting(f"p{at}", ours, using(f"a{at}")))
+            assert proxy.broken.wait(60), "nothing was written"
+            bridge.processes[REPLICA].stop(hard=True)
+            proxy.break_at(0, answered=True)
+        bridge.start(REPLICA)
+    finally:
+        proxy.close()
+    control_plane.create(*(claim(f"a{at}", ours, request("gpu", CLASS)) for at in (2, 3)))
+    control_plane.create(*(wanting(f"p{at}", ours, using(f"a{at}")) for at in (2, 3)))
+    for at in range(4):
+        control_plane.wait_scheduled(ours, f"p{at}", 60)
+    given = [device for one in claims_of(control_plane, ours) for device in devices(one)]
+    assert len(given) == len(set(given)) == 4
+    delete(control_plane, ours, *(f"p{at}" for at in range(4)))
+    control_plane.until("all is free", lambda: not any(map(devices, claims_of(control_plane, ours))), 30)
+
+
+def test_a_pod_waits_while_the_service_is_away_and_goes_on_when_it_is_back(control_plane, bridge, gpus, ours):
+    bridge.processes[REPLICA].stop(hard=True)
+    control_plane.create(claim("a", ours, request("gpu", CLASS)), wanting("p", ours, using("a")))
+    control_plane.until("the scheduler has said so", lambda: any("extender" in said for said in control_plane.events(ours, "p")), 30)  # fmt: skip
+    bridge.start(REPLICA)
+    control_plane.wait_scheduled(ours, "p", 60)
+
+
+def test_the_api_server_lets_only_the_holder_of_the_lease_write(control_plane, bridge, gpus, ours):
+    control_plane.create(claim("a", ours, request("gpu", CLASS)))
+    path = f"/apis/resource.k8s.io/v1/namespaces/{ours}/resourceclaims/a"
+    tokens = {name: bridge.token(name) for name in (REPLICA, "allocator-1")}
+    unbound = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/drawbridge-allocator/token"
+    request_ = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    tokens["nobody"] = control_plane.post(unbound, request_)["status"]["token"]
+    for name, token in tokens.items():
+        client = Client(control_plane.url, token, control_plane.ca)
+        try:
+            for way, body in (("", {"metadata": {"finalizers": ["drawbridge.dev/x"]}}), ("/status", {"status": {"reservedFor": None}})):  # fmt: skip
+                if name == REPLICA:
+                    client.patch(path + way, body, dryRun="All")
+                    continue
+                with pytest.raises(ApiError, match=POLICY) as refused:
+                    client.patch(path + way, body, dryRun="All")
+                assert refused.value.code == 403
+                assert "does not hold the lease" in refused.value.message
+        finally:
+            client.close()
+
+
+# Kept although no test of this file needs it: a reason each.
+SPARE = {
+    ("*", "*", "list"): "servers that do not stream lists are asked for pages",
+    ("resource.k8s.io", "resourceclaims/binding", "patch"): "asked for by the API server, when a status is written",
+    ("", "events", "create"): "said of pods whose reservation is taken back",
+    ("", "events", "patch"): "the same, said again",
+    ("", "pods", "delete"): "of pods that make room for others (e2e/bridge/test_plugin.py)",
+    ("", "pods/status", "patch"): "the same, with the reason",
+    ("resource.k8s.io", "resourceclaims", "get"): "read again after a conflict, or an answer that was lost",
+}
+
+
+def test_without_a_lease_everybody_else_may_write_claims(control_plane, bridge, ours):
+    """A policy that lacks its parameter is asked before its conditions are: to deny would stop all of the cluster's claims."""
+    bridge.processes["allocator-0"].stop()
+    try:
+        control_plane.delete(LEASE)
+        control_plane.until("the fence has no lease", lambda: not bridge.is_fenced())
+        [made] = control_plane.create(claim("c", ours, request("gpu", CLASS)))
+        finalizers = {"metadata": {"finalizers": ["drawbridge.dev/test"]}}
+        control_plane.patch(control_plane.path_of(made), finalizers, dryRun="All")
+    finally:
+        bridge.start()
+    control_plane.until("the fence is up", bridge.is_fenced)
+
+
+def test_the_service_uses_every_right_it_has_and_asks_for_no_other(control_plane, bridge, gpus, ours):
+    """From the API server's audit log; without the right to bind claims it could allocate nothing."""
+    control_plane.create(quota(ours, 1))
+    control_plane.until("what is used is told", lambda: "used" in status_of(control_plane, ours), 30)
+    control_plane.create(claim("a", ours, request("gpu", CLASS)), wanting("p", ours, using("a")), wanting("q", ours))
+    control_plane.wait_scheduled(ours, "p")
+    control_plane.wait_scheduled(ours, "q")
+    account = f"system:serviceaccount:{SYSTEM}:drawbridge-allocator"
+    used, refused = set(), set()
+    for event in control_plane.audit_events():
+        reference = event.get("objectRef")
+        ours_alone = event["user"].get("username") == account and "drawbridge-e2e" not in event.get("userAgent", "")
+        if not ours_alone or reference is None or "dryRun=All" in event["requestURI"]:
+            continue
+        resource = "/".join(filter(None, (reference["resource"], reference.get("subresource"))))
+        forbidden = event.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid"
+        (refused if forbidden else used).add((reference.get("apiGroup", ""), resource, event["verb"]))
+    assert refused == set()
+    granted = rights(control_plane, "drawbridge-allocator")
+    spare = {right for right in granted - used if right not in SPARE and ("*", "*", right[2]) not in SPARE}
+    assert spare == set()
+
+
+# On a real node
+
+
+@pytest.mark.node
+def test_a_container_sees_the_device_that_we_gave_it(control_plane, bridge, node_cluster, namespace, created):
+    """Placed through the extender, prepared by Kubernetes' own test driver, in the container's environment by CDI."""
+    created(
+        fleet.device_class("bridge-node", f"device.driver == '{TEST_DRIVER}'"),
+        template("one", namespace, request("device", "bridge-node")),
+        pod(
+            "p",
+            namespace,
+            container(command="env; sleep 600", resources={"claims": [{"name": "one"}]}),
+            node=node_cluster.name,
+            schedulerName=SCHEDULER,
+            resourceClaims=[using_template("one")],
+        ),
+    )
+    ran = control_plane.wait_phase(namespace, "p", "Running")
+    [status] = ran["status"]["resourceClaimStatuses"]
+    prepared = f"claim_{status['resourceClaimName']}_device".replace("-", "_")
+    control_plane.until("the container has spoken", lambda: prepared in node_cluster.environment(namespace, "p", "main"), 20)  # fmt: skip
+    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/p")
+    control_plane.until("the claim is gone", lambda: not claims_of(control_plane, namespace), 60)

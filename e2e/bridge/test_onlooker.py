@@ -1,0 +1,107 @@
+"""`drawbridge allocator --read-only` beside the stock scheduler of a real control plane, with exactly its own rights."""
+
+import http.client
+
+import pytest
+
+from cluster import manifests
+from e2e.actors import fleet
+from e2e.actors.gate import COMMAND, ROOT, SYSTEM
+from e2e.gate.test_gate_hostile import rights
+from e2e.actors.workloads import claim, pod, request, using
+from e2e.ground.controlplane import free_port
+
+pytestmark = pytest.mark.real
+ACCOUNT = "drawbridge-onlooker"
+CLASS = "onlooker-share"
+NODE = "onlooker-0"
+# Kept although this file does not see them used: a reason each.
+SPARE = {
+    ("*", "*", "list"): "servers that do not stream lists are asked for pages",
+    ("drawbridge.dev", "devicecompatibilities", "watch"): "where our kinds are installed",
+    ("drawbridge.dev", "devicequotas", "watch"): "the same",
+}
+
+
+@pytest.fixture(scope="module")
+def onlooker(control_plane):
+    """A node with one shared GPU, and the process; answers with what its metrics say."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
+    if control_plane.read(namespace) is None:
+        control_plane.namespace(SYSTEM)
+    made = [one.object for one in manifests.read([ROOT / "manifests/onlooker/rbac.yaml"])]
+    for one in made:
+        if one["kind"] == "ServiceAccount":
+            one["metadata"]["namespace"] = SYSTEM
+    made.append(fleet.device_class(CLASS, f"device.driver == '{fleet.HAMI}'"))
+    made += fleet.slices(fleet.HAMI, NODE, fleet.hami_gpus(1), by_name=True)
+    control_plane.add_fake_nodes(1, prefix="onlooker-")
+    control_plane.create(*made)
+    port = free_port()
+    kubeconfig = control_plane.account_kubeconfig(SYSTEM, ACCOUNT)
+    options = [f"--kubeconfig={kubeconfig}", f"--metrics-listen=127.0.0.1:{port}"]
+    process = control_plane.spawn(ACCOUNT, [*COMMAND, "allocator", "--read-only", *options])
+
+    def metrics(path="/metrics"):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().read().decode()
+        except OSError:
+            return ""
+        finally:
+            connection.close()
+
+    try:
+        control_plane.until("it has read the cluster", lambda: process.check() or "[+]cluster ok" in metrics("/readyz"), 30)  # fmt: skip
+        yield metrics
+    finally:
+        process.stop()
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}
+        control_plane.remove(*reversed(made), node)
+
+
+def test_a_pod_that_cannot_fit_is_told_why_and_one_that_runs_is_a_series(control_plane, onlooker, namespace):
+    """The stock scheduler places one and not the other; we write events, and nothing else."""
+    part = {"requests": {"memory": "30Gi", "cores": "30"}}
+    control_plane.create(
+        claim("has", namespace, request("gpu", CLASS, capacity=part)),
+        claim("wants", namespace, request("gpu", CLASS, capacity=part)),
+        pod("runs", namespace, node=NODE, resourceClaims=[using("has")]),
+    )
+    control_plane.wait_scheduled(namespace, "runs")
+    control_plane.create(pod("waits", namespace, node=NODE, resourceClaims=[using("wants")]))
+    words = f"would fit once {namespace}/has ends"
+    said = control_plane.until("it is told", lambda: [one for one in control_plane.events(namespace, "waits") if words in one], 30)  # fmt: skip
+    assert [one.partition(": ")[0] for one in said] == ["Devices"]
+    series = [line for line in onlooker().splitlines() if f'namespace="{namespace}"' in line]
+    device = next(line for line in series if line.startswith("drawbridge_pod_device{"))
+    for label in ('pod="runs"', 'claim="has"', f'driver="{fleet.HAMI}"', f'node="{NODE}"', 'uuid="GPU-00000000-'):
+        assert label in device
+    memory = next(line for line in series if 'capacity="memory"' in line)
+    assert float(memory.rpartition(" ")[2]) == 30 * 2**30
+    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/runs", gracePeriodSeconds=0)
+    control_plane.wait_scheduled(namespace, "waits", 60)
+    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/waits", gracePeriodSeconds=0)
+    used, refused = rights_used(control_plane)
+    assert refused == set()
+    assert {verb for _, resource, verb in used if resource != "events"} <= {"list", "watch"}
+    granted = rights(control_plane, ACCOUNT)
+    spare = {right for right in granted - used if right not in SPARE and ("*", "*", right[2]) not in SPARE}
+    assert spare == set()
+
+
+def rights_used(control_plane):
+    """What the API server's audit log says that the process did, and was refused: group, resource, verb."""
+    account = f"system:serviceaccount:{SYSTEM}:{ACCOUNT}"
+    used, refused = set(), set()
+    for event in control_plane.audit_events():
+        reference = event.get("objectRef")
+        if event["user"].get("username") != account or reference is None:
+            continue
+        if "dryRun=All" in event["requestURI"]:  # asked of a server to learn what it knows; refused is an answer, too
+            continue
+        resource = "/".join(filter(None, (reference["resource"], reference.get("subresource"))))
+        forbidden = event.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid"
+        (refused if forbidden else used).add((reference.get("apiGroup", ""), resource, event["verb"]))
+    return used, refused

@@ -1,0 +1,164 @@
+"""Pods with claims, placed by our own scheduler with the plugin Drawbridge and the allocator beside it, on a real control plane."""
+
+import pytest
+
+from cluster import manifests
+from e2e.actors import fleet
+from e2e.actors.bridge import COMPONENT, PLUGIN_SCHEDULER, plugin_configuration
+from e2e.actors.workloads import claim, container, limits, pod, request, template, using, using_template
+from e2e.build import program
+
+pytestmark = pytest.mark.real
+DRIVER = "plugin.example.com"
+CLASS = "plugin-gpu"
+NODE = "plugin-0"
+PRIORITY = "plugin-urgent"
+USUAL = "plugin-usual"
+
+
+def priority_class(name, value):
+    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+
+
+@pytest.fixture(scope="module")
+def scheduler(control_plane, bridge):
+    """Our scheduler, beside the stock one, and one fake node with two devices."""
+    running = control_plane.start_scheduler(
+        plugin_configuration(bridge.socket), name="drawbridge-scheduler", binary=program("drawbridge-scheduler")
+    )
+    control_plane.add_fake_nodes(1, prefix="plugin-")
+    made = [
+        fleet.device_class(CLASS, f"device.driver == '{DRIVER}'", "plugin.example.com/gpu"),
+        *fleet.slices(DRIVER, NODE, [fleet.device(f"gpu-{at}", {}) for at in range(2)], by_name=True),
+        priority_class(PRIORITY, 1000),
+        priority_class(USUAL, 500),
+    ]
+    control_plane.create(*made)
+    try:
+        yield running
+    finally:
+        running.stop()
+        control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+
+
+@pytest.fixture
+def ours(control_plane, scheduler, namespace):
+    """A namespace whose pods are gone when the test is over: nobody runs them, so nobody would end them."""
+    yield namespace
+    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
+    control_plane.until("the devices are free", lambda: not held(control_plane, namespace), 30)
+
+
+def wanting(name, namespace, *claims, **spec):
+    return pod(name, namespace, schedulerName=PLUGIN_SCHEDULER, resourceClaims=list(claims), **spec)
+
+
+def held(control_plane, namespace):
+    """The devices that claims of a namespace hold, and for how many pods each claim does."""
+    found = control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")["items"]
+    return sorted(
+        (result["device"], len(one["status"].get("reservedFor", ())))
+        for one in found
+        if (allocation := one.get("status", {}).get("allocation"))
+        for result in allocation["devices"]["results"]
+    )
+
+
+def until_told(control_plane, namespace, name, words):
+    """Wait until the scheduler has said so of a pod, whatever it said before."""
+    control_plane.until(words, lambda: words in control_plane.wait_unschedulable(namespace, name)["message"])
+
+
+def delete(control_plane, namespace, name):
+    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=0)
+
+
+def test_pods_get_devices_by_the_plugin_and_who_waits_comes_when_one_is_free(control_plane, ours):
+    """Two pods share one claim, another one has its own, and the fourth waits with a reason until that one goes."""
+    control_plane.create(
+        template("one", ours, request("gpu", CLASS)),
+        claim("shared", ours, request("gpu", CLASS)),
+        wanting("a", ours, using("shared")),
+        wanting("b", ours, using("shared")),
+        wanting("c", ours, using_template("one")),
+    )
+    for name in "abc":
+        assert control_plane.wait_scheduled(ours, name)["spec"]["nodeName"] == NODE
+    assert [number for _, number in held(control_plane, ours)] in ([1, 2], [2, 1])
+    assert len(dict(held(control_plane, ours))) == 2
+    control_plane.create(wanting("d", ours, using_template("one")))
+    until_told(control_plane, ours, "d", "in use")
+    delete(control_plane, ours, "c")
+    control_plane.wait_scheduled(ours, "d")
+
+
+def test_a_pod_waits_for_what_does_not_exist_yet_and_goes_on_when_it_does(control_plane, ours, created):
+    """First the claim, then the class, then a device of it."""
+    control_plane.create(wanting("early", ours, using("later")), claim("later", ours, request("gpu", "plugin-late")))
+    until_told(control_plane, ours, "early", "waiting for")  # the claim or its class: copies differ by moments
+    created(fleet.device_class("plugin-late", "device.driver == 'late.plugin.example.com'"))
+    until_told(control_plane, ours, "early", "not of the class")
+    created(*fleet.slices("late.plugin.example.com", NODE, [fleet.device("gpu", {})], by_name=True))
+    control_plane.wait_scheduled(ours, "early")
+
+
+def test_a_pod_that_asks_by_an_extended_resource_is_refused_with_a_way_out(control_plane, ours):
+    """With DynamicResources off nobody would give it the device; a pod that asks for nothing is bound."""
+    device = container(**limits(**{"plugin.example.com/gpu": 1}))
+    control_plane.create(wanting("plain", ours), wanting("named", ours, containers=[device]))
+    control_plane.wait_scheduled(ours, "plain")
+    until_told(control_plane, ours, "named", "use a claim")
+
+
+def test_a_pod_of_more_priority_gets_the_devices_of_one_with_less(control_plane, ours):
+    """The allocator says who has to go, and has it evicted."""
+    at_once = {"terminationGracePeriodSeconds": 0}
+    control_plane.create(
+        template("one", ours, request("gpu", CLASS)),
+        wanting("low", ours, using_template("one"), **at_once),
+        wanting("usual", ours, using_template("one"), priorityClassName=USUAL, **at_once),
+    )
+    for name in ("low", "usual"):
+        control_plane.wait_scheduled(ours, name)
+    control_plane.create(wanting("urgent", ours, using_template("one"), priorityClassName=PRIORITY))
+    control_plane.wait_scheduled(ours, "urgent")
+    assert len(held(control_plane, ours)) == 2
+    pods = control_plane.get(f"/api/v1/namespaces/{ours}/pods")["items"]
+    assert sorted(one["metadata"]["name"] for one in pods) == ["urgent", "usual"]
+    words = f"makes room for the more important pod {ours}/urgent"
+    control_plane.until(words, lambda: any(words in said for said in control_plane.events(ours, "low")), 20)
+
+
+def test_while_the_allocator_is_away_pods_wait_with_an_event_and_go_on_when_it_is_back(control_plane, bridge, ours):
+    control_plane.create(template("one", ours, request("gpu", CLASS)))
+    bridge.processes["allocator-0"].stop(hard=True)
+    try:
+        control_plane.create(wanting("p", ours, using_template("one")), wanting("plain", ours))
+        words = "waits for the drawbridge allocator"
+        control_plane.until("the event", lambda: any(words in said for said in control_plane.events(ours, "p")))
+        assert held(control_plane, ours) == []
+    finally:
+        bridge.start()
+    control_plane.wait_scheduled(ours, "p")
+    control_plane.wait_scheduled(ours, "plain")
+
+
+def test_the_component_makes_a_deployment_with_both_containers(control_plane, tmp_path):
+    """As kustomize builds it from the documented overlay: our scheduler in place of the stock one, and no extender."""
+    up = "../" * (len(tmp_path.resolve().parts) - 1)
+    bridge = f"{up}{COMPONENT.relative_to(COMPONENT.anchor)}"
+    overlay = {"resources": [f"{bridge}/../base"], "components": [bridge, f"{bridge}/plugin"]}
+    (tmp_path / "kustomization.yaml").write_text(manifests.dump([overlay]))
+    built = [document.object for document in manifests.parse(control_plane.kubectl("kustomize", str(tmp_path)).stdout)]
+    found = {(one["kind"], one["metadata"]["name"]): one for one in built}
+    spec = found["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]
+    assert [one["image"] for one in spec["containers"]] == [
+        "drawbridge.invalid/name-an-image",
+        "drawbridge-scheduler.invalid/name-an-image",
+    ]
+    for one in spec["containers"]:
+        assert one["securityContext"]["readOnlyRootFilesystem"] is True
+        assert (
+            "run" in {mount["name"] for mount in one["volumeMounts"]} <= {volume["name"] for volume in spec["volumes"]}
+        )
+    assert "extenders" not in found["ConfigMap", "drawbridge-scheduler"]["data"]["scheduler.yaml"]

@@ -1,0 +1,180 @@
+"""The judge of `make chaos` finds each fault in a record that was made to have it, and none in one that is as it should be."""
+
+import pytest
+
+from e2e.actors import fleet
+from e2e.actors.workloads import claim, pod, request, using, using_template
+from e2e.chaos.judge import (
+    BARE,
+    ELSEWHERE,
+    EXCEEDED,
+    FICKLE,
+    LEAK,
+    STARTED_TWICE,
+    STUCK,
+    TAKEN,
+    TWICE,
+    judge,
+)
+from e2e.chaos.record import Change
+
+GPU, SHARED = "gpu.example.com", "shared.example.com"
+
+
+class Tale:
+    """A record, told step by step."""
+
+    def __init__(self):
+        self.record = []
+        self.now = {}
+        for node in ("n0", "n1"):
+            for driver, devices in ((GPU, [fleet.device("gpu", {})]), (SHARED, [fleet.device("gpu", {}, {"memory": "40Gi"})])):  # fmt: skip
+                [made] = fleet.slices(driver, node, devices, by_name=True)
+                self.say("ResourceSlice", made["metadata"]["name"], made)
+
+    def say(self, kind, key, item):
+        self.record.append(Change(len(self.record) + 1, kind, key, item))
+
+    def pod(self, name, *, uses="", node="", phase="Pending", labels=None, uid=""):
+        item = pod(name, "ns", resourceClaims=[using(uses or name)])
+        item["metadata"] |= {"uid": uid or f"uid-{name}", "labels": labels or {}}
+        item["spec"]["nodeName"] = node
+        item["status"] = {"phase": phase}
+        self.say("Pod", f"ns/{name}", item)
+
+    def claim(self, name, *pods, device="", memory="", driver=GPU):
+        item = claim(name, "ns", request("gpu", "gpu"))
+        if device:
+            node, _, named = device.partition("/")
+            result = {"request": "gpu", "driver": driver, "pool": f"{node}-fleet", "device": named}
+            if memory:
+                result |= {"shareID": f"share-{name}", "consumedCapacity": {"memory": memory}}
+            consumers = [{"resource": "pods", "name": one, "uid": f"uid-{one}"} for one in pods]
+            item["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": consumers}
+        self.say("ResourceClaim", f"ns/{name}", item)
+
+    def started(self, name, device="n0/gpu"):
+        self.pod(name)
+        self.claim(name)
+        self.claim(name, name, device=device)
+        self.pod(name, node=device.partition("/")[0])
+
+    def over(self, name):
+        self.gone("Pod", name)
+        self.claim(name)
+        self.gone("ResourceClaim", name)
+
+    def gone(self, kind, name):
+        self.say(kind, f"ns/{name}", None)
+
+    def found(self):
+        return [fault.what for fault in judge(self.record).faults]
+
+
+@pytest.fixture
+def tale():
+    return Tale()
+
+
+def test_pods_that_come_and_go_one_after_the_other_on_one_device_are_fine(tale):
+    for name in ("a", "b"):
+        tale.started(name)
+        tale.over(name)
+    verdict = judge(tale.record)
+    assert verdict.faults == ()
+    assert verdict.counts == {"pods": 2, "bound": 2, "claims": 2, "allocations": 2, "allocations taken back": 0}
+
+
+def test_a_device_that_is_held_twice_is_found_and_whether_pods_were_bound_on_both_sides(tale):
+    tale.started("a")
+    tale.pod("b")
+    tale.claim("b", "b", device="n0/gpu")
+    assert tale.found()[:1] == [TWICE]
+    assert STARTED_TWICE not in tale.found()
+    tale.pod("b", node="n0")
+    assert STARTED_TWICE in tale.found()
+
+
+def test_shares_of_one_device_are_fine_until_they_are_more_than_there_is(tale):
+    for name, memory in (("a", "16Gi"), ("b", "24Gi")):
+        tale.pod(name)
+        tale.claim(name, name, device="n0/gpu", memory=memory, driver=SHARED)
+    assert EXCEEDED not in tale.found()
+    tale.claim("c", "c", device="n0/gpu", memory="1", driver=SHARED)
+    assert EXCEEDED in tale.found()
+
+
+def test_a_share_beside_who_has_the_whole_device_is_found(tale):
+    tale.claim("a", "a", device="n0/gpu", memory="1Gi", driver=SHARED)
+    tale.claim("b", "b", device="n0/gpu", driver=SHARED)
+    assert TWICE in tale.found()
+
+
+def test_a_pod_that_is_bound_without_its_devices_or_elsewhere_is_found(tale):
+    tale.pod("a", node="n0")
+    assert BARE in tale.found()
+    tale.claim("b", "x", device="n0/gpu")
+    tale.pod("b", node="n0")
+    assert tale.found().count(BARE) == 2
+    tale.claim("c", "c", device="n1/gpu")
+    tale.pod("c", node="n0")
+    assert ELSEWHERE in tale.found()
+
+
+def test_a_pod_whose_claim_of_a_template_was_not_made_is_found_when_it_is_bound(tale):
+    item = pod("a", "ns", resourceClaims=[using_template("t")])
+    item["metadata"]["uid"] = "uid-a"
+    item["spec"]["nodeName"] = "n0"
+    tale.say("Pod", "ns/a", item)
+    assert BARE in tale.found()
+
+
+@pytest.mark.parametrize("then", [{}, {"device": "n1/gpu"}, {"device": "n0/gpu", "pods": ["other"]}])
+def test_what_is_taken_from_a_pod_that_is_bound_is_found(tale, then):
+    tale.started("a")
+    tale.claim("a", *then.get("pods", ["a"]), device=then.get("device", ""))
+    assert TAKEN in tale.found()
+
+
+def test_a_finished_pod_gives_back_what_it_has_and_is_not_robbed(tale):
+    tale.started("a")
+    tale.pod("a", node="n0", phase="Succeeded")
+    tale.claim("a")
+    tale.gone("Pod", "a")
+    assert tale.found() == []
+
+
+def test_what_is_left_at_the_end_is_found(tale):
+    tale.started("a")
+    tale.gone("Pod", "a")
+    assert tale.found() == [LEAK]
+
+
+def test_a_pod_that_never_had_a_node_is_found_unless_it_was_to_be_deleted_early(tale):
+    tale.pod("a")
+    assert tale.found() == [STUCK, LEAK]
+    tale.gone("Pod", "a")
+    assert tale.found() == [STUCK]
+    fickle = Tale()
+    fickle.pod("a", labels={FICKLE: ""})
+    fickle.gone("Pod", "a")
+    assert fickle.found() == []
+
+
+def test_a_pod_that_comes_back_under_its_name_is_another_pod(tale):
+    tale.started("a")
+    tale.gone("Pod", "a")
+    tale.pod("a", uid="another")
+    tale.claim("a")
+    tale.gone("Pod", "a")
+    assert tale.found() == [STUCK]
+
+
+def test_what_is_taken_back_from_a_pod_that_waits_is_counted_and_is_no_fault(tale):
+    tale.pod("a", labels={FICKLE: ""})
+    tale.claim("a", "a", device="n0/gpu")
+    tale.claim("a")
+    tale.gone("Pod", "a")
+    verdict = judge(tale.record)
+    assert verdict.faults == ()
+    assert verdict.counts["allocations taken back"] == 1

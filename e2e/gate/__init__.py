@@ -1,0 +1,1 @@
+"""The gate on a real control plane."""

@@ -1,0 +1,167 @@
+"""Who may ask, on a real API server: what docs/install.md says about it, word for word, and the same with a token.
+
+The webhook is called by its Service, as it is installed, and that has a name outside of the cluster here: nothing routes to
+Services on this machine, and an API server follows an external name by itself.
+"""
+
+import http.client
+import json
+import random
+import re
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from cluster import manifests
+from e2e.actors.client import ApiError
+from e2e.actors.gate import BASE, ROOT, SYSTEM, Gate
+from e2e.actors.workloads import container, limits, pod
+from e2e.ground.controlplane import ControlPlane, free_port
+
+pytestmark = pytest.mark.real
+TOKEN = "only-the-api-server-knows"
+PLACE = "/etc/kubernetes/pki/webhooks"
+MOUNT = "/etc/drawbridge-callers"
+
+
+def documented():
+    """The commands and the files of the section, by the file's name in its first line."""
+    section = (ROOT / "docs/install.md").read_text().partition("## Who may ask")[2].partition("\n## ")[0]
+    blocks = re.findall(r"^```(sh|yaml)\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    files = {text.partition("\n")[0].removeprefix("# "): text for language, text in blocks if language == "yaml"}
+    (commands,) = [text for language, text in blocks if language == "sh"]
+    return commands, files
+
+
+class Shown(NamedTuple):
+    gate: Gate
+    folder: Path
+    host: str  # where the Service leads: an address of loopback of this run's own, because the port is always 443
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """A control plane that shows the certificate to the Service, and a token to everybody else it calls."""
+    folder = tmp_path_factory.mktemp("callers")
+    commands, files = documented()
+    subprocess.run(["sh", "-ec", commands.replace(PLACE, str(folder))], check=True, capture_output=True)
+    for name, text in files.items():
+        (folder / name).write_text(text.replace(PLACE, str(folder)))
+    kubeconfig = read(folder / "kubeconfig.yaml")
+    kubeconfig["users"].append({"name": "*", "user": {"token": TOKEN}})
+    (folder / "kubeconfig.yaml").write_text(json.dumps(kubeconfig))
+    (folder / "token").write_text(TOKEN)
+    host = f"127.{random.randint(1, 250)}.{random.randint(1, 250)}.{random.randint(1, 250)}"
+    with ControlPlane(name="callers", admission=read(folder / "admission.yaml")) as cluster:
+        gate = Gate(cluster)
+        try:
+            gate.install()
+            cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "callers"}})
+            yield Shown(gate, folder, host)
+        finally:
+            gate.remove()
+
+
+def read(file):
+    (document,) = manifests.read([file])
+    return document.object
+
+
+def again(gate, *options):
+    gate.processes["webhook"].stop()
+    gate.start_gate(*options)
+
+
+def stranger(gate, host, port):
+    """What somebody is answered who shows nothing."""
+    connection = http.client.HTTPSConnection(host, port, context=gate.trust(), timeout=60)
+    connection._context.check_hostname = False
+    try:
+        connection.request("POST", "/mutate", b"{}", {"Content-Type": "application/json"})
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+ASKING = pod("q", "callers", container(**limits(**{"nvidia.com/mig-1g.5gb": 1})))
+
+
+def test_an_api_server_that_shows_the_token_is_answered_and_a_stranger_is_not(shown):
+    gate, file = shown.gate, shown.folder / "token"
+    again(gate, f"--token-file={file}")
+    gate.admits("callers")  # refused in our words, so the API server was answered
+    assert stranger(gate, "127.0.0.1", gate.port) == 401
+    file.write_text("another")
+    again(gate, f"--token-file={file}")
+    with pytest.raises(ApiError, match=r"failed calling webhook.*credentials"):
+        gate.cluster.create(ASKING)
+
+
+def test_an_api_server_that_shows_its_certificate_to_our_service_is_answered_and_nobody_else_is(shown):
+    gate, folder, host = shown
+    options = overlaid(gate.cluster, folder)
+    gate.processes["webhook"].stop()
+    route(gate.cluster, host)
+    port = free_port()
+    gate.start(
+        "webhook", "--no-controllers", *options, f"--listen={host}:443", f"--metrics-listen=127.0.0.1:{port}", "--notice=0.5"
+    )  # fmt: skip
+    gate.cluster.kubectl("delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "drawbridge")
+    made = gate.drawbridge("manifests", "--only=webhooks", "--opt-in", "--failure-policy=Fail")
+    gate.cluster.kubectl("apply", "--server-side", "-f", "-", input=made)
+    gate.admits("callers")
+    assert stranger(gate, host, 443) == 401
+    asked = gate.plain(port, "/metrics")
+    assert 'drawbridge_refused_requests_total{path="/mutate",status="401"} 1.0' in asked, (
+        "the stranger, and nobody else"
+    )
+    # Who has a certificate of that authority under another name is not the API server.
+    gate.processes["webhook"].stop()
+    others = [f"{option}-of-another-cluster" if option.startswith("--client-name") else option for option in options]
+    gate.start("webhook", "--no-controllers", *others, f"--listen={host}:443", f"--metrics-listen=127.0.0.1:{free_port()}", "--notice=0.5")  # fmt: skip
+
+    def turned_away():
+        try:
+            gate.cluster.create(ASKING, dryRun="All")
+        except ApiError as error:
+            return "failed calling webhook" in error.message and "credentials" in error.message
+        return False
+
+    gate.cluster.until("it is turned away", turned_away, 30)
+
+
+def overlaid(cluster, folder):
+    """The options that the documented overlay gives the webhook, with its files where they are here."""
+    overlay = folder / "overlay"
+    overlay.mkdir()
+    up = "../" * (len(overlay.resolve().parts) - 1)  # kustomize wants a relative path
+    text = (folder / "kustomization.yaml").read_text().replace("../base", f"{up}{BASE.relative_to(BASE.anchor)}")
+    (overlay / "kustomization.yaml").write_text(text)
+    built = cluster.kubectl("kustomize", str(overlay)).stdout
+    (deployment,) = [
+        document.object
+        for document in manifests.parse(built)
+        if (document.object["kind"], document.object["metadata"]["name"]) == ("Deployment", "drawbridge-webhook")
+    ]
+    spec = deployment["spec"]["template"]["spec"]
+    (one,) = spec["containers"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in one["volumeMounts"]}
+    assert mounts["callers"] == MOUNT
+    assert {"name": "callers", "configMap": {"name": "drawbridge-callers"}} in spec["volumes"]
+    return [argument.replace(MOUNT, str(folder)) for argument in one["args"] if argument.startswith("--client-")]
+
+
+def route(cluster, host):
+    """Have our Service lead to an address of this machine."""
+    path = f"/api/v1/namespaces/{SYSTEM}/services/drawbridge"
+    ports = cluster.get(path)["spec"]["ports"]
+    cluster.delete(path)
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "drawbridge", "namespace": SYSTEM},
+        "spec": {"type": "ExternalName", "externalName": host, "ports": ports},
+    }
+    cluster.create(service)

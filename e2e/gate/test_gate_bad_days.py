@@ -1,0 +1,157 @@
+"""Bad days of a running gate on a real API server: replicas that are replaced and killed under load, an API server that is away."""
+
+import base64
+import contextlib
+import signal
+import time
+
+import pytest
+
+from e2e.actors.gate import SYSTEM
+from e2e.actors.load import Calls
+from e2e.actors.replicas import Replicas
+from e2e.actors.workloads import claim, request
+from e2e.ground.process import send
+
+pytestmark = pytest.mark.real
+
+# What is begun so long after a death was noticed may still be hurt: as long as an API server waits for a webhook of ours in
+# a cluster (`timeoutSeconds`; the tests' own waits longer, so that nobody is hurt by a busy machine).
+PATIENCE = 3.0
+# What a crowded machine may add to what is measured by the clock.
+BUSY = 15.0
+KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+
+
+@pytest.fixture
+def replicas(gate):
+    """Two replicas behind one address, in the place of the session's one."""
+    with Replicas(gate) as running:
+        running.start("webhook-a")
+        running.start("webhook-b")
+        yield running
+
+
+@contextlib.contextmanager
+def failure_policy(cluster, policy):
+    """Register pods under another failurePolicy for a while."""
+
+    def put(value):
+        for kind in KINDS:
+            path = f"/apis/admissionregistration.k8s.io/v1/{kind}/drawbridge"
+            pods = [n for n, one in enumerate(cluster.get(path)["webhooks"]) if one["name"].startswith("pods.")]
+            cluster.patch(
+                path, [{"op": "replace", "path": f"/webhooks/{n}/failurePolicy", "value": value} for n in pods], "json"
+            )
+
+    put(policy)
+    try:
+        yield
+    finally:
+        put("Fail")
+
+
+def test_a_rolling_update_of_two_replicas_under_load_fails_no_pod_and_lets_none_in_as_it_was(
+    control_plane, gated, fleet_node, replicas
+):
+    with Calls(control_plane, gated) as calls:
+        control_plane.until("pods are made", lambda: calls.answered > 100)
+        for old, new in (("webhook-a", "webhook-c"), ("webhook-b", "webhook-d")):
+            replicas.start(new)  # maxSurge 1, maxUnavailable 0
+            replicas.stop(old)
+            replicas.forget(old)
+        many = calls.answered + 100
+        control_plane.until("pods are made by the new ones", lambda: calls.answered > many)
+    print(calls)
+    assert calls.failures == []
+    assert calls.untranslated == []
+
+
+@pytest.mark.parametrize("policy", ["Ignore", pytest.param("Fail", marks=pytest.mark.long)])
+def test_of_a_killed_replica_only_what_it_had_in_hand_is_lost_as_the_failure_policy_says(
+    control_plane, gated, fleet_node, replicas, policy
+):
+    """As shipped (Ignore) no pod fails; what the replica had in hand comes in as it was written. Under Fail that is turned back."""
+    with failure_policy(control_plane, policy), Calls(control_plane, gated) as calls:
+        control_plane.until("pods are made", lambda: calls.answered > 100)
+        killed = time.monotonic()
+        replicas.stop("webhook-b", hard=True)
+        replicas.forget("webhook-b")
+        noticed = time.monotonic()
+        many = calls.answered + 100
+        control_plane.until("pods are made by the other one", lambda: calls.answered > many)
+        replicas.start("webhook-b")
+        many = calls.answered + 100
+        control_plane.until("pods are made by both", lambda: calls.answered > many)
+    hurt = calls.untranslated if policy == "Ignore" else [call for call in calls.calls if call.problem]
+    print(f"{policy}: {calls}; noticed after {noticed - killed:.2f} s")
+    if policy == "Ignore":
+        assert calls.failures == []
+    else:
+        assert calls.untranslated == []
+        assert all("failed calling webhook" in problem for problem in calls.failures)
+    assert all(call.ended >= killed and call.begun <= noticed + PATIENCE for call in hurt)
+
+
+def asked(namespace):
+    """The review of a claim that no node could ever serve."""
+    made = claim("huge", namespace, request("gpus", "gpu.nvidia.com", 30))
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "stale",
+            "operation": "CREATE",
+            "kind": {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaim"},
+            "resource": {"group": "resource.k8s.io", "version": "v1", "resource": "resourceclaims"},
+            "namespace": namespace,
+            "name": "huge",
+            "object": made,
+        },
+    }
+
+
+@pytest.mark.long  # a minute has to pass before what was read counts as old
+@pytest.mark.time_limit(300, "a minute until the copy is old, and what a crowded machine adds")
+def test_while_the_api_server_stands_still_nothing_is_refused_and_readiness_says_since_when(
+    control_plane, gate, gated, fleet_node
+):
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "drawbridge", "namespace": SYSTEM}}
+    gate.trusted = base64.b64decode(control_plane.read(secret)["data"]["ca.crt"]).decode()
+    log = gate.processes["webhook"].log
+    try:
+        control_plane.until("it is refused", lambda: not gate.post("/validate", asked(gated))["allowed"])
+        before = log.read_text().count("the watch said nothing for 30 s")
+        send(control_plane.apiserver.pid, signal.SIGSTOP)
+        stopped = time.monotonic()
+        try:
+            control_plane.until(
+                "a silent watch is noticed",
+                lambda: log.read_text().count("the watch said nothing for 30 s") > before,
+                60,
+            )
+            noticed = time.monotonic() - stopped
+            control_plane.until(
+                "readiness says it", lambda: "[!]stock: nothing is refused" in gate.get("/readyz?verbose")[1], 90
+            )
+            told = time.monotonic() - stopped
+            status, text = gate.get("/readyz?verbose")
+            answer = gate.post("/validate", asked(gated))
+            metrics = gate.metrics()
+        finally:
+            send(control_plane.apiserver.pid, signal.SIGCONT)
+        back = time.monotonic()
+        control_plane.until("it is refused again", lambda: not gate.post("/validate", asked(gated))["allowed"], 60)
+        print(
+            f"a silent watch after {noticed:.0f} s, readiness after {told:.0f} s, refused again after {time.monotonic() - back:.0f} s\n{text}"
+        )
+    finally:
+        gate.trusted = ""
+    assert noticed < 30 + BUSY
+    assert status == 200, "no replica leaves the Service: all of them would"
+    assert "resourceslices.resource.k8s.io (" in text
+    assert answer["allowed"]
+    age = next(
+        float(line.split()[1]) for line in metrics.splitlines() if line.startswith("drawbridge_stock_age_seconds ")
+    )
+    assert age > 60

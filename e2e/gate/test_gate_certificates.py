@@ -1,0 +1,288 @@
+"""The certificate drill: an authority is succeeded while the API server keeps calling, and no call fails.
+
+The steps are written into the Secrets as a replica would write them a year from now; everything else is the running
+authority process, the running gate and the real API server, under failurePolicy Fail.
+"""
+
+import base64
+import copy
+import datetime as dt
+import json
+import secrets
+import socket
+import time
+
+import pytest
+
+from certs import authority, material
+from certs.rotation import Phase, Policy, Step
+from e2e.actors.client import ApiError
+from e2e.actors.gate import SYSTEM
+from e2e.actors.load import Calls
+from e2e.actors.workloads import container, limits, pod
+
+pytestmark = pytest.mark.real
+
+SECRETS = f"/api/v1/namespaces/{SYSTEM}/secrets"
+SERVING, AUTHORITYS, SEALING = f"{SECRETS}/drawbridge", f"{SECRETS}/drawbridge-authority", f"{SECRETS}/drawbridge-seal"
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
+KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+# What a replica of this installation signs for.
+NAMES = ("drawbridge.drawbridge-system.svc", "drawbridge.drawbridge-system.svc.cluster.local", "drawbridge.drawbridge-system", "127.0.0.1")  # fmt: skip
+POLICY = Policy()
+
+
+def data_of(cluster, path):
+    return {name: base64.b64decode(value) for name, value in cluster.get(path)["data"].items()}
+
+
+def held(cluster):
+    return material.decode(material.Data(*(data_of(cluster, path) for path in (SERVING, AUTHORITYS, SEALING))))
+
+
+def take(cluster, step):
+    """Do one step in the Secrets, the authority's first, as a replica would a year from now."""
+    now = dt.datetime.now(dt.UTC)
+    after = material.apply(held(cluster), step, NAMES, now=now, policy=POLICY, new_seal=lambda: secrets.token_bytes(32))
+    due = material.encode(after)
+    for path, wanted in ((AUTHORITYS, due.authoritys), (SEALING, due.sealing), (SERVING, due.serving)):
+        gone = dict.fromkeys(name for name in material.ENTRIES if name not in wanted)
+        cluster.patch(path, {"data": {name: base64.b64encode(value).decode() for name, value in wanted.items()} | gone})
+    return after
+
+
+def believed(cluster):
+    """The bundles of all webhooks that are registered."""
+    return {
+        base64.b64decode(webhook["clientConfig"].get("caBundle", ""))
+        for kind in KINDS
+        for webhook in cluster.get(f"{CONFIGURATIONS}/{kind}/drawbridge")["webhooks"]
+    }
+
+
+def served(gate):
+    """The certificate that the gate shows to a new connection."""
+    with socket.create_connection(("127.0.0.1", gate.port), timeout=60) as raw, gate.trust().wrap_socket(raw, server_hostname="127.0.0.1") as tls:  # fmt: skip
+        return tls.getpeercert(binary_form=True)
+
+
+def succeed(control_plane, gate, calls):
+    """One authority after the other; the calls go on while each step is seen by everybody."""
+    first = held(control_plane)
+    both = take(control_plane, Step.INTRODUCE)
+    control_plane.until("both are believed", lambda: believed(control_plane) == {both.bundle}, 40)
+    before = served(gate)
+    new = take(control_plane, Step.SWITCH)
+    control_plane.until("the new leaf is served", lambda: served(gate) != before, 40)
+    control_plane.until("the old one is still believed", lambda: believed(control_plane) == {new.bundle}, 40)
+    last = take(control_plane, Step.RETIRE)
+    control_plane.until("the old one is forgotten", lambda: believed(control_plane) == {last.bundle}, 40)
+    answered = calls.answered
+    control_plane.until("calls go on", lambda: calls.answered > answered + 20, 20)
+    assert held(control_plane).phase is Phase.STEADY
+    assert first.authority.certificate not in last.bundle
+    assert authority.signed_by(last.leaf.certificate, last.authority.certificate)
+    assert last.seals.keys == (new.seals.current, first.seals.current)
+
+
+ROUNDS = [
+    pytest.param(2, id="twice"),
+    pytest.param(50, id="fifty times", marks=[pytest.mark.long, pytest.mark.time_limit(3600, "fifty rotations")]),
+]
+
+
+@pytest.mark.parametrize("times", ROUNDS)
+def test_an_authority_is_succeeded_and_no_call_fails(control_plane, gated, gate, times):
+    with Calls(control_plane, gated) as calls:
+        for _ in range(times):
+            succeed(control_plane, gate, calls)
+    print(f"{times} rotations: {calls}")
+    assert calls.failures == []
+
+
+ITEM = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}
+
+
+def works(control_plane, gated):
+    """Whether reviews are answered and the certificates are at rest."""
+    try:
+        control_plane.create(pod("p", gated, container(**limits(**ITEM))), dryRun="All")
+        return held(control_plane).phase is Phase.STEADY or held(control_plane).authority
+    except Exception:  # noqa: BLE001  any failure means: not yet
+        return False
+
+
+def test_a_serving_secret_that_was_deleted_is_made_again_and_no_call_fails(control_plane, gated, gate):
+    before = held(control_plane)
+    with Calls(control_plane, gated) as calls:
+        control_plane.delete(SERVING)
+        control_plane.until("there is another", lambda: control_plane.read({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "drawbridge", "namespace": SYSTEM}}), 20)  # fmt: skip
+        answered = calls.answered
+        control_plane.until("calls go on", lambda: calls.answered > answered + 100, 20)
+    assert calls.failures == []
+    assert held(control_plane).seals == before.seals, "what was sealed stays believed"
+
+
+@pytest.mark.parametrize("harm", ["deleted", "all deleted", "damaged", "older format"])
+def test_whatever_happens_to_the_secrets_reviews_are_answered_again_without_a_person(control_plane, gated, gate, harm):
+    """Calls may fail for a moment where no overlap is left to keep."""
+    before = held(control_plane)
+    match harm:
+        case "deleted":
+            control_plane.delete(AUTHORITYS)
+        case "all deleted":
+            for path in (AUTHORITYS, SEALING, SERVING):
+                control_plane.delete(path)
+        case "damaged":
+            rubbish = base64.b64encode(b"rubbish").decode()
+            for path in (AUTHORITYS, SEALING, SERVING):
+                control_plane.patch(path, {"data": dict.fromkeys(data_of(control_plane, path), rubbish)})
+        case "older format":
+            # An upgrade: the newer authority comes when all is as the older one left it.
+            gate.processes["authority"].stop()
+            whole = data_of(control_plane, AUTHORITYS) | data_of(control_plane, SERVING)
+            control_plane.patch(
+                SERVING, {"data": {name: base64.b64encode(value).decode() for name, value in whole.items()}}
+            )
+            control_plane.delete(SEALING)
+            control_plane.delete(AUTHORITYS)
+            gate.start_authority()
+    control_plane.until("all Secrets hold their own", lambda: at_rest(control_plane), 60)
+    control_plane.until("reviews are answered", lambda: works(control_plane, gated), 60)
+    if harm == "older format":
+        assert held(control_plane).seals == before.seals
+
+
+def at_rest(cluster):
+    try:
+        now = held(cluster)
+        return now.authority and now.leaf and not data_of(cluster, SERVING).keys() & material.AUTHORITYS
+    except ApiError:
+        return False
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bundle_that_somebody_emptied_is_back_within_a_second(control_plane, gated, gate, kind):
+    path = f"{CONFIGURATIONS}/{kind}/drawbridge"
+    whole = {held(control_plane).bundle}
+    control_plane.until("the bundle is everywhere", lambda: believed(control_plane) == whole, 20)
+    count = len(control_plane.get(path)["webhooks"])
+    emptied = [{"op": "remove", "path": f"/webhooks/{i}/clientConfig/caBundle"} for i in range(count)]
+    took = []
+    for _ in range(4):
+        control_plane.patch(path, emptied, "json")
+        begun = time.monotonic()
+        control_plane.until("the bundle is back", lambda: believed(control_plane) == whole, 20)
+        took.append(time.monotonic() - begun)
+    # By the look every ten seconds one may come soon, and each after it ten seconds later.
+    assert sorted(took)[1] < 5, "by a watch"
+
+
+def test_rules_follow_the_annotation_that_an_administrator_changes(control_plane, gate):
+    """An upgrade may bring other rules; the policy that holds the authority to what is there lets these through."""
+    path = f"{CONFIGURATIONS}/validatingwebhookconfigurations/drawbridge"
+    original = json.loads(control_plane.get(path)["metadata"]["annotations"]["drawbridge.dev/rules"])
+    waiting = copy.deepcopy(original)
+    waiting["claims.validate.drawbridge.dev"][0]["resources"] = ["resourceclaims"]
+
+    def annotate(rules):
+        text = json.dumps(rules, separators=(",", ":"))
+        control_plane.patch(path, {"metadata": {"annotations": {"drawbridge.dev/rules": text}}})
+
+    def rules():
+        return {webhook["name"]: webhook["rules"] for webhook in control_plane.get(path)["webhooks"]}
+
+    assert rules() == original
+    try:
+        annotate(waiting)
+        control_plane.until("the rules are the new ones", lambda: rules() == waiting, 20)
+    finally:
+        annotate(original)
+    control_plane.until("the rules are the old ones", lambda: rules() == original, 20)
+
+
+MAY_READ = {
+    "webhook": {"drawbridge", "drawbridge-seal"},
+    "controller": {"drawbridge-seal"},
+    "authority": {"drawbridge", "drawbridge-authority", "drawbridge-seal"},
+}
+
+
+def test_each_account_reads_the_keys_it_works_with_and_no_others(control_plane, gate):
+    for role, readable in MAY_READ.items():
+        account = f"system:serviceaccount:{SYSTEM}:drawbridge-{role}"
+        for secret in MAY_READ["authority"]:
+            asked = {"namespace": SYSTEM, "verb": "get", "resource": "secrets", "name": secret}
+            review = {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SubjectAccessReview",
+                "spec": {"user": account, "resourceAttributes": asked},
+            }
+            answer = control_plane.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+            assert answer["status"]["allowed"] is (secret in readable), (role, secret)
+
+
+@pytest.mark.parametrize("keeper", ["files", "cert-manager"])
+def test_a_certificate_that_somebody_else_keeps_is_served_and_renewed_and_their_bundle_left_alone(
+    control_plane, gated, gate, tmp_path, keeper
+):
+    """The files and, for cert-manager, the caBundle are written here as its Certificate and its injector would write them."""
+    now = dt.datetime.now(dt.UTC)
+    theirs = authority.authority("theirs", now=now, life=dt.timedelta(days=10))
+    (tmp_path / "ca.crt").write_bytes(theirs.certificate)
+
+    def issue():
+        leaf = authority.leaf(theirs, NAMES, now=now, life=dt.timedelta(days=1))
+        (tmp_path / "tls.key").write_bytes(leaf.key)
+        (tmp_path / "tls.crt").write_bytes(leaf.certificate)
+
+    def inject():
+        value = base64.b64encode(theirs.certificate).decode()
+        for kind in KINDS:
+            path = f"{CONFIGURATIONS}/{kind}/drawbridge"
+            count = len(control_plane.get(path)["webhooks"])
+            patch = [
+                {"op": "add", "path": f"/webhooks/{i}/clientConfig/caBundle", "value": value} for i in range(count)
+            ]
+            control_plane.patch(path, patch, "json")
+
+    issue()
+    gate.processes["webhook"].stop()
+    try:
+        gate.trusted = theirs.certificate.decode()
+        gate.start_gate(f"--tls-cert={tmp_path / 'tls.crt'}", f"--tls-key={tmp_path / 'tls.key'}")
+        choice = (
+            f"--ca-bundle={tmp_path / 'ca.crt'}" if keeper == "files" else "--cert-manager=drawbridge-system/drawbridge"
+        )
+        control_plane.kubectl("delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "drawbridge")
+        gate.register("--opt-in", "--failure-policy=Fail", choice)
+        if keeper == "cert-manager":
+            assert believed(control_plane) == {b""}
+            inject()
+        control_plane.until("reviews are answered", lambda: refuses(control_plane, gated), 30)
+        before = served(gate)
+        issue()
+        control_plane.until("the renewed certificate is served", lambda: served(gate) != before, 30)
+        assert refuses(control_plane, gated)
+        assert believed(control_plane) == {theirs.certificate}
+    finally:
+        gate.trusted = ""
+        gate.processes["webhook"].stop()
+        gate.start_gate()
+        control_plane.kubectl("delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "drawbridge")
+        gate.register("--opt-in", "--failure-policy=Fail")
+        control_plane.until(
+            "ours is believed again", lambda: believed(control_plane) == {held(control_plane).bundle}, 30
+        )
+
+
+def refuses(control_plane, namespace):
+    """Whether a review is answered: with words that only drawbridge has."""
+    try:
+        control_plane.create(
+            pod("p", namespace, container(**limits(**{"nvidia.com/gpu": 1, "nvidia.com/gpumem": "1500m"}))),
+            dryRun="All",
+        )
+    except ApiError as error:
+        return "is not a whole number" in error.message
+    return False

@@ -1,0 +1,252 @@
+"""The generated webhook configurations on a real API server, while nobody answers behind them.
+
+failurePolicy Fail and a closed port make the match conditions visible: what matches is refused for want of an answer, what
+does not is admitted, and an expression that cannot be evaluated would be refused with other words.
+"""
+
+import base64
+import datetime as dt
+
+import pytest
+
+from certs import authority
+from e2e.actors.client import ApiError
+from e2e.ground.controlplane import free_port
+from webhook.admission.registration import Registration, configurations, validating
+from webhook.state.configuration import Configuration
+
+pytestmark = pytest.mark.real
+
+
+def pod(name, namespace, *, containers=None, init=(), claims=(), **metadata):
+    containers = containers or [{"name": "main", "image": "none"}]
+    spec = {"containers": containers}
+    if init:
+        spec["initContainers"] = list(init)
+    if claims:
+        spec["resourceClaims"] = list(claims)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, **metadata},
+        "spec": spec,
+    }
+
+
+def container(name="main", **resources):
+    return {"name": name, "image": "none", "resources": resources}
+
+
+@pytest.fixture
+def unanswered(control_plane, namespace, created):
+    """Both configurations, for one namespace only, with nobody there."""
+    now = dt.datetime.now(dt.UTC)
+    bundle = authority.authority("nobody", now=now, life=dt.timedelta(hours=1)).certificate
+    options = Registration(
+        url=f"https://127.0.0.1:{free_port()}", ca_bundle=base64.b64encode(bundle).decode(), failure_policy="Fail"
+    )
+    made = configurations(Configuration().dialects, options)
+    for configuration in made:
+        configuration["metadata"]["name"] = f"drawbridge-{namespace}"[:63].rstrip("-")
+        for webhook in configuration["webhooks"]:
+            only = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}
+            webhook["namespaceSelector"]["matchExpressions"].append(only)
+            webhook["failurePolicy"] = "Fail"  # also where we generate Ignore, so that every condition shows
+    created(*made)
+    matching = pod("warm", namespace, containers=[container(limits={"nvidia.com/gpu": "1"})])
+    control_plane.until("the webhook configuration is in force", lambda: refused(control_plane, matching), 20)
+    return namespace
+
+
+def refused(control_plane, item):
+    """Why a dry run was turned back, or nothing if it was admitted."""
+    try:
+        control_plane.create(item, dryRun="All")
+    except ApiError as error:
+        return error.message
+    return ""
+
+
+def not_ours(test):
+    return [
+        ("a pod without resources", pod("a", test)),
+        ("empty resources", pod("a", test, containers=[container()])),
+        ("requests and no limits", pod("a", test, containers=[container(requests={"cpu": "1"})])),
+        ("limits and no requests", pod("a", test, containers=[container(limits={"memory": "1Gi"})])),
+        ("a foreign resource", pod("a", test, containers=[container(limits={"example.com/foo": "1"})])),
+        ("hugepages", pod("a", test, containers=[container(limits={"hugepages-2Mi": "2Mi", "memory": "1Gi"})])),
+        ("foreign annotations and labels", pod("a", test, annotations={"a/b": "c"}, labels={"d": "e"})),
+        ("an init container", pod("a", test, init=[container("init", limits={"cpu": "1"})])),
+        (
+            "800 containers",
+            pod("a", test, containers=[container(f"c{i}", limits={"cpu": "1", "memory": "1Mi", "example.com/foo": "1"}) for i in range(800)]),
+        ),
+        (
+            "400 containers and 400 init containers with long names",
+            pod(
+                "a",
+                test,
+                containers=[container(f"c{i}", limits={"cpu": "1", f"{'x' * 50}.example.com/{'y' * 60}": "1"}) for i in range(400)],
+                init=[container(f"i{i}", limits={"cpu": "1", "memory": "1Mi", "example.com/foo": "1"}) for i in range(400)],
+                annotations={f"example.com/{i}": "x" * 200 for i in range(300)},
+                labels={f"example.com/{i}": "x" for i in range(300)},
+            ),
+        ),
+    ]  # fmt: skip
+
+
+def test_pods_that_name_no_accelerator_never_notice_our_outage(control_plane, unanswered):
+    for what, item in not_ours(unanswered):
+        assert refused(control_plane, item) == "", what
+
+
+def test_what_concerns_us_reaches_us(control_plane, unanswered):
+    limits = {"nvidia.com/gpu": "1"}
+    several = [container(f"c{i}", limits={"cpu": "1"}) for i in range(799)]
+    claim = {"name": "gpu", "resourceClaimName": "x"}
+    for what, item in [
+        ("a limit", pod("a", unanswered, containers=[container(limits=limits)])),
+        ("an init container's limit", pod("a", unanswered, init=[container("init", limits=limits)])),
+        ("the last of 800 containers", pod("a", unanswered, containers=[*several, container(limits=limits)])),
+        ("a claim of the user's own", pod("a", unanswered, claims=[claim])),
+        ("an annotation of ours", pod("a", unanswered, annotations={"drawbridge.dev/templates": "x"})),
+    ]:
+        assert "failed calling webhook" in refused(control_plane, item), what
+
+
+def test_skip_and_foreign_namespaces_are_out(control_plane, unanswered):
+    limits = {"nvidia.com/gpu": "1"}
+    skipped = pod("a", unanswered, containers=[container(limits=limits)], labels={"drawbridge.dev/skip": "true"})
+    assert refused(control_plane, skipped) == ""
+    assert refused(control_plane, pod("a", "default", containers=[container(limits=limits)])) == ""
+
+
+def test_a_namespace_switched_off_is_out(control_plane, unanswered):
+    item = pod("a", unanswered, containers=[container(limits={"nvidia.com/gpu": "1"})])
+    control_plane.patch(f"/api/v1/namespaces/{unanswered}", {"metadata": {"labels": {"drawbridge.dev/mode": "off"}}})
+    control_plane.until("the label is seen", lambda: refused(control_plane, item) == "", 20)
+
+
+def test_updates_reach_us_only_for_pods_that_we_translated(control_plane, unanswered):
+    base = f"/api/v1/namespaces/{unanswered}/pods"
+    control_plane.create(pod("plain", unanswered))
+    control_plane.patch(f"{base}/plain", {"metadata": {"labels": {"a": "b"}}})
+    with pytest.raises(ApiError, match="failed calling webhook"):
+        control_plane.patch(f"{base}/plain", {"metadata": {"annotations": {"drawbridge.dev/original": "{}"}}})
+
+
+def workload(kind, namespace, template):
+    version = "batch/v1" if kind in ("Job", "CronJob") else "apps/v1"
+    spec = {"template": template}
+    if kind in ("Job", "CronJob"):
+        template["spec"]["restartPolicy"] = "Never"
+    else:
+        spec["selector"] = {"matchLabels": {"a": "b"}}
+    if kind == "StatefulSet":
+        spec["serviceName"] = "x"
+    if kind == "CronJob":
+        spec = {"schedule": "@daily", "jobTemplate": {"spec": spec}}
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": "a", "namespace": namespace}, "spec": spec}
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob"])
+def test_a_workload_reaches_us_if_its_pods_would(control_plane, unanswered, kind):
+    plain, gpu = (
+        workload(
+            kind, unanswered, {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container(limits=limits)]}}
+        )
+        for limits in ({"cpu": "1"}, {"nvidia.com/gpu": "1"})
+    )
+    assert refused(control_plane, plain) == ""
+    assert "failed calling webhook" in refused(control_plane, gpu)
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x"}
+    gpu["metadata"]["ownerReferences"] = [owner]
+    assert refused(control_plane, gpu) == "", (
+        "what a controller made was judged when a person made the controller's object"
+    )
+
+
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+def test_claims_reach_us_unless_a_template_made_them(control_plane, unanswered, kind):
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+    spec = {"devices": {"requests": [request]}}
+    body = {"spec": spec} if kind == "ResourceClaimTemplate" else spec
+    item = {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": "a", "namespace": unanswered}}
+    assert "failed calling webhook" in refused(control_plane, item | {"spec": body})
+    item["metadata"]["annotations"] = {"resource.kubernetes.io/pod-claim-name": "gpu"}
+    assert refused(control_plane, item | {"spec": body}) == ""
+
+
+# Pods that were given their claims by us were judged then
+
+
+SEAL = "drawbridge.dev/templates"
+OURS = "drawbridge-0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture
+def unasked(control_plane, namespace, created):
+    """The webhook that judges pods, for one namespace only, with nobody there; and none that would take a forged seal off."""
+    now = dt.datetime.now(dt.UTC)
+    bundle = authority.authority("nobody", now=now, life=dt.timedelta(hours=1)).certificate
+    options = Registration(
+        url=f"https://127.0.0.1:{free_port()}", ca_bundle=base64.b64encode(bundle).decode(), failure_policy="Fail"
+    )
+    made = validating(Configuration().dialects, options)
+    made["metadata"]["name"] = f"drawbridge-{namespace}"[:63].rstrip("-")
+    made["webhooks"] = [webhook for webhook in made["webhooks"] if webhook["name"].startswith("pods.")]
+    for webhook in made["webhooks"]:
+        only = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}
+        webhook["namespaceSelector"]["matchExpressions"].append(only)
+    created(made)
+    own = pod("warm", namespace, claims=[{"name": "own", "resourceClaimName": "x"}])
+    control_plane.until("the webhook configuration is in force", lambda: refused(control_plane, own), 20)
+    return namespace
+
+
+def sealed(*templates, padding=""):
+    """The annotation as the gate writes it."""
+    body = ",".join(f'"{name}":{{"spec":{{"devices":{{"requests":[]}}}}}}' for name in templates)
+    return {SEAL: f"v2 {'0' * 64} {{{body}}}{padding}"}
+
+
+def given(*templates, name="drawbridge-main-gpu"):
+    return [{"name": f"{name}-{i}", "resourceClaimTemplateName": one} for i, one in enumerate(templates)]
+
+
+def test_a_pod_all_of_whose_claims_stand_in_our_seal_is_not_asked_about_again(control_plane, unasked):
+    several = [OURS[:-2] + f"{i:02x}" for i in range(16)]
+    crowd = [container(f"c{i}", limits={"cpu": "1", "memory": "1Mi", "example.com/foo": "1"}) for i in range(800)]
+    for what, item in [
+        ("one claim", pod("a", unasked, claims=given(OURS), annotations=sealed(OURS))),
+        ("two of one template", pod("a", unasked, claims=given(OURS, OURS), annotations=sealed(OURS))),
+        ("as many as are looked for", pod("a", unasked, claims=given(*several), annotations=sealed(*several))),
+        (
+            "as long a seal, and as many containers",
+            pod("a", unasked, containers=crowd, claims=given(*several), annotations=sealed(*several, padding=" " * 14_800)),
+        ),
+    ]:  # fmt: skip
+        assert refused(control_plane, item) == "", what
+
+
+def test_whatever_else_asks_by_claim_is_asked_about(control_plane, unasked):
+    keys = [container(limits={"nvidia.com/gpu": "1"})]
+    init = [container("init", limits={"nvidia.com/gpumem": "1"})]
+    own = {"name": "drawbridge-main-gpu", "resourceClaimName": OURS}
+    for what, item in [
+        ("no seal", pod("a", unasked, claims=given(OURS))),
+        ("a seal of another template", pod("a", unasked, claims=given(OURS), annotations=sealed(OURS[:-1] + "0"))),
+        ("a name that the seal only begins with", pod("a", unasked, claims=given(OURS[:-1]), annotations=sealed(OURS))),
+        ("a claim beside", pod("a", unasked, claims=[*given(OURS), own], annotations=sealed(OURS))),
+        ("a template beside", pod("a", unasked, claims=given(OURS, "mine"), annotations=sealed(OURS))),
+        ("a word of the seal as a name", pod("a", unasked, claims=given("spec"), annotations=sealed(OURS))),
+        ("a name of one's own in a seal", pod("a", unasked, claims=given("mine"), annotations=sealed("mine"))),
+        ("a key that was put back", pod("a", unasked, containers=keys, claims=given(OURS), annotations=sealed(OURS))),
+        ("and on an init container", pod("a", unasked, init=init, claims=given(OURS), annotations=sealed(OURS))),
+        ("more claims than are looked for", pod("a", unasked, claims=given(*[OURS] * 17), annotations=sealed(OURS))),
+        (
+            "a longer seal than is searched",
+            pod("a", unasked, claims=given(OURS), annotations=sealed(OURS, padding=" " * 17_000)),
+        ),
+    ]:
+        assert "failed calling webhook" in refused(control_plane, item), what

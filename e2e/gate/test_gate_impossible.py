@@ -1,0 +1,86 @@
+"""What no node could ever serve, on a real API server: refused, or only told, or waited for where a node may come."""
+
+import json
+
+import pytest
+
+from e2e.actors.gate import CONFIGURATION, NOWHERE
+from e2e.actors.workloads import container, limits, pod
+
+pytestmark = pytest.mark.real
+TWELVE = {"nvidia.com/gpu": 12}  # the node has eight
+TEMPLATE = {
+    "name": "large",
+    "devices": [{"driver": "gpu.nvidia.com", "count": 16, "attributes": {"type": {"string": "gpu"}}}],
+}
+
+
+def applied(cluster, name, namespace, *options):
+    """What kubectl says to a pod that asks for twelve: refused or not, and the warnings."""
+    item = pod(name, namespace, container(**limits(**TWELVE)), nodeSelector=NOWHERE)
+    done = cluster.kubectl("create", *options, "-f", "-", input=json.dumps(item), check=False)
+    return done.returncode, done.stderr
+
+
+def follow(gate, cluster, namespace, text, expected):
+    """Put a configuration in force, and wait until a pod meets what it says."""
+    gate.configure(text)
+
+    def met():
+        code, said = applied(cluster, "probe", namespace, "--dry-run=server")
+        return all(word in said for word in expected) and (code, said)
+
+    return cluster.until(f"{expected[0]} is said", met, 30)
+
+
+def test_what_is_impossible_is_refused_or_told_or_waited_for_as_the_configuration_says(
+    control_plane, fleet_node, gated, gate
+):
+    try:
+        code, said = follow(gate, control_plane, gated, CONFIGURATION, ["(Forbidden)", "the largest node has"])
+        assert code == 1
+        assert "[R023]" in said
+        code, said = follow(gate, control_plane, gated, CONFIGURATION + "impossible: warn\n", ["can never work"])
+        assert code == 0
+        assert "[R023]" in said
+        told = 'outcome="warned",path="/validate"'
+        assert any(told in line for line in gate.metrics().splitlines()), "who operates it sees it too"
+        coming = CONFIGURATION + f"nodeTemplates: {json.dumps([TEMPLATE])}\n"
+        code, said = follow(gate, control_plane, gated, coming, ["a node of template large could"])
+        assert code == 0
+        assert applied(control_plane, "waiting", gated)[0] == 0
+        control_plane.until("its claim is made, and waits", lambda: claims(control_plane, gated), 30)
+        code, _ = follow(gate, control_plane, gated, CONFIGURATION, ["(Forbidden)"])
+        assert code == 1
+    finally:
+        gate.configure(CONFIGURATION)
+
+
+def claims(cluster, namespace):
+    return cluster.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")["items"]
+
+
+def test_only_nodes_that_are_vouched_for_say_what_a_name_means(control_plane, fleet_node, gated, gate):
+    """Stolen nodes hand the old name out, as many as it takes; the word of those the administrator chose stands."""
+    vouched = {"example.com/vouched": "yes"}
+    node = f"/api/v1/nodes/{fleet_node}"
+    asks = pod("p", gated, container(**limits(**{"nvidia.com/gpu": 1})), nodeSelector=NOWHERE)
+
+    def translated():
+        (made,) = control_plane.create(asks, dryRun="All")
+        return "drawbridge.dev/original" in made["metadata"].get("annotations", {})
+
+    stolen = []
+    try:
+        control_plane.patch(node, {"metadata": {"labels": vouched}})
+        stolen = control_plane.add_fake_nodes(2, prefix="stolen-", allocatable={"nvidia.com/gpu": "8"})
+        control_plane.until("most nodes hand it out, so it is left", lambda: not translated(), 30)
+        gate.configure(CONFIGURATION + f"evidence: {json.dumps({'nodeSelector': vouched})}\n")
+        control_plane.until("only one node counts, and it is translated", translated, 30)
+        gate.configure(CONFIGURATION)
+        control_plane.until("everybody counts again, and it is left", lambda: not translated(), 30)
+    finally:
+        gate.configure(CONFIGURATION)
+        control_plane.remove(*({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in stolen))
+        control_plane.patch(node, {"metadata": {"labels": dict.fromkeys(vouched)}})
+    control_plane.until("the stolen nodes are gone, and it is translated", translated, 30)

@@ -1,0 +1,66 @@
+"""From a legacy pod to a container that sees its device: gate, stock scheduler, real kubelet, CDI.
+
+The test driver stands in for the vendors' drivers: the slices are shaped like theirs, and it prepares what was allocated.
+"""
+
+from collections import Counter
+
+import pytest
+
+from e2e.actors import fleet
+from e2e.actors.workloads import container, limits, pod
+
+pytestmark = [pytest.mark.real, pytest.mark.node]
+
+CASES = {
+    "nvidia": ({"nvidia.com/gpu": 1}, {}, {fleet.NVIDIA: 1}),
+    "hami": ({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}, {}, {fleet.HAMI: 1}),
+    "koordinator": (
+        {"koordinator.sh/gpu": 100, "koordinator.sh/rdma": 100},
+        {"scheduling.koordinator.sh/device-joint-allocate": '{"deviceTypes":["gpu","rdma"],"requiredScope":"SamePCIe"}'},
+        {fleet.NVIDIA: 1, fleet.DRANET: 1},
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def drivers(control_plane, node_cluster, gate):
+    """Slices of three drivers on the real node, and somebody who prepares their devices."""
+    made = fleet.classes(extended=False)
+    for driver, devices in (
+        (fleet.NVIDIA, fleet.whole_gpus(2)),
+        (fleet.HAMI, fleet.hami_gpus(2)),
+        (fleet.DRANET, fleet.dranet_nics(2)),
+    ):
+        node_cluster.driver(driver)
+        made += fleet.slices(driver, node_cluster.name, devices)
+    control_plane.create(*made)
+    yield node_cluster
+    control_plane.remove(*made)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_legacy_pod_sees_its_device_in_the_container(control_plane, drivers, gated, gate, case):
+    amounts, annotations, expected = CASES[case]
+    # It stays, because the claims of a pod that is over are deleted at once.
+    item = pod("p", gated, container(command="env; echo spoken=yes; sleep 600", **limits(**amounts)), node=drivers.name)
+    item["metadata"]["annotations"] = annotations
+
+    def translated():
+        answer = control_plane.create(item, dryRun="All")[0]
+        return "drawbridge.dev/original" in answer["metadata"].get("annotations", {})
+
+    control_plane.until("the gate knows the classes", translated, 20)
+    control_plane.create(item)
+    ran = control_plane.wait_phase(gated, "p", "Running")
+    control_plane.until("the container has spoken", lambda: "spoken" in drivers.environment(gated, "p", "main"), 20)
+    seen = drivers.environment(gated, "p", "main")
+    found = Counter()
+    for status in ran["status"]["resourceClaimStatuses"]:
+        path = f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaims/{status['resourceClaimName']}"
+        claim = control_plane.get(path)
+        found.update(result["driver"] for result in claim["status"]["allocation"]["devices"]["results"])
+        for request in claim["spec"]["devices"]["requests"]:
+            prepared = f"claim_{status['resourceClaimName']}_{request['name']}".replace("-", "_")
+            assert seen[prepared] == "true"
+    assert found == expected

@@ -1,0 +1,46 @@
+"""Everything off in one command, and what then happens to whom, as docs/operating.md tells it."""
+
+import json
+
+import pytest
+
+from e2e.actors.gate import MODE, NOWHERE, gpu
+
+pytestmark = pytest.mark.real
+OFF = ("delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "drawbridge")
+
+
+@pytest.fixture
+def registered(gate, control_plane):
+    """Registers the webhooks again afterwards, and waits until they are asked."""
+    yield
+    gate.register("--opt-in", "--failure-policy=Fail")
+    name = control_plane.namespace("gate-on-again")
+    gate.admits(name)
+    control_plane.delete(f"/api/v1/namespaces/{name}")
+
+
+def test_everything_off(control_plane, fleet_node, gated, gate, registered):
+    manifest = json.dumps(gpu("runs", gated))
+    control_plane.kubectl("apply", "-f", "-", input=manifest)
+    control_plane.wait_scheduled(gated, "runs")
+    gate.kill_controller()
+    waiting = gpu("waits", gated, nodeSelector=NOWHERE)
+    waiting["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "2"
+    [stored] = control_plane.create(waiting)
+    name = stored["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
+
+    control_plane.kubectl(*OFF)
+    gate.start_controller()
+
+    base = f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaimtemplates"
+    control_plane.until("who waits gets his template", lambda: name in {t["metadata"]["name"] for t in control_plane.get(base)["items"]}, 60)  # fmt: skip
+    [entered] = control_plane.create(gpu("new", gated))
+    assert entered["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert "resourceClaims" not in entered["spec"]
+    control_plane.wait_unschedulable(gated, "new")
+    running = control_plane.get(f"/api/v1/namespaces/{gated}/pods/runs")
+    assert running["spec"]["nodeName"]
+    again = control_plane.kubectl("apply", "-f", "-", input=manifest, check=False)
+    assert "pod updates may not change fields" in again.stderr
+    assert control_plane.get(f"/api/v1/namespaces/{gated}")["metadata"]["labels"][MODE] == "enforce"

@@ -1,0 +1,1 @@
+"""The ground: Kubernetes' own processes on this machine, started, watched over and ended."""

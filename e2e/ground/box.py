@@ -1,0 +1,61 @@
+"""A pair of namespaces (processes and mounts) in which one real node lives, like a machine inside the machine.
+
+Inside, kubelet and containerd find their usual directories (/var/lib/kubelet, /run/containerd, ...), which are bound to
+the run's own; drivers and device plugins with fixed paths work unchanged, and two nodes side by side do not meet.
+When the first process of the box ends, the kernel ends all others and drops every mount: nothing is left to chase.
+"""
+
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from e2e.ground.process import Process
+
+READY_SECONDS = 10.0
+
+
+class Box:
+    """Namespaces with their own bind mounts; programs are started in it with `enter()`."""
+
+    def __init__(self, spawn: Callable[..., Process], scratch: Path, binds: Mapping[str, Path]) -> None:
+        """Make the namespaces; `binds` maps paths inside to directories outside, `scratch` holds the sign of life."""
+        sign = scratch / "box-ready"
+        lines = ["set -e"]
+        for inside, outside in binds.items():
+            outside.mkdir(parents=True, exist_ok=True)
+            lines += [
+                f"mkdir -p {shlex.quote(inside)}",
+                f"mount --bind {shlex.quote(str(outside))} {shlex.quote(inside)}",
+            ]
+        # bash as the first process also buries orphans, which is the duty of a process 1.
+        lines += [f"touch {shlex.quote(str(sign))}", "while :; do sleep 3600 & wait; done"]
+        namespaces = ["--mount", "--propagation=private", "--pid", "--mount-proc"]
+        self.process = spawn("box", ["unshare", *namespaces, "--fork", "--kill-child", "bash", "-c", "\n".join(lines)])
+        deadline = time.monotonic() + READY_SECONDS
+        while not sign.exists():
+            self.process.check()
+            if time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"the node's namespaces are not ready after {READY_SECONDS:.0f} s: {self.process.log}"
+                )
+            time.sleep(0.01)
+        self.init = child_of(self.process.child.pid)
+
+    def enter(self) -> list[str]:
+        """Return the command that leads into the box."""
+        return ["nsenter", f"--target={self.init}", "--mount", "--pid", "--"]
+
+    def run(self, *argv: str | Path, env: Mapping[str, str] | None = None) -> str:
+        """Run a short command inside and return what it prints."""
+        done = subprocess.run(
+            [*self.enter(), *map(str, argv)], capture_output=True, text=True, check=False, env=env, timeout=120
+        )
+        if done.returncode:
+            raise RuntimeError(f"{shlex.join(map(str, argv))} ended with {done.returncode}: {done.stderr}{done.stdout}")
+        return done.stdout
+
+
+def child_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])

@@ -1,0 +1,422 @@
+"""A real control plane: etcd, kube-apiserver, kube-controller-manager and kube-scheduler on loopback.
+
+Everything is a plain process on a free port with its own directory, so several control planes run side by side.
+The object is its own API client (client.py), logged in as an administrator.
+"""
+
+import fcntl
+import json
+import os
+import random
+import secrets
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache as once
+from pathlib import Path
+from typing import Any, Self
+
+from e2e.actors.client import ApiError, Client, Object
+from e2e.build import program
+from e2e.ground import pki
+from e2e.ground.cache import cache
+from e2e.ground.process import Process, ProcessError
+from e2e.ground.run import Run
+
+ALPHA_GATES = {
+    "DRADeviceCompatibilityGroups": True,
+    "DRADerivedAttributes": True,
+    "DRAListTypeAttributes": True,
+    "DRANodeAllocatableResources": True,
+    "DRAResourcePoolStatus": True,
+}
+AUDIT_EVERYTHING = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata"}],
+}
+READY_SECONDS = 60.0
+
+
+class ControlPlane(Client):
+    """Start it with `with ControlPlane(...) as cp:`, or `start()` and `stop()`."""
+
+    def __init__(
+        self,
+        *,
+        name: str = "cp",
+        feature_gates: Mapping[str, bool] = ALPHA_GATES,
+        qps: int = 2000,
+        burst: int = 4000,
+        audit: bool | Object = False,
+        admission: Object | None = None,
+        scheduler: Object | None = None,
+        api_args: Sequence[str] = (),
+        controller_args: Sequence[str] = (),
+    ) -> None:
+        """Prepare a control plane; nothing runs yet.
+
+        Args:
+            name: Part of the name of the run's directory.
+            feature_gates: For all components, the kubelet included.
+            qps: Client limit of controller manager, schedulers and kubelet; the defaults of Kubernetes are 20 and 50.
+            burst: The same, for short.
+            audit: Write an audit log, by this policy or with the metadata of every request.
+            admission: An AdmissionConfiguration for the API server.
+            scheduler: A KubeSchedulerConfiguration for the stock scheduler, without its clientConnection.
+            api_args: More arguments for kube-apiserver.
+            controller_args: More arguments for kube-controller-manager.
+        """
+        self.name = name
+        self.gates = ",".join(f"{gate}={str(on).lower()}" for gate, on in feature_gates.items())
+        self.qps = qps
+        self.burst = burst
+        self.audit_policy = AUDIT_EVERYTHING if audit is True else audit
+        self.admission = admission
+        self.scheduler_configuration = scheduler or {}
+        self.api_args = api_args
+        self.controller_args = controller_args
+        self.processes: list[Process] = []
+        self.ready_seconds = 0.0
+        self.detached = False
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> Self:
+        """Start everything and wait until the API server is ready."""
+        for binary in ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"):
+            program(binary)
+        begun = time.monotonic()
+        self.run = Run(self.name)
+        super().__init__(f"https://127.0.0.1:{free_port()}", secrets.token_hex(16), self.run.data / "pki/ca.crt")
+        try:
+            pki.write(self.run.data / "pki")
+            self.node_token = secrets.token_hex(16)
+            self.kubeconfig = self.write_kubeconfig("admin", self.token)
+            self.start_etcd()
+            self.start_apiserver()
+            self.start_controllers()
+            self.scheduler = self.start_scheduler(self.scheduler_configuration, name="kube-scheduler")
+            account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+            self.until("the default service account", lambda: self.checked(account), READY_SECONDS)
+        except BaseException as error:
+            error.add_note(self.failure_report())
+            self.stop()
+            raise
+        self.ready_seconds = time.monotonic() - begun
+        return self
+
+    def stop(self) -> None:
+        """End everything, unless it was detached; the logs stay in `run.logs`."""
+        self.close()
+        if self.detached:
+            return
+        with ThreadPoolExecutor() as several:
+            # Nobody needs what these processes would still write: a hard end is a second faster.
+            list(several.map(lambda process: process.stop(hard=True), reversed(self.processes)))
+        self.processes.clear()
+        self.run.end()
+
+    def detach(self) -> None:
+        """Leave everything running when this process and the `with` statement end."""
+        self.run.detach()
+        self.detached = True
+
+    def checked(self, item: Object) -> Object | None:
+        """Read an object, and notice if a process has ended meanwhile."""
+        for process in self.processes:
+            process.check()
+        return self.read(item)
+
+    def spawn(
+        self,
+        name: str,
+        argv: Sequence[str | Path],
+        *,
+        env: Mapping[str, str] | None = None,
+        enter: Sequence[str] = (),
+    ) -> Process:
+        """Start a process that ends with this control plane; its log is `run.logs/<name>.log`."""
+        process = Process(name, argv, root=self.run.root, env=env, enter=enter)
+        self.processes.append(process)
+        return process
+
+    def named(self, name: str) -> Process:
+        """Find a process by the name that its log has."""
+        [process] = [one for one in self.processes if one.name == name]
+        return process
+
+    def kill(self, name: str) -> None:
+        """Kill a process and start it again as it was; the caller waits for what it needs."""
+        old = self.named(name)
+        old.stop(hard=True)
+        self.processes.remove(old)
+        started = self.spawn(name, old.argv)
+        if old is self.apiserver:
+            self.apiserver = started
+
+    def start_etcd(self) -> None:
+        client, peer = free_port(), free_port()
+        self.etcd = f"http://127.0.0.1:{client}"
+        self.spawn(
+            "etcd",
+            [
+                program("etcd"),
+                f"--data-dir={self.run.data / 'etcd'}",
+                f"--listen-client-urls={self.etcd}",
+                f"--advertise-client-urls={self.etcd}",
+                f"--listen-peer-urls=http://127.0.0.1:{peer}",
+                f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
+                f"--initial-cluster=default=http://127.0.0.1:{peer}",
+                "--unsafe-no-fsync",
+                "--log-level=warn",
+            ],
+        )
+
+    def start_apiserver(self) -> None:
+        keys = self.run.data / "pki"
+        tokens = self.run.data / "tokens.csv"
+        tokens.write_text(
+            f'{self.token},admin,admin,"system:masters"\n'
+            f'{self.node_token},system:node:{NODE},node,"system:nodes,system:authenticated"\n'
+        )
+        self.apiserver = self.spawn(
+            "kube-apiserver",
+            [
+                program("kube-apiserver"),
+                f"--etcd-servers={self.etcd}",
+                "--bind-address=127.0.0.1",
+                f"--secure-port={self.url.rpartition(':')[2]}",
+                "--endpoint-reconciler-type=none",  # otherwise 127.0.0.1 is refused as the address to advertise
+                f"--tls-cert-file={keys / 'server.crt'}",
+                f"--tls-private-key-file={keys / 'server.key'}",
+                f"--token-auth-file={tokens}",
+                "--service-account-issuer=https://kubernetes.default.svc",
+                f"--service-account-key-file={keys / 'accounts.pub'}",
+                f"--service-account-signing-key-file={keys / 'accounts.key'}",
+                "--service-cluster-ip-range=10.96.0.0/16",
+                "--authorization-mode=Node,RBAC",
+                "--kubelet-preferred-address-types=Hostname",  # the kubelet listens on loopback only
+                "--runtime-config=api/all=true",
+                "--profiling=false",
+                *self.gate_args(),
+                *self.audit_args(),
+                *self.admission_args(),
+                *self.api_args,
+            ],
+        )
+        self.until("the API server is ready", self.api_ready, READY_SECONDS)
+
+    def start_controllers(self) -> None:
+        keys = self.run.data / "pki"
+        self.controller_manager = self.spawn(
+            "kube-controller-manager",
+            [
+                program("kube-controller-manager"),
+                f"--kubeconfig={self.kubeconfig}",
+                "--secure-port=0",
+                "--leader-elect=false",
+                f"--service-account-private-key-file={keys / 'accounts.key'}",
+                f"--root-ca-file={self.ca}",
+                f"--kube-api-qps={self.qps}",
+                f"--kube-api-burst={self.burst}",
+                # Nodes that are only API objects send no heartbeats and must stay ready nevertheless.
+                "--node-monitor-grace-period=24h",
+                "--node-startup-grace-period=24h",
+                *self.gate_args(),
+                *self.controller_args,
+            ],
+        )
+
+    def start_scheduler(
+        self, configuration: Object, *, name: str, binary: Path | None = None, args: Sequence[str] = ()
+    ) -> Process:
+        """Start one more kube-scheduler, or another program that takes its flags, with a configuration of its own."""
+        client = {"kubeconfig": str(self.kubeconfig), "qps": self.qps, "burst": self.burst}
+        whole = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "leaderElection": {"leaderElect": False},
+        } | configuration
+        whole["clientConnection"] = client | configuration.get("clientConnection", {})
+        file = self.write_json(f"{name}.json", whole)
+        return self.spawn(
+            name,
+            [
+                binary or program("kube-scheduler"),
+                f"--config={file}",
+                "--bind-address=127.0.0.1",
+                f"--secure-port={free_port()}",
+                "--authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics",
+                *self.gate_args(),
+                *args,
+            ],
+        )
+
+    def gate_args(self) -> list[str]:
+        return [f"--feature-gates={self.gates}"] if self.gates else []
+
+    def audit_args(self) -> list[str]:
+        if not self.audit_policy:
+            return []
+        self.audit_log = self.run.logs / "audit.log"
+        policy = self.write_json("audit-policy.json", self.audit_policy)
+        # Blocking: what a request did is in the file before its answer is out.
+        return [
+            f"--audit-policy-file={policy}",
+            f"--audit-log-path={self.audit_log}",
+            "--audit-log-mode=blocking-strict",
+        ]
+
+    def admission_args(self) -> list[str]:
+        if not self.admission:
+            return []
+        return [f"--admission-control-config-file={self.write_json('admission.json', self.admission)}"]
+
+    def api_ready(self) -> bool:
+        self.apiserver.check()
+        try:
+            return bool(self.get("/readyz") == "ok")
+        except (OSError, ApiError):
+            return False
+
+    def audit_events(self) -> Iterator[Object]:
+        """Read the audit log from its beginning."""
+        with self.audit_log.open() as log:
+            for line in log:
+                yield json.loads(line)
+
+    def write_json(self, name: str, content: Any) -> Path:
+        path = self.run.data / name
+        path.write_text(json.dumps(content, indent=1))
+        return path
+
+    def write_kubeconfig(self, user: str, token: str, url: str = "") -> Path:
+        """Write a kubeconfig for a token, and maybe another way to the API server, and return its path."""
+        return self.write_json(
+            f"{user}.kubeconfig",
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [
+                    {"name": "e2e", "cluster": {"server": url or self.url, "certificate-authority": str(self.ca)}},
+                ],
+                "users": [{"name": user, "user": {"token": token}}],
+                "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": user}}],
+                "current-context": "e2e",
+            },
+        )
+
+    def account_kubeconfig(self, namespace: str, name: str) -> Path:
+        """Write a kubeconfig for a service account, to run a program with exactly its rights."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        return self.write_kubeconfig(f"{namespace}-{name}", self.post(path, request)["status"]["token"])
+
+    def kubectl(
+        self,
+        *args: str,
+        input: str | None = None,  # noqa: A002 - named as subprocess.run names it
+        check: bool = True,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl as the administrator; AssertionError with its messages if it fails and `check` holds."""
+        done = subprocess.run(
+            [program("kubectl"), *args],
+            input=input,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"KUBECONFIG": str(self.kubeconfig)},
+        )
+        if check and done.returncode:
+            raise AssertionError(f"kubectl {' '.join(args)} ended with {done.returncode}: {done.stderr}{done.stdout}")
+        return done
+
+    def add_fake_nodes(
+        self,
+        count: int,
+        *,
+        prefix: str = "fake-",
+        labels: Mapping[str, str] | None = None,
+        allocatable: Object | None = None,
+    ) -> list[str]:
+        """Make nodes that are API objects only: ready, schedulable, and nobody runs their pods."""
+        names = [f"{prefix}{index}" for index in range(count)]
+        amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", "ephemeral-storage": "1Ti"} | (allocatable or {})
+
+        def make(name: str) -> None:
+            meta = {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}}
+            node = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
+            self.create(node)
+            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            ready = {"type": "Ready", "status": "True", "reason": "Fake", "lastHeartbeatTime": now}
+            path = self.path_of(node)
+            status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
+            self.patch(f"{path}/status", {"status": status}, "strategic")
+            # Admission taints every new node as not ready; the controller would lift it, but later.
+            self.patch(path, {"spec": {"taints": None}})
+
+        with ThreadPoolExecutor(8) as several:
+            list(several.map(make, names))
+        return names
+
+    def failure_report(self) -> str:
+        """Say where the logs are and how they end, at more length for processes that ended by themselves."""
+        parts = [f"logs of the cluster: {self.run.logs}"]
+        for process in self.processes:
+            if process.failed:
+                parts.append(f"{process.name} HAS ENDED:\n{process.tail(20)}")
+            elif not process.stopped:
+                parts.append(f"{process.name}:\n{process.tail(3)}")
+        return "\n".join(parts)
+
+
+# The name of the real node. It resolves without help, so that kubectl logs and exec reach its kubelet.
+NODE = "127.0.0.1"
+
+
+def free_port() -> int:
+    """Return a free port of loopback, outside the range from which outgoing connections take theirs.
+
+    No other process that asks here is given it while this one lives: between the answer and the moment at which somebody
+    listens there are seconds, and runs may start side by side.
+    """
+    while True:
+        port = random.randint(20000, 32000)
+        if port in GIVEN or not reserved(port):
+            continue
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        GIVEN.add(port)
+        return port
+
+
+GIVEN: set[int] = set()
+
+
+def reserved(port: int) -> bool:
+    """Lock the byte of this number in a file of the cache, which the kernel unlocks when this process ends."""
+    try:
+        fcntl.lockf(reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    return True
+
+
+@once
+def reservations() -> int:
+    """Open the file of reservations, once: the kernel drops a process's locks with any of its descriptors of the file."""
+    return os.open(cache() / "ports", os.O_RDWR | os.O_CREAT, 0o644)
+
+
+__all__ = ["ALPHA_GATES", "AUDIT_EVERYTHING", "ControlPlane", "ProcessError", "free_port"]

@@ -1,0 +1,40 @@
+"""Other people's kubelet and containerd: we do not start a node beside them."""
+
+import os
+from pathlib import Path
+
+from e2e.ground.cache import cache
+
+NAMES = frozenset({"kubelet", "containerd", "dockerd", "crio", "k3s", "rke2"})
+OVERRIDE = "DRAWBRIDGE_BESIDE_OTHERS"
+
+
+class ForeignError(RuntimeError):
+    """Somebody else's node runs on this machine."""
+
+
+def refuse() -> None:
+    """Raise if this machine is somebody's node already."""
+    found = running()
+    if found and os.environ.get(OVERRIDE) != "1":
+        names = ", ".join(f"{name} (pid {pid})" for pid, name in found.items())
+        raise ForeignError(
+            f"{names} of somebody else's runs on this machine, and a second node could disturb it. Use another machine, "
+            f"or end it, or set {OVERRIDE}=1 if it may share this machine with a test node (which keeps to namespaces "
+            "and directories of its own)"
+        )
+
+
+def running() -> dict[int, str]:
+    """Find kubelets and container engines that were not built by us, by pid."""
+    found = {}
+    ours = f"{cache()}/"
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            name = (folder / "comm").read_text().strip()
+            program = str((folder / "exe").readlink())
+        except OSError:  # it ended meanwhile, or is a thread of the kernel
+            continue
+        if name in NAMES and not program.startswith(ours):
+            found[int(folder.name)] = name
+    return found

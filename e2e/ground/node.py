@@ -1,0 +1,255 @@
+"""One real node: containerd, runc, CNI and the kubelet, with the drivers and device plugins that tests start on it.
+
+The settings that are not obvious make it work on machines with cgroup v1 and without CAP_SYS_RESOURCE, and in CI.
+"""
+
+import ipaddress
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Self
+
+from e2e.actors.client import Object, conditions
+from e2e.build import program
+from e2e.ground import foreign, images, packages
+from e2e.ground.box import Box
+from e2e.ground.controlplane import NODE, ControlPlane, free_port
+from e2e.ground.process import Process
+
+CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
+KUBELET = "/var/lib/kubelet"
+TEST_DRIVER = "test-driver.cdi.k8s.io"
+READY_SECONDS = 90.0
+
+
+class Node:
+    """A node of `control_plane`; it ends with the control plane."""
+
+    def __init__(self, control_plane: ControlPlane, name: str = NODE) -> None:
+        self.cluster = control_plane
+        self.name = name
+        self.drivers: dict[str, Process] = {}
+        self.root = control_plane.run.data / "node"
+        self.pod_logs = control_plane.run.logs / "pods"
+        self.binds = {
+            KUBELET: self.root / "kubelet",
+            "/var/lib/containerd": self.root / "containerd",
+            "/run/containerd": self.root / "containerd-state",
+            "/run/cdi": self.root / "cdi",
+            "/run/netns": self.root / "netns",
+            "/var/lib/cni": self.root / "cni",
+            "/etc/cni/net.d": self.root / "cni.conf",
+            "/var/log/pods": self.pod_logs,
+        }
+
+    def start(self) -> Self:
+        """Start containerd and the kubelet and wait until the node is ready."""
+        foreign.refuse()
+        packages.install()
+        begun = time.monotonic()
+        self.box = Box(self.cluster.spawn, self.cluster.run.data, self.binds)
+        self.write_network()
+        self.start_containerd()
+        self.start_kubelet()
+        self.cluster.until(f"node {self.name} is ready", self.ready, READY_SECONDS)
+        self.ready_seconds = time.monotonic() - begun
+        return self
+
+    def spawn(self, name: str, argv: list[str | Path], env: dict[str, str] | None = None) -> Process:
+        """Start a process on the node, that is inside its box."""
+        return self.cluster.spawn(name, argv, env=env, enter=self.box.enter())
+
+    def outside(self, path: str) -> Path:
+        """Return where a path of the node is outside of its box: `outside("/var/lib/kubelet/pod-resources")`."""
+        for inside, bound in self.binds.items():
+            if path == inside or path.startswith(f"{inside}/"):
+                return bound / path[len(inside) :].lstrip("/")
+        return Path(path)
+
+    def start_containerd(self) -> None:
+        configuration = self.root / "containerd.toml"
+        configuration.write_text(CONTAINERD_TOML)
+        binary = program("containerd")
+        program("containerd-shim-runc-v2")
+        path = {"PATH": f"{binary.parent}:{os.environ['PATH']}"}
+        self.containerd = self.spawn("containerd", [binary, "--config", configuration], path)
+        importing: list[str | Path] = [program("ctr"), "--namespace=k8s.io", "images", "import", images.archive()]
+        self.cluster.until("containerd takes images", lambda: self.attempt(importing), READY_SECONDS)
+
+    def attempt(self, argv: list[str | Path]) -> bool:
+        self.containerd.check()
+        if not self.outside(CONTAINERD_SOCKET).exists():
+            return False
+        self.box.run(*argv)
+        return True
+
+    def start_kubelet(self) -> None:
+        resolve = self.root / "resolv.conf"
+        resolve.write_text("nameserver 127.0.0.1\n")
+        configuration = {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "address": "127.0.0.1",
+            "port": free_port(),
+            "readOnlyPort": 0,
+            "healthzPort": 0,
+            "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
+            "authorization": {"mode": "AlwaysAllow"},
+            "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
+            # Control groups: version 1 is still met, and without CAP_SYS_RESOURCE no hierarchy can be enforced.
+            "failCgroupV1": False,
+            "cgroupDriver": "cgroupfs",
+            "cgroupsPerQOS": False,
+            "enforceNodeAllocatable": [],
+            "localStorageCapacityIsolation": False,
+            "oomScoreAdj": 0,
+            "failSwapOn": False,
+            # The machine is shared: its disk is not ours to judge or to clean, its packet filter not ours to fill.
+            "evictionHard": {"memory.available": "0%", "nodefs.available": "0%", "imagefs.available": "0%"},
+            "imageGCHighThresholdPercent": 100,
+            "makeIPTablesUtilChains": False,
+            "resolvConf": str(resolve),
+            "volumePluginDir": f"{KUBELET}/volume-plugins",
+            "nodeStatusUpdateFrequency": "2s",
+            "kubeAPIQPS": self.cluster.qps,
+            "kubeAPIBurst": self.cluster.burst,
+            "featureGates": dict(gate_pair(gate) for gate in self.cluster.gates.split(",") if gate),
+        }
+        file = self.cluster.write_json("kubelet.json", configuration)
+        kubeconfig = self.cluster.write_kubeconfig("node", self.cluster.node_token)
+        self.kubelet_argv: list[str | Path] = [
+            program("kubelet"),
+            f"--config={file}",
+            f"--kubeconfig={kubeconfig}",
+            f"--root-dir={KUBELET}",
+            f"--hostname-override={self.name}",
+            "--v=2",
+        ]
+        self.kubelet = self.spawn("kubelet", self.kubelet_argv)
+
+    def restart_kubelet(self) -> None:
+        """End the kubelet and start it again, as an upgrade would."""
+        self.kubelet.stop()
+        self.kubelet = self.spawn("kubelet", self.kubelet_argv)
+
+    def ready(self) -> bool:
+        self.kubelet.check()
+        self.containerd.check()
+        node = self.cluster.read({"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.name}})
+        states = {c["type"]: c["status"] for c in conditions(node or {})}
+        return states.get("Ready") == "True" and not (node or {})["spec"].get("taints")
+
+    def write_network(self) -> None:
+        network = {
+            "cniVersion": "1.0.0",
+            "name": "drawbridge",
+            "plugins": [
+                {
+                    "type": "ptp",
+                    "ipam": {
+                        "type": "host-local",
+                        "dataDir": "/var/lib/cni/networks",
+                        "ranges": [[{"subnet": free_subnet()}]],
+                        "routes": [{"dst": "0.0.0.0/0"}],
+                    },
+                }
+            ],
+        }
+        (self.root / "cni.conf/drawbridge.conflist").write_text(json.dumps(network))
+
+    def driver(self, driver: str = TEST_DRIVER, devices: int = 0) -> Process:
+        """Return the running driver of that name, started on first use."""
+        if driver not in self.drivers:
+            self.drivers[driver] = self.start_driver(driver, devices)
+        return self.drivers[driver]
+
+    def start_driver(self, driver: str, devices: int) -> Process:
+        """Start Kubernetes' DRA test driver under a driver's name and wait until the kubelet knows it.
+
+        With no devices of its own it stands in for any vendor's driver: it prepares whatever was allocated from
+        ResourceSlices written by hand (fleet.py), which it leaves alone as long as they have no nodeName.
+        """
+        (self.outside(f"{KUBELET}/plugins") / driver).mkdir(parents=True, exist_ok=True)
+        running = self.spawn(
+            f"driver-{driver}",
+            [
+                program("dra-test-driver"),
+                f"--drivername={driver}",
+                f"--kubeconfig={self.cluster.kubeconfig}",
+                "--v=3",
+                "kubelet-plugin",
+                f"--node-name={self.name}",
+                f"--num-devices={devices}",
+            ],
+        )
+
+        def registered() -> bool:
+            running.check()
+            slices = self.cluster.get("/apis/resource.k8s.io/v1/resourceslices", fieldSelector=f"spec.driver={driver}")
+            published = any(item["spec"].get("nodeName") == self.name for item in slices["items"])
+            # The kubelet asks for the health of devices as soon as it has registered a driver.
+            return published and "WatchHealthStatus stream" in running.log.read_text()
+
+        self.cluster.until(f"driver {driver} is registered with the kubelet", registered)
+        return running
+
+    def start_device_plugin(self) -> Process:
+        """Start Kubernetes' sample device plugin, which offers two `example.com/resource`."""
+        return self.spawn("sample-device-plugin", [program("sample-device-plugin")])
+
+    def allocatable(self) -> Object:
+        amounts: Object = self.cluster.get(f"/api/v1/nodes/{self.name}")["status"]["allocatable"]
+        return amounts
+
+    def logs(self, namespace: str, pod: str, container: str) -> str:
+        """Return what a container has printed, read from the node's own log files."""
+        files = sorted(self.pod_logs.glob(f"{namespace}_{pod}_*/{container}/*.log"))
+        # Each line: time, stream, full or partial, text.
+        lines = (line.split(" ", 3)[3] for file in files for line in file.read_text().splitlines())
+        return "\n".join(lines)
+
+    def environment(self, namespace: str, pod: str, container: str) -> dict[str, str]:
+        """Return the environment that a container printed with `env`."""
+        pairs = (line.partition("=") for line in self.logs(namespace, pod, container).splitlines())
+        return {key: value for key, _, value in pairs}
+
+
+def gate_pair(gate: str) -> tuple[str, bool]:
+    name, _, on = gate.partition("=")
+    return name, on == "true"
+
+
+def free_subnet() -> str:
+    """Return a /24 to which this machine has no route yet, so that two nodes do not share addresses."""
+    routes = subprocess.run(["ip", "-4", "route"], capture_output=True, text=True, check=True).stdout
+    for subnet in ipaddress.ip_network("10.88.0.0/16").subnets(new_prefix=24):
+        if str(subnet.network_address).removesuffix("0") not in routes:
+            return str(subnet)
+    raise RuntimeError("no free /24 in 10.88.0.0/16: look at `ip route`")
+
+
+CONTAINERD_TOML = f"""
+version = 3
+imports = []
+
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+  sandbox = '{images.PAUSE}'
+
+[plugins.'io.containerd.cri.v1.runtime']
+  # Without CAP_SYS_RESOURCE runc cannot lower the score and dies with "can't get final child's PID from pipe".
+  restrict_oom_score_adj = true
+  enable_cdi = true
+  cdi_spec_dirs = ['/run/cdi']
+
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+  bin_dirs = ['{packages.CNI_PLUGINS}']
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+  runtime_type = 'io.containerd.runc.v2'
+  options = {{ SystemdCgroup = false }}
+
+[plugins.'io.containerd.nri.v1.nri']
+  disable = true
+"""

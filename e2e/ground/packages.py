@@ -1,0 +1,68 @@
+"""What tests need from the distribution, installed with apt when missing: runc, CNI plugins and a static busybox for a
+real node, and a C compiler for Go's race detector.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from e2e.build import BuildError
+from e2e.ground.cache import locked, say
+
+CNI_PLUGINS = Path("/usr/lib/cni")
+BUSYBOX = Path("/bin/busybox")
+HEADER = Path("/usr/include/stdlib.h")
+
+
+def present() -> dict[str, bool]:
+    """Tell for each package whether what we use of it is there."""
+    return {
+        "runc": shutil.which("runc") is not None,
+        "containernetworking-plugins": (CNI_PLUGINS / "ptp").exists() and (CNI_PLUGINS / "host-local").exists(),
+        "busybox-static": BUSYBOX.exists() and is_static(BUSYBOX),
+        "util-linux": all(shutil.which(command) for command in ("unshare", "nsenter")),
+        "mount": shutil.which("mount") is not None,
+        "gcc": shutil.which("gcc") is not None,
+        "libc6-dev": HEADER.exists(),
+    }
+
+
+def missing() -> list[str]:
+    """Name the packages that are missing."""
+    return [name for name, there in present().items() if not there]
+
+
+def install() -> None:
+    """Install what is missing, saying so; BuildError names what is still missing afterwards."""
+    with locked("packages"):
+        names = missing()
+        if not names:
+            return
+        if shutil.which("apt-get") is None:
+            raise BuildError(f"tests need {', '.join(names)} (Debian's names), and there is no apt-get here")
+        if os.geteuid() != 0:
+            raise BuildError(f"tests need {', '.join(names)}: run as root, or `apt-get install {' '.join(names)}`")
+        say(f"apt-get install {' '.join(names)}")
+        if not apt("install", *names):
+            say("apt-get update, then once more")
+            apt("update")
+            apt("install", *names)
+        if left := missing():
+            raise BuildError(f"could not install {', '.join(left)}: the messages of apt-get are above")
+
+
+def apt(action: str, *names: str) -> bool:
+    options = ["--yes", "--no-install-recommends"] if action == "install" else []
+    done = subprocess.run(
+        ["apt-get", action, "--quiet=2", *options, *names],
+        env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    return done.returncode == 0
+
+
+def is_static(binary: Path) -> bool:
+    """Tell whether a program runs without a dynamic loader, which an image made of this one file does not have."""
+    return b"/ld-linux" not in binary.read_bytes()

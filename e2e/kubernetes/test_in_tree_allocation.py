@@ -1,0 +1,102 @@
+"""What the in-tree scheduler decides on a real control plane, where no node needs to run anything."""
+
+import pytest
+
+from e2e.actors import fleet
+from e2e.actors.workloads import claim, container, pod, request, using
+
+pytestmark = pytest.mark.real
+DRIVER = "modes.example.com"
+SET = "gpu-0-counters"
+
+
+@pytest.fixture
+def node(control_plane):
+    """A node with one GPU in four modes: whole, two fractions that share a label, and one hardware partition."""
+    [name] = control_plane.add_fake_nodes(1, prefix="modes-")
+    yield name
+    control_plane.delete(f"/api/v1/nodes/{name}")
+
+
+def modes(node):
+    def mode(name, amount, groups):
+        return fleet.device(
+            name, {"mode": name}, consumesCounters=[fleet.consumes(SET, groups, multiprocessors=amount)]
+        )
+
+    devices = [
+        mode("fraction", 38, ["software"]),
+        mode("server", 38, ["software", "served"]),
+        mode("partition", 38, ["hardware"]),
+    ]
+    return fleet.counted_slices(DRIVER, node, {SET: {"multiprocessors": 152}}, devices)
+
+
+def wanting(mode, namespace, node):
+    chosen = [{"cel": {"expression": f"device.attributes['{DRIVER}'].mode == '{mode}'"}}]
+    return (
+        claim(mode, namespace, request("device", "e2e-modes", selectors=chosen)),
+        pod(
+            mode,
+            namespace,
+            container(resources={"claims": [{"name": mode}]}),
+            node=node,
+            resourceClaims=[using(mode)],
+        ),
+    )
+
+
+def test_devices_that_share_a_group_share_the_counter_set(control_plane, namespace, created, node):
+    """fraction {software} and server {software, served} meet in `software`."""
+    created(*modes(node), fleet.device_class("e2e-modes", f"device.driver == '{DRIVER}'"))
+    for mode in ("fraction", "server"):
+        created(*wanting(mode, namespace, node))
+        control_plane.wait_scheduled(namespace, mode)
+
+
+def test_a_device_of_another_group_is_refused_although_the_counters_suffice(control_plane, namespace, created, node):
+    """partition {hardware} has counters left beside fraction {software}, and is allocated once that one is gone."""
+    created(*modes(node), fleet.device_class("e2e-modes", f"device.driver == '{DRIVER}'"))
+    first = wanting("fraction", namespace, node)
+    created(*first)
+    control_plane.wait_scheduled(namespace, "fraction")
+    created(*wanting("partition", namespace, node))
+    assert "cannot allocate all claims" in control_plane.wait_unschedulable(namespace, "partition")["message"]
+    control_plane.remove(*reversed(first))
+    control_plane.wait_scheduled(namespace, "partition")
+
+
+def test_shares_of_one_gpu_go_to_two_claims_until_its_memory_is_gone(control_plane, namespace, created, node):
+    """HAMi's shape: 40Gi, two claims of 16Gi fit, the third does not."""
+    created(*fleet.slices(fleet.HAMI, node, fleet.hami_gpus(1)), fleet.device_class("e2e-hami", "true"))
+    for index in range(3):
+        name = f"share-{index}"
+        wants = {"requests": {"memory": "16Gi", "cores": "30"}}
+        created(
+            claim(name, namespace, request("gpu", "e2e-hami", capacity=wants)),
+            pod(name, namespace, node=node, resourceClaims=[using(name)]),
+        )
+        if index < 2:
+            control_plane.wait_scheduled(namespace, name)
+    control_plane.wait_unschedulable(namespace, "share-2")
+
+
+def test_a_gpu_and_a_nic_are_chosen_under_one_pcie_root(control_plane, namespace, created, node):
+    """Joint allocation with the attributes that the real drivers publish."""
+    created(
+        *fleet.slices(fleet.NVIDIA, node, fleet.whole_gpus(4)),
+        *fleet.slices(fleet.DRANET, node, fleet.dranet_nics(2, roots=4)[1:], pool=f"{node}-nics"),
+        fleet.device_class("e2e-gpu", f"device.driver == '{fleet.NVIDIA}'"),
+        fleet.device_class("e2e-nic", f"device.driver == '{fleet.DRANET}'"),
+        claim(
+            "joint",
+            namespace,
+            request("gpu", "e2e-gpu"),
+            request("nic", "e2e-nic"),
+            constraints=[{"matchAttribute": "resource.kubernetes.io/pcieRoot"}],
+        ),
+        pod("p", namespace, node=node, resourceClaims=[using("joint")]),
+    )
+    control_plane.wait_scheduled(namespace, "p")
+    held = control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/joint")
+    assert [r["device"] for r in held["status"]["allocation"]["devices"]["results"]] == ["gpu-2", "net1"]

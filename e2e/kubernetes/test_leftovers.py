@@ -1,0 +1,128 @@
+"""A run that is killed at any point is cleaned up by the next one, and nothing of it stays but its logs."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from e2e.ground import leftovers, run
+
+READY = "print('ready', flush=True); import time; time.sleep(600)"
+CONTROL_PLANE = f"from e2e.ground.controlplane import ControlPlane\ncp = ControlPlane(name='killed').start()\n{READY}"
+NODE = f"""
+from e2e.ground.controlplane import ControlPlane
+from e2e.ground.node import Node
+from e2e.actors.workloads import container, pod
+cp = ControlPlane(name='killed').start()
+Node(cp).start()
+cp.namespace('ns')
+cp.create(pod('p', 'ns', container(command='sleep 600')))
+cp.wait_phase('ns', 'p', 'Running')
+{READY}
+"""
+
+
+def killed(script, after=None):
+    """Run a script in a process of its own, kill it when it is ready or some seconds after its run began; return the run."""
+    before = set(run.folder().iterdir())
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as owner:
+        if after is None:
+            assert owner.stdout.readline() == b"ready\n"
+        else:
+            until = time.monotonic() + 30
+            while not begun(before) and time.monotonic() < until:
+                time.sleep(0.01)
+            time.sleep(after)
+        owner.send_signal(signal.SIGKILL)
+    [root] = begun(before)
+    return root
+
+
+def begun(before):
+    """The runs that came since, once they have a place for logs."""
+    return [
+        root for root in set(run.folder().iterdir()) - before if "-killed-" in root.name and (root / "logs").exists()
+    ]
+
+
+def assert_clean(root):
+    assert not leftovers.processes(root)
+    assert {entry.name for entry in root.iterdir()} == {"logs", "lock"}
+    assert str(root) not in Path("/proc/self/mountinfo").read_text()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("seconds", [0.0, 0.5, 1.5, 2.5])
+def test_a_control_plane_killed_while_it_starts_is_cleaned_up(seconds):
+    root = killed(CONTROL_PLANE, after=seconds)
+    leftovers.sweep(run.folder())
+    assert_clean(root)
+
+
+@pytest.mark.real
+@pytest.mark.node
+@pytest.mark.parametrize("seconds", [2.8, 3.2, 4.0])
+def test_a_node_killed_while_it_starts_is_cleaned_up(seconds):
+    root = killed(NODE, after=seconds)
+    leftovers.sweep(run.folder())
+    assert_clean(root)
+
+
+# The child is what a fork leaves before its exec: it has the parent's files and environment, and nothing of its own.
+HALF_STARTED = f"""
+import os, time
+from e2e.ground.run import Run
+run = Run('killed')
+if os.fork() == 0:
+    time.sleep({{seconds}})
+    os.environ['DRAWBRIDGE_RUN'] = str(run.root)
+    os.execv('/bin/sleep', ['sleep', '600'])
+{READY}
+"""
+
+
+@pytest.mark.real
+def test_a_run_killed_in_the_middle_of_a_start_is_cleaned_up_with_the_child():
+    root = killed(HALF_STARTED.format(seconds=0.5))
+    leftovers.sweep(run.folder())
+    assert_clean(root)
+
+
+@pytest.mark.real
+def test_two_who_look_at_once_do_not_take_each_other_for_the_owner(tmp_path):
+    with leftovers.own(tmp_path):
+        assert leftovers.owned(tmp_path)
+    with leftovers.lock_file(tmp_path).open("a+") as other:
+        assert leftovers.unlocked(other)
+        assert not leftovers.owned(tmp_path)
+
+
+@pytest.mark.real
+def test_a_running_control_plane_is_no_leftover(control_plane):
+    leftovers.sweep(run.folder())
+    assert control_plane.get("/readyz") == "ok"
+
+
+@pytest.mark.real
+@pytest.mark.node
+def test_a_killed_node_leaves_no_containers_mounts_or_control_groups():
+    root = killed(NODE)
+    containers = [
+        entry.name for entry in (root / "data/node/containerd-state/io.containerd.runtime.v2.task/k8s.io").iterdir()
+    ]
+    assert len(containers) == 2, "the pod's sandbox and its container"
+    assert leftovers.processes(root), "the node outlives its owner until the next run"
+    leftovers.sweep(run.folder())
+    assert_clean(root)
+    assert not [group for name in containers for group in leftovers.CGROUPS.glob(f"*/k8s.io/{name}")]
+    assert not [file for file in Path("/proc").glob("[0-9]*/cmdline") if names_any(file, containers)]
+
+
+def names_any(file, containers):
+    try:
+        return any(name in file.read_text() for name in containers)
+    except OSError:  # it ended meanwhile
+        return False
