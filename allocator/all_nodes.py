@@ -71,10 +71,6 @@ class FleetAnswer(Mapping[str, Answer]):
         found = self._found.items()
         return {node: one.verdict for node, one in found if one.verdict is not Verdict.FEASIBLE}
 
-    def one_of_each(self) -> list[Answer]:
-        """Compose one answer for each kind of node that there is."""
-        return list(self.samples().values())
-
     def samples(self) -> dict[str, Answer]:
         """Compose one answer for each kind of node that there is, by the name of the first such node."""
         first = {id(found): node for node, found in reversed(self._found.items())}

@@ -30,17 +30,32 @@ class StoreError(ClusterError):
     """The file behind an embedded store cannot be read or written."""
 
 
+class Cause(msgspec.Struct, frozen=True):
+    """What a refusal is about: a field, or a reason that stands beside the reason of the whole."""
+
+    field: str = ""
+    message: str = ""
+    reason: str = ""
+
+
 class ApiError(ClusterError):
-    """The API server, or the way to it, said no. `status` is the HTTP code and 0 if no answer came."""
+    """The API server, or the way to it, said no. `status` is the HTTP code and 0 if no answer came; `causes` are particulars."""
 
     status = 0
     reason = "Unknown"
 
-    def __init__(self, message: str, *, status: int | None = None, reason: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, causes: tuple[Cause, ...] = (), status: int | None = None, reason: str | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
+        self.causes = causes
         self.status = self.status if status is None else status
         self.reason = reason or self.reason
+
+    def has_cause(self, reason: str) -> bool:
+        """Say whether the server gives this as a cause."""
+        return any(cause.reason == reason for cause in self.causes)
 
 
 class BadRequest(ApiError):
@@ -85,24 +100,10 @@ class Gone(ApiError):
     status, reason = 410, "Expired"
 
 
-class Cause(msgspec.Struct, frozen=True):
-    """One field the server refused."""
-
-    field: str = ""
-    message: str = ""
-    reason: str = ""
-
-
 class Invalid(ApiError):
     """The object breaks the API's rules; `causes` name the fields."""
 
     status, reason = 422, "Invalid"
-
-    def __init__(
-        self, message: str, *, causes: tuple[Cause, ...] = (), status: int | None = None, reason: str | None = None
-    ) -> None:
-        super().__init__(message, status=status, reason=reason)
-        self.causes = causes
 
 
 class Throttled(ApiError):
@@ -111,9 +112,15 @@ class Throttled(ApiError):
     status, reason = 429, "TooManyRequests"
 
     def __init__(
-        self, message: str, *, retry_after: float = 1.0, status: int | None = None, reason: str | None = None
+        self,
+        message: str,
+        *,
+        retry_after: float = 1.0,
+        causes: tuple[Cause, ...] = (),
+        status: int | None = None,
+        reason: str | None = None,
     ) -> None:
-        super().__init__(message, status=status, reason=reason)
+        super().__init__(message, causes=causes, status=status, reason=reason)
         self.retry_after = retry_after
 
 
@@ -125,9 +132,15 @@ class Unavailable(ApiError):
     status, reason = 0, "ServiceUnavailable"
 
     def __init__(
-        self, message: str, *, retry_after: float = 0.0, status: int | None = None, reason: str | None = None
+        self,
+        message: str,
+        *,
+        retry_after: float = 0.0,
+        causes: tuple[Cause, ...] = (),
+        status: int | None = None,
+        reason: str | None = None,
     ) -> None:
-        super().__init__(message, status=status, reason=reason)
+        super().__init__(message, causes=causes, status=status, reason=reason)
         self.retry_after = retry_after
 
 
@@ -159,26 +172,25 @@ _READ_STATUS = msgspec.json.Decoder(Status).decode
 def from_status(status: Status, *, retry_after: float | None = None) -> ApiError:
     """Turn a server's Status into the error a caller can act on."""
     code = status.code
-    details = status.details
+    details = status.details or StatusDetails()
+    causes = details.causes or ()
     reason = status.reason or None
-    message = status.message or f"the API server answered {code} {status.reason}".rstrip()
+    fallback = f"the API server answered {code} {status.reason}".rstrip()
+    message = status.message or fallback
     seconds = retry_after
-    if seconds is None and details is not None and details.retry_after_seconds:
+    if seconds is None and details.retry_after_seconds:
         seconds = float(details.retry_after_seconds)
     kind = _BY_REASON.get(status.reason) or _BY_CODE.get(code)
     if kind is Throttled:
         wait = 1.0 if seconds is None else seconds
-        return Throttled(message, retry_after=wait, status=code, reason=reason)
-    if kind is Invalid:
-        causes = details.causes if details else None
-        return Invalid(message, causes=causes or (), status=code, reason=reason)
+        return Throttled(message, retry_after=wait, causes=causes, status=code, reason=reason)
     if kind is not None:
-        return kind(message, status=code, reason=reason)
+        return kind(message, causes=causes, status=code, reason=reason)
     # A plain 500 is an answer (a webhook that failed, a check that has no better code), not an absence.
     if code > HTTPStatus.INTERNAL_SERVER_ERROR or seconds is not None:
         wait = seconds or 0.0
-        return Unavailable(message, retry_after=wait, status=code, reason=reason)
-    return ApiError(message, status=code, reason=reason)
+        return Unavailable(message, retry_after=wait, causes=causes, status=code, reason=reason)
+    return ApiError(message, causes=causes, status=code, reason=reason)
 
 
 def from_response(code: int, body: bytes, *, retry_after: float | None = None) -> ApiError:

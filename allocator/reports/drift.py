@@ -59,7 +59,7 @@ def _gone(claim: ResourceClaim, living: Collection[str]) -> Iterator[str]:
 
 def _vanished(stock: Stock) -> Iterator[str]:
     for pool, holders in stock.held.items():
-        published = _published(stock, pool)
+        published = _device_names(stock, pool)
         for key, results in holders.items():
             for result in results:
                 if result.device not in published:
@@ -67,7 +67,5 @@ def _vanished(stock: Stock) -> Iterator[str]:
                     yield f"claim {key} holds device {where}, which its driver does not publish any more"
 
 
-def _published(stock: Stock, pool: PoolId) -> frozenset[str]:
-    pages = stock.pages_of.get(pool, ())
-    newest = max((page.generation for page in pages), default=0)
-    return frozenset(device.name for page in pages if page.generation == newest for device in page.devices)
+def _device_names(stock: Stock, pool: PoolId) -> frozenset[str]:
+    return frozenset(device.name for page in stock.newest_pages(pool) for device in page.devices)

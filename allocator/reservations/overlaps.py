@@ -47,7 +47,7 @@ def overlaps(stock: Stock, pools: Iterable[PoolId] | None = None) -> tuple[Overl
         holders = {one.claim for holdings in held.values() for one in holdings}
         if len(holders) < 2:
             continue
-        published = _published(stock, pool)
+        published = _publication_of(stock, pool)
         for claims in (
             *_devices(held, published),
             *_counters(held, published),
@@ -68,13 +68,9 @@ def _held(stock: Stock, pool: PoolId) -> _ByDevice:
     return held
 
 
-def _published(stock: Stock, pool: PoolId) -> _Published:
-    pages = stock.pages_of.get(pool, ())
-    newest = max((page.generation for page in pages), default=0)
+def _publication_of(stock: Stock, pool: PoolId) -> _Published:
     published = _Published({}, {})
-    for page in pages:
-        if page.generation != newest:
-            continue
+    for page in stock.newest_pages(pool):
         for device in page.devices:
             published.devices[device.name] = device
         for counter_set in page.slice.spec.shared_counters:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import msgspec
 
-from allocator.service import Scheduler
+from allocator.service import WITHOUT_CLAIMS, Scheduler
 from cluster import resources
 from cluster.controllers import ClaimController
 from cluster.embedded import Embedded
@@ -146,7 +146,7 @@ def _is_decided(pod: Pod) -> bool:
     if pod.spec.node_name:
         return True
     refused = next((c for c in pod.status.conditions if c.type == PLACED and c.status == "False"), None)
-    return refused is not None and not refused.message.startswith("waiting for claim")
+    return refused is not None and refused.reason != WITHOUT_CLAIMS
 
 
 @asynccontextmanager

@@ -236,9 +236,11 @@ def check_new_namespace(namespace: Raw, resource: Resource[Any], name: str) -> N
     """Refuse new objects in a namespace on its way out."""
     if namespace["metadata"].get("deletionTimestamp"):
         where = namespace["metadata"]["name"]
+        cause = Cause("metadata.namespace", f"namespace {where} is being terminated", "NamespaceTerminating")
         raise Forbidden(
             f'{resource.id} "{name}" is forbidden: unable to create new content in namespace {where} '
-            "because it is being terminated"
+            "because it is being terminated",
+            causes=(cause,),
         )
 
 

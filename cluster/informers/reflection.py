@@ -107,7 +107,7 @@ class ReflectionState(msgspec.Struct, frozen=True):
 
 def outcome(error: ApiError) -> Outcome:
     """What an error means to the copy."""
-    if isinstance(error, Gone) or "Too large resource version" in error.message:
+    if isinstance(error, Gone) or error.has_cause("ResourceVersionTooLarge"):
         # The second: a cluster was restored to an earlier time, and what we know is from a future that is not.
         return Outcome.GONE
     if isinstance(error, Invalid | BadRequest):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cluster.manifests import json_reader as jsontext
 from cluster.manifests import yaml_reader as yamltext
-from cluster.manifests.yaml_reader import YamlError
+from cluster.manifests.yaml_reader import DepthError, YamlError
 from cluster.manifests.yaml_writer import dump as _dump
 
 if TYPE_CHECKING:
@@ -313,8 +313,10 @@ def _is_yaml(data: bytes, file: str) -> bool:
     try:
         for chunk, first_line in _chunks(data, file, problems):
             yamltext.load(chunk, first_line)
-    except YamlError as error:
-        return "deeper than" in error.message  # YAML's parser says where
+    except DepthError:
+        return True  # YAML's parser says where
+    except YamlError:
+        return False
     return not problems
 
 

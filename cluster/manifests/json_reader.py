@@ -59,7 +59,7 @@ def _slowly(text: str) -> list[Value] | JsonError:
     except json.JSONDecodeError as error:
         return JsonError(f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}", error.lineno, error.colno)
     except RecursionError:
-        return JsonError("nested too deep", line)
+        return JsonError("nested too deeply", line)
     except ValueError as error:
         # Python refuses to read numbers of thousands of digits, and says so in its own words.
         return JsonError("a number has thousands of digits" if "digits" in str(error) else f"not JSON: {error}", line)

@@ -68,6 +68,10 @@ class YamlError(Exception):
         self.column = column
 
 
+class DepthError(YamlError):
+    """The text is nested deeper than any object of Kubernetes."""
+
+
 def load(text: bytes, first_line: int = 1) -> tuple[Any, tuple[tuple[str, int], ...]]:
     """Read one document: its value, and the keys that are given twice with their lines (the later one wins).
 
@@ -234,7 +238,8 @@ class _Builder:
         if kind is AliasEvent:
             return self._alias(event)
         if depth > MAX_DEPTH:
-            raise self._error(event, f"nested deeper than {MAX_DEPTH} levels: no object of Kubernetes is")
+            message = f"nested deeper than {MAX_DEPTH} levels: no object of Kubernetes is"
+            raise DepthError(message, event.start_mark.line + self._first_line, event.start_mark.column + 1)
         if event.anchor is None:
             return self._mapping(depth + 1) if kind is MappingStartEvent else self._sequence(depth + 1)
         self._anchors[event.anchor] = None

@@ -165,6 +165,12 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         """Put together the pools a node can reach, in in-tree order."""
         return gather(self.nodes[node], self.pages_on.get(node, ()), self.pages_on.get("", ()), self.pages_of)
 
+    def newest_pages(self, pool: PoolId) -> Pages:
+        """List the pages of a pool's newest generation, whether they are all there or not."""
+        pages = self.pages_of.get(pool, ())
+        newest = max((page.generation for page in pages), default=0)
+        return tuple([page for page in pages if page.generation == newest])
+
     def use(self, pool: PoolId) -> PoolUse:
         """Say what is held in a pool."""
         return self.uses.get(pool, FREE)

@@ -337,7 +337,7 @@ class Templates:
         except NotFound:
             return  # the namespace is gone, and the pod with it
         except Forbidden as error:
-            if "being terminated" in error.message:
+            if error.has_cause("NamespaceTerminating"):
                 return
             raise
         self._made[namespace, name] = asyncio.get_running_loop().time()

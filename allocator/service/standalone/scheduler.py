@@ -53,11 +53,18 @@ STOCKED = (
     resources.DEVICE_COMPATIBILITIES,
     resources.RESOURCE_CLAIMS,
 )
+# The reason in the condition of a pod that has claims which are not made yet: nothing was decided about it.
+WITHOUT_CLAIMS = "ClaimsMissing"
 TURN = 0.005  # seconds of asking nodes after which everybody else on the loop gets a turn
 
 
 class _Waiting(Exception):  # noqa: N818  not an error: the pod has to wait
-    """What a pod waits for, in words for its condition."""
+    """What a pod waits for, in words for its condition, and the reason that programs read there."""
+
+    def __init__(self, message: str, reason: str = "Unschedulable") -> None:
+        super().__init__(message)
+        self.message = message
+        self.reason = reason
 
 
 class Scheduler:
@@ -189,8 +196,8 @@ class Scheduler:
     async def _try(self, pod: Pod) -> None:
         try:
             await self._bind(pod)
-        except _Waiting as reason:
-            await self._tell(pod, str(reason))
+        except _Waiting as waiting:
+            await self._tell(pod, waiting)
 
     async def _bind(self, pod: Pod) -> None:
         claims = self._claims(pod)
@@ -223,7 +230,7 @@ class Scheduler:
                 continue  # the controller says that none is needed
             claim = self._stock.claims.get(f"{pod.metadata.namespace}/{name}")
             if claim is None or claim.metadata.deletion_timestamp:
-                raise _Waiting(f"waiting for claim {entry.name} to be made")
+                raise _Waiting(f"waiting for claim {entry.name} to be made", WITHOUT_CLAIMS)
             found.append(claim)
         return found
 
@@ -267,15 +274,16 @@ class Scheduler:
         written = await write(self._cluster, effect)
         self._stock = self._stock.with_(written)  # the next pod must not be given the same device before we are told
 
-    async def _tell(self, pod: Pod, message: str) -> None:
+    async def _tell(self, pod: Pod, waiting: _Waiting) -> None:
         """Say on the pod why it waits, once per reason."""
         meta = pod.metadata
+        message = waiting.message
         if self._told.get(meta.uid) == message:
             return
         condition = {
             "type": "PodScheduled",
             "status": "False",
-            "reason": "Unschedulable",
+            "reason": waiting.reason,
             "message": message,
         }
         patch = Merge({"status": {"conditions": [condition]}})

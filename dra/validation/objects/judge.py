@@ -45,7 +45,8 @@ NAMESPACED: Final = frozenset({"DeviceQuota", "ResourceClaim", "ResourceClaimTem
 _CLASSIC: Final = frozenset(
     {"PodSchedulingContext", "ResourceClass", "ResourceClassParameters", "ResourceClaimParameters"}
 )
-OURS: Final = "drawbridge.dev/v1alpha1"
+_OUR_GROUP: Final = "drawbridge.dev"
+OURS: Final = f"{_OUR_GROUP}/v1alpha1"
 # Configuration and workloads for replays are files, judged by the rooms that read them.
 _OUR_KINDS: Final = frozenset({"DeviceCompatibility", "DeviceQuota", "DrawbridgeConfiguration", "Workload"})
 
@@ -53,7 +54,7 @@ _OUR_KINDS: Final = frozenset({"DeviceCompatibility", "DeviceQuota", "Drawbridge
 def is_ours(value: dict[str, Any]) -> bool:
     """Say whether an object is of a kind that is judged here."""
     group = str(value.get("apiVersion")).partition("/")[0]
-    return group in (versions.GROUP, "drawbridge.dev")
+    return group in (versions.GROUP, _OUR_GROUP)
 
 
 class Judged(NamedTuple):
@@ -104,7 +105,7 @@ def written(problem: Problem, value: dict[str, Any]) -> Problem:
 def _version(kind: str, version: str) -> Problems:
     """Complain about versions and kinds that are outdated or that nobody serves."""
     group = version.partition("/")[0]
-    if group == "drawbridge.dev":
+    if group == _OUR_GROUP:
         if version != OURS:
             yield Problem("D004", "/apiVersion", f"{version} is not known", f"write {OURS}")
         elif kind not in _OUR_KINDS:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from allocator.service import Scheduler
+from allocator.service import WITHOUT_CLAIMS, Scheduler
 from allocator.service.standalone.retries import MOST, Retries
 from cluster import resources
 from cluster.embedded import Embedded
@@ -158,6 +158,25 @@ async def test_pods_placed_in_one_go_do_not_share_what_only_one_can_have():
     await running(cluster, told)
     assert await placed(cluster, "a") == "mine"
     assert not await placed(cluster, "b")
+
+
+async def test_a_pod_without_its_claims_is_told_apart_from_one_that_fits_nowhere():
+    missing = [{"name": "later", "resourceClaimName": "later"}]
+    large = {"container": {"resources": {"requests": {"cpu": "9"}}}}
+    cluster = Embedded.of(
+        [node("mine", allocatable={"cpu": "1", "pods": "10"}), pod("a", resourceClaims=missing), pod("b", **large)]
+    )
+    reasons = {}
+
+    async def told():
+        for name in ("a", "b"):
+            waiting = await cluster.get(resources.PODS, name, "default")
+            for one in waiting.status.conditions:
+                reasons[name] = one.reason
+        return len(reasons) == 2
+
+    await running(cluster, told)
+    assert reasons == {"a": WITHOUT_CLAIMS, "b": "Unschedulable"}
 
 
 def test_pauses_grow_and_a_conflict_ends_them():

@@ -128,8 +128,9 @@ async def test_a_namespace_takes_its_content_along(cluster, home):
         return found.status.phase == "Terminating" and found.metadata.deletion_timestamp
 
     assert await eventually(terminating)
-    with pytest.raises(Forbidden, match="terminated"):
+    with pytest.raises(Forbidden, match="terminated") as caught:
         await cluster.create(CONFIG_MAPS, config_map("two"), home)
+    assert caught.value.has_cause("NamespaceTerminating")
 
     async def release():
         await finalize(cluster, "one", home, None)

@@ -15,6 +15,7 @@ from cluster.embedded.label_selectors import selector
 from cluster.embedded.storage.store import Store
 from cluster.errors import (
     BadRequest,
+    Cause,
     ConfigError,
     Forbidden,
     Gone,
@@ -90,7 +91,7 @@ def test_whatever_comes_a_watch_has_a_version_and_nothing_else_keeps_an_old_one(
     ("error", "expected"),
     [
         (Gone("x"), Outcome.GONE),
-        (Unavailable("Timeout: Too large resource version: 9, current: 3", status=504), Outcome.GONE),
+        (Unavailable("x", causes=(Cause(reason="ResourceVersionTooLarge"),), status=504), Outcome.GONE),
         (Invalid("x"), Outcome.REFUSED),
         (BadRequest("x"), Outcome.REFUSED),
         (Forbidden("x"), Outcome.FAILED),

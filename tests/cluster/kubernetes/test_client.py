@@ -111,6 +111,24 @@ async def test_an_invalid_object_names_its_fields(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("status", "reason", "cause"),
+    [
+        ("403 Forbidden", "Forbidden", "NamespaceTerminating"),
+        ("429 Too Many Requests", "TooManyRequests", "StorageReadinessCheck"),
+        ("500 Internal Server Error", "InternalError", "ClientRateLimited"),
+        ("504 Gateway Timeout", "Timeout", "ResourceVersionTooLarge"),
+    ],
+)
+async def test_whatever_is_refused_keeps_its_causes(tmp_path, status, reason, cause):
+    body = failure(int(status[:3]), reason, details={"causes": [{"message": "no", "reason": cause}]})
+    async with connected(lambda exchange: exchange.reply(status, body), tmp_path) as (reached, _):
+        with pytest.raises(ApiError) as caught:
+            await reached.get(CONFIG_MAPS, "a", "ns")
+    assert caught.value.has_cause(cause)
+    assert not caught.value.has_cause("another")
+
+
+@pytest.mark.parametrize(
     ("headers", "body", "seconds"),
     [
         ({"Retry_After": "7"}, failure(429, "TooManyRequests", details={"retryAfterSeconds": 3}), 7),
