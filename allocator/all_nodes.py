@@ -127,7 +127,7 @@ class FleetMemo:
         self._make_room(stock)
         return found
 
-    def compiled(self, question: Question, rules: Rules) -> CompileCache:
+    def cache_for(self, question: Question, rules: Rules) -> CompileCache:
         """Begin what the problems of a question have in common."""
         return CompileCache(question, rules, self._pages)
 
@@ -200,7 +200,7 @@ class _Query:
             self.fault = Found(Verdict.ERROR, error=str(error), cause=error.cause)
             question = question_of((), stock.classes)
         rules = Rules(self.compatibilities)
-        self.cache = memo.compiled(question, rules)
+        self.cache = memo.cache_for(question, rules)
 
     @property
     def size(self) -> int:
@@ -237,7 +237,7 @@ class _Query:
         found = self.by_look.get(look)
         if found is None:
             found = self.find(stock, node, options)
-            if found.verdict is Verdict.UNDECIDED and _stopped(options):
+            if found.verdict is Verdict.UNDECIDED and _has_stopped(options):
                 self.found[name] = found
                 return False
             self.by_look[look] = found
@@ -373,7 +373,7 @@ def _positions_in_use(pages: Sequence[Page], use: PoolUse) -> object:
     )
 
 
-def _stopped(options: Options) -> bool:
+def _has_stopped(options: Options) -> bool:
     """Say whether the caller has stopped waiting, so that another time the answer may be another."""
     if options.budget is not None:
         return options.budget.is_out

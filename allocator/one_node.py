@@ -91,12 +91,12 @@ def find(
         walk = Walk(problem, options.cuts, budget, fault)
         solution = walk.solve()
     except Fatal as error:
-        return Found(Verdict.ERROR, error=str(error), steps=_spent(walk), cause=error.cause)
+        return Found(Verdict.ERROR, error=str(error), steps=_count_steps(walk), cause=error.cause)
     except NodeSelectorError as error:
-        return Found(Verdict.ERROR, error=str(error), steps=_spent(walk))
+        return Found(Verdict.ERROR, error=str(error), steps=_count_steps(walk))
     except OutOfBudget as reason:
-        return Found(Verdict.UNDECIDED, error=str(reason), steps=_spent(walk))
-    steps = _spent(walk)
+        return Found(Verdict.UNDECIDED, error=str(reason), steps=_count_steps(walk))
+    steps = _count_steps(walk)
     if solution is not None:
         question = problem.question
         return Found(
@@ -169,7 +169,7 @@ def compose(question: Question, node: Node, found: Found, options: Options) -> A
     return Answer(verdict, allocations, steps=steps)
 
 
-def _spent(walk: Walk | None) -> int:
+def _count_steps(walk: Walk | None) -> int:
     """Say how many steps a search took, and pay for the last of them; a search that has ended cannot be refused that."""
     if walk is None:
         return 0

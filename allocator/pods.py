@@ -102,13 +102,13 @@ def _larger(one: Amounts, other: Amounts) -> Amounts:
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in names}
 
 
-def asked(container: Container) -> dict[str, Quantity]:
+def requests_of(container: Container) -> dict[str, Quantity]:
     """Say what a container asks for: its requests, and where it has none, its limits."""
     return {**container.resources.limits, **container.resources.requests}
 
 
 def _add(total: Amounts, container: Container) -> None:
-    for name, amount in asked(container).items():
+    for name, amount in requests_of(container).items():
         total[name] = total.get(name, 0) + amount.nano
 
 

@@ -144,7 +144,7 @@ def without_pods(stock: Stock, pods: Iterable[Pod]) -> Stock:
     for key in sorted(keys):
         claim = stock.claims.get(key)
         if claim is not None and _is_left_by(claim, leaving):
-            released = _released(claim)
+            released = _release(claim)
             free.append(released)
     return stock.with_claims(free) if free else stock
 
@@ -164,7 +164,7 @@ def without_the_gone(stock: Stock, pods: Iterable[Pod]) -> Stock:
         strangers = [one for one in consumers if one.resource != "pods"]
         gone = {one.uid for one in consumers} - alive
         if not strangers and _is_left_by(claim, gone):
-            released = _released(claim)
+            released = _release(claim)
             free.append(released)
     return stock.with_claims(free) if free else stock
 
@@ -236,7 +236,7 @@ def _claim_keys(pod: Pod) -> list[str]:
     return [f"{namespace}/{name}" for name in claim_names(pod)]
 
 
-def _released(claim: ResourceClaim) -> ResourceClaim:
+def _release(claim: ResourceClaim) -> ResourceClaim:
     return replace(claim, status=ResourceClaimStatus())
 
 

@@ -82,7 +82,7 @@ def misread(quota: DeviceQuota) -> str:
     return f"limits nothing by {', '.join(map(repr, keys))}: a key is <class>/{DEVICES} or <class>/<capacity>"
 
 
-def held(limit: Limit, claims: Iterable[ResourceClaim], stock: Stock) -> int:
+def amount_held(limit: Limit, claims: Iterable[ResourceClaim], stock: Stock) -> int:
     """Add up what claims hold of what a line limits."""
     return sum(amount for claim in claims for amount in _amounts(limit, claim, stock))
 
@@ -94,9 +94,9 @@ def lines(
     fresh, others = tuple(given), tuple(holders)
     found: list[QuotaLine] = []
     for limit in limits:
-        asked = held(limit, fresh, stock)
+        asked = amount_held(limit, fresh, stock)
         if asked:
-            used = held(limit, others, stock)
+            used = amount_held(limit, others, stock)
             line = QuotaLine(f"{limit.quota}: {limit.key}", asked, limit.hard.nano, used)
             found.append(line)
     return tuple(found)

@@ -35,7 +35,7 @@ def authority(name: str, *, now: dt.datetime, life: dt.timedelta) -> Pair:
     """Make a self-signed authority that may sign serving certificates and nothing else."""
     key = ec.generate_private_key(ec.SECP256R1())
     made_at = f"{now:%Y-%m-%dT%H:%M:%SZ}"
-    subject = _named(f"{name} {made_at}")
+    subject = _subject(f"{name} {made_at}")
     public = key.public_key()
     extensions = (
         (x509.BasicConstraints(ca=True, path_length=0), True),
@@ -57,7 +57,7 @@ def leaf(issuer: Pair, names: Sequence[str], *, now: dt.datetime, life: dt.timed
     key = ec.generate_private_key(ec.SECP256R1())
     rest = signer.not_valid_after_utc - now
     life = min(life, rest)
-    subject = _named(names[0][:64])
+    subject = _subject(names[0][:64])
     public = key.public_key()
     signers = signing_key.public_key()
     alternatives = [_san(name) for name in names]
@@ -130,7 +130,7 @@ def _builder(
     )
 
 
-def _named(common_name: str) -> x509.Name:
+def _subject(common_name: str) -> x509.Name:
     attribute = x509.NameAttribute(NameOID.COMMON_NAME, common_name)
     return x509.Name([attribute])
 

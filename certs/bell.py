@@ -42,7 +42,7 @@ class Bell:
         """Listen until cancelled."""
         async with asyncio.TaskGroup() as group:
             for informer in self._informers:
-                informer.listen(self._heard)
+                informer.listen(self._ring)
                 group.create_task(informer.run())
 
     async def wait(self, seconds: float) -> None:
@@ -55,6 +55,6 @@ class Bell:
             return
         self._rung.clear()
 
-    def _heard(self, batch: Batch[Any]) -> None:
+    def _ring(self, batch: Batch[Any]) -> None:
         del batch
         self._rung.set()

@@ -109,11 +109,11 @@ def step(view: View, *, now: dt.datetime, policy: Policy) -> Step | None:
     return next_step
 
 
-def _aged(view: View, now: dt.datetime, policy: Policy) -> bool:
+def _has_aged(view: View, now: dt.datetime, policy: Policy) -> bool:
     return view.authority is not None and view.authority.part(policy.renew_at) <= now
 
 
-def _settled(view: View, now: dt.datetime, policy: Policy) -> bool:
+def _has_settled(view: View, now: dt.datetime, policy: Policy) -> bool:
     if not view.bundle_everywhere:
         return False
     # A phase that began in the future began while a clock was wrong: nobody knows when, and the pause is kept from now on.
@@ -128,9 +128,9 @@ def _always(view: View, now: dt.datetime, policy: Policy) -> bool:
 # phase: (the step that leaves it, when it is due)
 TABLE: dict[Phase, tuple[Step, Callable[[View, dt.datetime, Policy], bool]]] = {
     Phase.EMPTY: (Step.REMAKE, _always),
-    Phase.STEADY: (Step.INTRODUCE, _aged),
-    Phase.INTRODUCED: (Step.SWITCH, _settled),
-    Phase.SWITCHED: (Step.RETIRE, _settled),
+    Phase.STEADY: (Step.INTRODUCE, _has_aged),
+    Phase.INTRODUCED: (Step.SWITCH, _has_settled),
+    Phase.SWITCHED: (Step.RETIRE, _has_settled),
 }
 
 # step: the phase it leads to (SIGN stays where it is; REMAKE leads to STEADY where nothing was before)

@@ -74,13 +74,13 @@ class Command(click.Command):
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as error:
             error.show()
-            remedy = self._meant(given) or f"see `drawbridge {info_name} --help`"
+            remedy = self._suggest_file(given) or f"see `drawbridge {info_name} --help`"
             if remedy.startswith("name"):
                 click.echo(f"({remedy})", err=True)
             self._answer_errors(json_wanted, [{"message": error.format_message(), "remedy": remedy}])
             raise click.exceptions.Exit(Exit.BROKEN) from error
 
-    def _meant(self, args: Sequence[str]) -> str:
+    def _suggest_file(self, args: Sequence[str]) -> str:
         """Say how a file is named, to who named one as other programs have it; "" if nobody did."""
         if not any("--filename" in parameter.opts for parameter in self.params):
             return ""
@@ -278,7 +278,7 @@ def tell(lines: Iterable[str]) -> None:
             click.echo(piece)
 
 
-def counted(number: int, word: str, plural: str = "") -> str:
+def count_of(number: int, word: str, plural: str = "") -> str:
     """A number and what it counts: 1 pod, 2 pods."""
     return f"{number} {word if number == 1 else plural or f'{word}s'}"
 

@@ -71,12 +71,12 @@ class Given:
             claims=[claim for claim in self.of(ResourceClaim) if claim.status.allocation is not None],
         )
 
-    def unallocated(self) -> list[ResourceClaim]:
+    def open_claims(self) -> list[ResourceClaim]:
         """Give the claims that still want devices."""
         return [claim for claim in self.of(ResourceClaim) if claim.status.allocation is None]
 
 
-def typed(documents: Iterable[Document]) -> Given:
+def read_objects(documents: Iterable[Document]) -> Given:
     """Read documents as wire types; raise ManifestError with everything that cannot be."""
     from cli import contract as inputs
     from cluster.manifests import ManifestError
@@ -125,7 +125,7 @@ def warn_of_passed_over(documents: Iterable[Document], *, also: Sequence[tuple[s
     if not kinds:
         return
     listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
-    objects = inputs.counted(kinds.total(), "object")
+    objects = inputs.count_of(kinds.total(), "object")
     message = f"warning: {objects} passed over, which this command does not look into: {listed}"
     click.echo(message, err=True)
 
@@ -135,7 +135,7 @@ def key(obj: ResourceClaim | Pod) -> str:
     return f"{obj.metadata.namespace or 'default'}/{obj.metadata.name}"
 
 
-def named(
+def choose_claims(
     claims: Sequence[ResourceClaim], wanted: Sequence[str], every: Iterable[ResourceClaim]
 ) -> list[ResourceClaim]:
     """Pick the claims that `--claim` names, in input order; a name without a namespace means `default`."""

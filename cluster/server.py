@@ -140,7 +140,7 @@ PROBES = (
 )
 
 
-def survived(probe: Probe, answer: Json) -> bool:
+def survives(probe: Probe, answer: Json) -> bool:
     """Say whether the gated field of a probe is still in the server's answer."""
     for token in probe.pointer:
         if isinstance(token, int):

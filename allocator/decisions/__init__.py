@@ -10,7 +10,7 @@ from allocator.decisions.advice import advice
 from allocator.decisions.decider import Decider, Outlook, Outlooks, Unserved
 from allocator.decisions.discretion import discreet
 from allocator.decisions.others import with_pods
-from allocator.decisions.placement import Placement, UnknownStrategy, crowded, placement_of, read_placement
+from allocator.decisions.placement import Placement, UnknownStrategy, full_nodes, placement_of, read_placement
 from allocator.decisions.readiness import devices_ready
 from allocator.decisions.replacement import Replacement, Unreplaceable, plan_replacement
 from allocator.decisions.trial import NodeGroup, claims_for, try_out
@@ -28,9 +28,9 @@ __all__ = [
     "Unserved",
     "advice",
     "claims_for",
-    "crowded",
     "devices_ready",
     "discreet",
+    "full_nodes",
     "placement_of",
     "plan_replacement",
     "read_placement",

@@ -90,7 +90,7 @@ class Serving(msgspec.Struct, frozen=True):
     open: tuple[ResourceClaim, ...]
     answer: Answer
 
-    def given(self) -> tuple[ResourceClaim, ...]:
+    def allocated_claims(self) -> tuple[ResourceClaim, ...]:
         """The open claims as they are with what they get."""
         pairs = zip(self.open, self.answer.allocations, strict=True)
         return tuple(with_allocation(claim, granted.allocation) for claim, granted in pairs)
@@ -126,7 +126,7 @@ class Decider:
         elsewhere = {**crowded, **_elsewhere(wants, stock)}
         if not wants.open:
             fitting = [name for name in stock.nodes if name not in elsewhere]
-            return self._held(fitting, elsewhere, crowded)
+            return self._outlook_of_allocated(fitting, elsewhere, crowded)
         answers = self._ask(stock, wants.open)
         fitting = [name for name in answers.feasible if name not in elsewhere]
         if fitting:
@@ -214,7 +214,7 @@ class Decider:
 
     # ---- refusals
 
-    def _held(self, fitting: Sequence[str], elsewhere: _ByNode, crowded: _ByNode) -> Outlooks:
+    def _outlook_of_allocated(self, fitting: Sequence[str], elsewhere: _ByNode, crowded: _ByNode) -> Outlooks:
         """All claims are allocated: only where counts."""
         hindrances = _by_message(elsewhere)
         if fitting:

@@ -15,9 +15,9 @@ STRANGER = "a claim of another namespace"
 def discreet(sentence: str, stock: Stock, namespace: str) -> str:
     """Take the names of claims of other namespaces out of a sentence."""
 
-    def shown(found: re.Match[str]) -> str:
+    def hide(found: re.Match[str]) -> str:
         key = found[0]
         is_foreign = key in stock.claims and not key.startswith(f"{namespace}/")
         return STRANGER if is_foreign else key
 
-    return _KEY.sub(shown, sentence)
+    return _KEY.sub(hide, sentence)

@@ -73,7 +73,7 @@ def placement_of(pod: Pod, namespace: Mapping[str, str], otherwise: Placement) -
     return otherwise
 
 
-def crowded(ledger: Ledger, most: int, leaving: Collection[str]) -> dict[str, str]:
+def full_nodes(ledger: Ledger, most: int, leaving: Collection[str]) -> dict[str, str]:
     """Say of the nodes that have as many pods with devices of ours as they may, without those that leave."""
     if not most:
         return {}

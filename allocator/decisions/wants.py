@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.pods import asked
+from allocator.pods import requests_of
 from dra.objects import ResourceClaim, claim_name, is_reserved_for
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Wants(msgspec.Struct, frozen=True):
 
 def wants_of(pod: Pod, stock: Stock) -> Wants:
     """Look up what a pod wants."""
-    extended = tuple(sorted(_extended(pod, stock)))
+    extended = tuple(sorted(_extended_names(pod, stock)))
     claims: dict[str, ResourceClaim] = {}
     for entry in pod.spec.resource_claims:
         name = claim_name(pod, entry)
@@ -90,12 +90,12 @@ def _class_names(claim: ResourceClaim) -> Iterator[str]:
             yield alternative.device_class_name
 
 
-def _extended(pod: Pod, stock: Stock) -> set[str]:
+def _extended_names(pod: Pod, stock: Stock) -> set[str]:
     """Name what a pod asks for by a name that a DeviceClass serves: with DynamicResources off nobody gives it a device."""
     names: set[str] = set()
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     for container in containers:
-        for name, amount in asked(container).items():
+        for name, amount in requests_of(container).items():
             if amount.nano:
                 names.add(name)
     if not names:

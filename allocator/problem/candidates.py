@@ -115,7 +115,7 @@ class Judge:
             try:
                 selected = self._selects(check.expression, place)
             except SelectorError as error:
-                return _failed(leaf.blame(check), place, error)
+                return _fault(leaf.blame(check), place, error)
             if not selected:
                 stage = Stage.CLASS if check.of_class else Stage.SELECTOR
                 return Refused(stage, f"{leaf.blame(check)}: {check.expression}")
@@ -134,7 +134,7 @@ class Judge:
 
     def _selects(self, expression: str, place: Candidate) -> bool:
         """Evaluate a selector, once for all leaves that are asked about one place in a row."""
-        view = self._seen(place)
+        view = self._view_of(place)
         known = self._selected.get(expression)
         if known is None:
             selector = self._selectors.get(expression)
@@ -143,7 +143,7 @@ class Judge:
             known = self._selected[expression] = selector.matches(view, self.budget)
         return known
 
-    def _seen(self, place: Candidate) -> cel.DeviceView:
+    def _view_of(self, place: Candidate) -> cel.DeviceView:
         """See a device as expressions do."""
         if self._place is not place or self._view is None:
             self._place, self._selected = place, {}
@@ -160,7 +160,7 @@ class Judge:
                 found = self._values(leaf, place, name)
             except SelectorError as error:
                 where = f"{leaf.where}, derived attribute {name}"
-                fault = _failed(where, place, error)
+                fault = _fault(where, place, error)
                 return Offer(taken, barred, tuple(values), failing=number, failure=fault)
             if not found:
                 return Offer(taken, barred, tuple(values), missing=number)
@@ -181,7 +181,7 @@ class Judge:
             driver = place.pool.id[0]
             return attribute_values(place.device, driver, name)
         selector = cel.compile(expression, derived=True, budget=self.budget)
-        seen = self._seen(place)
+        seen = self._view_of(place)
         derived = selector.derive(seen, self.budget)
         if isinstance(derived, list):
             return frozenset(map(_with_type, derived))
@@ -189,7 +189,7 @@ class Judge:
         return frozenset((only,))
 
 
-def _failed(where: str, place: Candidate, error: SelectorError) -> Fault:
+def _fault(where: str, place: Candidate, error: SelectorError) -> Fault:
     cause = Cause.MISSING_KEY if isinstance(error, NoSuchKey) else None
     return Fault(where, f"on device {place}: {error}", cause)
 

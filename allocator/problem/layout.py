@@ -8,7 +8,7 @@ import msgspec
 
 from allocator.problem.cache import Alone
 from allocator.problem.candidates import Candidate
-from allocator.problem.occupancy import PoolState, held_share, pool_state, start, tied, unit_members
+from allocator.problem.occupancy import PoolState, held_share, pool_state, start, tie, unit_members
 from allocator.problem.problem import Unit
 from dra.stock import PoolId
 
@@ -102,7 +102,7 @@ def units_of(
     def takes(place: int) -> Takes:
         return cache.takes[kinds[place]]
 
-    for group in tied(candidates, wanted, occupancy.states):
+    for group in tie(candidates, wanted, occupancy.states):
         budget.charge(_LAID_OUT * len(group))
         number = len(units)
         first = candidates[group[0]]

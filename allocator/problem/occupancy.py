@@ -40,13 +40,13 @@ class PoolState(msgspec.Struct, frozen=True, eq=False):
         """Say whether nothing in use concerns anybody."""
         return not (self.use.dedicated or self.use.shared or self.overdrawn)
 
-    def shared(self, place: Candidate) -> bool:
+    def is_shared(self, place: Candidate) -> bool:
         """Say whether somebody holds a share of the device, so that a further one charges no counters."""
         return place.multi and place.name in self.use.shared
 
     def blocks(self, place: Candidate) -> bool:
         """Say whether counters, groups or rules keep the device from being taken, whatever else is chosen."""
-        if self.shared(place):
+        if self.is_shared(place):
             return False
         if in_the_way(place.name, self.conflicts, self.use):
             return True
@@ -89,7 +89,7 @@ def _may_raise(candidates: Iterable[Candidate]) -> bool:
     return False
 
 
-def tied(places: Sequence[Candidate], wanted: list[int], states: dict[PoolId, PoolState]) -> list[list[int]]:
+def tie(places: Sequence[Candidate], wanted: list[int], states: dict[PoolId, PoolState]) -> list[list[int]]:
     """Group the wanted places that share a counter set or a rule, each group and all groups in place order."""
     sets = Disjoint()
     drawing: dict[object, int] = {}  # counter set → the first place that draws on it

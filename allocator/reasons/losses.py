@@ -229,7 +229,7 @@ class _RefusedRequest:
     def _hardware(self, leaf: Leaf, place: Candidate) -> _Loss | None:
         """Look at what devices share with others: groups, rules about each other, counters."""
         state = self.states[place.pool.id]
-        if state.shared(place):
+        if state.is_shared(place):
             return None
         wild = state.goes_with_all(place)
         for name, _, groups in place.body.consumption:

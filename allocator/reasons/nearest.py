@@ -83,7 +83,7 @@ def nearest(
     """
     left = tries
 
-    def counted(one: Stock, some: Claims) -> bool:
+    def try_once(one: Stock, some: Claims) -> bool:
         nonlocal left
         if left <= 0 or (cancelled is not None and cancelled()):
             raise _Spent
@@ -96,7 +96,7 @@ def nearest(
         else []
     )
     try:
-        hints.extend(_Finder(stock, node, tuple(claims), counted).hints())
+        hints.extend(_Finder(stock, node, tuple(claims), try_once).hints())
     except _Spent:
         pass
     return hints

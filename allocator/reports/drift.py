@@ -39,7 +39,7 @@ def drift(stock: Stock, living: Collection[str]) -> Drift:
         for uid in overlap.claims:
             overlapping.add(name_of[uid])
     sentences = list(_ghosts(stock, living))
-    sentences += _vanished(stock)
+    sentences += _missing_devices(stock)
     sentences.sort()
     claims = sorted(overlapping)
     return Drift(tuple(claims), tuple(sentences))
@@ -47,17 +47,17 @@ def drift(stock: Stock, living: Collection[str]) -> Drift:
 
 def _ghosts(stock: Stock, living: Collection[str]) -> Iterator[str]:
     for key, claim in stock.claims.items():
-        for name in _gone(claim, living):
+        for name in _missing_pods(claim, living):
             yield f"claim {key} is reserved for pod {name}, which does not exist any more"
 
 
-def _gone(claim: ResourceClaim, living: Collection[str]) -> Iterator[str]:
+def _missing_pods(claim: ResourceClaim, living: Collection[str]) -> Iterator[str]:
     for one in claim.status.reserved_for:
         if one.is_pod and one.uid not in living:
             yield one.name
 
 
-def _vanished(stock: Stock) -> Iterator[str]:
+def _missing_devices(stock: Stock) -> Iterator[str]:
     for pool, holders in stock.held.items():
         published = _device_names(stock, pool)
         for key, results in holders.items():

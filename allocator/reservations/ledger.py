@@ -137,7 +137,7 @@ class Ledger(msgspec.Struct, frozen=True, eq=False):
             if reservation is not None and reservation.state is not State.RELEASED:
                 yield reservation
 
-    def needed(self, hold: Hold) -> bool:
+    def needs(self, hold: Hold) -> bool:
         """Say whether any reservation needs a claim as it is meant."""
         users = (self.reservations.get(pod) for pod in hold.users)
         return any(user is not None and user.state is not State.RELEASED for user in users)
@@ -155,7 +155,7 @@ class Ledger(msgspec.Struct, frozen=True, eq=False):
         meant = replace(status, allocation=hold.intent, reserved_for=consumers)
         return replace(claim, status=meant)
 
-    def meant(self, uid: str) -> ResourceClaim | None:
+    def claim_as_meant(self, uid: str) -> ResourceClaim | None:
         """Put the claim of a uid as it has to be counted; None if it is not known."""
         hold = self.holds.get(uid)
         return None if hold is None else self.as_meant(hold)

@@ -43,7 +43,7 @@ def overlaps(stock: Stock, pools: Iterable[PoolId] | None = None) -> tuple[Overl
     rules = Rules(stock.compatibilities.values())
     found: dict[frozenset[str], None] = {}
     for pool in stock.held if pools is None else pools:
-        held = _held(stock, pool)
+        held = _holdings_of(stock, pool)
         holders = {one.claim for holdings in held.values() for one in holdings}
         if len(holders) < 2:
             continue
@@ -59,7 +59,7 @@ def overlaps(stock: Stock, pools: Iterable[PoolId] | None = None) -> tuple[Overl
     return tuple(Overlapped(claims) for claims in found)
 
 
-def _held(stock: Stock, pool: PoolId) -> _ByDevice:
+def _holdings_of(stock: Stock, pool: PoolId) -> _ByDevice:
     held: defaultdict[str, list[_Holding]] = defaultdict(list)
     for key, results in stock.held.get(pool, {}).items():
         uid = stock.claims[key].metadata.uid

@@ -31,7 +31,7 @@ class Shards(Generic[V]):
     def with_(self, key: str, value: V) -> Shards[V]:
         """Answer with the mapping in which this entry is new or has replaced the one of its key."""
         place = _place(key)
-        return self._turned(place, {**self._shards[place], key: value})
+        return self._with_shard(place, {**self._shards[place], key: value})
 
     def without(self, key: str) -> Shards[V]:
         """Answer with the mapping that lacks one key; an unknown one is not missed."""
@@ -40,7 +40,7 @@ class Shards(Generic[V]):
             return self
         left = dict(self._shards[place])
         del left[key]
-        return self._turned(place, left)
+        return self._with_shard(place, left)
 
     def changes_since(self, earlier: Shards[V]) -> Iterator[tuple[str, V | None]]:
         """Walk through the entries that are others than in an earlier mapping; None is one that is gone."""
@@ -53,10 +53,10 @@ class Shards(Generic[V]):
                 if value is not then.get(key):
                     yield key, value
 
-    def _turned(self, place: int, shard: dict[str, V]) -> Shards[V]:
-        turned: Shards[V] = Shards.__new__(Shards)
-        turned._shards = (*self._shards[:place], shard, *self._shards[place + 1 :])
-        return turned
+    def _with_shard(self, place: int, shard: dict[str, V]) -> Shards[V]:
+        copy: Shards[V] = Shards.__new__(Shards)
+        copy._shards = (*self._shards[:place], shard, *self._shards[place + 1 :])
+        return copy
 
     def __getitem__(self, key: str) -> V:
         return self._shards[_place(key)][key]

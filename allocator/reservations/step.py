@@ -234,7 +234,7 @@ class _Turn:
         known = hold.claim
         if known.metadata.deletion_timestamp and pod not in hold.consumers:
             return "is being deleted"
-        if hold.unsettled and not ledger.needed(hold):
+        if hold.unsettled and not ledger.needs(hold):
             return "is being released"
         meant = ledger.as_meant(hold).status.allocation
         if reserve_only != (meant is not None):
@@ -283,10 +283,10 @@ class _Turn:
         if told and (not hold.told or newer(version, hold.told)):
             hold = replace(hold, told=version)
         if newer(version, hold.seen):
-            hold = self.turned(hold, claim)
+            hold = self.advance(hold, claim)
         self.hold(hold)
 
-    def turned(self, hold: Hold, claim: ResourceClaim) -> Hold:
+    def advance(self, hold: Hold, claim: ResourceClaim) -> Hold:
         """Answer with a claim at a later version, which settles every write that was conditioned on an earlier one."""
         taken_back = hold.claim.status.allocation is not None and claim.status.allocation is None
         if claim.status.allocation is None:
@@ -390,7 +390,7 @@ class _Turn:
             if hold is None or self.ledger.as_meant(hold).status.allocation is None:
                 return  # old news
             holds.append(hold)
-        if any(hold.users and not self.ledger.needed(hold) for hold in holds):
+        if any(hold.users and not self.ledger.needs(hold) for hold in holds):
             return  # one of them yields already
         able = [hold for hold in holds if self.can_yield(hold)]
         if able:
@@ -633,8 +633,8 @@ class _Turn:
         moved: set[str] = set()
         for uid in sorted(self.claims):
             hold = self.tidy(uid)
-            was = self.before.meant(uid)
-            meant = self.ledger.meant(uid)
+            was = self.before.claim_as_meant(uid)
+            meant = self.ledger.claim_as_meant(uid)
             self.lay(uid, hold, meant)
             one = meant or was
             before = _allocation_of(was)
@@ -661,7 +661,7 @@ class _Turn:
         hold = self.ledger.holds.get(uid)
         if hold is None or hold.intent is None:
             return hold
-        if hold.unsettled or self.ledger.needed(hold):
+        if hold.unsettled or self.ledger.needs(hold):
             return hold
         hold = replace(hold, intent=None)
         self.hold(hold)

@@ -65,13 +65,13 @@ def _ghosts(ledger: Ledger, hold: Hold, pods: Collection[str]) -> frozenset[str]
 def _is_orphan(ledger: Ledger, hold: Hold) -> bool:
     """Say whether a claim has an allocation of ours that nobody needs."""
     status = hold.claim.status
-    return hold.ours and status.allocation is not None and not status.reserved_for and not ledger.needed(hold)
+    return hold.ours and status.allocation is not None and not status.reserved_for and not ledger.needs(hold)
 
 
 def _repair(ledger: Ledger, hold: Hold, ghosts: frozenset[str]) -> ClaimWrite:
     claim = hold.claim
     left = tuple(one for one in claim.status.reserved_for if one.uid not in ghosts)
-    if not left and not ledger.needed(hold) and FINALIZER in claim.metadata.finalizers:
+    if not left and not ledger.needs(hold) and FINALIZER in claim.metadata.finalizers:
         return Unallocate(claim)
     return PatchReservedFor(claim, left)
 

@@ -44,7 +44,7 @@ def next_write(ledger: Ledger, hold: Hold) -> ClaimWrite | None:
         if FINALIZER not in finalizers:
             return PatchFinalizer(claim, (*finalizers, FINALIZER))
         return PatchAllocation(claim, hold.intent, reserved_for)
-    needed = ledger.needed(hold)
+    needed = ledger.needs(hold)
     if len(staying) < len(listed):
         if staying or needed or FINALIZER not in finalizers:
             return PatchReservedFor(claim, staying)

@@ -1,4 +1,4 @@
-"""The rim: what places pods on a cluster that has no scheduler, and what schedulers ask where there are some."""
+"""The rim: what schedulers ask, and the writes; an onlooker beside others' schedulers; a small scheduler where there is none."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class App:
         try:
             reply = self._routes[head.method, head.path](head, body)
         except Exception as error:  # noqa: BLE001  one request may fail; the next one is answered
-            return _failed(head, error)
+            return _refuse_error(head, error)
         return reply if isinstance(reply, Reply) else _later(head, reply)
 
 
@@ -61,10 +61,10 @@ async def _later(head: Head, answer: Coroutine[None, None, Reply]) -> Reply:
     try:
         return await answer
     except Exception as error:  # noqa: BLE001  as above
-        return _failed(head, error)
+        return _refuse_error(head, error)
 
 
-def _failed(head: Head, error: Exception) -> Reply:
+def _refuse_error(head: Head, error: Exception) -> Reply:
     if isinstance(error, Refusal):
         return refuse(error)
     logger.error("a bug while answering; please report it", extra={"path": head.path}, exc_info=error)

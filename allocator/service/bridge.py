@@ -24,8 +24,8 @@ from allocator.decisions import (
     Outlooks,
     UnknownStrategy,
     Unserved,
-    crowded,
     devices_ready,
+    full_nodes,
     placement_of,
     wants_of,
     with_pods,
@@ -124,19 +124,19 @@ class Bridge:
         new_token: Callable[[], str],
         tell: Callable[[Pod, str], Awaitable[None]],
         sure: Callable[[], bool],
-        wrote: Callable[[str, str], None],
-        told: Callable[[str, float], None],
+        count_write: Callable[[str, str], None],
+        count_outlook: Callable[[str, float], None],
         terms: Terms | None = None,
     ) -> None:
         """`most_pods` with devices may be on a node, if it is not 0. `tell` says something to people about a pod; `sure` is whether nobody else can lead by now.
 
-        `wrote` and `told` are for counting.
+        `count_write` and `count_outlook` are for metrics.
         """
         self._cluster = cluster
         self._schedulers = frozenset(schedulers)
         self._new_token = new_token
         self._say = tell
-        self._told = told
+        self._count_outlook = count_outlook
         self._sure = sure
         self._terms = terms or Terms()
         self.ledger = Ledger(terms=self._terms)
@@ -144,7 +144,7 @@ class Bridge:
         self._placement = placement
         self._most_pods = most_pods
         self.wakes = Wakes()
-        self.commits = Commits(cluster, may_write=self._may_write, count=wrote)
+        self.commits = Commits(cluster, may_write=self._may_write, count=count_write)
         self.knowledge = Knowledge(
             cluster,
             on_claim=self._on_claim,
@@ -182,7 +182,7 @@ class Bridge:
     @asynccontextmanager
     async def leading(self) -> AsyncIterator[None]:
         """Lead while inside: what an earlier leader wrote is read before anything is given to anybody."""
-        await self.knowledge.settled()
+        await self.knowledge.wait_for_sync()
         await self._catch_up()
         self._leading = True
         self.tell(Led())
@@ -196,7 +196,7 @@ class Bridge:
 
     def unready(self) -> str:
         """Say why nothing can be decided now; "" if it can."""
-        return self.knowledge.unsettled() or ("" if self._leading else "another replica leads")
+        return self.knowledge.what_is_unread() or ("" if self._leading else "another replica leads")
 
     @property
     def leads(self) -> bool:
@@ -315,9 +315,9 @@ class Bridge:
     def _later(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._end_task)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _end_task(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             logger.error("a bug in the bridge; please report it", exc_info=task.exception())
@@ -325,7 +325,7 @@ class Bridge:
     # ---- what informers say
 
     def _on_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        gone = _gone(old, new)
+        gone = _loss(old, new)
         if gone is not None:
             self.tell(ClaimGone(claim_key(gone), gone.metadata.uid))
         if new is not None:
@@ -335,7 +335,7 @@ class Bridge:
         self._claims_changed = asyncio.Event()
 
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
-        gone = _gone(old, new)
+        gone = _loss(old, new)
         if gone is not None:
             uid = gone.metadata.uid
             self._forget(uid)
@@ -371,7 +371,7 @@ class Bridge:
             if namespace not in ("", pod.metadata.namespace):
                 continue
             newest = self.newest(pod)
-            if not wants_of(newest, stock).waits_for and not self._misplaced(newest):
+            if not wants_of(newest, stock).waits_for and not self._unknown_strategy(newest):
                 ready.append(pod)
         for pod in ready:
             del self._waiting[pod.metadata.uid]
@@ -390,7 +390,7 @@ class Bridge:
         pod = self.newest(pod)
         begun = self._clock()
         found = self._look_around(pod)
-        self._told(str(found.outlook), self._clock() - begun)
+        self._count_outlook(str(found.outlook), self._clock() - begun)
         if found.outlook in _WORTH_WAKING:
             self._refused[pod.metadata.uid] = _name(pod)
         if found.outlook is Outlook.NEVER:
@@ -404,10 +404,10 @@ class Bridge:
         return token, found
 
     def _look_around(self, pod: Pod) -> Outlooks:
-        problem = self._misplaced(pod)
+        problem = self._unknown_strategy(pod)
         if problem and pod.spec.resource_claims:
             return Outlooks(Outlook.WAITING, message=problem)
-        return self.decider.outlook(pod, self.knowledge.stock, self.placement_of(pod), self.crowded(pod))
+        return self.decider.outlook(pod, self.knowledge.stock, self.placement_of(pod), self.full_nodes(pod))
 
     def placement_of(self, pod: Pod) -> Placement:
         """Find how a pod is placed; by default, if what it says is nothing known."""
@@ -416,7 +416,7 @@ class Bridge:
         except UnknownStrategy:
             return self._placement
 
-    def _misplaced(self, pod: Pod) -> str:
+    def _unknown_strategy(self, pod: Pod) -> str:
         """Say which strategy is asked for that nobody knows; "" if there is none."""
         try:
             placement_of(pod, self._said_of(pod.metadata.namespace), self._placement)
@@ -428,10 +428,10 @@ class Bridge:
         found = self.knowledge.namespaces.objects.get(("", namespace or "default"))
         return found.metadata.annotations if found is not None else {}
 
-    def crowded(self, pod: Pod, leaving: Iterable[Pod] = ()) -> dict[str, str]:
+    def full_nodes(self, pod: Pod, leaving: Iterable[Pod] = ()) -> dict[str, str]:
         """Say which nodes have pods enough without a pod itself, and without those that leave."""
         uids = {one.metadata.uid for one in (pod, *leaving)}
-        return crowded(self.ledger, self._most_pods, uids)
+        return full_nodes(self.ledger, self._most_pods, uids)
 
     def _ask(self, token: str, pod: Pod) -> None:
         self._asked[token] = pod
@@ -452,7 +452,7 @@ class Bridge:
         """Say whether a claim is as the API server has it, and not only as it is meant."""
         return claim.metadata.uid not in self.ledger.ahead
 
-    def nominated(self, node: str, least: int, but: Pod) -> list[Pod]:
+    def nominated_pods(self, node: str, least: int, but: Pod) -> list[Pod]:
         """List the pods of ours that a node was promised to and that are as important at least, without one of them."""
         found: list[Pod] = []
         for uid, pod in self._pods.items():
@@ -480,7 +480,7 @@ class Bridge:
         pod = self._pod_of(token)
         coming = [self.newest(one) for one in add]
         leaving = tuple(remove)
-        if why := self.crowded(pod, leaving).get(node):
+        if why := self.full_nodes(pod, leaving).get(node):
             return why
         stock = without_pods(self.knowledge.stock, leaving)
         stock = with_pods(stock, node, coming)
@@ -497,7 +497,7 @@ class Bridge:
         if held is not None and held.node == node and held.state is not State.RELEASED:
             return
         basis = self.ledger.generation
-        problem = self._misplaced(pod) or self.crowded(pod).get(node)
+        problem = self._unknown_strategy(pod) or self.full_nodes(pod).get(node)
         if problem:
             raise Refusal(409, problem, "decide again")
         serving = self.decider.serve(pod, node, self.knowledge.stock, self.placement_of(pod))
@@ -505,7 +505,7 @@ class Bridge:
             raise Refusal(409, serving.message, "decide again")
         if not serving.claims:
             return  # there is nothing to hold
-        given = serving.given()
+        given = serving.allocated_claims()
         allocations = {claim.metadata.uid: claim.status.allocation for claim in given}
         parts: list[ClaimPart] = []
         for claim in serving.claims:
@@ -549,7 +549,7 @@ class Bridge:
         """Wait until the devices say that they are ready to be bound to (KEP-5007)."""
         while True:
             changed = self._claims_changed
-            reservation = self._reserved(token)
+            reservation = self._reservation_of(token)
             holds = [self.ledger.holds.get(uid) for uid in reservation.claims]
             readiness = devices_ready([hold.claim for hold in holds if hold is not None])
             if readiness.failed:
@@ -574,7 +574,7 @@ class Bridge:
         wants = wants_of(self.newest(pod), self.knowledge.stock)
         return not wants.claims and not wants.waits_for
 
-    def _reserved(self, token: str) -> Reservation:
+    def _reservation_of(self, token: str) -> Reservation:
         reservation = self.ledger.reservation(token)
         if reservation is None:
             raise Refusal(409, "the reservation has ended", "decide again")
@@ -615,7 +615,7 @@ def is_later(one: Pod | ResourceClaim, other: Pod | ResourceClaim) -> bool:
     return mine.isdigit() and others.isdigit() and int(mine) > int(others)
 
 
-def _gone(old: Object | None, new: Object | None) -> Object | None:
+def _loss(old: Object | None, new: Object | None) -> Object | None:
     """Answer with what was there and is not any more: it was deleted, or something else has its name by now."""
     if old is None or new is None:
         return old

@@ -60,20 +60,20 @@ class Extender:
         uid = args.pod.metadata.uid
         names = args.node_names
         if names is None:
-            return _filtered(error="the extender has to be configured with nodeCacheCapable: true")
+            return _filter_reply(error="the extender has to be configured with nodeCacheCapable: true")
         try:
             _, found = self._bridge.outlook(args.pod, token=_token(uid))
         except Refusal as refusal:
-            return _filtered(error=refusal.message)
+            return _filter_reply(error=refusal.message)
         if found.outlook is Outlook.SKIP:
-            return _filtered(names)
+            return _filter_reply(names)
         if found.outlook is Outlook.UNDECIDED and not found.nodes:
-            return _filtered(error=found.message)
+            return _filter_reply(error=found.message)
         fitting = {node.name: node.score for node in found.nodes}
         self._remember(uid, fitting)
         kept = [name for name in names if name in fitting]
         refused = [name for name in names if name not in fitting]
-        return _filtered(kept, _why(found, refused))
+        return _filter_reply(kept, _why(found, refused))
 
     def prioritize(self, head: Head, body: bytes) -> Reply:
         del head
@@ -148,7 +148,7 @@ def _token(uid: str) -> str:
     return f"extender-{uid}"
 
 
-def _filtered(kept: Sequence[str] = (), failed: Mapping[str, str] | None = None, error: str = "") -> Reply:
+def _filter_reply(kept: Sequence[str] = (), failed: Mapping[str, str] | None = None, error: str = "") -> Reply:
     said = {"NodeNames": kept, "FailedAndUnresolvableNodes": failed or {}, "Error": error}
     return json(said)
 

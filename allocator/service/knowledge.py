@@ -98,16 +98,16 @@ class Knowledge:
             for informer in followed:
                 group.create_task(informer.run())
             for informer in needed:
-                await informer.synced(inf)
+                await informer.wait_for_sync(inf)
             for informer in followed[len(needed) :]:
-                await informer.synced(EXTRA_SECONDS)
+                await informer.wait_for_sync(EXTRA_SECONDS)
             self._settled.set()
 
-    async def settled(self) -> None:
+    async def wait_for_sync(self) -> None:
         """Wait until everything was read once."""
         await self._settled.wait()
 
-    def unsettled(self) -> str:
+    def what_is_unread(self) -> str:
         """Say what was not read yet; "" if everything was."""
         if self._settled.is_set():
             return ""

@@ -39,15 +39,15 @@ class Metrics(MetricsPort):
             registry=self.registry,
         )
 
-    def wrote(self, what: str, outcome: str) -> None:
+    def count_write(self, what: str, outcome: str) -> None:
         """Count a write into a claim."""
         self._writes.labels(what, outcome).inc()
 
-    def told(self, outlook: str, seconds: float) -> None:
+    def count_outlook(self, outlook: str, seconds: float) -> None:
         """Count an answer about a pod."""
         self._outlooks.labels(outlook).inc()
         self._seconds.observe(seconds)
 
-    def closed(self, reason: str) -> None:
+    def count_closure(self, reason: str) -> None:
         """Count a connection that had to go."""
         self._closed.labels(reason).inc()

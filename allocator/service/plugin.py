@@ -82,7 +82,7 @@ class Plugin:
         del head, body
         said = {
             "leading": self._bridge.leads,
-            "ready": not self._bridge.knowledge.unsettled(),  # a standby is ready, and does not lead
+            "ready": not self._bridge.knowledge.what_is_unread(),  # a standby is ready, and does not lead
             "identity": self._identity,
             "message": self._bridge.unready(),
         }

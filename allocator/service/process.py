@@ -96,8 +96,8 @@ class Service:
             new_token=lambda: secrets.token_hex(12),
             tell=self._tell,
             sure=self.election.is_sure,
-            wrote=self.metrics.wrote,
-            told=self.metrics.told,
+            count_write=self.metrics.count_write,
+            count_outlook=self.metrics.count_outlook,
         )
         self.evictions = Evictions(cluster, self.bridge)
         self._plugin = Plugin(self.bridge, self.evictions, settings.identity, expires=self.bridge.ledger.terms.assumed)
@@ -128,11 +128,11 @@ class Service:
                 task.cancel()
 
     async def _say(self, ports: Listening, listening: Callable[[Listening], None]) -> None:
-        await self.bridge.knowledge.settled()
+        await self.bridge.knowledge.wait_for_sync()
         listening(ports)
 
     async def _stand(self) -> None:
-        await self.bridge.knowledge.settled()
+        await self.bridge.knowledge.wait_for_sync()
         await self.election.run(self._lead)
 
     async def _lead(self) -> None:
@@ -162,7 +162,7 @@ class Service:
     @asynccontextmanager
     async def _ports(self) -> AsyncIterator[Listening]:
         settings = self._settings
-        closed = self.metrics.closed
+        closed = self.metrics.count_closure
         plugin = Door(App(plugin_routes(self._plugin), settings.credentials), LIMITS, closed)
         extender = Door(App(extender_routes(self._extender)), LIMITS, closed)
         api = Door(App(api_routes(self._queries), settings.credentials), LIMITS, closed)
@@ -184,7 +184,7 @@ class Service:
         bridge = self.bridge
         denied = [f"{what}: {problem}" for what, problem in bridge.commits.denied.items()]
         problems = {
-            "cluster": bridge.knowledge.unsettled(),
+            "cluster": bridge.knowledge.what_is_unread(),
             "rights": "; ".join(denied),
         }
         notes = {"lease": "" if bridge.leads else "another replica leads"}

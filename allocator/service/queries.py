@@ -228,7 +228,7 @@ class Queries:
         return json({"quotas": self._quotas()})
 
     def _demand_knowledge(self) -> None:
-        if problem := self._knowledge.unsettled():
+        if problem := self._knowledge.what_is_unread():
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, "ask again in a moment")
 
 

@@ -69,10 +69,10 @@ def replay(
     progress: Callable[[int, int], None] | None = None,
 ) -> Replay:
     """Play arrivals against a stock; a pod that waits longer than `patience` gives up."""
-    return _Run(stock, arrivals, ask, patience, progress).report(strategy)
+    return _Player(stock, arrivals, ask, patience, progress).report(strategy)
 
 
-class _Run:
+class _Player:
     def __init__(
         self,
         stock: Stock,

@@ -92,7 +92,7 @@ def simulate(
     snapshot: Snapshot, *, ask: Ask, why: Why | None = None, progress: Callable[[int, int], None] | None = None
 ) -> Simulation:
     """Schedule the pending pods of a snapshot; `ask` puts claims to the allocator, `why` explains what it refused."""
-    run = _Run(snapshot, ask, why)
+    run = _Placing(snapshot, ask, why)
     waiting = podfit.pending(snapshot.pods)
     places: list[PodOutcome] = []
     for number, pod in enumerate(waiting):
@@ -115,7 +115,7 @@ def simulate(
     )
 
 
-class _Run:
+class _Placing:
     def __init__(self, snapshot: Snapshot, ask: Ask, why: Why | None) -> None:
         self.fleet = Placements(snapshot.stock, ask)
         self.why = why
@@ -307,14 +307,14 @@ class _Run:
     def _name_extended(self, pod: Pod) -> list[str]:
         """Name the extended resources a pod asks for that a class offers."""
         containers = (*pod.spec.init_containers, *pod.spec.containers)
-        return sorted({name for one in containers for name in podfit.asked(one)} & self.offered.keys())
+        return sorted({name for one in containers for name in podfit.requests_of(one)} & self.offered.keys())
 
     def _extended_claim(self, pod: Pod, names: Sequence[str]) -> ResourceClaim:
         """Make the claim for extended resources that the node has no device plugin for."""
         requests: list[DeviceRequest] = []
         containers = (*pod.spec.init_containers, *pod.spec.containers)
         for at, container in enumerate(containers):
-            asked = sorted(podfit.asked(container).items())
+            asked = sorted(podfit.requests_of(container).items())
             for number, (name, amount) in enumerate(asked):
                 if name in names and amount:
                     request = f"container-{at}-request-{number}"

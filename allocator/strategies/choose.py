@@ -127,7 +127,7 @@ class _Node:
         for claim in claims:
             meta = claim.metadata
             asked.append((meta.namespace, meta.name, claim.spec))
-        return self.kept.compiled(encode(asked), begin)
+        return self.kept.cache_for(encode(asked), begin)
 
 
 def best(choices: Mapping[str, Chosen]) -> str | None:

@@ -34,7 +34,7 @@ class StrategyCache:
         self._spoilt: dict[object, float] = {}
         self._units: dict[tuple[Page, ...], tuple[HardwareUnit, ...]] = {}
 
-    def compiled(self, key: bytes, begin: Callable[[], CompileCache]) -> CompileCache:
+    def cache_for(self, key: bytes, begin: Callable[[], CompileCache]) -> CompileCache:
         """Find what problems of a question have in common, or begin it."""
         kept = self._compiled
         found = kept.pop(key, None)

@@ -170,7 +170,7 @@ class LeastFragmentation:
         lost = _loss(view, plan) / (most or 1.0)
         share = min(1.0, max(0.0, lost))
         kept = 1 - share
-        whole = 1 - _broken(view, plan)
+        whole = 1 - _breakage(view, plan)
         load = _load(view, plan)
         return 60 * kept + 30 * whole + 10 * load
 
@@ -257,7 +257,7 @@ def _neighbours(view: NodeView, plan: Plan) -> Cost:
     return (-round(sum(map(_square_of_mean, groups)), 9),)
 
 
-def _broken(view: NodeView, plan: Plan) -> float:
+def _breakage(view: NodeView, plan: Plan) -> float:
     """Say how whole the neighbourhoods were that a plan breaks into, from 0 (in use already, or none) to 1."""
     rooms = list(view.rooms)
     for at, left in plan.rooms.items():

@@ -168,7 +168,7 @@ def looks(objects: dict[str, Any], claims: list[ResourceClaim]) -> tuple[float, 
     first = median_seconds(lambda: fleet(next(remaining), claims), runs=3) * 1e3
     stock, memo = stocks[0], FleetMemo()
     fleet(stock, claims, memo=memo)
-    changes = iter([held(node) for node in range(8)])
+    changes = iter([claim_on(node) for node in range(8)])
 
     def after_a_change() -> object:
         nonlocal stock
@@ -178,7 +178,7 @@ def looks(objects: dict[str, Any], claims: list[ResourceClaim]) -> tuple[float, 
     return first, median_seconds(after_a_change, runs=7) * 1e3, stock, memo
 
 
-def held(node: int) -> ResourceClaim:
+def claim_on(node: int) -> ResourceClaim:
     """Make a claim that holds devices of a node."""
     results = [{"request": "r", "driver": "g", "pool": name(node), "device": f"gpu-{at}"} for at in range(node % 3 + 1)]
     status = {"allocation": {"devices": {"results": results}}}

@@ -28,7 +28,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from bench.row import Row
-from bench.webhook.throughput import CONTROLLERS, REST_SECONDS, SERVER, STORE, settle, spent
+from bench.webhook.throughput import CONTROLLERS, REST_SECONDS, SERVER, STORE, seconds_of, settle
 from e2e.actors import fleet
 from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, Bridge, plugin_configuration
 from e2e.actors.workloads import claim, pod, request, template, using, using_template
@@ -113,7 +113,7 @@ def rows() -> Iterator[Row]:
             peer="kube-scheduler",
             theirs=1000 / theirs.rate,
             target=target,
-            note=f"a pod; {said(ours)}; kube-scheduler {said(theirs)}",
+            note=f"a pod; {line_of(ours)}; kube-scheduler {line_of(theirs)}",
         )
 
 
@@ -133,11 +133,11 @@ def main() -> None:
     print(f"{scale}, load {load()}")
     runs = in_turn(scale)
     for way, some in runs.items():
-        print(f"{way:10} {said(together(some))}; rates {' '.join(f'{run.rate:.0f}' for run in some)}")
+        print(f"{way:10} {line_of(together(some))}; rates {' '.join(f'{run.rate:.0f}' for run in some)}")
     print(f"load {load()}")
 
 
-def said(run: Run) -> str:
+def line_of(run: Run) -> str:
     """Put a run into a line."""
     spent_on = ", ".join(f"{name} {millis:.1f}" for name, millis in run.millis.items())
     return f"{run.rate:.0f}/s, bound after {run.middle:.1f} s (p99 {run.late:.1f} s), CPU ms a pod: {spent_on}"
@@ -208,12 +208,12 @@ class Hall:
             self.schedule(self.pods_of(way, WARMING))
             pods = self.pods_of(way, self.scale.pods)
             settle(self.cluster)
-            rest = spent(programs)
+            rest = seconds_of(programs)
             time.sleep(REST_SECONDS)
-            before = spent(programs)
+            before = seconds_of(programs)
             at_rest = {name: (before[name] - rest[name]) / REST_SECONDS for name in programs}
             burst = self.schedule(pods)
-            after = spent(programs)
+            after = seconds_of(programs)
         finally:
             for process in (*programs[SCHEDULES], *programs[ALLOCATES]):
                 process.stop()

@@ -33,7 +33,7 @@ def rows() -> Iterator[Row]:
         "slices of 128 devices", resources.RESOURCE_SLICES, "V1ResourceSlice", [slice_(n) for n in range(200)]
     )
     yield from following()
-    yield from embedded()
+    yield from measure_embedded()
 
 
 def decoding(what: str, resource: Any, model: str, objects: list[Any], target: str = "") -> Row:
@@ -157,7 +157,7 @@ async def follow(config: str) -> tuple[float, float]:
     return spent
 
 
-def embedded() -> Iterator[Row]:
+def measure_embedded() -> Iterator[Row]:
     """Writes of the embedded store: in memory, and into a file."""
     with tempfile.TemporaryDirectory() as directory:
         places: tuple[tuple[str, Callable[[], Embedded]], ...] = (

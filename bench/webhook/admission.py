@@ -63,7 +63,7 @@ def rows() -> Iterator[Row]:
             FLOOR: (floor, "/mutate", gpu),
             ALIKE: (gate, "/mutate", gpu),
             EACH: (gate, "/mutate", each),
-            "GPU pod checked (/validate)": (gate, "/validate", review(applied(gate.url, gpu))),
+            "GPU pod checked (/validate)": (gate, "/validate", review(apply_answer(gate.url, gpu))),
             PLAIN: (gate, "/mutate", plain),
         }
         loads = in_turn(work)
@@ -90,7 +90,7 @@ def in_process() -> Row:
 
     world, template = large_world(5_000)
     body = review(pod({"cpu": "1", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}))
-    checked = review(patched(body, admission.mutate(body, world.state(fresh=True)).body))
+    checked = review(patch_object(body, admission.mutate(body, world.state(fresh=True)).body))
     admission.validate(checked, world.state(fresh=True))  # the first look at a fleet is measured elsewhere
     took = []
     for number in range(2_000):
@@ -218,16 +218,16 @@ def review(obj: dict[str, Any]) -> bytes:
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
 
 
-def applied(url: str, body: bytes) -> dict[str, Any]:
+def apply_answer(url: str, body: bytes) -> dict[str, Any]:
     """The pod of a review after the gate's patch."""
     import urllib.request
 
     request = urllib.request.Request(f"{url}/mutate", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, context=_trusting()) as response:
-        return patched(body, response.read())
+        return patch_object(body, response.read())
 
 
-def patched(body: bytes, answer: bytes) -> dict[str, Any]:
+def patch_object(body: bytes, answer: bytes) -> dict[str, Any]:
     """The object of a review with the patch of its answer."""
     import base64
 

@@ -97,7 +97,7 @@ class Started(NamedTuple):
 
 def rows() -> Iterator[Row]:
     """Start it a few times; the quickest says what it takes where nobody is in the way."""
-    with prepared() as directory:
+    with prepare() as directory:
         start(directory)
         starts = [start(directory) for _ in range(3)]
     quickest = min(starts)
@@ -138,7 +138,7 @@ def start(directory: Path) -> Started:
 
 
 @contextlib.contextmanager
-def prepared(nodes: int = NODES) -> Iterator[Path]:
+def prepare(nodes: int = NODES) -> Iterator[Path]:
     """A directory with all that a start needs, and a stub that serves from it."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)

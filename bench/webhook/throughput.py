@@ -76,27 +76,27 @@ def plain_pod() -> Object:
     """A pod of two containers that wants no device."""
     amounts = {"cpu": "100m", "memory": "64Mi"}
     resources = {"limits": amounts, "requests": amounts}
-    return unnamed([container(name, resources=resources) for name in ("main", "proxy")])
+    return nameless([container(name, resources=resources) for name in ("main", "proxy")])
 
 
 def legacy_pod() -> Object:
     """A pod that wants a share of a GPU as HAMi's users write it."""
     limits = {"cpu": "100m", "memory": "64Mi", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}  # fmt: skip
-    return unnamed([container(resources={"limits": limits})])
+    return nameless([container(resources={"limits": limits})])
 
 
 def claiming_pod() -> Object:
     """What becomes of that pod, written by hand."""
     resources = {"limits": {"cpu": "100m", "memory": "64Mi"}, "claims": [{"name": "by-hand"}]}
-    return unnamed([container(resources=resources)], resourceClaims=[using_template("by-hand")])
+    return nameless([container(resources=resources)], resourceClaims=[using_template("by-hand")])
 
 
 def by_hand() -> Object:
     """The template behind it."""
-    return template("by-hand", NAMESPACE, wanted())
+    return template("by-hand", NAMESPACE, spec_of_both())
 
 
-def wanted() -> Object:
+def spec_of_both() -> Object:
     """What both ask for."""
     return request("gpu", fleet.HAMI, capacity={"requests": {"memory": "3000Mi", "cores": "30"}})
 
@@ -107,10 +107,10 @@ def claim_and_pod() -> list[Object]:
     named = {"name": "by-hand", "resourceClaimName": name}
     user = claiming_pod()
     user["spec"] |= {"resourceClaims": [named]}
-    return [claim(name, NAMESPACE, wanted()), user]
+    return [claim(name, NAMESPACE, spec_of_both()), user]
 
 
-def unnamed(containers: Sequence[Object], **spec: Any) -> Object:
+def nameless(containers: Sequence[Object], **spec: Any) -> Object:
     """A pod whose name the API server makes."""
     made = pod("", NAMESPACE, *containers, **spec)
     made["metadata"] = {"generateName": "train-", "namespace": NAMESPACE, "labels": {"app": "train"}}
@@ -247,16 +247,16 @@ def run(installation: Installation, way: Way) -> Run:
     settle(cluster)
     pods = GPU_PODS if way.claims else PLAIN_PODS
     programs = installation.programs()
-    rest = spent(programs)
+    rest = seconds_of(programs)
     time.sleep(REST_SECONDS)
-    before = spent(programs)
+    before = seconds_of(programs)
     elsewhere = others(programs)
     started = time.monotonic()
     create(cluster, way.items, pods)
     if way.claims:
         cluster.until("all claims are made", lambda: count(cluster, CLAIMS) == pods + WARMING, 120)
     seconds = time.monotonic() - started
-    after = spent(programs)
+    after = seconds_of(programs)
     elsewhere = (others(programs) - elsewhere) / seconds
     for path in (PODS, CLAIMS):
         cluster.delete(path, gracePeriodSeconds=0)
@@ -315,7 +315,7 @@ def settle(cluster: ControlPlane) -> None:
     cluster.until("the API server is quiet", quiet, 30)
 
 
-def spent(programs: Mapping[str, Sequence[Process]]) -> dict[str, float]:
+def seconds_of(programs: Mapping[str, Sequence[Process]]) -> dict[str, float]:
     """User and system seconds of each program so far."""
     return {name: sum(cpu_seconds(process) for process in some) for name, some in programs.items()}
 
@@ -331,7 +331,7 @@ def others(programs: Mapping[str, Sequence[Process]]) -> float:
     fields = Path("/proc/stat").read_text(encoding="ascii").split(maxsplit=9)[1:9]
     user, nice, system, _, _, irq, softirq, steal = map(int, fields)
     busy = (user + nice + system + irq + softirq + steal) / TICKS
-    return busy - sum(spent(programs).values()) - time.process_time()
+    return busy - sum(seconds_of(programs).values()) - time.process_time()
 
 
 if __name__ == "__main__":

@@ -99,13 +99,13 @@ def large_fleet(nodes: int) -> Callable[[], Any]:
 
 def large_inventory(nodes: int) -> tuple[list[Any], list[Any], list[Any]]:
     """The example fleet over and over: classes, slices, nodes."""
-    from cli.devices import typed
+    from cli.devices import read_objects
     from cluster import manifests
     from dra.objects.deviceclass import DeviceClass
     from dra.objects.node import Node
     from dra.objects.resourceslice import ResourceSlice
 
-    given = typed(manifests.read([FLEET]))
+    given = read_objects(manifests.read([FLEET]))
     single = [one for one in given.of(ResourceSlice) if one.spec.pool.resource_slice_count == 1]
     slices = [again(single[number % len(single)], number) for number in range(nodes)]
     return given.of(DeviceClass), slices, given.of(Node)

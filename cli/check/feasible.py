@@ -65,7 +65,7 @@ def never(objects: Sequence[Object], known: Sequence[Object], found: Sequence[Re
     return told
 
 
-def declared(objects: Sequence[Object]) -> list[Object]:
+def lay_out_prospects(objects: Sequence[Object]) -> list[Object]:
     """Lay out what good configurations among the objects declare an autoscaler to make: one node each, and its slices.
 
     Only where there is a fleet at all: beside nothing, a node that may come would look like all there is.

@@ -64,7 +64,7 @@ def command(
     """
     import allocator.strategies.choose  # noqa: F401  loaded here, so that no import is timed as search
     from allocator.strategies import STRATEGIES
-    from cli.devices import named, typed, warn_of_passed_over
+    from cli.devices import choose_claims, read_objects, warn_of_passed_over
     from dra.objects import ResourceClaim, ResourceClaimTemplate
 
     if strategy == "help":
@@ -78,11 +78,11 @@ def command(
     began = perf_counter()
     documents = inputs.read(files)
     warn_of_passed_over(documents)
-    given = typed(documents)
-    wanted = named(given.unallocated(), claims, given.of(ResourceClaim))
+    given = read_objects(documents)
+    wanted = choose_claims(given.open_claims(), claims, given.of(ResourceClaim))
     if not wanted and (templates := given.of(ResourceClaimTemplate)):
         click.echo(
-            f"warning: {inputs.counted(len(templates), 'template')} and no claim to allocate were given: "
+            f"warning: {inputs.count_of(len(templates), 'template')} and no claim to allocate were given: "
             "a template is not a claim; `drawbridge simulate` makes the claims of pods",
             err=True,
         )
@@ -264,7 +264,7 @@ def _text(
     timing = (
         ""
         if elapsed is None
-        else f"  ({question.strategy}, {inputs.counted(answer.steps, 'step')}, {elapsed * 1000:.1f} ms)"
+        else f"  ({question.strategy}, {inputs.count_of(answer.steps, 'step')}, {elapsed * 1000:.1f} ms)"
     )
     yield f"{node}: {answer.verdict}{timing}"
     if answer.feasible:

@@ -65,7 +65,7 @@ def command(
     known = _besides(inputs.read(inventory, files) if inventory else [], documents)
     _warn_of_unreadable(known)
     around = _objects(known)
-    around += _declared(documents, known)
+    around += _prospects(documents, known)
     found = review(_objects(documents), around, gates)
     found += _configurations(documents)
     found += _infeasible(_objects(documents), around, found)
@@ -117,14 +117,14 @@ def _configurations(documents: Sequence[Document]) -> list[Reviewed]:
     return reviewed
 
 
-def _declared(documents: Sequence[Document], known: Sequence[Document]) -> list[dict[str, object]]:
+def _prospects(documents: Sequence[Document], known: Sequence[Document]) -> list[dict[str, object]]:
     """Give the nodes that may come, by the configurations among the objects."""
     every = _objects([*documents, *known])
     if not any(value.get("kind") == "DrawbridgeConfiguration" for value in every):
         return []
-    from cli.check import declared
+    from cli.check import lay_out_prospects
 
-    return declared(every)
+    return lay_out_prospects(every)
 
 
 def _infeasible(

@@ -110,7 +110,7 @@ def _count(documents: list[Document], what: str) -> str:
 
     kinds = Counter(str(document.object.get("kind") or "without a kind") for document in documents)
     listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
-    return f"{inputs.counted(len(documents), 'object')} {what}: {listed}"
+    return f"{inputs.count_of(len(documents), 'object')} {what}: {listed}"
 
 
 def _comment(document: Document) -> str:
@@ -139,7 +139,7 @@ def _fleet(objects: list[dict[str, Any]]) -> str:
             devices[driver] += len(spec.get("devices") or ())
     counts = [f"{number} of {driver}" for driver, number in devices.items()]
     listed = ", ".join(counts) or "no devices"
-    return f"fleet: {inputs.counted(nodes, 'node')}; {listed}"
+    return f"fleet: {inputs.count_of(nodes, 'node')}; {listed}"
 
 
 def _tell_next(here: Playground, url: str) -> None:

@@ -45,7 +45,7 @@ def command(
     bridge = configuration_of(config, files).file.bridge
     fenced = bridge.drivers if bridge is not None and bridge.fence else ()
     if files:
-        outcomes = _examine(_seen_in(files, fenced))
+        outcomes = _examine(_read_dump(files, fenced))
     else:
         outcomes = _visit(kubeconfig, context, fenced, repair=repair, ask=not yes)
     if output == "json":
@@ -55,17 +55,17 @@ def command(
     return Exit.FINE if all(one["repaired"] for one in outcomes) else Exit.REFUSED
 
 
-def _seen_in(files: Sequence[str], fenced: tuple[str, ...]) -> Seen:
+def _read_dump(files: Sequence[str], fenced: tuple[str, ...]) -> Seen:
     """Read a dump. One without any pod says nothing about which pods there are."""
-    from cli.devices import Given, typed, warn_of_passed_over
-    from cli.doctor import Seen, identified
+    from cli.devices import Given, read_objects, warn_of_passed_over
+    from cli.doctor import Seen, with_identity
     from cluster.objects import Lease
     from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate
     from dra.wire import convert
 
     documents = inputs.read(files)
     warn_of_passed_over(documents, also=[("coordination.k8s.io/v1", "Lease")])
-    given = Given([identified(one) for one in typed(documents).objects])
+    given = Given([with_identity(one) for one in read_objects(documents).objects])
     pods = tuple(given.of(Pod))
     if not pods:
         click.echo("warning: no pods were read, so nothing is said about claims that pods have left", err=True)
@@ -146,5 +146,5 @@ def _lines(outcomes: Sequence[Outcome]) -> list[str]:
             lines.append(f"  not done: {one['problem']}")
     done = sum(one["repaired"] for one in outcomes)
     repaired = f", {done} put right" if done else ""
-    lines.append(f"{inputs.counted(len(outcomes), 'finding')}{repaired}")
+    lines.append(f"{inputs.count_of(len(outcomes), 'finding')}{repaired}")
     return lines

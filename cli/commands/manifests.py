@@ -213,7 +213,7 @@ def command(
     return Exit.FINE
 
 
-def generated(options: Registration) -> str:
+def webhooks_text(options: Registration) -> str:
     """The content of manifests/base/webhooks.yaml."""
     from cluster import manifests
     from webhook.admission import configurations
@@ -278,7 +278,7 @@ def beside(namespace: str, image: str, scheduler_image: str) -> Iterable[dict[st
             template = obj["spec"]["template"]
             _, scheduler = template["spec"]["containers"]
             scheduler["image"] = scheduler_image
-        yield _fenced_in(obj, namespace)
+        yield _move_fence(obj, namespace)
 
 
 def _fences(bridge: Bridge | None) -> Iterable[dict[str, Any]]:
@@ -288,7 +288,7 @@ def _fences(bridge: Bridge | None) -> Iterable[dict[str, Any]]:
     return [taint_rule(driver) for driver in bridge.drivers] if bridge is not None and bridge.fence else []
 
 
-def _fenced_in(obj: dict[str, Any], namespace: str) -> dict[str, Any]:
+def _move_fence(obj: dict[str, Any], namespace: str) -> dict[str, Any]:
     """Tell the fence in which namespace the lease and the account are."""
     if obj["kind"] == "ValidatingAdmissionPolicyBinding":
         obj["spec"]["paramRef"]["namespace"] = namespace
@@ -326,4 +326,4 @@ def _adapt(
 if __name__ == "__main__":
     from webhook.admission import Registration
 
-    (BASE / GENERATED).write_text(generated(Registration()), encoding="utf-8")
+    (BASE / GENERATED).write_text(webhooks_text(Registration()), encoding="utf-8")

@@ -33,11 +33,11 @@ def command(
     devices two by two.
     """
     from allocator.reasons import matrix
-    from cli.devices import typed
+    from cli.devices import read_objects
     from dra.policy import Rules
     from dra.wire import builtins
 
-    stock = typed(inputs.read(files)).stock()
+    stock = read_objects(inputs.read(files)).stock()
     if node and node not in stock.nodes:
         raise Broken(f"no Node {node} in what was read", f"there are: {', '.join(stock.nodes) or 'none'}")
     reachable: dict[tuple[str, str], Pool] = {}

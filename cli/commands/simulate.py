@@ -99,12 +99,12 @@ def _strategies(named: Sequence[str]) -> list[str]:
 
 def _read(files: Sequence[str]) -> tuple[Workload | None, Snapshot | None]:
     from allocator.simulation import KIND, Snapshot, is_workload, name_of, read_arrivals
-    from cli.devices import typed, warn_of_passed_over
+    from cli.devices import read_objects, warn_of_passed_over
     from dra.objects import Pod, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
 
     documents = inputs.read(files)
     warn_of_passed_over(documents, also=(KIND,))
-    given = typed(documents)
+    given = read_objects(documents)
     stock = given.stock()
     templates = tuple(given.of(ResourceClaimTemplate))
     workloads = [one for one in documents if is_workload(one.object)]
@@ -232,8 +232,8 @@ def _schedule_text(found: Simulation, strategy: str) -> Iterator[str]:
     totals = found.totals
     yield ""
     yield (
-        f"{totals.placed} of {inputs.counted(totals.pods, 'pod')} placed ({strategy}), "
-        f"{inputs.counted(totals.devices, 'device')} given; "
+        f"{totals.placed} of {inputs.count_of(totals.pods, 'pod')} placed ({strategy}), "
+        f"{inputs.count_of(totals.devices, 'device')} given; "
         f"hardware in use {totals.utilisation:.0%}, {totals.fragmentation:.0%} of what is free is broken up"
     )
 
@@ -287,7 +287,7 @@ def _camel(name: str) -> str:
 
 
 def _replay_text(name: str, found: Sequence[Replay]) -> Iterator[str]:
-    yield f"workload {name}: {inputs.counted(found[0].pods, 'pod')}"
+    yield f"workload {name}: {inputs.count_of(found[0].pods, 'pod')}"
     yield ""
     wide = max(len("strategy"), *(len(one.strategy) for one in found))
     yield f"{'strategy':<{wide}} {'placed':>6} {'at once':>7} {'peak':>5} {'in use':>6} {'broken up':>9} {'wait':>8} {'longest':>8}"
@@ -301,4 +301,4 @@ def _replay_text(name: str, found: Sequence[Replay]) -> Iterator[str]:
     yield "broken up: how much of what is free lies on hardware that is partly in use; wait, longest: in the workload's time"
     for one in found:
         if one.never:
-            yield f"{one.strategy}: {inputs.counted(len(one.never), 'pod')} never found a place, such as {', '.join(one.never[:3])}"
+            yield f"{one.strategy}: {inputs.count_of(len(one.never), 'pod')} never found a place, such as {', '.join(one.never[:3])}"

@@ -105,12 +105,12 @@ _KINDS = ("DeviceClass", "ResourceSlice", "Node", "DeviceTaintRule", "DeviceComp
 
 def _with_fleet(state: State, documents: Iterable[Document]) -> State:
     """Add the devices. Whether some node could serve a claim is asked only where the input describes a whole fleet."""
-    from cli.devices import typed
+    from cli.devices import read_objects
     from dra.objects import DeviceClass, Node, ResourceSlice
     from webhook.state import Inventory, prospects
 
     described = [document for document in documents if document.object.get("kind") in _KINDS]
-    given = typed(described)
+    given = read_objects(described)
     classes = given.of(DeviceClass)
     slices = given.of(ResourceSlice)
     nodes = given.of(Node)
@@ -263,7 +263,7 @@ def _as_report(results: list[Result]) -> None:
     refused = sum(bool(result.translation.refusals) for result in touched)
     changed = sum(result.translation.changed for result in touched)
     left, others = len(touched) - changed - refused, len(results) - len(touched)
-    objects = inputs.counted(len(results), "object")
+    objects = inputs.count_of(len(results), "object")
     inputs.tell(
         [f"{objects}: {changed} rewritten, {refused} refused, {left} left, {others} without a legacy request"],
     )

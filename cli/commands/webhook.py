@@ -171,13 +171,13 @@ def stopping() -> asyncio.Event:
     """An event that SIGTERM and SIGINT set; the second signal has its usual effect."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
-    def received() -> None:
+    def stop_once() -> None:
         stop.set()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, received)
+        loop.add_signal_handler(number, stop_once)
     return stop
 
 

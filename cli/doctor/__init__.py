@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cli.doctor.diagnosis import Ill, Seen, diagnose, identified
+from cli.doctor.diagnosis import Ill, Seen, diagnose, with_identity
 from cli.doctor.repair import describe, put_right
 from cli.doctor.survey import survey
 
-__all__ = ["Ill", "Seen", "describe", "diagnose", "identified", "put_right", "survey"]
+__all__ = ["Ill", "Seen", "describe", "diagnose", "put_right", "survey", "with_identity"]

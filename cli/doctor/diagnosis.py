@@ -60,8 +60,8 @@ def diagnose(seen: Seen) -> tuple[Ill, ...]:
     return (
         *_overlapping(seen),
         *_left_behind(seen),
-        *_orphaned(seen),
-        *_protected(seen),
+        *_orphans(seen),
+        *_idle_finalizers(seen),
         *_without_class(seen),
         *_without_fence(seen),
         *_idle_leases(seen),
@@ -111,7 +111,7 @@ def _left_behind(seen: Seen) -> Iterator[Ill]:
         )
 
 
-def _orphaned(seen: Seen) -> Iterator[Ill]:
+def _orphans(seen: Seen) -> Iterator[Ill]:
     """Claims that were made for a pod that does not exist any more."""
     if seen.pods is None:
         return
@@ -130,7 +130,7 @@ def _orphaned(seen: Seen) -> Iterator[Ill]:
         )
 
 
-def _protected(seen: Seen) -> Iterator[Ill]:
+def _idle_finalizers(seen: Seen) -> Iterator[Ill]:
     """Claims that have the finalizer of an allocation, and no allocation, and nobody who waits for one."""
     if seen.pods is None:
         return
@@ -212,10 +212,10 @@ def _idle_leases(seen: Seen) -> Iterator[Ill]:
 def _unused_templates(seen: Seen) -> Iterator[Ill]:
     if seen.pods is None:
         return
-    in_use = frozenset(key for pod in seen.pods for key in upkeep.used(pod))
-    made = {(one.metadata.namespace, one.metadata.name): _made(one) for one in seen.templates}
+    in_use = frozenset(key for pod in seen.pods for key in upkeep.templates_of(pod))
+    made = {(one.metadata.namespace, one.metadata.name): _made_at(one) for one in seen.templates}
     now, grace = seen.now.timestamp(), _UNUSED.total_seconds()
-    _, over = upkeep.swept(made, seen.templates, in_use, now=now, grace=grace)
+    _, over = upkeep.sweep(made, seen.templates, in_use, now=now, grace=grace)
     for one in over:
         meta = one.metadata
         yield Ill(
@@ -227,12 +227,12 @@ def _unused_templates(seen: Seen) -> Iterator[Ill]:
         )
 
 
-def _made(template: ResourceClaimTemplate) -> float:
+def _made_at(template: ResourceClaimTemplate) -> float:
     written = template.metadata.creation_timestamp
     return datetime.fromisoformat(written).timestamp() if written else 0.0
 
 
-def identified(obj: T) -> T:
+def with_identity(obj: T) -> T:
     """Give a claim that no API server has seen an identity: its name."""
     if not isinstance(obj, ResourceClaim) or obj.metadata.uid:
         return obj

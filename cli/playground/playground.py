@@ -117,7 +117,7 @@ class Playground:
             answer: dict[str, Any] = json.loads(text)["response"]
             return answer
 
-    async def settled(self, names: Iterable[tuple[str, str]], seconds: float) -> bool:
+    async def wait_for_pods(self, names: Iterable[tuple[str, str]], seconds: float) -> bool:
         """Wait until each of these pods has a node or a reason for having none; say whether that was in time."""
         waiting = set(names)
         try:

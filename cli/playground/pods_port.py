@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from cli.playground import story as fates
-from cli.playground.way import end_of, pod_of, seen
+from cli.playground.way import end_of, fate_of, pod_of
 from cluster import Apply, manifests, resources
 from cluster.errors import ApiError
 
@@ -146,7 +146,7 @@ class Door:
     async def _list(self, request: web.Request) -> web.Response:
         del request
         page = await self._here.cluster.list(resources.PODS, limit=0)
-        return web.Response(text=_text([await seen(self._here, pod) for pod in page.items]))
+        return web.Response(text=_text([await fate_of(self._here, pod) for pod in page.items]))
 
 
 @web.middleware

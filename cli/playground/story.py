@@ -89,7 +89,7 @@ def total(fates: Sequence[Fate], seconds: float) -> str:
     return f"{pods}: {', '.join(parts) or 'nothing to push'}; {seconds:.1f} s"
 
 
-def asked(pod: Mapping[str, object]) -> tuple[str, ...]:
+def describe_pod(pod: Mapping[str, object]) -> tuple[str, ...]:
     """What a pod's containers ask for beyond cpu and memory, one line a container."""
     found = []
     spec = mapping(pod.get("spec"))
@@ -106,7 +106,7 @@ def asked(pod: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def wanted(claim: ResourceClaim) -> str:
+def describe_claim(claim: ResourceClaim) -> str:
     """A claim's requests in a few words."""
     requests = claim.spec.devices.requests
     distinct = list(dict.fromkeys(_request(request) for request in requests))
@@ -122,7 +122,7 @@ def wanted(claim: ResourceClaim) -> str:
     return f"claim {claim.metadata.name}: " + "; ".join([*counted, *dict.fromkeys(ties)])
 
 
-def given(results: Sequence[DeviceRequestAllocationResult]) -> str:
+def describe_devices(results: Sequence[DeviceRequestAllocationResult]) -> str:
     """The devices of a claim, with what was taken of those that are shared."""
     return ", ".join(_device(result) for result in results)
 

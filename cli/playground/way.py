@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cli.playground.story import End, Fate, asked, given, wanted
+from cli.playground.story import End, Fate, describe_claim, describe_devices, describe_pod
 from webhook import names
 from webhook.translate import at, controller_kind, mapping, paths
 
@@ -21,7 +21,7 @@ def pod_of(obj: dict[str, Any]) -> dict[str, Any] | None:
     if path is None:
         return None
     if not path:
-        return named(obj)
+        return with_name(obj)
     template = at(obj, path)
     owner = mapping(obj.get("metadata"))
     name = owner.get("name")
@@ -40,7 +40,7 @@ def pod_of(obj: dict[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def named(pod: dict[str, Any]) -> dict[str, Any]:
+def with_name(pod: dict[str, Any]) -> dict[str, Any]:
     """Give a pod that only has a generateName a name, as the API server would after us."""
     metadata = mapping(pod.get("metadata"))
     if metadata.get("name") or not metadata.get("generateName"):
@@ -51,7 +51,7 @@ def named(pod: dict[str, Any]) -> dict[str, Any]:
 async def end_of(here: Playground, pod: dict[str, Any], seconds: float, *, shows: str = "") -> Fate:
     """Push a pod and wait until it has a node, or a reason for having none."""
     answer = await here.push(pod)
-    wanted = asked(pod)
+    wanted = describe_pod(pod)
     if answer.stored is None:
         meta = mapping(pod.get("metadata"))
         because = answer.refusal.split("; ")
@@ -65,8 +65,8 @@ async def end_of(here: Playground, pod: dict[str, Any], seconds: float, *, shows
         )
     stored = answer.stored["metadata"]
     namespace, name = stored["namespace"], stored["name"]
-    settled = await here.settled([(namespace, name)], seconds)
-    fate = await seen(here, await here.pod(namespace, name))
+    settled = await here.wait_for_pods([(namespace, name)], seconds)
+    fate = await fate_of(here, await here.pod(namespace, name))
     reasons = fate.because
     if not settled:
         reasons = (*reasons, f"nothing more was decided within {seconds:g} s")
@@ -79,16 +79,16 @@ async def end_of(here: Playground, pod: dict[str, Any], seconds: float, *, shows
     )
 
 
-async def seen(here: Playground, pod: Pod) -> Fate:
+async def fate_of(here: Playground, pod: Pod) -> Fate:
     """Tell what is to be seen of a pod that was stored."""
     claims = await here.claims(pod)
     waits = "" if pod.spec.node_name else next((c.message for c in pod.status.conditions if c.message), "")
     fate = Fate(
         name=pod.metadata.name,
         end=End.PLACED if pod.spec.node_name else End.WAITS,
-        became=tuple(wanted(claim) for claim in claims),
+        became=tuple(describe_claim(claim) for claim in claims),
         runs=tuple(
-            f"{pod.spec.node_name}: {given(claim.status.allocation.devices.results)}"
+            f"{pod.spec.node_name}: {describe_devices(claim.status.allocation.devices.results)}"
             for claim in claims
             if claim.status.allocation and pod.spec.node_name
         ),

@@ -11,10 +11,10 @@ from cluster.controllers.claim_decisions import (
     Delete,
     RecordNames,
     Write,
+    claim_from,
     for_claim,
     for_pod,
     generated_for,
-    made_from,
     templates_of,
 )
 from cluster.controllers.workqueue import WorkQueue
@@ -61,7 +61,7 @@ class ClaimController:
                 tasks.create_task(informer.run())
             # Nothing is judged before pods and claims are known: an unknown pod would look like one that is gone.
             for awaited in (self._pods, self._claims):
-                while not await awaited.synced(60.0):
+                while not await awaited.wait_for_sync(60.0):
                     continue
             tasks.create_task(self._queue.run(self._work))
 
@@ -146,7 +146,7 @@ class ClaimController:
         for one in self._claims_in(namespace).values():
             if generated_for(one, pod, entry):
                 return
-        fresh = made_from(template, pod, entry)
+        fresh = claim_from(template, pod, entry)
         claim = await self._cluster.create(RESOURCE_CLAIMS, fresh, namespace)
         self._made[namespace, claim.metadata.name] = claim
         work = _POD, namespace, pod.metadata.name

@@ -214,7 +214,7 @@ def _plain(one: ResourceClaimConsumerReference) -> Raw:
     return group | {"resource": one.resource, "name": one.name, "uid": one.uid}
 
 
-def made_from(template: Raw, pod: Pod, entry: str) -> Raw:
+def claim_from(template: Raw, pod: Pod, entry: str) -> Raw:
     """The claim for an entry of a pod. The template is read plain, so nothing of its spec is lost."""
     outer: Raw = template.get("spec") or {}
     meta: Raw = outer.get("metadata") or {}

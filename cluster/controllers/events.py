@@ -102,7 +102,7 @@ class Recorder:
         type_ = "Warning" if warning else "Normal"
         said = _statement(about, reason, message[:_LONGEST_MESSAGE], type_)
         namespace = said.namespace or "default"
-        name = self._kept_name(said)
+        name = self._keep_name(said)
         patch = Merge({"message": said.message, "lastTimestamp": self._now()})
         try:
             try:
@@ -114,7 +114,7 @@ class Recorder:
             return False
         return True
 
-    def _kept_name(self, said: Said) -> str:
+    def _keep_name(self, said: Said) -> str:
         about = f"{self._component}/{said.kind}/{said.uid}/{said.reason}"
         digest = sha256(about.encode()).hexdigest()[:_DIGITS]
         return f"{said.name[:_LONGEST_NAME]}.{digest}"

@@ -73,7 +73,7 @@ class WorkQueue(Generic[K]):
                 try:
                     await self._try(key, work, deadline)
                 finally:
-                    self._done(key)
+                    self._finish(key)
                 await asyncio.sleep(0)  # work on an embedded store may never wait, and others want their turn
         finally:
             for timer in self._later.values():
@@ -88,7 +88,7 @@ class WorkQueue(Generic[K]):
                 async with asyncio.timeout(deadline):
                     await work(key)
             except (ApiError, OSError) as error:  # TimeoutError is an OSError
-                self._failed(key, error)
+                self._try_again(key, error)
             else:
                 self._failures.pop(key, None)
         if guard.failed:
@@ -108,13 +108,13 @@ class WorkQueue(Generic[K]):
         self._working.add(key)
         return key
 
-    def _done(self, key: K) -> None:
+    def _finish(self, key: K) -> None:
         self._working.discard(key)
         if key in self._again:
             self._again.discard(key)
             self.add(key)
 
-    def _failed(self, key: K, error: Exception) -> None:
+    def _try_again(self, key: K, error: Exception) -> None:
         failures = self._failures.get(key, 0) + 1
         self._failures[key] = failures
         jitter = random.random()  # noqa: S311  no secret

@@ -61,7 +61,7 @@ class ApiServer:
         """Store a new object; the answer is how it was (or, in a dry run, would be) stored."""
         self.check(resource)
         kind = resource.id
-        new = registry.created(resource, obj, namespace, self._identity)
+        new = registry.prepare_for_create(resource, obj, namespace, self._identity)
         now = self._identity.now()
         new = strategies.prepare(kind, new, None, now)
         key = resources.key(new)
@@ -98,7 +98,7 @@ class ApiServer:
         asked = self._patch(old, patch, subresource)
         if not isinstance(asked, dict):
             raise Invalid(f"the patch leaves no object of {resource.id}, but {asked!r}")
-        new = registry.updated(resource, old, asked, subresource)
+        new = registry.prepare_for_update(resource, old, asked, subresource)
         new = strategies.prepare(resource.id, new, old, self._identity.now())
         if same(old, new):
             return record.data

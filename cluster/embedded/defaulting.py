@@ -45,14 +45,14 @@ def _request(request: Json) -> Json:
     if not isinstance(request, dict):
         return request
     if isinstance(request.get("exactly"), dict):
-        request = {**request, "exactly": _wanted(request["exactly"])}
+        request = {**request, "exactly": _device_request(request["exactly"])}
     if isinstance(request.get("firstAvailable"), list):
-        alternatives = [_wanted(one) if isinstance(one, dict) else one for one in request["firstAvailable"]]
+        alternatives = [_device_request(one) if isinstance(one, dict) else one for one in request["firstAvailable"]]
         request = {**request, "firstAvailable": alternatives}
     return request
 
 
-def _wanted(wanted: Raw) -> Raw:
+def _device_request(wanted: Raw) -> Raw:
     wanted = {"allocationMode": "ExactCount", **wanted}
     if wanted["allocationMode"] == "ExactCount":
         wanted = {"count": 1, **wanted}

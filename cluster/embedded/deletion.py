@@ -113,7 +113,7 @@ class Endings:
                 self._disown(resource, key, uid)
 
     def _dependents(self, uid: str) -> list[Place]:
-        return [(resources.BY_ID[resource], key) for resource, key in self._store.owned(uid)]
+        return [(resources.BY_ID[resource], key) for resource, key in self._store.dependents(uid)]
 
     def _owner(self, owner: OwnerReference, namespace: str) -> Place | None:
         resource = resources.BY_KIND.get((owner.api_version.rpartition("/")[0], owner.kind))
@@ -149,7 +149,7 @@ class Endings:
     def _release_owner(self, resource: Resource[Any], key: Key) -> None:
         """Let an owner go that waited for what it owned, once nothing of that is left."""
         record = self._store.get(resource.id, key)
-        if record is None or FOREGROUND not in record.meta.finalizers or self._store.owned(record.meta.uid):
+        if record is None or FOREGROUND not in record.meta.finalizers or self._store.dependents(record.meta.uid):
             return
         others = [one for one in record.meta.finalizers if one != FOREGROUND]
         if not others:

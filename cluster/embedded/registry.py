@@ -51,7 +51,7 @@ class Identity(msgspec.Struct, frozen=True):
     suffix: Callable[[], str]
 
 
-def created(resource: Resource[Any], obj: Raw, namespace: str | None, identity: Identity) -> Raw:
+def prepare_for_create(resource: Resource[Any], obj: Raw, namespace: str | None, identity: Identity) -> Raw:
     """The document that a create stores."""
     body = dict(_check_type(resource, without_nulls(obj)))
     meta = dict(body.get("metadata") or {})
@@ -72,7 +72,7 @@ def created(resource: Resource[Any], obj: Raw, namespace: str | None, identity: 
     return fill_in_defaults(resource.id, body, created=True)
 
 
-def updated(resource: Resource[Any], old: Raw, new: Raw, subresource: str) -> Raw:
+def prepare_for_update(resource: Resource[Any], old: Raw, new: Raw, subresource: str) -> Raw:
     """The document that an update of `old` to `new` stores, once it is found to be allowed."""
     was = old["metadata"]
     try:

@@ -167,7 +167,7 @@ class Informer(Generic[T]):
         heard = self._hear(listener, batch)
         self._settle(heard)
 
-    async def synced(self, seconds: float) -> bool:
+    async def wait_for_sync(self, seconds: float) -> bool:
         """Wait until the whole collection was read once; say whether it was in time."""
         try:
             async with asyncio.timeout(seconds):
@@ -227,7 +227,7 @@ class Informer(Generic[T]):
                 # Pages are of one version, that of the first.
                 self._confirmed = max(self._confirmed, begun)
                 return Outcome.COMPLETE
-            self._state = self._state.paged(page.more)
+            self._state = self._state.turn_page(page.more)
 
     async def _watch(self) -> Outcome:
         """Follow one watch to its end. One that streams the collection first becomes an ordinary one by that."""
@@ -295,12 +295,12 @@ class Informer(Generic[T]):
             self.quarantine.release(self._what(where))
         self._read, self._broken = [], []
         self._reads += 1
-        self._state = self._state.seen(version)
+        self._state = self._state.advance(version)
         self._synced.set()
         self._tell(Batch(deltas, version, complete=True))
 
     def _take(self, event: Change[T] | Bookmark | Unreadable) -> None:
-        self._state = self._state.seen(event.resource_version)
+        self._state = self._state.advance(event.resource_version)
         match event:
             case Bookmark():
                 return

@@ -81,13 +81,13 @@ class ReflectionState(msgspec.Struct, frozen=True):
     more: str = ""  # the page to go on with
     failures: int = 0  # in a row
 
-    def seen(self, version: str) -> ReflectionState:
+    def advance(self, version: str) -> ReflectionState:
         """Something came through: the copy is at a version, and whatever failed before is over."""
         if version == self.version and not self.failures:
             return self
         return msgspec.structs.replace(self, version=version, failures=0)
 
-    def paged(self, more: str) -> ReflectionState:
+    def turn_page(self, more: str) -> ReflectionState:
         """A page came, and there are more."""
         return msgspec.structs.replace(self, more=more, failures=0)
 

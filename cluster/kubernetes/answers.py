@@ -51,7 +51,7 @@ class _Meta(msgspec.Struct, frozen=True, rename="camel"):
     annotations: dict[str, str] = {}
 
 
-class _Head(msgspec.Struct, frozen=True):
+class _OnlyMetadata(msgspec.Struct, frozen=True):
     metadata: _Meta = _Meta()
 
 
@@ -169,7 +169,7 @@ def _unreadable(data: bytes, error: WireError, *, deleted: bool = False) -> Unre
 def _meta(data: bytes) -> _Meta:
     """Who an object is, whatever the rest of it is."""
     try:
-        return decode(data, _Head).metadata
+        return decode(data, _OnlyMetadata).metadata
     except WireError:
         meta = members(members(data).get("metadata", b"{}"))
         return _Meta(

@@ -19,7 +19,7 @@ from cluster.kubernetes.connection import Call, Connection, default
 from cluster.kubernetes.stream import Stream
 from cluster.patch import Apply, Merge, Operations
 from cluster.resources import BY_KIND, PODS
-from cluster.server import PROBES, Features, Probe, Server, features, survived
+from cluster.server import PROBES, Features, Probe, Server, features, survives
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -227,7 +227,7 @@ class Kubernetes:
     async def _probe(self, probe: Probe) -> bool | None:
         resource = BY_KIND[_DRA.partition("/")[0], probe.object["kind"]].raw
         try:
-            return survived(probe, await self.create(resource, probe.object, dry_run=True))
+            return survives(probe, await self.create(resource, probe.object, dry_run=True))
         except Invalid:
             return False  # without the dropped field, what is left may be incomplete
         except ApiError:

@@ -43,7 +43,7 @@ _AGENT = "drawbridge"
 _IMPERSONATION = {"as": "Impersonate-User", "as-uid": "Impersonate-Uid"}
 
 
-def _broken(error: Exception) -> ClusterError:
+def _unavailable(error: Exception) -> ClusterError:
     if isinstance(error, TimeoutError):
         return Unavailable(f"the API server did not answer in time: {str(error) or type(error).__name__}")
     return Unavailable(f"the connection to the API server failed: {str(error) or type(error).__name__}")
@@ -51,9 +51,9 @@ def _broken(error: Exception) -> ClusterError:
 
 _FOREIGN: dict[type[Exception], Callable[[Exception], ClusterError]] = {
     aiohttp.InvalidURL: lambda error: ConfigError(f"the address of the API server is not a URL: {error}"),
-    aiohttp.ClientError: _broken,
-    TimeoutError: _broken,
-    OSError: _broken,
+    aiohttp.ClientError: _unavailable,
+    TimeoutError: _unavailable,
+    OSError: _unavailable,
     ConfigException: lambda error: ConfigError(str(error)),
 }
 
@@ -128,12 +128,12 @@ class Connection:
         async with AsyncExitStack() as stack:
             enter = stack.enter_async_context
             session = await enter(self._session())
-            response = await enter(_sent(session.client, request, limits))
+            response = await enter(_send(session.client, request, limits))
             status = response.status
             if status == HTTPStatus.UNAUTHORIZED and await self._renew(session):
                 response.release()
                 session = await enter(self._session())
-                response = await enter(_sent(session.client, request, limits))
+                response = await enter(_send(session.client, request, limits))
                 status = response.status
             if status >= HTTPStatus.BAD_REQUEST:
                 with map_exceptions(_FOREIGN):
@@ -185,7 +185,7 @@ class Connection:
 
 
 @asynccontextmanager
-async def _sent(
+async def _send(
     client: ApiClient, request: Call, limits: aiohttp.ClientTimeout
 ) -> AsyncIterator[aiohttp.ClientResponse]:
     """Send a request with the client's credentials, and let go of its answer in the end."""

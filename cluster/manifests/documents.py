@@ -167,7 +167,7 @@ def dump(objects: Iterable[dict[str, Any]]) -> str:
 
 def _contents(path: str) -> Iterator[tuple[str, bytes]]:
     if path == "-":
-        yield "-", _bounded(sys.stdin.buffer, "-")
+        yield "-", _read_bounded(sys.stdin.buffer, "-")
         return
     try:
         if not Path(path).is_dir():
@@ -195,10 +195,10 @@ def _contents(path: str) -> Iterator[tuple[str, bytes]]:
 
 def _bytes(path: str) -> bytes:
     with Path(path).open("rb") as file:
-        return _bounded(file, path)
+        return _read_bounded(file, path)
 
 
-def _bounded(file: BinaryIO, name: str) -> bytes:
+def _read_bounded(file: BinaryIO, name: str) -> bytes:
     """Read a file to its end, unless that is further away than any manifest reaches: a device has none."""
     parts: list[bytes] = []
     length = 0

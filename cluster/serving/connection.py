@@ -142,11 +142,11 @@ class House(Protocol):
     limits: Limits
     draining: bool
 
-    def left(self, connection: PeerConnection) -> None:
+    def forget(self, connection: PeerConnection) -> None:
         """Take notice that a connection is over."""
         ...
 
-    def brought(self, count: int) -> None:
+    def count_bytes(self, count: int) -> None:
         """Take notice of bytes of bodies that wait, or of their end (negative)."""
         ...
 
@@ -201,7 +201,7 @@ class PeerConnection(BaseProtocol):
         super().connection_lost(exc)
         self._count(0)
         self.phase = ConnectionPhase.CLOSED
-        self._house.left(self)
+        self._house.forget(self)
 
     def data_received(self, data: bytes) -> None:
         """Take in what has arrived, as far as the phase allows."""
@@ -354,7 +354,7 @@ class PeerConnection(BaseProtocol):
     def _count(self, received: int) -> None:
         if received != self._counted:
             change, self._counted = received - self._counted, received
-            self._house.brought(change)
+            self._house.count_bytes(change)
 
 
 def _common_name(certificate: Mapping[str, Any]) -> str:

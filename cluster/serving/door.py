@@ -136,7 +136,7 @@ class Door:
 
     # ---- what a connection says
 
-    def left(self, connection: PeerConnection) -> None:
+    def forget(self, connection: PeerConnection) -> None:
         """Take notice that a connection is over."""
         self.connections.discard(connection)
         others = self._by_peer.get(connection.peer)
@@ -145,7 +145,7 @@ class Door:
             if not others:
                 del self._by_peer[connection.peer]
 
-    def brought(self, count: int) -> None:
+    def count_bytes(self, count: int) -> None:
         """Take notice of bytes of bodies that wait, or of their end (negative)."""
         self.bytes += count
         while self.bytes > self.limits.bytes:
@@ -235,7 +235,7 @@ class Door:
     def _let_go(self, connection: PeerConnection, sock: socket.socket) -> None:
         """Close what never became a connection."""
         if connection.transport is None:
-            self.left(connection)
+            self.forget(connection)
             with suppress(OSError):
                 sock.close()
 
@@ -246,7 +246,7 @@ class Door:
         self._refused(why)
         if victim is None:
             return False
-        self.left(victim)
+        self.forget(victim)
         victim.give_way()
         return True
 
@@ -260,7 +260,7 @@ class Door:
                     connection.sweep(now)
                 except Exception:
                     logger.exception("a bug at the door; please report it")
-                    self.left(connection)
+                    self.forget(connection)
 
 
 def _standing(connection: PeerConnection, long_ago: float) -> tuple[bool, int, bool, float]:

@@ -114,26 +114,26 @@ _NO_PATH = Path([], 0, 0)
 # ---- The sizes of a device -----------------------------------------------------------------------------------------
 
 
-class _Shape(NamedTuple):
+class _Extent(NamedTuple):
     """How large a field can be, and what is inside."""
 
     most: int
-    key: _Shape | None = None
-    element: _Shape | None = None
-    fields: dict[str, _Shape] = {}
+    key: _Extent | None = None
+    element: _Extent | None = None
+    fields: dict[str, _Extent] = {}
 
 
-_ATTRIBUTE = _Shape(64)
-_IDS = _Shape(32)
-_DOMAINS = _Shape(63)
-_INNER_ATTRIBUTES = _Shape(32, _IDS, _ATTRIBUTE)
-_DEVICE = _Shape(
+_ATTRIBUTE = _Extent(64)
+_IDS = _Extent(32)
+_DOMAINS = _Extent(63)
+_INNER_ATTRIBUTES = _Extent(32, _IDS, _ATTRIBUTE)
+_DEVICE = _Extent(
     0,
     fields={
-        "driver": _Shape(63),
-        "allowMultipleAllocations": _Shape(1),
-        "attributes": _Shape(32, _DOMAINS, _INNER_ATTRIBUTES),
-        "capacity": _Shape(32, _DOMAINS, _Shape(32, _IDS, _Shape(0))),
+        "driver": _Extent(63),
+        "allowMultipleAllocations": _Extent(1),
+        "attributes": _Extent(32, _DOMAINS, _INNER_ATTRIBUTES),
+        "capacity": _Extent(32, _DOMAINS, _Extent(32, _IDS, _Extent(0))),
     },
 )
 
@@ -150,7 +150,7 @@ def _size_at(path: list[str]) -> Size | None:
     return Size(0, shape.most)
 
 
-def _part(shape: _Shape, name: str) -> _Shape | None:
+def _part(shape: _Extent, name: str) -> _Extent | None:
     if name in ("@items", "@values"):
         return shape.element
     if name == "@keys":

@@ -203,7 +203,7 @@ def _unquote(token: Token) -> str | bytes:
     if is_bytes:
         if raw:
             return text.encode()
-        parts = _unescaped_bytes(text, token.position)
+        parts = _unescape_to_bytes(text, token.position)
         return b"".join(parts)
     if raw or "\\" not in text:
         return text
@@ -223,7 +223,7 @@ def _unescape(match: re.Match[str], position: int) -> str:
     return simple
 
 
-def _unescaped_bytes(text: str, position: int) -> list[bytes]:
+def _unescape_to_bytes(text: str, position: int) -> list[bytes]:
     parts: list[bytes] = []
     end = 0
     for match in _ESCAPE.finditer(text):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dra.cel import types as t
 from dra.cel.environment import VARIABLES
-from dra.cel.library.regexes import PatternError, compiled
+from dra.cel.library.regexes import PatternError, compile_pattern
 from dra.cel.library.standard import TYPE_NAMES
 from dra.cel.library.text_format import Clause, clauses
 from dra.cel.syntax import children
@@ -334,7 +334,7 @@ def _check_call(node: Expr, budget: Budget | None) -> None:
 def _check_pattern(node: Expr, budget: Budget | None) -> None:
     if isinstance(node.value, str) and node.kind == "literal":
         try:
-            compiled(node.value, budget)
+            compile_pattern(node.value, budget)
         except PatternError as error:
             raise SelectorTypeError(f"invalid matches argument: {error}", node.position) from None
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.cel import Selector, view_of
-from dra.cel import compile as compiled
+from dra.cel import compile as compile_selector
 from dra.errors import SelectorError
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _rule(compatibility: DeviceCompatibility) -> Rule:
 
 def _selector(text: str) -> Selector | None:
     try:
-        return compiled(text) if text else None
+        return compile_selector(text) if text else None
     except SelectorError:
         return None
 

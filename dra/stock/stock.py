@@ -62,7 +62,7 @@ class History(msgspec.Struct, frozen=True, eq=False):
     older: Change | None = None
 
     @classmethod
-    def begun(cls) -> History:
+    def begin(cls) -> History:
         """Begin: a stock that is nobody's future."""
         return cls(Change(None, None))
 
@@ -135,7 +135,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             _group((one.pool, one) for one in pages.values()),
             held,
             {pool: pool_use(by_claim.values()) for pool, by_claim in held.items()},
-            History.begun(),
+            History.begin(),
         )
 
     def with_(self, obj: Stocked) -> Stock:
@@ -177,7 +177,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
 
     def idle(self) -> Stock:
         """Answer with the same stock as it would be if nobody held anything."""
-        return msgspec.structs.replace(self, claims={}, held={}, uses={}, history=History.begun())
+        return msgspec.structs.replace(self, claims={}, held={}, uses={}, history=History.begin())
 
     def changed_since(self, earlier: Stock) -> frozenset[str] | None:
         """Name the nodes that changes since an earlier stock may concern; None if that cannot be told or is all."""

@@ -24,7 +24,7 @@ from dra.validation.fleet.pools import pool_problems
 from dra.validation.fleet.requests import claim_problems, class_problems, rule_problems
 from dra.validation.fleet.world import World
 from dra.validation.judgement import findings
-from dra.validation.objects.judge import NAMESPACED, Judged, is_ours, judge, read, written
+from dra.validation.objects.judge import NAMESPACED, Judged, is_ours, judge, lead_back, read
 from dra.validation.objects.quotas import limited_classes
 from dra.validation.problem import Problem, Problems
 
@@ -67,9 +67,9 @@ def review(
             problems = _foreign(value, world, complete=complete)
         if typed[number] is not None:
             for problem in _around(typed[number], world):
-                problems.append(written(problem, value))
+                problems.append(lead_back(problem, value))
             for problem in together.get(number, ()):
-                problems.append(written(problem, value))
+                problems.append(lead_back(problem, value))
         for finding in findings(problems, name(value)):
             reviewed.append(Reviewed(number, finding))  # noqa: PERF401  likewise
     return reviewed

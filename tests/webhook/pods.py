@@ -5,7 +5,7 @@ from pathlib import Path
 
 import jsonpatch
 
-from cli.devices import typed
+from cli.devices import read_objects
 from cluster import manifests
 from dra import cel, wire
 from dra.objects.device import Device
@@ -121,7 +121,7 @@ def untouched(done: Translation) -> bool:
 
 @cache
 def example_fleet() -> Inventory:
-    given = typed(manifests.read([EXAMPLES / "fleet"]))
+    given = read_objects(manifests.read([EXAMPLES / "fleet"]))
     return Inventory.of(given.of(DeviceClass), given.of(ResourceSlice), given.of(Node))
 
 

@@ -6,7 +6,7 @@ from webhook.admission import decide, registration
 from webhook.admission.admission_review import ReviewError
 from webhook.admission.decide import REFUSED, UNDECIDED, Outcome, Record
 from webhook.admission.feasibility import Feasibility, judge
-from webhook.admission.late import undecided
+from webhook.admission.late import answer_late
 from webhook.admission.registration import Registration, configurations
 from webhook.admission.validate import foresee, refuses
 
@@ -18,11 +18,11 @@ __all__ = [
     "Record",
     "Registration",
     "ReviewError",
+    "answer_late",
     "configurations",
     "decide",
     "foresee",
     "judge",
     "refuses",
     "registration",
-    "undecided",
 ]

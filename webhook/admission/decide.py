@@ -193,7 +193,7 @@ def _create(question: Question, state: State, budget: Budget, *, foretell: bool)
         invalid = INVALID.issuperset(codes)
         return msgspec.structs.replace(ruling, invalid=invalid)
     if state.confirmed:
-        taken = upkeep.taken(done.templates, namespace, state)
+        taken = upkeep.name_conflicts(done.templates, namespace, state)
         if taken:
             denials = tuple([sentence(Code.TAKEN, text) for text in taken])
             return _ruling(REFUSED, done, denials=denials, problems=denials)

@@ -100,7 +100,7 @@ def judge(
     best = question.best(idle=False)
     if best is Found.FEASIBLE:
         return FITS
-    return UNKNOWN if best is Found.UNDECIDED else question.refused()
+    return UNKNOWN if best is Found.UNDECIDED else question.judge_idle()
 
 
 class _Hearing:
@@ -135,7 +135,7 @@ class _Hearing:
             undecided = undecided or verdict is Found.UNDECIDED
         return Found.UNDECIDED if undecided else Found.INFEASIBLE
 
-    def refused(self) -> Judgement:
+    def judge_idle(self) -> Judgement:
         """Nothing fits now. Would it on an idle fleet?"""
         best = self.best(idle=True)
         if best is Found.UNDECIDED:
@@ -188,7 +188,7 @@ class _Hearing:
                 short = short or reason
         if selected is not None:
             text = f"{opening}: no device matches what {self.who(selected)} asks for"
-            known = "; ".join(self.published(selected))
+            known = "; ".join(self.list_published(selected))
             if known:
                 return _never(Code.NO_DEVICE, f"{text}; {known}", "ask for one of these")
             claim = selected.claim.rpartition("/")[2]
@@ -219,7 +219,7 @@ class _Hearing:
                     return request
         return None
 
-    def published(self, reason: Reason) -> Iterator[str]:
+    def list_published(self, reason: Reason) -> Iterator[str]:
         """List what devices publish of the attributes that a request selects by."""
         request = self.request(reason)
         if request is None or request.exactly is None:

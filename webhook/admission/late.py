@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _OURS = f"{names.DOMAIN}/".encode()
 
 
-def undecided(path: str, body: bytes, why: str, state: State) -> Outcome:
+def answer_late(path: str, body: bytes, why: str, state: State) -> Outcome:
     """Answer a review that took too long; raise ReviewError if it is not a review.
 
     The object is read only where it may carry annotations that pass for ours, to take them off: a pod that is made slow to

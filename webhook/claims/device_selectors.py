@@ -90,7 +90,7 @@ def _write(filters: _Filters) -> tuple[str, ...] | None:
     return every
 
 
-def rooted(texts: tuple[str, ...], supply: Supply) -> tuple[str, ...]:
+def add_root(texts: tuple[str, ...], supply: Supply) -> tuple[str, ...]:
     """Add that the PCIe root is known, where devices are published whose root is the empty text."""
     if not supply.served.rootless and not supply.target.rootless:
         return texts

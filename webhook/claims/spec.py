@@ -23,7 +23,7 @@ from dra.objects import (
     ResourceClaimSpec,
 )
 from dra.quantity import Quantity
-from webhook.claims.device_selectors import product_is, rooted, selectors
+from webhook.claims.device_selectors import add_root, product_is, selectors
 from webhook.dialects import AUTO, DRANET_NUMA_NODE, MIB, NUMA_NODE, PCIE_ROOT, Demand, Pairs
 from webhook.state import ALTERNATIVES, CLAIMS, SHARES, Need
 
@@ -344,7 +344,7 @@ def _tie(
     if texts is None:
         return _TOO_LONG
     if attribute == PCIE_ROOT:
-        texts = rooted(texts, second)
+        texts = add_root(texts, second)
     requests: list[DeviceRequest] = []
     ties: list[DeviceConstraint] = []
     if joint.each:

@@ -54,7 +54,7 @@ class Due(Enum):
     TAKEN = "taken"  # by somebody else, with other content
 
 
-def used(pod: Pod) -> frozenset[Key]:
+def templates_of(pod: Pod) -> frozenset[Key]:
     """Name the templates of ours that a living pod refers to."""
     if pod.has_ended:
         return frozenset()
@@ -62,17 +62,17 @@ def used(pod: Pod) -> frozenset[Key]:
     return frozenset((pod.metadata.namespace, name) for name in names if _NAME.fullmatch(name))
 
 
-def proven(pod: Pod, keys: Sequence[bytes]) -> dict[Key, Json]:
+def read_proven(pod: Pod, keys: Sequence[bytes]) -> dict[Key, Json]:
     """Read the templates that a living pod refers to and proves; raise TemplatesError where the proof is none."""
     text = pod.metadata.annotations.get(names.TEMPLATES)
     if not text:
         return {}
-    referred = used(pod)
+    referred = templates_of(pod)
     templates = template.unseal(text, template.bearer(pod), *keys) if referred else {}
     return {
         (pod.metadata.namespace, name): spec
         for name, spec in templates.items()
-        if (pod.metadata.namespace, name) in referred and not privileged(spec)
+        if (pod.metadata.namespace, name) in referred and not wants_admin_access(spec)
     }
 
 
@@ -123,13 +123,13 @@ def _find_escape(pod: Pod, specs: Iterable[Json], state: State) -> str:
 def _old_keys(pod: Pod) -> frozenset[str]:
     """The keys that the pod was asking with; the seal covers the record of them."""
     try:
-        record = msgspec.json.decode(template.bearer(pod).asked or "{}", type=_Original)
+        record = msgspec.json.decode(template.bearer(pod).asked or "{}", type=_RecordedKeys)
     except msgspec.DecodeError:
         return frozenset()
     return frozenset(key for keys in record.containers.values() for key in keys)
 
 
-class _Original(msgspec.Struct):
+class _RecordedKeys(msgspec.Struct):
     containers: dict[str, dict[str, object]] = {}
 
 
@@ -154,7 +154,7 @@ def _classes(spec: Json) -> Iterable[str]:
             yield alternative.device_class_name
 
 
-def privileged(spec: Json) -> bool:
+def wants_admin_access(spec: Json) -> bool:
     """Say whether a template asks for adminAccess anywhere."""
     requests = wire.convert(spec, ResourceClaimTemplateSpec).spec.devices.requests
     return any(request.exactly is not None and request.exactly.admin_access for request in requests)
@@ -186,7 +186,7 @@ def _read(wanted: bytes) -> ResourceClaimSpec:
     return claim_spec(wire.convert(msgspec.json.decode(wanted), ResourceClaimTemplateSpec).spec)
 
 
-def taken(templates: Mapping[str, Json], namespace: str, state: State) -> tuple[str, ...]:
+def name_conflicts(templates: Mapping[str, Json], namespace: str, state: State) -> tuple[str, ...]:
     """Say which names that a pod is about to use hold something else, and whose they are."""
     problems = []
     for name, wanted in templates.items():
@@ -207,7 +207,7 @@ def ours(stored: ResourceClaimTemplate) -> bool:
     return labelled and _NAME.fullmatch(stored.metadata.name) is not None
 
 
-def swept(
+def sweep(
     unused_since: Mapping[Key, float],
     stored: Iterable[ResourceClaimTemplate],
     in_use: frozenset[Key],

@@ -297,7 +297,7 @@ def _parse(words: Words[KoordinatorOptions]) -> _Pod:
     vendor = hints.get(Role.MODELS)
     other = vendor is not None and vendor.text.lower() not in ("", "nvidia")
     if vendor and other:
-        raise _leave(vendor.key, f"the pod is for GPUs of {_shown(vendor.text)}, which no target here stands for")
+        raise _leave(vendor.key, f"the pod is for GPUs of {_show(vendor.text)}, which no target here stands for")
     if designated := hints.get(Role.MODE):
         raise _refuse(designated.key, designated.row.because, "remove the annotation")
     return _Pod(
@@ -329,7 +329,7 @@ def total(said: tuple[Said, ...], *, webhook: bool) -> dict[str, int]:
     most: Counter[str] = Counter()
     for one in said:
         rewritten = webhook and not one.init
-        values = _rewritten(one) if rewritten else _written(one)
+        values = _amounts_after_webhook(one) if rewritten else _amounts(one)
         if not one.ordinary_init:
             lasting.update(values)
             continue
@@ -344,7 +344,7 @@ def total(said: tuple[Said, ...], *, webhook: bool) -> dict[str, int]:
     return sums
 
 
-def _written(one: Said) -> dict[str, int]:
+def _amounts(one: Said) -> dict[str, int]:
     """What a container asks for, by part."""
     values = {}
     for name, role in _ROLES.items():
@@ -354,9 +354,9 @@ def _written(one: Said) -> dict[str, int]:
     return values
 
 
-def _rewritten(one: Said) -> dict[str, int]:
+def _amounts_after_webhook(one: Said) -> dict[str, int]:
     """What an app container asks for after Koordinator's mutating webhook."""
-    values = _written(one)
+    values = _amounts(one)
     if not values.keys() & _GPU_KEYS:
         return values
     combined = values.get("gpu")
@@ -483,7 +483,7 @@ def _tie(pod: _Pod, gpu: Demand) -> Demand:
     scope = pod.hint("gpu").required_topology_scope
     if gpu.partial:
         if scope not in ("", "Node") and gpu.count > 1:
-            problem = f"several shared GPUs can't be held to scope {_shown(scope)}"
+            problem = f"several shared GPUs can't be held to scope {_show(scope)}"
             raise _refuse(pod.names[Role.HINT], problem)
         return gpu
     if pod.partition is not None:
@@ -500,7 +500,7 @@ def _tie(pod: _Pod, gpu: Demand) -> Demand:
 _SCOPES = {"NUMANode": NUMA_NODE, "PCIe": PCIE_ROOT}
 
 
-def _shown(text: str) -> str:
+def _show(text: str) -> str:
     return text if len(text) <= 40 else f"{text[:40]}…"
 
 

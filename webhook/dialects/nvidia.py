@@ -232,7 +232,7 @@ def _replicas(amount: Amount, options: NvidiaOptions) -> Answer:
     return Answer(demands=(asked,), notes=(note,))
 
 
-def declared(text: str) -> Meaning | None:
+def read_declared(text: str) -> Meaning | None:
     """Read what an administrator declares a unit to be."""
     if text == "whole":
         return Meaning()
@@ -242,7 +242,7 @@ def declared(text: str) -> Meaning | None:
     return Meaning(profile=profile) if profile else None
 
 
-def selected(hints: Mapping[Role, Hint]) -> Meaning | None:
+def read_selectors(hints: Mapping[Role, Hint]) -> Meaning | None:
     """Tell what a unit is by the pod's own node selectors; None where they say nothing."""
     strategy = hints.get(Role.MODE) or hints.get(Role.POLICY)
     if strategy and strategy.text not in ("", "none"):
@@ -276,7 +276,7 @@ _REPLICAS = "nvidia.com/gpu.replicas"
 _PRODUCT = "nvidia.com/gpu.product"
 
 
-def shared(labels: Mapping[str, str]) -> str:
+def sharing_label(labels: Mapping[str, str]) -> str:
     """Say by which label a node shows that its units are not whole GPUs; "" if none does."""
     for name, values in _SHARING_LABELS.items():
         if labels.get(name) in values:
@@ -294,5 +294,11 @@ VOCABULARY = Vocabulary(
     table=DIALECT,
     read=read,
     options=NvidiaOptions,
-    bare=Bare(target="gpu", declared=declared, words="whole, shared, mig:<profile>", pod=selected, node=shared),
+    bare=Bare(
+        target="gpu",
+        declared=read_declared,
+        words="whole, shared, mig:<profile>",
+        pod=read_selectors,
+        node=sharing_label,
+    ),
 )

@@ -15,7 +15,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cluster.serving import Callers, Credentials, Door, Limits, Reply, readiness, text
-from webhook.admission import REFUSED, UNDECIDED, ReviewError, undecided
+from webhook.admission import REFUSED, UNDECIDED, ReviewError, answer_late
 from webhook.service.deciding.alarm import Alarm, Overtime
 from webhook.service.deciding.worker import Bug, Pool, Undecided
 from webhook.service.log import Decisions
@@ -60,7 +60,7 @@ class Decider(Protocol):
         ...
 
 
-class _Review(NamedTuple):
+class _OpenReview(NamedTuple):
     """A review on its way; `came` is when it was whole, `started` when its turn had come."""
 
     path: str
@@ -87,7 +87,7 @@ class App:
         self._limits = limits or Limits()
         self._alarm = Alarm()
         self._pool = Pool(self._limits.workers)
-        self._door = Door(self, self._limits, metrics.closed, _namespace)
+        self._door = Door(self, self._limits, metrics.count_closure, _namespace)
         self._loop = asyncio.get_running_loop()
         self._waiting = 0
         self._idle = asyncio.Event()
@@ -142,7 +142,7 @@ class App:
         elif not _is_json(head.headers):
             refused = text(415, "send a review as application/json, not compressed", close=True)
         if refused is not None:
-            self._metrics.refused(head.path, refused.status)
+            self._metrics.count_refusal(head.path, refused.status)
         return refused
 
     def answer(self, head: Head, body: bytes) -> Reply | Coroutine[None, None, Reply]:
@@ -152,7 +152,7 @@ class App:
             if method != "POST":
                 return text(405, f"{path} takes POST only", ("Allow", "POST"))
             now = self._loop.time()
-            review = _Review(path[1:], body, now - self._door.line.waited, now)
+            review = _OpenReview(path[1:], body, now - self._door.line.waited, now)
             return self._review(review)
         if path not in _PATHS:
             return text(404, "not found: this port serves /mutate, /validate, /livez and /readyz")
@@ -174,13 +174,13 @@ class App:
 
     # ---- reviews
 
-    def _review(self, review: _Review) -> Reply | Coroutine[None, None, Reply]:
+    def _review(self, review: _OpenReview) -> Reply | Coroutine[None, None, Reply]:
         try:
             return self._at_once(review)
         finally:
             self.longest_hold = max(self.longest_hold, self._loop.time() - review.started)
 
-    def _at_once(self, review: _Review) -> Reply | Coroutine[None, None, Reply]:
+    def _at_once(self, review: _OpenReview) -> Reply | Coroutine[None, None, Reply]:
         if self._is_late(review):
             return self._turn_away(review.path)
         if len(review.body) > self._limits.inline:
@@ -198,7 +198,7 @@ class App:
         except Overtime:
             self._attacked_until = self._loop.time() + ATTACK_SECONDS
             self._gate.forget(state)
-            self._metrics.closed("overtime")
+            self._metrics.count_closure("overtime")
             return self._later(review, self._aside(review))
         except ReviewError as error:
             return self._unreadable(review.path, error)
@@ -218,13 +218,13 @@ class App:
             return self._later(review, self._aside(review, outcome))
         return self._record_decision(review, outcome)
 
-    def _is_late(self, review: _Review) -> bool:
+    def _is_late(self, review: _OpenReview) -> bool:
         """Whether it has stood in a line that does not get shorter."""
         # A process that was not given the machine for a while has a slow line, too, but a short one.
         waited = review.started - review.came
         return waited > self._limits.line and len(self._door.line) >= self._limits.crowd
 
-    def _later(self, review: _Review, answer: Coroutine[None, None, Reply]) -> Reply | Coroutine[None, None, Reply]:
+    def _later(self, review: _OpenReview, answer: Coroutine[None, None, Reply]) -> Reply | Coroutine[None, None, Reply]:
         """Answer when there is an answer, unless too many wait already."""
         if self._waiting >= self._limits.reviews:
             answer.close()
@@ -241,12 +241,12 @@ class App:
         finally:
             self._waiting -= 1
 
-    async def _again(self, review: _Review) -> Reply:
+    async def _again(self, review: _OpenReview) -> Reply:
         """Look a second time at what is refused: a class may have come just before its first pod."""
         await asyncio.sleep(self._limits.second_look)
         return await self._aside(review) if len(review.body) > self._limits.inline else await self._second(review)
 
-    async def _second(self, review: _Review) -> Reply:
+    async def _second(self, review: _OpenReview) -> Reply:
         state = self._gate.state()
         hold = self._limits.hold_under_attack
         try:
@@ -258,7 +258,7 @@ class App:
             return await self._aside(review)
         return self._record_decision(review, outcome)
 
-    async def _aside(self, review: _Review, otherwise: Outcome | None = None) -> Reply:
+    async def _aside(self, review: _OpenReview, otherwise: Outcome | None = None) -> Reply:
         """Decide in a worker; `otherwise` is the answer if it does not, where there is one."""
         state = self._gate.state()
         patience = self._limits.patience
@@ -274,7 +274,7 @@ class App:
             note = {"path": path, "bytes": len(whole), "problem": why}
             logger.warning("a review was not decided", extra=note)
             try:
-                outcome = otherwise or undecided(path, whole, why, state)
+                outcome = otherwise or answer_late(path, whole, why, state)
             except ReviewError as broken:
                 return self._unreadable(path, broken)
         except ReviewError as error:
@@ -286,9 +286,9 @@ class App:
             return self._fail(path, reply)
         return self._record_decision(review, outcome)
 
-    def _record_decision(self, review: _Review, outcome: Outcome) -> Reply:
+    def _record_decision(self, review: _OpenReview, outcome: Outcome) -> Reply:
         seconds = self._loop.time() - review.came
-        self._metrics.decided(f"/{review.path}", outcome.record, seconds)
+        self._metrics.count_decision(f"/{review.path}", outcome.record, seconds)
         self._decisions.write(outcome.record, seconds)
         return Reply(200, outcome.body, "application/json")
 
@@ -300,7 +300,7 @@ class App:
         return self._fail(path, text(503, "too many reviews in flight", ("Retry-After", "1")))
 
     def _fail(self, path: str, reply: Reply) -> Reply:
-        self._metrics.refused(f"/{path}", reply.status)
+        self._metrics.count_refusal(f"/{path}", reply.status)
         return reply
 
 

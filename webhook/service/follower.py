@@ -74,9 +74,9 @@ class Follower:
                 informer.listen(self._take)
                 group.create_task(informer.run())
             for informer in self._informers:
-                await informer.synced(float("inf"))
+                await informer.wait_for_sync(float("inf"))
             for informer in extra:
-                await informer.synced(self._pace.extra)
+                await informer.wait_for_sync(self._pace.extra)
             self._world.settle()
             self._settled.set()
             group.create_task(self._watch_server())
@@ -102,11 +102,11 @@ class Follower:
                 logger.warning("the API server does not answer", extra={"problem": str(error)})
                 await asyncio.sleep(self._pace.retry)
 
-    async def settled(self) -> None:
+    async def wait_for_sync(self) -> None:
         """Wait until everything was read once."""
         await self._settled.wait()
 
-    def unsettled(self) -> str:
+    def what_is_unread(self) -> str:
         """Say what was not read yet; "" if everything was."""
         if self._settled.is_set():
             return ""

@@ -38,7 +38,7 @@ class JsonFormatter(logging.Formatter):
         line |= {key: value for key, value in vars(record).items() if key not in _STANDARD}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return _bound(_encoder.encode(line)).decode()
+        return _shorten_line(_encoder.encode(line)).decode()
 
 
 class Decisions:
@@ -62,7 +62,7 @@ class Decisions:
             shown = _shorten(record)
         line = _encoder.encode(shown)
         whole = head.encode() + line[1:]
-        self._stream.write(_bound(whole) + b"\n")
+        self._stream.write(_shorten_line(whole) + b"\n")
         self._stream.flush()
 
 
@@ -107,7 +107,7 @@ def _second(whole: int) -> str:
     return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
-def _bound(line: bytes) -> bytes:
+def _shorten_line(line: bytes) -> bytes:
     """A line that a collector takes: what is longer than LONGEST keeps its beginning, as JSON."""
     if len(line) <= LONGEST:
         return line

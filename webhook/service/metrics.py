@@ -62,7 +62,7 @@ class Metrics(MetricsPort):
         self._decision = lru_cache(maxsize=2048)(self._decisions.labels)
         self._timer = lru_cache(maxsize=8)(self._seconds.labels)
 
-    def decided(self, path: str, record: Record, seconds: float) -> None:
+    def count_decision(self, path: str, record: Record, seconds: float) -> None:
         """Count one answer."""
         self._review(path, record.mode, record.outcome).inc()
         self._timer(path).observe(seconds)
@@ -71,11 +71,11 @@ class Metrics(MetricsPort):
             counter = self._decision(decision.dialect, action, record.mode)
             counter.inc()
 
-    def refused(self, path: str, status: int) -> None:
+    def count_refusal(self, path: str, status: int) -> None:
         """Count one request that got no decision."""
         self._refused.labels(path, str(status)).inc()
 
-    def closed(self, reason: str) -> None:
+    def count_closure(self, reason: str) -> None:
         """Count a connection that had to go, or a review that was interrupted."""
         self._closed.labels(reason).inc()
 

@@ -52,7 +52,7 @@ class PodSurvey:
         """See which templates the pods of a namespace use."""
         begun = asyncio.get_running_loop().time()
         used: set[Key] = set()
-        await self._list(namespace, LIVING, lambda pod: used.update(upkeep.used(pod)))
+        await self._list(namespace, LIVING, lambda pod: used.update(upkeep.templates_of(pod)))
         self._used[namespace] = frozenset(used)
         self._looked[namespace] = begun
 

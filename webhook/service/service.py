@@ -145,12 +145,12 @@ class Service:
             port = await self.app.start(listen.host, listen.port, context)
             listen = listen._replace(port=port)
         if self._settings.looks:
-            await self.follower.settled()
+            await self.follower.wait_for_sync()
         await self.certificate.first()
         listening(listen, metrics)
 
     async def _lead(self) -> None:
-        await self.follower.settled()
+        await self.follower.wait_for_sync()
         await self.certificate.first()  # with it come the keys that templates are sealed with
         await self.election.run(self._templates)
 
@@ -172,7 +172,7 @@ class Service:
         if where is None:
             yield None
             return
-        door = Door(self.metrics, METRICS_LIMITS, self.metrics.closed)
+        door = Door(self.metrics, METRICS_LIMITS, self.metrics.count_closure)
         try:
             yield where._replace(port=door.open(where.host, where.port))
         finally:
@@ -214,7 +214,7 @@ class Service:
         """What keeps this process from its work, and what is only worth knowing."""
         problems = {"certificate": self.certificate.unready()}
         if self._settings.looks:
-            problems = {"cluster": self.follower.unsettled()} | problems
+            problems = {"cluster": self.follower.what_is_unread()} | problems
         notes = {"stock": self.follower.stale(), "namespaces": self.follower.unsure()}
         aside = {
             "objects read": str(self.follower.quarantine),

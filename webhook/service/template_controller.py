@@ -124,12 +124,12 @@ class Templates:
             followed: list[Informer[Any]] = [self._pods, self._templates, *self._workloads]
             for informer in followed:
                 group.create_task(informer.run())
-            await self._templates.synced(float("inf"))  # before that, everything would look missing
+            await self._templates.wait_for_sync(float("inf"))  # before that, everything would look missing
             for _ in range(WORKERS):
                 group.create_task(self._queue.run(self._keep))
-            await self._pods.synced(float("inf"))  # before that, everything would look unused
+            await self._pods.wait_for_sync(float("inf"))  # before that, everything would look unused
             for informer in self._workloads:
-                await informer.synced(float("inf"))
+                await informer.wait_for_sync(float("inf"))
             self._look_out(EVERYWHERE, 0.0)
             group.create_task(self._lookout.run(self._find_waiting, deadline=LOOK_SECONDS))
             group.create_task(self._reconsider())
@@ -183,19 +183,19 @@ class Templates:
         """What a pod wants and may have, and what it uses."""
         state = self._state()
         try:
-            proven = upkeep.proven(pod, state.keys)
+            proven = upkeep.read_proven(pod, state.keys)
             problem = upkeep.objection(pod, proven.values(), state) if proven else ""
         except template.TemplatesError as error:
             proven = {}
             problem = str(error)
         if not problem:
             self._withheld.pop(key, None)
-            return proven, upkeep.used(pod)
+            return proven, upkeep.templates_of(pod)
         if self._withheld.get(key) != problem:
             self._withheld[key] = problem
             self._metrics.template("withheld")
             logger.warning("no template is made for a pod", extra={"pod": "/".join(key), "problem": problem})
-        return {}, upkeep.used(pod)
+        return {}, upkeep.templates_of(pod)
 
     def _look_out(self, namespace: str, seconds: float) -> None:
         """Look for pods that wait in a namespace, and once more when every gate has heard what we have."""
@@ -210,7 +210,7 @@ class Templates:
             key = pod.metadata.namespace, pod.metadata.name
             if key in self._pods.objects:
                 return False
-            used = upkeep.used(pod)
+            used = upkeep.templates_of(pod)
             for key in used - good.keys():
                 stored = self._templates.objects.get(key)
                 good[key] = stored is not None and upkeep.fits(stored)
@@ -370,9 +370,9 @@ class Templates:
 
     async def _sweep(self) -> None:
         now = asyncio.get_running_loop().time()
-        stored = await self._judged()
+        stored = await self._known_templates()
         in_use = self._users.in_use() | self._survey.in_use()
-        self._unused, over = upkeep.swept(self._unused, stored, in_use, now=now, grace=self._grace)
+        self._unused, over = upkeep.sweep(self._unused, stored, in_use, now=now, grace=self._grace)
         for one in over:
             key = one.metadata.namespace, one.metadata.name
             where = {"template": "/".join(key)}
@@ -384,7 +384,7 @@ class Templates:
             except ApiError as error:
                 logger.warning("a template could not be swept", extra={**where, "problem": str(error)})
 
-    async def _judged(self) -> list[ResourceClaimTemplate]:
+    async def _known_templates(self) -> list[ResourceClaimTemplate]:
         """Give out the templates of which it is known whether a pod uses them; look where that was not asked for a grace period."""
         followed = self._users.in_use()
         judged: list[ResourceClaimTemplate] = []

@@ -147,7 +147,7 @@ class StateBuilder:
                 self._template_owners.pop((meta.namespace, meta.name), None)
                 self._outdated = True
             case _:
-                self._gone(obj)
+                self._remove(obj)
 
     def settle(self) -> None:
         """Everything has been read once: from here on there is a stock."""
@@ -192,7 +192,7 @@ class StateBuilder:
             return
         self._move(self._stock.with_(obj), obj)
 
-    def _gone(self, obj: Stocked) -> None:
+    def _remove(self, obj: Stocked) -> None:
         kind, namespace, name = _key(obj)
         if self._stock is None:
             self._collected.pop((kind, namespace, name), None)

@@ -45,7 +45,7 @@ def workload(namespace: str, metadata: Mapping[str, Json]) -> Workload:
     return Workload(namespace, "Pod", str(own or ""))
 
 
-def included(of: Workload, percent: float) -> bool:
+def covers(of: Workload, percent: float) -> bool:
     """Say whether a roll-out to this many percent covers a workload."""
     if percent >= 100:
         return True

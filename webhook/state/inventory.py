@@ -126,7 +126,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """
         classes = tuple(classes)
         nodes = tuple([node for node in nodes if evidence.node_selector.items() <= node.metadata.labels.items()])
-        slices = _heard(slices, nodes, evidence)
+        slices = _choose_slices(slices, nodes, evidence)
         selectors = [_Selectors(class_) for class_ in classes]
         reading = Reading.of(reads for one in selectors for reads in one.reads)
         census = Census.of(slices, reading, earlier.census if earlier else None)
@@ -134,7 +134,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return cls(
             known=True,
             classes=served,
-            handed_out=_handed_out(nodes),
+            handed_out=_find_handed_out(nodes),
             labelled=_units_by_node(nodes),
             extended=_extended_resources(classes),
             chosen=evidence != EVERYBODY,
@@ -158,7 +158,9 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return found[0] if len(found) == 1 else None
 
 
-def _heard(slices: Iterable[ResourceSlice], nodes: Iterable[Node], evidence: Evidence) -> Iterable[ResourceSlice]:
+def _choose_slices(
+    slices: Iterable[ResourceSlice], nodes: Iterable[Node], evidence: Evidence
+) -> Iterable[ResourceSlice]:
     """Choose the slices that count: of drivers that are named, and on nodes that are chosen.
 
     Devices of no node are their driver's word. Where nodes are chosen, it counts only if the driver is named as well:
@@ -308,7 +310,7 @@ def _rank(
     )
 
 
-def _handed_out(nodes: Iterable[Node]) -> dict[str, frozenset[str]]:
+def _find_handed_out(nodes: Iterable[Node]) -> dict[str, frozenset[str]]:
     found: dict[str, set[str]] = {}
     for node in nodes:
         giver = node.metadata.name

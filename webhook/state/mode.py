@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from webhook.names import MODE_LABEL
-from webhook.state.canary import included
+from webhook.state.canary import covers
 
 if TYPE_CHECKING:
     from webhook.state.canary import Workload
@@ -45,6 +45,6 @@ def mode_of(state: State, workload: Workload) -> Mode:
     mode = Mode(word) if word in _WORDS else Mode(file.mode)
     if mode is not Mode.ENFORCE:
         return mode
-    if workload.namespace in state.unsure or not included(workload, file.canary):
+    if workload.namespace in state.unsure or not covers(workload, file.canary):
         return Mode.WARN
     return mode

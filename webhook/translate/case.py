@@ -130,7 +130,7 @@ def _answer(case: Case, whose: Owners, configuration: Configuration, fleet: Inve
     """Stop where something on the pod keeps us away; else read the numbers and ask the dialect's reader."""
     dialect = case.dialect
     hints = whose.hints.get(dialect.name, {})
-    case = _kept_away(case, whose, hints)
+    case = _keep_away(case, whose, hints)
     if case.left or case.refusals:
         return case
     numbers = {slot.order: [(word, number(word)) for word in words] for slot, words in case.words}
@@ -164,7 +164,7 @@ def _answer(case: Case, whose: Owners, configuration: Configuration, fleet: Inve
     return _read(case, tuple(said), hints, configuration)
 
 
-def _kept_away(case: Case, whose: Owners, hints: Mapping[Role, Hint]) -> Case:
+def _keep_away(case: Case, whose: Owners, hints: Mapping[Role, Hint]) -> Case:
     """Leave or refuse what its own system has dealt with already, or would not have taken."""
     key, title = case.keys[0], case.dialect.title
     for role in (Role.PLACED, Role.OPT_OUT):

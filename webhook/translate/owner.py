@@ -144,14 +144,14 @@ def meaning(
         return _set_key(said, key)
     if word := bare.declared(declared):
         return msgspec.structs.replace(word, basis=f"declared to be {declared} (`meanings`)")
-    return _shown(key, dialect, bare, configuration, fleet)
+    return _judge_by_nodes(key, dialect, bare, configuration, fleet)
 
 
 def _set_key(said: Meaning, key: str) -> Meaning:
     return msgspec.structs.replace(said, left=Left(key, said.left.reason)) if said.left else said
 
 
-def _shown(key: str, dialect: Dialect, bare: Bare, configuration: Configuration, fleet: Inventory) -> Meaning:
+def _judge_by_nodes(key: str, dialect: Dialect, bare: Bare, configuration: Configuration, fleet: Inventory) -> Meaning:
     """Take it for a whole device if more nodes publish such devices than still hand the name out or share them."""
     if not fleet.known:
         return _unclear(key, "it may be a whole device or a part of one, and there is no inventory to tell by")

@@ -64,7 +64,7 @@ class WrittenRecord(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING_WRITTEN = WrittenRecord()
 
 
-def written(pod: PodView, namespace: str, keys: Sequence[bytes], *, offline: bool = False) -> WrittenRecord:
+def read_record(pod: PodView, namespace: str, keys: Sequence[bytes], *, offline: bool = False) -> WrittenRecord:
     """Read what we wrote on a pod; what somebody else wrote in our name counts as nothing."""
     text = pod.annotations.get(names.ORIGINAL)
     sealed = pod.annotations.get(names.TEMPLATES)

@@ -54,18 +54,18 @@ class Report:
         for case in verdict.cases:
             spoken.add(case.dialect.name)
             if case.left:
-                self._left(case)
+                self._add_left(case)
             elif case.refusals:
                 for refusal in case.refusals:
-                    self.refused(case.container, case.dialect.name, refusal)
+                    self.refuse(case.container, case.dialect.name, refusal)
             else:
-                self._went(case)
+                self._add_translated(case)
         for dialect, hint in whose.ignored:
             if dialect in spoken and hint.row.action is Action.IGNORED:
                 self._decide("", dialect, hint.key, Action.IGNORED, hint.row.because)
                 self._warn(f"{hint.key}: ignored: {hint.row.because}")
 
-    def _went(self, case: Case) -> None:
+    def _add_translated(self, case: Case) -> None:
         dialect = case.dialect.name
         silent = dict.fromkeys(case.keys)
         for note in case.notes:
@@ -83,7 +83,7 @@ class Report:
         for key in silent:
             self._decide(case.container, dialect, key, Action.TRANSLATED, "")
 
-    def _left(self, case: Case) -> None:
+    def _add_left(self, case: Case) -> None:
         assert case.left
         cause, reason = case.left.key, case.left.reason
         keys = case.keys if cause in case.keys else (cause, *case.keys)
@@ -93,12 +93,12 @@ class Report:
         if not case.quiet:
             self._warn(f"{_who(case.container)}{cause}: left as it is: {reason}")
 
-    def passed_by(self, left: Left) -> None:
+    def pass_by(self, left: Left) -> None:
         """Report that a pod was not looked at."""
         self._decide("", "", left.key, Action.LEFT, left.reason)
         self._warn(f"{_who('')}{left.key}: left as it is: {left.reason}")
 
-    def refused(self, container: str, dialect: str, refusal: Refusal) -> None:
+    def refuse(self, container: str, dialect: str, refusal: Refusal) -> None:
         """Report that a pod can't be admitted."""
         decision = Decision(
             self._object,
@@ -120,7 +120,7 @@ class Report:
             self._decide(container, "", key, Action.TRANSLATED, "was put back by another webhook and is removed again")
             return
         reason = f"was translated as {before} and is asked for again as {now}: another webhook adds it"
-        self.refused(container, "", Refusal(key, reason, "switch that webhook off for this pod", Code.TWICE))
+        self.refuse(container, "", Refusal(key, reason, "switch that webhook off for this pod", Code.TWICE))
 
     def _decide(self, container: str, dialect: str, key: str, action: Action, detail: str) -> None:
         self.decisions.append(Decision(self._object, container, dialect, key, action, detail))

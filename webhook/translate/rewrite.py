@@ -72,7 +72,7 @@ def rewrite(
     """
     spec = pod.spec
     going = verdict.translated
-    gone = _gone(going)
+    gone = _words_by_container(going)
     entries, references, given = _entries(verdict.shared.grants, pod)
     operations: list[Operation] = []
     for slot in pod.slots:
@@ -90,7 +90,7 @@ def rewrite(
     templates: dict[str, Json] = {}
     for entry, one in zip(entries, given, strict=True):
         templates[entry["resourceClaimTemplateName"]] = one.spec
-    now = WrittenRecord(record=later, decisions=_told(report), devices=_devices(going), templates=templates)
+    now = WrittenRecord(record=later, decisions=_write_decisions(report), devices=_devices(going), templates=templates)
     annotations = annotate(pod, written, now, namespace=namespace, key=key)
     if annotations is None:
         return Rewrite(too_large=True)
@@ -130,7 +130,7 @@ def strip(pod: PodView, record: Original) -> tuple[Operation, ...]:
     return tuple(operations)
 
 
-def _gone(going: Sequence[Case]) -> dict[str, dict[str, Json]]:
+def _words_by_container(going: Sequence[Case]) -> dict[str, dict[str, Json]]:
     gone: dict[str, dict[str, Json]] = {}
     for case in going:
         for slot, words in case.words:
@@ -224,7 +224,7 @@ def _tolerations(path: str, present: Json, gone: Mapping[str, Mapping[str, Json]
     return patch.append(path, present, lacking)
 
 
-def _told(report: Report) -> tuple[Json, ...]:
+def _write_decisions(report: Report) -> tuple[Json, ...]:
     """Write what became of each key; it stands on the pod that it is about."""
     told: list[Json] = []
     for decision in report.decisions:

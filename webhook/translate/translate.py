@@ -23,7 +23,7 @@ from webhook.translate.checks import Context, Verdict, judge
 from webhook.translate.limits import too_much
 from webhook.translate.owner import owners
 from webhook.translate.pod_view import look
-from webhook.translate.record import LARGEST, NOTHING_WRITTEN, foreign, written
+from webhook.translate.record import LARGEST, NOTHING_WRITTEN, foreign, read_record
 from webhook.translate.report import Decision, Report
 from webhook.translate.rewrite import Given, clean_annotations, rewrite, standing, strip
 
@@ -75,7 +75,7 @@ def translate(
     if view.passed_by or not (view.speaks or view.marked):
         return NOTHING
     quiet = view.bound or not view.speaks
-    believed = written(view, namespace, state.keys, offline=not seal) if view.marked else NOTHING_WRITTEN
+    believed = read_record(view, namespace, state.keys, offline=not seal) if view.marked else NOTHING_WRITTEN
     strange = foreign(view, believed) if view.marked else ()
     cleaning = clean_annotations(view, strange, path) if strange else ()
     report = Report(f"Pod/{namespace or 'default'}/{view.name}", configuration.file.approximations)
@@ -85,14 +85,14 @@ def translate(
     if quiet:
         return _alone(report, cleaning, earlier if len(earlier) == len(view.claims) else ())
     if problem := too_much(view, configuration):
-        report.passed_by(problem)
+        report.pass_by(problem)
         return _alone(report, cleaning)
     if budget is not None:
         budget.charge(sum([_PRICE * (1 + len(slot.words)) for slot in view.slots]))
     fresh, again = _fresh(view, believed.record, report)
     whose = owners(view, configuration)
     if whose.refusal and any(fresh.values()):
-        report.refused("", "", whose.refusal)
+        report.refuse("", "", whose.refusal)
     context = Context(
         pod=view,
         configuration=configuration,
@@ -126,7 +126,7 @@ def translate(
     )
     if change.too_large:
         del report.decisions[before:]
-        report.add(_left(verdict), whose)
+        report.add(_leave(verdict), whose)
         return _alone(report, cleaning)
     if not change.operations:
         return _alone(report, cleaning)
@@ -152,7 +152,7 @@ def _alone(report: Report, cleaning: tuple[dict[str, Json], ...], given: tuple[G
     )
 
 
-def _left(verdict: Verdict) -> Verdict:
+def _leave(verdict: Verdict) -> Verdict:
     """Leave everything that was to be translated, because what would have to be written is too much."""
     reason = f"with the record of it the pod's annotations would be larger than {LARGEST // 1024} KiB"
     left = [case.leave(case.keys[0], reason) if case.open else case for case in verdict.cases]
@@ -164,7 +164,7 @@ def clean(pod: Json, state: State, *, namespace: str) -> tuple[dict[str, Json], 
     view = look(pod, state.configuration)
     if view.passed_by or not view.marked:
         return ()
-    record = written(view, namespace, state.keys)
+    record = read_record(view, namespace, state.keys)
     strange = foreign(view, record)
     return clean_annotations(view, strange)
 
@@ -179,7 +179,7 @@ def replay(pod: Json, old: Json, state: State, *, namespace: str) -> Translation
     before = look(old, state.configuration)
     if not before.marked:
         return NOTHING
-    record = written(before, namespace, state.keys).record
+    record = read_record(before, namespace, state.keys).record
     if not record.containers:
         return NOTHING
     now = look(pod, state.configuration)

@@ -133,7 +133,7 @@ class Evictions:
 
         def serve(node: str, after: Stock) -> Sequence[ResourceClaim] | None:
             serving = bridge.decider.serve(pod, node, after, placement, kept=False)
-            return None if isinstance(serving, Unserved) else serving.given()
+            return None if isinstance(serving, Unserved) else serving.allocated_claims()
 
         return serve
 
@@ -143,10 +143,10 @@ class Evictions:
         namespace = pod.metadata.namespace or "default"
 
         def fits(node: str, gone: tuple[Pod, ...]) -> bool:
-            if node in bridge.crowded(pod, gone):
+            if node in bridge.full_nodes(pod, gone):
                 return False
             after = without_pods(stock, gone)
-            after = with_pods(after, node, bridge.nominated(node, priority(pod), pod))
+            after = with_pods(after, node, bridge.nominated_pods(node, priority(pod), pod))
             given = serve(node, after)
             if given is None:
                 return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from allocator.quota import Limit, held, limits_of, lines
+from allocator.quota import Limit, amount_held, limits_of, lines
 from cluster.errors import ApiError, Conflict, NotFound
 from cluster.patch import Merge
 from cluster.resources import DEVICE_QUOTAS
@@ -62,8 +62,8 @@ class Quotas:
             claims = _claims_of(quota.metadata.namespace, stock)
             written = [claim for claim in claims if self._is_written(claim)]
             for limit in limits_of(quota):
-                used = held(limit, written, stock)
-                assumed = held(limit, claims, stock) - used
+                used = amount_held(limit, written, stock)
+                assumed = amount_held(limit, claims, stock) - used
                 row = {
                     "quota": limit.quota,
                     "key": limit.key,
@@ -88,7 +88,7 @@ class Quotas:
         hard: dict[str, Quantity] = {}
         used: dict[str, Quantity] = {}
         for limit in limits_of(quota):
-            amount = held(limit, claims, stock)
+            amount = amount_held(limit, claims, stock)
             hard[limit.key] = limit.hard
             used[limit.key] = Quantity.from_nano(amount, limit.hard.format)
         if status.hard == hard and status.used == used:

@@ -31,7 +31,7 @@ MOST = 16  # events of a round
 _WORTH_SAYING = (Outlook.FULL, Outlook.NEVER, Outlook.WAITING)
 
 
-class _Waiting(msgspec.Struct):
+class _Watched(msgspec.Struct):
     """A pod that waits, when it is looked at next, and what it was told last."""
 
     pod: Pod
@@ -51,7 +51,7 @@ class Explanations:
         self._decider = decider
         self._clock = clock
         self._keep = keep
-        self._waiting: OrderedDict[str, _Waiting] = OrderedDict()  # by uid; who was looked at last is last
+        self._waiting: OrderedDict[str, _Watched] = OrderedDict()  # by uid; who was looked at last is last
 
     @property
     def waiting(self) -> int:
@@ -70,7 +70,7 @@ class Explanations:
             return
         known = self._waiting.get(uid)
         if known is None:
-            self._waiting[uid] = _Waiting(new, self._clock() + GRACE)
+            self._waiting[uid] = _Watched(new, self._clock() + GRACE)
             return
         if known.pod.status.resource_claim_statuses != new.status.resource_claim_statuses:
             known.judged = None
@@ -95,7 +95,7 @@ class Explanations:
                 said += 1
                 await self._say(one, sentence)
 
-    async def _say(self, one: _Waiting, sentence: str) -> None:
+    async def _say(self, one: _Watched, sentence: str) -> None:
         if await self._keep(one.pod, sentence):
             one.said = sentence
             one.said_at = self._clock()

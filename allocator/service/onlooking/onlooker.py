@@ -81,7 +81,7 @@ class Onlooker:
                 task.cancel()
 
     async def _look(self, ports: Listening, listening: Callable[[Listening], None]) -> None:
-        await self.knowledge.settled()
+        await self.knowledge.wait_for_sync()
         listening(ports)
         while True:
             await asyncio.sleep(self._settings.tick)
@@ -117,7 +117,7 @@ class Onlooker:
     @asynccontextmanager
     async def _ports(self) -> AsyncIterator[Listening]:
         settings = self._settings
-        closed = self.metrics.closed
+        closed = self.metrics.count_closure
         app = App(api_routes(self._queries), settings.credentials)
         api = Door(app, LIMITS, closed)
         metrics = Door(self.metrics, METRICS_LIMITS, closed)
@@ -138,7 +138,7 @@ class Onlooker:
             notes["objects read"] = f"set aside: {aside}"
         if overlapping := self.drift.overlapping:
             notes["devices"] = f"held more than once: {', '.join(overlapping[:8])}"
-        return {"cluster": self.knowledge.unsettled()}, notes
+        return {"cluster": self.knowledge.what_is_unread()}, notes
 
     def _show(self) -> None:
         self.metrics.readiness = self._readiness

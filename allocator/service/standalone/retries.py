@@ -50,7 +50,7 @@ class Retries:
             return False
         return failure.pause_ends <= now
 
-    def failed(self, uid: str, sight: Sight, error: Exception, *, now: float, fraction: float) -> Failure:
+    def note_failure(self, uid: str, sight: Sight, error: Exception, *, now: float, fraction: float) -> Failure:
         """Note a failure; `fraction`, random in [0, 1), spreads the pauses."""
         times = 1
         before = self._failures.get(uid)

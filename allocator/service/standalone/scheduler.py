@@ -93,7 +93,7 @@ class Scheduler:
             for run in (self._pods.run, *(informer.run for informer in self._informers)):
                 group.create_task(run())
             for informer in (self._pods, *self._informers):
-                await informer.synced(inf)
+                await informer.wait_for_sync(inf)
             while True:
                 await self._news()
                 await self._round()
@@ -176,7 +176,7 @@ class Scheduler:
         try:
             await self._try(pod)
         except Exception as error:  # noqa: BLE001  a pod or an object that breaks us must not end the others' scheduler
-            failure = self._retries.failed(uid, sight, error, now=now, fraction=random.random())  # noqa: S311  jitter
+            failure = self._retries.note_failure(uid, sight, error, now=now, fraction=random.random())  # noqa: S311  jitter
             self._report(pod, error, failure)
         else:
             self._retries.forget(uid)

@@ -139,7 +139,7 @@ class Store:
         """The resources that have ever held an object."""
         return list(self._tables)
 
-    def owned(self, uid: str) -> list[tuple[str, Key]]:
+    def dependents(self, uid: str) -> list[tuple[str, Key]]:
         """The objects that name an owner of this uid."""
         return sorted(self._owned.get(uid, ()))
 

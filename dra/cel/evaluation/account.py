@@ -31,7 +31,7 @@ def open_frame(slots: tuple[Any, ...], variables: int, budget: Budget | None) ->
     return [*slots, 0, look, 0, 0, budget, *[None] * variables]
 
 
-def exceeded() -> CostExceeded:
+def overrun() -> CostExceeded:
     """The error for an evaluation that cost too much."""
     return CostExceeded(f"operation cancelled: actual cost limit exceeded: more than {MAX_COST}")
 
@@ -47,7 +47,7 @@ def settle(frame: Frame) -> None:
     """End an evaluation that cost too much; charge the budget, and say when to look again."""
     spent = frame[SPENT]
     if spent > MAX_COST:
-        raise exceeded()
+        raise overrun()
     if frame[BUDGET] is not None:
         frame[BUDGET].charge((spent - frame[CHARGED]) // UNITS)
         frame[CHARGED] = spent

@@ -15,7 +15,7 @@ from dra.cel import types as t
 from dra.cel.library.lists import COMPARABLE
 from dra.cel.library.named_formats import Format
 from dra.cel.library.networks import Address, Network
-from dra.cel.library.regexes import PatternError, compiled
+from dra.cel.library.regexes import PatternError, compile_pattern
 from dra.cel.library.regexes import work as pattern_work
 from dra.cel.library.standard import TYPE_NAMES, has, index, select_optional
 from dra.cel.library.urls import Url
@@ -100,7 +100,7 @@ class Compiler:
         return value
 
     def _fold_constant(self, node: Expr) -> Value:
-        value = self.planned(node)
+        value = self.plan(node)
         if value is not MISSING or node.kind != "call" or node.name in _NOT_FOLDED:
             return value
         args = [self.constant(arg) for arg in node.args]
@@ -115,7 +115,7 @@ class Compiler:
             return MISSING  # it fails when, and if, it is reached
         return value if _is_small(value) else MISSING
 
-    def planned(self, node: Expr) -> Value:
+    def plan(self, node: Expr) -> Value:
         """Return the value of what Go computes before it evaluates anything, or MISSING: that costs nothing at run time."""
         kind = node.kind
         if kind == "literal":
@@ -124,19 +124,19 @@ class Compiler:
             type_ = TYPE_NAMES.get(node.name.removeprefix(".")) if node.name.startswith(".") else None
             return MISSING if type_ is None else TypeValue(type_.name)
         if kind in ("list", "map"):
-            values = [self.planned(arg) for arg in node.args]
+            values = [self.plan(arg) for arg in node.args]
             if any(value is MISSING for value in values):
                 return MISSING
-            return self._built(node, values)
+            return self._build(node, values)
         if kind == "call" and node.overloads == ("in_list",):
-            return False if self.planned(node.args[1]) == [] else MISSING
+            return False if self.plan(node.args[1]) == [] else MISSING
         if kind == "call" and node.name in CONVERSIONS and len(node.args) == 1:
-            value = self.planned(node.args[0])
+            value = self.plan(node.args[0])
             if value is not MISSING:
                 return self._convert(node, value)
         return MISSING
 
-    def _built(self, node: Expr, values: list[Value]) -> Value:
+    def _build(self, node: Expr, values: list[Value]) -> Value:
         try:
             return make_list(values, node.optional) if node.kind == "list" else make_map(values, node.optional)
         except (SelectorRunError, Fatal) as error:
@@ -298,10 +298,10 @@ class Compiler:
         return made
 
     def _check_pattern(self, node: Expr) -> None:
-        pattern = self.planned(node.args[1])
+        pattern = self.plan(node.args[1])
         if type(pattern) is str:
             try:
-                self.pattern_work += pattern_work(compiled(pattern, self._budget), _PATTERN_TEXT)
+                self.pattern_work += pattern_work(compile_pattern(pattern, self._budget), _PATTERN_TEXT)
             except PatternError as error:
                 raise SelectorTypeError(f"program instantiation failed: {error}", node.args[1].position) from None
 
@@ -365,7 +365,7 @@ class Compiler:
 
     def _in(self, node: Expr) -> Closure:
         item = self.closure(node.args[0])
-        values = self.planned(node.args[1])
+        values = self.plan(node.args[1])
         if node.overloads == ("in_list",) and values is not MISSING:
             member = membership(values)
             if member is not None:
@@ -473,13 +473,13 @@ class Compiler:
         slot = self._variable()
         value = self.closure(fold.init)
 
-        def bound(frame: Frame) -> Value:
+        def recall(frame: Frame) -> Value:
             known = frame[slot]
             if known is UNSET:
                 known = frame[slot] = value(frame)
             return known
 
-        result = self._with({fold.accu: bound}, fold.result, fold.init)
+        result = self._with({fold.accu: recall}, fold.result, fold.init)
 
         def bind(frame: Frame) -> Value:
             frame[slot] = UNSET
@@ -565,13 +565,13 @@ def _guard(type_: Type) -> Callable[[Value], bool]:
 
 
 def _guard_all(name: str, work: Work, guards: list[tuple[int, Callable[[Value], bool]]]) -> Work:
-    def checked(*args: Value) -> Value:
+    def run(*args: Value) -> Value:
         for i, fits in guards:
             if not fits(args[i]):
                 raise no_such_overload(name)
         return work(*args)
 
-    return checked
+    return run
 
 
 def _dispatch(name: str, overloads: list[Overload]) -> Work:
@@ -581,14 +581,14 @@ def _dispatch(name: str, overloads: list[Overload]) -> Work:
             guards = [_guard(type_) for type_ in overload.args]
             rows.append((guards, overload.work))
 
-    def dispatched(*args: Value) -> Value:
+    def run(*args: Value) -> Value:
         for guards, work in rows:
             pairs = zip(guards, args, strict=True)
             if all(fits(arg) for fits, arg in pairs):
                 return work(*args)
         raise no_such_overload(name)
 
-    return dispatched
+    return run
 
 
 def _may_panic(node: Expr) -> bool:
@@ -612,7 +612,7 @@ def _then(first: Closure, second: Closure) -> Closure:
 
 
 def _or_fatal(argument: Closure, kind: type) -> Closure:
-    def checked(frame: Frame) -> Value:
+    def run(frame: Frame) -> Value:
         try:
             value = argument(frame)
         except SelectorRunError as error:
@@ -621,7 +621,7 @@ def _or_fatal(argument: Closure, kind: type) -> Closure:
             raise Fatal(f"interface conversion: not {kind.__name__}")
         return value
 
-    return checked
+    return run
 
 
 # ---- Pieces ----------------------------------------------------------------------------------------------------------
@@ -738,7 +738,7 @@ def _each(frame: Frame, range_: Value, slot: int, slot2: int) -> Iterator[Value]
 def _quantify(items: Closure, slot: int, slot2: int, predicate: Closure, *, stop: bool) -> Closure:
     go_on = not stop
 
-    def quantified(frame: Frame) -> bool:
+    def run(frame: Frame) -> bool:
         failure: SelectorRunError | None = None
         for _ in _each(frame, items(frame), slot, slot2):
             try:
@@ -754,7 +754,7 @@ def _quantify(items: Closure, slot: int, slot2: int, predicate: Closure, *, stop
             raise failure
         return go_on
 
-    return quantified
+    return run
 
 
 def truth(value: Value) -> bool:
@@ -781,11 +781,11 @@ def _collect(
     if keep is None:
         return every
 
-    def kept(frame: Frame) -> list[Value]:
+    def some(frame: Frame) -> list[Value]:
         turns = _each(frame, items(frame), slot, slot2)
         return [item(frame) for _ in turns if truth(keep(frame))]
 
-    return kept
+    return some
 
 
 def _gather(  # noqa: PLR0917 - the parts of one loop
@@ -796,11 +796,11 @@ def _gather(  # noqa: PLR0917 - the parts of one loop
     entry: list[Closure],
     insert: Work,
 ) -> Closure:
-    def gathered(frame: Frame) -> Value:
+    def gather(frame: Frame) -> Value:
         mapping: dict[Value, Value] = {}
         for _ in _each(frame, items(frame), slot, slot2):
             if keep is None or truth(keep(frame)):
                 mapping = insert(mapping, *[part(frame) for part in entry])
         return mapping
 
-    return gathered
+    return gather

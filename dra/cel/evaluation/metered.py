@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 def watch(closure: Closure) -> Closure:
     """Look at the account once more when the evaluation is over."""
 
-    def evaluated(frame: Frame) -> Value:
+    def run(frame: Frame) -> Value:
         try:
             return closure(frame)
         finally:
             settle(frame)
 
-    return evaluated
+    return run
 
 
 class _Failed:
@@ -78,7 +78,7 @@ class MeteredCompiler(Compiler):
 
     def constant(self, node: Expr) -> Value:
         """Only what Go computes in advance is free."""
-        return self.planned(node)
+        return self.plan(node)
 
     # Chains of selections
 
@@ -109,24 +109,24 @@ class MeteredCompiler(Compiler):
         if _base_of(node).name != "_?_:_":
             return closure
 
-        def refunded(frame: Frame) -> Value:
+        def run(frame: Frame) -> Value:
             try:
                 return closure(frame)
             finally:
                 frame[SPENT] -= 1
 
-        return refunded
+        return run
 
     def _charge(self, closure: Closure) -> Closure:
-        def charged(frame: Frame) -> Value:
+        def run(frame: Frame) -> Value:
             frame[SPENT] += 1
             return closure(frame)
 
-        return charged
+        return run
 
     def _raw(self, node: Expr) -> Closure:
         """A chain, or a name, where Go does not watch it: as a branch of `?:` or as an index."""
-        return self._resolve(node) if _is_attribute(node) and self.planned(node) is MISSING else self.closure(node)
+        return self._resolve(node) if _is_attribute(node) and self.plan(node) is MISSING else self.closure(node)
 
     def _resolve(self, node: Expr) -> Closure:
         steps: list[_Link] = []
@@ -143,14 +143,14 @@ class MeteredCompiler(Compiler):
             return _Link(node.name, None, optional=False, test=test)
         optional = node.name != "_[_]"
         index = node.args[1]
-        key = self.planned(index)
+        key = self.plan(index)
         if key is MISSING:
             computed = self._raw(index)
             return _Link(None, computed, optional=optional, test=False)
         return _Link(key, None, optional=optional, test=False)
 
     def _base(self, node: Expr) -> Closure:
-        if node.kind == "ident" and self.planned(node) is MISSING:
+        if node.kind == "ident" and self.plan(node) is MISSING:
             return (lambda frame: frame[DEVICE]) if node.name.startswith(".") else self._read_name(node.name)
         return self.closure(node)
 
@@ -166,20 +166,20 @@ class MeteredCompiler(Compiler):
         if node.name in ("matches", "find", "findAll"):
             self._check_pattern(node)
         if node.name == "@in":
-            values = self.planned(node.args[1])
+            values = self.plan(node.args[1])
             member = membership(values) if node.overloads == ("in_list",) and values is not MISSING else None
             if member is not None:
                 item = self.closure(node.args[0])
                 return lambda frame: member(item(frame))
-            return self._paid(node, self._work(node))
+            return self._pay(node, self._work(node))
         if node.name in _UNCHARGED:
             return self._special(node)
-        return self._paid(node, self._work(node))
+        return self._pay(node, self._work(node))
 
     def _comparison(self, node: Expr) -> Closure:
-        return self._paid(node, equal if node.name == "_==_" else differ)
+        return self._pay(node, equal if node.name == "_==_" else differ)
 
-    def _paid(self, node: Expr, work: Callable[..., Value]) -> Closure:
+    def _pay(self, node: Expr, work: Callable[..., Value]) -> Closure:
         args = self._arguments(node)
         overload = node.overloads[0] if len(node.overloads) == 1 else ""
         charge = charge_of(node.name, overload)
@@ -187,12 +187,12 @@ class MeteredCompiler(Compiler):
         before, after = tolls.before(node), tolls.after(node)
         free = before is None and after is None
         if charge is _one and len(args) == 2 and not stops and free:
-            variable, value = self._slot(node.args[0]), self.planned(node.args[1])
+            variable, value = self._slot(node.args[0]), self.plan(node.args[1])
             if variable and value is not MISSING:
-                return _paid_variable(variable, value, work)
-            return _paid_pair(args[0], args[1], work)
+                return _pay_variable(variable, value, work)
+            return _pay_pair(args[0], args[1], work)
         if len(args) == 2 and not stops and charge not in _BY_RESULT and free:
-            return _charged_pair(args[0], args[1], work, charge)
+            return _charge_pair(args[0], args[1], work, charge)
 
         def call(frame: Frame) -> Value:
             values: list[Value] = []
@@ -239,7 +239,7 @@ class MeteredCompiler(Compiler):
         if node.name == "@sortByAssociatedKeys":
             return False  # one implementation for all types
         if node.name in ("matches", "find", "findAll"):
-            return self.planned(node.args[1]) is not MISSING
+            return self.plan(node.args[1]) is not MISSING
         return not overload and not all(each.total for each in self._functions[node.name])
 
     # Lists and maps
@@ -284,10 +284,10 @@ class MeteredCompiler(Compiler):
         loop = getattr(self, f"_loop_{fold.macro}")(fold, names)
         two = bool(fold.var2)
 
-        def folded(frame: Frame) -> Value:
+        def run(frame: Frame) -> Value:
             return loop(frame, _entries(frame, iterate(items(frame), two=two), slots))
 
-        return folded
+        return run
 
     def _loop_all(self, fold: Fold, names: _Names) -> Callable[[Frame, Iterator[None]], Value]:
         return _quantifier(self._with(names, fold.step.args[1], fold.range), stop=False, condition=2)
@@ -316,9 +316,9 @@ class MeteredCompiler(Compiler):
         return one
 
     def _loop_list(self, fold: Fold, names: _Names) -> Callable[[Frame, Iterator[None]], Value]:
-        keep, step = self._kept(fold, names)
+        keep, step = self._split_condition(fold, names)
         item = self._with(names, step.args[1].args[0], fold.range)
-        cost = 2 if self.planned(step.args[1]) is not MISSING else 12
+        cost = 2 if self.plan(step.args[1]) is not MISSING else 12
 
         def collect(frame: Frame, entries: Iterator[None]) -> list[Value]:
             collected: list[Value] = []
@@ -338,7 +338,7 @@ class MeteredCompiler(Compiler):
         return collect
 
     def _loop_map(self, fold: Fold, names: _Names) -> Callable[[Frame, Iterator[None]], Value]:
-        keep, step = self._kept(fold, names)
+        keep, step = self._split_condition(fold, names)
         parts = [self._with(names, arg, fold.range) for arg in step.args[1:]]
         insert = self._work(step)
 
@@ -362,7 +362,7 @@ class MeteredCompiler(Compiler):
 
         return gather
 
-    def _kept(self, fold: Fold, names: _Names) -> tuple[Closure | None, Expr]:
+    def _split_condition(self, fold: Fold, names: _Names) -> tuple[Closure | None, Expr]:
         step = fold.step
         if step.name != "_?_:_":
             return None, step
@@ -372,7 +372,7 @@ class MeteredCompiler(Compiler):
         slot = self._variable()
         value = self.closure(fold.init)
 
-        def bound(frame: Frame) -> Value:
+        def recall(frame: Frame) -> Value:
             known = frame[slot]
             if known is UNSET:
                 try:
@@ -384,7 +384,7 @@ class MeteredCompiler(Compiler):
                 raise known
             return known
 
-        result = self._with({fold.accu: bound}, fold.result, fold.init)
+        result = self._with({fold.accu: recall}, fold.result, fold.init)
 
         def bind(frame: Frame) -> Value:
             frame[slot] = UNSET
@@ -393,7 +393,7 @@ class MeteredCompiler(Compiler):
         return bind
 
 
-def _paid_pair(left: Closure, right: Closure, work: Callable[..., Value]) -> Closure:
+def _pay_pair(left: Closure, right: Closure, work: Callable[..., Value]) -> Closure:
     """The commonest call: two arguments, both always evaluated, for a charge of one."""
 
     def call(frame: Frame) -> Value:
@@ -410,7 +410,7 @@ def _paid_pair(left: Closure, right: Closure, work: Callable[..., Value]) -> Clo
     return call
 
 
-def _charged_pair(left: Closure, right: Closure, work: Callable[..., Value], charge: Charge) -> Closure:
+def _charge_pair(left: Closure, right: Closure, work: Callable[..., Value], charge: Charge) -> Closure:
     """Two arguments, both always evaluated, for a charge that depends on them."""
 
     def call(frame: Frame) -> Value:
@@ -433,7 +433,7 @@ def _charged_pair(left: Closure, right: Closure, work: Callable[..., Value], cha
     return call
 
 
-def _paid_variable(slot: int, value: Value, work: Callable[..., Value]) -> Closure:
+def _pay_variable(slot: int, value: Value, work: Callable[..., Value]) -> Closure:
     """A variable and a constant, as is usual in loops: one for the variable and one for the call."""
 
     def call(frame: Frame) -> Value:
@@ -510,7 +510,7 @@ def _pairs(frame: Frame, items: Iterable[Value], first: int, second: int) -> Ite
 def _quantifier(predicate: Closure, *, stop: bool, condition: int) -> Callable[[Frame, Iterator[None]], Value]:
     """`all` and `exists`: before each step Go asks whether to go on, which costs more for `exists`."""
 
-    def quantified(frame: Frame, entries: Iterator[None]) -> bool:
+    def run(frame: Frame, entries: Iterator[None]) -> bool:
         failure: SelectorRunError | None = None
         decided = False
         for _ in entries:
@@ -536,7 +536,7 @@ def _quantifier(predicate: Closure, *, stop: bool, condition: int) -> Callable[[
             raise failure
         return not stop
 
-    return quantified
+    return run
 
 
 # ---- What calls cost ------------------------------------------------------------------------------------------------

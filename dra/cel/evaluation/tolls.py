@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dra.cel.cost import MAX_COST
-from dra.cel.evaluation.account import BUDGET, SPENT, exceeded, room, toil, toil_whole
-from dra.cel.library.regexes import PatternError, compiled, work
+from dra.cel.evaluation.account import BUDGET, SPENT, overrun, room, toil, toil_whole
+from dra.cel.library.regexes import PatternError, compile_pattern, work
 from dra.cel.syntax import children
 from dra.cel.values import LARGEST_LIST, Optional, weigh
 
@@ -65,14 +65,14 @@ def _foresee(frame: Frame, args: list[Value]) -> None:
     """`lists.range`: Go charges for the list when it is there; one that will cost too much is not made first."""
     count = args[0]
     if type(count) is int and MAX_COST - frame[SPENT] <= count <= LARGEST_LIST:
-        raise exceeded()
+        raise overrun()
 
 
 def _match(frame: Frame, args: list[Value]) -> None:
     text, pattern = args[0], args[1]
     if type(text) is str and type(pattern) is str:
         try:
-            program = compiled(pattern, frame[BUDGET])
+            program = compile_pattern(pattern, frame[BUDGET])
         except PatternError:
             return  # the call says so
         toil_whole(frame, work(program, len(text)))
@@ -89,11 +89,11 @@ def _copy(frame: Frame, result: Value) -> None:
         toil(frame, len(result) // _COPIED)
 
 
-def _made(frame: Frame, result: Value) -> None:
+def _make(frame: Frame, result: Value) -> None:
     toil(frame, len(result) // _MADE)
 
 
-def _written(frame: Frame, result: Value) -> None:
+def _write(frame: Frame, result: Value) -> None:
     if type(result) is str:
         toil(frame, len(result) // _WRITTEN)
 
@@ -105,8 +105,8 @@ _BEFORE: dict[str, Before] = {
     **dict.fromkeys(("indexOf", "lastIndexOf", "includes"), _weighing(0)),
 }  # fmt: skip
 _AFTER: dict[str, After] = {
-    "_+_": _copy, "optional.unwrap": _copy, "unwrapOpt": _copy, "split": _made, "findAll": _made,
-    **dict.fromkeys(("replace", "join", "format"), _written),
+    "_+_": _copy, "optional.unwrap": _copy, "unwrapOpt": _copy, "split": _make, "findAll": _make,
+    **dict.fromkeys(("replace", "join", "format"), _write),
 }  # fmt: skip
 
 

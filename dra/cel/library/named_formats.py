@@ -84,10 +84,10 @@ def _label_1035(text: str) -> list[str]:
 def _prefix_of(validate: Validate) -> Validate:
     """A prefix may end with a dash, because something will follow."""
 
-    def checked(text: str) -> list[str]:
+    def check(text: str) -> list[str]:
         return validate(text[:-2] + "a" if len(text) > 1 and text.endswith("-") else text)
 
-    return checked
+    return check
 
 
 def _qualified_name(text: str) -> list[str]:

@@ -69,7 +69,7 @@ class Network(Sized):
     def __str__(self) -> str:
         return f"{self.address}/{self.bits}"
 
-    def masked(self, bits: int) -> int:
+    def mask(self, bits: int) -> int:
         """The address with everything behind the first bits cut off."""
         shift = self.address.max_prefixlen - bits
         return int(self.address) >> shift << shift
@@ -152,7 +152,7 @@ def _contains_cidr(network: Network, other: Network) -> bool:
 
 
 def _mask(network: Network) -> Network:
-    return Network(type(network.address)(network.masked(network.bits)), network.bits)
+    return Network(type(network.address)(network.mask(network.bits)), network.bits)
 
 
 FUNCTIONS: tuple[Function, ...] = (

@@ -60,12 +60,12 @@ def _of_int(value: int) -> Quantity:
     return Quantity.from_int(value, "DecimalExponent")
 
 
-def _signed(number: int) -> int:
+def _wrap(number: int) -> int:
     return number if number <= INT_MAX else number - 2**64
 
 
 def _part(name: str, read: Callable[[Version], int]) -> Function:
-    return function(name, method(f"semver_{name}", (SEMVER,), INT, lambda version: _signed(read(version))))
+    return function(name, method(f"semver_{name}", (SEMVER,), INT, lambda version: _wrap(read(version))))
 
 
 FUNCTIONS: tuple[Function, ...] = (

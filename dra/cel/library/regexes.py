@@ -38,7 +38,7 @@ class PatternError(ValueError):
     """RE2 does not take the pattern."""
 
 
-def compiled(pattern: str, budget: Budget | None = None) -> Any:  # an re2 pattern; the library has no types
+def compile_pattern(pattern: str, budget: Budget | None = None) -> Any:  # an re2 pattern; the library has no types
     """Compile a pattern once, at the expense of the budget."""
     known = _PATTERNS.get(pattern)
     if known is not None:
@@ -89,7 +89,7 @@ def work(pattern: Any, size: int) -> int:
 
 def _pattern(pattern: str) -> Any:
     try:
-        return compiled(pattern)
+        return compile_pattern(pattern)
     except PatternError as error:
         raise SelectorRunError(f"error parsing regexp: {error}") from None
 

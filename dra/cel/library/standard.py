@@ -205,11 +205,11 @@ def index(container: Value, key: Value) -> Value:
     if value is not MISSING:
         return value
     if type(container) is list:
-        raise SelectorRunError(f"index out of bounds: {_shown(key)}")
-    raise NoSuchKey(_shown(key))
+        raise SelectorRunError(f"index out of bounds: {_show(key)}")
+    raise NoSuchKey(_show(key))
 
 
-def _shown(key: Value) -> str:
+def _show(key: Value) -> str:
     if type(key) is str or type(key) is int:
         return str(key)
     return str(key).lower() if type(key) is bool else f"a {type_name(key)}"
@@ -253,7 +253,7 @@ def has(operand: Value, field: str) -> bool:
     return find_at(operand, field) is not MISSING
 
 
-def sized(value: Value) -> int:
+def size_of(value: Value) -> int:
     """`size()`."""
     if type(value) in (str, list, dict, bytes) or isinstance(value, dict):
         return len(value)
@@ -483,7 +483,7 @@ def _map_insert(mapping: dict[Value, Value], *entry: Value) -> dict[Value, Value
     # Only the accumulator of a macro comes here, which nobody else can see: it may be changed.
     for key, value in entries:
         if find(mapping, key) is not MISSING:
-            raise SelectorRunError(f"insert failed: key {_shown(key)} already exists")
+            raise SelectorRunError(f"insert failed: key {_show(key)} already exists")
         kept = as_key(key)
         mapping[kept] = value
     return mapping
@@ -578,14 +578,14 @@ FUNCTIONS: tuple[Function, ...] = (
     ),
     function(
         "size",
-        over("size_bytes", (BYTES,), INT, sized, total=True),
-        method("bytes_size", (BYTES,), INT, sized, total=True),
-        over("size_list", (_LIST_A,), INT, sized, total=True),
-        method("list_size", (_LIST_A,), INT, sized, total=True),
-        over("size_map", (_MAP_AB,), INT, sized, total=True),
-        method("map_size", (_MAP_AB,), INT, sized, total=True),
-        over("size_string", (STRING,), INT, sized, total=True),
-        method("string_size", (STRING,), INT, sized, total=True),
+        over("size_bytes", (BYTES,), INT, size_of, total=True),
+        method("bytes_size", (BYTES,), INT, size_of, total=True),
+        over("size_list", (_LIST_A,), INT, size_of, total=True),
+        method("list_size", (_LIST_A,), INT, size_of, total=True),
+        over("size_map", (_MAP_AB,), INT, size_of, total=True),
+        method("map_size", (_MAP_AB,), INT, size_of, total=True),
+        over("size_string", (STRING,), INT, size_of, total=True),
+        method("string_size", (STRING,), INT, size_of, total=True),
     ),
     function("type", over("type", (A,), type_of(A), convert_type, total=True)),
     function(

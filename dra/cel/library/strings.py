@@ -112,9 +112,9 @@ def _join(values: list[Value], separator: str = "") -> str:
 
 
 def _format(template: str, values: list[Value]) -> str:
-    from dra.cel.library.text_format import formatted
+    from dra.cel.library.text_format import fill_in
 
-    return formatted(template, values)
+    return fill_in(template, values)
 
 
 _TEXTS = list_of(STRING)

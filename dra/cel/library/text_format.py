@@ -66,7 +66,7 @@ def _clause(template: str, position: int) -> tuple[Clause, int]:
     return Clause(letter, precision), position + 1
 
 
-def formatted(template: str, values: list[Value]) -> str:
+def fill_in(template: str, values: list[Value]) -> str:
     """Fill a template in."""
     remaining = iter(values)
     parts = clauses(template, len(values))

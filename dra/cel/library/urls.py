@@ -51,7 +51,7 @@ class Url(Sized):
         raw = self.path.encode()
         if self.path == "*" or _PATH_ALLOWED.issuperset(raw):
             return self.path
-        return "".join(chr(byte) if byte in _PATH_SAFE else f"%{byte:02X}" for byte in _unescaped_bytes(raw))
+        return "".join(chr(byte) if byte in _PATH_SAFE else f"%{byte:02X}" for byte in _unescape_to_bytes(raw))
 
     def host_and_port(self) -> tuple[str, str]:
         """Split the host from its port."""
@@ -77,14 +77,14 @@ def _check_escapes(text: str, *, host: bool = False) -> None:
             raise _fails(f"invalid URL escape {text[match.start() : match.start() + 3]!r}")
 
 
-def _unescaped_bytes(raw: bytes) -> bytes:
+def _unescape_to_bytes(raw: bytes) -> bytes:
     from urllib.parse import unquote_to_bytes  # few selectors need it
 
     return unquote_to_bytes(raw)
 
 
 def _unescape(text: str) -> str:
-    return _unescaped_bytes(text.encode()).decode(errors="replace") if "%" in text else text
+    return _unescape_to_bytes(text.encode()).decode(errors="replace") if "%" in text else text
 
 
 def parse_url(text: str, *, request: bool = False) -> Url:
@@ -147,10 +147,10 @@ def _host(scheme: str, host: str) -> str:
         colon = host.rfind(":")
     if colon >= 0 and not re.fullmatch(_PORT, host[colon:]):
         raise _fails(f"invalid port {host[colon:]!r} after host")
-    return _checked_host(host)
+    return _check_host(host)
 
 
-def _checked_host(host: str) -> str:
+def _check_host(host: str) -> str:
     if not re.fullmatch(_HOST, host):
         raise _fails("invalid character in host name")
     _check_escapes(host, host=True)
@@ -166,7 +166,7 @@ def _literal(host: str) -> str:
     if host[end + 1 :] and not re.fullmatch(_PORT, host[end + 1 :]):
         raise _fails(f"invalid port {host[end + 1 :]!r} after host")
     name, zone, rest = host[1:end].partition("%25")
-    _checked_host(name)
+    _check_host(name)
     try:
         ipaddress.IPv6Address(name + ("%" + _unescape(rest) if zone else ""))
     except ValueError as error:

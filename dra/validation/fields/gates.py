@@ -94,12 +94,12 @@ def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any]
     for path, gate in off:
         if path[-1].encode() not in text:
             continue
-        found = list(_found(value, path, ""))
+        found = list(_find(value, path, ""))
         if not found:
             continue
         if not problems:
             value = _copy(value)
-            found = list(_found(value, path, ""))
+            found = list(_find(value, path, ""))
         for parent, name, pointer in found:
             del parent[name]
             problems.append(
@@ -108,24 +108,24 @@ def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any]
     return value, problems
 
 
-def _found(value: Any, path: tuple[str, ...], pointer: str) -> Iterator[tuple[dict[str, Any], str, str]]:
+def _find(value: Any, path: tuple[str, ...], pointer: str) -> Iterator[tuple[dict[str, Any], str, str]]:
     """Yield the parents that have the field at the end of the path set."""
     step = path[0]
     rest = path[1:]
     if step == _ANY:
         if isinstance(value, list):
             for index, item in enumerate(value):
-                yield from _found(item, rest, f"{pointer}/{index}")
+                yield from _find(item, rest, f"{pointer}/{index}")
         elif isinstance(value, dict):
             for name, inner in value.items():
                 at = member(pointer, name)
-                yield from _found(inner, rest, at)
+                yield from _find(inner, rest, at)
         return
     if not isinstance(value, dict) or value.get(step) is None:
         return
     at = f"{pointer}/{step}"
     if rest:
-        yield from _found(value[step], rest, at)
+        yield from _find(value[step], rest, at)
     else:
         yield value, step, at
 

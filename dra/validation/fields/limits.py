@@ -40,22 +40,22 @@ def duplicates(keys: Iterable[Hashable], path: str, what: str, *, field: str = "
         yield Problem("D105", f"{path}/{index}{field}", f"{what} {shown!r} is given twice")
 
 
-def required(text: str, path: str, what: str) -> Problems:
+def empty_text(text: str, path: str, what: str) -> Problems:
     """Complain about a text that is empty."""
     if not text:
         yield Problem("D101", path, f"{what} is required")
 
 
-def formatted(text: str, wrong: str, path: str, hint: Hint = "") -> Problems:
+def wrong_format(text: str, wrong: str, path: str, hint: Hint = "") -> Problems:
     """Complain with what a function of `names` found wrong about a text; a hint may be made from the text."""
     if wrong:
         shown = text if len(text) <= 80 else f"{text[:77]}..."
         yield Problem("D102", path, f"{shown!r} {wrong}", hint if isinstance(hint, str) else hint(text))
 
 
-def required_format(text: str, wrong: str, path: str, what: str, hint: Hint = "") -> Problems:
+def empty_or_wrong_format(text: str, wrong: str, path: str, what: str, hint: Hint = "") -> Problems:
     """Complain about a text that is empty, or else that has the wrong format."""
     if text:
-        yield from formatted(text, wrong, path, hint)
+        yield from wrong_format(text, wrong, path, hint)
     else:
         yield Problem("D101", path, f"{what} is required")

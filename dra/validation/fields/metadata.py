@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dra.pointer import member
 from dra.validation.fields import names
-from dra.validation.fields.limits import duplicates, formatted, required, required_format
+from dra.validation.fields.limits import duplicates, empty_or_wrong_format, empty_text, wrong_format
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def metadata(
     """Judge the metadata of an object to be created, whose name must be a DNS subdomain."""
     if meta.name:
         wrong = names.dns_subdomain(meta.name)
-        yield from formatted(meta.name, wrong, f"{path}/name", names.suggestion)
+        yield from wrong_format(meta.name, wrong, f"{path}/name", names.suggestion)
     elif not meta.generate_name:
         yield Problem("D101", f"{path}/name", "name or generateName is required")
     base = meta.generate_name
@@ -46,10 +46,10 @@ def metadata(
     if base and not meta.name and not wrong:
         generated = base[:_MAX_GENERATED_BASE] + "x" * _GENERATED
         wrong = names.dns_subdomain(generated)
-    yield from formatted(base, wrong, f"{path}/generateName", names.suggestion)
+    yield from wrong_format(base, wrong, f"{path}/generateName", names.suggestion)
     if namespaced and meta.namespace:
         wrong = names.dns_label(meta.namespace)
-        yield from formatted(meta.namespace, wrong, f"{path}/namespace")
+        yield from wrong_format(meta.namespace, wrong, f"{path}/namespace")
     yield from label_map(meta.labels, f"{path}/labels")
     yield from annotation_map(meta.annotations, f"{path}/annotations")
     yield from _owners(meta.owner_references, f"{path}/ownerReferences")
@@ -58,8 +58,8 @@ def metadata(
 
 def label_map(values: Mapping[str, str], path: str) -> Problems:
     for key, value in values.items():
-        yield from formatted(key, names.label_key(key), member(path, key))
-        yield from formatted(value, names.label_value(value), member(path, key))
+        yield from wrong_format(key, names.label_key(key), member(path, key))
+        yield from wrong_format(value, names.label_value(value), member(path, key))
 
 
 def annotation_map(values: Mapping[str, str], path: str) -> Problems:
@@ -68,7 +68,7 @@ def annotation_map(values: Mapping[str, str], path: str) -> Problems:
         total += names.size(key)
         total += names.size(value)
         wrong = names.label_key(key.lower())
-        yield from formatted(key, wrong, member(path, key))
+        yield from wrong_format(key, wrong, member(path, key))
     if total > MAX_ANNOTATIONS:
         yield Problem("D103", path, f"the annotations have {total} bytes, at most {MAX_ANNOTATIONS} are allowed")
 
@@ -83,7 +83,7 @@ def _owners(references: Sequence[OwnerReference], path: str) -> Problems:
             ("name", owner.name),
             ("uid", owner.uid),
         ):
-            yield from required(value, f"{at}/{name}", name)
+            yield from empty_text(value, f"{at}/{name}", name)
         if owner.api_version and (owner.api_version.count("/") > 1 or owner.api_version.endswith("/")):
             yield Problem("D114", f"{at}/apiVersion", f"{owner.api_version!r} must be <group>/<version> or <version>")
         if (owner.api_version, owner.kind) == ("v1", "Event"):
@@ -98,7 +98,7 @@ def _finalizers(finalizers: Sequence[str], path: str) -> Problems:
         wrong = names.label_key(finalizer)
         if not wrong and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
             wrong = "must have a domain: example.com/name"
-        yield from formatted(finalizer, wrong, f"{path}/{index}")
+        yield from wrong_format(finalizer, wrong, f"{path}/{index}")
     if {"orphan", "foregroundDeletion"} <= set(finalizers):
         yield Problem("D114", path, "the finalizers orphan and foregroundDeletion exclude each other")
 
@@ -136,16 +136,16 @@ def conditions(values: Sequence[Condition], limit: int, path: str) -> Problems:
     for index, condition in enumerate(values):
         at = f"{path}/{index}"
         wrong = names.label_key(condition.type)
-        yield from required_format(condition.type, wrong, f"{at}/type", "type")
+        yield from empty_or_wrong_format(condition.type, wrong, f"{at}/type", "type")
         status = condition.status
         if status not in ("True", "False", "Unknown"):
             yield Problem("D106", f"{at}/status", f"{status!r} must be True, False or Unknown")
         if condition.observed_generation < 0:
             yield Problem("D108", f"{at}/observedGeneration", "must be zero or more")
-        yield from required(condition.last_transition_time, f"{at}/lastTransitionTime", "lastTransitionTime")
+        yield from empty_text(condition.last_transition_time, f"{at}/lastTransitionTime", "lastTransitionTime")
         reason = condition.reason
         wrong = names.condition_reason(reason)
-        yield from required_format(reason, wrong, f"{at}/reason", "reason")
+        yield from empty_or_wrong_format(reason, wrong, f"{at}/reason", "reason")
         if names.size(condition.message) > 32 * 1024:
             yield Problem("D103", f"{at}/message", "at most 32768 bytes are allowed")
 
@@ -176,9 +176,9 @@ def _expression(requirement: NodeSelectorRequirement, path: str) -> Problems:
                 yield Problem("D101", f"{path}/values", f"operator {requirement.operator} needs exactly one value")
         case operator:
             yield Problem("D106", f"{path}/operator", f"{operator!r} must be In, NotIn, Exists, DoesNotExist, Gt or Lt")
-    yield from required_format(requirement.key, names.label_key(requirement.key), f"{path}/key", "key")
+    yield from empty_or_wrong_format(requirement.key, names.label_key(requirement.key), f"{path}/key", "key")
     for index, value in enumerate(requirement.values):
-        yield from formatted(value, names.label_value(value), f"{path}/values/{index}")
+        yield from wrong_format(value, names.label_value(value), f"{path}/values/{index}")
 
 
 def _field(requirement: NodeSelectorRequirement, path: str) -> Problems:
@@ -190,4 +190,4 @@ def _field(requirement: NodeSelectorRequirement, path: str) -> Problems:
         yield Problem("D106", f"{path}/key", f"{requirement.key!r} must be metadata.name")
         return
     for index, value in enumerate(requirement.values):
-        yield from formatted(value, names.dns_subdomain(value), f"{path}/values/{index}")
+        yield from wrong_format(value, names.dns_subdomain(value), f"{path}/values/{index}")

@@ -70,7 +70,7 @@ def expression(text: str, path: str, gates: Gates) -> Problems:
     yield from _judge(text, path, gates, derived=False)[0]
 
 
-def derived(text: str, path: str, gates: Gates) -> tuple[list[Problem], int]:
+def judge_derived(text: str, path: str, gates: Gates) -> tuple[list[Problem], int]:
     """Judge the expression of a derived attribute; with it comes what it may cost at most."""
     return _judge(text, path, gates, derived=True) if text else ([], 0)
 
@@ -91,7 +91,7 @@ def _judge(text: str, path: str, gates: Gates, *, derived: bool) -> tuple[list[P
     if selector.max_cost > cel.MAX_COST:
         message = f"it may cost {selector.max_cost}, the limit is {cel.MAX_COST}"
         return [Problem("D111", path, message)], selector.max_cost
-    return [Problem("D312", path, message, hint) for message, hint in outdated(text)], selector.max_cost
+    return [Problem("D312", path, message, hint) for message, hint in old_forms(text)], selector.max_cost
 
 
 def _with_position(error: SelectorError, text: str) -> str:
@@ -104,10 +104,10 @@ def _with_position(error: SelectorError, text: str) -> str:
 
 
 def _advice(text: str) -> str:
-    return next((hint for _, hint in outdated(text)), "")
+    return next((hint for _, hint in old_forms(text)), "")
 
 
-def outdated(text: str) -> Iterator[tuple[str, str]]:
+def old_forms(text: str) -> Iterator[tuple[str, str]]:
     """Find forms that people still write and that never worked in v1, or no longer do."""
     for pattern, message, hint in _OUTDATED:
         if pattern.search(text):

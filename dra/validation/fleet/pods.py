@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dra.objects import ObjectMeta, PodSpec, template_site
 from dra.pointer import split
 from dra.validation.fields import names, shape
-from dra.validation.fields.limits import formatted, some
+from dra.validation.fields.limits import some, wrong_format
 from dra.validation.fields.metadata import annotation_map, label_map, metadata
 from dra.validation.objects.extended_resources import extended_problems
 from dra.validation.problem import Problem, Problems
@@ -130,7 +130,7 @@ class _Judge:
             elif entry.name in seen:
                 yield Problem("D105", f"{at}/name", f"claim {entry.name!r} is given twice")
             else:
-                yield from formatted(entry.name, names.dns_label(entry.name), f"{at}/name", names.suggestion)
+                yield from wrong_format(entry.name, names.dns_label(entry.name), f"{at}/name", names.suggestion)
             seen.add(entry.name)
             yield from self._source(entry, at)
 
@@ -145,7 +145,7 @@ class _Judge:
             )
         for name, value in (("resourceClaimName", claim), ("resourceClaimTemplateName", template)):
             if value is not None:
-                yield from formatted(value, names.dns_subdomain(value), f"{at}/{name}")
+                yield from wrong_format(value, names.dns_subdomain(value), f"{at}/{name}")
 
     def containers(self) -> Problems:
         """Judge resources.claims of all containers."""
@@ -166,7 +166,7 @@ class _Judge:
             if use.name in whole or use.request in used or (used and not use.request):
                 yield Problem("D105", at, f"claim {use.name!r} is used twice by one container")
             elif use.request:
-                yield from formatted(use.request, names.dns_label(use.request), f"{at}/request")
+                yield from wrong_format(use.request, names.dns_label(use.request), f"{at}/request")
             if use.request:
                 parts.setdefault(use.name, set()).add(use.request)
             else:

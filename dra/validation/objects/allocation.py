@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dra.validation.fields import names
-from dra.validation.fields.limits import duplicates, formatted, required, required_format, too_many
+from dra.validation.fields.limits import duplicates, empty_or_wrong_format, empty_text, too_many, wrong_format
 from dra.validation.fields.metadata import conditions, node_selector
 from dra.validation.fields.parameters import driver_parameters
 from dra.validation.objects.claims import RequestNames
@@ -55,9 +55,9 @@ def _consumers(consumers: Sequence[ResourceClaimConsumerReference], path: str) -
     yield from duplicates(keys, path, "consumer", field="/uid")
     for index, consumer in enumerate(consumers):
         at = f"{path}/{index}"
-        yield from required(consumer.resource, f"{at}/resource", "resource")
-        yield from required(consumer.name, f"{at}/name", "name")
-        yield from required(consumer.uid, f"{at}/uid", "uid")
+        yield from empty_text(consumer.resource, f"{at}/resource", "resource")
+        yield from empty_text(consumer.name, f"{at}/name", "name")
+        yield from empty_text(consumer.uid, f"{at}/uid", "uid")
 
 
 def _allocation(allocation: AllocationResult, known: RequestNames, path: str) -> Problems:
@@ -88,7 +88,7 @@ def _result(result: DeviceRequestAllocationResult, known: RequestNames, path: st
     share = result.share_id
     if share is not None:
         wrong = names.uuid(share)
-        yield from formatted(share, wrong, f"{path}/shareID")
+        yield from wrong_format(share, wrong, f"{path}/shareID")
     skipped = result.skip_node_operations
     yield from skipped_operations(skipped, f"{path}/skipNodeOperations")
 
@@ -99,11 +99,11 @@ def _device_id(one: DeviceRequestAllocationResult | AllocatedDeviceStatus, path:
     pool = one.pool
     device = one.device
     wrong = names.driver_name(driver)
-    yield from required_format(driver, wrong, f"{path}/driver", "driver")
+    yield from empty_or_wrong_format(driver, wrong, f"{path}/driver", "driver")
     wrong = names.pool_name(pool)
-    yield from required_format(pool, wrong, f"{path}/pool", "pool")
+    yield from empty_or_wrong_format(pool, wrong, f"{path}/pool", "pool")
     wrong = names.dns_label(device)
-    yield from required_format(device, wrong, f"{path}/device", "device")
+    yield from empty_or_wrong_format(device, wrong, f"{path}/device", "device")
 
 
 def _device_statuses(
@@ -129,7 +129,7 @@ def _device_status(value: AllocatedDeviceStatus, path: str) -> Problems:
     share = value.share_id
     if share is not None:
         wrong = names.uuid(share)
-        yield from formatted(share, wrong, f"{path}/shareID")
+        yield from wrong_format(share, wrong, f"{path}/shareID")
     yield from conditions(value.conditions, MAX_CONDITIONS, f"{path}/conditions")
     yield from driver_parameters(value.data, f"{path}/data", needed=False)
     network = value.network_data
@@ -149,4 +149,4 @@ def _network(data: NetworkDeviceData, path: str) -> Problems:
         return
     yield from duplicates(data.ips, f"{path}/ips", "address")
     for index, address in enumerate(data.ips):
-        yield from formatted(address, names.interface_address(address), f"{path}/ips/{index}")
+        yield from wrong_format(address, names.interface_address(address), f"{path}/ips/{index}")

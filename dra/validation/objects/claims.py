@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dra.validation.fields import names
-from dra.validation.fields.limits import duplicates, formatted, required_format, some, too_many
-from dra.validation.fields.selectors import derived, selectors
+from dra.validation.fields.limits import duplicates, empty_or_wrong_format, some, too_many, wrong_format
+from dra.validation.fields.selectors import judge_derived, selectors
 from dra.validation.objects.classes import opaque
 from dra.validation.objects.taints import tolerations
 from dra.validation.problem import Problem, Problems
@@ -87,7 +87,7 @@ def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
 def _request(request: DeviceRequest, path: str, gates: Gates) -> Problems:
     name = request.name
     wrong = names.dns_label(name)
-    yield from required_format(name, wrong, f"{path}/name", "name", names.suggestion)
+    yield from empty_or_wrong_format(name, wrong, f"{path}/name", "name", names.suggestion)
     exactly = request.exactly
     alternatives = request.first_available
     if exactly is not None and alternatives:
@@ -110,14 +110,14 @@ def _alternatives(alternatives: Sequence[DeviceSubRequest], path: str, gates: Ga
         at = f"{path}/{index}"
         name = alternative.name
         wrong = names.dns_label(name)
-        yield from required_format(name, wrong, f"{at}/name", "name", names.suggestion)
+        yield from empty_or_wrong_format(name, wrong, f"{at}/name", "name", names.suggestion)
         yield from _demand(alternative, at, gates)
 
 
 def _demand(demand: ExactDeviceRequest | DeviceSubRequest, path: str, gates: Gates) -> Problems:
     """Judge what a request and an alternative have in common."""
     name = demand.device_class_name
-    yield from required_format(name, names.dns_subdomain(name), f"{path}/deviceClassName", "deviceClassName")
+    yield from empty_or_wrong_format(name, names.dns_subdomain(name), f"{path}/deviceClassName", "deviceClassName")
     yield from selectors(demand.selectors, f"{path}/selectors", gates)
     match demand.allocation_mode:
         case "All":
@@ -144,7 +144,7 @@ def _constraint(constraint: DeviceConstraint, path: str, known: RequestNames) ->
         if "/" not in attribute:
             hint = f"write <domain>/{attribute}, with the domain of the driver"
         wrong = names.fully_qualified_name(attribute)
-        yield from formatted(attribute, wrong, f"{path}/{field}", hint)
+        yield from wrong_format(attribute, wrong, f"{path}/{field}", hint)
     if set(attributes.values()) == {None}:
         yield Problem("D107", path, "one of matchAttribute and distinctAttribute is required")
 
@@ -172,7 +172,9 @@ def _derived_attributes(devices: DeviceClaim, path: str, gates: Gates) -> Proble
         yield from _check_derived(attributes, f"{at}/derivedAttributes", needed)
         if len(attributes) <= MAX_DERIVED:
             for index, attribute in enumerate(attributes):
-                problems, bound = derived(attribute.expression, f"{at}/derivedAttributes/{index}/expression", gates)
+                problems, bound = judge_derived(
+                    attribute.expression, f"{at}/derivedAttributes/{index}/expression", gates
+                )
                 yield from problems
                 cost += bound
     if cost > 1_000_000:
@@ -187,7 +189,7 @@ def _check_derived(attributes: Sequence[DeviceDerivedAttribute], path: str, need
     yield from duplicates(keys, path, "derived attribute", field="/name")
     for index, attribute in enumerate(attributes):
         wrong = names.fully_qualified_name(attribute.name)
-        yield from required_format(attribute.name, wrong, f"{path}/{index}/name", "name")
+        yield from empty_or_wrong_format(attribute.name, wrong, f"{path}/{index}/name", "name")
         if attribute.name and attribute.name not in needed:
             message = f"no matchAttribute or distinctAttribute that covers the request names {attribute.name!r}"
             yield Problem("D109", f"{path}/{index}/name", message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dra.validation.fields import names
-from dra.validation.fields.limits import formatted, required_format, too_many
+from dra.validation.fields.limits import empty_or_wrong_format, too_many, wrong_format
 from dra.validation.fields.parameters import driver_parameters
 from dra.validation.fields.selectors import selectors
 from dra.validation.problem import Problem, Problems
@@ -27,7 +27,7 @@ def device_class(value: DeviceClass, gates: Gates) -> Problems:
             yield from opaque(config.opaque, f"/spec/config/{index}")
     if spec.extended_resource_name is not None:
         wrong = names.extended_resource_name(spec.extended_resource_name)
-        yield from formatted(spec.extended_resource_name, wrong, "/spec/extendedResourceName")
+        yield from wrong_format(spec.extended_resource_name, wrong, "/spec/extendedResourceName")
 
 
 def opaque(config: OpaqueDeviceConfiguration | None, path: str) -> Problems:
@@ -35,5 +35,5 @@ def opaque(config: OpaqueDeviceConfiguration | None, path: str) -> Problems:
     if config is None:
         yield Problem("D101", f"{path}/opaque", "opaque is required")
         return
-    yield from required_format(config.driver, names.driver_name(config.driver), f"{path}/opaque/driver", "driver")
+    yield from empty_or_wrong_format(config.driver, names.driver_name(config.driver), f"{path}/opaque/driver", "driver")
     yield from driver_parameters(config.parameters, f"{path}/opaque/parameters", needed=True)

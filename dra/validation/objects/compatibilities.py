@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dra.validation.fields import names
-from dra.validation.fields.limits import required_format
+from dra.validation.fields.limits import empty_or_wrong_format
 from dra.validation.fields.selectors import expression
 from dra.validation.problem import Problem, Problems
 
@@ -21,7 +21,7 @@ def device_compatibility(value: DeviceCompatibility, gates: Gates) -> Problems:
     """Judge a DeviceCompatibility."""
     spec = value.spec
     wrong = names.driver_name(spec.driver)
-    yield from required_format(spec.driver, wrong, "/spec/driver", "driver")
+    yield from empty_or_wrong_format(spec.driver, wrong, "/spec/driver", "driver")
     expressions = {
         "selector": spec.selector,
         "compatibleOnlyWith": spec.compatible_only_with,

@@ -79,7 +79,7 @@ def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT) -> Judged
     current, unknown = versions.upgrade(value)
     foreign = [_foreign(pointer, version) for pointer in unknown]
     own, known = _judge_by_kind(current, kind, gates)
-    told = [written(problem, value) for problem in own]
+    told = [lead_back(problem, value) for problem in own]
     found += foreign
     found += told
     return Judged(found, known)
@@ -96,7 +96,7 @@ def read(value: dict[str, Any]) -> Any:
     return shape.read(current, type_)
 
 
-def written(problem: Problem, value: dict[str, Any]) -> Problem:
+def lead_back(problem: Problem, value: dict[str, Any]) -> Problem:
     """Lead a problem of the object as v1 back to the object as it was written."""
     kind, version = str(value.get("kind")), str(value.get("apiVersion"))
     return problem._replace(path=versions.written_pointer(problem.path, version, kind))

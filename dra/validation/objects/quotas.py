@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from dra.pointer import member
 from dra.quantity import NANO
 from dra.validation.fields import names
-from dra.validation.fields.limits import formatted, too_many
+from dra.validation.fields.limits import too_many, wrong_format
 from dra.validation.fields.shape import nearest
 from dra.validation.problem import Problem, Problems
 
@@ -32,8 +32,8 @@ def device_quota(value: DeviceQuota) -> Problems:
             hint = f"write {class_name}/{DEVICES}" if class_name else ""
             yield Problem("D102", at, f"{key!r} must be <class>/devices or <class>/<capacity>", hint)
             continue
-        yield from formatted(class_name, names.dns_subdomain(class_name), at)
-        yield from formatted(what, names.qualified_name(what), at)
+        yield from wrong_format(class_name, names.dns_subdomain(class_name), at)
+        yield from wrong_format(what, names.qualified_name(what), at)
         if amount.nano < 0:
             yield Problem("D108", at, f"{amount} must be zero or more")
         elif what == DEVICES and amount.nano % NANO:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from dra.pointer import member
 from dra.validation.fields import names
 from dra.validation.fields.gates import FRACTIONAL
-from dra.validation.fields.limits import duplicates, formatted, required_format, too_many
+from dra.validation.fields.limits import duplicates, empty_or_wrong_format, too_many, wrong_format
 from dra.validation.fields.metadata import node_selector
 from dra.validation.fields.request_policy import request_policy
 from dra.validation.objects.taints import taint
@@ -48,7 +48,7 @@ _OPERATIONS: Final = ("NodePrepareResources", "NodeUnprepareResources", "*")
 def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> Problems:
     """Judge the spec of a slice. `both_lists` says that devices and sharedCounters are both there, be they empty."""
     spec = value.spec
-    yield from required_format(spec.driver, names.driver_name(spec.driver), "/spec/driver", "driver")
+    yield from empty_or_wrong_format(spec.driver, names.driver_name(spec.driver), "/spec/driver", "driver")
     yield from _pool(spec.pool)
     yield from _slice_nodes(spec)
     if both_lists:
@@ -62,7 +62,7 @@ def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> P
 
 
 def _pool(pool: ResourcePool) -> Problems:
-    yield from required_format(pool.name, names.pool_name(pool.name), "/spec/pool/name", "name")
+    yield from empty_or_wrong_format(pool.name, names.pool_name(pool.name), "/spec/pool/name", "name")
     if pool.resource_slice_count <= 0:
         yield Problem("D108", "/spec/pool/resourceSliceCount", f"{pool.resource_slice_count} must be greater than zero")
     if pool.generation < 0:
@@ -87,7 +87,7 @@ def _nodes(
     if node_name is not None:
         if node_name:
             chosen.append("nodeName")
-            yield from formatted(node_name, names.dns_subdomain(node_name), f"{path}/nodeName")
+            yield from wrong_format(node_name, names.dns_subdomain(node_name), f"{path}/nodeName")
         else:
             yield Problem("D117", f"{path}/nodeName", "must be left out or set to a name")
     if selector is not None:
@@ -134,7 +134,7 @@ def _lists(attribute: DeviceAttribute) -> list[Sequence[object]]:
 
 def _device(device: Device, path: str, gates: Gates, *, per_device_nodes: bool) -> Problems:
     wrong = names.dns_label(device.name)
-    yield from required_format(device.name, wrong, f"{path}/name", "name", names.suggestion)
+    yield from empty_or_wrong_format(device.name, wrong, f"{path}/name", "name", names.suggestion)
     entries = len(device.attributes) + len(device.capacity)
     if entries > MAX_ENTRIES:
         yield Problem("D104", path, f"{entries} attributes and capacities together, at most {MAX_ENTRIES} are allowed")
@@ -148,7 +148,7 @@ def _device(device: Device, path: str, gates: Gates, *, per_device_nodes: bool) 
     for name, attribute in device.attributes.items():
         at = member(f"{path}/attributes", name)
         wrong = names.qualified_name(name)
-        yield from formatted(name, wrong, at)
+        yield from wrong_format(name, wrong, at)
         yield from _attribute(attribute, at, lists=lists)
     shared = bool(device.allow_multiple_allocations)
     yield from _capacities(device.capacity, f"{path}/capacity", gates, shared=shared)
@@ -186,13 +186,13 @@ def _attribute(attribute: DeviceAttribute, path: str, *, lists: bool) -> Problem
         yield Problem("D107", path, f"exactly one of {kinds} must be set, not {count}", hint)
     if text is not None:
         wrong = names.attribute_text(text)
-        yield from formatted(text, wrong, f"{path}/string")
+        yield from wrong_format(text, wrong, f"{path}/string")
     if version is not None:
         hint = ""
         if version[:1] == "v":
             hint = "leave the v out"
         wrong = names.semver(version)
-        yield from formatted(version, wrong, f"{path}/version", hint)
+        yield from wrong_format(version, wrong, f"{path}/version", hint)
     if lists_set:
         yield from _list_values(attribute, path)
 
@@ -208,15 +208,15 @@ def _list_values(attribute: DeviceAttribute, path: str) -> Problems:
         if values is not None and not values:
             yield Problem("D101", f"{path}/{name}", "a list must not be empty")
     for index, text in enumerate(attribute.strings or ()):
-        yield from formatted(text, names.attribute_text(text), f"{path}/strings/{index}")
+        yield from wrong_format(text, names.attribute_text(text), f"{path}/strings/{index}")
     for index, text in enumerate(attribute.versions or ()):
-        yield from formatted(text, names.semver(text), f"{path}/versions/{index}")
+        yield from wrong_format(text, names.semver(text), f"{path}/versions/{index}")
 
 
 def _capacities(capacities: Mapping[str, DeviceCapacity], path: str, gates: Gates, *, shared: bool) -> Problems:
     for name, capacity in capacities.items():
         at = member(path, name)
-        yield from formatted(name, names.qualified_name(name), at)
+        yield from wrong_format(name, names.qualified_name(name), at)
         if shared:
             fractional = FRACTIONAL in gates
             yield from request_policy(capacity, f"{at}/requestPolicy", fractional=fractional)
@@ -235,7 +235,7 @@ def _consumptions(consumptions: Sequence[DeviceCounterConsumption], path: str) -
         at = f"{path}/{index}"
         name = consumption.counter_set
         wrong = names.dns_label(name)
-        yield from required_format(name, wrong, f"{at}/counterSet", "counterSet", names.suggestion)
+        yield from empty_or_wrong_format(name, wrong, f"{at}/counterSet", "counterSet", names.suggestion)
         yield from _counters(consumption.counters, f"{at}/counters")
         groups = consumption.compatibility_groups
         group_path = f"{at}/compatibilityGroups"
@@ -245,7 +245,7 @@ def _consumptions(consumptions: Sequence[DeviceCounterConsumption], path: str) -
         yield from duplicates(groups, group_path, "group")
         for number, group in enumerate(groups):
             wrong = names.dns_label(group)
-            yield from formatted(group, wrong, f"{group_path}/{number}", names.suggestion)
+            yield from wrong_format(group, wrong, f"{group_path}/{number}", names.suggestion)
 
 
 def _counter_sets(sets: Sequence[CounterSet]) -> Problems:
@@ -259,7 +259,7 @@ def _counter_sets(sets: Sequence[CounterSet]) -> Problems:
         at = f"{path}/{index}"
         name = counter_set.name
         wrong = names.dns_label(name)
-        yield from required_format(name, wrong, f"{at}/name", "name", names.suggestion)
+        yield from empty_or_wrong_format(name, wrong, f"{at}/name", "name", names.suggestion)
         yield from _counters(counter_set.counters, f"{at}/counters")
 
 
@@ -268,12 +268,12 @@ def _counters(counters: Mapping[str, object], path: str) -> Problems:
         yield Problem("D101", path, "at least one counter is required")
     yield from too_many(counters, MAX_COUNTERS, path)
     for name in counters:
-        yield from formatted(name, names.dns_label(name), member(path, name), names.suggestion)
+        yield from wrong_format(name, names.dns_label(name), member(path, name), names.suggestion)
 
 
 def _partition_type(spec: ResourceSliceSpec, name: str) -> Problems:
     if wrong := names.fully_qualified_name(name):
-        yield from formatted(name, wrong, "/spec/partitionTypeAttribute")
+        yield from wrong_format(name, wrong, "/spec/partitionTypeAttribute")
     if not any(device.consumes_counters for device in spec.devices):
         message = "may only be set on a slice with devices that consume counters"
         yield Problem("D107", "/spec/partitionTypeAttribute", message)
@@ -316,7 +316,7 @@ def binding_conditions(conditions: Sequence[str], failures: Sequence[str], path:
         yield from duplicates(values, at, "condition")
         for index, value in enumerate(values):
             wrong = names.label_key(value)
-            yield from required_format(value, wrong, f"{at}/{index}", "a condition type")
+            yield from empty_or_wrong_format(value, wrong, f"{at}/{index}", "a condition type")
     for index, value in enumerate(failures):
         if value in conditions:
             message = f"{value!r} is a condition of success and of failure"

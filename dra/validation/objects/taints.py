@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dra.validation.fields import names
-from dra.validation.fields.limits import formatted, required_format
+from dra.validation.fields.limits import empty_or_wrong_format, wrong_format
 from dra.validation.fields.metadata import conditions
 from dra.validation.problem import Problem, Problems
 
@@ -19,9 +19,9 @@ _EFFECTS = ("NoSchedule", "NoExecute", "None")
 
 def taint(value: DeviceTaint, path: str) -> Problems:
     wrong = names.label_key(value.key)
-    yield from required_format(value.key, wrong, f"{path}/key", "key")
+    yield from empty_or_wrong_format(value.key, wrong, f"{path}/key", "key")
     wrong = names.label_value(value.value)
-    yield from formatted(value.value, wrong, f"{path}/value")
+    yield from wrong_format(value.value, wrong, f"{path}/value")
     effect = value.effect
     at = f"{path}/effect"
     if not effect:
@@ -37,13 +37,13 @@ def tolerations(values: Sequence[DeviceToleration], path: str) -> Problems:
 
 def _toleration(value: DeviceToleration, path: str) -> Problems:
     if value.key:
-        yield from formatted(value.key, names.label_key(value.key), f"{path}/key")
+        yield from wrong_format(value.key, names.label_key(value.key), f"{path}/key")
     match value.operator:
         case "Exists":
             if value.value:
                 yield Problem("D107", f"{path}/value", "the operator Exists takes no value")
         case "" | "Equal":
-            yield from formatted(value.value, names.label_value(value.value), f"{path}/value")
+            yield from wrong_format(value.value, names.label_value(value.value), f"{path}/value")
         case operator:
             yield Problem("D106", f"{path}/operator", f"{operator!r} must be Equal or Exists")
     if value.effect and value.effect not in _EFFECTS:
@@ -58,12 +58,12 @@ def taint_rule(rule: DeviceTaintRule) -> Problems:
         driver, pool, device = selector.driver, selector.pool, selector.device
         if driver is not None:
             wrong = names.driver_name(driver)
-            yield from required_format(driver, wrong, f"{path}/driver", "driver")
+            yield from empty_or_wrong_format(driver, wrong, f"{path}/driver", "driver")
         if pool is not None:
             wrong = names.pool_name(pool)
-            yield from required_format(pool, wrong, f"{path}/pool", "pool")
+            yield from empty_or_wrong_format(pool, wrong, f"{path}/pool", "pool")
         if device is not None:
             wrong = names.dns_label(device)
-            yield from formatted(device, wrong, f"{path}/device")
+            yield from wrong_format(device, wrong, f"{path}/device")
     yield from taint(rule.spec.taint, "/spec/taint")
     yield from conditions(rule.status.conditions, 8, "/status/conditions")

@@ -12,7 +12,7 @@ from dra.objects import ResourceClaim, ResourceClaimTemplate, ResourceSlice, def
 from dra.validation.codes import CODES
 from dra.validation.fields import gates as feature_gates
 from dra.validation.fields import names
-from dra.validation.fields.limits import formatted
+from dra.validation.fields.limits import wrong_format
 from dra.validation.objects.judge import judge, read
 from dra.validation.problem import Problem, Problems
 
@@ -40,7 +40,7 @@ def update_errors(
     if typed is not None and not status and kind in _GENERATED_ONCE:
         base = typed.metadata.generate_name
         wrong = names.path_segment(base)
-        found += formatted(base, wrong, "/metadata/generateName")
+        found += wrong_format(base, wrong, "/metadata/generateName")
     if found:
         before = judge(old, gates)
         known = {(problem.path, problem.message) for problem in before.problems}

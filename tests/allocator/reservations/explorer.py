@@ -355,7 +355,7 @@ class World:
         for replica, ledger in enumerate(self.ledgers):
             if replica == self.holder and ledger.leading:
                 meant = {
-                    uid: ledger.as_meant(hold) if ledger.needed(hold) else hold.claim
+                    uid: ledger.as_meant(hold) if ledger.needs(hold) else hold.claim
                     for uid, hold in ledger.holds.items()
                 }
                 meant = {uid: one for uid, one in meant.items() if one.status.allocation is not None}

@@ -138,7 +138,7 @@ def test_the_search_finds_devices_given_away_while_a_lost_write_may_land(monkeyp
     as_meant = Ledger.as_meant
 
     def forgetful(ledger, hold):
-        return as_meant(ledger, hold) if ledger.needed(hold) else hold.claim
+        return as_meant(ledger, hold) if ledger.needs(hold) else hold.claim
 
     monkeypatch.setattr(Ledger, "as_meant", forgetful)
     assert search_after(LOST, scenes.one_device(moves=0, deaths=0, faults=2))

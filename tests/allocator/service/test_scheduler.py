@@ -184,7 +184,7 @@ def test_pauses_grow_and_a_conflict_ends_them():
     pauses, now = [], 0.0
     for _ in range(MOST):
         assert retries.due("pod", ("1",), now)
-        failure = retries.failed("pod", ("1",), Conflict("faster"), now=now, fraction=0.0)
+        failure = retries.note_failure("pod", ("1",), Conflict("faster"), now=now, fraction=0.0)
         assert not retries.due("pod", ("1",), now)
         pauses.append(failure.pause_ends - now)
         now = failure.pause_ends
@@ -199,13 +199,13 @@ def test_what_may_pass_by_itself_is_tried_for_ever_with_pauses(error):
     retries, now = Retries(), 0.0
     for _ in range(3 * MOST):
         assert retries.due("pod", ("1",), now)
-        now = retries.failed("pod", ("1",), error, now=now, fraction=0.5).pause_ends
+        now = retries.note_failure("pod", ("1",), error, now=now, fraction=0.5).pause_ends
     assert now > 60
 
 
 def test_pods_that_are_gone_are_forgotten():
     retries = Retries()
     for number in range(100):
-        retries.failed(str(number), (), NotFound("gone"), now=0.0, fraction=0.0)
+        retries.note_failure(str(number), (), NotFound("gone"), now=0.0, fraction=0.0)
     retries.keep(["7"])
     assert len(retries) == 1

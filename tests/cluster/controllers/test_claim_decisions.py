@@ -29,7 +29,7 @@ from cluster.informers.backoff import Backoff
 from cluster.informers.cache import Cache, Delta
 from cluster.informers.reflection import TABLE, Outcome, Phase, ReflectionState, outcome
 from cluster.resources import CONFIG_MAPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, key, metadata, of
-from cluster.server import PROBES, survived
+from cluster.server import PROBES, survives
 from dra.pointer import field_path
 from tests.cluster.conftest import eventually
 from tests.cluster.objects import claim
@@ -62,17 +62,17 @@ def test_a_version_that_is_gone_is_forgotten():
 def test_a_server_that_refuses_to_stream_is_not_asked_again():
     state = ReflectionState().after(Outcome.REFUSED)
     assert (state.phase, state.streams, state.failures) == (Phase.LIST, False, 0)
-    assert state.seen("5").after(Outcome.COMPLETE).after(Outcome.GONE).phase is Phase.LIST
+    assert state.advance("5").after(Outcome.COMPLETE).after(Outcome.GONE).phase is Phase.LIST
 
 
 def test_a_page_that_failed_is_asked_for_again():
-    state = ReflectionState(phase=Phase.LIST, streams=False).paged("token").after(Outcome.FAILED)
+    state = ReflectionState(phase=Phase.LIST, streams=False).turn_page("token").after(Outcome.FAILED)
     assert (state.phase, state.more) == (Phase.LIST, "token")
     assert state.after(Outcome.GONE).more == ""
 
 
 def test_progress_ends_a_row_of_failures():
-    assert ReflectionState(phase=Phase.WATCH, version="7", failures=5).seen("8").failures == 0
+    assert ReflectionState(phase=Phase.WATCH, version="7", failures=5).advance("8").failures == 0
 
 
 @given(st.lists(st.sampled_from(Outcome), max_size=30))
@@ -82,7 +82,7 @@ def test_whatever_comes_a_watch_has_a_version_and_nothing_else_keeps_an_old_one(
         if (state.phase, one) not in TABLE:
             continue
         if one is Outcome.COMPLETE:
-            state = state.seen("9")
+            state = state.advance("9")
         state = state.after(one)
         assert bool(state.version) == (state.phase is Phase.WATCH)
 
@@ -207,7 +207,13 @@ def objects_of(store, resource="pods"):
 def test_a_change_that_is_undone_never_was(steps):
     store = Store()
     for name, owner, remove in steps:
-        before = (store.version, objects_of(store), store.owned("owner"), store.owned("x"), store.since("pods", 0))
+        before = (
+            store.version,
+            objects_of(store),
+            store.dependents("owner"),
+            store.dependents("x"),
+            store.since("pods", 0),
+        )
         body = f'{{"metadata":{{"name":"{name}","ownerReferences":[{{"uid":"{owner}"}}]}}}}'.encode()
 
         def write(name=name, body=body, remove=remove):
@@ -219,8 +225,8 @@ def test_a_change_that_is_undone_never_was(steps):
         assert before == (
             store.version,
             objects_of(store),
-            store.owned("owner"),
-            store.owned("x"),
+            store.dependents("owner"),
+            store.dependents("x"),
             store.since("pods", 0),
         )
         write()
@@ -284,8 +290,8 @@ def test_objects_answer_alike_in_both_forms():
 
 def test_a_probe_finds_its_field_where_the_gate_is_open():
     for probe in PROBES:
-        assert survived(probe, probe.object), probe.feature
-        assert not survived(probe, {"spec": {}}), probe.feature
+        assert survives(probe, probe.object), probe.feature
+        assert not survives(probe, {"spec": {}}), probe.feature
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ async def test_a_copy_begins_whole_and_follows(cluster, home, stream):
     heard = record(informer)
     assert not informer.health.synced
     async with running(informer):
-        assert await informer.synced(PATIENCE)
+        assert await informer.wait_for_sync(PATIENCE)
         assert heard == [([("a", False, True), ("b", False, True), ("c", False, True)], ["a", "b", "c"])]
         await cluster.patch(RESOURCE_CLAIMS, "a", Merge({"metadata": {"labels": {"x": "y"}}}), home)
         await cluster.delete(RESOURCE_CLAIMS, "b", home)
@@ -82,7 +82,7 @@ async def test_a_copy_begins_whole_and_follows(cluster, home, stream):
 async def test_an_empty_collection_is_synced_too(cluster, home):
     informer = Informer(cluster, RESOURCE_CLAIMS, home)
     async with running(informer):
-        assert await informer.synced(PATIENCE)
+        assert await informer.wait_for_sync(PATIENCE)
     assert informer.health.synced
     assert dict(informer.objects) == {}
 
@@ -106,7 +106,7 @@ async def test_a_watch_that_ends_is_resumed_where_it_was(cluster, home):
     counting = Counting(cluster)
     informer = Informer(counting, RESOURCE_CLAIMS, home, watch_seconds=0.1)
     async with running(informer):
-        assert await informer.synced(PATIENCE)
+        assert await informer.wait_for_sync(PATIENCE)
         for number in range(4):
             before = counting.watches
             await eventually(lambda before=before: asyncio.sleep(0, counting.watches > before))
@@ -120,12 +120,12 @@ async def test_a_late_listener_hears_what_is_there():
     await cluster.create(CONFIG_MAPS, config_map("a"), "default")
     informer = Informer(cluster, CONFIG_MAPS)
     async with running(informer):
-        await informer.synced(PATIENCE)
+        await informer.wait_for_sync(PATIENCE)
         assert record(informer) == [([("a", False, True)], ["a"])]
 
 
 async def test_whoever_waits_too_long_for_a_copy_is_told():
-    assert not await Informer(Embedded(), CONFIG_MAPS).synced(0.01)
+    assert not await Informer(Embedded(), CONFIG_MAPS).wait_for_sync(0.01)
 
 
 class Trouble:
@@ -169,7 +169,7 @@ async def follow(trouble, *, stream=True, page=500):
     for name in ("a", "b", "c"):
         await trouble.inner.create(CONFIG_MAPS, config_map(name), "default")
     async with running(informer):
-        assert await informer.synced(PATIENCE)
+        assert await informer.wait_for_sync(PATIENCE)
         await trouble.inner.patch(CONFIG_MAPS, "a", Merge({"data": {"x": "y"}}), "default")
         await trouble.inner.delete(CONFIG_MAPS, "b", "default")
         assert await agrees(trouble.inner, informer, "default")
@@ -227,7 +227,7 @@ async def test_a_throttled_informer_waits_as_long_as_it_is_told():
     )
     informer = Informer(trouble, CONFIG_MAPS, backoff=QUICK)
     async with running(informer):
-        assert await informer.synced(PATIENCE)
+        assert await informer.wait_for_sync(PATIENCE)
     waits = [after - before for before, after in itertools.pairwise(trouble.asked)]
     assert waits[0] >= 0.3
     assert waits[1] >= 0.2
@@ -242,7 +242,7 @@ async def test_trouble_shows_in_the_health_and_goes_away(caplog):
         assert informer.health.error == "nobody answers"
         assert not informer.health.synced
         trouble._watches.clear()
-        assert await informer.synced(PATIENCE)
+        assert await informer.wait_for_sync(PATIENCE)
         assert (informer.health.failures, informer.health.error) == (0, "")
     assert "nobody answers" in caplog.text
 
@@ -275,7 +275,7 @@ async def test_a_server_that_ends_every_watch_at_once_is_not_hammered():
     trouble = Short()
     informer = Informer(trouble, CONFIG_MAPS, backoff=Backoff(least=0.02, most=0.02), stream=False)
     async with running(informer):
-        assert await informer.synced(PATIENCE)
+        assert await informer.wait_for_sync(PATIENCE)
         begun = asyncio.get_running_loop().time()
         await eventually(lambda: asyncio.sleep(0, len(trouble.watched) >= 8))
     assert asyncio.get_running_loop().time() - begun > 0.05, "with a pause between two"
@@ -286,7 +286,7 @@ async def test_an_object_that_cannot_be_read_hides_nothing_else():
     cluster.load([claim("bad", spec={"devices": {"requests": "none"}}), claim("good")])
     informer = Informer(cluster, RESOURCE_CLAIMS)
     async with running(informer):
-        assert await informer.synced(PATIENCE)
+        assert await informer.wait_for_sync(PATIENCE)
         assert sorted(name for _, name in informer.objects) == ["good"]
         assert "/spec/devices/requests" in informer.unreadable["default", "bad"].problem
         assert informer.health.unreadable == 1
@@ -298,7 +298,7 @@ async def test_a_storm_of_changes_ends_in_the_right_copy():
     cluster = Embedded(window=50)
     informer = Informer(cluster, CONFIG_MAPS, "default", backoff=QUICK)
     async with running(informer):
-        await informer.synced(PATIENCE)
+        await informer.wait_for_sync(PATIENCE)
         for number in range(2000):
             name = f"c-{number % 7}"
             if number % 14 < 7:
@@ -343,7 +343,7 @@ async def test_others_get_their_turn_in_a_storm():
 
     informer = Informer(Storm(), CONFIG_MAPS.raw, stream=False)
     async with running(informer):
-        await informer.synced(PATIENCE)
+        await informer.wait_for_sync(PATIENCE)
         turns = 0
         while not informer.objects or informer.health.events < 3999:
             turns += 1
@@ -376,7 +376,7 @@ async def test_a_watch_that_says_nothing_is_given_up_and_nothing_is_missed():
     mute = Mute(1)  # the mark that ends the streamed list, then silence
     informer = Informer(mute, CONFIG_MAPS, "default", backoff=QUICK, silence=0.1)
     async with running(informer):
-        assert await informer.synced(PATIENCE)
+        assert await informer.wait_for_sync(PATIENCE)
         await mute.inner.create(CONFIG_MAPS, config_map("a"), "default")
         assert await agrees(mute.inner, informer, "default")
     assert informer.health.reads == 1
@@ -388,7 +388,7 @@ async def test_a_copy_is_confirmed_by_what_is_heard_and_not_by_connections_that_
     informer = Informer(mute, CONFIG_MAPS, "default", backoff=QUICK, silence=0.01, clock=lambda: next(now))
     assert informer.confirmed_at == float("-inf")
     async with running(informer):
-        assert await informer.synced(PATIENCE)
+        assert await informer.wait_for_sync(PATIENCE)
         confirmed = informer.confirmed_at
         assert confirmed >= 1000
         await eventually(lambda: asyncio.sleep(0, len(mute.watched) > 5))
@@ -403,7 +403,7 @@ async def test_a_copy_is_confirmed_by_what_is_heard_and_not_by_connections_that_
 async def test_a_copy_of_a_quiet_collection_is_confirmed_again_and_again(cluster, home):
     informer = Informer(cluster, RESOURCE_CLAIMS, home, watch_seconds=3, silence=30)
     async with running(informer):
-        assert await informer.synced(PATIENCE)
+        assert await informer.wait_for_sync(PATIENCE)
         for _ in range(2):
             before = informer.confirmed_at
             await eventually(lambda before=before: asyncio.sleep(0, informer.confirmed_at > before))

@@ -105,7 +105,7 @@ async def test_a_listener_that_fails_on_one_object_hears_of_all_the_others():
 
     informer.listen(listener)
     async with running(informer):
-        assert await informer.synced(PATIENCE)
+        assert await informer.wait_for_sync(PATIENCE)
         assert sorted(seen) == ["a", "b", "d", "e", "f"]
         assert [*informer.quarantine.held] == [("configmaps", "default", "c")]
         await cluster.patch(CONFIG_MAPS, "c", Merge({"data": {"n": "fine"}}), "default")
@@ -125,7 +125,7 @@ async def test_what_follows_an_object_that_was_set_aside_is_told_as_following_th
 
     informer.listen(listener)
     async with running(informer):
-        assert await informer.synced(PATIENCE)
+        assert await informer.wait_for_sync(PATIENCE)
         for number in ("bad", "2", "bad"):
             await cluster.patch(CONFIG_MAPS, "a", Merge({"data": {"n": number}}), "default")
         await cluster.delete(CONFIG_MAPS, "a", "default")
@@ -140,7 +140,7 @@ async def test_of_several_listeners_one_that_fails_does_not_hide_an_object_from_
     informer.listen(lambda batch: [1 / 0 for _ in batch.deltas])
     informer.listen(lambda batch: seen.extend(delta.key[1] for delta in batch.deltas))
     async with running(informer):
-        assert await informer.synced(PATIENCE)
+        assert await informer.wait_for_sync(PATIENCE)
     assert seen == ["a"]
     assert informer.quarantine.held
 
@@ -150,7 +150,7 @@ async def test_an_object_that_cannot_be_read_is_set_aside_until_it_is_gone(caplo
     cluster = Embedded.of([claim("bad", spec={"devices": {"requests": "none"}}), claim("good")])
     informer = Informer(cluster, RESOURCE_CLAIMS)
     async with running(informer):
-        assert await informer.synced(PATIENCE)
+        assert await informer.wait_for_sync(PATIENCE)
         assert "/spec/devices/requests" in str(informer.quarantine)
         await cluster.delete(RESOURCE_CLAIMS, "bad", "default")
         await eventually(lambda: asyncio.sleep(0, not informer.quarantine.held))
@@ -167,7 +167,7 @@ async def test_no_stored_object_ends_an_informer_or_hides_another(what):
         informer, seen = Informer(cluster, read_as), set()
         informer.listen(lambda batch, seen=seen: seen.update(delta.key[1] for delta in batch.deltas))
         async with running(informer):
-            assert await informer.synced(PATIENCE)
+            assert await informer.wait_for_sync(PATIENCE)
             assert "good" in informer.objects.keys() & seen or "good" in {name for _, name in informer.objects}
             assert "p" in {name for _, name in {*informer.objects, *informer.unreadable}}
 
@@ -403,7 +403,7 @@ async def test_what_a_real_server_stores_is_survived(control_plane, tmp_path, st
         await asyncio.to_thread(control_plane.kubectl, "create", "--raw", path, "-f", str(file))
         await cluster.create(RESOURCE_CLAIMS, claim("before"), home)
         async with running(informer):
-            assert await informer.synced(PATIENCE)
+            assert await informer.wait_for_sync(PATIENCE)
             assert informer.unreadable.keys() == {(home, "deep")}
             assert "nested too deeply" in str(informer.quarantine)
             await asyncio.to_thread(

@@ -24,8 +24,8 @@ READERS = {
     "cidr": networks.parse_cidr,
     "url": lambda text: str(urls.parse_url(text)),
     "query": lambda text: urls._query(urls.parse_url(text)),
-    "template": lambda text: text_format.formatted(text, [1.0]),
-    "quoted": lambda text: text_format.formatted("%s", [[text]]),
+    "template": lambda text: text_format.fill_in(text, [1.0]),
+    "quoted": lambda text: text_format.fill_in("%s", [[text]]),
     "pattern": lambda text: regexes.find(text, "((a|b)*a)*c"),
     "split": lambda text: strings._split(text, "a"),
     "replace": lambda text: strings._replace(text, "a", "b"),
@@ -58,15 +58,15 @@ def test_finding_all_occurrences_does_not_read_the_text_again_for_each():
 
 def test_a_pattern_is_compiled_at_the_expense_of_the_budget():
     budget = Budget()
-    regexes.compiled("^paid for once$", budget)
+    regexes.compile_pattern("^paid for once$", budget)
     once = budget.spent
     assert once
-    regexes.compiled("^paid for once$", budget)
+    regexes.compile_pattern("^paid for once$", budget)
     assert budget.spent == once
     with pytest.raises(OutOfBudget):
-        regexes.compiled(r"\pL{200}", Budget(100_000))
+        regexes.compile_pattern(r"\pL{200}", Budget(100_000))
 
 
 def test_the_work_of_a_pattern_is_that_of_its_program_not_of_its_text():
-    small, large = regexes.compiled("^h[0-9]+$"), regexes.compiled(r"(a{1,100}){1,9}")
+    small, large = regexes.compile_pattern("^h[0-9]+$"), regexes.compile_pattern(r"(a{1,100}){1,9}")
     assert regexes.work(large, 1000) > 100 * regexes.work(small, 1000)

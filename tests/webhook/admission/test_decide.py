@@ -15,8 +15,8 @@ from dra.objects.resourceslice import ResourceSlice
 from dra.stock.stock import Stock
 from tests.webhook.pods import configured
 from webhook.admission import admission_review as reviews
+from webhook.admission import answer_late
 from webhook.admission import decide as admission
-from webhook.admission import undecided
 from webhook.claims import template
 from webhook.state.configuration import DEFAULT, Configuration
 from webhook.state.inventory import Inventory
@@ -375,11 +375,11 @@ def test_forged_annotations_go_also_when_nobody_waits_for_the_decision():
 @pytest.mark.parametrize(("mode", "kept"), [("enforce", False), ("warn", False), ("observe", True), ("off", True)])
 def test_forged_annotations_go_also_when_the_decision_was_ended_from_outside(mode, kept):
     forged = pod(annotations={"team": "a", **FORGED})
-    outcome = undecided("mutate", review(forged), "it took too long", state(mode=mode))
+    outcome = answer_late("mutate", review(forged), "it took too long", state(mode=mode))
     assert (applied(forged, outcome) == forged) is kept
     assert ("warnings" not in answer(outcome)) is kept, "nobody is told what is only recorded"
     ours, _ = mutated(pod())
-    assert applied(ours, undecided("mutate", review(ours), "it took too long", state(mode=mode))) == ours
+    assert applied(ours, answer_late("mutate", review(ours), "it took too long", state(mode=mode))) == ours
 
 
 @pytest.mark.parametrize("namespace", ["ns", "other"])

@@ -10,7 +10,7 @@ from webhook import names
 from webhook.admission import ReviewError
 from webhook.admission import decide as admission
 from webhook.translate.pod_view import look
-from webhook.translate.record import NOTHING_WRITTEN, written
+from webhook.translate.record import NOTHING_WRITTEN, read_record
 
 OURS = mutated(pod())[0]
 STARTS = [pod(), OURS, pod(annotations=FORGED), pod(limits={"nvidia.com/gpu": "one"}, annotations=FORGED)]
@@ -45,5 +45,5 @@ def test_what_bears_our_names_is_ours_and_observing_changes_nothing(seed):
             assert after == value
             continue
         seen = look(after, here.configuration)
-        believed = written(seen, "ns", here.keys) is not NOTHING_WRITTEN
+        believed = read_record(seen, "ns", here.keys) is not NOTHING_WRITTEN
         assert believed or seen.passed_by or not seen.marked

@@ -51,34 +51,34 @@ def stored(spec, name=NAME, labels=None, **metadata):
 
 def test_a_pod_that_proves_its_templates_wants_them():
     sealed = seal({NAME: WANTED})
-    assert upkeep.proven(pod(NAME, annotation=sealed), [OTHER, KEY]) == {("ns", NAME): WANTED}
+    assert upkeep.read_proven(pod(NAME, annotation=sealed), [OTHER, KEY]) == {("ns", NAME): WANTED}
 
 
 def test_a_template_that_the_pod_does_not_refer_to_is_not_wanted():
     sealed = seal({NAME: WANTED})
-    assert upkeep.proven(pod("somebody-elses", annotation=sealed), [KEY]) == {}
+    assert upkeep.read_proven(pod("somebody-elses", annotation=sealed), [KEY]) == {}
 
 
 def test_a_pod_that_is_over_wants_nothing():
     sealed = seal({NAME: WANTED})
-    assert upkeep.proven(pod(NAME, annotation=sealed, phase="Succeeded"), [KEY]) == {}
-    assert upkeep.used(pod(NAME, phase="Failed")) == frozenset()
+    assert upkeep.read_proven(pod(NAME, annotation=sealed, phase="Succeeded"), [KEY]) == {}
+    assert upkeep.templates_of(pod(NAME, phase="Failed")) == frozenset()
 
 
 def test_a_pod_without_the_annotation_wants_nothing_and_is_no_forgery():
-    assert upkeep.proven(pod(NAME), [KEY]) == {}
+    assert upkeep.read_proven(pod(NAME), [KEY]) == {}
 
 
 @pytest.mark.parametrize("annotation", ["x", "v2 00 {}", seal({NAME: WANTED}, OTHER), seal({NAME: spec(2)})])
 def test_a_forged_proof_is_none(annotation):
     with pytest.raises(template.TemplatesError):
-        upkeep.proven(pod(NAME, annotation=annotation), [KEY])
+        upkeep.read_proven(pod(NAME, annotation=annotation), [KEY])
 
 
 def test_admin_access_is_never_made_even_with_a_proof():
     wanted = spec(adminAccess=True)
     name = template.name_of(wanted)
-    assert upkeep.proven(pod(name, annotation=seal({name: wanted})), [KEY]) == {}
+    assert upkeep.read_proven(pod(name, annotation=seal({name: wanted})), [KEY]) == {}
 
 
 def test_a_missing_template_is_created_and_an_equal_one_is_left():
@@ -100,14 +100,14 @@ def test_other_content_under_our_name_is_replaced_if_it_is_ours_and_left_if_not(
 
 def test_what_is_ours_and_not_what_its_name_says_has_no_grace():
     other = stored(spec(7))
-    assert upkeep.swept({}, [other], frozenset(), now=0.0, grace=60.0)[1] == [other]
-    assert upkeep.swept({}, [other], frozenset({("ns", NAME)}), now=0.0, grace=60.0)[1] == []
+    assert upkeep.sweep({}, [other], frozenset(), now=0.0, grace=60.0)[1] == [other]
+    assert upkeep.sweep({}, [other], frozenset({("ns", NAME)}), now=0.0, grace=60.0)[1] == []
 
 
 def test_a_template_of_a_former_version_is_swept_like_ours():
     former = stored(WANTED, name=NAME[:-16])
-    assert upkeep.swept({}, [former], frozenset(), now=0.0, grace=60.0)[1] == []
-    assert upkeep.swept({("ns", NAME[:-16]): 0.0}, [former], frozenset(), now=60.0, grace=60.0)[1] == [former]
+    assert upkeep.sweep({}, [former], frozenset(), now=0.0, grace=60.0)[1] == []
+    assert upkeep.sweep({("ns", NAME[:-16]): 0.0}, [former], frozenset(), now=60.0, grace=60.0)[1] == [former]
 
 
 # A proof says what was allowed once; what is allowed now is asked again
@@ -178,14 +178,16 @@ def test_the_canary_decides_as_it_did_at_the_gate():
 
 def test_a_name_that_holds_what_it_says_or_nothing_is_free():
     there = {("ns", NAME): stored(WANTED).spec.spec}
-    assert upkeep.taken({NAME: WANTED}, "ns", state()) == ()
-    assert upkeep.taken({NAME: WANTED}, "ns", state(templates=there)) == ()
-    assert upkeep.taken({NAME: WANTED}, "other", state(templates={("ns", NAME): stored(spec(7)).spec.spec})) == ()
+    assert upkeep.name_conflicts({NAME: WANTED}, "ns", state()) == ()
+    assert upkeep.name_conflicts({NAME: WANTED}, "ns", state(templates=there)) == ()
+    assert (
+        upkeep.name_conflicts({NAME: WANTED}, "other", state(templates={("ns", NAME): stored(spec(7)).spec.spec})) == ()
+    )
 
 
 def test_a_name_that_holds_something_else_is_told_with_its_owner():
     there = {("ns", NAME): stored(spec(7)).spec.spec}
-    (problem,) = upkeep.taken(
+    (problem,) = upkeep.name_conflicts(
         {NAME: WANTED}, "ns", state(templates=there, template_owners={("ns", NAME): "it belongs to Job x"})
     )
     assert f"ns/{NAME}" in problem
@@ -196,20 +198,20 @@ def test_only_what_is_ours_is_swept_and_only_after_the_grace_period():
     mine, foreign = stored(WANTED), stored(WANTED, labels={})
     named = stored(WANTED, name="drawbridge-by-hand")
     everything = [mine, foreign, named]
-    since, over = upkeep.swept({}, everything, frozenset(), now=100.0, grace=60.0)
+    since, over = upkeep.sweep({}, everything, frozenset(), now=100.0, grace=60.0)
     assert (since, over) == ({("ns", NAME): 100.0}, [])
-    assert upkeep.swept(since, everything, frozenset(), now=159.0, grace=60.0)[1] == []
-    assert upkeep.swept(since, everything, frozenset(), now=160.0, grace=60.0)[1] == [mine]
+    assert upkeep.sweep(since, everything, frozenset(), now=159.0, grace=60.0)[1] == []
+    assert upkeep.sweep(since, everything, frozenset(), now=160.0, grace=60.0)[1] == [mine]
 
 
 def test_use_ends_the_waiting():
     key = ("ns", NAME)
-    since, _ = upkeep.swept({}, [stored(WANTED)], frozenset(), now=0.0, grace=60.0)
-    since, _ = upkeep.swept(since, [stored(WANTED)], frozenset({key}), now=50.0, grace=60.0)
+    since, _ = upkeep.sweep({}, [stored(WANTED)], frozenset(), now=0.0, grace=60.0)
+    since, _ = upkeep.sweep(since, [stored(WANTED)], frozenset({key}), now=50.0, grace=60.0)
     assert since == {}
-    assert upkeep.swept(since, [stored(WANTED)], frozenset(), now=70.0, grace=60.0) == ({key: 70.0}, [])
+    assert upkeep.sweep(since, [stored(WANTED)], frozenset(), now=70.0, grace=60.0) == ({key: 70.0}, [])
 
 
 def test_what_is_being_deleted_already_is_left_to_it():
     gone = stored(WANTED, deletionTimestamp="2026-01-01T00:00:00Z")
-    assert upkeep.swept({("ns", NAME): 0.0}, [gone], frozenset(), now=1e6, grace=1.0) == ({}, [])
+    assert upkeep.sweep({("ns", NAME): 0.0}, [gone], frozenset(), now=1e6, grace=1.0) == ({}, [])

@@ -37,7 +37,7 @@ def alike():
 
 def decided(alike, body, on=ENFORCE):
     """Decide as the gate does; say whether the answer was known."""
-    review_ = alike.asked(body, on)
+    review_ = alike.read_review(body, on)
     known = alike.find(review_) if review_ else None
     if known is not None:
         return known, True
@@ -49,7 +49,7 @@ def decided(alike, body, on=ENFORCE):
 
 
 def test_what_came_once_is_only_marked(alike):
-    first = alike.asked(asked("abcde")[0], ENFORCE)
+    first = alike.read_review(asked("abcde")[0], ENFORCE)
     outcome = admission.mutate(asked("abcde")[0], ENFORCE)
     alike.keep(first, msgspec.structs.replace(outcome, body=outcome.body))
     assert alike.find(first) is None

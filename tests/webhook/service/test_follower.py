@@ -50,8 +50,8 @@ async def test_a_kind_that_the_server_lacks_is_not_waited_for_for_ever():
 
     async def check(follower):
         async with asyncio.timeout(PATIENCE):
-            await follower.settled()
-        assert follower.unsettled() == ""
+            await follower.wait_for_sync()
+        assert follower.what_is_unread() == ""
         assert follower.fresh()
 
     await following(Lacking(), check, Pace(extra=0.05))
@@ -72,7 +72,7 @@ async def test_who_does_not_ask_what_is_free_does_not_follow_who_holds_devices()
         follower = Follower(cluster, StateBuilder(Configuration()), **settings)
         task = asyncio.create_task(follower.run())
         async with asyncio.timeout(PATIENCE):
-            await follower.settled()
+            await follower.wait_for_sync()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         return cluster.followed
@@ -91,9 +91,9 @@ async def test_a_right_that_is_missing_is_named():
 
     async def check(follower):
         async with asyncio.timeout(PATIENCE):
-            while "forbidden" not in follower.unsettled():  # noqa: ASYNC110  what is waited for happens in another task
+            while "forbidden" not in follower.what_is_unread():  # noqa: ASYNC110  what is waited for happens in another task
                 await asyncio.sleep(0.01)
-        assert "resourcequotas" in follower.unsettled()
+        assert "resourcequotas" in follower.what_is_unread()
         assert not follower.fresh()
 
     await following(Forbidding(), check)
@@ -112,7 +112,7 @@ async def test_a_kind_is_incomplete_as_long_as_an_object_of_it_cannot_be_read():
     gate = Gate(world, follower, lambda: "")
     task = asyncio.create_task(follower.run())
     async with asyncio.timeout(PATIENCE):
-        await follower.settled()
+        await follower.wait_for_sync()
         assert gate.state().unseen == ("DeviceClass",)
         assert gate.state() is gate.state()  # what did not change is known again
         assert gate.notes()["stock"].endswith("objects are set aside of: DeviceClass")
@@ -147,7 +147,7 @@ async def test_in_a_namespace_of_which_something_cannot_be_read_nothing_is_done_
 
     task = asyncio.create_task(follower.run())
     async with asyncio.timeout(PATIENCE):
-        await follower.settled()
+        await follower.wait_for_sync()
         assert (mode("ns"), mode("other")) == (Mode.WARN, Mode.ENFORCE)
         assert gate.state() is gate.state()
         assert gate.notes()["namespaces"].endswith(f"objects are set aside: ns ({resource.kind})")
@@ -167,7 +167,7 @@ async def test_of_many_namespaces_some_are_named_and_the_others_counted():
 
     async def check(follower):
         async with asyncio.timeout(PATIENCE):
-            await follower.settled()
+            await follower.wait_for_sync()
         assert "ns-04 (ResourceQuota) and 3 more" in follower.unsure()
         assert "ns-05" not in follower.unsure()
 
@@ -190,7 +190,7 @@ async def test_what_was_read_grows_old_while_the_server_is_away(broken):
 
     async def check(follower):
         async with asyncio.timeout(PATIENCE):
-            await follower.settled()
+            await follower.wait_for_sync()
             cluster.away = broken
             if broken:
                 while follower.age() < 0.6:  # noqa: ASYNC110  time has to pass

@@ -11,7 +11,7 @@ from weakref import WeakSet
 import pytest
 
 from webhook.admission import Outcome, Record, ReviewError
-from webhook.service.deciding.alarm import Alarm, Overtime, _guarded
+from webhook.service.deciding.alarm import Alarm, Overtime, _guard
 from webhook.service.deciding.worker import Bug, Pool, Undecided
 
 
@@ -207,7 +207,7 @@ def rung_at(position, alarm):
             passed += 1
             if passed == position + 1:
                 stack = [one.f_code for one, _ in traceback.walk_stack(frame)]
-                rung_in_work = _guarded.__code__ in stack
+                rung_in_work = _guard.__code__ in stack
                 signal.raise_signal(signal.SIGPROF)
         return trace
 

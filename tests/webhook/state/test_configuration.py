@@ -2,7 +2,7 @@
 
 import pytest
 
-from cli.devices import typed
+from cli.devices import read_objects
 from cluster import manifests
 from dra import wire
 from dra.objects import DeviceClass, Node, ResourceSlice
@@ -219,7 +219,7 @@ def test_a_class_of_another_driver_does_not_serve_a_target():
     classes = [
         {"metadata": {"name": "odd"}, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'dra.net'"}}]}}
     ]
-    example = typed(manifests.read([EXAMPLES / "fleet"]))
+    example = read_objects(manifests.read([EXAMPLES / "fleet"]))
     odd = [wire.convert(one, DeviceClass) for one in classes]
     fleet = Inventory.of(odd, example.of(ResourceSlice), example.of(Node))
     done = became(pod({"nvidia.com/gpu": 1}), fleet=fleet, classes={"gpu": "odd"}, **WHOLE)

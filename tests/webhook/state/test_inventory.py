@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from cli.devices import typed
+from cli.devices import read_objects
 from cluster import manifests
 from dra import wire
 from dra.objects.deviceclass import DeviceClass
@@ -17,7 +17,7 @@ GPU = pod({"nvidia.com/gpu": 1})
 
 
 def given():
-    return typed(manifests.read([EXAMPLES / "fleet"]))
+    return read_objects(manifests.read([EXAMPLES / "fleet"]))
 
 
 def fleet(*, classes=None, slices=None, nodes=()) -> Inventory:

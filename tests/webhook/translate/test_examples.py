@@ -3,7 +3,7 @@
 import pytest
 
 import allocator
-from cli.devices import typed
+from cli.devices import read_objects
 from cluster import manifests
 from cluster.patch import apply_json_patch
 from dra import validation, wire
@@ -29,7 +29,7 @@ def translated(name: str):
 
 
 def stock() -> Stock:
-    given = typed(manifests.read([EXAMPLES / "fleet"]))
+    given = read_objects(manifests.read([EXAMPLES / "fleet"]))
     return Stock.of(slices=given.of(ResourceSlice), classes=given.of(DeviceClass), nodes=given.of(Node))
 
 

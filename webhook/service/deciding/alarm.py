@@ -7,7 +7,7 @@ who catches Overtime. A single instruction that takes long cannot be interrupted
 bounded, for that not to happen (`Limits.inline`).
 
 Nothing but the work is ever interrupted. No flag says whether it goes on, for between the work and the flag there is always
-one more instruction in which the clock may ring; the stack says it: where `_guarded` is not on it, the ringing is nobody's.
+one more instruction in which the clock may ring; the stack says it: where `_guard` is not on it, the ringing is nobody's.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Alarm:
             return work()
         try:
             signal.setitimer(signal.ITIMER_PROF, seconds, AGAIN)
-            return _guarded(work)
+            return _guard(work)
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0.0)
 
 
-def _guarded(work: Callable[[], T]) -> T:
+def _guard(work: Callable[[], T]) -> T:
     """Do some work. While this stands on the stack, and only then, Overtime may be raised."""
     return work()
 
@@ -74,7 +74,7 @@ def _ring(number: int, frame: FrameType | None) -> None:
     signal.setitimer(signal.ITIMER_PROF, 0.0)
 
 
-_GUARDED = _guarded.__code__
+_GUARDED = _guard.__code__
 # What ends by itself, and soon. Every import stands on the first, which has no public name: a module that is half there, or its
 # lock that is still held, would outlive the work. The second is called when the collector finds something, whoever's turn
 # it is, and would swallow what is raised in it.

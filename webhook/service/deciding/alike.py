@@ -63,7 +63,7 @@ class Alike:
         self._state: State | None = None
         self._parts: tuple[object, ...] = ()
 
-    def asked(self, body: bytes, state: State) -> Asked | None:
+    def read_review(self, body: bytes, state: State) -> Asked | None:
         """Read what is asked on a state; None if it cannot be told from another review."""
         self._follow(state)
         uid = _UID.search(body)

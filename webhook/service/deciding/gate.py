@@ -58,7 +58,7 @@ class Gate:
 
         if path == "validate":
             return admission.validate(body, state, impatient=impatient, longest=longest)
-        asked = self._alike.asked(body, state)
+        asked = self._alike.read_review(body, state)
         outcome = None
         if asked is not None:
             outcome = self._alike.find(asked)
@@ -75,7 +75,7 @@ class Gate:
     def unready(self) -> Mapping[str, str]:
         """Say what keeps us from deciding well."""
         # An old view is said in the metrics and takes no pod off the Service: every replica would have the same one.
-        return {"cluster": self._follower.unsettled(), "certificate": self._certificate()}
+        return {"cluster": self._follower.what_is_unread(), "certificate": self._certificate()}
 
     def notes(self) -> Mapping[str, str]:
         """Say what takes no replica off the Service, and is worth knowing all the same."""
