@@ -69,6 +69,16 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         rows = [word.known[0].row for _, words in self.words for word in words if word.key == key]
         return rows[0].role if rows else Role.NONE
 
+    def asking(self) -> list[str]:
+        """List the keys that ask for something: a count of none does not."""
+        found: dict[str, None] = {}
+        for _, words in self.words:
+            for word in words:
+                is_count = word.known[0].row.role is Role.COUNT
+                if not is_count or number(word) != 0:
+                    found[word.key] = None
+        return list(found)
+
     def leave(self, key: str, reason: str, *, quiet: bool = False) -> Case:
         """Give it up; the containers stay as they are."""
         return msgspec.structs.replace(self, left=Left(key, reason), quiet=quiet, open=False)

@@ -176,10 +176,12 @@ def leave_latecomers(case: Case, context: Context) -> Case:
 
 def step_aside(case: Case, context: Context) -> Case:
     """Leave what core serves by itself: a bare count of a name that a DeviceClass carries, and nothing else asked."""
-    if len(case.keys) != 1 or len(case.demands) != 1:
+    if len(case.demands) != 1:
         return case
     key, demand = case.demands[0]
-    name = context.fleet.extended.get(case.keys[0])
+    if len(case.keys) > 1 and case.asking() != [key]:
+        return case
+    name = context.fleet.extended.get(key)
     if name is None or not context.features.on(EXTENDED):
         return case
     if not isinstance(demand, Demand):

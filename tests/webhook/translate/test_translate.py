@@ -240,6 +240,14 @@ def test_more_than_a_count_is_not_served_by_core():
     assert "extendedResourceName" not in became(narrowed, fleet=fleet).decisions[0].detail
 
 
+def test_a_count_of_none_beside_it_changes_nothing():
+    fleet = serving("nvidia.com/mig-1g.5gb")
+    done = became(pod({"nvidia.com/gpu": 0, "nvidia.com/mig-1g.5gb": 1}), fleet=fleet)
+    assert untouched(done)
+    said = {one.key: one.detail for one in done.decisions}
+    assert said["nvidia.com/mig-1g.5gb"] == "DeviceClass gpu.nvidia.com serves it through extendedResourceName"
+
+
 def test_core_serves_nothing_where_the_gate_is_off():
     done = became(pod(GPU), fleet=serving("nvidia.com/gpu"), features=Features(minor=35), **WHOLE)
     assert done.changed
