@@ -180,6 +180,16 @@ def test_no_test_waits_at_most_for_less_than_a_crowded_machine_needs():
                 assert waited_at_most(node) >= PATIENCE, f"{path.relative_to(suite.ROOT)}:{node.lineno}"
 
 
+def test_no_test_patches_a_time():
+    """What takes how long is an argument: a patched constant is one that another test, or a thread, still sees."""
+    for room in ("tests", "e2e"):
+        for path in sorted((suite.ROOT / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "setattr":
+                    value = ast.unparse(node.args[-1])
+                    assert not re.fullmatch(r"-?[0-9]*\.[0-9]*", value), f"{path.relative_to(suite.ROOT)}:{node.lineno}"
+
+
 def waited_at_most(call):
     """The number of seconds that is written down in a call that waits for something; infinity where there is none."""
     name = getattr(call.func, "attr", "")

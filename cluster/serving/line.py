@@ -60,8 +60,11 @@ class Place(NamedTuple):
 class WaitingLine:
     """Requests that wait for their turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, dear: float = DEAR, memory: float = MEMORY_SECONDS) -> None:
+        """What costs more than `dear` seconds of the processor is remembered for `memory` seconds."""
         self._loop = asyncio.get_running_loop()
+        self._dear_seconds = dear
+        self._memory = memory
         self._quick: deque[Place] = deque()
         self._dear: deque[Place] = deque()
         self._accounts: dict[str, float] = {}
@@ -120,11 +123,11 @@ class WaitingLine:
             logger.exception("a bug while answering; please report it")
             guest.cut()
         self.waited = 0.0
-        if thread_time() - begun > DEAR:
+        if thread_time() - begun > self._dear_seconds:
             self._mark(guest, account)
 
     def _mark(self, guest: Guest, account: str) -> None:
-        until = self._loop.time() + MEMORY_SECONDS
+        until = self._loop.time() + self._memory
         guest.dear_until = until
         if len(self._accounts) >= ACCOUNTS:
             self._accounts.clear()

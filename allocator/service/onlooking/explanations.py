@@ -45,12 +45,20 @@ class Explanations:
     """Follows the pods that wait."""
 
     def __init__(
-        self, decider: Decider, *, clock: Callable[[], float], keep: Callable[[Pod, str], Awaitable[bool]]
+        self,
+        decider: Decider,
+        *,
+        clock: Callable[[], float],
+        keep: Callable[[Pod, str], Awaitable[bool]],
+        grace: float = GRACE,
+        again: float = AGAIN,
     ) -> None:
         """`keep` says something about a pod in place of what was said before, and answers if it is said."""
         self._decider = decider
         self._clock = clock
         self._keep = keep
+        self._grace = grace
+        self._again = again
         self._waiting: OrderedDict[str, _Watched] = OrderedDict()  # by uid; who was looked at last is last
 
     @property
@@ -70,7 +78,7 @@ class Explanations:
             return
         known = self._waiting.get(uid)
         if known is None:
-            self._waiting[uid] = _Watched(new, self._clock() + GRACE)
+            self._waiting[uid] = _Watched(new, self._clock() + self._grace)
             return
         if known.pod.status.resource_claim_statuses != new.status.resource_claim_statuses:
             known.judged = None
@@ -87,7 +95,7 @@ class Explanations:
             if now < one.due or (one.judged is stock and now - one.said_at < REPEAT):
                 continue
             sentence = explain(self._decider, one.pod, stock)
-            one.due = now + AGAIN
+            one.due = now + self._again
             one.judged = stock
             self._waiting.move_to_end(uid)
             is_news = sentence != one.said or now - one.said_at >= REPEAT

@@ -19,7 +19,7 @@ from allocator.service.app import LIMITS, App
 from allocator.service.fairness.quotas import Quotas
 from allocator.service.knowledge import Knowledge
 from allocator.service.metrics import Metrics
-from allocator.service.onlooking.explanations import Explanations
+from allocator.service.onlooking.explanations import AGAIN, GRACE, Explanations
 from allocator.service.onlooking.shares import Shares
 from allocator.service.process import METRICS_LIMITS, Listening, api_routes, open_door, open_port
 from allocator.service.queries import Queries
@@ -44,7 +44,16 @@ _GRACE = 5.0
 class Onlooker:
     """One process's worth."""
 
-    def __init__(self, cluster: Cluster, settings: Settings, translate: Translate | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: Settings,
+        translate: Translate | None = None,
+        *,
+        grace: float = GRACE,
+        again: float = AGAIN,
+    ) -> None:
+        """A pod is told nothing for `grace` seconds, and looked at again after `again`."""
         self._settings = settings
         self._clock = asyncio.get_running_loop().time
         self._recorder = Recorder(
@@ -55,7 +64,7 @@ class Onlooker:
             clock=self._clock,
             suffix=lambda: secrets.token_hex(8),
         )
-        self.explanations = Explanations(Decider(), clock=self._clock, keep=self._keep)
+        self.explanations = Explanations(Decider(), clock=self._clock, keep=self._keep, grace=grace, again=again)
         self.knowledge = Knowledge(
             cluster,
             on_claim=self._ignore_claim,

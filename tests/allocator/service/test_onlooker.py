@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from allocator.decisions import Decider
 from allocator.service import Onlooker, Settings
-from allocator.service.onlooking import explanations
 from allocator.service.onlooking.explanations import AGAIN, GRACE, MOST, REPEAT, Explanations
 from allocator.service.onlooking.shares import Shares
 from cluster.embedded import Embedded
@@ -174,7 +173,8 @@ class Listened(Embedded):
 
 @contextlib.asynccontextmanager
 async def looking(cluster):
-    onlooker = Onlooker(cluster, Settings(identity="one", namespace="default", tick=0.01, metrics=Address("127.0.0.1", 0)))  # fmt: skip
+    settings = Settings(identity="one", namespace="default", tick=0.01, metrics=Address("127.0.0.1", 0))
+    onlooker = Onlooker(cluster, settings, grace=0.0, again=0.0)
     stop, ready = asyncio.Event(), asyncio.Event()
     run = asyncio.create_task(onlooker.run(stop, lambda _: ready.set()))
     try:
@@ -191,9 +191,7 @@ def allocated(name, holder):
     return sidecar.claim(name) | {"status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}}  # fmt: skip
 
 
-async def test_beside_a_scheduler_a_pod_has_one_event_that_follows_the_reason_and_only_events_are_written(monkeypatch):
-    monkeypatch.setattr(explanations, "GRACE", 0.0)
-    monkeypatch.setattr(explanations, "AGAIN", 0.0)
+async def test_beside_a_scheduler_a_pod_has_one_event_that_follows_the_reason_and_only_events_are_written():
     cluster = Listened()
     cluster.load([*sidecar.fleet(1, 1), allocated("held", "runs"), sidecar.claim("one"), sidecar.pod("runs", "held", nodeName="n0"), sidecar.pod("p", "one")])  # fmt: skip
 

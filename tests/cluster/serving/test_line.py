@@ -99,9 +99,8 @@ async def test_neither_a_shared_account_nor_a_shared_connection_makes_anybody_wa
     assert log == ["dear", "same account", "shared", "dear"]
 
 
-async def test_what_was_dear_is_forgotten(log, monkeypatch):
-    monkeypatch.setattr(lines, "MEMORY_SECONDS", 0.0)
-    line = WaitingLine()
+async def test_what_was_dear_is_forgotten(log):
+    line = WaitingLine(memory=0.0)
     dear = Guest(log, "dear", 2 * DEAR)
     line.join(dear, "tenant", None, b"")
     await over(line)
@@ -111,9 +110,8 @@ async def test_what_was_dear_is_forgotten(log, monkeypatch):
     assert log == ["dear", "dear", "other"]
 
 
-async def test_accounts_are_bounded(log, monkeypatch):
-    monkeypatch.setattr(lines, "DEAR", -1.0)
-    line = WaitingLine()
+async def test_accounts_are_bounded(log):
+    line = WaitingLine(dear=-1.0)
     for number in range(lines.ACCOUNTS + 10):
         line.join(Guest(log, number), str(number), None, b"")
     await over(line)
