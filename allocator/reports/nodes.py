@@ -127,9 +127,8 @@ def _state(device: Device, use: PoolUse, counters: Counters) -> DeviceState:
 
 def _model(device: Device, driver: str) -> str:
     for name in _MODEL:
-        attribute = device.attributes.get(name) or device.attributes.get(f"{driver}/{name}")
-        if attribute is not None and attribute.string:
-            return attribute.string
+        if text := device.own_text(driver, name):
+            return text
     return ""
 
 

@@ -16,7 +16,7 @@ from dra.stock import results_by_pool
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from dra.objects import Device, Pod, ResourceClaim
+    from dra.objects import Pod, ResourceClaim
     from dra.stock import PoolId, Stock
 
 _UUID = "uuid"
@@ -73,10 +73,5 @@ def _uuids(stock: Stock, pool: PoolId) -> dict[str, str]:
     found: dict[str, str] = {}
     for page in stock.pages_of.get(pool, ()):
         for device in page.devices:
-            found[device.name] = _uuid(device, driver)
+            found[device.name] = device.own_text(driver, _UUID)
     return found
-
-
-def _uuid(device: Device, driver: str) -> str:
-    attribute = device.attributes.get(_UUID) or device.attributes.get(f"{driver}/{_UUID}")
-    return attribute.string or "" if attribute is not None else ""

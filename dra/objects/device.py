@@ -94,3 +94,12 @@ class Device(Wire, frozen=True, kw_only=True):
     binding_failure_conditions: tuple[str, ...] | None = None
     allow_multiple_allocations: bool | None = None
     node_allocatable_resources: dict[str, NodeAllocatableResource] = {}
+
+    def own(self, driver: str, name: str) -> DeviceAttribute | None:
+        """Find an attribute of the driver's own domain, which it may write or leave out."""
+        return self.attributes.get(name) or self.attributes.get(f"{driver}/{name}")
+
+    def own_text(self, driver: str, name: str) -> str:
+        """Read one that is a text; "" if it is none, or not there."""
+        attribute = self.own(driver, name)
+        return (attribute.string or "") if attribute is not None else ""

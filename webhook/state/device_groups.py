@@ -121,14 +121,14 @@ def _look(driver: str, device: Device, reading: Reading) -> _Look:
     root = attributes.get(PCIE_ROOT)
     return (
         driver,
-        _own(device, driver, "productName"),
-        _own(device, driver, "profile"),
+        device.own(driver, "productName"),
+        device.own(driver, "profile"),
         tuple(attributes),
         tuple((name, capacity.value.nano) for name, capacity in device.capacity.items()),
         device.allow_multiple_allocations,
         root is not None and root.string == "",
         *(
-            _own(device, driver, name) if domain == driver else attributes.get(f"{domain}/{name}")
+            device.own(driver, name) if domain == driver else attributes.get(f"{domain}/{name}")
             for domain, name in reading.names
         ),
         *(attributes.values() if reading.everything else ()),
@@ -141,18 +141,8 @@ def _group(driver: str, device: Device) -> Group:
     return Group(
         sample=device,
         driver=driver,
-        product=_text(device, driver, "productName"),
-        profile=_text(device, driver, "profile"),
+        product=device.own_text(driver, "productName"),
+        profile=device.own_text(driver, "profile"),
         memory=capacity.value.value() if capacity else 0,
         rootless=root is not None and root.string == "",
     )
-
-
-def _own(device: Device, driver: str, name: str) -> object:
-    """An attribute of the driver's own domain, which it may write or leave out."""
-    return device.attributes.get(name) or device.attributes.get(f"{driver}/{name}")
-
-
-def _text(device: Device, driver: str, name: str) -> str:
-    attribute = device.attributes.get(name) or device.attributes.get(f"{driver}/{name}")
-    return (attribute.string or "") if attribute else ""
