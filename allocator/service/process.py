@@ -73,14 +73,7 @@ class Service:
         self._settings = settings
         self.metrics = Metrics()
         clock = asyncio.get_running_loop().time
-        self._recorder = Recorder(
-            cluster,
-            "drawbridge-allocator",
-            instance=settings.identity,
-            now=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            clock=clock,
-            suffix=lambda: secrets.token_hex(8),
-        )
+        self._recorder = new_recorder(cluster, "drawbridge-allocator", settings.identity)
         self.election = Election(
             cluster,
             namespace=settings.namespace,
@@ -221,6 +214,18 @@ class Service:
             "Pods that devices are held for.",
             lambda: float(len(self.bridge.ledger.reservations)),
         )
+
+
+def new_recorder(cluster: Cluster, component: str, identity: str) -> Recorder:
+    """Write events in the name of a component."""
+    return Recorder(
+        cluster,
+        component,
+        instance=identity,
+        now=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        clock=asyncio.get_running_loop().time,
+        suffix=lambda: secrets.token_hex(8),
+    )
 
 
 def open_door(door: Door, where: Address | Path | None) -> Address | Path | None:

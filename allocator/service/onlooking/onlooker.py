@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from allocator.decisions import Decider
@@ -21,9 +19,8 @@ from allocator.service.knowledge import Knowledge
 from allocator.service.metrics import Metrics
 from allocator.service.onlooking.explanations import AGAIN, GRACE, Explanations
 from allocator.service.onlooking.shares import Shares
-from allocator.service.process import METRICS_LIMITS, Listening, api_routes, open_door, open_port
+from allocator.service.process import METRICS_LIMITS, Listening, api_routes, new_recorder, open_door, open_port
 from allocator.service.queries import Queries
-from cluster.controllers import Recorder
 from cluster.serving import Door
 
 if TYPE_CHECKING:
@@ -56,14 +53,7 @@ class Onlooker:
         """A pod is told nothing for `grace` seconds, and looked at again after `again`."""
         self._settings = settings
         self._clock = asyncio.get_running_loop().time
-        self._recorder = Recorder(
-            cluster,
-            COMPONENT,
-            instance=settings.identity,
-            now=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            clock=self._clock,
-            suffix=lambda: secrets.token_hex(8),
-        )
+        self._recorder = new_recorder(cluster, COMPONENT, settings.identity)
         self.explanations = Explanations(Decider(), clock=self._clock, keep=self._keep, grace=grace, again=again)
         self.knowledge = Knowledge(
             cluster,
