@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from allocator.problem import claim_key
 from dra.errors import NodeSelectorError
 from dra.objects import Node, NodeSelector, matches
 from dra.wire import WireError, convert
@@ -25,15 +24,12 @@ Amounts = dict[str, int]  # resource → nano-units
 _UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 
 
-def pod_key(pod: Pod) -> str:
-    """Name a pod as namespace/name."""
-    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
-
-
 def pending(pods: Iterable[Pod]) -> list[Pod]:
     """Pick the pods that wait for a node, in the order in which they are tried: by priority, age and name."""
     waiting = [pod for pod in pods if waits(pod)]
-    return sorted(waiting, key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp, pod_key(pod)))
+    return sorted(
+        waiting, key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp, pod.metadata.key)
+    )
 
 
 def waits(pod: Pod) -> bool:
@@ -51,9 +47,9 @@ def elsewhere(claims: Iterable[ResourceClaim], node: Node) -> str:
             continue
         try:
             if not matches(allocation.node_selector, node):
-                return f"claim {claim_key(claim)} is allocated on another node"
+                return f"claim {claim.metadata.key} is allocated on another node"
         except NodeSelectorError as error:
-            return f"claim {claim_key(claim)}: {error}"
+            return f"claim {claim.metadata.key}: {error}"
     return ""
 
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 EXACT = 8  # pods among which every choice is looked at
 NEVER = "Never"
-_FINAL = ("Succeeded", "Failed")
 
 Choice: TypeAlias = tuple[Pod, ...]
 Does: TypeAlias = Callable[[Choice], bool]  # whether it would do if these were gone
@@ -88,7 +87,7 @@ def holders_below(
     by_node: dict[str, list[Pod]] = {}
     limit = priority(pod)
     for other in others:
-        running = other.spec.node_name and other.status.phase not in _FINAL
+        running = other.spec.node_name and not other.has_ended
         if not running or priority(other) >= limit:
             continue
         here = by_node.setdefault(other.spec.node_name, [])
@@ -156,7 +155,7 @@ def without_the_gone(stock: Stock, pods: Iterable[Pod]) -> Stock:
     """
     alive: set[str] = set()
     for pod in pods:
-        if pod.status.phase not in _FINAL:
+        if not pod.has_ended:
             alive.add(pod.metadata.uid)
     free: list[ResourceClaim] = []
     for claim in stock.claims.values():

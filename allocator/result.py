@@ -8,7 +8,6 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from allocator.answer import Fatal, Granted
-from allocator.problem import claim_key
 from dra.objects import (
     AllocationResult,
     DeviceAllocationConfiguration,
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 def share_id(claim: ResourceClaim, request: str, place: Candidate) -> str:
     """Make a share ID that only this result can have: the same question gets the same answer."""
-    parts = (claim.metadata.uid, claim_key(claim), request, *place.id)
+    parts = (claim.metadata.uid, claim.metadata.key, request, *place.id)
     seed = "\0".join(parts)
     digest = sha256(seed.encode()).hexdigest()
     variant = "89ab"[int(digest[16], 16) % 4]
@@ -50,7 +49,7 @@ def grant(
         by_claim[leaf.claim].append((leaf, place))
     return tuple(
         Granted(
-            claim_key(claim),
+            claim.metadata.key,
             AllocationResult(
                 devices=DeviceAllocationResult(
                     results=tuple(_result(claim, leaf, place, new_share_id) for leaf, place in by_claim[at]),
@@ -143,7 +142,7 @@ def _node_selector(claim: ResourceClaim, places: list[Candidate], node: str) -> 
         terms = holder.node_selector.node_selector_terms if holder.node_selector is not None else ()
         if len(terms) > 1:
             raise Fatal(
-                f"ResourceClaim/{claim_key(claim)}",
+                f"ResourceClaim/{claim.metadata.key}",
                 f"the node selector of {place} has {len(terms)} terms, and only one can be passed on",
             )
         for term in terms:

@@ -21,7 +21,7 @@ from allocator.problem.disjoint import Disjoint
 from allocator.problem.occupancy import PoolState, pool_state
 from allocator.problem.packing import bitset, members, spans, union
 from allocator.problem.problem import Item, Problem, Unit, Value
-from allocator.problem.question import MAX_RESULTS, Leaf, Question, claim_key, question_of
+from allocator.problem.question import MAX_RESULTS, Leaf, Question, question_of
 
 __all__ = [
     "MAX_RESULTS",
@@ -45,7 +45,6 @@ __all__ = [
     "Values",
     "bitset",
     "candidates_of",
-    "claim_key",
     "compile",
     "members",
     "pool_state",

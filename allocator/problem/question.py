@@ -87,11 +87,6 @@ class Question(msgspec.Struct, frozen=True, eq=False):
     constraints: tuple[Constraint, ...]
 
 
-def claim_key(claim: ResourceClaim) -> str:
-    """Name a claim as namespace/name."""
-    return f"{claim.metadata.namespace or 'default'}/{claim.metadata.name}"
-
-
 def question_of(claims: Sequence[ResourceClaim], classes: Mapping[str, DeviceClass]) -> Question:
     """Read claims."""
     return _Reader(classes).read(claims)
@@ -117,7 +112,7 @@ class _Reader:
         )
 
     def _claim(self, index: int, claim: ResourceClaim) -> None:
-        where = f"ResourceClaim/{claim_key(claim)}"
+        where = f"ResourceClaim/{claim.metadata.key}"
         first = len(self.constraints)
         devices = claim.spec.devices
         self.constraints += [_constraint(index, constraint) for constraint in devices.constraints]

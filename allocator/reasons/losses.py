@@ -27,7 +27,6 @@ from allocator.problem import (
     Refused,
     Values,
     candidates_of,
-    claim_key,
     pool_state,
     question_of,
 )
@@ -65,12 +64,12 @@ def losses(
 ) -> tuple[Reason, ...]:
     """Explain why claims do not fit on a node; `serve` asks the allocator about that node, first fit."""
     now = stock
-    asked = {claim_key(claim) for claim in claims}
+    asked = {claim.metadata.key for claim in claims}
     for claim in claims:
         answer = serve(now, [claim])
         if answer.verdict in (Verdict.ERROR, Verdict.UNDECIDED):
             text = answer.error or str(answer.verdict)
-            reason = Reason(Stage.SEARCH, claim_key(claim), text=text)
+            reason = Reason(Stage.SEARCH, claim.metadata.key, text=text)
             return (reason,)
         if not answer.feasible:
             found = _of_claim(now, node, claim, asked, serve=serve, budget=budget)
@@ -115,7 +114,7 @@ def _of_claim(
         yield from refused.reasons()
     else:
         text = refusal.error or str(refusal.verdict)
-        yield Reason(Stage.SEARCH, claim_key(claim), text=text)
+        yield Reason(Stage.SEARCH, claim.metadata.key, text=text)
 
 
 def _first_requests(claim: ResourceClaim, number: int) -> ResourceClaim:
@@ -152,7 +151,7 @@ class _RefusedRequest:
             pool.id: pool_state(pool, stock.use(pool.id), rules, [p for p in self.places if p.pool is pool], budget)
             for pool in self.pools
         }
-        self.holders = _holders(stock, self.pools, claim_key(claim), asked)
+        self.holders = _holders(stock, self.pools, claim.metadata.key, asked)
         self.agreed = self._agreement(held)
 
     def reasons(self) -> Iterator[Reason]:
@@ -161,7 +160,7 @@ class _RefusedRequest:
             yield from self._of_leaf(leaf)
 
     def _of_leaf(self, leaf: Leaf) -> Iterator[Reason]:
-        key = claim_key(self.claim)
+        key = self.claim.metadata.key
         yield from self._unusable(leaf, key)
         found: dict[Stage, dict[str, list[str]]] = {}
         left = 0

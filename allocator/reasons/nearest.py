@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.problem import claim_key
 from allocator.reasons import relax
 from allocator.reasons.amounts import largest, largest_amount
 from dra.objects import DeviceTaint, DeviceToleration, blocks
@@ -165,7 +164,7 @@ class _Finder:
         if len(self.claims) < 2:
             return
         names = [
-            claim_key(claim)
+            claim.metadata.key
             for at, claim in enumerate(self.claims)
             if self.fits(self.stock, (*self.claims[:at], *self.claims[at + 1 :]))
         ]
@@ -240,7 +239,7 @@ class _Finder:
                     kind = "matchAttribute"
                     named = constraint.match_attribute
                 text = f"would fit without the constraint {kind} {named}"
-                yield Hint(Kind.CONSTRAINT, text, claim=claim_key(claim), value=named)
+                yield Hint(Kind.CONSTRAINT, text, claim=claim.metadata.key, value=named)
         for spot in self.spots:
             for number, selector in enumerate(spot.body.selectors):
                 relaxed = relax.without_selector(claims, spot, number)

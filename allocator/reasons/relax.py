@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.problem import claim_key
 from dra.objects import CapacityRequirements, DeviceRequest, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
 from dra.quantity import NANO, Quantity
 
@@ -42,7 +41,7 @@ class Spot(msgspec.Struct, frozen=True):
 def spots(claims: Sequence[ResourceClaim]) -> Iterator[Spot]:
     """List every body of every request."""
     for at, claim in enumerate(claims):
-        key = claim_key(claim)
+        key = claim.metadata.key
         for number, request in enumerate(claim.spec.devices.requests):
             name = request.name
             exactly = request.exactly

@@ -42,7 +42,7 @@ from allocator.reservations.events import (
     Written,
 )
 from allocator.reservations.facts import pools_of
-from allocator.reservations.ledger import Hold, Ledger, Reservation, Terms, claim_key
+from allocator.reservations.ledger import Hold, Ledger, Reservation, Terms
 from allocator.reservations.overlaps import overlaps
 from allocator.reservations.step import step
 from allocator.reservations.sweep import Suspect, sweep
@@ -93,7 +93,6 @@ __all__ = [
     "Unreserve",
     "Wake",
     "Written",
-    "claim_key",
     "fence",
     "overlaps",
     "pools_of",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from allocator.reservations.ledger import PodFact, pod_key, same_devices
+from allocator.reservations.ledger import PodFact, same_devices
 from allocator.reservations.table import Signal, State
 from dra.objects import claim_names
 
@@ -20,7 +20,7 @@ def pod_fact(pod: Pod) -> PodFact:
     """Take from a pod what matters. A pod that is being deleted and has no node will never have one."""
     namespace = pod.metadata.namespace or "default"
     claims = tuple(f"{namespace}/{name}" for name in claim_names(pod))
-    return PodFact(pod_key(pod), pod.spec.node_name, pod.is_done, claims)
+    return PodFact(pod.metadata.key, pod.spec.node_name, pod.is_done, claims)
 
 
 def pools_of(allocation: AllocationResult | None) -> frozenset[PoolId]:

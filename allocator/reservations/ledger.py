@@ -19,7 +19,6 @@ from dra.objects import AllocationResult, ResourceClaim, ResourceClaimConsumerRe
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dra.objects import Pod
     from dra.stock import Stock
 
 MAX_CONSUMERS = 256  # entries of reservedFor that the API server takes
@@ -121,7 +120,7 @@ class Ledger(msgspec.Struct, frozen=True, eq=False):
         """Answer with the stock as if all that is meant, under way or in doubt were already written into the claims."""
         for uid in self.ahead:
             claim = self.ahead[uid]
-            if stock.claims.get(claim_key(claim)) != claim:
+            if stock.claims.get(claim.metadata.key) != claim:
                 stock = stock.with_(claim)
         return stock
 
@@ -165,16 +164,6 @@ def hold_of(claim: ResourceClaim, hold: Hold | None = None) -> Hold:
     """Make a hold of a claim, or give a hold its claim at a later version."""
     consumers = frozenset(consumer.uid for consumer in claim.status.reserved_for)
     return Hold(claim, consumers) if hold is None else replace(hold, claim=claim, consumers=consumers)
-
-
-def claim_key(claim: ResourceClaim) -> str:
-    """Name a claim as namespace/name."""
-    return f"{claim.metadata.namespace or 'default'}/{claim.metadata.name}"
-
-
-def pod_key(pod: Pod) -> str:
-    """Name a pod as namespace/name."""
-    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
 
 
 def newer(version: str, than: str) -> bool:

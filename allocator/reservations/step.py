@@ -51,10 +51,8 @@ from allocator.reservations.ledger import (
     Busy,
     Ledger,
     Reservation,
-    claim_key,
     hold_of,
     newer,
-    pod_key,
     same_devices,
 )
 from allocator.reservations.table import TABLE, Signal, State, after
@@ -170,7 +168,7 @@ class _Turn:
             self.remove(old)
             old = None
         claims = tuple(part.claim.metadata.uid for part in event.parts)
-        fresh = Reservation(event.token, pod, pod_key(event.pod), event.node, claims)
+        fresh = Reservation(event.token, pod, event.pod.metadata.key, event.node, claims)
         tokens = self.ledger.tokens
         if old is not None:  # reserved: it keeps its state, and what it has
             tokens = tokens.without(old.token)
@@ -216,7 +214,7 @@ class _Turn:
         for part in event.parts:
             objection = self.objection_to_claim(part.claim, part.allocation is None, event.pod.metadata.uid)
             if objection:
-                return f"claim {claim_key(part.claim)} {objection}"
+                return f"claim {part.claim.metadata.key} {objection}"
             for pool in pools_of(part.allocation):
                 if ledger.changed.get("/".join(pool), 0) > event.basis:
                     return f"pool {pool[1]} of {pool[0]} has changed since"
@@ -270,7 +268,7 @@ class _Turn:
         version = claim.metadata.resource_version
         if uid in self.ledger.gone:
             return
-        key = claim_key(claim)
+        key = claim.metadata.key
         former = self.ledger.keys.get(key)
         if former is not None and former != uid:
             known = self.ledger.holds[former]
@@ -404,8 +402,8 @@ class _Turn:
             if rivals == hold.rivals:
                 continue
             self.hold(replace(hold, rivals=rivals))
-            others = [claim_key(other.claim) for other in holds if other is not hold]
-            name = claim_key(hold.claim)
+            others = [other.claim.metadata.key for other in holds if other is not hold]
+            name = hold.claim.metadata.key
             sentence = f"claim {name} holds what {', '.join(others)} holds too; neither is given to anybody else"
             for user in self.ledger.needing(hold):
                 self.effects.append(Tell(user.pod, sentence))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.reservations.effects import FINALIZER, ClaimWrite, PatchReservedFor, Unallocate
-from allocator.reservations.ledger import Busy, claim_key
+from allocator.reservations.ledger import Busy
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -77,7 +77,7 @@ def _repair(ledger: Ledger, hold: Hold, ghosts: frozenset[str]) -> ClaimWrite:
 
 
 def _sentence(hold: Hold, ghost: str) -> str:
-    name = claim_key(hold.claim)
+    name = hold.claim.metadata.key
     if not ghost:
         return f"claim {name} is allocated, and nobody reserves it"
     pod = next(one.name for one in hold.claim.status.reserved_for if one.uid == ghost)

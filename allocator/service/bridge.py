@@ -62,7 +62,6 @@ from allocator.reservations import (
     Unallocate,
     Unreserve,
     Wake,
-    claim_key,
     step,
 )
 from allocator.service.commits import Commits
@@ -254,7 +253,7 @@ class Bridge:
                     self._later(self.speak(pod, sentence))
             case Wake(pods):
                 found = (self._pods.get(uid) for uid in pods)
-                self.wakes.wake(_name(pod) for pod in found if pod is not None)
+                self.wakes.wake(pod.metadata.key for pod in found if pod is not None)
             case Declined() | Exceeded():
                 return  # the answer of a reservation, which reads it there
             case _:
@@ -278,7 +277,7 @@ class Bridge:
         """Read a claim whose state we are not sure of."""
         meta = claim.metadata
         read = await self._read(RESOURCE_CLAIMS, meta.name, meta.namespace)
-        self.tell(ClaimGone(claim_key(claim), meta.uid) if read is None else ClaimRead(read))
+        self.tell(ClaimGone(claim.metadata.key, meta.uid) if read is None else ClaimRead(read))
 
     async def _visit(self, uid: str, name: str) -> None:
         """Read a pod that may have been bound without our hearing of it."""
@@ -327,7 +326,7 @@ class Bridge:
     def _on_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         gone = _loss(old, new)
         if gone is not None:
-            self.tell(ClaimGone(claim_key(gone), gone.metadata.uid))
+            self.tell(ClaimGone(gone.metadata.key, gone.metadata.uid))
         if new is not None:
             self.tell(ClaimSeen(new))
             self._wake_waiting(new.metadata.namespace)
@@ -375,7 +374,7 @@ class Bridge:
                 ready.append(pod)
         for pod in ready:
             del self._waiting[pod.metadata.uid]
-        self.wakes.wake(map(_name, ready))
+        self.wakes.wake(pod.metadata.key for pod in ready)
 
     def _wake_refused(self) -> None:
         if self._refused:
@@ -392,9 +391,9 @@ class Bridge:
         found = self._look_around(pod)
         self._count_outlook(str(found.outlook), self._clock() - begun)
         if found.outlook in _WORTH_WAKING:
-            self._refused[pod.metadata.uid] = _name(pod)
+            self._refused[pod.metadata.uid] = pod.metadata.key
         if found.outlook is Outlook.NEVER:
-            self._hopeless[pod.metadata.uid] = _name(pod)
+            self._hopeless[pod.metadata.uid] = pod.metadata.key
         if found.outlook is Outlook.WAITING:
             self._waiting[pod.metadata.uid] = pod
         if not found.nodes and found.outlook is not Outlook.FULL:
@@ -518,7 +517,7 @@ class Bridge:
             if isinstance(effect, Declined):
                 raise Refusal(409, effect.sentence, "decide again")
             if isinstance(effect, Exceeded):
-                self._refused[pod.metadata.uid] = _name(pod)
+                self._refused[pod.metadata.uid] = pod.metadata.key
                 raise _over(effect.line)
         self._refused.pop(pod.metadata.uid, None)
 
@@ -620,7 +619,3 @@ def _loss(old: Object | None, new: Object | None) -> Object | None:
     if old is None or new is None:
         return old
     return None if new.metadata.uid == old.metadata.uid else old
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"

@@ -21,7 +21,6 @@ from allocator.reservations import (
     PatchReservedFor,
     Unallocate,
     Written,
-    claim_key,
 )
 from cluster.errors import ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound, Throttled, Unauthorized
 from cluster.patch import Merge
@@ -84,7 +83,7 @@ class Commits:
         except Conflict:
             return Conflicted(uid, version)
         except NotFound:
-            return ClaimGone(claim_key(claim), uid)
+            return ClaimGone(claim.metadata.key, uid)
         except (Forbidden, Unauthorized, Invalid, BadRequest) as error:
             return Denied(uid, version, error.message)
         except (ApiError, TimeoutError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import msgspec
 
 from allocator.answer import Verdict
 from allocator.decisions import NodeGroup, Unreplaceable, claims_for, plan_replacement, try_out
-from allocator.pods import elsewhere, pod_key
+from allocator.pods import elsewhere
 from allocator.reports import DeviceState, node_report, shares
 from allocator.service.bridge import Refusal
 from allocator.service.plugin import json
@@ -95,7 +96,7 @@ class Queries:
             "missing": list(wanted.missing),
             "notes": notes,
             "groups": [_group(group) for group in groups],
-            "claims": [{"name": _key(claim.metadata), "spec": claim.spec} for claim in wanted.claims],
+            "claims": [{"name": claim.metadata.key, "spec": claim.spec} for claim in wanted.claims],
             "room": _room(room) if room is not None else None,
         }
         return json(said)
@@ -150,13 +151,14 @@ class Queries:
         del body
         self._demand_knowledge()
         stock = self._knowledge.stock
+        pods_on = self._pods_by_node()
         asked = parse_qs(head.query)
         if "node" in asked:
             name = asked["node"][-1]
             if name not in stock.nodes:
                 raise Refusal(HTTPStatus.NOT_FOUND, f"node {name} does not exist", "GET /api/v1/nodes lists them")
             report = node_report(stock, name)
-            row = _node(report, self._pods_on(name))
+            row = _node(report, pods_on.get(name, []))
             devices = [_device_row(one) for one in report.devices]
             return json(row | {"devices": devices})
         after = asked.get("after", [""])[-1]
@@ -164,7 +166,7 @@ class Queries:
         rows: list[Object] = []
         for name in names[:NODES_A_PAGE]:
             report = node_report(stock, name)
-            rows.append(_node(report, self._pods_on(name)))
+            rows.append(_node(report, pods_on.get(name, [])))
         more = names[NODES_A_PAGE - 1] if len(names) > NODES_A_PAGE else None
         return json({"nodes": rows, "after": more})
 
@@ -207,11 +209,13 @@ class Queries:
         }
         return json(said | {"steps": _steps(plan)})
 
-    def _pods_on(self, node: str) -> list[str]:
-        """Name the pods with claims that are bound to a node and not finished."""
-        pods = self._knowledge.pods.objects.values()
-        found = [pod for pod in pods if pod.spec.node_name == node and pod.spec.resource_claims]
-        return sorted(pod_key(pod) for pod in found if not pod.has_ended)
+    def _pods_by_node(self) -> dict[str, list[str]]:
+        """Name the pods with claims that are bound and not finished, node by node."""
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for pod in self._knowledge.pods.objects.values():
+            if pod.spec.node_name and pod.spec.resource_claims and not pod.has_ended:
+                found[pod.spec.node_name].append(pod.metadata.key)
+        return {node: sorted(keys) for node, keys in found.items()}
 
     def drift(self, head: Head, body: bytes) -> Reply:
         """Say what should not be: claims that hold the same, and what was left behind. Followers do not look."""
@@ -293,7 +297,7 @@ def _texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
 
 
 def _room(found: Victims) -> Object:
-    return {"node": found.node, "victims": [_key(pod.metadata) for pod in found.pods]}
+    return {"node": found.node, "victims": [pod.metadata.key for pod in found.pods]}
 
 
 def _documents(body: bytes) -> list[Object]:
@@ -331,7 +335,7 @@ def _by_key(objects: list[Object], type_: type[Any]) -> dict[str, Any]:
     for obj in objects:
         if obj.get("kind") == type_.__name__:
             one = _read(obj, type_)
-            found[_key(one.metadata)] = one
+            found[one.metadata.key] = one
     return found
 
 
@@ -340,10 +344,6 @@ def _read(obj: Object, type_: type[Any]) -> Any:
         return convert(obj, type_)
     except WireError as error:
         raise Refusal(HTTPStatus.BAD_REQUEST, f"{obj.get('kind') or 'Pod'}: {error}", "see kubectl explain") from None
-
-
-def _key(meta: Any) -> str:
-    return f"{meta.namespace or 'default'}/{meta.name}"
 
 
 def _group(group: NodeGroup) -> Object:

@@ -11,7 +11,7 @@ from collections import deque
 from math import inf
 from typing import TYPE_CHECKING
 
-from allocator.reservations import Suspect, claim_key, overlaps, pools_of, sweep
+from allocator.reservations import Suspect, overlaps, pools_of, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,7 +92,7 @@ class Rounds:
             hold = ledger.holds.get(uid)
             if hold is not None:
                 claim = ledger.as_meant(hold)
-                names.add(claim_key(claim))
+                names.add(claim.metadata.key)
                 self._touched |= pools_of(claim.status.allocation)
         return names
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from allocator.answer import Answer, with_allocation
-from allocator.problem import claim_key
 from allocator.strategies import Chosen, HardwareUnit, Room, best, room, scale_of, units
 from dra.stock import PoolUse
 
@@ -104,7 +103,7 @@ class Placements:
     def release(self, claims: Iterable[ResourceClaim]) -> None:
         """Give back what claims hold."""
         for claim in claims:
-            self.stock = self.stock.without("ResourceClaim", claim_key(claim))
+            self.stock = self.stock.without("ResourceClaim", claim.metadata.key)
 
     def rooms(self) -> Iterator[tuple[HardwareUnit, Room]]:
         """Say what is left of every unit of the fleet."""

@@ -16,7 +16,6 @@ import msgspec
 from allocator import pods as podfit
 from allocator.answer import Answer, Reason, Stage, Verdict
 from allocator.preemption import Victims, holders_below, least, make_room, may_preempt, without_pods
-from allocator.problem import claim_key
 from allocator.reasons import alike, tally
 from allocator.simulation.placement import Placements
 from allocator.strategies import Chosen, best, fragmentation, utilisation
@@ -119,8 +118,8 @@ class _Placing:
     def __init__(self, snapshot: Snapshot, ask: Ask, why: Why | None) -> None:
         self.fleet = Placements(snapshot.stock, ask)
         self.why = why
-        self.claims = {claim_key(claim): claim for claim in snapshot.claims}
-        self.templates = {_template_key(template): template for template in snapshot.templates}
+        self.claims = {claim.metadata.key: claim for claim in snapshot.claims}
+        self.templates = {template.metadata.key: template for template in snapshot.templates}
         self.pods = snapshot.pods
         self.budgets = snapshot.budgets
         self.used = podfit.total(snapshot.pods)
@@ -135,7 +134,7 @@ class _Placing:
 
     def schedule(self, pod: Pod) -> PodOutcome:
         """Find a place for one pod, and take it."""
-        name = podfit.pod_key(pod)
+        name = pod.metadata.key
         try:
             wanted = list(self._claims(pod))
         except _Missing as missing:
@@ -184,7 +183,7 @@ class _Placing:
         self.fleet.hold(claims, answer)
         stored = self.fleet.stock.claims
         for claim in claims:
-            key = claim_key(claim)
+            key = claim.metadata.key
             self.claims[key] = stored[key]
         here = self.used.setdefault(node, {})
         asked = podfit.requests(pod)
@@ -213,7 +212,7 @@ class _Placing:
         chosen = least(choices, self.budgets)
         if chosen is None:
             return refused
-        victims = tuple(podfit.pod_key(victim) for victim in chosen.pods)
+        victims = tuple(victim.metadata.key for victim in chosen.pods)
         named = ", ".join(victims) or "nobody who is not leaving already"
         summary = f"{refused.summary}; would fit on {chosen.node} once these are gone: {named}"
         return msgspec.structs.replace(refused, victims=victims, summary=summary)
@@ -330,7 +329,3 @@ class _Placing:
 def _exactly(name: str, class_: str, count: int) -> DeviceRequest:
     exactly = ExactDeviceRequest(device_class_name=class_, allocation_mode="ExactCount", count=count)
     return DeviceRequest(name=name, exactly=exactly)
-
-
-def _template_key(template: ResourceClaimTemplate) -> str:
-    return f"{template.metadata.namespace or 'default'}/{template.metadata.name}"

@@ -60,7 +60,7 @@ def read_arrivals(
     documents: Sequence[Mapping[str, Any]], templates: Iterable[ResourceClaimTemplate]
 ) -> tuple[list[Arrival], list[Mistake]]:
     """Read the arrivals of Workload documents; answers with them and with everything that is wrong."""
-    by_name = {f"{one.metadata.namespace or 'default'}/{one.metadata.name}": one.spec.spec for one in templates}
+    by_name = {one.metadata.key: one.spec.spec for one in templates}
     found: list[Arrival] = []
     mistakes: list[Mistake] = []
     for at, document in enumerate(documents):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from allocator.reservations import FINALIZER, Hold, Ledger, claim_key, fence, overlaps, sweep
+from allocator.reservations import FINALIZER, Hold, Ledger, fence, overlaps, sweep
 from cli.doctor.repair import Removal, Repair
 from cluster.objects import Lease
 from dra.objects import DeviceTaintRule, Pod, ResourceClaim, ResourceClaimTemplate, claim_names
@@ -72,11 +72,11 @@ def diagnose(seen: Seen) -> tuple[Ill, ...]:
 def _overlapping(seen: Seen) -> Iterator[Ill]:
     by_uid = {claim.metadata.uid: claim for claim in seen.stock.claims.values()}
     for overlap in overlaps(seen.stock):
-        claims = sorted((by_uid[uid] for uid in overlap.claims), key=claim_key)
-        users = [f"{claim_key(claim)} ({_users(claim)})" for claim in claims]
+        claims = sorted((by_uid[uid] for uid in overlap.claims), key=lambda claim: claim.metadata.key)
+        users = [f"{claim.metadata.key} ({_users(claim)})" for claim in claims]
         yield Ill(
             "overlap",
-            f"ResourceClaim {claim_key(claims[0])}",
+            f"ResourceClaim {claims[0].metadata.key}",
             f"claims hold what only one of them may hold: {'; '.join(users)}",
             "delete the pods of all but one; the fence (docs/bridge.md) keeps other schedulers from these devices",
         )
@@ -104,7 +104,7 @@ def _left_behind(seen: Seen) -> Iterator[Ill]:
         [repair] = second.effects
         yield Ill(
             "left behind",
-            f"ResourceClaim {claim_key(claim)}",
+            f"ResourceClaim {claim.metadata.key}",
             "; ".join(second.sentences),
             "its devices are held for nobody: take the reservation back",
             repair,
@@ -123,7 +123,7 @@ def _orphans(seen: Seen) -> Iterator[Ill]:
             continue
         yield Ill(
             "without pod",
-            f"ResourceClaim {claim_key(claim)}",
+            f"ResourceClaim {claim.metadata.key}",
             f"it was made for pod {owners[0].name}, which does not exist any more",
             "delete it; if there are more and more of these, look at kube-controller-manager",
             Removal("ResourceClaim", meta.namespace, meta.name, meta.uid, meta.resource_version),
@@ -137,11 +137,11 @@ def _idle_finalizers(seen: Seen) -> Iterator[Ill]:
     used = {f"{pod.metadata.namespace or 'default'}/{name}" for pod in seen.pods for name in claim_names(pod)}
     for claim in seen.claims:
         repair = fence(claim)
-        if repair is None or claim_key(claim) in used or claim.status.reserved_for:
+        if repair is None or claim.metadata.key in used or claim.status.reserved_for:
             continue
         yield Ill(
             "finalizer",
-            f"ResourceClaim {claim_key(claim)}",
+            f"ResourceClaim {claim.metadata.key}",
             "it has the finalizer of an allocation, and no allocation",
             "take the finalizer off: nothing is held, and it keeps the claim from being deleted",
             repair,
@@ -153,7 +153,7 @@ def _without_class(seen: Seen) -> Iterator[Ill]:
     for claim in seen.claims:
         if claim.status.allocation is None:
             for name in _classes(claim.spec):
-                asking[name][f"ResourceClaim {claim_key(claim)}"] = None
+                asking[name][f"ResourceClaim {claim.metadata.key}"] = None
     for template in seen.templates:
         for name in _classes(template.spec.spec):
             asking[name][f"ResourceClaimTemplate {template.metadata.namespace}/{template.metadata.name}"] = None
@@ -236,4 +236,4 @@ def with_identity(obj: T) -> T:
     """Give a claim that no API server has seen an identity: its name."""
     if not isinstance(obj, ResourceClaim) or obj.metadata.uid:
         return obj
-    return replace(obj, metadata=replace(obj.metadata, uid=claim_key(obj)))
+    return replace(obj, metadata=replace(obj.metadata, uid=obj.metadata.key))

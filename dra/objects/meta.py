@@ -31,6 +31,11 @@ class ObjectMeta(Wire, frozen=True, kw_only=True):
     owner_references: tuple[OwnerReference, ...] = ()
     finalizers: tuple[str, ...] = ()
 
+    @property
+    def key(self) -> str:
+        """The object as namespace/name."""
+        return f"{self.namespace or 'default'}/{self.name}"
+
 
 class Condition(Wire, frozen=True, kw_only=True):
     type: str = ""

@@ -29,7 +29,7 @@ def test_pods_are_tried_by_priority_age_and_name_with_namespace():
     old = pod("y", created="2025-01-01T00:00:00Z")
     by_name = [pod("b", namespace="a"), pod("a", namespace="b")]
     found = pods.pending([*by_name[::-1], old, first])
-    assert [pods.pod_key(one) for one in found] == ["default/z", "default/y", "a/b", "b/a"]
+    assert [one.metadata.key for one in found] == ["default/z", "default/y", "a/b", "b/a"]
 
 
 @pytest.mark.parametrize("more", [{"nodeName": "here"}, {"schedulingGates": [{"name": "wait"}]}])

@@ -187,4 +187,4 @@ def _leaving(holders: Holders, node: str, stock: Stock) -> list[Pod]:
 
 
 def _names(pods: Iterable[Pod]) -> str:
-    return ", ".join(f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}" for pod in pods)
+    return ", ".join(pod.metadata.key for pod in pods)

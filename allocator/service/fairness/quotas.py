@@ -42,7 +42,6 @@ class Quotas:
         self._followed = followed
         self._may_write = may_write
         self._is_written = is_written
-        self._kept: Mapping[str, ResourceClaim] | None = None  # the claims that the last round looked at
         self._denied = ""
 
     def lines(self, namespace: str, given: Iterable[ResourceClaim], stock: Stock) -> tuple[QuotaLine, ...]:

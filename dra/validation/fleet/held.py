@@ -38,8 +38,7 @@ class _Held(NamedTuple):
 
     @property
     def name(self) -> str:
-        metadata = self.holder.claim.metadata
-        return f"{metadata.namespace or 'default'}/{metadata.name}"
+        return self.holder.claim.metadata.key
 
 
 def held_problems(holders: Sequence[Holder], fleet: Fleet) -> Iterator[Located]:
