@@ -81,7 +81,8 @@ class Playground:
             operations = json.loads(b64decode(mutated["patch"]))
             pod = apply_json_patch(pod, tuple(operations))
         checked = await self._ask("validate", pod)
-        warnings += tuple(checked.get("warnings", ()))
+        both = (*warnings, *checked.get("warnings", ()))
+        warnings = tuple(dict.fromkeys(both))  # an API server passes each warning on once, whoever gives it
         if not checked["allowed"]:
             return Pushed(None, warnings, checked["status"]["message"])
         try:

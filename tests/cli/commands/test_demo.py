@@ -36,6 +36,9 @@ def test_without_a_terminal_the_demo_ends_by_itself_and_tells_every_pod():
     assert {line[0] for line in told} == set("✓·…✗")
     assert "\x1b" not in done.stdout
     assert "next:" in done.stdout
+    assert (
+        " ".join(done.stdout.split()).count("this pod waits until devices are free") == 1
+    )  # as an API server passes it on
 
 
 def test_pods_of_ones_own_can_be_pushed(tmp_path):
