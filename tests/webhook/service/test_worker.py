@@ -266,3 +266,25 @@ def test_what_the_collector_calls_inside_of_the_work_is_ended_by_itself():
     with pytest.raises(Overtime):
         alarm.within(0.02, work)
     assert ended == [True]
+
+
+def test_what_others_have_the_collector_call_is_left_alone(request):
+    """It swallows what is raised in it, too, and whoever asked for it would miss half of what it counts."""
+    alarm = Alarm()
+    alarm.install()
+    ended = []
+
+    def counted(phase, _):
+        spin(0.05)
+        ended.append(phase)
+
+    gc.callbacks.append(counted)
+    request.addfinalizer(lambda: gc.callbacks.remove(counted))
+
+    def work():
+        gc.collect()
+        spin(10)
+
+    with pytest.raises(Overtime):
+        alarm.within(0.02, work)
+    assert ended[:2] == ["start", "stop"]

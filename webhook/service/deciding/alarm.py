@@ -12,6 +12,7 @@ one more instruction in which the clock may ring; the stack says it: where `_gua
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 from importlib import import_module
@@ -63,11 +64,12 @@ def _guard(work: Callable[[], T]) -> T:
 def _ring(number: int, frame: FrameType | None) -> None:
     """End the work that this frame belongs to. It is looked for on each ringing only, and a stack is walked in microseconds."""
     del number
+    collecting = [getattr(callback, "__code__", None) for callback in gc.callbacks]
     while frame is not None:
         code = frame.f_code
         if code is _GUARDED:
             raise Overtime
-        if code in _LEFT_ALONE:
+        if code in _LEFT_ALONE or code in collecting:
             return
         frame = frame.f_back
     # Somebody else's exception came between the work and its end, and left the timer on.
@@ -77,7 +79,7 @@ def _ring(number: int, frame: FrameType | None) -> None:
 _GUARDED = _guard.__code__
 # What ends by itself, and soon. Every import stands on the first, which has no public name: a module that is half there, or its
 # lock that is still held, would outlive the work. The second is called when the collector finds something, whoever's turn
-# it is, and would swallow what is raised in it.
+# it is, and would swallow what is raised in it; so would what others have the collector call (`gc.callbacks`).
 _FINDING = import_module("importlib._bootstrap")._find_and_load.__code__  # noqa: SLF001
 _FORGETTING = WeakSet[Any]()._remove.__code__  # type: ignore[attr-defined]  # noqa: SLF001
 _LEFT_ALONE = frozenset((_FINDING, _FORGETTING))
