@@ -16,6 +16,8 @@ from msgspec.structs import replace
 from dra.objects import AllocationResult, ResourceClaim, ResourceClaimStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dra.errors import NodeSelectorError
 
 
@@ -105,3 +107,9 @@ def fail(error: Fatal | NodeSelectorError, steps: int = 0) -> Answer:
     """Answer with an error that was met."""
     cause = error.cause if isinstance(error, Fatal) else None
     return Answer(Verdict.ERROR, error=str(error), steps=steps, cause=cause)
+
+
+def as_granted(claims: Sequence[ResourceClaim], answer: Answer) -> tuple[ResourceClaim, ...]:
+    """Answer with claims as they are with what a feasible answer gives them."""
+    pairs = zip(claims, answer.allocations, strict=True)
+    return tuple(with_allocation(claim, granted.allocation) for claim, granted in pairs)

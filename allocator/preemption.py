@@ -1,6 +1,6 @@
 """Who would have to go so that a pod fits: pods of less priority, and of all choices that do, the one that disrupts least.
 
-Whether a pod fits once others are gone is asked of whoever knows (`Fits`), with everything these others hold given back: devices, shares,
+Whether a pod fits once others are gone is asked of whoever knows, with everything these others hold given back: devices, shares,
 counters, quota. So nobody is named for a pod that still would not fit. A choice disrupts less than another if it
 
 1. evicts fewer pods beyond what PodDisruptionBudgets allow,
@@ -9,16 +9,19 @@ counters, quota. So nobody is named for a pod that still would not fit. A choice
 4. and has younger ones.
 
 On a node, first everybody goes in thought, then each comes back who can, the protected and the important first, as the in-tree plugin does
-(pkg/scheduler/framework/preemption). Up to `EXACT` pods all choices that would be better are looked at besides. More freed never makes a pod fit less,
-so a choice within one that does not do is not asked about.
+(pkg/scheduler/framework/preemption). Then what disrupts less is looked at, the least disruptive first, until it is all looked at or
+enough was asked. More freed never makes a pod fit less, so a choice within one that does not do is not asked about.
+
+Questions are yielded (`Asking`), and who answers them decides how long this goes on, and who has a turn in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import combinations
+from contextlib import suppress
+from heapq import heappop, heappush
+from itertools import filterfalse
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -27,18 +30,22 @@ from dra.objects import Pod, PodDisruptionBudget, ResourceClaimStatus, claim_nam
 from dra.stock import PoolId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
     from dra.objects import ResourceClaim
     from dra.stock import Stock
 
-EXACT = 8  # pods among which every choice is looked at
+T = TypeVar("T")
 NEVER = "Never"
+MOST_NODES = 100  # where it would do that are looked at, as kube-scheduler does at least
+LOOKS = 512  # choices on one node that are looked at because they disrupt less: all there are of nine pods
 
 Choice: TypeAlias = tuple[Pod, ...]
-Does: TypeAlias = Callable[[Choice], bool]  # whether it would do if these were gone
-Fits: TypeAlias = Callable[[str, Choice], bool]  # on a node, once these are gone
+# Yields who would be gone from which node, and is told whether that would do, or None: it has taken long enough. None is yielded
+# where only others are to have a turn.
+Asking: TypeAlias = "Generator[Victims | None, bool | None, T]"
 Disruption: TypeAlias = tuple[int, int, int, tuple[str, ...]]
+_Guards = tuple[PodDisruptionBudget, ...]
 
 
 class Victims(msgspec.Struct, frozen=True):
@@ -48,20 +55,73 @@ class Victims(msgspec.Struct, frozen=True):
     pods: Choice
 
 
+class _Enough(Exception):  # noqa: N818  not an error
+    """It has taken long enough: what was found so far counts."""
+
+
+class Crowd(msgspec.Struct, frozen=True):
+    """Those who hold something that a node could use, the most important first, and who of them is leaving already."""
+
+    node: str
+    staying: Choice
+    leaving: Choice
+
+    @property
+    def is_anybody(self) -> bool:
+        return bool(self.staying or self.leaving)
+
+    def ask(self, choice: Choice) -> Asking[bool]:
+        """Ask whether it would do if these went, and who is leaving was gone."""
+        answer = yield Victims(self.node, (*choice, *self.leaving))
+        if answer is None:
+            raise _Enough
+        return answer
+
+
 class Holders(msgspec.Struct, frozen=True):
     """The pods that may have to go for one pod, by where what they hold is; with the budgets that protect them."""
 
     by_pool: dict[PoolId, list[Pod]]
     by_node: dict[str, list[Pod]]
-    budgets: tuple[PodDisruptionBudget, ...]
+    budgets: dict[str, list[PodDisruptionBudget]]  # by namespace
+    _guards: dict[str, _Guards] = {}  # those of a pod, by uid, once they were looked for
 
-    def near(self, node: str, stock: Stock) -> tuple[Pod, ...]:
-        """List those that hold something a node could use, the most important first."""
-        found = {pod.metadata.uid: pod for pod in self.by_node.get(node, ())}
+    def near(self, node: str, stock: Stock) -> Crowd:
+        """List those that hold something a node could use."""
+        here = list(self.by_node.get(node, ()))
         for pool in stock.pools(node):
-            for pod in self.by_pool.get(pool.id, ()):
-                found[pod.metadata.uid] = pod
-        return tuple(sorted(found.values(), key=importance))
+            here += self.by_pool.get(pool.id, ())
+        return _crowd_of(node, here)
+
+    def guards(self, pod: Pod) -> _Guards:
+        """List the budgets that protect a pod."""
+        uid = pod.metadata.uid
+        if uid not in self._guards:
+            here = self.budgets.get(_namespace(pod), ())
+            self._guards[uid] = tuple(one for one in here if protects(one, pod))
+        return self._guards[uid]
+
+    def disruption(self, pods: Sequence[Pod]) -> Disruption:
+        """Say how much it disrupts to evict some pods; less is better."""
+        highest = max(map(priority, pods), default=-(1 << 31))
+        ages = sorted(map(_youth, pods), reverse=True)
+        return self._violations(pods), highest, len(pods), tuple(ages)
+
+    def _violations(self, pods: Iterable[Pod]) -> int:
+        """Count the evictions beyond what budgets allow."""
+        left: dict[str, int] = {}
+        for pod in pods:
+            for guard in self.guards(pod):
+                key = guard.metadata.key
+                allowed = guard.status.disruptions_allowed
+                before = left.get(key, allowed)
+                left[key] = before - 1
+        beyond = (max(0, -one) for one in left.values())
+        return sum(beyond)
+
+    def protected(self, pods: Iterable[Pod]) -> list[Pod]:
+        """List those whose eviction alone is beyond what budgets allow."""
+        return [pod for pod in pods if self._violations((pod,))]
 
 
 def priority(pod: Pod) -> int:
@@ -95,41 +155,51 @@ def holders_below(
         for pool in sorted(_pools(other, stock)):
             users = by_pool.setdefault(pool, [])
             users.append(other)
-    return Holders(by_pool, by_node, tuple(budgets))
+    by_namespace: dict[str, list[PodDisruptionBudget]] = {}
+    for budget in budgets:
+        mine = by_namespace.setdefault(budget.metadata.namespace or "default", [])
+        mine.append(budget)
+    return Holders(by_pool, by_node, by_namespace, {})
 
 
-def make_room(node: str, holders: Holders, stock: Stock, fits: Fits) -> Victims | None:
-    """Choose who would have to go from a node; None if that would not do, whoever went.
-
-    Those that are leaving already cost nothing, and are gone in every choice.
-    """
-    near = holders.near(node, stock)
-    leaving = tuple(filter(_is_leaving, near))
-    staying = tuple(pod for pod in near if not _is_leaving(pod))
-
-    def does(choice: Choice) -> bool:
-        return fits(node, (*choice, *leaving))
-
-    if not does(staying):
+def make_room(nodes: Iterable[str], holders: Holders, stock: Stock) -> Asking[Victims | None]:
+    """Choose a node and who would have to go from it: first what would do on each, then what is better, as long as there is time."""
+    looked: list[tuple[Disruption, Victims, Crowd]] = []
+    with suppress(_Enough):
+        for node in nodes:
+            crowd = holders.near(node, stock)
+            for pod in crowd.staying:
+                holders.guards(pod)
+                yield None
+            found = yield from _make_room_on(crowd, holders)
+            if found is not None:
+                cost = holders.disruption(found.pods)
+                looked.append((cost, found, crowd))
+            if len(looked) >= MOST_NODES:
+                break
+    looked.sort(key=itemgetter(0))
+    if not looked:
         return None
-    if does(()):
-        return Victims(node, ())
-    chosen = _spare(staying, holders.budgets, does)
-    if len(staying) <= EXACT:
-        chosen = _better(chosen, staying, holders.budgets, does)
-    return Victims(node, chosen)
+    most, chosen, _ = looked[0]
+    with suppress(_Enough):
+        for _, _, crowd in looked if chosen.pods else ():
+            better = yield from _improve(crowd, holders, most)
+            if better is not None:
+                chosen = better
+                most = holders.disruption(better.pods)
+    return chosen
 
 
-def least(choices: Iterable[Victims], budgets: Sequence[PodDisruptionBudget]) -> Victims | None:
-    """Pick the choice that disrupts least, the first of equals."""
-    return min(choices, key=lambda choice: disruption(choice.pods, budgets), default=None)
-
-
-def disruption(pods: Sequence[Pod], budgets: Iterable[PodDisruptionBudget]) -> Disruption:
-    """Say how much it disrupts to evict some pods; less is better."""
-    highest = max(map(priority, pods), default=-(1 << 31))
-    ages = sorted(_youth(pod) for pod in pods)
-    return _violations(pods, budgets), highest, len(pods), tuple(reversed(ages))
+def settle(asking: Asking[T], does: Callable[[Victims], bool]) -> T:
+    """Answer all that is asked, at once."""
+    try:
+        asked = next(asking)
+        while True:
+            answer = asked is not None and does(asked)
+            asked = asking.send(answer)
+    except StopIteration as end:
+        found: T = end.value
+        return found
 
 
 def without_pods(stock: Stock, pods: Iterable[Pod]) -> Stock:
@@ -168,49 +238,98 @@ def without_the_gone(stock: Stock, pods: Iterable[Pod]) -> Stock:
     return stock.with_claims(free) if free else stock
 
 
-def _is_leaving(pod: Pod) -> bool:
-    return bool(pod.metadata.deletion_timestamp)
+def _make_room_on(crowd: Crowd, holders: Holders) -> Asking[Victims | None]:
+    """Choose who would have to go from a node; None if that would not do, whoever went.
 
-
-def _spare(staying: Choice, budgets: Sequence[PodDisruptionBudget], does: Does) -> Choice:
-    """Let come back who can, those first whose eviction no budget allows."""
-    protected = [pod for pod in staying if _violations((pod,), budgets)]
+    Those that are leaving already cost nothing, and are gone in every choice.
+    """
+    staying = crowd.staying
+    if not (yield from crowd.ask(staying)):
+        return None
+    if not staying or (yield from crowd.ask(())):
+        return Victims(crowd.node, ())
+    protected = holders.protected(staying)
     others = [pod for pod in staying if pod not in protected]
     gone = staying
     for pod in (*protected, *others):
         left = tuple(one for one in gone if one is not pod)
-        if does(left):
+        does = yield from crowd.ask(left)
+        if does:
             gone = left
-    return gone
+    return Victims(crowd.node, gone)
 
 
-def _better(chosen: Choice, staying: Choice, budgets: Sequence[PodDisruptionBudget], does: Does) -> Choice:
-    """Look at every choice that disrupts less than one that does."""
-    most = disruption(chosen, budgets)
-    better: list[tuple[Disruption, Choice]] = []
-    for size in range(1, len(staying)):
-        for choice in combinations(staying, size):
-            cost = disruption(choice, budgets)
+def _improve(crowd: Crowd, holders: Holders, most: Disruption) -> Asking[Victims | None]:
+    """Find the choice that disrupts least, if any disrupts less than `most`.
+
+    A choice is followed by those that have one more in it, who is less important or younger: these disrupt more, so the first that
+    does is the one.
+    """
+    staying = crowd.staying
+    too_few = yield from _hopeless(crowd, holders)
+    waiting: list[tuple[Disruption, tuple[int, ...]]] = [(holders.disruption(()), ())]
+    for _ in range(LOOKS):
+        if not waiting:
+            return None
+        _, places = heappop(waiting)
+        chosen = tuple(staying[at] for at in places)
+        uids = _uids(chosen)
+        if _is_within(uids, too_few):
+            yield None
+        else:
+            if (yield from crowd.ask(chosen)):
+                return Victims(crowd.node, chosen)
+            too_few.append(uids)
+        first = places[-1] + 1 if places else 0
+        for at in range(first, len(staying)):
+            after = _uids(staying[at:])
+            if _is_within(uids | after, too_few):
+                break
+            more = (*chosen, staying[at])
+            cost = holders.disruption(more)
             if cost < most:
-                better.append((cost, choice))
-    too_few: list[set[str]] = []
-    for _, choice in sorted(better, key=itemgetter(0)):
-        uids = {pod.metadata.uid for pod in choice}
-        if any(uids <= failed for failed in too_few):
+                heappush(waiting, (cost, (*places, at)))
+    return None
+
+
+def _hopeless(crowd: Crowd, holders: Holders) -> Asking[list[frozenset[str]]]:
+    """Find large choices that do not do: everybody whom no budget protects, and everybody below some priority."""
+    staying = crowd.staying
+    found: list[frozenset[str]] = [frozenset()]
+    protected = holders.protected(staying)
+    choices = [tuple(pod for pod in staying if pod not in protected)]
+    levels = {priority(pod) for pod in staying}
+    for level in sorted(levels):
+        below = tuple(pod for pod in staying if priority(pod) < level)
+        choices.append(below)
+    for choice in choices:
+        uids = _uids(choice)
+        if _is_within(uids, found):
             continue
-        if does(choice):
-            return choice
-        too_few.append(uids)
-    return chosen
+        does = yield from crowd.ask(choice)
+        if not does:
+            found.append(uids)
+    return found
 
 
-def _violations(pods: Sequence[Pod], budgets: Iterable[PodDisruptionBudget]) -> int:
-    """Count the evictions beyond what budgets allow."""
-    beyond = 0
-    for budget in budgets:
-        evicted = sum(protects(budget, pod) for pod in pods)
-        beyond += max(0, evicted - budget.status.disruptions_allowed)
-    return beyond
+def _crowd_of(node: str, pods: Iterable[Pod]) -> Crowd:
+    found = {pod.metadata.uid: pod for pod in pods}
+    near = sorted(found.values(), key=importance)
+    leaving = tuple(filter(_is_leaving, near))
+    staying = tuple(filterfalse(_is_leaving, near))
+    return Crowd(node, staying, leaving)
+
+
+def _is_leaving(pod: Pod) -> bool:
+    return bool(pod.metadata.deletion_timestamp)
+
+
+def _uids(pods: Iterable[Pod]) -> frozenset[str]:
+    return frozenset(pod.metadata.uid for pod in pods)
+
+
+def _is_within(uids: frozenset[str], choices: Iterable[frozenset[str]]) -> bool:
+    return any(uids <= choice for choice in choices)
 
 
 def _youth(pod: Pod) -> str:
@@ -231,8 +350,11 @@ def _pools(pod: Pod, stock: Stock) -> set[PoolId]:
 
 
 def _claim_keys(pod: Pod) -> list[str]:
-    namespace = pod.metadata.namespace or "default"
-    return [f"{namespace}/{name}" for name in claim_names(pod)]
+    return [f"{_namespace(pod)}/{name}" for name in claim_names(pod)]
+
+
+def _namespace(pod: Pod) -> str:
+    return pod.metadata.namespace or "default"
 
 
 def _release(claim: ResourceClaim) -> ResourceClaim:

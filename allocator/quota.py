@@ -59,6 +59,11 @@ class QuotaLine(msgspec.Struct, frozen=True):
         counts = self.key.endswith(f"/{DEVICES}")
         return str(Quantity.from_nano(amount, "DecimalSI" if counts else "BinarySI"))
 
+    def facts(self) -> dict[str, str]:
+        """What is known of it, for programs."""
+        amounts = {"asked": self.asked, "hard": self.hard, "used": self.used, "largest": self.left}
+        return {"line": self.key} | {name: self.write(amount) for name, amount in amounts.items()}
+
     def __str__(self) -> str:
         asked, used, hard = map(self.write, (self.asked, self.used, self.hard))
         most = self.write(self.left)
@@ -100,6 +105,23 @@ def lines(
             line = QuotaLine(f"{limit.quota}: {limit.key}", asked, limit.hard.nano, used)
             found.append(line)
     return tuple(found)
+
+
+def quota_lines(
+    quotas: Iterable[DeviceQuota], namespace: str, given: Iterable[ResourceClaim], stock: Stock
+) -> tuple[QuotaLine, ...]:
+    """Say what newly allocated claims of a namespace add to which lines of its quotas, beside what a stock has there."""
+    limits: list[Limit] = []
+    for quota in quotas:
+        if (quota.metadata.namespace or "default") == namespace:
+            limits += limits_of(quota)
+    return lines(limits, given, claims_in(namespace, stock), stock) if limits else ()
+
+
+def claims_in(namespace: str, stock: Stock) -> list[ResourceClaim]:
+    """List the claims of a namespace."""
+    prefix = f"{namespace}/"
+    return [claim for key, claim in stock.claims.items() if key.startswith(prefix)]
 
 
 def _is_readable(key: str) -> bool:

@@ -23,6 +23,7 @@ SUITES = {
         "allocator.allocation",
         "allocator.fragmentation",
         "allocator.scheduling",
+        "allocator.takeover",
         "webhook.admission",
         "webhook.start",
         "webhook.translate",

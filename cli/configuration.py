@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cli import contract as inputs
+from cli.contract import Broken
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from webhook.service import Source
-    from webhook.state import Configuration
+    from webhook.state import Configuration, Features
 
 
 def source_of(path: str) -> Source:
@@ -33,3 +34,14 @@ def configuration_of(path: str | None, *others: Sequence[str]) -> Configuration:
 
     inputs.refuse_two_standard_inputs([path], *others)
     return load_configuration(path)
+
+
+def features_of(version: str) -> Features:
+    """Say what a version of Kubernetes, such as 1.37, understands."""
+    from webhook.state import Features
+
+    major, _, minor = version.removeprefix("v").partition(".")
+    number = minor.partition(".")[0]
+    if major != "1" or not number.isdecimal():
+        raise Broken(f"{version!r} is not a version of Kubernetes", "write it like 1.37")
+    return Features(minor=int(number))

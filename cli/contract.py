@@ -9,24 +9,27 @@ from __future__ import annotations
 
 import gc
 import math
-import shutil
-import sys
-import textwrap
 import traceback
+from contextlib import contextmanager
 from enum import IntEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.output import COLOUR, QUIET, colours, complain, progress, quiet, tell, warn, width
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from cluster.manifests import Document, InputProblem
 
     _Body = Callable[..., Any]
 
     Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+KUSTOMIZE = "kustomize:"
+_BESIDE, _BUILT, _EXCLUDED, _NEEDED = (f"{__name__}.{name}" for name in ("beside", "built", "excluded", "needed"))
 
 
 class Exit(IntEnum):
@@ -68,30 +71,24 @@ class Command(click.Command):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         json_wanted = wants_json(args)
-        # Reading uses the list up.
-        given = list(args)
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as error:
             error.show()
-            remedy = self._suggest_file(given) or f"see `drawbridge {info_name} --help`"
-            if remedy.startswith("name"):
-                click.echo(f"({remedy})", err=True)
+            remedy = f"see `drawbridge {info_name} --help`"
             self._answer_errors(json_wanted, [{"message": error.format_message(), "remedy": remedy}])
             raise click.exceptions.Exit(Exit.BROKEN) from error
 
-    def _suggest_file(self, args: Sequence[str]) -> str:
-        """Say how a file is named, to who named one as other programs have it; "" if nobody did."""
-        if not any("--filename" in parameter.opts for parameter in self.params):
-            return ""
-        files: list[str] = []
-        before = ""
-        for one in args:
-            # What follows an option is most likely its value.
-            if not one.startswith("-") and not before.startswith("-") and Path(one).exists():
-                files.append(one)
-            before = one
-        return f"name manifests with -f: -f {files[0]}" if files else ""
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take files that stand by themselves, and folders to be built, for what `-f` would have named."""
+        rest = super().parse_args(ctx, args)
+        if "files" in ctx.params:
+            ctx.params["files"] += _named_otherwise(ctx)
+            missing = ctx.meta.get(_NEEDED) and not ctx.params["files"]
+            if missing and not ctx.resilient_parsing:
+                message = "Missing option '-f' / '--filename': name files, folders or - for standard input."
+                raise click.UsageError(message, ctx)
+        return rest
 
     def invoke(self, ctx: click.Context) -> None:
         """Run the command and leave with the exit it returns."""
@@ -129,15 +126,42 @@ class Command(click.Command):
         write_json(answer)
 
 
+def _named_otherwise(ctx: click.Context) -> tuple[str, ...]:
+    beside: tuple[str, ...] = ctx.meta.get(_BESIDE, ())
+    built = [f"{KUSTOMIZE}{folder}" for folder in ctx.meta.get(_BUILT, ())]
+    return (*beside, *built)
+
+
 def command(name: str, *, empty: Mapping[str, Any] | None = None, **settings: Any) -> Callable[[_Body], click.Command]:
     """Declare a command; `empty` are the keys its JSON answer has even when the input is broken."""
 
     def declare(function: _Body) -> click.Command:
-        made = click.command(name, cls=Command, **settings)(function)
+        made = click.command(name, cls=Command, **settings)(_common(function))
         made.empty = empty or {}
         return made
 
     return declare
+
+
+def _common(function: _Body) -> _Body:
+    """Add the options that every command has, and that no command is told of."""
+    hush = click.option(
+        "-q",
+        "--quiet",
+        is_flag=True,
+        expose_value=False,
+        callback=keep(QUIET),
+        help="No warnings and no progress: the answer and errors alone.",
+    )
+    colour = click.option(
+        "--color",
+        type=click.Choice(("auto", "always", "never")),
+        default="auto",
+        expose_value=False,
+        callback=keep(COLOUR),
+        help="Colour: on a terminal by itself, unless NO_COLOR is set.",
+    )
+    return hush(colour(function))
 
 
 class Number(click.FloatRange):
@@ -154,16 +178,62 @@ class Number(click.FloatRange):
 
 
 def files(*, required: bool = True, help: str = "") -> Decorator:  # noqa: A002  click's own word
-    """Give a command `-f`."""
-    return click.option(
-        "-f",
-        "--filename",
-        "files",
-        multiple=True,
-        required=required,
-        metavar="FILE|DIR|-",
-        help=help or "A manifest, a directory of manifests, or - for standard input. May be repeated.",
+    """Give a command `-f`, files that stand by themselves, `-k` and `--exclude`."""
+
+    def note_need(ctx: click.Context, _: click.Parameter, value: Any) -> Any:
+        ctx.meta[_NEEDED] = required
+        return value
+
+    options = (
+        click.option(
+            "-f",
+            "--filename",
+            "files",
+            multiple=True,
+            callback=note_need,
+            metavar="FILE|DIR|URL|-",
+            help=help or "A manifest, a directory of manifests, an address, or - for standard input. May be repeated.",
+        ),
+        click.argument("beside", nargs=-1, metavar="[FILE|DIR|URL|-]...", expose_value=False, callback=keep(_BESIDE)),
+        click.option(
+            "-k",
+            "--kustomize",
+            multiple=True,
+            metavar="DIR",
+            expose_value=False,
+            callback=keep(_BUILT),
+            help="A directory with a kustomization, built with kustomize or kubectl. May be repeated.",
+        ),
+        click.option(
+            "--exclude",
+            multiple=True,
+            metavar="PATTERN",
+            expose_value=False,
+            callback=keep(_EXCLUDED),
+            help="Files below directories to pass by, as in .gitignore and .drawbridgeignore. May be repeated.",
+        ),
     )
+    return all_of(options)
+
+
+def all_of(options: Sequence[Decorator]) -> Decorator:
+    """Make one declaration of several, in the order in which the help lists them."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
+def keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    """Remember an option that no command is told of."""
+
+    def note(ctx: click.Context, _: click.Parameter, value: Any) -> None:
+        ctx.meta[name] = value
+
+    return note
 
 
 def inventory() -> Decorator:
@@ -174,6 +244,27 @@ def inventory() -> Decorator:
         metavar="FILE|DIR",
         help="Classes, slices and nodes to decide by, such as a snapshot. May be repeated.",
     )
+
+
+def cluster() -> Decorator:
+    """Give a command the options that say which cluster, and what of it, as kubectl calls them."""
+    options = (
+        click.option(
+            "--kubeconfig", metavar="FILE", default="", help="Default: the cluster we run in, else kubectl's."
+        ),
+        click.option("--context", metavar="NAME", default="", help="A context of the kubeconfig."),
+        click.option("-n", "--namespace", metavar="NAME", default="", help="Only this namespace."),
+        click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces, which is the default."),
+        click.option(
+            "-l",
+            "--selector",
+            metavar="LABELS",
+            default="",
+            help="Only workloads with these labels, or whose pods have them.",
+        ),
+    )
+
+    return all_of(options)
 
 
 def output(*choices: str, default: str) -> Decorator:
@@ -199,10 +290,15 @@ def read_what_can_be(paths: Sequence[str], *more: Sequence[str]) -> list[Documen
     It is named at once, stands in the JSON answer, and makes the exit 2 in the end.
     """
     documents, problems_ = _read(paths, *more)
+    note(problems_)
+    return documents
+
+
+def note(problems_: Iterable[InputProblem]) -> None:
+    """Name what is broken and go on: it stands in the JSON answer, and makes the exit 2 in the end."""
     errors = [_as_dict(problem) for problem in problems_]
     _say(errors)
     _errors_of(click.get_current_context()).extend(errors)
-    return documents
 
 
 def _errors_of(ctx: click.Context) -> list[dict[str, Any]]:
@@ -213,17 +309,31 @@ def _errors_of(ctx: click.Context) -> list[dict[str, Any]]:
 
 def _say(errors: Iterable[Mapping[str, Any]]) -> None:
     for problem in errors:
-        click.echo(f"error: {_line(problem)}", err=True)
+        complain(f"error: {_line(problem)}")
 
 
 def _read(paths: Sequence[str], *more: Sequence[str]) -> tuple[list[Document], list[InputProblem]]:
     from cluster import manifests
 
     refuse_two_standard_inputs(paths, *more)
-    # Manifests are trees that live as long as the command: the cycle collector would walk them all again and again.
+    exclude = click.get_current_context().meta.get(_EXCLUDED, ())
+    with undisturbed():
+        return manifests.read_leniently(paths, exclude=exclude, outside=_from_outside)
+
+
+def _from_outside(name: str) -> bytes | None:
+    """The text of what is no file here; None for a file."""
+    from cli.outside import is_outside, text_of
+
+    return text_of(name) if is_outside(name) else None
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Make what lives as long as the command: the cycle collector would walk trees of it all again and again."""
     gc.disable()
     try:
-        return manifests.read_leniently(paths)
+        yield
     finally:
         gc.freeze()
         gc.enable()
@@ -249,33 +359,6 @@ def write_json(value: Any) -> None:
         value = {**value, "errors": errors}
     # Quantities are the only values that msgspec does not know how to write.
     click.echo(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2))
-
-
-def width() -> int | None:
-    """How many columns the terminal has (or COLUMNS says it has). None for pipes and files, which get whole lines."""
-    if not sys.stdout.isatty():
-        return None
-    return max(shutil.get_terminal_size((80, 24)).columns, 40)
-
-
-def tell(lines: Iterable[str]) -> None:
-    """Print lines for people. On a terminal, one that is too long goes on below itself, further in."""
-    columns = width()
-    for text in lines:
-        if columns is None or len(text) <= columns:
-            click.echo(text)
-            continue
-        inside = " " * (len(text) - len(text.lstrip()) + 4)
-        pieces = textwrap.wrap(
-            text,
-            columns,
-            subsequent_indent=inside,
-            drop_whitespace=True,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        for piece in pieces:
-            click.echo(piece)
 
 
 def count_of(number: int, word: str, plural: str = "") -> str:
@@ -348,3 +431,34 @@ def problems(documents: Iterable[tuple[Document, str, str]]) -> list[InputProble
         InputProblem(document.file, message, "", *document.position_of(pointer), pointer)
         for document, pointer, message in documents
     ]
+
+
+__all__ = [
+    "Broken",
+    "Command",
+    "Decorator",
+    "Exit",
+    "Failed",
+    "Number",
+    "cluster",
+    "colours",
+    "command",
+    "complain",
+    "count_of",
+    "files",
+    "inventory",
+    "note",
+    "output",
+    "problems",
+    "progress",
+    "quiet",
+    "read",
+    "read_what_can_be",
+    "refuse_two_standard_inputs",
+    "tell",
+    "undisturbed",
+    "wants_json",
+    "warn",
+    "width",
+    "write_json",
+]

@@ -15,6 +15,7 @@ import click
 from dra.objects import (
     DeviceClass,
     DeviceCompatibility,
+    DeviceQuota,
     DeviceTaintRule,
     Node,
     Pod,
@@ -47,6 +48,7 @@ _TYPES: dict[tuple[str, str], type[Any]] = {
     ("resource.k8s.io", "ResourceClaimTemplate"): ResourceClaimTemplate,
     ("resource.k8s.io", "DeviceTaintRule"): DeviceTaintRule,
     ("drawbridge.dev", "DeviceCompatibility"): DeviceCompatibility,
+    ("drawbridge.dev", "DeviceQuota"): DeviceQuota,
 }
 
 

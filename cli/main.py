@@ -9,14 +9,17 @@ from __future__ import annotations
 from importlib import import_module
 
 import click
+from click.shell_completion import CompletionItem
 
 # name: (module, one line of help). The module's `command` is the click command.
 COMMANDS = {
+    "survey": ("cli.survey.command", "Say who asks for devices in a cluster or a dump, and what becomes of each."),
     "translate": ("cli.commands.translate", "Rewrite pods that ask the old way into pods with ResourceClaims."),
     "check": ("cli.commands.check", "Find what the API server, the fleet or a driver would refuse."),
     "allocate": ("cli.commands.allocate", "Say which devices claims get on a node, or why not."),
     "simulate": ("cli.commands.simulate", "Schedule the pending pods of a snapshot, or replay a workload."),
     "matrix": ("cli.commands.matrix", "Say which devices of a pool can be in use together."),
+    "explain": ("cli.check.explain", "Say what a code of a finding or a refusal means, and what helps."),
     "demo": ("cli.commands.demo", "Push real-world legacy pods through the gate, on the embedded store."),
     "standalone": ("cli.commands.standalone", "Run webhook, controllers and allocator on loopback, without a cluster."),
     "webhook": ("cli.commands.webhook", "Run the admission webhook and its templates controller (in a cluster)."),
@@ -26,6 +29,8 @@ COMMANDS = {
     ),
     "doctor": ("cli.commands.doctor", "Find what is not as it should be in a cluster, and put it right if you say so."),
     "dialects": ("cli.commands.dialects", "List every legacy key that is understood, and what becomes of it."),
+    "completion": ("cli.help.completion", "Print a script that completes drawbridge in bash, zsh or fish."),
+    "man": ("cli.help.manual", "Print the manual page, made of these helps."),
     "manifests": ("cli.commands.manifests", "Print what `kubectl apply` needs to install drawbridge."),
 }
 
@@ -43,6 +48,12 @@ class Lazy(click.Group):
             return None
         command: click.Command = import_module(COMMANDS[cmd_name][0]).command
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a command from the table: who presses a key does not wait for twelve modules."""
+        named = [(name, line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=line) for name, line in named]
+        return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx

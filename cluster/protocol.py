@@ -134,8 +134,8 @@ class Cluster(Protocol):
         """Assign a pod to a node. Conflict if it has one already, or is another pod of that name."""
         ...
 
-    async def server(self) -> Server:
-        """Find out what the server is and what it can do."""
+    async def server(self, *, probe: bool = True) -> Server:
+        """Find out what the server is, and if it may be asked to try (in dry runs), what it can do."""
         ...
 
     async def close(self) -> None:

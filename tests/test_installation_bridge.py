@@ -105,7 +105,11 @@ def test_no_container_of_the_bridge_may_become_more_than_it_is():
         ((), "nobody could ask"),
         (("--plugin", "0.0.0.0:9440"), "not on loopback"),
         (("--extender", "10.0.0.1:9441"), "not on loopback"),
+        (("--api", ":9442"), "give --tls-cert, --tls-key and --client-ca"),
         (("--api", "unix:"), "names no socket"),
+        (("--api", "127.0.0.1:0", "--tls-cert", "c"), "belong together"),
+        (("--api", "127.0.0.1:0", "--client-name", "n"), "give --client-ca"),
+        (("--api", "127.0.0.1:0", "--tls-cert", "c", "--tls-key", "k", "--client-ca", "a"), "c cannot be read"),
     ],
 )
 def test_an_allocator_that_nobody_or_anybody_could_ask_does_not_start(options, words):

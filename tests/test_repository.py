@@ -171,3 +171,64 @@ def test_offline_commands_load_no_network_library(command, tmp_path):
     loaded = modules_after(command, "-f", str(manifest))
     assert "yaml" in loaded
     assert loaded & {"aiohttp", "kubernetes", "cryptography", "prometheus_client"} == set()
+
+
+PRODUCT = ("allocator/*.py", "certs/*.py", "cli/*.py", "cluster/*.py", "webhook/*.py")
+
+
+def named_tests(document):
+    """Tests that a document names: `file.py::test`, and short forms in which … stands for what is left out."""
+    for word in re.findall(r"`([^`\s]+)`", document):
+        file, colons, name = word.partition("::")
+        if colons or (file.startswith("…") and re.fullmatch(r"…\w+…?", file)):
+            yield (file, name) if colons else ("", file)
+
+
+def test_every_test_that_the_documents_name_exists():
+    tests = {str(path.relative_to(ROOT)): path.read_text() for path in tracked("tests/*.py", "e2e/*.py")}
+    missing, found = [], 0
+    for document in tracked("*.md"):
+        for file, name in named_tests(document.read_text(encoding="utf-8")):
+            pattern = rf"def {name}\(".replace("def …", r"def \w*").replace("…", r"\w*")
+            end = file.removeprefix("…")
+            found += 1
+            if not any(where.endswith(end) and re.search(pattern, text) for where, text in tests.items()):
+                missing.append(f"{document.relative_to(ROOT)}: {file}::{name}")
+    assert missing == []
+    assert found > 40
+
+
+def test_every_test_file_and_folder_that_the_documents_name_is_here():
+    named = [
+        (document.relative_to(ROOT), path)
+        for document in tracked("*.md")
+        for path in re.findall(r"`((?:tests|e2e|bench)/[\w/.]+?)(?:`|::)", document.read_text(encoding="utf-8"))
+    ]
+    assert len(named) > 40
+    assert [(str(document), path) for document, path in named if not (ROOT / path).exists()] == []
+
+
+def test_every_metric_that_the_documents_name_is_measured():
+    source = "\n".join(path.read_text() for path in tracked(*PRODUCT))
+    named = {
+        metric
+        for document in tracked("docs/*.md")
+        for metric in re.findall(r"\bdrawbridge_[a-z_]+[a-z]\b", document.read_text(encoding="utf-8"))
+    }
+    made = set(re.findall(r'"(drawbridge_\w+)"', source))
+    families = tuple(re.findall(r'f"(drawbridge_\w+)\{', source))
+    unknown = {one for one in named if not {one, one.removesuffix("_total")} & made and not one.startswith(families)}
+    assert unknown == set()
+    assert len(named) > 15
+
+
+def test_each_reason_for_not_being_ready_that_the_documents_explain_is_one():
+    """What stands there between quotation marks is what somebody looks for at three in the morning."""
+    source = "\n".join(path.read_text() for path in tracked(*PRODUCT))
+    page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    told = re.findall(r"`\[[-!]\](\w+)[^:`]*: ([^`]+)`", page)
+    assert len(told) > 8
+    for check, words in told:
+        plain = max(re.split(r"…| X |\(|\)|: |, \w+$", words), key=len).strip(" :")
+        assert f'"{check}' in source, check
+        assert plain in source, (check, plain)

@@ -20,6 +20,9 @@ SKIP_LABEL = f"{DOMAIN}/skip"
 # On pods for which a template has still to be made: only these are followed by who makes it. It proves nothing.
 WAITS_LABEL = f"{DOMAIN}/awaits-template"
 
+# On pods that we translated: these are looked at once more, for what others put back after us. It proves nothing.
+TRANSLATED_LABEL = f"{DOMAIN}/translated"
+
 # On pods: the requests as they were, what was done, the sealed specs, and counts for tools that looked at the old keys.
 ORIGINAL = f"{DOMAIN}/original"
 DECISION = f"{DOMAIN}/decision"

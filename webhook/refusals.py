@@ -1,13 +1,17 @@
 """Why a pod can be turned back: a stable code for each reason, and the one way in which it is said.
 
-A code never changes its meaning (docs/translation.md lists them). The same refusal reads the same at the gate, in a warning about a
+A code never changes its meaning (docs/translation.md lists them, each with the rule by which the pod could not have run without us
+either; what only claims cannot do is left, not refused). R003 and R009 meant such things, and are not used again. The same refusal reads the same at the gate, in a warning about a
 workload, and on the command line. What is only busy now is not a refusal, and has no code.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
+from dra.finding import Severity
+from dra.validation import Code as Page
 from webhook import names
 
 
@@ -16,13 +20,11 @@ class Code(StrEnum):
 
     AMOUNT = "R001"  # not an amount that the API server takes
     RANGE = "R002"  # an amount that the legacy system does not take
-    MIXED = "R003"  # keys of two systems
     RULE = "R004"  # the legacy system would refuse it
-    INEXPRESSIBLE = "R005"  # no claim says it
-    SIZES = "R006"  # a share of a size that nobody knows
+    INEXPRESSIBLE = "R005"  # no claim says it, and the administrator wants that refused
+    SIZES = "R006"  # a share of a size that nobody knows, and the administrator wants that refused
     SCHEDULER = "R007"  # the pod's scheduler would misread the claim
     JOINT = "R008"  # two counts that do not pair
-    POD_LIMIT = "R009"  # more devices than a pod may have
     TWICE = "R010"  # asked for again after it was translated
     TAKEN = "R011"  # a template's name holds something else
     NEVER = "R020"  # no node could serve it, even if idle
@@ -32,6 +34,27 @@ class Code(StrEnum):
     OBJECT = "R030"  # an object of ours with a mistake in it
 
 
+def _page(title: str, helps: str) -> Page:
+    return Page(title, Severity.ERROR, helps)
+
+
+# What each is about, and what generally helps: `drawbridge explain`.
+PAGES: Final[dict[str, Page]] = {
+    Code.AMOUNT: _page("not an amount that the API server takes for a device", "ask for a whole number as a limit, and for the same number as a request or for none"),
+    Code.RANGE: _page("an amount that the legacy system does not take", "stay in the range that the message gives, in its unit"),
+    Code.RULE: _page("the legacy system would refuse it", "see the message"),
+    Code.INEXPRESSIBLE: _page("no claim can say it, and the administrator wants that refused", "ask for less, or have it left"),
+    Code.SIZES: _page("a percentage of a size that nobody knows, and the administrator wants that refused", "declare the sizes under `models` in the configuration, or set `unresolved: leave`"),
+    Code.SCHEDULER: _page("the pod's scheduler would misread the claim", "name a scheduler that serves claims"),
+    Code.JOINT: _page("two counts that do not pair", "ask for counts of which one divides the other"),
+    Code.TWICE: _page("asked for again after it was translated", "switch the webhook off that puts the key back"),
+    Code.TAKEN: _page("the template that the pod needs has other content than its name says", "delete it, or ask who made it"),
+    Code.NEVER: _page("no node could serve the claims, even if nothing were in use", "take the nearest fit that the message names"),
+    Code.NO_CLASS: _page("a DeviceClass that does not exist", "name one that exists, or install the driver that brings it"),
+    Code.NO_DEVICE: _page("no device matches what was asked for: a product or a profile that does not exist", "ask for one of those that the message lists"),
+    Code.TOO_MANY: _page("more devices than any node has", "ask for no more than the largest node has, or split the pod"),
+    Code.OBJECT: _page("an object of drawbridge's own kinds with a mistake in it", "do what the finding says"),
+}  # fmt: skip
 # What the API server would have answered with 422.
 INVALID = frozenset((Code.AMOUNT,))
 WAY_OUT = f"to pass drawbridge by, label the pod {names.SKIP_LABEL}=true"

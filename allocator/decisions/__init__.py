@@ -7,10 +7,17 @@ Pure: a pod and a stock come in, values go out. Nothing is held or written here;
 from __future__ import annotations
 
 from allocator.decisions.advice import advice
-from allocator.decisions.decider import Decider, Outlook, Outlooks, Unserved
-from allocator.decisions.discretion import discreet
+from allocator.decisions.decider import Decider, Outlook, Outlooks, Serving, Unserved
+from allocator.decisions.discretion import discreet, names_for
 from allocator.decisions.others import with_pods
-from allocator.decisions.placement import Placement, UnknownStrategy, full_nodes, placement_of, read_placement
+from allocator.decisions.placement import (
+    Placement,
+    PlacementRules,
+    UnknownStrategy,
+    full_nodes,
+    placement_of,
+    read_placement,
+)
 from allocator.decisions.readiness import devices_ready
 from allocator.decisions.replacement import Replacement, Unreplaceable, plan_replacement
 from allocator.decisions.trial import NodeGroup, claims_for, try_out
@@ -22,7 +29,9 @@ __all__ = [
     "Outlook",
     "Outlooks",
     "Placement",
+    "PlacementRules",
     "Replacement",
+    "Serving",
     "UnknownStrategy",
     "Unreplaceable",
     "Unserved",
@@ -31,6 +40,7 @@ __all__ = [
     "devices_ready",
     "discreet",
     "full_nodes",
+    "names_for",
     "placement_of",
     "plan_replacement",
     "read_placement",

@@ -19,7 +19,8 @@ from msgspec.structs import replace
 
 from allocator import allocate, pods
 from allocator.all_nodes import FleetAnswer, FleetMemo, fleet
-from allocator.answer import Answer, Verdict, with_allocation
+from allocator.answer import Answer, Verdict, as_granted
+from allocator.decisions.accounting import what_is_unaccounted
 from allocator.decisions.placement import Placement
 from allocator.decisions.wants import IMPLICIT, wants_of
 from allocator.one_node import Options
@@ -29,7 +30,7 @@ from dra.budget import Budget
 from dra.objects import ResourceClaim
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from allocator.decisions.wants import Wants
     from dra.objects import Node, Pod
@@ -82,6 +83,11 @@ class Outlooks(msgspec.Struct, frozen=True):
     message: str = ""
     hindrances: tuple[Hindrance, ...] = ()
 
+    def tell(self, say: Callable[[str], str]) -> Outlooks:
+        """The same in words for somebody who may not read all of them."""
+        told = [replace(one, message=say(one.message)) for one in self.hindrances]
+        return replace(self, message=say(self.message), hindrances=tuple(told))
+
 
 class Serving(msgspec.Struct, frozen=True):
     """What a pod gets on one node: the answer has an allocation for each of the open claims, in order."""
@@ -92,8 +98,7 @@ class Serving(msgspec.Struct, frozen=True):
 
     def allocated_claims(self) -> tuple[ResourceClaim, ...]:
         """The open claims as they are with what they get."""
-        pairs = zip(self.open, self.answer.allocations, strict=True)
-        return tuple(with_allocation(claim, granted.allocation) for claim, granted in pairs)
+        return as_granted(self.open, self.answer)
 
 
 class Unserved(msgspec.Struct, frozen=True):
@@ -141,9 +146,9 @@ class Decider:
         return _once_room(found, crowded)
 
     def serve(
-        self, pod: Pod, node: str, stock: Stock, placement: Placement = BY_DEFAULT, *, kept: bool = True
+        self, pod: Pod, node: str, stock: Stock, placement: Placement = BY_DEFAULT, *, alone: Options | None = None
     ) -> Serving | Unserved:
-        """Say what a pod gets on one node. A stock that others do not follow is not `kept` in mind."""
+        """Say what a pod gets on one node. A stock that others do not follow is asked `alone`, and nothing of it is kept in mind."""
         wants = wants_of(pod, stock)
         if wants.waits_for:
             return Unserved(wants.waits_for)
@@ -154,9 +159,14 @@ class Decider:
             return Unserved(why)
         if not wants.open:
             return Serving(wants.claims, (), Answer(Verdict.FEASIBLE))
-        answer = self._on(node, stock, wants.open, placement).answer if kept else allocate(stock, node, wants.open)
+        if alone is None:
+            answer = self._on(node, stock, wants.open, placement).answer
+        else:
+            answer = allocate(stock, node, wants.open, options=alone)
         if answer.feasible:
-            return Serving(wants.claims, wants.open, answer)
+            serving = Serving(wants.claims, wants.open, answer)
+            unaccounted = what_is_unaccounted(serving.allocated_claims(), stock)
+            return Unserved(unaccounted) if unaccounted else serving
         return Unserved(answer.error or "the devices that were free have been taken meanwhile")
 
     # ---- one node

@@ -6,6 +6,9 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dra.objects import Pod
     from dra.stock import Stock
 
 _KEY = re.compile(r"[a-z0-9][-a-z0-9.]*/[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?")
@@ -21,3 +24,17 @@ def discreet(sentence: str, stock: Stock, namespace: str) -> str:
         return STRANGER if is_foreign else key
 
     return _KEY.sub(hide, sentence)
+
+
+def names_for(reader: Pod, pods: Iterable[Pod]) -> str:
+    """Name pods to whoever reads the events of one of them or of another: those of its namespace, and how many others."""
+    own: list[str] = []
+    strangers = 0
+    for pod in pods:
+        if pod.metadata.namespace == reader.metadata.namespace:
+            own.append(f"pod {pod.metadata.key}")
+        else:
+            strangers += 1
+    if strangers:
+        own.append("a pod of another namespace" if strangers == 1 else f"{strangers} pods of other namespaces")
+    return ", ".join(own)

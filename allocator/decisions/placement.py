@@ -1,12 +1,13 @@
 """How a pod is placed: which strategy chooses its devices and judges nodes, and which nodes have pods enough.
 
-A pod's annotation says the strategy, else its Namespace's, else the configuration. It is one name, or several with weights,
+A pod's annotation says the strategy, else its Namespace's, else the configuration for that namespace, else for all. It is one name, or several with weights,
 `topology=3,CompactFirst=1`: the first chooses devices, and a node's score is the weighted mean of what all make of it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,7 +16,7 @@ from allocator.reservations import State
 from allocator.strategies import DEFAULT, STRATEGIES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from allocator.reservations import Ledger
     from dra.objects import Pod
@@ -46,6 +47,18 @@ class Placement(msgspec.Struct, frozen=True):
         return self.parts == (Weighted(DEFAULT),)
 
 
+class PlacementRules(msgspec.Struct, frozen=True):
+    """What an admin says of pods that say nothing themselves."""
+
+    otherwise: Placement = Placement()
+    namespaces: Mapping[str, Placement] = {}
+    most_pods: int = 0  # with devices on a node; 0 for any number
+
+    def of(self, namespace: str) -> Placement:
+        """How pods of a namespace are placed."""
+        return self.namespaces.get(namespace or "default", self.otherwise)
+
+
 def read_placement(text: str) -> Placement:
     """Read strategies as they are written: a name, or names with weights."""
     parts: list[Weighted] = []
@@ -62,7 +75,7 @@ def read_placement(text: str) -> Placement:
     return Placement(tuple(parts))
 
 
-def placement_of(pod: Pod, namespace: Mapping[str, str], otherwise: Placement) -> Placement:
+def placement_of(pod: Pod, namespace: Mapping[str, str], rules: PlacementRules) -> Placement:
     """Find how a pod is placed; `namespace` are the annotations of its Namespace."""
     own = pod.metadata.annotations.get(ANNOTATION)
     if own is not None:
@@ -70,7 +83,7 @@ def placement_of(pod: Pod, namespace: Mapping[str, str], otherwise: Placement) -
     shared = namespace.get(ANNOTATION)
     if shared is not None:
         return _read(f"annotation {ANNOTATION} of Namespace {pod.metadata.namespace or 'default'}", shared)
-    return otherwise
+    return rules.of(pod.metadata.namespace)
 
 
 def full_nodes(ledger: Ledger, most: int, leaving: Collection[str]) -> dict[str, str]:

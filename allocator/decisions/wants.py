@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 MOST_CONSUMERS = 256  # the API server takes no more in reservedFor
+GROUP = "PodGroup"
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
 
@@ -66,7 +67,7 @@ def _missing(pod: Pod, entry: PodResourceClaim, claim: ResourceClaim | None, sto
         return f"waiting for claim {name}, which is being deleted"
     uid = pod.metadata.uid
     if entry.resource_claim_template_name and not _belongs_to(claim, uid):
-        return f"claim {name} was not made for this pod"
+        return _made_for_others(claim)
     if is_reserved_for(claim, uid):
         return ""
     if len(claim.status.reserved_for) >= MOST_CONSUMERS:
@@ -76,6 +77,17 @@ def _missing(pod: Pod, entry: PodResourceClaim, claim: ResourceClaim | None, sto
             if class_name not in stock.classes:
                 return f"waiting for DeviceClass {class_name}, which claim {name} names"
     return ""
+
+
+def _made_for_others(claim: ResourceClaim) -> str:
+    name = claim.metadata.name
+    groups = [owner.name for owner in claim.metadata.owner_references if owner.kind == GROUP]
+    if not groups:
+        return f"claim {name} was not made for this pod"
+    return (
+        f"claim {name} was made for {GROUP} {groups[0]}, and what a group makes of a template is not served here: "
+        "make the claim and name it in the group, or leave these pods to the default scheduler"
+    )
 
 
 def _belongs_to(claim: ResourceClaim, uid: str) -> bool:

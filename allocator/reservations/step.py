@@ -465,11 +465,17 @@ class _Turn:
         if self.ledger.leading:
             return
         self.ledger = replace(self.ledger, leading=True)
+        bound: set[str] = set()
         for reservation in self.ledger.reservations.values():
-            if reservation.state is not State.BOUND:
+            if reservation.state is State.BOUND:
+                bound.add(reservation.pod)
+            else:
                 self.remove(reservation)
-        self.pods.update(self.ledger.pods)
-        self.claims.update(self.ledger.holds)
+        # Who is bound hears of nothing but its end, and that it has heard; of its claims there is nothing to write.
+        self.pods.update(pod for pod in self.ledger.pods if pod not in bound)
+        for uid, hold in self.ledger.holds.items():
+            if hold.unsettled or not hold.users or not hold.users <= bound:
+                self.claims.add(uid)
 
     def follow(self) -> None:
         if not self.ledger.leading:

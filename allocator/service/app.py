@@ -11,11 +11,12 @@ from allocator.service.plugin import refuse
 from cluster.serving import Callers, Credentials, Limits, Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Collection, Coroutine, Mapping
 
     from cluster.serving import Head
 
     Answering = Callable[[Head, bytes], Reply | Coroutine[None, None, Reply]]
+    Routes = Mapping[tuple[str, str], Answering]
 
 logger = logging.getLogger("drawbridge.allocator")
 MIB = 1 << 20
@@ -27,13 +28,21 @@ BUG = "internal error, see the log of drawbridge"
 class App:
     """One group of calls, by method and path."""
 
-    def __init__(self, routes: Mapping[tuple[str, str], Answering], credentials: Credentials | None = None) -> None:
+    def __init__(self, routes: Routes, *, token_file: str = "", names: Collection[str] = ()) -> None:
+        """Answer who shows the token; of those who had to show a certificate, these names."""
         self._routes = dict(routes)
         self._paths = frozenset(path for _, path in routes)
-        self._callers = Callers(credentials or Credentials())
+        self._callers = Callers(Credentials(token_file=token_file))
+        self._names = frozenset(names)
 
     def refuse(self, head: Head) -> Reply | None:
         """Refuse a request before its body is read, or not."""
+        if self._names and head.certified and head.name not in self._names:
+            return _no(
+                HTTPStatus.FORBIDDEN,
+                f"the certificate of {head.name[:80]!r} is not one of those that are answered",
+                "give its common name to the allocator with --client-name",
+            )
         if not self._callers.may_ask(head):
             return _no(
                 HTTPStatus.UNAUTHORIZED,

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar, assert_never
 
 import msgspec
@@ -25,11 +26,13 @@ from allocator.decisions import (
     UnknownStrategy,
     Unserved,
     devices_ready,
+    discreet,
     full_nodes,
     placement_of,
     wants_of,
     with_pods,
 )
+from allocator.one_node import Options
 from allocator.preemption import priority, without_pods
 from allocator.reservations import (
     Assume,
@@ -75,12 +78,13 @@ from cluster.resources import PODS, RESOURCE_CLAIMS
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 
-    from allocator.decisions import Placement
+    from allocator.decisions import Placement, PlacementRules
     from allocator.quota import QuotaLine
     from allocator.reservations import ClaimWrite, Effect, Event, Reservation
     from cluster.protocol import Cluster
     from cluster.resources import Resource
     from dra.objects import Pod, ResourceClaim
+    from dra.stock import Stock
 
 T = TypeVar("T")
 Object = TypeVar("Object", "Pod", "ResourceClaim")
@@ -88,7 +92,9 @@ Object = TypeVar("Object", "Pod", "ResourceClaim")
 logger = logging.getLogger("drawbridge.allocator")
 TOKENS = 16384  # questions that may still be followed by a reservation
 PAUSE = 0.25  # seconds before a claim is looked at again whose write has no answer
+PAGE = 2000  # claims read at once by who begins to lead: everybody waits for it
 WRITERS = 64  # writes under way at once
+PROMISED = 60.0  # seconds; schedulers ask again sooner
 _WORTH_WAKING = (Outlook.FULL, Outlook.UNDECIDED)
 
 
@@ -118,8 +124,7 @@ class Bridge:
         cluster: Cluster,
         *,
         schedulers: Collection[str],
-        placement: Placement,
-        most_pods: int,
+        rules: PlacementRules,
         new_token: Callable[[], str],
         tell: Callable[[Pod, str], Awaitable[None]],
         sure: Callable[[], bool],
@@ -127,7 +132,7 @@ class Bridge:
         count_outlook: Callable[[str, float], None],
         terms: Terms | None = None,
     ) -> None:
-        """`most_pods` with devices may be on a node, if it is not 0. `tell` says something to people about a pod; `sure` is whether nobody else can lead by now.
+        """`tell` says something to people about a pod; `sure` is whether nobody else can lead by now.
 
         `count_write` and `count_outlook` are for metrics.
         """
@@ -140,8 +145,7 @@ class Bridge:
         self._terms = terms or Terms()
         self.ledger = Ledger(terms=self._terms)
         self.decider = Decider()
-        self._placement = placement
-        self._most_pods = most_pods
+        self._rules = rules
         self.wakes = Wakes()
         self.commits = Commits(cluster, may_write=self._may_write, count=count_write)
         self.knowledge = Knowledge(
@@ -160,6 +164,7 @@ class Bridge:
         self._refused: dict[str, str] = {}
         self._hopeless: dict[str, str] = {}
         self._waiting: dict[str, Pod] = {}  # pods that lack an object, by uid
+        self._promises: dict[str, tuple[str, float]] = {}  # nodes that were promised, and until when, by uid of the pod
         self._pods: dict[str, Pod] = {}  # ours, by uid
         self._claims_changed = asyncio.Event()
         self._writers = asyncio.Semaphore(WRITERS)
@@ -210,7 +215,7 @@ class Bridge:
         """Read all claims as they are now: our copy may be a moment older than the last write of who led before."""
         more = ""
         while True:
-            page = await self._cluster.list(RESOURCE_CLAIMS, more=more)
+            page = await self._cluster.list(RESOURCE_CLAIMS, more=more, limit=PAGE)
             for claim in page.items:
                 seen = self.knowledge.claims.objects.get((claim.metadata.namespace, claim.metadata.name))
                 if seen is None or is_later(claim, seen):
@@ -304,7 +309,16 @@ class Bridge:
 
     async def speak(self, pod: Pod, sentence: str) -> None:
         """Say something to people about a pod."""
-        await self._say(pod, sentence)
+        await self._say(pod, self._discreet(pod, sentence))
+
+    def _again(self, pod: Pod | None, problem: str) -> Refusal:
+        """Have a pod decided on again."""
+        said = self._discreet(pod, problem) if pod is not None else problem
+        return Refusal(409, said, "decide again")
+
+    def _discreet(self, pod: Pod, sentence: str) -> str:
+        """Say it so that whoever may read a pod's events may read it."""
+        return discreet(sentence, self.knowledge.stock, pod.metadata.namespace or "default")
 
     def _answer(self, token: str, problem: str) -> None:
         waiting = self._commits_waiting.pop(token, None)
@@ -353,8 +367,8 @@ class Bridge:
 
     def _forget(self, uid: str) -> None:
         """Wake a pod no more: it is gone, or has a node."""
-        for sleepers in (self._refused, self._hopeless, self._waiting):
-            sleepers.pop(uid, None)
+        for kept in (self._refused, self._hopeless, self._waiting, self._promises):
+            kept.pop(uid, None)
 
     def _on_devices(self) -> None:
         self._refused |= self._hopeless
@@ -403,22 +417,32 @@ class Bridge:
         return token, found
 
     def _look_around(self, pod: Pod) -> Outlooks:
+        found = self._judge(pod)
+        return found.tell(partial(self._discreet, pod))
+
+    def _judge(self, pod: Pod) -> Outlooks:
         problem = self._unknown_strategy(pod)
         if problem and pod.spec.resource_claims:
             return Outlooks(Outlook.WAITING, message=problem)
         return self.decider.outlook(pod, self.knowledge.stock, self.placement_of(pod), self.full_nodes(pod))
 
+    def place_by(self, rules: PlacementRules) -> None:
+        """Place by other rules from the next decision on; what was refused may be tried again."""
+        if rules != self._rules:
+            self._rules = rules
+            self._wake_refused()
+
     def placement_of(self, pod: Pod) -> Placement:
         """Find how a pod is placed; by default, if what it says is nothing known."""
         try:
-            return placement_of(pod, self._said_of(pod.metadata.namespace), self._placement)
+            return placement_of(pod, self._said_of(pod.metadata.namespace), self._rules)
         except UnknownStrategy:
-            return self._placement
+            return self._rules.of(pod.metadata.namespace)
 
     def _unknown_strategy(self, pod: Pod) -> str:
         """Say which strategy is asked for that nobody knows; "" if there is none."""
         try:
-            placement_of(pod, self._said_of(pod.metadata.namespace), self._placement)
+            placement_of(pod, self._said_of(pod.metadata.namespace), self._rules)
         except UnknownStrategy as error:
             return str(error)
         return ""
@@ -430,7 +454,7 @@ class Bridge:
     def full_nodes(self, pod: Pod, leaving: Iterable[Pod] = ()) -> dict[str, str]:
         """Say which nodes have pods enough without a pod itself, and without those that leave."""
         uids = {one.metadata.uid for one in (pod, *leaving)}
-        return full_nodes(self.ledger, self._most_pods, uids)
+        return full_nodes(self.ledger, self._rules.most_pods, uids)
 
     def _ask(self, token: str, pod: Pod) -> None:
         self._asked[token] = pod
@@ -451,18 +475,33 @@ class Bridge:
         """Say whether a claim is as the API server has it, and not only as it is meant."""
         return claim.metadata.uid not in self.ledger.ahead
 
-    def nominated_pods(self, node: str, least: int, but: Pod) -> list[Pod]:
-        """List the pods of ours that a node was promised to and that are as important at least, without one of them."""
-        found: list[Pod] = []
+    def promised(self, least: int, but: Pod) -> dict[str, list[Pod]]:
+        """List by node the pods of ours that it was promised to and that are as important at least, without one of them."""
+        found: dict[str, list[Pod]] = {}
         for uid, pod in self._pods.items():
-            promised = pod.status.nominated_node_name == node
-            if not promised or pod.spec.node_name:
+            node = self.promised_to(pod)
+            is_placed = pod.spec.node_name or uid in self.ledger.reservations
+            if not node or is_placed or uid == but.metadata.uid:
                 continue
-            if uid in self.ledger.reservations or uid == but.metadata.uid:
+            if priority(pod) < least:
                 continue
-            if priority(pod) >= least:
-                found.append(pod)
+            here = found.setdefault(node, [])
+            here.append(pod)
         return found
+
+    def promised_to(self, pod: Pod) -> str:
+        """Name the node that a pod was promised, by its scheduler or by us; "" if none was."""
+        node, until = self._promises.get(pod.metadata.uid, ("", 0.0))
+        return node if until > self._clock() else pod.status.nominated_node_name
+
+    def promise(self, pod: Pod, node: str) -> None:
+        """Promise a node to a pod for a while: what comes free there is not for less important ones."""
+        self._promises[pod.metadata.uid] = node, self._clock() + PROMISED
+
+    def waits(self, uid: str) -> bool:
+        """Say whether a pod of ours is there and has no node yet."""
+        pod = self._pods.get(uid)
+        return pod is not None and not pod.spec.node_name
 
     def demand_lead(self) -> None:
         """Refuse to act while somebody else might lead."""
@@ -477,16 +516,19 @@ class Bridge:
         """Say what is in the way on a node if some pods come first and others go; "" if nothing is."""
         self.demand_ready()
         pod = self._pod_of(token)
-        coming = [self.newest(one) for one in add]
         leaving = tuple(remove)
-        if why := self.full_nodes(pod, leaving).get(node):
+        why = self.full_nodes(pod, leaving).get(node)
+        if why:
             return why
+        coming = [self.newest(one) for one in add]
         stock = without_pods(self.knowledge.stock, leaving)
         stock = with_pods(stock, node, coming)
-        serving = self.decider.serve(pod, node, stock, kept=False)
-        if isinstance(serving, Unserved):
-            return serving.message
-        return ""
+        return self._unserved(pod, node, stock)
+
+    def _unserved(self, pod: Pod, node: str, stock: Stock) -> str:
+        serving = self.decider.serve(pod, node, stock, alone=Options())
+        message = serving.message if isinstance(serving, Unserved) else ""
+        return self._discreet(pod, message)
 
     def reserve(self, token: str, node: str) -> None:
         """Hold a pod's devices on a node. The token stands for what is held from then on."""
@@ -501,7 +543,7 @@ class Bridge:
             raise Refusal(409, problem, "decide again")
         serving = self.decider.serve(pod, node, self.knowledge.stock, self.placement_of(pod))
         if isinstance(serving, Unserved):
-            raise Refusal(409, serving.message, "decide again")
+            raise self._again(pod, serving.message)
         if not serving.claims:
             return  # there is nothing to hold
         given = serving.allocated_claims()
@@ -515,7 +557,7 @@ class Bridge:
         assume = Assume(token, pod, node, tuple(parts), basis, lines)
         for effect in self.tell(assume):
             if isinstance(effect, Declined):
-                raise Refusal(409, effect.sentence, "decide again")
+                raise self._again(pod, effect.sentence)
             if isinstance(effect, Exceeded):
                 self._refused[pod.metadata.uid] = pod.metadata.key
                 raise _over(effect.line)
@@ -541,7 +583,8 @@ class Bridge:
         except TimeoutError:
             return Progress(False, "waits for the API server to take the allocation")
         if problem:
-            raise Refusal(409, problem, "decide again")
+            asked = self._asked.get(token)
+            raise self._again(asked, problem)
         return await self._devices(token, until)
 
     async def _devices(self, token: str, until: float) -> Progress:
@@ -597,15 +640,8 @@ class Bridge:
 
 
 def _over(line: QuotaLine) -> Refusal:
-    exceeded = {
-        "line": line.key,
-        "asked": line.write(line.asked),
-        "hard": line.write(line.hard),
-        "used": line.write(line.used),
-        "largest": line.write(line.left),
-    }
     remedy = "ask for less, or wait until something in the namespace ends"
-    return Refusal(409, str(line), remedy, {"exceeded": exceeded})
+    return Refusal(409, str(line), remedy, {"exceeded": line.facts()})
 
 
 def is_later(one: Pod | ResourceClaim, other: Pod | ResourceClaim) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from allocator.decisions import Outlook
+from allocator.preemption import priority
 from allocator.service.bridge import Refusal
 from allocator.service.plugin import json, read
 from cluster.errors import ApiError
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
 
     from allocator.decisions import Outlooks
     from allocator.service.bridge import Bridge
+    from allocator.service.fairness.pressing import Pressing
     from cluster.protocol import Cluster
     from cluster.serving import Head, Reply
 
 REMEMBERED = 4096  # decisions whose scores may be asked for
 MOST = 10  # of an extender's scores
+PROMISED = "the devices that are free have been promised to a pod that is as important at least"
 BIND_SECONDS = 600.0  # as long as the in-tree plugin waits for devices
 
 
@@ -48,8 +51,11 @@ class BindingArgs(Wire, frozen=True, kw_only=True):
 class Extender:
     """Answers a stock scheduler."""
 
-    def __init__(self, bridge: Bridge, cluster: Cluster, *, bind_seconds: float = BIND_SECONDS) -> None:
+    def __init__(
+        self, bridge: Bridge, cluster: Cluster, pressing: Pressing, *, bind_seconds: float = BIND_SECONDS
+    ) -> None:
         self._bridge = bridge
+        self._pressing = pressing
         self._cluster = cluster
         self._bind_seconds = bind_seconds
         self._scores: OrderedDict[str, dict[str, int]] = OrderedDict()  # by uid of the pod
@@ -63,6 +69,7 @@ class Extender:
             return _filter_reply(error="the extender has to be configured with nodeCacheCapable: true")
         try:
             _, found = self._bridge.outlook(args.pod, token=_token(uid))
+            promised = self._promised_away(args.pod, found, names)
         except Refusal as refusal:
             return _filter_reply(error=refusal.message)
         if found.outlook is Outlook.SKIP:
@@ -71,9 +78,25 @@ class Extender:
             return _filter_reply(error=found.message)
         fitting = {node.name: node.score for node in found.nodes}
         self._remember(uid, fitting)
-        kept = [name for name in names if name in fitting]
+        kept = [name for name in names if name in fitting and name not in promised]
         refused = [name for name in names if name not in fitting]
-        return _filter_reply(kept, _why(found, refused))
+        if not kept:
+            self._pressing.note(args.pod, names, found)
+        return _filter_reply(kept, _why(found, refused) | promised)
+
+    def _promised_away(self, pod: Pod, found: Outlooks, names: Sequence[str]) -> dict[str, str]:
+        """Say on which nodes a pod does not fit beside others that were promised them and are as important."""
+        bridge = self._bridge
+        fitting = {node.name for node in found.nodes}
+        least = priority(bridge.newest(pod))
+        promised = bridge.promised(least, pod)
+        token = _token(pod.metadata.uid)
+        away: dict[str, str] = {}
+        for name in fitting.intersection(names, promised):
+            others = promised[name]
+            if bridge.fits(token, name, others, ()):
+                away[name] = PROMISED
+        return away
 
     def prioritize(self, head: Head, body: bytes) -> Reply:
         del head
@@ -87,7 +110,7 @@ class Extender:
         return json(said)
 
     def preempt(self, head: Head, body: bytes) -> Reply:
-        """Offer no node: what the scheduler would evict frees no device in its eyes."""
+        """Offer no node: what the scheduler would evict frees no device in its eyes. Who has to go is `fairness.pressing`'s business."""
         del head, body
         return json({"NodeNameToMetaVictims": {}})
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from allocator.quota import misread
 from cluster import resources
-from cluster.errors import ApiError
+from cluster.errors import ApiError, NotFound
 from cluster.informers import Informer, Quarantine
 from dra.objects import Node
 from dra.stock import Stock
@@ -76,17 +76,24 @@ class Knowledge:
         self.budgets = self._informer(resources.POD_DISRUPTION_BUDGETS)
         self._others: list[Informer[Any]] = [self._informer(kind) for kind in NEEDED]
         self._needed: tuple[Informer[Any], ...] = (self.claims, self.pods, *self._others)
+        self._followed: list[Informer[Any]] = [*self._needed]
         self._ahead: dict[str, ResourceClaim] = {}  # by uid: as the ledger means them
         self._settled = asyncio.Event()
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        deciding = [self.namespaces, self.budgets] if self._on_namespace is not _nobody_asks else []
+        deciding: list[Informer[Any]] = []
+        limited = await self._serves(resources.DEVICE_QUOTAS.api_version)
+        if self._on_namespace is not _nobody_asks:
+            deciding += [self.namespaces, self.budgets]
+            # Who decides before quotas were read lets everybody pass.
+            if limited and await self._has(resources.DEVICE_QUOTAS):
+                deciding.append(self.quotas)
         self._needed = needed = (self.claims, self.pods, *deciding, *self._others)
         extra = [self._informer(kind) for kind in EXTRA if await self._serves(kind.api_version)]
         self._others += extra
-        followed: list[Informer[Any]] = [*needed, *extra]
-        if await self._serves(resources.DEVICE_QUOTAS.api_version):
+        self._followed = followed = [*needed, *extra]
+        if limited and self.quotas not in followed:
             followed.append(self.quotas)
         self.claims.listen(self._take_claims)
         self.pods.listen(self._take_pods)
@@ -120,10 +127,16 @@ class Knowledge:
         if not self._settled.is_set():
             return inf
         now = asyncio.get_running_loop().time()
-        confirmed = [
-            informer.confirmed_at for informer in (self.claims, self.pods, *self._others) if informer.health.synced
-        ]
+        confirmed = [informer.confirmed_at for informer in self._followed if informer.health.synced]
         return now - min(confirmed)
+
+    def silent_for(self, seconds: float) -> str:
+        """Name the collections that nobody has confirmed in that time; "" if all were."""
+        since = asyncio.get_running_loop().time() - seconds
+        read = [one.health for one in self._followed if one.health.synced]
+        silent = [health for health in read if health.confirmed_at < since]
+        named = [f"{health.resource} ({health.error})" if health.error else health.resource for health in silent]
+        return ", ".join(named)
 
     def mean(self, changes: Iterable[tuple[str, ResourceClaim | None]]) -> None:
         """Take over how the ledger means claims from now on, by uid; None is one that is as it was seen."""
@@ -147,6 +160,19 @@ class Knowledge:
             except ApiError as error:
                 logger.warning("the API server does not answer", extra={"problem": str(error)})
                 await asyncio.sleep(RETRY_SECONDS)
+
+    async def _has(self, kind: resources.Resource[Any]) -> bool:
+        """Say whether a server that serves a group has this kind of it."""
+        while True:
+            try:
+                await self._cluster.list(kind, limit=1)
+            except NotFound:
+                return False
+            except ApiError as error:
+                logger.warning("a collection cannot be read", extra={"kind": kind.kind, "problem": str(error)})
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return True
 
     def _informer(self, kind: resources.Resource[Any]) -> Informer[Any]:
         clock = asyncio.get_running_loop().time

@@ -7,35 +7,35 @@ import logging
 import secrets
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from allocator.decisions import Placement
+from allocator.decisions import PlacementRules
 from allocator.reports import Drift
-from allocator.service.app import LIMITS, App
 from allocator.service.bridge import Bridge
 from allocator.service.extender import Extender
 from allocator.service.fairness.evictions import Evictions
+from allocator.service.fairness.pressing import Preempting, Pressing
 from allocator.service.metrics import Metrics
 from allocator.service.plugin import Plugin
+from allocator.service.ports import LOOK_SECONDS, Listening, Ports
 from allocator.service.queries import Queries
 from allocator.service.rounds import SWEEP_SECONDS, Rounds
 from cluster.controllers import Election, Recorder, Terms
-from cluster.serving import Address, Credentials, Door, Limits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
+    from pathlib import Path
 
     from allocator.service.queries import Translate
+    from certs.mutual import Files
     from cluster.protocol import Cluster
+    from cluster.serving import Address
     from dra.objects import Pod
 
 logger = logging.getLogger("drawbridge.allocator")
 LEASE = "drawbridge-allocator"
-METRICS_LIMITS = Limits(body=0, connections=32, peer=16)
 TICK_SECONDS = 1.0
 REST_SECONDS = 60.0  # an API server answers a write within a minute, or drops it
-_GRACE = 5.0  # for what is in flight at the end: a commit under way is finished by the next leader if need be
 
 
 class Settings(NamedTuple):
@@ -44,26 +44,20 @@ class Settings(NamedTuple):
     identity: str
     namespace: str
     schedulers: tuple[str, ...] = ("drawbridge",)
-    placement: Placement = Placement()
-    most_pods: int = 0  # with devices on a node; 0 for any number
+    rules: PlacementRules = PlacementRules()
+    preempting: Preempting = Preempting.ADVISE  # for the pods of the extender; the plugin asks for itself
     plugin: Address | Path | None = None
     extender: Address | Path | None = None
     api: Address | Path | None = None
     metrics: Address | None = None
-    credentials: Credentials = Credentials()
+    tls: Files | None = None  # for addresses
+    client_names: tuple[str, ...] = ()  # who of those with a certificate may ask; any if empty
+    token_file: str = ""
+    look: float = LOOK_SECONDS
     lease: str = LEASE
     terms: Terms = Terms(rest=REST_SECONDS)
     tick: float = TICK_SECONDS
     sweep: float = SWEEP_SECONDS
-
-
-class Listening(NamedTuple):
-    """Where the ports are, once they are open."""
-
-    plugin: Address | Path | None
-    extender: Address | Path | None
-    api: Address | Path | None
-    metrics: Address | None
 
 
 class Service:
@@ -72,6 +66,7 @@ class Service:
     def __init__(self, cluster: Cluster, settings: Settings, translate: Translate | None = None) -> None:
         self._settings = settings
         self.metrics = Metrics()
+        self.ports = Ports(settings, self.metrics)
         clock = asyncio.get_running_loop().time
         self._recorder = new_recorder(cluster, "drawbridge-allocator", settings.identity)
         self.election = Election(
@@ -84,17 +79,17 @@ class Service:
         self.bridge = Bridge(
             cluster,
             schedulers=settings.schedulers,
-            placement=settings.placement,
-            most_pods=settings.most_pods,
+            rules=settings.rules,
             new_token=lambda: secrets.token_hex(12),
             tell=self._tell,
             sure=self.election.is_sure,
             count_write=self.metrics.count_write,
             count_outlook=self.metrics.count_outlook,
         )
-        self.evictions = Evictions(cluster, self.bridge)
+        self.evictions = Evictions(cluster, self.bridge, now_of_the_wall)
         self._plugin = Plugin(self.bridge, self.evictions, settings.identity, expires=self.bridge.ledger.terms.assumed)
-        self._extender = Extender(self.bridge, cluster)
+        self.pressing = Pressing(self.bridge, self.evictions, settings.preempting)
+        self._extender = Extender(self.bridge, cluster, self.pressing)
         self.rounds = Rounds(self.bridge, clock=clock, sweep_seconds=settings.sweep)
         self._queries = Queries(
             self.bridge.knowledge,
@@ -103,6 +98,7 @@ class Service:
             quotas=lambda: self.bridge.quotas.report(self.bridge.knowledge.stock),
             is_written=self.bridge.is_written,
             foresee=self.evictions.foresee,
+            quota_lines=self.bridge.quotas.lines,
         )
         self._gauges()
 
@@ -110,6 +106,7 @@ class Service:
         """Serve until told to stop. `listening` learns the ports when the cluster was read."""
         async with self._ports() as ports, asyncio.TaskGroup() as group:
             works = (
+                self.ports.follow(),
                 self.bridge.run(),
                 self._stand(),
                 self._say(ports, listening),
@@ -119,6 +116,10 @@ class Service:
             logger.info("stopping")
             for task in tasks:
                 task.cancel()
+
+    def place_by(self, rules: PlacementRules) -> None:
+        """Place by other rules from now on."""
+        self.bridge.place_by(rules)
 
     async def _say(self, ports: Listening, listening: Callable[[Listening], None]) -> None:
         await self.bridge.knowledge.wait_for_sync()
@@ -131,6 +132,7 @@ class Service:
     async def _lead(self) -> None:
         async with self.bridge.leading(), asyncio.TaskGroup() as group:
             group.create_task(self._keep_quotas())
+            group.create_task(self.pressing.run())
             self.rounds.begin()
             while True:
                 await asyncio.sleep(self._settings.tick)
@@ -155,22 +157,19 @@ class Service:
     @asynccontextmanager
     async def _ports(self) -> AsyncIterator[Listening]:
         settings = self._settings
-        closed = self.metrics.count_closure
-        plugin = Door(App(plugin_routes(self._plugin), settings.credentials), LIMITS, closed)
-        extender = Door(App(extender_routes(self._extender)), LIMITS, closed)
-        api = Door(App(api_routes(self._queries), settings.credentials), LIMITS, closed)
-        metrics = Door(self.metrics, METRICS_LIMITS, closed)
-        listening = Listening(
-            plugin=open_door(plugin, settings.plugin),
-            extender=open_door(extender, settings.extender),
-            api=open_door(api, settings.api),
-            metrics=open_port(metrics, settings.metrics),
-        )
+        plugin = plugin_routes(self._plugin)
+        extender = extender_routes(self._extender)
+        api = api_routes(self._queries)
+        ports = self.ports
         try:
-            yield listening
+            yield Listening(
+                plugin=ports.open(settings.plugin, plugin),
+                extender=ports.open(settings.extender, extender, asks_token=False),
+                api=ports.open(settings.api, api),
+                metrics=ports.open_metrics(),
+            )
         finally:
-            doors = (plugin, extender, api, metrics)
-            await asyncio.gather(*(door.end(_GRACE) for door in doors))
+            await ports.end()
 
     def _readiness(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """What keeps this process from its work, and what is only worth knowing. Who does not lead is ready to."""
@@ -179,8 +178,9 @@ class Service:
         problems = {
             "cluster": bridge.knowledge.what_is_unread(),
             "rights": "; ".join(denied),
+            "certificate": self.ports.what_is_wrong(),
         }
-        notes = {"lease": "" if bridge.leads else "another replica leads"}
+        notes = {"lease": "" if bridge.leads else "another replica leads", "files of TLS": self.ports.note()}
         if aside := str(bridge.knowledge.quarantine):
             notes["objects read"] = f"set aside: {aside}"
         if overlapping := self.rounds.overlapping:
@@ -216,32 +216,21 @@ class Service:
         )
 
 
+def now_of_the_wall() -> str:
+    """Say what time it is, as objects have it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def new_recorder(cluster: Cluster, component: str, identity: str) -> Recorder:
     """Write events in the name of a component."""
     return Recorder(
         cluster,
         component,
         instance=identity,
-        now=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        now=now_of_the_wall,
         clock=asyncio.get_running_loop().time,
         suffix=lambda: secrets.token_hex(8),
     )
-
-
-def open_door(door: Door, where: Address | Path | None) -> Address | Path | None:
-    """Open a door, and say where it is."""
-    if isinstance(where, Path):
-        door.open_socket(where)
-        return where
-    return open_port(door, where)
-
-
-def open_port(door: Door, where: Address | None) -> Address | None:
-    """Open a door that is no unix socket, and say where it is."""
-    if where is None:
-        return None
-    port = door.open(where.host, where.port)
-    return where._replace(port=port)
 
 
 def plugin_routes(plugin: Plugin) -> Mapping[tuple[str, str], Any]:

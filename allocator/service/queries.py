@@ -10,7 +10,8 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from allocator.answer import Verdict
+from allocator import allocate
+from allocator.answer import Verdict, as_granted
 from allocator.decisions import NodeGroup, Unreplaceable, claims_for, plan_replacement, try_out
 from allocator.pods import elsewhere
 from allocator.reports import DeviceState, node_report, shares
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from allocator.decisions import Replacement
     from allocator.preemption import Victims
+    from allocator.quota import QuotaLine
     from allocator.reports import DeviceReport, Drift, NodeReport, Share
     from allocator.service.knowledge import Knowledge
     from cluster.serving import Head, Reply
@@ -38,10 +40,17 @@ Object = dict[str, Any]
 # Legacy objects and the stock become translated objects, with their templates, and what was said about them.
 Translate = Callable[[list[Object], "Stock"], tuple[list[Object], list[str]]]
 Foresee = Callable[["Pod", "Sequence[ResourceClaim]", "Sequence[str]"], Awaitable["Victims | None"]]
+QuotaLines = Callable[[str, "Sequence[ResourceClaim]", "Stock"], "tuple[QuotaLine, ...]"]
 LARGEST = 1 << 20
 MOST_OBJECTS = 64
 MOST_AMOUNTS = 8
 NODES_A_PAGE = 200
+
+
+def _unlimited(namespace: str, given: Sequence[ResourceClaim], stock: Stock) -> tuple[QuotaLine, ...]:
+    """Stand for a cluster without quotas."""
+    del namespace, given, stock
+    return ()
 
 
 class Queries:
@@ -56,16 +65,18 @@ class Queries:
         quotas: Callable[[], list[Object]],
         is_written: Callable[[ResourceClaim], bool] = lambda _: True,
         foresee: Foresee | None = None,
+        quota_lines: QuotaLines = _unlimited,
     ) -> None:
         """`drift` is what was found last, `quotas` what is used; `is_written` says of a claim that it is not only meant so.
 
-        `foresee` says who would have to go for a pod; without it nobody goes.
+        `foresee` says who would have to go for a pod; without it nobody goes. `quota_lines` says what claims would add to which lines.
         """
         self._knowledge = knowledge
         self._drift = drift
         self._quotas = quotas
         self._is_written = is_written
         self._foresee = foresee
+        self._quota_lines = quota_lines
         self._translate = translate or (lambda objects, _: (objects, []))
 
     async def simulate(self, head: Head, body: bytes) -> Reply:
@@ -90,9 +101,12 @@ class Queries:
                 fits += group.nodes
         if groups and not fits and self._foresee is not None:
             room = await self._foresee(pod, unallocated, reachable)
+        exceeded = self._exceeded(pod, fits[0], unallocated, stock) if fits else None
+        verdict = "waiting" if wanted.missing else _verdict(groups)
         said = {
-            "verdict": "waiting" if wanted.missing else _verdict(groups),
+            "verdict": "exceeded" if exceeded else verdict,
             "nodes": fits,
+            "exceeded": exceeded,
             "missing": list(wanted.missing),
             "notes": notes,
             "groups": [_group(group) for group in groups],
@@ -100,6 +114,15 @@ class Queries:
             "room": _room(room) if room is not None else None,
         }
         return json(said)
+
+    def _exceeded(self, pod: Pod, node: str, claims: Sequence[ResourceClaim], stock: Stock) -> Object | None:
+        """Say which line of a quota a pod would cross on a node that could serve it."""
+        answer = allocate(stock, node, claims)
+        given = as_granted(claims, answer)
+        namespace = pod.metadata.namespace or "default"
+        lines = self._quota_lines(namespace, given, stock)
+        crossed = next((line for line in lines if line.exceeded), None)
+        return {**crossed.facts(), "text": str(crossed)} if crossed else None
 
     def claims(self, head: Head, body: bytes) -> Reply:
         """Say who holds what."""

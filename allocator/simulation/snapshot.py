@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator import pods as podfit
-from allocator.answer import Answer, Reason, Stage, Verdict
-from allocator.preemption import Victims, holders_below, least, make_room, may_preempt, without_pods
+from allocator.answer import Answer, Reason, Stage, Verdict, as_granted
+from allocator.preemption import holders_below, make_room, may_preempt, settle, without_pods
+from allocator.quota import quota_lines
 from allocator.reasons import alike, tally
 from allocator.simulation.placement import Placements
 from allocator.strategies import Chosen, best, fragmentation, utilisation
 from dra.objects import (
     DeviceClaim,
+    DeviceQuota,
     DeviceRequest,
     ExactDeviceRequest,
     ObjectMeta,
@@ -34,8 +36,10 @@ from dra.objects import (
 from dra.stock import Stock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from allocator.preemption import Victims
+    from allocator.quota import QuotaLine
     from allocator.simulation.placement import Ask
 
     Why = Callable[[Stock, str, Sequence[ResourceClaim], Answer], Answer]
@@ -54,6 +58,7 @@ class PodOutcome(msgspec.Struct, frozen=True):
     reasons: tuple[Reason, ...] = ()
     victims: tuple[str, ...] = ()
     summary: str = ""
+    exceeded: dict[str, str] = {}  # the line of a quota that holds it back, where devices would do
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -81,6 +86,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     claims: tuple[ResourceClaim, ...] = ()
     templates: tuple[ResourceClaimTemplate, ...] = ()
     budgets: tuple[PodDisruptionBudget, ...] = ()
+    quotas: tuple[DeviceQuota, ...] = ()
 
 
 class _Missing(Exception):  # noqa: N818  not an error of ours: the pod waits for something
@@ -122,6 +128,7 @@ class _Placing:
         self.templates = {template.metadata.key: template for template in snapshot.templates}
         self.pods = snapshot.pods
         self.budgets = snapshot.budgets
+        self.quotas = snapshot.quotas
         self.used = podfit.total(snapshot.pods)
         self.looks = LOOKS
         self.offered = {
@@ -171,6 +178,10 @@ class _Placing:
             refused = self._refuse(name, unfit, choices, asked)
             return self._with_victims(refused, pod, held, free)
         answer = choices[chosen].answer
+        crossed = self._crossed(pod, asked[chosen], answer, self.fleet.stock)
+        if crossed is not None:
+            refused = PodOutcome(name, None, summary=str(crossed), exceeded=crossed.facts())
+            return self._with_victims(refused, pod, held, free)
         self._take(pod, chosen, asked[chosen], answer)
         devices: list[str] = []
         for granted in answer.allocations:
@@ -199,17 +210,13 @@ class _Placing:
             return refused
         stock = self.fleet.stock
         holders = holders_below(pod, self.pods, stock, self.budgets)
-        choices: list[Victims] = []
 
-        def fits(node: str, gone: Sequence[Pod]) -> bool:
+        def does(asked: Victims) -> bool:
             self.looks -= 1
-            return self.looks >= 0 and self._fits_without(pod, node, gone, held, free)
+            return self.looks >= 0 and self._fits_without(pod, asked, held, free)
 
-        for node in stock.nodes:
-            choice = make_room(node, holders, stock, fits) if holders.near(node, stock) else None
-            if choice is not None:
-                choices.append(choice)
-        chosen = least(choices, self.budgets)
+        crowded = [node for node in stock.nodes if holders.near(node, stock).is_anybody]
+        chosen = settle(make_room(crowded, holders, stock), does)
         if chosen is None:
             return refused
         victims = tuple(victim.metadata.key for victim in chosen.pods)
@@ -218,25 +225,39 @@ class _Placing:
         return msgspec.structs.replace(refused, victims=victims, summary=summary)
 
     def _fits_without(
-        self,
-        pod: Pod,
-        here: str,
-        gone: Sequence[Pod],
-        held: Sequence[ResourceClaim],
-        free: Sequence[ResourceClaim],
+        self, pod: Pod, asked: Victims, held: Sequence[ResourceClaim], free: Sequence[ResourceClaim]
     ) -> bool:
+        here, gone = asked.node, asked.pods
         stock = without_pods(self.fleet.stock, gone)
         node = stock.nodes[here]
-        used = dict(self.used.get(here, {}))
-        for victim in gone:
-            if victim.spec.node_name == here:
-                for resource, amount in podfit.requests(victim).items():
-                    used[resource] = used.get(resource, 0) - amount
-        lacking = [resource for resource in self._name_extended(pod) if resource not in node.status.allocatable]
+        used = self._used_without(here, gone)
+        there = node.status.allocatable
+        lacking = [resource for resource in self._name_extended(pod) if resource not in there]
         if podfit.refusal(pod, node, used, lacking) or podfit.elsewhere(held, node):
             return False
-        claims = [*free, self._extended_claim(pod, lacking)] if lacking else free
-        return self.fleet.ask(stock, here, claims).answer.feasible
+        claims = free
+        if lacking:
+            extended = self._extended_claim(pod, lacking)
+            claims = [*free, extended]
+        answer = self.fleet.ask(stock, here, claims).answer
+        return answer.feasible and self._crossed(pod, claims, answer, stock) is None
+
+    def _used_without(self, here: str, gone: Iterable[Pod]) -> dict[str, int]:
+        used = dict(self.used.get(here, {}))
+        for victim in gone:
+            if victim.spec.node_name != here:
+                continue
+            for resource, amount in podfit.requests(victim).items():
+                before = used.get(resource, 0)
+                used[resource] = before - amount
+        return used
+
+    def _crossed(self, pod: Pod, claims: Sequence[ResourceClaim], answer: Answer, stock: Stock) -> QuotaLine | None:
+        """Find the line of a quota that would be crossed if a pod were given this."""
+        namespace = pod.metadata.namespace or "default"
+        given = as_granted(claims, answer)
+        lines = quota_lines(self.quotas, namespace, given, stock)
+        return next((line for line in lines if line.exceeded), None)
 
     def _refuse(
         self,

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from http.client import HTTPSConnection
 from io import BytesIO
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
@@ -37,9 +38,9 @@ MIB = 1 << 20
 CEILING = 512  # MiB, workers included
 CLIENTS = 32
 HOSTILE = 10_000
-# Seconds of the gate's processor that a crowd may hold an honest review: 99 of 100, and all. One review holds it for 100 ms at
-# most, which `tests/webhook/service/test_hostile.py` measures one by one; at the first moment several of a crowd may come to that.
-HELD_MOSTLY, HELD = 0.1, 0.3
+# Seconds of the gate's processor that a crowd may hold an honest review: 99 of 100, and all. One review holds it for 75 ms at
+# most, a turn of the loop for less than that again; how turns are shared is tested by counting them (`tests/cluster/serving/test_line.py`).
+HELD_MOSTLY, HELD = 0.1, 0.2
 PAUSE = 0.005
 # Growth that says nothing: allocators keep what they had, and caches fill up to their bounds.
 SLACK = 1.15
@@ -107,7 +108,8 @@ class Seen(NamedTuple):
         if max(one.memory for one in self.samples) > CEILING:
             found.append(f"more than {CEILING} MiB")
         for what in ("memory", "descriptors"):
-            before, after = (max(getattr(one, what) for one in part) for part in (early, late))
+            # Half of the time it was less: two workers that come and go are no growth, and the ceiling holds them.
+            before, after = (median(getattr(one, what) for one in part) for part in (early, late))
             if after > before * SLACK + 8:
                 found.append(f"{what} grew from {before:.0f} to {after:.0f}")
         return found
@@ -145,6 +147,7 @@ def ask_beside(url: str, pid: int) -> Beside:
     # The kernel's clock of another process's processor time.
     processor = (~pid << 3) | 2
     body, clock, worked, lost = honest(), list[float](), list[float](), 0
+    print("connected", flush=True)
     while not select.select([sys.stdin], [], [], PAUSE)[0]:
         begun, before = time.perf_counter(), time.clock_gettime(processor)
         try:
@@ -164,9 +167,11 @@ def ask_beside(url: str, pid: int) -> Beside:
 
 @contextmanager
 def beside(where: Server) -> Iterator[Callable[[], Beside]]:
-    """Have a process beside the crowd; call what is handed out when the crowd has gone."""
+    """Have a process beside the crowd, which begins when that is there; call what is handed out when the crowd has gone."""
     command = [sys.executable, "-m", "bench.webhook.soak", "--beside", where.url, str(where.pid)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert process.stdout is not None
+    process.stdout.readline()
 
     def told() -> Beside:
         asked, lost, clock, processor = json.loads(process.communicate(timeout=60)[0])

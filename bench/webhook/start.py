@@ -9,15 +9,14 @@ from __future__ import annotations
 import base64
 import contextlib
 import datetime as dt
-import json
-import os
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from bench import stub
 from bench.row import Row
 from certs import authority, material
 
@@ -28,63 +27,6 @@ NODES, DEVICES = 5_000, 8
 # By the clock, on a machine that has a core for it.
 TARGET = 2.0
 COMMAND = [str(Path(sys.executable).with_name("drawbridge")), "webhook", "--no-controllers", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0"]  # fmt: skip
-
-SERVER = """
-import http.server, json, pathlib, sys, time
-
-prepared = pathlib.Path(sys.argv[1])
-VERSION = {"gitVersion": "v1.37.1", "major": "1", "minor": "37"}
-GROUPS = {"groups": [{"versions": [{"groupVersion": "resource.k8s.io/v1"}]}]}
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_):
-        pass
-
-    def answer(self, status, value):
-        body = json.dumps(value).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_POST(self):
-        length = int(self.headers["Content-Length"])
-        self.answer(201, json.loads(self.rfile.read(length)))
-
-    def do_GET(self):
-        path, _, query = self.path.partition("?")
-        if path in ("/version", "/apis"):
-            self.answer(200, VERSION if path == "/version" else GROUPS)
-            return
-        secret = prepared / f"secret-{path.rpartition('/')[2]}"
-        if "/secrets/" in path and secret.exists():
-            self.answer(200, json.loads(secret.read_bytes()))
-            return
-        if "watch=" not in query:
-            self.answer(404, {"kind": "Status", "code": 404, "reason": "NotFound", "message": "not found"})
-            return
-        events = prepared / path.rpartition("/")[2]
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        lines = events.read_bytes() if events.exists() else (prepared / "end").read_bytes()
-        for start in range(0, len(lines), 65536):
-            chunk = lines[start : start + 65536]
-            self.wfile.write(b"%x\\r\\n%s\\r\\n" % (len(chunk), chunk))
-        time.sleep(3600)
-
-
-http.server.ThreadingHTTPServer.daemon_threads = True
-http.server.ThreadingHTTPServer.request_queue_size = 64
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-print(server.server_port, flush=True)
-server.serve_forever()
-"""
 
 
 class Started(NamedTuple):
@@ -120,7 +62,7 @@ def start(directory: Path) -> Started:
             [*COMMAND, f"--kubeconfig={directory / 'kubeconfig'}"],
             stdout=said,
             stderr=said,
-            env=_environment(directory),
+            env=stub.compiled(directory),
         )
         try:
             while b'"msg":"ready"' not in log.read_bytes():
@@ -144,46 +86,22 @@ def prepare(nodes: int = NODES) -> Iterator[Path]:
         directory = Path(name)
         _write_events(directory, nodes)
         _write_secrets(directory)
-        process = subprocess.Popen([sys.executable, "-c", SERVER, name], stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        try:
-            address = f"http://127.0.0.1:{int(process.stdout.readline())}"
-            (directory / "kubeconfig").write_text(json.dumps(_kubeconfig(address)))
+        with stub.served(directory):
             yield directory
-        finally:
-            process.kill()
-            process.communicate()
-
-
-def _environment(directory: Path) -> dict[str, str]:
-    """As in the image: modules are compiled before anybody starts, which the first start here does for the others."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return kept | {"PYTHONPYCACHEPREFIX": str(directory / "bytecode")}
 
 
 def _write_events(directory: Path, nodes: int) -> None:
-    end = _event("BOOKMARK", _bookmark())
-    (directory / "end").write_bytes(end)
-    found: dict[str, list[dict[str, Any]]] = {
-        "nodes": [_node(number) for number in range(nodes)],
-        "resourceslices": [_slice(number) for number in range(nodes)],
-        "deviceclasses": [_class()],
+    found: dict[str, list[stub.Object]] = {
+        "nodes": [node(number) for number in range(nodes)],
+        "resourceslices": [slice_(number) for number in range(nodes)],
+        "deviceclasses": [device_class()],
         "namespaces": [{"metadata": {"name": f"team-{number}", "resourceVersion": "1"}} for number in range(200)],
     }
     for plural, objects in found.items():
-        lines = [_event("ADDED", one) for one in objects]
-        (directory / plural).write_bytes(b"".join(lines) + end)
+        stub.write_collection(directory, plural, objects)
 
 
-def _event(kind: str, obj: dict[str, Any]) -> bytes:
-    return json.dumps({"type": kind, "object": obj}, separators=(",", ":")).encode() + b"\n"
-
-
-def _bookmark() -> dict[str, Any]:
-    return {"metadata": {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}}
-
-
-def _node(number: int) -> dict[str, Any]:
+def node(number: int) -> stub.Object:
     """A node as kubelets report it, managed fields and images included."""
     name = f"node-{number:04}"
     amounts = {"cpu": "128", "memory": "1056Gi", "pods": "110", "ephemeral-storage": "1Ti"}
@@ -195,15 +113,15 @@ def _node(number: int) -> dict[str, Any]:
     }
 
 
-def _slice(number: int) -> dict[str, Any]:
+def slice_(number: int) -> stub.Object:
     name = f"node-{number:04}"
     pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
-    devices = [_device(number, index) for index in range(DEVICES)]
+    devices = [device(number, index) for index in range(DEVICES)]
     spec = {"driver": "gpu.nvidia.com", "nodeName": name, "pool": pool, "devices": devices}
     return {"metadata": {"name": f"{name}-gpus", "resourceVersion": "1"}, "spec": spec}
 
 
-def _device(number: int, index: int) -> dict[str, Any]:
+def device(number: int, index: int) -> stub.Object:
     attributes = {
         "type": {"string": "gpu"},
         "uuid": {"string": f"GPU-{number:08}-{index:04}"},
@@ -215,7 +133,7 @@ def _device(number: int, index: int) -> dict[str, Any]:
     return {"name": f"gpu-{index}", "attributes": attributes, "capacity": {"memory": {"value": "81559Mi"}}}
 
 
-def _class() -> dict[str, Any]:
+def device_class() -> stub.Object:
     expression = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
     return {
         "metadata": {"name": "gpu.nvidia.com", "resourceVersion": "1"},
@@ -234,13 +152,4 @@ def _write_secrets(directory: Path) -> None:
         texts = {entry: base64.b64encode(value).decode() for entry, value in (entries or {}).items()}
         metadata = {"name": name, "namespace": "drawbridge-system", "resourceVersion": "1"}
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": texts}
-        (directory / f"secret-{name}").write_text(json.dumps(secret))
-
-
-def _kubeconfig(address: str) -> dict[str, Any]:
-    return {
-        "current-context": "bench",
-        "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
-        "clusters": [{"name": "bench", "cluster": {"server": address}}],
-        "users": [{"name": "bench", "user": {"token": "none"}}],
-    }
+        stub.write_object(directory, "secrets", name, secret)

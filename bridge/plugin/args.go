@@ -26,10 +26,12 @@ type Args struct {
 
 	// Socket is the path of the allocator's unix socket. Default: DefaultSocket, if there is no address.
 	Socket string `json:"socket,omitempty"`
-	// Address is a loopback address with a port, in place of a socket.
+	// Address is an IP address or, with tls, a name, and a port, in place of a socket. Without tls it has to be loopback.
 	Address string `json:"address,omitempty"`
 	// TokenFile holds the bearer token for the address. It is read for each call.
 	TokenFile string `json:"tokenFile,omitempty"`
+	// TLS has both sides of an address show certificates.
+	TLS *TLSArgs `json:"tls,omitempty"`
 
 	// Timeout is the deadline of a question in the scheduling cycle. Default: 5s.
 	Timeout metav1.Duration `json:"timeout,omitzero"`
@@ -37,6 +39,17 @@ type Args struct {
 	CommitTimeout metav1.Duration `json:"commitTimeout,omitzero"`
 	// BindingTimeout is how long a pod may wait for the binding conditions of its devices. Default: 10m.
 	BindingTimeout metav1.Duration `json:"bindingTimeout,omitzero"`
+}
+
+// TLSArgs name files, which are read for each connection.
+type TLSArgs struct {
+	// CAFile holds the authorities that may have signed what the allocator shows.
+	CAFile string `json:"caFile,omitempty"`
+	// CertFile and KeyFile are what the scheduler shows.
+	CertFile string `json:"certFile,omitempty"`
+	KeyFile  string `json:"keyFile,omitempty"`
+	// ServerName is whom the allocator's certificate is for. Default: the address's host.
+	ServerName string `json:"serverName,omitempty"`
 }
 
 // argsOf reads, completes and checks the arguments as the scheduler hands them over. Unknown fields are errors.
@@ -80,17 +93,18 @@ func (a *Args) problems() field.ErrorList {
 	if a.Socket != "" && a.Address != "" {
 		found = append(found, field.Forbidden(field.NewPath("address"), "give either a socket or an address"))
 	} else if a.Address != "" {
-		found = append(found, addressProblems(a.Address)...)
+		found = append(found, addressProblems(a.Address, a.TLS != nil)...)
 	} else {
 		found = append(found, socketProblems(a.Socket)...)
 	}
 	token := field.NewPath("tokenFile")
-	if a.Address != "" && a.TokenFile == "" {
-		found = append(found, field.Required(token, "an address is open to everybody on the node without one"))
+	if a.Address != "" && a.TokenFile == "" && a.TLS == nil {
+		found = append(found, field.Required(token, "an address is open to everybody on the node without one, or tls"))
 	}
 	if a.TokenFile != "" && !filepath.IsAbs(a.TokenFile) {
 		found = append(found, field.Invalid(token, a.TokenFile, "must be an absolute path"))
 	}
+	found = append(found, a.tlsProblems()...)
 	found = append(found, timeoutProblems("timeout", a.Timeout, time.Minute)...)
 	found = append(found, timeoutProblems("commitTimeout", a.CommitTimeout, 10*time.Minute)...)
 	found = append(found, timeoutProblems("bindingTimeout", a.BindingTimeout, 24*time.Hour)...)
@@ -108,15 +122,35 @@ func socketProblems(socket string) field.ErrorList {
 	return nil
 }
 
-func addressProblems(address string) field.ErrorList {
+func (a *Args) tlsProblems() field.ErrorList {
+	if a.TLS == nil {
+		return nil
+	}
+	path := field.NewPath("tls")
+	var found field.ErrorList
+	if a.Address == "" {
+		found = append(found, field.Forbidden(path, "a socket is the node's own: give an address"))
+	}
+	for name, file := range map[string]string{"caFile": a.TLS.CAFile, "certFile": a.TLS.CertFile, "keyFile": a.TLS.KeyFile} {
+		if file == "" {
+			found = append(found, field.Required(path.Child(name), "both sides show a certificate"))
+		} else if !filepath.IsAbs(file) {
+			found = append(found, field.Invalid(path.Child(name), file, "must be an absolute path"))
+		}
+	}
+	return found
+}
+
+func addressProblems(address string, encrypted bool) field.ErrorList {
 	path := field.NewPath("address")
 	host, port, err := net.SplitHostPort(address)
-	if err != nil || port == "" || port == "0" {
+	if err != nil || host == "" || port == "" || port == "0" {
 		return field.ErrorList{field.Invalid(path, address, "must be an IP address and a port, as in 127.0.0.1:9443")}
 	}
-	// Nothing is encrypted, so nothing may leave the node.
-	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
-		return field.ErrorList{field.Invalid(path, address, "must be a loopback address such as 127.0.0.1 or [::1]")}
+	// What is not encrypted may not leave the node.
+	if ip := net.ParseIP(host); !encrypted && (ip == nil || !ip.IsLoopback()) {
+		words := "must be a loopback address such as 127.0.0.1 or [::1], or tls be given"
+		return field.ErrorList{field.Invalid(path, address, words)}
 	}
 	return nil
 }
@@ -131,6 +165,10 @@ func timeoutProblems(name string, timeout metav1.Duration, most time.Duration) f
 
 func (a *Args) client() *sidecar.Client {
 	place := sidecar.Place{Socket: a.Socket, Address: a.Address, TokenFile: a.TokenFile}
+	if a.TLS != nil {
+		files := sidecar.TLS(*a.TLS)
+		place.TLS = &files
+	}
 	timeouts := sidecar.Timeouts{
 		Call:   a.Timeout.Duration,
 		Commit: a.CommitTimeout.Duration,

@@ -40,23 +40,28 @@ func TestArgumentsAreReadAsJSONAndAsYAML(t *testing.T) {
 
 func TestAWrongArgumentIsNamed(t *testing.T) {
 	for text, says := range map[string]string{
-		`{"sockets": "/run/s"}`:                                   `unknown field "sockets"`,
-		`{"timeout": 5}`:                                          "Drawbridge args",
-		`{"timeout": "soon"}`:                                     "Drawbridge args",
-		`{"socket": "run/s"}`:                                     `socket: Invalid value: "run/s": must be an absolute path`,
-		`{"socket": "/` + strings.Repeat("s", 107) + `"}`:         "socket: Too long",
-		`{"socket": "/s", "address": "127.0.0.1:1"}`:              "address: Forbidden: give either a socket or an address",
-		`{"address": "127.0.0.1:1"}`:                              "tokenFile: Required value",
-		`{"address": "127.0.0.1", "tokenFile": "/t"}`:             "address: Invalid value",
-		`{"address": "127.0.0.1:0", "tokenFile": "/t"}`:           "address: Invalid value",
-		`{"address": "10.0.0.1:9443", "tokenFile": "/t"}`:         "must be a loopback address",
-		`{"address": "localhost:9443", "tokenFile": "/t"}`:        "must be a loopback address",
-		`{"address": "127.0.0.1:9443", "tokenFile": "token"}`:     `tokenFile: Invalid value: "token": must be an absolute path`,
-		`{"timeout": "0.05s"}`:                                    `timeout: Invalid value: "50ms": must be from 100ms to 1m0s`,
-		`{"timeout": "-1s"}`:                                      "timeout: Invalid value",
-		`{"commitTimeout": "1h"}`:                                 "commitTimeout: Invalid value",
-		`{"bindingTimeout": "48h"}`:                               "bindingTimeout: Invalid value",
-		`{"socket": "s", "timeout": "1h", "commitTimeout": "1h"}`: "commitTimeout: Invalid value",
+		`{"sockets": "/run/s"}`:                                                                    `unknown field "sockets"`,
+		`{"timeout": 5}`:                                                                           "Drawbridge args",
+		`{"timeout": "soon"}`:                                                                      "Drawbridge args",
+		`{"socket": "run/s"}`:                                                                      `socket: Invalid value: "run/s": must be an absolute path`,
+		`{"socket": "/` + strings.Repeat("s", 107) + `"}`:                                          "socket: Too long",
+		`{"socket": "/s", "address": "127.0.0.1:1"}`:                                               "address: Forbidden: give either a socket or an address",
+		`{"address": "127.0.0.1:1"}`:                                                               "tokenFile: Required value",
+		`{"address": "127.0.0.1", "tokenFile": "/t"}`:                                              "address: Invalid value",
+		`{"address": "127.0.0.1:0", "tokenFile": "/t"}`:                                            "address: Invalid value",
+		`{"address": "10.0.0.1:9443", "tokenFile": "/t"}`:                                          "must be a loopback address",
+		`{"address": "localhost:9443", "tokenFile": "/t"}`:                                         "must be a loopback address",
+		`{"address": "127.0.0.1:9443", "tokenFile": "token"}`:                                      `tokenFile: Invalid value: "token": must be an absolute path`,
+		`{"address": "10.0.0.1:9443", "tls": {"caFile": "/ca", "certFile": "/c"}}`:                 "tls.keyFile: Required value",
+		`{"address": "10.0.0.1:9443", "tls": {"caFile": "ca", "certFile": "/c", "keyFile": "/k"}}`: `tls.caFile: Invalid value: "ca"`,
+		`{"socket": "/s", "tls": {"caFile": "/ca", "certFile": "/c", "keyFile": "/k"}}`:            "tls: Forbidden: a socket is the node's own",
+		`{"address": ":9443", "tls": {"caFile": "/ca", "certFile": "/c", "keyFile": "/k"}}`:        "address: Invalid value",
+		`{"address": "10.0.0.1:9443", "tls": {"insecure": true}}`:                                  `unknown field "insecure"`,
+		`{"timeout": "0.05s"}`:                                                                     `timeout: Invalid value: "50ms": must be from 100ms to 1m0s`,
+		`{"timeout": "-1s"}`:                                                                       "timeout: Invalid value",
+		`{"commitTimeout": "1h"}`:                                                                  "commitTimeout: Invalid value",
+		`{"bindingTimeout": "48h"}`:                                                                "bindingTimeout: Invalid value",
+		`{"socket": "s", "timeout": "1h", "commitTimeout": "1h"}`:                                  "commitTimeout: Invalid value",
 	} {
 		_, err := argsOf(&runtime.Unknown{Raw: []byte(text)})
 		if err == nil || !strings.Contains(err.Error(), says) {
@@ -68,5 +73,16 @@ func TestAWrongArgumentIsNamed(t *testing.T) {
 func TestArgumentsOfAnotherPluginAreRefused(t *testing.T) {
 	if _, err := argsOf(&schedulerconfig.DynamicResourcesArgs{}); err == nil {
 		t.Error("they were taken")
+	}
+}
+
+func TestWithCertificatesOnBothSidesAnAddressMayBeAnywhereAndNeedsNoToken(t *testing.T) {
+	text := `{"address":"allocator.example:9443","tls":{"caFile":"/ca","certFile":"/c","keyFile":"/k","serverName":"n"}}`
+	args, err := argsOf(&runtime.Unknown{Raw: []byte(text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *args.TLS != (TLSArgs{CAFile: "/ca", CertFile: "/c", KeyFile: "/k", ServerName: "n"}) || args.Socket != "" {
+		t.Errorf("got %+v", args)
 	}
 }

@@ -33,11 +33,12 @@ const (
 // The long poll is answered within 30 seconds when nothing happens.
 const wakeTimeout = 45 * time.Second
 
-// Place says where the allocator listens: at a socket, or at a loopback address with a token in a file.
+// Place says where the allocator listens: at a socket, or at an address with a token in a file, or with certificates on both sides.
 type Place struct {
 	Socket    string
 	Address   string
 	TokenFile string
+	TLS       *TLS
 }
 
 // Timeouts are the deadlines of calls.
@@ -71,6 +72,10 @@ func New(place Place, timeouts Timeouts) *Client {
 		DisableCompression: true,
 	}
 	base := "http://" + place.Address
+	if place.TLS != nil {
+		base = "https://" + place.Address
+		transport.DialTLSContext = place.TLS.dial(dialer)
+	}
 	if place.Socket != "" {
 		base = "http://drawbridge"
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {

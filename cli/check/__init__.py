@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from cli.check import reports
+from cli.check.explain import explain_codes
 from cli.check.feasible import lay_out_prospects, never
-from cli.check.reports import Placed, page_of_codes
+from cli.check.gate import at_the_gate
+from cli.check.reports import Placed
 
-__all__ = ["Placed", "lay_out_prospects", "never", "page_of_codes", "reports"]
+__all__ = ["Placed", "at_the_gate", "explain_codes", "lay_out_prospects", "never", "reports"]

@@ -12,12 +12,15 @@ import msgspec
 
 from dra.finding import Finding, Severity
 from dra.validation import CODES
+from webhook.refusals import PAGES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dra.validation import Code
 
+# Every code that a finding can have.
+KNOWN: Final = {**CODES, **PAGES}
 _SHOWN: Final = 3  # findings of one kind about one object that people are shown
 _SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _SARIF_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
@@ -86,9 +89,9 @@ def sarif(placed: Sequence[Placed], version: str) -> dict[str, Any]:
     rules = [
         {
             "id": code,
-            "shortDescription": {"text": CODES[code].title},
-            "help": {"text": CODES[code].hint},
-            "defaultConfiguration": {"level": _SARIF_LEVELS[CODES[code].severity]},
+            "shortDescription": {"text": KNOWN[code].title},
+            "help": {"text": KNOWN[code].hint},
+            "defaultConfiguration": {"level": _SARIF_LEVELS[KNOWN[code].severity]},
         }
         for code in used
     ]
@@ -227,6 +230,7 @@ _CHAPTERS: Final = {
     "D5": "Compatibility rules",
     "D6": "What claims hold",
     "C0": "The configuration of drawbridge",
+    "R0": "What the gate refuses",
 }
 
 
@@ -236,7 +240,8 @@ def page_of_codes(codes: Mapping[str, Code]) -> str:
         "# Findings",
         "",
         "Every code that `drawbridge check` can print. A code never changes its meaning. Errors are what the API server of",
-        "Kubernetes 1.37 would answer; warnings are accepted by it and do not work, or not as meant.",
+        "Kubernetes 1.37 would answer, by itself (D) or because the gate refuses it (R); warnings are accepted by it and do",
+        "not work, or not as meant.",
         "",
         "Written by `drawbridge check --explain all -o markdown`.",
     ]

@@ -1,15 +1,17 @@
 """`drawbridge allocator`: the bridge's service, beside a scheduler or two. It decides which devices pods get, holds them, and writes.
 
 Each group of calls has a port of its own: `--plugin` for our scheduler's plugin, `--extender` for a stock kube-scheduler, `--api` for
-people. All of them are unix sockets or loopback: whoever can reach them can have devices held. With `--read-only` it decides nothing:
-it looks on beside any scheduler, and tells pods that wait why. SIGTERM ends in good order.
+people. Whoever can reach them can have devices held, so all of them are unix sockets, loopback, or speak mutual TLS. With `--read-only`
+it decides nothing: it looks on beside any scheduler, and tells pods that wait why. SIGTERM ends in good order.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,11 +27,15 @@ from cli.contract import Broken, Exit, Failed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from allocator.decisions import Placement
+    from allocator.decisions import Placement, PlacementRules
     from allocator.service import Listening, Settings
+    from certs.mutual import Files
     from cluster.serving import Address
     from dra.stock import Stock
     from webhook.service import Source
+    from webhook.state import Configuration
+
+    ReadRules = Callable[[Configuration], PlacementRules]
 
 UNIX = "unix:"
 Object = dict[str, Any]
@@ -37,7 +43,7 @@ _Translated = tuple[list[Object], list[str]]  # and what was said about them
 
 
 class PlaceType(click.ParamType["Address | Path"]):
-    """unix:PATH, or HOST:PORT on loopback."""
+    """unix:PATH, or HOST:PORT."""
 
     name = "unix:PATH|HOST:PORT"
 
@@ -47,10 +53,7 @@ class PlaceType(click.ParamType["Address | Path"]):
             if not path:
                 self.fail(f"{value!r} names no socket", param, ctx)
             return Path(path)
-        address = AddressType().convert(value, param, ctx)
-        if not _is_loopback(address.host):
-            self.fail(f"{value!r} is not on loopback: whoever reaches this port can have devices held", param, ctx)
-        return address
+        return AddressType().convert(value, param, ctx)
 
 
 class StrategyType(click.ParamType["Placement"]):
@@ -69,6 +72,35 @@ class StrategyType(click.ParamType["Placement"]):
             self.fail(str(error), param, ctx)
 
 
+def _tls(certificate: str, key: str, client_ca: str, names: tuple[str, ...]) -> Files | None:
+    """Read what was given for TLS, so that what cannot be used is told at once."""
+    from certs import mutual
+
+    files = mutual.Files(certificate, key, client_ca)
+    if not any(files):
+        if names:
+            raise Broken("--client-name says whose certificate counts, and nobody is asked for one", "give --client-ca")
+        return None
+    if not all(files):
+        raise Broken("--tls-cert, --tls-key and --client-ca belong together", "give all three, or none")
+    try:
+        mutual.Mutual(files)
+    except mutual.UnusableFile as error:
+        raise Broken(str(error), "give files as openssl and cert-manager write them (docs/bridge.md)") from None
+    return files
+
+
+def _demand_loopback(**places: Address | Path | None) -> None:
+    """Without TLS nothing may leave the machine."""
+    for option, place in places.items():
+        if place is None or isinstance(place, Path) or _is_loopback(place.host):
+            continue
+        raise Broken(
+            f"--{option} {place} is not on loopback, and whoever reaches it can have devices held",
+            "give --tls-cert, --tls-key and --client-ca, or a unix socket, or an address of 127.0.0.1",
+        )
+
+
 def _is_loopback(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
@@ -82,12 +114,21 @@ def _is_loopback(host: str) -> bool:
     is_flag=True,
     help="Beside any scheduler, deciding nothing: reasons as events on pods that wait, drift, and who has what as a metric.",
 )
-@click.option("--plugin", type=PlaceType(), help="Where the scheduler's plugin asks.")
+@click.option("--plugin", type=PlaceType(), help="Where the scheduler's plugin asks. Off loopback only by mutual TLS.")
 @click.option("--extender", type=PlaceType(), help="Where a stock kube-scheduler asks, as its HTTP extender.")
 @click.option("--api", type=PlaceType(), help="Where people ask: /api/v1/simulate-schedule, /claims, /fleet.")
 @click.option(
     "--metrics-listen", type=AddressType(), default="127.0.0.1:9091", show_default=True, help="Where to show metrics."
 )
+@click.option("--tls-cert", metavar="FILE", default="", help="What plugin, extender and api show on an address (PEM).")
+@click.option("--tls-key", metavar="FILE", default="", help="The key of --tls-cert.")
+@click.option(
+    "--client-ca",
+    metavar="FILE",
+    default="",
+    help="Let in only who shows a certificate of this authority. All three files are followed while they change.",
+)
+@click.option("--client-name", "client_names", metavar="NAME", multiple=True, help="... and this common name.")
 @click.option(
     "--token-file",
     metavar="FILE",
@@ -106,18 +147,28 @@ def _is_loopback(host: str) -> bool:
 @click.option(
     "--strategy",
     type=StrategyType(),
-    default=DEFAULT,
-    show_default=True,
-    help="How pods are placed that say nothing about it, and whose Namespace does not: NAME, or NAME=WEIGHT,NAME=WEIGHT.",
+    help="How pods are placed that say nothing about it, and whose Namespace does not: NAME, or NAME=WEIGHT,NAME=WEIGHT."
+    f"  [default: bridge.placement of --config, else {DEFAULT}]",
 )
 @click.option(
     "--most-pods-per-node",
     type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="As many pods with devices as we put on one node; 0 for any number.",
+    help="As many pods with devices as we put on one node; 0 for any number.  [default: bridge.placement of --config, else 0]",
 )
-@click.option("--config", metavar="FILE", default="", help="The DrawbridgeConfiguration by which legacy pods are read.")
+@click.option(
+    "--config",
+    metavar="FILE",
+    default="",
+    help="The DrawbridgeConfiguration: how pods are placed, and how legacy ones are read. Followed while it changes.",
+)
+@click.option(
+    "--extender-preemption",
+    type=click.Choice(["off", "advise", "evict"]),
+    default="advise",
+    show_default=True,
+    help="For pods of --extender that only pods of less priority keep from devices: say as an event who would have to go, or evict them. "
+    "The plugin's scheduler preempts by itself.",
+)
 @click.option(
     "--namespace", metavar="NAME", help="Where the lease is. Default: the one we run in, else drawbridge-system."
 )
@@ -134,10 +185,15 @@ def command(
     extender: Address | Path | None,
     api: Address | Path | None,
     metrics_listen: Address,
+    tls_cert: str,
+    tls_key: str,
+    client_ca: str,
+    client_names: tuple[str, ...],
     token_file: str,
     schedulers: tuple[str, ...],
-    strategy: Placement,
-    most_pods_per_node: int,
+    strategy: Placement | None,
+    most_pods_per_node: int | None,
+    extender_preemption: str,
     config: str,
     namespace: str | None,
     identity: str,
@@ -146,49 +202,87 @@ def command(
     log_level: str,
 ) -> Exit:
     """Decide which devices pods get, for the schedulers that ask, and write it into their claims."""
-    from allocator.service import Settings
+    from allocator.service import Preempting, Settings
     from cli.configuration import source_of
     from cluster.errors import ClusterError
-    from cluster.serving import Credentials
     from webhook.service import log
 
     if read_only and not (plugin is None and extender is None):
         raise Broken("--read-only decides nothing, so no scheduler can ask", "leave --plugin and --extender away")
     if not read_only and plugin is None and extender is None and api is None:
         raise Broken("nobody could ask", "say at least one of --plugin, --extender and --api")
+    tls = _tls(tls_cert, tls_key, client_ca, client_names)
+    if tls is None:
+        _demand_loopback(plugin=plugin, extender=extender, api=api)
+    if token_file and not os.access(token_file, os.R_OK):
+        raise Broken(f"--token-file {token_file} cannot be read", "give a file that holds the token and nothing else")
     log.configure(log_level)
+    source = source_of(config)
+    read_rules = partial(rules_of, strategy=strategy, most_pods=most_pods_per_node)
     settings = Settings(
         # The policy that fences the lease compares it with the pod's name, so nothing is added to that.
         identity=identity or os.environ.get("POD_NAME") or socket.gethostname(),
         namespace=namespace or own_namespace(),
         schedulers=schedulers,
-        placement=strategy,
-        most_pods=most_pods_per_node,
+        rules=read_rules(source.current),
+        preempting=Preempting(extender_preemption),
         plugin=plugin,
         extender=extender,
         api=api,
         metrics=metrics_listen,
-        credentials=Credentials(token_file=token_file),
+        tls=tls,
+        client_names=client_names,
+        token_file=token_file,
     )
     try:
-        loop.run(_serve(settings, source_of(config), kubeconfig, context, read_only=read_only))
+        loop.run(_serve(settings, source, read_rules, kubeconfig, context, read_only=read_only))
     except* ClusterError as group:
-        raise Failed(str(group.exceptions[0])) from None
+        raise Failed(_first(group)) from None
     except* OSError as group:
-        raise Failed(str(group.exceptions[0])) from None
+        raise Failed(_first(group)) from None
     return Exit.FINE
 
 
-async def _serve(settings: Settings, source: Source, kubeconfig: str, context: str, *, read_only: bool) -> None:
+def _first(group: BaseException) -> str:
+    """What went wrong first, however deep in groups it stands."""
+    while isinstance(group, BaseExceptionGroup):
+        group = group.exceptions[0]
+    return str(group)
+
+
+async def _serve(
+    settings: Settings, source: Source, read_rules: ReadRules, kubeconfig: str, context: str, *, read_only: bool
+) -> None:
     from allocator.service import Onlooker, Service
     from cluster.kubernetes import Kubernetes
 
     cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
     process = Onlooker if read_only else Service
     try:
-        await process(cluster, settings, translator(source)).run(stopping(), _announce)
+        service = process(cluster, settings, translator(source))
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(source.follow(lambda new: service.place_by(read_rules(new))))
+            await service.run(stopping(), _announce)
+            following.cancel()
     finally:
         await cluster.close()
+
+
+def rules_of(
+    configuration: Configuration, strategy: Placement | None = None, most_pods: int | None = None
+) -> PlacementRules:
+    """Read how pods are placed; what was said on the command line goes before the file."""
+    from allocator.decisions import PlacementRules, read_placement
+    from webhook.state import Placing
+
+    bridge = configuration.file.bridge
+    placing = bridge.placement if bridge is not None else Placing()
+    namespaces = {name: read_placement(text) for name, text in placing.namespaces.items()}
+    return PlacementRules(
+        otherwise=strategy or read_placement(placing.strategy),
+        namespaces=namespaces,
+        most_pods=placing.most_pods_per_node if most_pods is None else most_pods,
+    )
 
 
 def translator(source: Source) -> Callable[[list[Object], Stock], _Translated]:

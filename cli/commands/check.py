@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from cli import contract as inputs
 from cli.contract import Broken, Exit
+from cli.state import besides, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +55,9 @@ def command(
     that are known but not judged. Exit 1 if anything is found at or above --fail-on, 2 if the input cannot be read.
     """
     if explain is not None:
-        return _explain(explain, output)
+        from cli.check import explain_codes
+
+        return explain_codes(explain, output)
     if not files:
         raise Broken("nothing to check", "name manifests with -f FILE, -f DIR or -f -")
     from dra.validation import review
@@ -62,24 +66,17 @@ def command(
     documents = inputs.read_what_can_be(files, inventory)
     if not documents:
         click.echo("warning: the input holds no objects", err=True)
-    known = _besides(inputs.read(inventory, files) if inventory else [], documents)
+    known = besides(inputs.read(inventory, files) if inventory else [], documents)
     _warn_of_unreadable(known)
     around = _objects(known)
     around += _prospects(documents, known)
     found = review(_objects(documents), around, gates)
     found += _configurations(documents)
     found += _infeasible(_objects(documents), around, found)
+    found += _refused(documents, known, found)
     placed = _place(documents, found)
     _print(placed, documents, output)
     return _verdict(placed, fail_on)
-
-
-def _besides(known: Sequence[Document], documents: Sequence[Document]) -> list[Document]:
-    """Leave out of the inventory what the checked objects would replace if they were applied."""
-    from dra.validation import name
-
-    checked = {name(document.object) for document in documents}
-    return [document for document in known if name(document.object) not in checked]
 
 
 def _warn_of_unreadable(known: Sequence[Document]) -> None:
@@ -138,6 +135,24 @@ def _infeasible(
     return never(objects, known, found)
 
 
+def _refused(documents: Sequence[Document], known: Sequence[Document], found: Sequence[Reviewed]) -> list[Reviewed]:
+    """Ask what the gate would say of pods and workloads, under the configuration among the files if there is one."""
+    from cli.check import at_the_gate
+    from webhook.state import Configuration, read
+
+    configuration = Configuration()
+    every = [*known, *documents]
+    for document in every:
+        if document.object.get("kind") == "DrawbridgeConfiguration":
+            good, _ = read(document.object)
+            configuration = good or configuration
+    state = state_of(every, (), configuration)
+    # Where no fleet is told, it is no reason to refuse anything.
+    state = msgspec.structs.replace(state, confirmed=state.fleet.known)
+    objects = _objects(documents)
+    return at_the_gate(objects, state, found)
+
+
 def _gates(text: str) -> Gates:
     from dra.validation import gates
 
@@ -167,9 +182,9 @@ def _place(documents: Sequence[Document], found: Sequence[Reviewed]) -> list[Pla
             placed.append(Placed(index, finding, document.file, line, 1))
     for index, finding in found:
         document = documents[index]
-        position = document.position_of(finding.path)
+        place = document.place_of(finding.path)
         placed = by_document.setdefault(index, [])
-        placed.append(Placed(index, finding, document.file, *position))
+        placed.append(Placed(index, finding, *place))
     in_order: list[Placed] = []
     for index in sorted(by_document):
         placed = by_document[index]
@@ -198,7 +213,9 @@ def _print(placed: Sequence[Placed], documents: Sequence[Document], output: str)
         case "markdown":
             click.echo(reports.markdown(placed))
         case "junit":
-            click.echo(reports.junit(placed, [(name(document.object), document.file) for document in documents]))
+            click.echo(
+                reports.junit(placed, [(name(document.object), document.place_of("")[0]) for document in documents])
+            )
         case _:
             inputs.tell(reports.text(placed, len(documents)).split("\n"))
 
@@ -208,23 +225,3 @@ def _verdict(placed: Sequence[Placed], fail_on: str) -> Exit:
         return Exit.FINE
     bad = _LEVELS[: _LEVELS.index(fail_on) + 1]
     return Exit.REFUSED if any(one.finding.severity.value in bad for one in placed) else Exit.FINE
-
-
-def _explain(wanted: str, output: str) -> Exit:
-    from dra.validation import CODES
-
-    known = CODES
-    if wanted != "all":
-        known = {name: code for name, code in CODES.items() if name == wanted.upper()}
-    if not known:
-        raise Broken(f"no finding has the code {wanted!r}", "`drawbridge check --explain all` lists them")
-    if output == "json":
-        inputs.write_json({"codes": [{"code": name, **code._asdict()} for name, code in known.items()]})
-    elif output == "markdown":
-        from cli.check import page_of_codes
-
-        click.echo(page_of_codes(known), nl=False)
-    else:
-        for name, code in known.items():
-            inputs.tell((f"{name} {code.severity.value}: {code.title}", f"      {code.hint}"))
-    return Exit.FINE

@@ -108,13 +108,17 @@ def _visit(kubeconfig: str, context: str, fenced: tuple[str, ...], *, repair: bo
 
 async def _treat(cluster: Any, ill: Ill, *, ask: bool) -> Outcome:
     from cli.doctor import describe, put_right
+    from cluster.errors import ClusterError
 
     outcome = _outcome(ill)
     if ill.repair is None:
         return outcome
     if ask and not click.confirm(f"{ill.object}: {ill.message}. Shall I {describe(ill.repair)}?"):
         return outcome
-    problem = await put_right(cluster, ill.repair)
+    try:
+        problem = await put_right(cluster, ill.repair)
+    except ClusterError as error:  # the rest may be in one's rights
+        problem = str(error)
     return outcome | {"repaired": not problem, "problem": problem}
 
 

@@ -17,12 +17,14 @@ from cli import contract as inputs
 from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from allocator.answer import Answer
     from allocator.simulation import Ask, PodOutcome, Replay, Simulation, Snapshot, Workload
     from allocator.strategies import Chosen
-    from dra.objects import ResourceClaim
+    from cli.devices import Given
+    from cluster.manifests import Document
+    from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate
     from dra.stock import Stock
     from webhook.state import NodeTemplate
 
@@ -57,8 +59,9 @@ def command(
 ) -> Exit:
     """Schedule the pending pods of a snapshot, or replay a workload.
 
-    A snapshot is any set of Node, Pod, ResourceClaim, ResourceClaimTemplate, ResourceSlice, DeviceClass, DeviceTaintRule and
-    DeviceCompatibility objects. Pods are taken by priority, creation and name, and what one takes, the next cannot have.
+    Pods and workloads without a node go through the gate first, translated or turned back, and a workload makes as many pods
+    as it says. A snapshot is any set of Node, Pod, ResourceClaim, ResourceClaimTemplate, ResourceSlice, DeviceClass, DeviceTaintRule,
+    DeviceCompatibility, DeviceQuota and PodDisruptionBudget objects. Pods are taken by priority, creation and name, and what one takes, the next cannot have.
     """
     from allocator.simulation import KINDS
 
@@ -68,10 +71,10 @@ def command(
             "give -f FILE or --generate KIND",
         )
     chosen = _strategies(strategies)
-    workload, snapshot = (
-        (KINDS[generate](random.Random(seed).random, nodes=nodes, pods=pods, load=load), None)  # noqa: S311  a simulation, not a secret
+    workload, snapshot, refused = (
+        (KINDS[generate](random.Random(seed).random, nodes=nodes, pods=pods, load=load), None, {})  # noqa: S311  a simulation, not a secret
         if generate
-        else _read(files)
+        else _read(files, config)
     )
     if workload is not None:
         return _replay(workload, chosen, budget_ms, patience, output)
@@ -83,7 +86,7 @@ def command(
     from cli.configuration import configuration_of
 
     templates = configuration_of(config, files).file.node_templates if config else ()
-    return _schedule(snapshot, templates, chosen[0], budget_ms, output)
+    return _schedule(snapshot, refused, templates, chosen[0], budget_ms=budget_ms, output=output)
 
 
 def _strategies(named: Sequence[str]) -> list[str]:
@@ -97,31 +100,84 @@ def _strategies(named: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(named)) or [DEFAULT]
 
 
-def _read(files: Sequence[str]) -> tuple[Workload | None, Snapshot | None]:
-    from allocator.simulation import KIND, Snapshot, is_workload, name_of, read_arrivals
+def _read(files: Sequence[str], config: str | None) -> tuple[Workload | None, Snapshot | None, dict[str, str]]:
+    """Read a workload, or a snapshot and the pods that the gate would turn back."""
+    from allocator.simulation import KIND, Snapshot, is_workload
     from cli.devices import read_objects, warn_of_passed_over
-    from dra.objects import Pod, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
+    from dra.objects import DeviceQuota, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate, template_site
+    from webhook.translate import paths
 
-    documents = inputs.read(files)
-    warn_of_passed_over(documents, also=(KIND,))
-    given = read_objects(documents)
-    stock = given.stock()
-    templates = tuple(given.of(ResourceClaimTemplate))
-    workloads = [one for one in documents if is_workload(one.object)]
+    documents = inputs.read_what_can_be(files)
+    pods: list[Document] = []
+    others: list[Document] = []
+    for one in documents:
+        is_known = template_site(one.object) is not None
+        side = pods if is_known and paths(one.object) else others
+        side.append(one)
+    warn_of_passed_over(others, also=(KIND,))
+    given = read_objects(others)
+    workloads = [one for one in others if is_workload(one.object)]
     if workloads:
-        from allocator.simulation import Workload
-        from cluster.manifests import ManifestError
-
-        objects = [one.object for one in workloads]
-        found, mistakes = read_arrivals(objects, templates)
-        if mistakes:
-            wrong = [(workloads[one.document], one.pointer, one.message) for one in mistakes]
-            raise ManifestError(inputs.problems(wrong))
-        return Workload(name_of(objects), stock, tuple(found)), None
-    pods = tuple(given.of(Pod))
+        return _replayed(workloads, given), None, {}
+    arriving, made, refused = _arrive(pods, others, config, files)
+    templates = (*given.of(ResourceClaimTemplate), *made)
     claims = tuple(given.of(ResourceClaim))
     budgets = tuple(given.of(PodDisruptionBudget))
-    return None, Snapshot(stock, pods, claims, templates, budgets)
+    stock = given.stock()
+    snapshot = Snapshot(
+        stock,
+        arriving,
+        claims,
+        templates,
+        budgets,
+        quotas=tuple(given.of(DeviceQuota)),
+    )
+    return None, snapshot, refused
+
+
+def _replayed(workloads: Sequence[Document], given: Given) -> Workload:
+    """Read what arrives when; raise ManifestError with everything that is wrong with it."""
+    from allocator.simulation import Workload, name_of, read_arrivals
+    from cluster.manifests import ManifestError
+    from dra.objects import ResourceClaimTemplate
+
+    objects = [one.object for one in workloads]
+    templates = tuple(given.of(ResourceClaimTemplate))
+    found, mistakes = read_arrivals(objects, templates)
+    if mistakes:
+        wrong: list[tuple[Document, str, str]] = []
+        for one in mistakes:
+            document = workloads[one.document]
+            wrong.append((document, one.pointer, one.message))
+        raise ManifestError(inputs.problems(wrong))
+    stock = given.stock()
+    return Workload(name_of(objects), stock, tuple(found))
+
+
+def _arrive(
+    pods: Sequence[Document], others: Sequence[Document], config: str | None, files: Sequence[str]
+) -> tuple[tuple[Pod, ...], tuple[ResourceClaimTemplate, ...], dict[str, str]]:
+    """Let the pods through the gate; workloads make as many as they say."""
+    from cli.arrivals import arrivals
+    from cli.configuration import configuration_of
+    from cli.devices import key
+    from cli.state import state_of
+    from dra.objects import Pod, ResourceClaimTemplate, defaults
+    from dra.wire import WireError, convert
+    from webhook.translate import name_of
+
+    state = state_of(pods, others, configuration_of(config, files))
+    came = arrivals(pods, state)
+    made = tuple([defaults.template(convert(one, ResourceClaimTemplate)) for one in came.templates])
+    arriving: dict[str, Pod] = {}
+    for one in came.pods:
+        try:
+            pod = convert(one, Pod)
+        except WireError as error:
+            came.refused[name_of(one)] = f"cannot be read: {error}"
+            continue
+        arriving[key(pod)] = pod  # written again, the later one counts
+    return tuple(arriving.values()), made, came.refused
 
 
 def _ask(strategy: str, budget_ms: int | None, stock: Stock) -> Ask:
@@ -166,7 +222,13 @@ def _progress(label: str) -> Callable[[int, int], None] | None:
 
 
 def _schedule(
-    snapshot: Snapshot, templates: Sequence[NodeTemplate], strategy: str, budget_ms: int | None, output: str
+    snapshot: Snapshot,
+    refused: Mapping[str, str],
+    templates: Sequence[NodeTemplate],
+    strategy: str,
+    *,
+    budget_ms: int | None,
+    output: str,
 ) -> Exit:
     from allocator.one_node import Options, explain
     from allocator.simulation import simulate
@@ -182,6 +244,7 @@ def _schedule(
 
     found = simulate(snapshot, ask=ask, why=why, progress=progress)
     found = _with_prospects(found, snapshot, templates, strategy, budget_ms)
+    found = _with_refused(found, refused)
     if output == "json":
         inputs.write_json({"strategy": strategy, **builtins(found)})
     else:
@@ -207,7 +270,7 @@ def _with_prospects(
     pods = {key(pod): pod for pod in snapshot.pods}
     told = list(found.pods)
     for number, outcome in enumerate(told):
-        if outcome.node is not None:
+        if outcome.node is not None or outcome.exceeded:
             continue
         alone = Snapshot(coming, (pods[outcome.pod],), snapshot.claims, snapshot.templates)
         place = simulate(alone, ask=ask).pods[0]
@@ -215,6 +278,17 @@ def _with_prospects(
             summary = f"{outcome.summary}; a node of template {place.node} could serve it (`nodeTemplates`)"
             told[number] = msgspec.structs.replace(outcome, summary=summary)
     return msgspec.structs.replace(found, pods=tuple(told))
+
+
+def _with_refused(found: Simulation, refused: Mapping[str, str]) -> Simulation:
+    """Add the pods that never came so far: the gate turned them back."""
+    from allocator.simulation import PodOutcome
+
+    outcomes = [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in refused.items()]
+    many = len(outcomes)
+    totals = found.totals
+    counted = msgspec.structs.replace(totals, pods=totals.pods + many, unschedulable=totals.unschedulable + many)
+    return msgspec.structs.replace(found, pods=(*found.pods, *outcomes), totals=counted)
 
 
 def _schedule_text(found: Simulation, strategy: str) -> Iterator[str]:

@@ -9,33 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from cli import contract as inputs
-from cli.configuration import configuration_of
-from cli.contract import Broken, Exit
-from cluster.manifests import Document
-from webhook.translate import Translation
+from cli.configuration import configuration_of, features_of
+from cli.contract import Exit
+from cli.edited import Result
+from cli.state import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from webhook.state import Configuration, Features, State
+    from cluster.manifests import Document
+    from webhook.state import State
 
     Object = dict[str, Any]
 
 _TEMPLATE = "ResourceClaimTemplate"
-# What looking ahead for one object may cost.
-STEPS = 1_000_000
-
-
-class Result(msgspec.Struct, frozen=True):
-    """One object as it was read, what became of it, and the templates that must stand before it."""
-
-    document: Document
-    translation: Translation
-    object: Object
-    templates: tuple[Object, ...] = ()
 
 
 @inputs.command("translate", empty={"items": [], "decisions": []})
@@ -44,6 +33,10 @@ class Result(msgspec.Struct, frozen=True):
 @click.option("--config", metavar="FILE", help="A DrawbridgeConfiguration; without it, the defaults.")
 @click.option("--all-kinds", is_flag=True, help="Look for pod templates in kinds we do not know, too.")
 @click.option("--kubernetes", default="1.37", show_default=True, metavar="1.N", help="The version that the result is for.")  # fmt: skip
+@click.option(
+    "--in-place", is_flag=True, help="Write it into the files: only the lines that change, comments and order stay."
+)
+@click.option("--dry-run", is_flag=True, help="With --in-place: say which files would change, and write none.")
 @inputs.output("yaml", "json", "diff", "patch", "report", default="yaml")
 def command(
     *,
@@ -52,6 +45,8 @@ def command(
     config: str | None,
     all_kinds: bool,
     kubernetes: str,
+    in_place: bool,
+    dry_run: bool,
     output: str,
 ) -> Exit:
     """Rewrite pods and workloads that ask the old way into ones with ResourceClaims.
@@ -61,102 +56,34 @@ def command(
     configuration = configuration_of(config, files, inventory)
     around = inputs.read(inventory, files) if inventory else []
     documents = inputs.read_what_can_be(files)
-    results = list(
-        _translate_all(
-            documents,
-            _world(around, documents, configuration, _features(kubernetes), known=bool(inventory)),
-            unknown=all_kinds,
-        )
-    )
-    _PRINTERS[output](results)
-    if output in ("yaml", "diff", "patch"):
+    state = state_of(documents, around, configuration, features_of(kubernetes))
+    results = list(_translate_all(documents, state, unknown=all_kinds))
+    if in_place or dry_run:
+        _write_into(results, dry_run=dry_run)
+    else:
+        _PRINTERS[output](results)
+    if not all_kinds:
+        _tell_not_looked_into(documents)
+    if in_place or output in ("yaml", "diff", "patch"):
         _tell(results)
     return Exit.REFUSED if any(result.translation.refusals for result in results) else Exit.FINE
 
 
-def _features(version: str) -> Features:
-    from webhook.state import Features
+def _tell_not_looked_into(documents: Iterable[Document]) -> None:
+    """Name the kinds that have pods in them, and are not known to be workloads."""
+    from collections import Counter
 
-    major, _, minor = version.removeprefix("v").partition(".")
-    number = minor.partition(".")[0]
-    if major != "1" or not number.isdecimal():
-        raise Broken(f"{version!r} is not a version of Kubernetes", "write it like 1.37")
-    return Features(minor=int(number))
+    from webhook.translate import paths
 
-
-def _world(
-    around: list[Document], documents: list[Document], configuration: Configuration, features: Features, *, known: bool
-) -> State:
-    """What the webhook would know: the fleet if one was given, and whatever limits a namespace."""
-    from webhook.state import State
-
-    limits = [*around, *documents]
-    state = State(
-        configuration=configuration,
-        features=features,
-        quotas=_quotas(limits),
-        limit_ranges=_limit_ranges(limits),
-    )
-    return _with_fleet(state, around) if known else state
-
-
-_KINDS = ("DeviceClass", "ResourceSlice", "Node", "DeviceTaintRule", "DeviceCompatibility")
-
-
-def _with_fleet(state: State, documents: Iterable[Document]) -> State:
-    """Add the devices. Whether some node could serve a claim is asked only where the input describes a whole fleet."""
-    from cli.devices import read_objects
-    from dra.objects import DeviceClass, Node, ResourceSlice
-    from webhook.state import Inventory, prospects
-
-    described = [document for document in documents if document.object.get("kind") in _KINDS]
-    given = read_objects(described)
-    classes = given.of(DeviceClass)
-    slices = given.of(ResourceSlice)
-    nodes = given.of(Node)
-    file = state.configuration.file
-    fleet = Inventory.of(classes, slices, nodes, evidence=file.evidence)
-    shown = msgspec.structs.replace(state, fleet=fleet)
-    if not (classes and slices and nodes):
-        return shown
-    stock = given.stock()
-    possible = prospects(file.node_templates, stock)
-    return msgspec.structs.replace(shown, stock=stock, prospects=possible)
-
-
-def _quotas(documents: Iterable[Document]) -> dict[str, frozenset[str]]:
-    """Which keys the ResourceQuotas limit, by namespace."""
-    from webhook.translate import mapping
-
-    quotas: dict[str, frozenset[str]] = {}
+    kinds: Counter[str] = Counter()
     for document in documents:
-        quota = document.object
-        if quota.get("kind") != "ResourceQuota":
-            continue
-        spec = mapping(quota.get("spec"))
-        hard = mapping(spec.get("hard"))
-        name = _namespace(quota) or "default"
-        before = quotas.get(name, frozenset())
-        quotas[name] = before.union(hard)
-    return quotas
-
-
-def _limit_ranges(documents: Iterable[Document]) -> dict[str, frozenset[str]]:
-    """Which keys the LimitRanges bound or fill in, by namespace."""
-    from cluster.manifests import ManifestError
-    from cluster.objects import LimitRange
-    from dra.wire import WireError, convert
-
-    ranges: dict[str, frozenset[str]] = {}
-    for document in documents:
-        if document.object.get("kind") == "LimitRange":
-            try:
-                keys = convert(document.object, LimitRange).keys
-            except WireError as error:
-                raise ManifestError(inputs.problems([(document, error.pointer, error.message)])) from error
-            name = _namespace(document.object) or "default"
-            ranges[name] = ranges.get(name, frozenset()) | keys
-    return ranges
+        obj = document.object
+        if not paths(obj) and paths(obj, unknown=True):
+            kind = str(obj.get("kind") or "without a kind")
+            kinds[kind] += 1
+    if kinds:
+        listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+        click.echo(f"warning: not looked into: {listed} (`--all-kinds` looks for pods in them)", err=True)
 
 
 def _translate_all(
@@ -166,14 +93,14 @@ def _translate_all(
     unknown: bool,
 ) -> Iterator[Result]:
     from cluster.patch import apply_json_patch
+    from webhook.admission import decide_object
     from webhook.claims import template
-    from webhook.translate import translate_object
 
     # A template is written once in a namespace, and not at all where the input has it already.
     written = {(_namespace(d.object), _name(d.object)) for d in documents if d.object.get("kind") == _TEMPLATE}
     for document in documents:
         namespace = _namespace(document.object)
-        done = _foretold(translate_object(document.object, state, unknown=unknown), state)
+        done = decide_object(document.object, state, unknown=unknown)
         new = [name for name in done.templates if (namespace, name) not in written]
         written.update((namespace, name) for name in new)
         yield Result(
@@ -182,17 +109,6 @@ def _translate_all(
             apply_json_patch(document.object, done.operations) if done.changed else document.object,
             tuple(template.object_of(name, done.templates[name], namespace) for name in new),
         )
-
-
-def _foretold(done: Translation, state: State) -> Translation:
-    """Add what the gate would say to claims made of the templates: that no node could ever serve them, for one."""
-    if state.stock is None or not done.templates:
-        return done
-    from dra.budget import Budget
-    from webhook.admission import foresee
-
-    ahead = foresee(done.templates, state, Budget(STEPS))
-    return msgspec.structs.replace(done, warnings=(*ahead, *done.warnings)) if ahead else done
 
 
 def _namespace(obj: Object) -> str:
@@ -242,6 +158,21 @@ def _as_patch(results: list[Result]) -> None:
 
 
 def _as_diff(results: list[Result]) -> None:
+    """A difference that git applies; where a file cannot be edited, that of its objects, which is for people."""
+    from cli.edited import diff, edit_files
+
+    for one in edit_files(results):
+        if not one.problem:
+            click.echo("".join(diff(one)), nl=False)
+            continue
+        if one.path != "-":
+            inputs.warn(
+                f"{one.path}:{one.line}: {one.problem}: this difference is of its objects, and git cannot apply it"
+            )
+        _diff_of_objects([result for result in results if result.document.file == one.path])
+
+
+def _diff_of_objects(results: Iterable[Result]) -> None:
     import difflib
 
     from cluster import manifests
@@ -253,6 +184,25 @@ def _as_diff(results: list[Result]) -> None:
         before = manifests.dump([result.document.object]).splitlines(keepends=True)
         after = manifests.dump([*result.templates, result.object]).splitlines(keepends=True)
         click.echo("".join(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")), nl=False)
+
+
+def _write_into(results: list[Result], *, dry_run: bool) -> None:
+    """Write the translation into its files, each as a whole or not at all."""
+    from cli.edited import edit_files, write
+    from cluster.manifests import InputProblem
+
+    edited = edit_files(results)
+    for one in edited:
+        if one.problem:
+            remedy = "take what -o yaml prints"
+            inputs.note([InputProblem(one.path, f"cannot be edited in place: {one.problem}", remedy, one.line)])
+        elif dry_run:
+            inputs.tell([f"{one.path}: would be edited"])
+        else:
+            write(one)
+            inputs.tell([f"{one.path}: edited"])
+    if not edited:
+        inputs.tell(["nothing to edit"])
 
 
 def _as_report(results: list[Result]) -> None:
@@ -274,7 +224,7 @@ def _story(result: Result) -> Iterator[str]:
 
     yield f"{_reference(result)}  ({result.document.file}:{result.document.line})"
     for decision in result.translation.decisions:
-        where = f"{decision.container or 'pod'}: {decision.key}"
+        where = f"{decision.container or 'pod'}: {decision.key}" if decision.key else decision.container or "pod"
         basis = f" [{decision.basis}]" if decision.basis else ""
         detail = sentence(decision.code, decision.detail, decision.remedy) if decision.code else decision.detail
         yield f"  {decision.action:<12} {where}{'  ' + detail if detail else ''}{basis}"
@@ -311,4 +261,5 @@ def _tell(results: list[Result]) -> None:
         where = f"{result.document.file}:{result.document.line}"
         for kind, texts in (("error", done.refusals), ("warning", done.warnings)):
             for text in _named_texts(result, texts):
-                click.echo(f"{where}: {kind}: {text}", err=True)
+                if kind == "error" or not inputs.quiet():
+                    inputs.complain(f"{where}: {kind}: {text}")

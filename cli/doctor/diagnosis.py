@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.reservations import FINALIZER, Hold, Ledger, fence, overlaps, sweep
-from cli.doctor.repair import Removal, Repair
+from cli.doctor.repair import Fencing, Removal, Repair, Yielding
 from cluster.objects import Lease
 from dra.objects import DeviceTaintRule, Pod, ResourceClaim, ResourceClaimTemplate, claim_names
 from dra.stock import Stock
@@ -22,7 +22,7 @@ from webhook import names
 from webhook.claims import upkeep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from dra.objects import ResourceClaimSpec
 
@@ -79,7 +79,33 @@ def _overlapping(seen: Seen) -> Iterator[Ill]:
             f"ResourceClaim {claims[0].metadata.key}",
             f"claims hold what only one of them may hold: {'; '.join(users)}",
             "delete the pods of all but one; the fence (docs/bridge.md) keeps other schedulers from these devices",
+            _yielding(seen, claims),
         )
+
+
+def _yielding(seen: Seen, claims: Sequence[ResourceClaim]) -> Yielding | None:
+    """Choose who gives way: who has no pod on a node. If nobody has one, the first that was allocated keeps what it has."""
+    if seen.pods is None:
+        return None
+    placed = {pod.metadata.uid for pod in seen.pods if pod.spec.node_name}
+    able = [claim for claim in claims if _can_yield(claim, placed)]
+    if len(able) == len(claims):
+        first = min(able, key=_allocated_at)
+        able.remove(first)
+    if not able:
+        return None
+    return Yielding(tuple(able))
+
+
+def _can_yield(claim: ResourceClaim, placed: Collection[str]) -> bool:
+    """Whether nobody can be using it: who is no pod may be anything, and who is gone is on no node."""
+    return all(consumer.is_pod and consumer.uid not in placed for consumer in claim.status.reserved_for)
+
+
+def _allocated_at(claim: ResourceClaim) -> tuple[str, str]:
+    allocation = claim.status.allocation
+    stamp = allocation.allocation_timestamp if allocation is not None else None
+    return stamp or "", claim.metadata.key
 
 
 def _users(claim: ResourceClaim) -> str:
@@ -183,6 +209,8 @@ def _without_fence(seen: Seen) -> Iterator[Ill]:
             f"DeviceTaintRule drawbridge-fence-{driver}",
             f"the configuration wants the devices of {driver} fenced, but no rule fences them",
             "apply what `drawbridge manifests --bridge --config FILE` prints",
+            # One of that name that fences something else is somebody's work.
+            None if f"drawbridge-fence-{driver}" in seen.stock.rules else Fencing(driver),
         )
 
 

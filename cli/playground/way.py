@@ -26,7 +26,8 @@ def pod_of(obj: dict[str, Any]) -> dict[str, Any] | None:
     owner = mapping(obj.get("metadata"))
     name = owner.get("name")
     kind = controller_kind(str(obj.get("kind")))
-    reference = {"kind": kind, "name": name, "controller": True}
+    version = "apps/v1" if kind == "ReplicaSet" else str(obj.get("apiVersion"))
+    reference = {"apiVersion": version, "kind": kind, "name": name, "uid": f"of-{name}", "controller": True}
     metadata = dict(mapping(template.get("metadata")))
     metadata["name"] = f"{name}-0"
     metadata["ownerReferences"] = [reference]

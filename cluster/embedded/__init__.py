@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from cluster.embedded.embedded import Embedded
+from cluster.embedded.label_selectors import labels_test
 
-__all__ = ["Embedded"]
+__all__ = ["Embedded", "labels_test"]

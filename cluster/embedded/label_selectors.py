@@ -52,17 +52,21 @@ class Selector(msgspec.Struct, frozen=True):
 
 def selector(resource_id: str, labels: str, fields: str) -> Selector:
     """Read the selectors of a query."""
-    label_test: LabelTest | None = None
-    if labels.strip():
-        parts = _COMMA.split(labels)
-        label_tests = [_label(part.strip(), labels) for part in parts]
-        label_test = _every(label_tests)
+    label_test = labels_test(labels)
     field_test: FieldTest | None = None
     if fields.strip():
         parts = fields.split(",")
         field_tests = [_field(resource_id, part.strip(), fields) for part in parts]
         field_test = _every(field_tests)
     return Selector(label_test, field_test)
+
+
+def labels_test(text: str) -> LabelTest | None:
+    """Read a label selector alone; None where it asks for nothing."""
+    if not text.strip():
+        return None
+    tests = [_label(part.strip(), text) for part in _COMMA.split(text)]
+    return _every(tests)
 
 
 def _every(tests: list[Callable[[T], bool]]) -> Callable[[T], bool]:

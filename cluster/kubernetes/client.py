@@ -195,7 +195,7 @@ class Kubernetes:
         path = _path(PODS, namespace, name, "binding")
         await self._call("POST", path, _dry(dry_run), body)
 
-    async def server(self) -> Server:
+    async def server(self, *, probe: bool = True) -> Server:
         """Find out what the server is and what it can do. Creates nothing: the probes are dry runs."""
         said = await self._call("GET", "/version")
         version = msgspec.json.decode(said, type=_Version)
@@ -206,16 +206,19 @@ class Kubernetes:
             for one in group.versions:
                 versions.add(one.group_version)
         found = Features()
-        if _DRA in versions:
-            probing: dict[str, asyncio.Task[bool | None]] = {}
-            async with asyncio.TaskGroup() as tasks:
-                for probe in PROBES:
-                    probing[probe.feature] = tasks.create_task(self._probe(probe))
-            answers = {feature: task.result() for feature, task in probing.items()}
-            found = features(answers)
+        if probe and _DRA in versions:
+            found = await self._features()
         digits = "".join(filter(str.isdigit, version.minor))
         minor = int(digits or 0)
         return Server(version.git_version, minor, frozenset(versions), found)
+
+    async def _features(self) -> Features:
+        probing: dict[str, asyncio.Task[bool | None]] = {}
+        async with asyncio.TaskGroup() as tasks:
+            for probe in PROBES:
+                probing[probe.feature] = tasks.create_task(self._probe(probe))
+        answers = {feature: task.result() for feature, task in probing.items()}
+        return features(answers)
 
     async def close(self) -> None:
         """Close every connection."""

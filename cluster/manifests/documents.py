@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cluster.manifests import json_reader as jsontext
 from cluster.manifests import yaml_reader as yamltext
+from cluster.manifests.ignore import FILE as IGNORE_FILE
+from cluster.manifests.ignore import Pattern, is_excluded, patterns
 from cluster.manifests.yaml_reader import DepthError, YamlError
 from cluster.manifests.yaml_writer import dump as _dump
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import BinaryIO
 
 # A snapshot of thousands of nodes has some tens of MiB.
@@ -32,6 +34,8 @@ MOST_BYTES: Final = 512 << 20
 PART_BYTES: Final = 1 << 20
 ENDINGS: Final = (".yaml", ".yml", ".json")
 
+# What `helm template` writes before every document.
+_SOURCE: Final = re.compile(rb"\s*# Source: ([^\r\n]+)")
 _SEPARATOR: Final = re.compile(rb"^---([^\n]*)(?:\n|\Z)", re.MULTILINE)
 # Keys in double quotes: whoever writes so means JSON, and wants to hear of JSON.
 _JSON_LIKE: Final = re.compile(rb"""\s*\{\s*(?:"|\})""")
@@ -82,6 +86,13 @@ class _Text:
     first_line: int
     duplicates: tuple[tuple[str, int], ...] | None
 
+    @property
+    def source(self) -> str:
+        """The file that a renderer says this came from; it is a text's own word, so it stays below the folder we are in."""
+        found = _SOURCE.match(self.data)
+        path = found.group(1).decode(errors="replace").strip() if found else ""
+        return "" if path.startswith("/") or ".." in path else path
+
     @cached_property
     def positions(self) -> dict[str, tuple[int, int]]:
         return yamltext.positions(self.data, self.first_line)
@@ -108,6 +119,26 @@ class Document:
     def line(self) -> int:
         """The line on which the object begins."""
         return self.line_of("")
+
+    @property
+    def first_line(self) -> int:
+        """The line on which its text begins, known at once: an item of a List has the List's."""
+        return self._text.first_line
+
+    @property
+    def is_item(self) -> bool:
+        """Whether it stands in a List."""
+        return bool(self._inside)
+
+    @property
+    def line_count(self) -> int:
+        """How many lines its text has."""
+        return self._text.data.count(b"\n")
+
+    def place_of(self, pointer: str) -> tuple[str, int, int]:
+        """File, line and column of a pointer, as people know them: what a renderer made is placed in what it was made from."""
+        source = self._text.source if self.file == "-" else ""
+        return (source, 1, 1) if source else (self.file, *self.position_of(pointer))
 
     def line_of(self, pointer: str) -> int:
         """Find the line of a JSON pointer into the object, or of the nearest parent that is written there."""
@@ -137,13 +168,21 @@ def read(paths: Iterable[str | Path]) -> list[Document]:
     return documents
 
 
-def read_leniently(paths: Iterable[str | Path]) -> tuple[list[Document], list[InputProblem]]:
-    """Read likewise, and give what can be read beside all that is wrong with the rest."""
+def read_leniently(
+    paths: Iterable[str | Path], *, exclude: Iterable[str] = (), outside: Callable[[str], bytes | None] | None = None
+) -> tuple[list[Document], list[InputProblem]]:
+    """Read likewise, and give what can be read beside all that is wrong with the rest.
+
+    `exclude` are patterns of files below directories that are passed by; `outside` gets the text of what is no file here.
+    """
     documents: list[Document] = []
     problems: list[InputProblem] = []
-    for path in paths:
+    passed_by = patterns(exclude)
+    for path in map(str, paths):
         try:
-            for name, data in _contents(str(path)):
+            text = outside(path) if outside else None
+            contents = _contents(path, passed_by) if text is None else [(path, text)]
+            for name, data in contents:
                 _collect(data, name, documents, problems)
         except ManifestError as error:
             problems.extend(error.problems)
@@ -165,7 +204,7 @@ def dump(objects: Iterable[dict[str, Any]]) -> str:
     return "---\n".join(map(_dump, objects))
 
 
-def _contents(path: str) -> Iterator[tuple[str, bytes]]:
+def _contents(path: str, exclude: Sequence[Pattern] = ()) -> Iterator[tuple[str, bytes]]:
     if path == "-":
         yield "-", _read_bounded(sys.stdin.buffer, "-")
         return
@@ -176,7 +215,7 @@ def _contents(path: str) -> Iterator[tuple[str, bytes]]:
     except OSError as error:
         raise ManifestError([_unreadable(path, error)]) from error
     problems: list[InputProblem] = []
-    names = _below(path, problems)
+    names = _below(path, [*exclude, *_ignored(path)], problems)
     if not names and not problems:
         remedy = f"it holds no {', '.join(f'*{e}' for e in ENDINGS)}"
         raise ManifestError([InputProblem(path, "no manifests in this directory", remedy)])
@@ -211,7 +250,15 @@ def _read_bounded(file: BinaryIO, name: str) -> bytes:
     return b"".join(parts)
 
 
-def _below(directory: str, problems: list[InputProblem]) -> list[str]:
+def _ignored(directory: str) -> list[Pattern]:
+    """What the directory's own file says is passed by."""
+    file = Path(directory) / IGNORE_FILE
+    if not file.is_file():
+        return []
+    return patterns(_bytes(str(file)).decode(errors="replace").splitlines())
+
+
+def _below(directory: str, exclude: Sequence[Pattern], problems: list[InputProblem]) -> list[str]:
     """List the manifests below a directory in bytewise order of their paths; what cannot be looked into is a problem."""
 
     def note(error: OSError) -> None:
@@ -220,9 +267,10 @@ def _below(directory: str, problems: list[InputProblem]) -> list[str]:
     found = []
     for parent, folders, files in os.walk(directory, onerror=note):
         # A mounted ConfigMap shows its files as links into a folder `..<time>`: that folder holds nothing new.
-        folders[:] = [name for name in folders if not name.startswith("..")]
+        seen = Path(parent).relative_to(directory)
+        folders[:] = [name for name in folders if _counts(seen / name, exclude)]
         for name in files:
-            if not name.endswith(ENDINGS):
+            if not name.endswith(ENDINGS) or is_excluded((seen / name).as_posix(), exclude):
                 continue
             path = Path(parent) / name
             try:
@@ -234,6 +282,10 @@ def _below(directory: str, problems: list[InputProblem]) -> list[str]:
             if stat.S_ISREG(mode):
                 found.append(str(path))
     return sorted(found, key=os.fsencode)
+
+
+def _counts(folder: Path, exclude: Sequence[Pattern]) -> bool:
+    return not folder.name.startswith("..") and not is_excluded(folder.as_posix(), exclude, folder=True)
 
 
 def _unreadable(path: str, error: OSError) -> InputProblem:

@@ -30,6 +30,8 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpProcessingError, HttpRequestParser
 from aiohttp.http_exceptions import LineTooLong
 
+from cluster.serving.line import STRANGER
+
 if TYPE_CHECKING:
     import socket
     from collections.abc import Coroutine, Mapping
@@ -174,12 +176,13 @@ class PeerConnection(BaseProtocol):
         # What the peer has shown of itself decides who goes first when there is no room.
         self.certified = False
         self.reviewed = False
-        self.dear_until = 0.0
+        self.cost = STRANGER
         self._name = ""
         self._head: Head | None = None
         self._payload: StreamReader | None = None
         self._counted = 0
         self._close = False
+        self._leaves = False
 
     # ---- what the loop says
 
@@ -295,7 +298,7 @@ class PeerConnection(BaseProtocol):
         if transport is None or self.phase is ConnectionPhase.CLOSED:
             return
         self._count(0)
-        close = reply.close or self._close or self._house.draining or len(reply.body) > LARGE
+        close = reply.close or self._close or self._leaves or self._house.draining or len(reply.body) > LARGE
         transport.write(_encode(reply, close=close))
         unread = self._payload is not None and not self._payload.is_eof()
         self._payload = self._head = None
@@ -346,6 +349,11 @@ class PeerConnection(BaseProtocol):
         """End, if nothing is under way."""
         if self.phase in (ConnectionPhase.QUIET, ConnectionPhase.IDLE) and self.transport is not None:
             self.transport.close()
+
+    def leave(self) -> None:
+        """End as soon as nothing is under way."""
+        self._leaves = True
+        self.close()
 
     def _enter(self, phase: ConnectionPhase) -> None:
         self.phase = phase

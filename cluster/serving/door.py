@@ -73,6 +73,7 @@ class Door:
         self._refused = refused
         self._account = account
         self._listener: socket.socket | None = None
+        self._tls: ssl.SSLContext | None = None
         self._told = False  # that a connection could not be taken
         self._tasks: set[asyncio.Task[None]] = set()
         self._standing: list[asyncio.Task[None]] = []
@@ -89,7 +90,8 @@ class Door:
             family = socket.AF_INET6
         address = host, port
         listener = socket.create_server(address, family=family, backlog=BACKLOG)
-        self._listen(listener, tls)
+        self._tls = tls
+        self._listen(listener)
         bound: int = listener.getsockname()[1]
         return bound
 
@@ -102,14 +104,20 @@ class Door:
         listener.bind(str(path))
         path.chmod(0o600)
         listener.listen(BACKLOG)
-        self._listen(listener, None)
+        self._listen(listener)
 
-    def _listen(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+    def renew(self, tls: ssl.SSLContext) -> None:
+        """Let in by this context from now on. Who was let in by another one is let go, after the answer that is due."""
+        self._tls = tls
+        for connection in tuple(self.connections):
+            connection.leave()
+
+    def _listen(self, listener: socket.socket) -> None:
         listener.setblocking(False)
         self._listener = listener
         loop = asyncio.get_running_loop()
         self._standing = [loop.create_task(self._sweep())]
-        loop.add_reader(listener, self._accept, listener, tls)
+        loop.add_reader(listener, self._accept, listener)
 
     def close(self) -> None:
         """Take no new connection any more."""
@@ -168,7 +176,7 @@ class Door:
 
     # ---- taking connections
 
-    def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         """Take one connection: there is at least one.
 
         Not with `sock_accept`, in a task: what such a task has taken at the moment in which it is cancelled is nobody's.
@@ -178,18 +186,18 @@ class Door:
         except BlockingIOError:
             return
         except OSError as error:
-            self._pause(error, listener, tls)
+            self._pause(error, listener)
             return
         self._told = False
         sock.setblocking(False)
         try:
-            self._let_in(sock, address[0] if address else LOCAL, tls)
+            self._let_in(sock, address[0] if address else LOCAL)
         except Exception:
             # One connection may fail; that nobody is let in any more would be noticed too late.
             logger.exception("a bug at the door; please report it")
             sock.close()
 
-    def _pause(self, error: OSError, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+    def _pause(self, error: OSError, listener: socket.socket) -> None:
         """No descriptor or no memory, or the peer was gone before we looked: make room, and look again in a moment."""
         if not self._told:
             logger.warning("a connection could not be taken", extra={"problem": str(error)})
@@ -199,13 +207,13 @@ class Door:
             self._make_room(self.connections, "descriptors")
         loop = asyncio.get_running_loop()
         loop.remove_reader(listener)
-        loop.call_later(PAUSE, self._go_on, listener, tls)
+        loop.call_later(PAUSE, self._go_on, listener)
 
-    def _go_on(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+    def _go_on(self, listener: socket.socket) -> None:
         if self._listener is listener:  # nobody has closed the door meanwhile
-            asyncio.get_running_loop().add_reader(listener, self._accept, listener, tls)
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
-    def _let_in(self, sock: socket.socket, peer: str, tls: ssl.SSLContext | None) -> None:
+    def _let_in(self, sock: socket.socket, peer: str) -> None:
         mates = self._by_peer.get(peer, ())
         room = True
         if len(mates) >= self.limits.peer:
@@ -219,12 +227,13 @@ class Door:
         self.connections.add(connection)
         mine = self._by_peer.setdefault(peer, set())
         mine.add(connection)
-        greeting = self.later(self._greet(connection, sock, tls))
+        greeting = self.later(self._greet(connection, sock))
         # Not in the greeting itself: who is cancelled before he has begun does nothing at the end either.
         greeting.add_done_callback(lambda _: self._let_go(connection, sock))
 
-    async def _greet(self, connection: PeerConnection, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
+    async def _greet(self, connection: PeerConnection, sock: socket.socket) -> None:
         loop = asyncio.get_running_loop()
+        tls = self._tls
         times = {"ssl_handshake_timeout": self.limits.handshake, "ssl_shutdown_timeout": 1.0} if tls else {}
         try:
             await loop.connect_accepted_socket(lambda: connection, sock, ssl=tls, **times)

@@ -61,6 +61,8 @@ CODES: Final[dict[str, Code]] = {
     "D208": Code("a pod that is bound to a node by name never gets devices", _WARNING, "remove spec.nodeName and select the node with spec.nodeSelector or affinity"),
     "D209": Code("an amount of an extended resource that the API server refuses", _ERROR, "ask for a whole number as limit of a container; a request must be equal to it"),
     "D210": Code("ephemeral containers before there is a pod", _ERROR, "leave them out: `kubectl debug` adds them to a pod that runs"),
+    "D211": Code("a key that looks like a request for devices and that nobody understands", _WARNING, "correct its name; `drawbridge dialects` lists the keys that are understood"),
+    "D212": Code("a node selector that no node meets", _WARNING, "select what the nodes have, or leave the selector out: the pod waits until a node has it"),
     # Claims and classes against each other and against the fleet.
     "D301": Code("a class that does not exist", _WARNING, "create the class, or correct deviceClassName"),
     "D302": Code("no published device can match", _WARNING, "compare the selectors with what the drivers publish"),

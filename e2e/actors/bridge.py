@@ -7,6 +7,7 @@ pod, as they are in a cluster: that pod's name is who holds the lease.
 import http.client
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ class Bridge:
         self.cluster.until(f"{name} leads", lambda: process.check() or self.leads(), 30)
         return process
 
-    def spawn(self, name: str, *, via: str = "", **changed: Any) -> Process:
+    def spawn(self, name: str, *, via: str = "", command: Sequence[str] = COMMAND, **changed: Any) -> Process:
         kubeconfig = self.cluster.write_kubeconfig(f"bridge-{name}", self.token(name), via)
         said = {
             "plugin": f"unix:{self.socket}",
@@ -122,7 +123,7 @@ class Bridge:
         } | {key.replace("_", "-"): value for key, value in changed.items()}
         options = [f"--{key}={value}" for key, value in said.items()]
         options += [f"--scheduler-name={name}" for name in (SCHEDULER, PLUGIN_SCHEDULER)]
-        process = self.cluster.spawn(f"drawbridge-{name}", [*COMMAND, "allocator", *options])
+        process = self.cluster.spawn(f"drawbridge-{name}", [*command, "allocator", *options])
         self.processes[name] = process
         return process
 
@@ -132,9 +133,9 @@ class Bridge:
         except OSError:
             return False
 
-    def start_scheduler(self) -> Process:
-        extender = {
-            "urlPrefix": f"http://127.0.0.1:{self.port}/extender",
+    def start_scheduler(self, tls: Object | None = None) -> Process:
+        extender: Object = {
+            "urlPrefix": f"{'https' if tls else 'http'}://127.0.0.1:{self.port}/extender",
             "filterVerb": "filter",
             "prioritizeVerb": "prioritize",
             "bindVerb": "bind",
@@ -142,6 +143,8 @@ class Bridge:
             "nodeCacheCapable": True,
             "httpTimeout": "30s",
         }
+        if tls:
+            extender |= {"enableHTTPS": True, "tlsConfig": tls}
         profile = {
             "schedulerName": SCHEDULER,
             "plugins": {"multiPoint": {"disabled": [{"name": "DynamicResources"}]}},

@@ -30,10 +30,12 @@ GONE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\
 class Proxy:
     """Listens on `port` until `close()`."""
 
-    def __init__(self, url: str, ca: Path) -> None:
+    def __init__(self, url: str, ca: Path, token: str = "") -> None:
+        """With a token, everybody who comes this way shows it: Go's client shows none of its own where there is no TLS."""
         parts = urllib.parse.urlsplit(url)
         self.target = (str(parts.hostname), int(parts.port or 443))
         self.context = ssl.create_default_context(cafile=str(ca))
+        self.header = f"Authorization: Bearer {token}".encode() if token else b""
         self.writes = 0
         self.cut_at = 0  # the number of the write at which the line breaks; 0 for never
         self.which: Callable[[Any], bool] = every  # which writes are counted, by their body
@@ -103,7 +105,7 @@ class Server(socketserver.ThreadingTCPServer):
 class Relay(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         proxy = self.server.proxy
-        request = read_request(self.request)
+        request = read_request(self.request, proxy.header)
         if request is None or proxy.broken.is_set():
             return
         time.sleep(proxy.pause)
@@ -159,8 +161,8 @@ def every(body: object) -> bool:
     return True
 
 
-def read_request(line: socket.socket) -> bytes | None:
-    """Read one request, and have the server close the connection after it."""
+def read_request(line: socket.socket, header: bytes = b"") -> bytes | None:
+    """Read one request, give it another header, and have the server close the connection after it."""
     data = b""
     while b"\r\n\r\n" not in data:
         chunk = line.recv(CHUNK)
@@ -175,4 +177,5 @@ def read_request(line: socket.socket) -> bytes | None:
         if not chunk:
             return None
         body += chunk
-    return b"\r\n".join([*lines, b"Connection: close", b"", body])
+    headers = [*lines, header] if header else lines
+    return b"\r\n".join([*headers, b"Connection: close", b"", body])

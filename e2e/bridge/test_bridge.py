@@ -218,6 +218,64 @@ BETWEEN = {"after the finalizer": (1, True), "after the allocation": (2, True)}
 BEFORE = {"before the finalizer": (1, False), "before the allocation": (2, False)}
 
 
+def holding_all(control_plane, namespace):
+    """Four pods without priority have all whole GPUs of both nodes."""
+    at_once = {"terminationGracePeriodSeconds": 0}
+    names = [f"low{at}" for at in range(4)]
+    low = (wanting(name, namespace, using_template("one"), **at_once) for name in names)
+    control_plane.create(template("one", namespace, request("gpu", CLASS)), *low)
+    for name in names:
+        control_plane.wait_scheduled(namespace, name)
+    return names
+
+
+@pytest.fixture
+def urgency(control_plane, created):
+    name = "bridge-urgent"
+    created({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 1000})
+    return name
+
+
+def test_an_important_pod_is_told_who_would_have_to_go_and_by_option_that_pod_goes(control_plane, bridge, gpus, ours, urgency):  # fmt: skip
+    """The scheduler is a stock one, and knows nothing of it."""
+    names = holding_all(control_plane, ours)
+    control_plane.create(wanting("urgent", ours, using_template("one"), priorityClassName=urgency))
+    control_plane.until("advice", lambda: any("nobody is evicted" in said for said in control_plane.events(ours, "urgent")), 60)  # fmt: skip
+    pods = control_plane.get(f"/api/v1/namespaces/{ours}/pods")["items"]
+    assert len(pods) == len(names) + 1
+    delete(control_plane, ours, "urgent")
+    bridge.processes[REPLICA].stop()
+    bridge.start(extender_preemption="evict")
+    try:
+        control_plane.create(wanting("now", ours, using_template("one"), priorityClassName=urgency))
+        control_plane.wait_scheduled(ours, "now", 60)
+    finally:
+        bridge.processes[REPLICA].stop()
+        bridge.start()
+    left = sorted(one["metadata"]["name"] for one in control_plane.get(f"/api/v1/namespaces/{ours}/pods")["items"])
+    assert len(left) == len(names)
+    [gone] = set(names) - set(left)
+    words = f"makes room for pod {ours}/now, which is more important"
+    control_plane.until(words, lambda: any(words in said for said in control_plane.events(ours, gone)), 60)
+
+
+def test_what_a_pod_is_told_names_nobody_of_another_namespace(control_plane, gpus, ours):
+    """Two tenants share a GPU by memory. What is left does not do for the second, whose events name its own claim only."""
+    theirs = control_plane.namespace("bridge-theirs")
+    half = {"memory": "30Gi", "cores": "10"}
+    try:
+        for namespace in (theirs, ours):
+            control_plane.create(claim("much", namespace, request("gpu", SHARED, capacity={"requests": half})))
+        control_plane.create(wanting("secret", theirs, using("much")))
+        control_plane.wait_scheduled(theirs, "secret")
+        control_plane.create(wanting("late", ours, using("much")))
+        control_plane.wait_unschedulable(ours, "late")
+        control_plane.until("the reason", lambda: any("another namespace" in one for one in control_plane.events(ours, "late")), 60)  # fmt: skip
+        assert "bridge-theirs" not in repr(control_plane.events(ours, "late"))
+    finally:
+        control_plane.delete(f"/api/v1/namespaces/{theirs}/pods", gracePeriodSeconds=0)
+
+
 @pytest.mark.parametrize("moments", [BETWEEN, pytest.param(BEFORE, marks=pytest.mark.long)], ids=["after", "before"])
 def test_a_service_that_is_killed_at_a_write_is_repaired_by_the_next_start(control_plane, bridge, gpus, ours, moments):
     """The line breaks at the write, and the process is killed. Every pod is placed, and no device is held twice or for nobody."""

@@ -5,21 +5,35 @@ import subprocess
 
 import pytest
 
+from e2e.actors import fleet
 from e2e.actors.gate import COMMAND
-from e2e.actors.workloads import claim, request, template
+from e2e.actors.workloads import claim, pod, request, template, using
+from webhook.claims import taint_rule
 
 pytestmark = pytest.mark.real
 # The form of our names, with content that is not what the name says: nobody waits an hour for that.
 OURS = f"drawbridge-{'0' * 32}"
+DRIVER = "doctor.example.com"
+NODE = "doctor-0"
 LABELS = {"app.kubernetes.io/managed-by": "drawbridge"}
 
 
 def doctor(control_plane, namespace, *options):
     """Ask it; answer with what it found in a namespace, and its exit code."""
-    command = [*COMMAND, "doctor", "--kubeconfig", str(control_plane.kubeconfig), "-o", "json", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = run(control_plane.kubeconfig, *options)
     found = json.loads(done.stdout)["findings"]
     return [one for one in found if f" {namespace}/" in f"{one['object']} {one['message']}"], done.returncode
+
+
+def examine(control_plane, *options):
+    """Ask it; answer with all that it found."""
+    found: list[dict[str, object]] = json.loads(run(control_plane.kubeconfig, *options).stdout)["findings"]
+    return found
+
+
+def run(kubeconfig, *options):
+    command = [*COMMAND, "doctor", "--kubeconfig", str(kubeconfig), "-o", "json", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_a_live_cluster_is_looked_at_and_put_right_where_it_can_be(control_plane, namespace):
@@ -34,3 +48,62 @@ def test_a_live_cluster_is_looked_at_and_put_right_where_it_can_be(control_plane
     assert control_plane.read(left) is None
     [rest], _ = doctor(control_plane, namespace)
     assert f"ResourceClaim {namespace}/waits" in rest["message"]
+
+
+@pytest.fixture
+def shared(control_plane, namespace, created):
+    """Two claims that hold one device: the first one's pod is on a node, the second one's is not."""
+    control_plane.add_fake_nodes(1, prefix="doctor-")
+    created(*fleet.slices(DRIVER, NODE, [fleet.device("gpu", {})], by_name=True))
+    result = {"request": "gpu", "driver": DRIVER, "pool": f"{NODE}-fleet", "device": "gpu"}
+    for name, placed in (("first", {"nodeName": NODE}), ("second", {})):
+        made, _ = control_plane.create(
+            pod(name, namespace, schedulerName="nobody", resourceClaims=[using(name)], **placed),
+            claim(name, namespace, request("gpu", "doctor-gpu")),
+        )
+        reserved = {"resource": "pods", "name": name, "uid": made["metadata"]["uid"]}
+        status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [reserved]}
+        control_plane.patch(f"{claims_of(namespace)}/{name}/status", {"status": status})
+    yield namespace
+    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
+    control_plane.remove({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+
+
+def claims_of(namespace):
+    return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+
+
+def test_of_two_claims_that_hold_a_device_the_one_without_a_started_pod_gives_it_up(control_plane, shared):
+    looked, code = doctor(control_plane, shared)
+    assert (code, [one["what"] for one in looked if one["what"] == "overlap"]) == (1, ["overlap"])
+    treated, _ = doctor(control_plane, shared, "--repair", "--yes")
+    assert [(one["repaired"], one["problem"]) for one in treated if one["what"] == "overlap"] == [(True, "")]
+    assert "allocation" not in control_plane.get(f"{claims_of(shared)}/second").get("status", {})
+    assert "allocation" in control_plane.get(f"{claims_of(shared)}/first")["status"]
+    again, _ = doctor(control_plane, shared, "--repair", "--yes")
+    assert [one for one in again if one["what"] == "overlap"] == []
+
+
+def test_a_fence_that_is_missing_is_made_and_missed_no_more(control_plane, namespace, tmp_path):
+    rule = taint_rule(DRIVER)
+    config = tmp_path / "c.yaml"
+    head = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
+    config.write_text(f"{head}bridge: {{schedulerName: drawbridge, drivers: [{DRIVER}], fence: true}}\n")
+    try:
+        for repaired in ([True], []):
+            found = examine(control_plane, "--repair", "--yes", "--config", str(config))
+            assert [one["repaired"] for one in found if one["what"] == "without fence"] == repaired
+        assert control_plane.read(rule)["spec"]["taint"]["effect"] == "NoSchedule"
+    finally:
+        control_plane.remove(rule)
+
+
+def test_who_may_not_look_is_told_what_is_missing(control_plane, namespace):
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    token = control_plane.post(f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token", asked)["status"][
+        "token"
+    ]
+    kubeconfig = control_plane.write_kubeconfig("doctor-stranger", token, "")
+    done = run(kubeconfig)
+    assert done.returncode == 3
+    assert 'cannot list resource "resourceclaims"' in done.stderr + done.stdout

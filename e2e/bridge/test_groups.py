@@ -106,6 +106,6 @@ def test_a_claim_that_a_group_makes_of_a_template_is_said_not_to_be_the_pods(gro
         *(member(f"m{at}", ours, "pair", entry) for at in range(2)),
     )
     groups.until(
-        "a pod is told", lambda: any("was not made for this pod" in said for said in groups.events(ours, "m0")), 60
+        "a pod is told", lambda: any("was made for PodGroup pair" in said for said in groups.events(ours, "m0")), 60
     )
     assert (placed(groups, ours), held(groups, ours)) == ([], [])

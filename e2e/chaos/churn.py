@@ -17,9 +17,11 @@ from e2e.actors.client import ApiError, Client, Object
 from e2e.actors.workloads import claim, pod, request, template, using, using_template
 from e2e.chaos.judge import FICKLE, FINAL
 
-WHOLE, SHARED = "chaos-gpu", "chaos-share"
+WHOLE, SHARED, HALF, QUARTER = "chaos-gpu", "chaos-share", "chaos-half", "chaos-quarter"
 GPUS, SHARES = 4, 1  # devices of a node
+PARTS = "parts.example.com"  # a driver: its one GPU a node is halves or quarters, never both
 SHARE = {"requests": {"memory": "16Gi", "cores": "30"}}  # two of them fit on a device
+KINDS = {"one": 6, "two": 2, "share": 4, "half": 1, "quarter": 2}  # templates, and how often each
 TOGETHER = 3  # pods of one shared claim
 ROUND_SECONDS = 0.5
 TURNOVER = 0.08  # of the pods that have a node, those that go in a round
@@ -28,20 +30,36 @@ PASSING = (OSError, http.client.HTTPException, ApiError)
 
 
 def devices(nodes: Iterable[str]) -> list[Object]:
-    """The classes, and what each node has: whole GPUs, and one that is shared by memory and cores."""
+    """The classes, and what each node has: whole GPUs, one that is shared by memory and cores, and one that is parted."""
     made = [
         fleet.device_class(WHOLE, f"device.driver == '{fleet.NVIDIA}'"),
         fleet.device_class(SHARED, f"device.driver == '{fleet.HAMI}'"),
+        fleet.device_class(HALF, of_parts("half")),
+        fleet.device_class(QUARTER, of_parts("quarter")),
     ]
     for name in nodes:
         made += fleet.slices(fleet.NVIDIA, name, fleet.whole_gpus(GPUS), by_name=True)
         made += fleet.slices(fleet.HAMI, name, fleet.hami_gpus(SHARES), by_name=True)
+        made += fleet.counted_slices(PARTS, name, {"gpu": {"memory": "40Gi"}}, parts(), by_name=True)
     return made
 
 
+def parts() -> list[Object]:
+    """Halves and quarters of one GPU, by its memory; one kind beside the other does not work."""
+    sizes = [("half", "20Gi")] * 2 + [("quarter", "10Gi")] * 4
+    return [
+        fleet.device(f"part-{at}", {"kind": kind}, consumesCounters=[fleet.consumes("gpu", [kind], memory=size)])
+        for at, (kind, size) in enumerate(sizes)
+    ]
+
+
+def of_parts(kind: str) -> str:
+    return f"device.driver == '{PARTS}' && device.attributes['{PARTS}'].kind == '{kind}'"
+
+
 def crowd(nodes: int) -> int:
-    """How many pods there have to be for some to wait: five want six GPUs and a share on average."""
-    return max(8, round(nodes * (GPUS + 2 * SHARES) * 0.95))
+    """How many pods there have to be for some to wait: seven want five GPUs, a share and a part on average."""
+    return max(8, round(nodes * (GPUS + 3 * SHARES) * 0.95))
 
 
 class Churn:
@@ -70,6 +88,8 @@ class Churn:
             template("one", self.namespace, self.wanted(WHOLE)),
             template("two", self.namespace, self.wanted(WHOLE, 2)),
             template("share", self.namespace, self.wanted(SHARED, capacity=SHARE)),
+            template("half", self.namespace, self.wanted(HALF)),
+            template("quarter", self.namespace, self.wanted(QUARTER)),
         )
         self.thread.start()
 
@@ -140,7 +160,7 @@ class Churn:
         if self.made % 5 == 0:
             name = f"group-{self.made}"
             return [self.pod(f"{name}-{at}", using(name)) for at in range(TOGETHER)]
-        kind = self.random.choices(("one", "two", "share"), (3, 1, 2))[0]
+        kind = self.random.choices(tuple(KINDS), tuple(KINDS.values()))[0]
         return [self.pod(f"{kind}-{self.made}", using_template(kind))]
 
     def wanted(self, device_class: str, count: int = 1, **fields: Any) -> Object:

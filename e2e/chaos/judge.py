@@ -1,7 +1,7 @@
 """The judge: what a record of slices, claims and pods shows that must never be. Values in, values out.
 
-It knows nothing of drawbridge, and shares no code with what it judges but the reading of quantities. Counters, groups and
-pairs of devices are not its subject: the model of the ledger is searched for those.
+It knows nothing of drawbridge, and shares no code with what it judges but the reading of quantities. Pairs of devices that do not
+go together are not its subject: the model of the ledger is searched for those.
 """
 
 from collections import Counter, defaultdict
@@ -19,6 +19,8 @@ FINAL = ("Succeeded", "Failed")
 TWICE = "held twice"
 STARTED_TWICE = "held twice by pods that are bound"
 EXCEEDED = "capacity exceeded"
+DRAWN = "counter exceeded"
+APART = "in use beside what it does not go with"
 BARE = "bound without its devices"
 ELSEWHERE = "bound where its devices are not"
 TAKEN = "taken from a pod that is bound"
@@ -59,6 +61,13 @@ class Pod(NamedTuple):
         return bool(self.node) and not self.over
 
 
+class Draw(NamedTuple):
+    """What a device takes from one counter set while it is in use."""
+
+    counters: dict[str, int]
+    groups: frozenset[str]
+
+
 class Claim(NamedTuple):
     """What matters of a claim."""
 
@@ -88,6 +97,8 @@ class Court:
         self.counts: Counter[str] = Counter()
         self.nodes: dict[tuple[str, str], str] = {}  # where a pool is, if on one node
         self.capacity: dict[Device, dict[str, int]] = {}
+        self.counters: dict[tuple[str, str, str], dict[str, int]] = {}  # driver, pool, counter set
+        self.draws: dict[Device, dict[str, Draw]] = {}  # by counter set
         self.claims: dict[str, Claim] = {}
         self.holders: defaultdict[Device, set[str]] = defaultdict(set)  # keys of claims
         self.pods: dict[str, Pod] = {}  # by key
@@ -115,8 +126,14 @@ class Court:
         spec = found["spec"]
         pool = (spec["driver"], spec["pool"]["name"])
         self.nodes[pool] = spec.get("nodeName", "")
+        for shared in spec.get("sharedCounters", ()):
+            self.counters[*pool, shared["name"]] = amounts(shared["counters"])
         for device in spec.get("devices", ()):
             self.capacity[*pool, device["name"]] = amounts(device.get("capacity", {}))
+            self.draws[*pool, device["name"]] = {
+                one["counterSet"]: Draw(amounts(one["counters"]), frozenset(one.get("compatibilityGroups", ())))
+                for one in device.get("consumesCounters", ())
+            }
 
     # Claims
 
@@ -132,6 +149,8 @@ class Court:
         for device in new.results.keys() - old.results.keys():
             self.holders[device].add(key)
             self.look_at(device)
+            for name in self.draws.get(device, ()):
+                self.look_at_counters(device[:2], name)
         self.look_for_robbed(old, new)
 
     def count(self, old: Claim, new: Claim, found: Object | None) -> None:
@@ -157,6 +176,19 @@ class Court:
             taken = sum(amounts(share.get("consumedCapacity", {})).get(what, 0) for share in shares)
             if taken > there_is:
                 self.fault(EXCEEDED, f"{what} of {words}")
+
+    def look_at_counters(self, pool: tuple[str, str], name: str) -> None:
+        """Find out whether all that draw on a counter set may do so together. A device counts once, however many share it."""
+        found = {device: draws[name] for device, draws in self.draws.items() if device[:2] == pool and name in draws}
+        using = {device: draw for device, draw in found.items() if self.holders[device]}
+        claims = sorted({key for device in using for key in self.holders[device]})
+        words = f"{'/'.join(pool)} {name} by claims {', '.join(claims)}"
+        for what, there_is in self.counters.get((*pool, name), {}).items():
+            if sum(draw.counters.get(what, 0) for draw in using.values()) > there_is:
+                self.fault(DRAWN, f"{what} of {words}")
+        groups = [draw.groups for draw in using.values()]
+        if any(groups) and not frozenset.intersection(*groups):
+            self.fault(APART, words)
 
     def look_at_started(self, device: Device, words: str) -> None:
         started = [key for key in self.holders[device] if any(pod.holds for pod in self.users(self.claims[key]))]

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from dra.wire import builtins
 from e2e.actors import fleet
 from e2e.actors.bridge import PLUGIN_SCHEDULER
-from e2e.chaos.churn import Churn, crowd
-from e2e.chaos.judge import EXCEEDED, STARTED_TWICE, TWICE, Fault, judge
+from e2e.chaos.churn import PARTS, Churn, crowd
+from e2e.chaos.judge import APART, DRAWN, EXCEEDED, STARTED_TWICE, TWICE, Fault, judge
 from e2e.chaos.pairs import Pairs
 from e2e.chaos.run import DRAIN_SECONDS, Stage, leftovers
 from webhook.claims import taint_rule
@@ -59,7 +59,7 @@ def mixed(on: Stage, *, fenced: bool, seconds: float, seed: int) -> Mixed:
         fenced,
         bound_ours=judge(on.record(ours)).counts["bound"],
         bound_theirs=judge(on.record(theirs)).counts["bound"],
-        overlaps=len(verdict.of(TWICE, EXCEEDED)),
+        overlaps=len(verdict.of(TWICE, EXCEEDED, DRAWN, APART)),
         started=len(started),
         unseen=tuple(fault.words for fault in started if not any(claims_of(fault) <= one for one in seen)),
         taken_back=judge(on.record(ours)).counts["allocations taken back"],
@@ -70,7 +70,7 @@ def mixed(on: Stage, *, fenced: bool, seconds: float, seed: int) -> Mixed:
 @contextmanager
 def fence(on: Stage) -> Iterator[None]:
     """Keep everybody else from the devices."""
-    rules = [taint_rule(driver) for driver in (fleet.NVIDIA, fleet.HAMI)]
+    rules = [taint_rule(driver) for driver in (fleet.NVIDIA, fleet.HAMI, PARTS)]
     on.cluster.create(*rules)
     try:
         yield

@@ -1,7 +1,7 @@
 """The replicas of the bridge as they are shipped: pairs of an allocator and the scheduler beside it, which share a pod and a socket.
 
-The allocator of each pair reaches the API server on a way of its own that can be broken (`e2e.actors.proxy`). The scheduler reaches it
-directly: what it writes are bindings, and events.
+Allocator and scheduler of each pair reach the API server on ways of their own that can be broken (`e2e.actors.proxy`): the allocator writes
+claims, the scheduler bindings and events. The allocator goes by a wall clock that can be set (`e2e.actors.clock`).
 """
 
 import tempfile
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from e2e.actors import clock
 from e2e.actors.bridge import Bridge, plugin_configuration
 from e2e.actors.client import BUSY
 from e2e.actors.proxy import Proxy
@@ -33,17 +34,21 @@ class Pair:
         self.socket = Path(self.folder.name) / "allocator/plugin.sock"
         self.api, self.metrics = free_port(), free_port()
         self.proxy = Proxy(self.cluster.url, self.cluster.ca)
+        self.line = Proxy(self.cluster.url, self.cluster.ca, self.cluster.token)  # the scheduler's
+        self.clock = Path(self.folder.name) / "clock"
 
     def start(self) -> None:
         self.bridge.spawn(
             self.name,
             via=f"http://127.0.0.1:{self.proxy.port}",
+            command=clock.command(self.clock),
             plugin=f"unix:{self.socket}",
             extender=f"127.0.0.1:{free_port()}",
             api=f"127.0.0.1:{self.api}",
             metrics_listen=f"127.0.0.1:{self.metrics}",
         )
-        configuration = plugin_configuration(self.socket)
+        way = self.cluster.write_kubeconfig(self.scheduler, self.cluster.token, f"http://127.0.0.1:{self.line.port}")
+        configuration = plugin_configuration(self.socket) | {"clientConnection": {"kubeconfig": str(way)}}
         self.cluster.start_scheduler(configuration, name=self.scheduler, binary=program("drawbridge-scheduler"))
 
     def leads(self) -> bool:
@@ -60,6 +65,7 @@ class Pair:
 
     def close(self) -> None:
         self.proxy.close()
+        self.line.close()
         self.folder.cleanup()
 
 

@@ -85,7 +85,7 @@ def test_beside_another_scheduler_nothing_is_held_twice_behind_a_fence_and_nothi
         assert found.bound_theirs >= 10
 
 
-@pytest.mark.time_limit(600, "six things go wrong one after the other, and each takes seconds to get over")
+@pytest.mark.time_limit(600, "eight things go wrong one after the other, and each takes seconds to get over")
 def test_whatever_is_killed_no_device_is_held_twice_nothing_is_left_and_nobody_is_stuck(on):
     report = run(on, SHORT, namespace="short", seed=1, seconds=400)
     assert report.faults == ()

@@ -5,7 +5,9 @@ import pytest
 from e2e.actors import fleet
 from e2e.actors.workloads import claim, pod, request, using, using_template
 from e2e.chaos.judge import (
+    APART,
     BARE,
+    DRAWN,
     ELSEWHERE,
     EXCEEDED,
     FICKLE,
@@ -18,7 +20,7 @@ from e2e.chaos.judge import (
 )
 from e2e.chaos.record import Change
 
-GPU, SHARED = "gpu.example.com", "shared.example.com"
+GPU, SHARED, PARTS = "gpu.example.com", "shared.example.com", "parts.example.com"
 
 
 class Tale:
@@ -108,6 +110,30 @@ def test_a_share_beside_who_has_the_whole_device_is_found(tale):
     tale.claim("a", "a", device="n0/gpu", memory="1Gi", driver=SHARED)
     tale.claim("b", "b", device="n0/gpu", driver=SHARED)
     assert TWICE in tale.found()
+
+
+def parts(tale, *groups):
+    """Three parts of a GPU that has room for two of them."""
+    devices = [
+        fleet.device(f"part-{at}", {}, consumesCounters=[fleet.consumes("gpu", group, memory="20Gi")])
+        for at, group in enumerate(groups)
+    ]
+    for made in fleet.counted_slices(PARTS, "n0", {"gpu": {"memory": "40Gi"}}, devices, by_name=True):
+        tale.say("ResourceSlice", made["metadata"]["name"], made)
+    for at in range(len(groups)):
+        tale.claim(f"c{at}", f"c{at}", device=f"n0/part-{at}", driver=PARTS)
+    return tale.found()
+
+
+def test_parts_of_a_device_are_fine_until_they_draw_more_than_there_is(tale):
+    assert DRAWN not in parts(tale, (), ())
+    assert parts(Tale(), (), (), ()).count(DRAWN) == 1
+
+
+def test_parts_that_go_with_each_other_by_no_group_are_found(tale):
+    assert APART not in parts(tale, ("h",), ("h", "q"))
+    assert APART in parts(Tale(), ("h",), ("q",))
+    assert APART in parts(Tale(), ("h",), ())
 
 
 def test_a_pod_that_is_bound_without_its_devices_or_elsewhere_is_found(tale):

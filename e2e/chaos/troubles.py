@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
+from e2e.actors import clock
 from e2e.chaos.pairs import Pair, Pairs, until
 from e2e.ground.controlplane import ControlPlane
 
 LEASE_SECONDS = 15.0
 READY_SECONDS = 60.0
 REACHED_SECONDS = 20.0
+DAY = 86_400.0
 
 
 Object = dict[str, Any]
@@ -141,6 +143,50 @@ def forget_versions(scene: Scene) -> str:
     return ""
 
 
+def part_scheduler(scene: Scene) -> str:
+    """Take the way to the API server away from the scheduler beside the leader, for some seconds."""
+    pair = scene.pairs.leader()
+    seconds = scene.seconds(3, 8)
+    pair.line.broken.set()
+    time.sleep(seconds)
+    pair.line.mend()
+    return f"for {seconds:.0f} s"
+
+
+def slow_scheduler(scene: Scene) -> str:
+    pair = scene.pairs.leader()
+    pair.line.pause = pause = scene.seconds(0.3, 1)
+    time.sleep(scene.seconds(4, 8))
+    pair.line.mend()
+    return f"{pause:.1f} s a request"
+
+
+def forget_for_scheduler(scene: Scene) -> str:
+    pair = scene.pairs.leader()
+    pair.line.forget(2.0)
+    time.sleep(2.0)
+    return ""
+
+
+def turn_clocks(scene: Scene) -> str:
+    """Set the allocators' clocks, each by itself, by up to a day in either direction; they stay so."""
+    set_by = [scene.seconds(-DAY, DAY) for _ in scene.pairs.all]
+    for pair, seconds in zip(scene.pairs.all, set_by, strict=True):
+        clock.turn(pair.clock, seconds)
+    return "by " + " and ".join(f"{seconds / 3600:+.1f} h" for seconds in set_by)
+
+
+def kill_server_at_write(scene: Scene, *, name: str, which: Callable[[Object], bool]) -> str:
+    """Kill the API server or etcd when a write of the leader has just been sent on; the leader hears no answer, and lives."""
+    pair = scene.pairs.leader()
+    pair.proxy.break_at(1, answered=True, which=which)
+    reached = pair.proxy.broken.wait(REACHED_SECONDS)
+    scene.cluster.kill(name)
+    pair.proxy.mend()
+    await_api(scene)
+    return "" if reached else "no such write came, killed all the same"
+
+
 def at_write(kind: str, *, answered: bool) -> Trouble:
     when = "after" if answered else "before"
     return Trouble(f"allocator killed {when} {kind}", partial(kill_at_write, which=WRITES[kind], answered=answered))
@@ -162,9 +208,21 @@ TAKE_OVERS = (
     Trouble("leader cut off", part_leader),
 )
 POINTS = tuple(at_write(kind, answered=answered) for kind in WRITES for answered in (True, False))
+SERVERS = {"API server": "kube-apiserver", "etcd": "etcd"}
+SERVER_POINTS = tuple(
+    Trouble(f"{what} killed at {kind}", partial(kill_server_at_write, name=name, which=WRITES[kind]))
+    for what, name in SERVERS.items()
+    for kind in WRITES
+)
+SCHEDULER_LINES = (
+    Trouble("scheduler cut off", part_scheduler),
+    Trouble("scheduler's line slow", slow_scheduler),
+    Trouble("scheduler's watches told 410 Gone", forget_for_scheduler),
+)
+CLOCKS = Trouble("allocators' clocks set", turn_clocks)
 # One of each kind, as quick as it goes; take-overs, which wait for a lease, have tests of their own (`e2e.chaos.test_chaos`).
-SHORT = (*KILLS, at_write("the allocation", answered=True), LINES[2])
-LONG = (*KILLS, *POINTS, *LINES, *TAKE_OVERS)
+SHORT = (*KILLS, at_write("the allocation", answered=True), LINES[2], SCHEDULER_LINES[0], CLOCKS)
+LONG = (*KILLS, *POINTS, *SERVER_POINTS, *LINES, *SCHEDULER_LINES, CLOCKS, *TAKE_OVERS)
 
 
 def rounds(chance: random.Random) -> Iterator[Trouble]:

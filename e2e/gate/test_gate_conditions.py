@@ -177,16 +177,16 @@ def test_claims_reach_us_unless_a_template_made_them(control_plane, unanswered, 
     assert refused(control_plane, item | {"spec": body}) == ""
 
 
-# Pods that were given their claims by us were judged then
+# Pods that we translated are looked at once more, for what others put back
 
 
-SEAL = "drawbridge.dev/templates"
-OURS = "drawbridge-0123456789abcdef0123456789abcdef"
+TRANSLATED = {"drawbridge.dev/translated": "true"}
+GIVEN = {"name": "drawbridge-main-gpu", "resourceClaimTemplateName": "drawbridge-0123456789abcdef0123456789abcdef"}
 
 
 @pytest.fixture
 def unasked(control_plane, namespace, created):
-    """The webhook that judges pods, for one namespace only, with nobody there; and none that would take a forged seal off."""
+    """The webhook that looks at pods once more, for one namespace only, with nobody there; and none before it."""
     now = dt.datetime.now(dt.UTC)
     bundle = authority.authority("nobody", now=now, life=dt.timedelta(hours=1)).certificate
     options = Registration(
@@ -199,54 +199,33 @@ def unasked(control_plane, namespace, created):
         only = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}
         webhook["namespaceSelector"]["matchExpressions"].append(only)
     created(made)
-    own = pod("warm", namespace, claims=[{"name": "own", "resourceClaimName": "x"}])
-    control_plane.until("the webhook configuration is in force", lambda: refused(control_plane, own), 20)
+    back = pod("warm", namespace, containers=[container(limits={"nvidia.com/gpu": "1"})], labels=TRANSLATED)
+    control_plane.until("the webhook configuration is in force", lambda: refused(control_plane, back), 20)
     return namespace
 
 
-def sealed(*templates, padding=""):
-    """The annotation as the gate writes it."""
-    body = ",".join(f'"{name}":{{"spec":{{"devices":{{"requests":[]}}}}}}' for name in templates)
-    return {SEAL: f"v2 {'0' * 64} {{{body}}}{padding}"}
-
-
-def given(*templates, name="drawbridge-main-gpu"):
-    return [{"name": f"{name}-{i}", "resourceClaimTemplateName": one} for i, one in enumerate(templates)]
-
-
-def test_a_pod_all_of_whose_claims_stand_in_our_seal_is_not_asked_about_again(control_plane, unasked):
-    several = [OURS[:-2] + f"{i:02x}" for i in range(16)]
+def test_a_pod_that_we_have_not_translated_and_one_that_stayed_so_are_not_asked_about_again(control_plane, unasked):
     crowd = [container(f"c{i}", limits={"cpu": "1", "memory": "1Mi", "example.com/foo": "1"}) for i in range(800)]
+    own = {"name": "own", "resourceClaimName": "x"}
     for what, item in [
-        ("one claim", pod("a", unasked, claims=given(OURS), annotations=sealed(OURS))),
-        ("two of one template", pod("a", unasked, claims=given(OURS, OURS), annotations=sealed(OURS))),
-        ("as many as are looked for", pod("a", unasked, claims=given(*several), annotations=sealed(*several))),
-        (
-            "as long a seal, and as many containers",
-            pod("a", unasked, containers=crowd, claims=given(*several), annotations=sealed(*several, padding=" " * 14_800)),
-        ),
-    ]:  # fmt: skip
+        ("a claim of ours", pod("a", unasked, claims=[GIVEN], labels=TRANSLATED)),
+        ("a claim of its own", pod("a", unasked, claims=[own])),
+        ("a claim of its own beside ours", pod("a", unasked, claims=[own, GIVEN], labels=TRANSLATED)),
+        ("800 containers", pod("a", unasked, containers=crowd, claims=[GIVEN], labels=TRANSLATED)),
+        ("who is passed by", pod("a", unasked, containers=keys(), labels=TRANSLATED | {"drawbridge.dev/skip": "true"})),
+    ]:
         assert refused(control_plane, item) == "", what
 
 
-def test_whatever_else_asks_by_claim_is_asked_about(control_plane, unasked):
-    keys = [container(limits={"nvidia.com/gpu": "1"})]
-    init = [container("init", limits={"nvidia.com/gpumem": "1"})]
-    own = {"name": "drawbridge-main-gpu", "resourceClaimName": OURS}
+def keys(name="main"):
+    return [container(name, limits={"nvidia.com/gpu": "1"})]
+
+
+def test_a_pod_that_we_translated_and_that_names_a_key_is_asked_about_again(control_plane, unasked):
+    crowd = [container(f"c{i}", limits={"cpu": "1"}) for i in range(799)]
     for what, item in [
-        ("no seal", pod("a", unasked, claims=given(OURS))),
-        ("a seal of another template", pod("a", unasked, claims=given(OURS), annotations=sealed(OURS[:-1] + "0"))),
-        ("a name that the seal only begins with", pod("a", unasked, claims=given(OURS[:-1]), annotations=sealed(OURS))),
-        ("a claim beside", pod("a", unasked, claims=[*given(OURS), own], annotations=sealed(OURS))),
-        ("a template beside", pod("a", unasked, claims=given(OURS, "mine"), annotations=sealed(OURS))),
-        ("a word of the seal as a name", pod("a", unasked, claims=given("spec"), annotations=sealed(OURS))),
-        ("a name of one's own in a seal", pod("a", unasked, claims=given("mine"), annotations=sealed("mine"))),
-        ("a key that was put back", pod("a", unasked, containers=keys, claims=given(OURS), annotations=sealed(OURS))),
-        ("and on an init container", pod("a", unasked, init=init, claims=given(OURS), annotations=sealed(OURS))),
-        ("more claims than are looked for", pod("a", unasked, claims=given(*[OURS] * 17), annotations=sealed(OURS))),
-        (
-            "a longer seal than is searched",
-            pod("a", unasked, claims=given(OURS), annotations=sealed(OURS, padding=" " * 17_000)),
-        ),
+        ("a key that was put back", pod("a", unasked, containers=keys(), claims=[GIVEN], labels=TRANSLATED)),
+        ("on an init container", pod("a", unasked, init=keys("init"), claims=[GIVEN], labels=TRANSLATED)),
+        ("on the last of 800", pod("a", unasked, containers=[*crowd, *keys()], claims=[GIVEN], labels=TRANSLATED)),
     ]:
         assert "failed calling webhook" in refused(control_plane, item), what

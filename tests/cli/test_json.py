@@ -16,8 +16,10 @@ MODES, PODS = str(EXAMPLES / "modes"), str(EXAMPLES / "pods")
 ROWS = dict(re.findall(r"^\| (.*?) \| (.*) \|$", (ROOT / "docs" / "json.md").read_text(), re.MULTILINE))
 COMMANDS = {
     "`translate`": ["translate", "-f", PODS],
+    "`survey`": ["survey", "-f", PODS],
     "`check`": ["check", "-f", PODS],
     "`check --explain`": ["check", "--explain", "D001"],
+    "`explain`": ["explain", "R023"],
     "`allocate --node`": ["allocate", "-f", MODES, "--node", "gpu-node"],
     "`allocate --all-nodes`": ["allocate", "-f", MODES, "--all-nodes"],
     "`simulate` of a snapshot": ["simulate", "-f", MODES],
@@ -26,6 +28,10 @@ COMMANDS = {
     "`doctor`": ["doctor", "-f", MODES],
     "`dialects`": ["dialects"],
 }
+
+
+# Members whose names somebody else chose, and objects of the API.
+CHOSEN = ("items", "allocations", "nodes", "strategies", "features", "classes", "modes")
 
 
 def names(text):
@@ -40,7 +46,7 @@ def keys(value):
         return {key for one in value for key in keys(one)}
     if not isinstance(value, dict):
         return set()
-    inner = (member for name, member in value.items() if name not in ("items", "allocations", "nodes", "strategies"))
+    inner = (member for name, member in value.items() if name not in CHOSEN)
     return set(value) | {key for member in inner for key in keys(member)}
 
 

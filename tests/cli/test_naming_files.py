@@ -1,22 +1,23 @@
-"""What `-f` is given, and what is said to who gives it otherwise."""
+"""What `-f` is given, and files that stand by themselves."""
 
 import pytest
 
 from tests.allocator.fleets import exactly, gpu
 from tests.cli.commands.test_allocate import claim, class_, node, slice_
-from tests.cli.running import manifest, run, run_json
+from tests.cli.running import manifest, run
 
 
 @pytest.mark.parametrize("command", ["translate", "check", "allocate", "simulate", "matrix"])
-def test_who_names_a_file_without_f_is_told_how_to(command, tmp_path):
+def test_a_file_that_stands_by_itself_is_read_as_with_f(command, tmp_path):
     file = manifest(tmp_path / "pod.yaml", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}})
-    result = run(command, file)
-    assert result.exit_code == 2
-    assert f"name manifests with -f: -f {file}" in result.stderr
-    code, answer = run_json(command, file)
-    assert code == 2
-    assert answer["errors"][0]["remedy"] == f"name manifests with -f: -f {file}"
-    assert "name manifests" not in run(command, "nothing-of-this-name").stderr
+    alone, named = run(command, file), run(command, "-f", file)
+    assert (alone.exit_code, alone.stdout) == (named.exit_code, named.stdout)
+    assert "nothing-of-this-name: cannot be read" in run(
+        command, "nothing-of-this-name", "--", file
+    ).stderr or command in (
+        "allocate",
+        "matrix",
+    )
 
 
 def test_a_file_without_an_end_is_broken_input():

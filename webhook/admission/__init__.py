@@ -8,7 +8,8 @@ from webhook.admission.decide import REFUSED, UNDECIDED, Outcome, Record
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.late import answer_late
 from webhook.admission.registration import Registration, configurations
-from webhook.admission.validate import foresee, refuses
+from webhook.admission.validate import find_legacy, foresee, refuses
+from webhook.admission.verdict import answer_of_api_server, decide_object
 
 __all__ = [
     "REFUSED",
@@ -19,8 +20,11 @@ __all__ = [
     "Registration",
     "ReviewError",
     "answer_late",
+    "answer_of_api_server",
     "configurations",
     "decide",
+    "decide_object",
+    "find_legacy",
     "foresee",
     "judge",
     "refuses",

@@ -24,6 +24,8 @@ KIND = "AdmissionReview"
 
 # API server and kubectl cut warnings beyond these (apiserver/pkg/warning, net/http headers): we cut first, at a word.
 MAX_WARNING = 250
+_LONGEST_CODE = 8  # of a refusal, a blank and brackets included
+_MORE = "…".encode()
 MAX_WARNINGS = 5
 
 _NULL = msgspec.Raw(b"null")
@@ -158,10 +160,11 @@ def allow(
     )
 
 
-def warn(answer: bytes, warnings: Sequence[str]) -> bytes:
+def warn(answer: bytes, warnings: Sequence[str], audit: dict[str, str]) -> bytes:
     """Say something more in an answer."""
     response = _answer.decode(answer).response
-    return _encode(msgspec.structs.replace(response, warnings=shorten((*warnings, *response.warnings))))
+    all_of_them = shorten((*warnings, *response.warnings))
+    return _encode(msgspec.structs.replace(response, warnings=all_of_them, audit_annotations=audit))
 
 
 def deny(uid: str, status: Status, *, warnings: Sequence[str] = (), audit: dict[str, str] | None = None) -> bytes:
@@ -187,9 +190,17 @@ def _one_line(text: str) -> str:
     encoded = line.encode()
     if len(encoded) <= MAX_WARNING:
         return line
-    cut = encoded[: MAX_WARNING - 3].decode(errors="ignore")
+    code = _code_of(line)
+    room = MAX_WARNING - len(_MORE) - len(code)
+    cut = encoded[:room].decode(errors="ignore")
     words = cut.rsplit(" ", 1)[0]
-    return words + "…"
+    return f"{words}…{code}"
+
+
+def _code_of(line: str) -> str:
+    """Find the code that a warning ends in: what was cut off can be looked up by it."""
+    _, bracket, code = line[-_LONGEST_CODE:].rpartition(" [")
+    return f"{bracket}{code}" if code.endswith("]") else ""
 
 
 def _encode(response: Response) -> bytes:

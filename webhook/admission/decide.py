@@ -7,9 +7,9 @@
 as the object it claims to be is refused in words; what is not ours is allowed without a look; what could not be decided
 within the review's budget is allowed as it is, with a warning.
 
-A pod all of whose claims are ours is weighed here, in the review in which it was given them, and the API server is spared the
-second call (`webhook.admission.registration`). That is a step of its own, because who holds which device changes with every
-pod, and what a pod is translated to does not.
+A pod's claims are weighed here, those that it came with and those that it was given, and the API server is spared a second
+call (`webhook.admission.registration`). That is a step of its own, because who holds which device changes with every pod, and
+what a pod is translated to does not.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from dra.budget import UNBOUNDED, Budget
 from dra.errors import OutOfBudget
 from dra.wire import Json, Wire, WireError
 from webhook.admission import admission_review as reviews
-from webhook.admission.validate import NOTHING as NOTHING_FOUND
-from webhook.admission.validate import Found, foresee, inspect, serve
+from webhook.admission.validate import Found, all_claims, brought, find_legacy, foresee, inspect, leave_all, serve
 from webhook.claims import upkeep
 from webhook.refusals import INVALID, WAY_OUT, Code, sentence
 from webhook.state import Mode, mode_of, workload
-from webhook.translate import Decision, Given, Translation, clean, replay, translate
+from webhook.translate import Decision, Given, Translation, clean, is_passed_by, replay, translate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +44,7 @@ STEPS = 1_000_000
 
 UNTOUCHED, OUT_OF_SCOPE, OFF = "untouched", "out of scope", "off"
 _SILENT = frozenset((UNTOUCHED, OUT_OF_SCOPE, OFF))
+_UNSEEN = frozenset((OUT_OF_SCOPE, OFF))
 # What an outcome is called where it is only told.
 _WOULD = {
     REFUSED: "would refuse",
@@ -80,8 +80,10 @@ class Outcome(Wire, frozen=True, kw_only=True):
 
     body: bytes
     record: Record
-    # All claims of the pod, where nobody else will judge them.
+    # All claims that the pod will have, and where it stands; and what is changed even if it is not given any.
     given: tuple[Given, ...] = ()
+    namespace: str = ""
+    restoring: tuple[dict[str, Json], ...] = ()
 
 
 class Question(NamedTuple):
@@ -207,7 +209,7 @@ def _create(question: Question, state: State, budget: Budget, *, foretell: bool)
     if not foretell:
         return _ruling("translated", done)
     # Nobody will ask to validate the claims of a pod that stays as it is, so what they would meet is said here.
-    ahead = foresee(done.templates, state, budget)
+    ahead = foresee(done, state, budget)
     warnings = (*ahead, *done.warnings)
     return _ruling("translated", done, warnings=warnings, problems=ahead)
 
@@ -298,52 +300,136 @@ def answer(question: Question, ruling: Ruling, mode: Mode) -> Outcome:
     if ruling.outcome not in _SILENT:
         audit = {"outcome": outcome, "mode": str(mode)}
     record = _record(question, ruling, outcome, mode)
+    given = () if ruling.denials else _claims(question, ruling, mode)
     if mode is Mode.ENFORCE and ruling.denials:
         status = _status(question, ruling)
         body = reviews.deny(request.uid, status, warnings=warnings, audit=audit)
     else:
         body = reviews.allow(request.uid, operations=operations, warnings=warnings, audit=audit)
-    given = ruling.given if mode is Mode.ENFORCE and not ruling.denials else ()
-    return Outcome(body=body, record=record, given=given)
+    restoring = ruling.restoring if given else ()
+    return Outcome(body=body, record=record, given=given, namespace=request.namespace, restoring=restoring)
+
+
+def _claims(question: Question, ruling: Ruling, mode: Mode) -> tuple[Given, ...]:
+    """Name the claims that a pod will have when it was answered."""
+    created = question.path == "mutate" and question.request.operation == "CREATE"
+    if not created or ruling.outcome in _UNSEEN:
+        return ()
+    pod, given = question.object, ruling.given
+    if mode is Mode.ENFORCE and given:
+        spec = pod.get("spec")
+        bare = isinstance(spec, dict) and not spec.get("resourceClaims")
+        return given if bare else all_claims(pod, given)
+    if is_passed_by(pod):
+        return ()
+    return brought(pod, given)
 
 
 # Whether it can be served
 
 
 def weigh(outcome: Outcome, state: State, *, impatient: Impatient = None, longest: int = UNBOUNDED) -> Outcome:
-    """Judge the claims that a pod was given: turn it back where they can never be served, and say what it waits for.
+    """Judge the claims of a pod: turn it back where they can never be served, and say what it waits for.
 
     What cannot be decided in time is the verdict alone: the pod is translated all the same.
     """
     if not outcome.given:
         return outcome
-    record = outcome.record
-    became = record.outcome
+    budget = Budget(STEPS, impatient, longest=longest)
     try:
-        found = serve(outcome.given, state, Budget(STEPS, impatient, longest=longest))
+        found = serve(outcome.given, outcome.namespace, state, budget)
     except OutOfBudget as error:
-        became = UNDECIDED
-        warning = f"drawbridge did not judge this Pod: it could not be decided in time ({error})"
-        found = Found(warnings=(warning,))
-    if found == NOTHING_FOUND:
+        text = f"drawbridge did not judge this Pod: it could not be decided in time ({error})"
+        return _told(outcome, UNDECIDED, (text,), (text,))
+    record = outcome.record
+    if found.denials and record.mode == Mode.ENFORCE:
+        still = find_legacy(record.decisions, state)
+        if still:
+            return _leave(outcome, f"{still}, and no claim would do: {found.denials[0]}")
+        return _turned_back(outcome, found)
+    became = record.outcome
+    if found.denials:
+        became = _WOULD[REFUSED]
+    elif found.warnings and became == UNTOUCHED:
+        became = "warned"
+    would = [_would_refuse("Pod", record.mode) + text for text in found.denials]
+    problems = (*found.denials, *found.warnings)
+    return _told(outcome, became, (*would, *found.warnings), problems)
+
+
+def _told(outcome: Outcome, became: str, warnings: tuple[str, ...], problems: tuple[str, ...]) -> Outcome:
+    """Say more in an answer, where its mode says anything."""
+    if not problems:
         return outcome
-    if not found.denials:
-        problems = (*record.problems, *found.warnings)
-        told = msgspec.structs.replace(record, outcome=became, problems=problems)
-        warned = reviews.warn(outcome.body, found.warnings)
-        return Outcome(body=warned, record=told)
-    told = msgspec.structs.replace(record, outcome=REFUSED, problems=found.denials)
+    record = outcome.record
+    mode = record.mode
+    audit = {"outcome": became, "mode": mode}
+    all_problems = (*record.problems, *problems)
+    told = msgspec.structs.replace(
+        record,
+        outcome=became,
+        problems=all_problems,
+    )
+    if mode == Mode.OBSERVE:
+        warnings = ()
+    body = reviews.warn(outcome.body, warnings, audit)
+    return Outcome(body=body, record=told)
+
+
+def _turned_back(outcome: Outcome, found: Found) -> Outcome:
+    record = outcome.record
+    decisions = list(record.decisions)
+    for one in found.decisions:
+        named = msgspec.structs.replace(one, object=record.object)
+        decisions.append(named)
+    told = msgspec.structs.replace(
+        record,
+        outcome=REFUSED,
+        decisions=tuple(decisions),
+        problems=found.denials,
+    )
     sentences = (*found.denials, WAY_OUT)
     status = reviews.Status(message="; ".join(sentences))
     audit = {"outcome": REFUSED, "mode": record.mode}
-    denied = reviews.deny(record.uid, status, warnings=found.warnings, audit=audit)
-    return Outcome(body=denied, record=told)
+    body = reviews.deny(
+        record.uid,
+        status,
+        warnings=found.warnings,
+        audit=audit,
+    )
+    return Outcome(body=body, record=told)
+
+
+def _would_refuse(kind: str, mode: str) -> str:
+    return f"drawbridge would refuse this {kind} ({mode}): "
+
+
+def _leave(outcome: Outcome, reason: str) -> Outcome:
+    """Leave a pod as it was written, after all: what serves it there was not asked by us."""
+    before = outcome.record
+    warning = f"left as it is: {reason}"
+    decisions = leave_all(before.decisions, reason)
+    record = msgspec.structs.replace(
+        before,
+        outcome="left",
+        decisions=decisions,
+        templates=(),
+        problems=(warning,),
+    )
+    audit = {"outcome": "left", "mode": before.mode}
+    body = reviews.allow(
+        before.uid,
+        operations=outcome.restoring,
+        warnings=(warning,),
+        audit=audit,
+    )
+    return Outcome(body=body, record=record)
 
 
 def _foretell(question: Question, ruling: Ruling, mode: Mode) -> tuple[str, ...]:
     """What the user reads where nothing is done."""
     if ruling.denials:
-        opening = f"drawbridge would refuse this {_kind(question)} ({mode}): "
+        opening = _would_refuse(_kind(question), mode)
         return (*(opening + text for text in ruling.denials), *ruling.warnings)
     if ruling.templates:
         would = f"drawbridge would make this pod ask for its devices by ResourceClaim ({mode})"

@@ -61,6 +61,8 @@ class Judgement(msgspec.Struct, frozen=True):
     text: str = ""
     code: Code = Code.NEVER
     remedy: str = ""
+    # The claim at fault, where it is a single one.
+    claim: str = ""
 
 
 FITS = Judgement(Feasibility.FITS)
@@ -91,7 +93,7 @@ def judge(
             missing = _missing_classes(request, stock)
             if missing:
                 who = _who(claim.metadata.name, request.name, names)
-                return _unknown_class(who, missing, stock)
+                return _unknown_class(claim, who, missing, stock)
             _compile(request, budget)
     if not stock.slices:
         return UNKNOWN  # no driver has spoken yet
@@ -144,12 +146,12 @@ class _Hearing:
             return Judgement(Feasibility.BUSY, f"this pod waits until devices are free: {self.busy()}")
         kinds = self.answers(idle=True).samples()
         samples = dict(list(kinds.items())[:KINDS])
-        faults = [answer.error for answer in samples.values() if answer.error]
+        faults = [answer.error for answer in kinds.values() if answer.error]
         if faults:
             return Judgement(Feasibility.BUSY, f"the scheduler would stop at an error: {faults[0]}")
         if not samples:
             return Judgement(Feasibility.BUSY, "there is no node that could serve this pod")
-        if any(reason.stage in CURABLE for answer in samples.values() for reason in answer.reasons):
+        if any(reason.stage in CURABLE for answer in kinds.values() for reason in answer.reasons):
             return Judgement(Feasibility.BUSY, f"no node can serve this pod as the fleet is now; {_nearest(samples)}")
         return self.coming() or self.never(samples, kinds)
 
@@ -166,7 +168,8 @@ class _Hearing:
                     f"but a node of template {template} could (`nodeTemplates`): the pod waits until one is made"
                 )
                 return Judgement(Feasibility.BUSY, text)
-            undecided = undecided or verdict is Found.UNDECIDED
+            # An error says that a scheduler would stop there, not that such a node could not serve.
+            undecided = undecided or verdict is not Found.INFEASIBLE
         return UNKNOWN if undecided else None
 
     def busy(self) -> str:
@@ -189,12 +192,12 @@ class _Hearing:
         if selected is not None:
             text = f"{opening}: no device matches what {self.who(selected)} asks for"
             known = "; ".join(self.list_published(selected))
-            if known:
-                return _never(Code.NO_DEVICE, f"{text}; {known}", "ask for one of these")
             claim = selected.claim.rpartition("/")[2]
+            if known:
+                return _never(Code.NO_DEVICE, f"{text}; {known}", "ask for one of these", claim)
             if claim not in self.asked_by:  # then somebody wrote the selector
                 text = f"{text}: {selected.text[:SELECTOR]}"
-            return _never(Code.NO_DEVICE, text)
+            return _never(Code.NO_DEVICE, text, claim=claim)
         exactly = None
         if short is not None:
             request = self.request(short)
@@ -204,9 +207,10 @@ class _Hearing:
             if most < exactly.count:
                 devices = f"{exactly.count} devices of class {exactly.device_class_name} on one node"
                 text = f"{opening}: {self.who(short)} asks for {devices}, and the largest node has {most}"
-                return _never(Code.TOO_MANY, text, self.offer(largest))
+                return _never(Code.TOO_MANY, text, self.offer(largest), short.claim.rpartition("/")[2])
         text = f"{opening}; {_nearest(samples)}"
-        return _never(Code.NEVER, text, self.offer(node))
+        alone = self.claims[0].metadata.name if len(self.claims) == 1 else ""
+        return _never(Code.NEVER, text, self.offer(node), alone)
 
     def who(self, reason: Reason) -> str:
         return _who(reason.claim.rpartition("/")[2], reason.request, self.asked_by)
@@ -267,7 +271,7 @@ class _Hearing:
             for hint in hints:
                 if hint.kind is kind:
                     claim = hint.claim.rpartition("/")[2]
-                    who = _who(claim, hint.request, self.asked_by)
+                    who = _who(claim, hint.request, self.asked_by).partition(" (")[0]  # the words were given above
                     return _describe_offer(hint, who)
         return ""
 
@@ -354,11 +358,12 @@ def _missing_classes(request: DeviceRequest, stock: Stock) -> list[str]:
     return names if names and all(name not in stock.classes for name in names) else []
 
 
-def _never(code: Code, text: str, remedy: str = "") -> Judgement:
-    return Judgement(Feasibility.NEVER, text, code, remedy)
+def _never(code: Code, text: str, remedy: str = "", claim: str = "") -> Judgement:
+    return Judgement(Feasibility.NEVER, text, code, remedy, claim)
 
 
-def _unknown_class(who: str, missing: Sequence[str], stock: Stock) -> Judgement:
+def _unknown_class(claim: ResourceClaim, who: str, missing: Sequence[str], stock: Stock) -> Judgement:
     known = ", ".join(sorted(stock.classes)) or "none at all"
     text = f"{who}: there is no DeviceClass {' or '.join(missing)}; there is {known}"
-    return _never(Code.NO_CLASS, text, "name one that exists, or install the driver that brings it")
+    remedy = "name one that exists, or install the driver that brings it"
+    return _never(Code.NO_CLASS, text, remedy, claim.metadata.name)

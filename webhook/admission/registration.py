@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from certs.annotations import BUNDLE_KEEPER, CERT_MANAGER, RULES
 from webhook import names
-from webhook.dialects import Position, Role
+from webhook.dialects import Action, Position, Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 NAME = names.NAME
 TIMEOUT_SECONDS = 3
-# Pods whose seal is searched in a condition: more claims or a longer seal cost a review and nothing else.
-MOST_SEALED = 16
-LONGEST_SEAL = 16384
+# Where a container names resources. An API server gives a pod's container a request for each of its limits before anybody is asked,
+# and again after each change; in a workload's template it does not.
+_OF_PODS = ("requests",)
+_OF_TEMPLATES = ("limits", "requests")
 # Roles that make a request by themselves; all others only shape one.
 _AMOUNTS = frozenset(
     (Role.COUNT, Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES, Role.SHARES, Role.PROFILE, Role.COMBINED, Role.NIC)
@@ -82,8 +83,8 @@ def validating(dialects: Sequence[Dialect], options: Registration) -> Json:
     pods = _webhook(f"pods.validate.{names.DOMAIN}", "/validate", options) | {
         "failurePolicy": options.failure_policy,
         "rules": [_rule("", "v1", ("pods",), "CREATE")],
-        "objectSelector": _not_skipped(),
-        "matchConditions": [{"name": "asks-by-claim", "expression": on_validate(dialects)}],
+        "objectSelector": _only_translated(),
+        "matchConditions": [{"name": "names-an-accelerator-again", "expression": on_validate(dialects)}],
     }
     webhooks = [pods]
     if options.workloads:
@@ -96,8 +97,8 @@ def validating(dialects: Sequence[Dialect], options: Registration) -> Json:
 
 
 def _workloads(dialects: Sequence[Dialect], options: Registration) -> Json:
-    plain = _pod("object.?spec.?template.orValue({})", dialects)
-    cron = _pod("object.?spec.?jobTemplate.?spec.?template.orValue({})", dialects)
+    plain = _pod("object.?spec.?template.orValue({})", dialects, _OF_TEMPLATES)
+    cron = _pod("object.?spec.?jobTemplate.?spec.?template.orValue({})", dialects, _OF_TEMPLATES)
     expression = f"request.resource.resource == 'cronjobs' ? ({cron}) : ({plain})"
     return _webhook(f"workloads.validate.{names.DOMAIN}", "/validate", options) | {
         "failurePolicy": "Ignore",
@@ -134,40 +135,33 @@ def _devices(options: Registration) -> Json:
 def on_mutate(dialects: Sequence[Dialect]) -> str:
     """The condition for mutation: creations that name something of ours, updates of what we translated.
 
-    A pod that brings its own claims is looked at as well: an API server calls a webhook again, after a neighbour has
-    injected a key of ours, only if it was called before.
+    A pod that brings its own claims is looked at as well: they are judged here, and an API server calls a webhook again, after a
+    neighbour has injected a key of ours, only if it was called before.
     """
     replay = f"object.?metadata.?annotations.orValue({{}}).exists(k, k == '{names.ORIGINAL}')"
-    return f"request.operation == 'CREATE' ? ({_pod('object', dialects)}) : ({replay})"
+    return f"request.operation == 'CREATE' ? ({_pod('object', dialects, _OF_PODS)}) : ({replay})"
 
 
 def on_validate(dialects: Sequence[Dialect]) -> str:
-    """The condition for validation: pods with claims that were not judged when the pod was given them.
+    """The condition for validation: among the pods that we translated, those on which a key is back.
 
-    The first step is all that a plain pod meets. A claim was judged if the seal holds its template (`webhook.admission.decide.weigh`),
-    and a seal that stands on a pod here is ours: mutation takes off any other. A key that is there beside it was put back by somebody,
-    and the pod is looked at. Numbers are bounded, because searching a text is charged by its length; whoever has more is looked at.
+    Claims were judged in the review before. Only a webhook that came after us can have put a key there, and the pod would ask twice.
     """
-    seal = f"object.?metadata.?annotations[?'{names.TEMPLATES}'].orValue('')"
-    claims = "object.?spec.?resourceClaims.orValue([])"
-    template = "c.?resourceClaimTemplateName.orValue('')"
-    sealed = f"""{template}.startsWith('{names.PREFIX}') && {seal}.contains('"' + {template} + '":{{"spec":')"""
-    judged = f"{claims}.size() <= {MOST_SEALED} && {seal}.size() <= {LONGEST_SEAL} && {claims}.all(c, {sealed})"
-    return f"{_has_claims('object')} && (!({judged}) || {_names_resources('object', dialects)})"
+    return _names_resources("object", dialects, _OF_PODS)
 
 
-def _pod(root: str, dialects: Sequence[Dialect]) -> str:
+def _pod(root: str, dialects: Sequence[Dialect], maps: Sequence[str]) -> str:
     """Say in CEL whether a pod, or a pod template, names something that concerns us."""
-    return f"{_has_claims(root)} || {_asks(root, dialects)}"
+    return f"{_has_claims(root)} || {_asks(root, dialects, maps)}"
 
 
 def _has_claims(root: str) -> str:
     return f"{root}.?spec.?resourceClaims.orValue([]).size() > 0"
 
 
-def _asks(root: str, dialects: Sequence[Dialect]) -> str:
+def _asks(root: str, dialects: Sequence[Dialect], maps: Sequence[str]) -> str:
     """Say in CEL whether a pod asks in the old way, or carries annotations that look like ours."""
-    parts = [_names_resources(root, dialects)]
+    parts = [_names_resources(root, dialects, maps)]
     for place, field in ((Position.ANNOTATION, "annotations"), (Position.LABEL, "labels")):
         test = _keys(dialects, place)
         if place is Position.ANNOTATION:
@@ -178,14 +172,12 @@ def _asks(root: str, dialects: Sequence[Dialect]) -> str:
     return " || ".join(parts)
 
 
-def _names_resources(root: str, dialects: Sequence[Dialect]) -> str:
+def _names_resources(root: str, dialects: Sequence[Dialect], maps: Sequence[str]) -> str:
     # After orValue the value is not optional any more, so the next step is spelled anew.
     resource = _resource_names(dialects)
+    named = " || ".join([f"c.?resources.?{part}.orValue({{}}).exists(k, {resource})" for part in maps])
     parts = [
-        f"{root}.?spec.?{containers}.orValue([]).exists(c, "
-        f"c.?resources.?limits.orValue({{}}).exists(k, {resource}) || "
-        f"c.?resources.?requests.orValue({{}}).exists(k, {resource}))"
-        for containers in ("containers", "initContainers")
+        f"{root}.?spec.?{containers}.orValue([]).exists(c, {named})" for containers in ("containers", "initContainers")
     ]
     return " || ".join(parts)
 
@@ -220,12 +212,15 @@ def _keys(dialects: Sequence[Dialect], place: Position) -> str:
 
 
 def _names(dialects: Iterable[Dialect], place: Position) -> set[str]:
-    """The keys of a place that can ask for devices: every resource name, and elsewhere those that carry an amount."""
+    """The keys of a place that can ask for devices: every resource name, and elsewhere those that carry an amount.
+
+    What is left in any case asks nothing of us, and stays inside of the API server.
+    """
     return {
         row.name
         for dialect in dialects
         for row in dialect.keys
-        if row.place is place and (place is Position.RESOURCE or row.role in _AMOUNTS)
+        if row.place is place and row.action is not Action.LEFT and (place is Position.RESOURCE or row.role in _AMOUNTS)
     }
 
 
@@ -285,6 +280,12 @@ def _namespaces(options: Registration) -> Json:
 
 def _not_skipped() -> Json:
     return {"matchExpressions": [{"key": names.SKIP_LABEL, "operator": "NotIn", "values": ["true"]}]}
+
+
+def _only_translated() -> Json:
+    # Looked at before any condition is: all other pods cost the API server nothing here. The gate gives the label to whom it gives
+    # a claim, so nobody can be without it who asks twice; who has it without that is looked at, and allowed.
+    return {**_not_skipped(), "matchLabels": {names.TRANSLATED_LABEL: "true"}}
 
 
 def _rule(group: str, version: str, plurals: Sequence[str], *operations: str) -> Json:

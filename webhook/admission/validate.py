@@ -19,17 +19,19 @@ from dra.objects import ObjectMeta, Pod, ResourceClaim, ResourceClaimSpec, Resou
 from webhook import names
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.claims import template, upkeep
+from webhook.dialects import Action
 from webhook.refusals import Code, sentence
-from webhook.translate import at, mapping, paths, replay, translate
+from webhook.translate import Decision, Given, at, given_earlier, mapping, origin_of, paths, replay, translate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from dra.budget import Budget
     from dra.wire import Json
     from webhook.admission.admission_review import Request
+    from webhook.admission.feasibility import Judgement
     from webhook.state import State
-    from webhook.translate import Given
+    from webhook.translate import Translation
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -37,9 +39,12 @@ class Found(msgspec.Struct, frozen=True):
 
     denials: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    # The same as the denials, in parts.
+    decisions: tuple[Decision, ...] = ()
 
 
 NOTHING = Found()
+_TAKEN_AWAY = (Action.TRANSLATED, Action.APPROXIMATED)
 # Steps for an object that is judged by the rules of `drawbridge check`: more than who shares a thread has for one piece.
 OBJECT = 100_000
 
@@ -84,106 +89,159 @@ def _twice(pod: Pod, obj: dict[str, Json], namespace: str, state: State) -> Foun
 
 
 def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: Budget) -> Found:
-    """Judge all claims of a pod together, as a scheduler would have to serve them."""
-    sealed = pod.metadata.annotations.get(names.TEMPLATES)
-    claims, warnings = [], []
+    """Judge all claims of a pod that nobody judged before."""
+    annotations = pod.metadata.annotations
+    sealed = annotations.get(names.TEMPLATES)
+    warnings: tuple[str, ...] = ()
     proven: dict[str, Json] = {}
-    try:
-        if sealed and state.keys:
-            proven = template.unseal(sealed, template.bearer(pod, namespace), *state.keys)
-    except template.TemplatesError as error:
-        # It proves nothing, so nothing is made of it; what the pod's claims refer to is judged as it is stored.
-        warnings.append(f"{error}: drop the {names.DOMAIN}/ annotations")
-    for entry in pod.spec.resource_claims:
-        name = entry.resource_claim_template_name or ""
-        spec = _template_spec(proven.get(name)) or state.templates.get((namespace, name))
-        if spec is not None:
-            claims.append(_claim(spec, "", entry.name))  # equal pods of all namespaces are one question
-        elif state.stock is None:
-            continue
-        elif existing := state.stock.claims.get(f"{namespace}/{entry.resource_claim_name}"):
-            if existing.status.allocation is None:
-                claims.append(existing)
-        else:
-            kind = "ResourceClaimTemplate" if name else "ResourceClaim"
-            said = "does not exist yet: the pod waits until it does"
-            if kind in state.incomplete:
-                said = "is not among those that could be read, and was not judged"
-            warnings.append(f"{kind} {name or entry.resource_claim_name} {said}")
-    found = _fits(claims, state, budget, _askers(obj))
-    return Found(found.denials, (*found.warnings, *warnings))
+    earlier: tuple[Given, ...] = ()
+    if sealed and state.keys:
+        whose = template.bearer(pod, namespace)
+        try:
+            proven = template.unseal(sealed, whose, *state.keys)
+            earlier = given_earlier(obj, state, namespace=namespace)
+        except template.TemplatesError as error:
+            # It proves nothing, so nothing is made of it; what the pod's claims refer to is judged as it is stored.
+            warning = f"{error}: drop the {names.DOMAIN}/ annotations"
+            warnings = (warning,)
+    asked: list[Given] = []
+    for one in brought(obj, earlier):
+        spec = proven.get(one.template, one.spec)
+        claim = msgspec.structs.replace(one, spec=spec)
+        asked.append(claim)
+    found = serve(asked, namespace, state, budget)
+    all_warnings = (*warnings, *found.warnings)
+    return msgspec.structs.replace(found, warnings=all_warnings)
 
 
-def _askers(pod: dict[str, Json]) -> dict[str, str]:
-    """Say by name of a claim of ours which containers ask for it: their author never heard of the claim."""
+def _entries(value: Json) -> list[dict[str, Json]]:
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+
+
+def brought(pod: dict[str, Json], ours: Iterable[Given] = ()) -> tuple[Given, ...]:
+    """Name the claims that a pod comes with; some of them may be `ours`."""
     spec = mapping(pod.get("spec"))
-    users: dict[str, list[str]] = {}
-    for part in ("initContainers", "containers"):
-        containers = spec.get(part)
-        if not isinstance(containers, list):
-            continue
-        for container in map(mapping, containers):
-            resources = mapping(container.get("resources"))
-            claims = resources.get("claims")
-            if not isinstance(claims, list):
-                continue
-            user = str(container.get("name"))
-            for claim in map(mapping, claims):
-                name = str(claim.get("name"))
-                if name.startswith(names.PREFIX):
-                    of_claim = users.setdefault(name, [])
-                    of_claim.append(user)
-    askers: dict[str, str] = {}
-    for name, of_claim in users.items():
-        some = " and ".join(of_claim[:3])
-        askers[name] = f"container {some}"
-    return askers
+    entries = _entries(spec.get("resourceClaims"))
+    known = {one.name: one for one in ours}
+    claims: list[Given] = []
+    for entry in entries:
+        own = _own(entry)
+        claim = known.get(own.name, own)
+        claims.append(claim)
+    return tuple(claims)
 
 
-def serve(given: Iterable[Given], state: State, budget: Budget) -> Found:
-    """Judge the claims that a pod was given by us, as `inspect` judges those of a pod that comes with its own."""
+def _own(entry: dict[str, Json]) -> Given:
+    name = str(entry.get("name", ""))
+    template_name = entry.get("resourceClaimTemplateName") or ""
+    claim_name = entry.get("resourceClaimName") or ""
+    return Given(name, template=str(template_name), claim=str(claim_name))
+
+
+def all_claims(pod: dict[str, Json], given: Iterable[Given]) -> tuple[Given, ...]:
+    """Name all claims that a pod has when it was `given` what it was: its own first."""
+    given = tuple(given)
+    there = brought(pod, given)
+    known = {one.name for one in there}
+    new = [one for one in given if one.name not in known]
+    return (*there, *new)
+
+
+def serve(asked: Iterable[Given], namespace: str, state: State, budget: Budget) -> Found:
+    """Judge all claims of a pod together, as a scheduler would have to serve them."""
     claims: list[ResourceClaim] = []
-    users: dict[str, str] = {}
-    for one in given:
-        claims.append(_claim(upkeep.read(one.spec), "", one.name))
-        users[one.name] = f"container {' and '.join(one.users[:3])}"
-    return _fits(claims, state, budget, users)
+    warnings: list[str] = []
+    ours: list[Given] = []
+    for one in asked:
+        if one.spec is not None:
+            ours.append(one)
+        claim = _claim_of(one, namespace, state)
+        if isinstance(claim, str):
+            warnings.append(claim)
+        elif claim is not None:
+            claims.append(claim)
+    found = _fits(claims, state, budget, ours)
+    return msgspec.structs.replace(found, warnings=(*found.warnings, *warnings))
+
+
+def serve_all(pod: dict[str, Json], done: Translation, namespace: str, state: State, budget: Budget) -> Found:
+    """Judge all claims of a pod as it was translated, its own beside those that it was given."""
+    return serve(all_claims(pod, done.given), namespace, state, budget)
+
+
+def _claim_of(one: Given, namespace: str, state: State) -> ResourceClaim | str | None:
+    """Find the claim that is to be judged; or say why there is none, nothing if it has its devices already."""
+    # What is made from a template has no namespace here: equal pods of all namespaces are one question.
+    if one.spec is not None:
+        return _claim(upkeep.read(one.spec), "", one.name)
+    spec = state.templates.get((namespace, one.template))
+    if spec is not None:
+        return _claim(spec, "", one.name)
+    if state.stock is None:
+        return None
+    existing = state.stock.claims.get(f"{namespace}/{one.claim}")
+    if existing is not None:
+        return existing if existing.status.allocation is None else None
+    kind = "ResourceClaimTemplate" if one.template else "ResourceClaim"
+    said = "does not exist yet: the pod waits until it does"
+    if kind in state.incomplete:
+        said = "is not among those that could be read, and was not judged"
+    return f"{kind} {one.template or one.claim} {said}"
 
 
 def _workload(obj: dict[str, Json], namespace: str, state: State, budget: Budget) -> Found:
     """Tell who applies a workload what its pods will meet. A workload itself is never refused."""
-    path = next(iter(paths(obj)), None)
-    if path is None:
+    found = paths(obj)
+    if not found:
         return NOTHING
+    path = found[0]
     pod = at(obj, path)
-    done = translate(pod, state, namespace=namespace, path=path)
+    origin = origin_of(obj, state.configuration)
+    done = translate(pod, state, namespace=namespace, path=path, origin=origin)
     warnings = [f"its pods will be refused: {text}" for text in done.refusals]
-    warnings += foresee(done.templates, state, budget)
+    warnings += foresee(done, state, budget)
     warnings += done.warnings
     return Found(warnings=tuple(warnings))
 
 
-def foresee(templates: Mapping[str, Json], state: State, budget: Budget) -> tuple[str, ...]:
-    """Say what claims made of these templates would meet, were they asked for now; nothing if there is no time to look."""
-    found = _foreseen(templates, state, budget)
-    refusals = [f"such a pod will be refused: {text}" for text in found.denials]
+def foresee(done: Translation, state: State, budget: Budget) -> tuple[str, ...]:
+    """Say what the claims of a translation would meet, were they asked for now; nothing if there is no time to look."""
+    found = _foreseen(done, state, budget)
+    opening = "such a pod will be refused"
+    if still := find_legacy(done.decisions, state):
+        opening = f"such a pod will be left as it is, for {still}"
+    refusals = [f"{opening}: {text}" for text in found.denials]
     return (*refusals, *found.warnings)
 
 
-def refuses(templates: Mapping[str, Json], state: State, budget: Budget) -> bool:
-    """Say whether claims made of these templates would be turned back, were they asked for now; not if there is no time to look."""
-    return bool(_foreseen(templates, state, budget).denials)
+def find_legacy(decisions: Iterable[Decision], state: State) -> str:
+    """Say where a pod may still be served as it was written: then it is not ours to say that it never will be."""
+    for decision in decisions:
+        nodes = state.fleet.handed_out.get(decision.key)
+        if nodes:
+            return f"node {min(nodes)} still hands out {decision.key} through a device plugin"
+    return ""
 
 
-def _foreseen(templates: Mapping[str, Json], state: State, budget: Budget) -> Found:
-    claims: list[ResourceClaim] = []
-    for name, content in templates.items():
-        spec = _template_spec(content)
-        if spec is not None:
-            claims.append(_claim(spec, "", name))
-    askers = dict.fromkeys(templates, "the pod")
+def leave_all(decisions: Iterable[Decision], reason: str) -> tuple[Decision, ...]:
+    """Say of what was to be taken away that it stays, after all."""
+    left: list[Decision] = []
+    for decision in decisions:
+        stays = decision
+        if decision.action in _TAKEN_AWAY:
+            stays = msgspec.structs.replace(decision, action=Action.LEFT, detail=reason)
+        left.append(stays)
+    return tuple(left)
+
+
+def refuses(done: Translation, state: State, budget: Budget) -> bool:
+    """Say whether the claims of a translation would be turned back, were they asked for now; not if there is no time to look."""
+    return bool(_foreseen(done, state, budget).denials)
+
+
+def _foreseen(done: Translation, state: State, budget: Budget) -> Found:
     try:
-        return _fits(claims, state, budget, askers)
+        return serve(done.given, "", state, budget)
     except OutOfBudget:
         return NOTHING
 
@@ -212,12 +270,12 @@ def _object(obj: dict[str, Json], budget: Budget) -> Found:
     return Found(tuple(denials), tuple(warnings))
 
 
-def _fits(
-    claims: Iterable[ResourceClaim], state: State, budget: Budget, asked_by: Mapping[str, str] | None = None
-) -> Found:
+def _fits(claims: Iterable[ResourceClaim], state: State, budget: Budget, given: Iterable[Given] = ()) -> Found:
     claims = tuple(claims)
     if state.stock is None or not claims:
         return NOTHING
+    ours = {one.name: one for one in given}
+    asked_by = {name: one.asker for name, one in ours.items()}
     answer = judge(state.stock, claims, budget=budget, asked_by=asked_by, memo=state.memo, prospects=state.prospects)
     match answer.verdict:
         case Feasibility.NEVER:
@@ -227,12 +285,23 @@ def _fits(
                 return Found(warnings=(f"this may never work, but {unseen}: {text}",))
             if state.configuration.file.impossible == "warn":
                 return Found(warnings=(f"this can never work: {text}",))
-            return Found(denials=(text,))
+            asker = ours.get(answer.claim)
+            decision = _decision(answer, asker)
+            return Found(denials=(text,), decisions=(decision,))
         case Feasibility.BUSY:
             return Found(warnings=(answer.text,))
         case Feasibility.UNKNOWN:
             budget.charge()  # says so if it was the review's budget that ran out, and not one search's
     return NOTHING
+
+
+def _decision(answer: Judgement, asked: Given | None) -> Decision:
+    """Say a refusal by the fleet as one about a key: the first word of the container whose claim is at fault."""
+    container = key = ""
+    if asked is not None:
+        container = next(iter(asked.users), "")
+        key = next(iter(asked.words), "")
+    return Decision("", container, "", key, Action.REFUSED, answer.text, code=answer.code, remedy=answer.remedy)
 
 
 def _template_spec(spec: Json) -> ResourceClaimSpec | None:

@@ -32,7 +32,8 @@ class _Filters(msgspec.Struct, frozen=True, gc=False):
 
     driver: str
     vendor: str
-    profile: str
+    where: tuple[tuple[str, str], ...]
+    profile: tuple[str, str]  # the attribute and its value
     resource: str
     flags: tuple[str, ...]
     models: tuple[str, ...]
@@ -50,7 +51,8 @@ def selectors(demand: Demand, supply: Supply) -> tuple[str, ...] | None:
     filters = _Filters(
         driver=supply.driver,
         vendor=supply.target.vendor,
-        profile=demand.profile,
+        where=tuple(supply.target.where.items()),
+        profile=(supply.target.profile, demand.profile),
         resource=demand.resource,
         flags=tuple(_flags(demand, supply)),
         models=demand.models,
@@ -70,8 +72,11 @@ def _write(filters: _Filters) -> tuple[str, ...] | None:
     driver = literal(filters.driver)
     # Comparisons with one text cost next to nothing; what grows with the words of a pod is judged.
     texts, judged = [], []
-    if filters.profile:
-        texts.append(f"{_attribute(filters.driver, 'profile')} == {literal(filters.profile)}")
+    for name, value in filters.where:
+        texts.append(f"{_attribute(filters.driver, name)} == {literal(value)}")
+    name, profile = filters.profile
+    if profile:
+        texts.append(f"{_attribute(filters.driver, name)} == {literal(profile)}")
     if filters.resource:
         domain, _, name = NETWORK_RESOURCE.partition("/")
         texts.append(f'device.attributes[{literal(domain)}].?{name}.orValue("") == {literal(filters.resource)}')
@@ -110,7 +115,8 @@ def _too_costly(text: str) -> bool:
 def _flags(demand: Demand, supply: Supply) -> list[str]:
     """Truths about a network device that its driver publishes; one that it never publishes can't be asked for."""
     target = supply.target
-    flags = [target.virtual_flag] if demand.virtual_function and target.virtual_flag else []
+    flags = list(target.true)
+    flags += [target.virtual_flag] if demand.virtual_function and target.virtual_flag else []
     if demand.rdma:
         flags += supply.served.known_by(target.rdma_flags)
     return flags

@@ -37,6 +37,11 @@ class Made(msgspec.Struct, frozen=True, gc=False):
     beside: Supply | None = None  # of the secondary devices, for pairs
 
     @property
+    def moved(self) -> bool:
+        """Whether devices leave the host's network for the pod's."""
+        return self.supply.target.moved or (self.beside is not None and self.beside.target.moved)
+
+    @property
     def classes(self) -> tuple[str, ...]:
         return tuple(supply.served.name for supply in (self.supply, self.beside) if supply)
 

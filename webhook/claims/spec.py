@@ -51,10 +51,9 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Impossible(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """No claim says this. `refuse`: nor would the legacy system have served it, or splitting would change it."""
+    """No claim says this. That is our limit, not the legacy system's: nobody is turned back for it unless an administrator says so."""
 
     reason: str
-    refuse: bool = False
     unresolved: bool = False  # only for want of device sizes
     tie: str = ""  # only for want of an attribute that all devices should share
 
@@ -65,10 +64,10 @@ _TOO_LONG = Impossible(reason="the list of models or UUIDs is longer than a CEL 
 def build(demand: Demand, supply: Supply, sizes: Mapping[str, int]) -> Claims | Impossible:
     """Make the claims for one demand. `sizes` is the memory of each product, for percentages."""
     if demand.count > POD_LIMIT:  # before anything is made for each of them
-        return Impossible(reason=f"{demand.count} devices for one pod, {POD_LIMIT} is the most", refuse=True)
+        return Impossible(reason=f"{demand.count} devices for one pod, {POD_LIMIT} is the most")
     if demand.same and not supply.served.publishes(demand.same):
         reason = f"most nodes do not publish {demand.same} on every device of class {supply.served.name}"
-        return Impossible(reason=reason, refuse=demand.same not in (PCIE_ROOT, NUMA_NODE), tie=demand.same)
+        return Impossible(reason=reason, tie=demand.same)
     if demand.profile_memory is not None:
         return _smallest_profile(demand, supply)
     if not demand.partial:
@@ -97,7 +96,7 @@ def _whole(demand: Demand, supply: Supply) -> Claims | Impossible:
     name = supply.target.request
     if demand.count > LIMIT and demand.same:
         reason = f"{demand.count} devices that share {demand.same} do not fit one claim ({LIMIT})"
-        return Impossible(reason=reason, refuse=True)
+        return Impossible(reason=reason)
     constraints: tuple[DeviceConstraint, ...] = ()
     if demand.same:
         tie = DeviceConstraint(requests=(name,), match_attribute=demand.same)
@@ -137,7 +136,7 @@ def _smallest_profile(demand: Demand, supply: Supply) -> Claims | Impossible:
         alternatives.append(_alternative(f"profile-{i}", supply, texts, None))
     names = _names(supply.target.request, demand.count)
     if len(names) > LIMIT:
-        return Impossible(reason=f"{len(names)} MIG devices by size do not fit one claim ({LIMIT})", refuse=True)
+        return Impossible(reason=f"{len(names)} MIG devices by size do not fit one claim ({LIMIT})")
     requests = tuple(DeviceRequest(name=name, first_available=tuple(alternatives)) for name in names)
     told = ", ".join(name for _, name in enough)
     return Claims(
@@ -193,6 +192,11 @@ def _by_size(
         return Impossible(reason=reason, unresolved=True)
     wanted = {name: size for name, size in sizes.items() if _is_wanted(name, demand, supply.target)}
     amounts = _amounts(percent, wanted)
+    if not amounts and supply.served.doubt:
+        reason = (
+            f"{percent} % of a device's memory can't be told: class {supply.served.name} was not looked at as a whole"
+        )
+        return Impossible(reason=f"{reason}, {supply.served.doubt}")
     if not amounts:
         return Impossible(
             reason=f"{percent} % of a device's memory can't be told without device sizes: none are published for class "
@@ -258,7 +262,7 @@ def _unshareable(demand: Demand, supply: Supply, count: int) -> Impossible | Non
         return Impossible(reason=reason)
     if count > LIMIT:
         reason = f"{count} shares must lie on different devices, which one claim of {LIMIT} can't say"
-        return Impossible(reason=reason, refuse=True)
+        return Impossible(reason=reason)
     if served.devices and not served.shared:
         return Impossible(reason=f"class {served.name} publishes no devices that can be shared")
     wanted = {"memory": demand.memory, "cores": demand.cores, "shares": demand.shares}
@@ -302,7 +306,7 @@ def pairs(joint: Pairs, first: Supply, second: Supply, sizes: Mapping[str, int])
     """Blocks P and G: devices of two kinds with the same value of an attribute, pair by pair or all together."""
     if joint.primary.count + joint.secondary.count > POD_LIMIT:
         reason = f"{joint.primary.count} and {joint.secondary.count} devices for one pod, {POD_LIMIT} is the most"
-        return Impossible(reason=reason, refuse=True)
+        return Impossible(reason=reason)
     attribute, remark = _common(joint.attribute, first, second)
     if not attribute:
         return Impossible(reason=remark)
@@ -310,9 +314,9 @@ def pairs(joint: Pairs, first: Supply, second: Supply, sizes: Mapping[str, int])
     per_claim = min(LIMIT // 2, LIMIT // (1 + each)) if each else joint.primary.count
     count = joint.primary.count
     if not per_claim or (not each and count + joint.secondary.count > LIMIT):
-        return Impossible(reason=f"devices that must share {attribute} do not fit one claim ({LIMIT})", refuse=True)
+        return Impossible(reason=f"devices that must share {attribute} do not fit one claim ({LIMIT})")
     if joint.primary.partial and count > per_claim:
-        return Impossible(reason=f"{count} shares on different devices do not fit one claim ({LIMIT})", refuse=True)
+        return Impossible(reason=f"{count} shares on different devices do not fit one claim ({LIMIT})")
     built = [_tie(joint, first, second, sizes, attribute=attribute, count=part) for part in even(count, per_claim)]
     specs, devices = [], []
     for one in built:

@@ -1,21 +1,37 @@
-"""The vocabularies that pods use to ask for accelerators: one module each, a table of keys and the code to read them."""
+"""The vocabularies that pods use to ask for accelerators: device plugins, and systems with a scheduler of their own.
+
+One module each: a table of keys, and the code that reads them.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from webhook.dialects import hami, koordinator, nvidia, plain
+from webhook.dialects import plain
 from webhook.dialects.demand import AUTO, MIB, Demand, Keyed, Left, Note, Pairs, Refusal
+from webhook.dialects.plugins import amazon, amd, google, intel, nics, nvidia, undriven
+from webhook.dialects.systems import annotated, cloud, hami, koordinator, one_card, volcano
 from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scheduler, Scope, Unit, pattern
 from webhook.dialects.targets import DRANET_NUMA_NODE, NETWORK_RESOURCE, NUMA_NODE, PCIE_ROOT, TARGETS, Target
 from webhook.dialects.vocabulary import Bare, Vocabulary
-from webhook.dialects.words import WHOLE, Amount, Hint, Meaning, Mistake, Options, Said, Words
+from webhook.dialects.words import WHOLE, Amount, Hint, Meaning, Mistake, Options, Said, Selected, Selection, Words
 
 # Each reads its own options, so the type of those is known to its module alone.
 VOCABULARIES: tuple[Vocabulary[Any], ...] = (
     nvidia.VOCABULARY,
     hami.VOCABULARY,
     koordinator.VOCABULARY,
+    volcano.VOCABULARY,
+    one_card.VOLCANO_SHARE,
+    one_card.VOCABULARY,
+    *annotated.VOCABULARIES,
+    cloud.VOCABULARY,
+    amd.VOCABULARY,
+    intel.VOCABULARY,
+    google.VOCABULARY,
+    amazon.VOCABULARY,
+    nics.VOCABULARY,
+    undriven.VOCABULARY,
 )
 
 __all__ = [
@@ -48,6 +64,8 @@ __all__ = [
     "Said",
     "Scheduler",
     "Scope",
+    "Selected",
+    "Selection",
     "Target",
     "Unit",
     "Vocabulary",

@@ -43,7 +43,7 @@ def read(words: Words[Options], targets: Mapping[str, Target]) -> Answer:
     """Read one container, or for pod scope the sum of all, by the table alone."""
     said = words.said[0]
     if len(words.said) > 1:
-        said = _sum(words.said)
+        said = total(words.said)
     demands = _device(said, words.table)
     notes: list[Note] = []
     for amount in said.amounts:
@@ -59,7 +59,7 @@ def read(words: Words[Options], targets: Mapping[str, Target]) -> Answer:
     return Answer(demands=tuple(demands), notes=tuple(notes))
 
 
-def _sum(every: tuple[Said, ...]) -> Said:
+def total(every: tuple[Said, ...]) -> Said:
     """Add up a pod: the larger of what lasts together and what an init container takes alone."""
     lasting: dict[str, Amount] = {}
     passing: dict[str, Amount] = {}

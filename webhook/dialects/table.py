@@ -28,6 +28,7 @@ class Action(StrEnum):
     APPROXIMATED = "approximated"
     IGNORED = "ignored"
     LEFT = "left"
+    NOT_UNDERSTOOD = "not understood"  # of a key that no table has
     REFUSED = "refused"
 
 
@@ -81,6 +82,8 @@ class Role(StrEnum):
     PARTITION = "partition"
     OPT_OUT = "optOut"
     CLAIMED = "claimed"  # written by another translator: claims exist already
+    ASKS = "asks"  # asks for devices by itself, beside no key on a container
+    SCHEDULED = "scheduled"  # only the pod's own scheduler keeps what it says: a group, a queue, a quota
     PLACED = "placed"  # written by the legacy scheduler: its presence means the pod has been placed already
 
 
@@ -141,6 +144,8 @@ class Dialect(
     schedulers: tuple[str, ...] = ()
     # Naming one of its schedulers is evidence enough to read common keys in this dialect.
     scheduler_is_evidence: bool = False
+    # Devices of its own, given out one by one: where its keys stay, others on the container still move, and the other way round.
+    apart: bool = False
     # The legacy system admits no pod of its own with a privileged container in it.
     refuses_privileged: bool = False
 

@@ -7,6 +7,8 @@ list is open: an administrator's `targets:` are the same structure.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
@@ -31,8 +33,12 @@ class Target(
     title: str = ""
     classes: tuple[str, ...] = ()  # as the vendor's chart names them, the preferred one first
     type: str = ""  # value of the driver's `type` attribute, for drivers that publish several kinds
+    # What its devices publish of themselves, where the class takes in others: attributes of the driver's own domain.
+    where: Mapping[str, str] = {}
+    true: tuple[str, ...] = ()
     unique: str = ""  # attribute that tells two devices apart
     product: str = ""
+    profile: str = "profile"  # attribute of a partition's kind
     memory: str = "memory"
     cores: str = "cores"
     # Devices are given out in shares, and what a request leaves out is taken whole.
@@ -58,11 +64,16 @@ class Target(
     rootless: bool = False
     # Devices are published under the name of their pool, which is the resource name that asks for them.
     pooled: bool = False
+    # Devices are moved into the network namespace of the pod, and a pod in the host's has none of its own.
+    moved: bool = False
 
 
 _NVIDIA = "gpu.nvidia.com"
 _HAMI = "hami-core-gpu.project-hami.io"
 _SRIOV = "sriovnetwork.k8snetworkplumbingwg.io"
+_AMD = "gpu.amd.com"
+_INTEL = "gpu.intel.com"
+_NEURON = "neuron.aws.com"
 _RDMA_FLAGS = ("rdma", "rdmaCapable")
 
 TARGETS = {
@@ -118,6 +129,18 @@ TARGETS = {
             virtual="vf",
             virtual_flag="isSriovVf",
             rdma_flags=_RDMA_FLAGS,
+            moved=True,
+        ),
+        Target(
+            name="efa",
+            title="Elastic Fabric Adapter",
+            driver="dra.net",
+            classes=("efa.networking.k8s.aws",),
+            type="efa",
+            unique="dra.net/pciAddress",
+            attributes=(PCIE_ROOT, NUMA_NODE, DRANET_NUMA_NODE),
+            request="efa",
+            moved=True,
         ),
         Target(
             name="vf",
@@ -131,6 +154,73 @@ TARGETS = {
             rdma_flags=_RDMA_FLAGS,
             rootless=True,
             pooled=True,
+        ),
+        Target(
+            name="amdGpu",
+            title="whole AMD GPU",
+            driver=_AMD,
+            classes=(_AMD,),
+            type="amdgpu",
+            where={"type": "amdgpu"},
+            unique=f"{_AMD}/deviceID",
+            product=f"{_AMD}/productName",
+            profile="partitionProfile",
+            attributes=(PCIE_ROOT, f"{_AMD}/productName"),
+        ),
+        Target(
+            name="amdPartition",
+            title="partition of an AMD GPU",
+            driver=_AMD,
+            classes=(_AMD,),
+            type="amdgpu-partition",
+            product=f"{_AMD}/productName",
+            profile="partitionProfile",
+            attributes=(PCIE_ROOT,),
+            request="partition",
+        ),
+        *(
+            Target(
+                name=name,
+                title=f"Intel GPU on {kernel}",
+                driver=_INTEL,
+                classes=(_INTEL,),
+                type=kernel,
+                where={"type": "gpu", "driver": kernel},
+                unique="resource.kubernetes.io/pciBusID",
+                product=f"{_INTEL}/model",
+                attributes=(PCIE_ROOT, f"{_INTEL}/model"),
+            )
+            for name, kernel in (("intelI915", "i915"), ("intelXe", "xe"))
+        ),
+        Target(
+            name="gaudi",
+            title="Gaudi accelerator",
+            driver="gaudi.intel.com",
+            classes=("gaudi.intel.com",),
+            true=("healthy",),
+            unique="gaudi.intel.com/serial",
+            product="gaudi.intel.com/model",
+            attributes=(PCIE_ROOT,),
+            request="gaudi",
+        ),
+        Target(
+            name="tpu",
+            title="TPU chip",
+            driver="tpu.google.com",
+            classes=("tpu.google.com",),
+            unique="tpu.google.com/index",
+            request="tpu",
+        ),
+        Target(
+            name="neuron",
+            title="Neuron device",
+            driver=_NEURON,
+            classes=(_NEURON,),
+            type="neuron_device",
+            where={"resourceType": "neuron_device"},
+            unique=f"{_NEURON}/deviceId",
+            attributes=tuple(f"resource.aws.com/devicegroup{size}_id" for size in (1, 4, 8, 16)),
+            request="neuron",
         ),
     )
 }

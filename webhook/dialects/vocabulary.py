@@ -13,8 +13,8 @@ from typing import Generic
 import msgspec
 
 from webhook.dialects.demand import Answer
-from webhook.dialects.table import Dialect, Role, Scheduler
-from webhook.dialects.words import Hint, Meaning, O, Options, Words
+from webhook.dialects.table import Dialect, Scheduler
+from webhook.dialects.words import Meaning, O, Options, Selected, Words
 
 
 class Bare(msgspec.Struct, frozen=True, gc=False):
@@ -25,10 +25,12 @@ class Bare(msgspec.Struct, frozen=True, gc=False):
     # What an administrator may declare it to be (`meanings`), and how that is told; None for any other text.
     declared: Callable[[str], Meaning | None]
     words: str
-    # What the pod's own node selectors give away; None if nothing.
-    pod: Callable[[Mapping[Role, Hint]], Meaning | None]
+    # What the pod gives away by what it demands of its node; None if nothing.
+    pod: Callable[[Selected], Meaning | None]
     # Which label of a node says that its units are not whole devices; "" if none does.
     node: Callable[[Mapping[str, str]], str]
+    # Key: the kind of device of a unit, where keys differ in it.
+    targets: Mapping[str, str] = {}
 
 
 class Vocabulary(msgspec.Struct, Generic[O], frozen=True, kw_only=True):

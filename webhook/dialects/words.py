@@ -62,6 +62,21 @@ class Hint(msgspec.Struct, frozen=True, gc=False):
         return cls(key, row, text, entries)
 
 
+class Selection(NamedTuple):
+    """What a pod demands of a label of its node, as a required affinity writes it."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...]
+
+
+class Selected(NamedTuple):
+    """All that a pod demands of its node's labels: what holds in any case, and alternatives of which one has to hold."""
+
+    always: tuple[Selection, ...] = ()
+    terms: tuple[tuple[Selection, ...], ...] = ()
+
+
 class Said(msgspec.Struct, frozen=True, gc=False):
     """What one container says in a dialect. `ordinary_init`: it ends before the others begin."""
 
@@ -90,6 +105,8 @@ class Meaning(msgspec.Struct, frozen=True, gc=False):
     replica: bool = False
     left: Left | None = None
     basis: str = ""  # what this rests on, in words for people
+    # It is left for a doubt only, which an administrator's word settles.
+    doubt: bool = False
 
 
 WHOLE = Meaning()

@@ -244,6 +244,8 @@ class App:
     async def _again(self, review: _OpenReview) -> Reply:
         """Look a second time at what is refused: a class may have come just before its first pod."""
         await asyncio.sleep(self._limits.second_look)
+        # All that were refused in one turn come back in one; each is a piece of work for the loop.
+        await self._door.line.turn()
         return await self._aside(review) if len(review.body) > self._limits.inline else await self._second(review)
 
     async def _second(self, review: _OpenReview) -> Reply:
@@ -273,6 +275,8 @@ class App:
             why = str(error)
             note = {"path": path, "bytes": len(whole), "problem": why}
             logger.warning("a review was not decided", extra=note)
+            # Workers end together, and to answer for one is to read its review again.
+            await self._door.line.turn()
             try:
                 outcome = otherwise or answer_late(path, whole, why, state)
             except ReviewError as broken:

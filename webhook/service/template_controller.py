@@ -31,7 +31,7 @@ from webhook.claims import Due, template, upkeep
 from webhook.service.pod_survey import EVERYWHERE, LIVING, PodSurvey
 from webhook.state import Mode, mode_of
 from webhook.state import workload as workload_of
-from webhook.translate import at, controller_kind, mapping, paths, translate
+from webhook.translate import at, controller_kind, mapping, origin_of, paths, translate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -265,14 +265,16 @@ class Templates:
         if mode_of(state, who) is not Mode.ENFORCE:
             return {}
         wanted: dict[Key, Json] = {}
+        origin = origin_of(obj, state.configuration)
         for path in paths(obj):
             pod = at(obj, path)
             budget = Budget(STEPS)
-            done = translate(pod, state, namespace=namespace, budget=budget)
-            if done.templates and refuses(done.templates, state, budget):
+            done = translate(pod, state, namespace=namespace, budget=budget, origin=origin)
+            if done.templates and refuses(done, state, budget):
                 continue  # its pods would be turned back, and so would the templates
             for name, spec in done.templates.items():
-                wanted[namespace, name] = spec
+                key = namespace, name
+                wanted[key] = spec
         return wanted
 
     async def _translate_again(self) -> None:

@@ -9,8 +9,9 @@ from webhook.state.configuration import Configuration, Known, read
 from webhook.state.features import ALTERNATIVES, CLAIMS, EXTENDED, SHARES, Features, Need
 from webhook.state.inventory import Inventory, Served, Supply, unknown
 from webhook.state.mode import Mode, mode_of
+from webhook.state.near import near_key, rows_at
 from webhook.state.node_templates import prospects
-from webhook.state.schema import Bridge, Joint, NodeTemplate
+from webhook.state.schema import Bridge, Joint, NodeTemplate, Placing
 from webhook.state.state import OF_DEVICES, OF_NAMESPACES, State
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Mode",
     "Need",
     "NodeTemplate",
+    "Placing",
     "Seen",
     "Served",
     "State",
@@ -36,8 +38,10 @@ __all__ = [
     "Supply",
     "configuration",
     "mode_of",
+    "near_key",
     "prospects",
     "read",
+    "rows_at",
     "unknown",
     "workload",
 ]

@@ -16,7 +16,19 @@ import msgspec
 from dra.finding import Finding, Severity
 from dra.pointer import split
 from dra.validation import CODES, shape
-from webhook.dialects import TARGETS, VOCABULARIES, Dialect, Mistake, Options, Position, Row, Vocabulary, pattern, plain
+from webhook.dialects import (
+    TARGETS,
+    VOCABULARIES,
+    Dialect,
+    Mistake,
+    Options,
+    Position,
+    Role,
+    Row,
+    Vocabulary,
+    pattern,
+    plain,
+)
 from webhook.state.features import SCHEDULERS
 from webhook.state.node_templates import wrong_templates
 from webhook.state.schema import DEFAULT, WHOLE_FILE, File, bytes_of, contradictions
@@ -50,6 +62,7 @@ class Configuration:
     __slots__ = (
         "_exact",
         "_patterns",
+        "asking",
         "dialects",
         "file",
         "options",
@@ -92,6 +105,9 @@ class Configuration:
         positions, self._patterns = _index(self.dialects)
         self._exact = positions.pop(Position.RESOURCE)
         self.rows: Mapping[Position, _Rows] = positions
+        # Annotations and labels that may ask for devices by themselves.
+        rows = [row for table in self.dialects for row in table.keys]
+        self.asking = frozenset(row.name for row in rows if row.role is Role.ASKS)
 
     def resource(self, name: str) -> tuple[Known, ...]:
         """Find the rows that a resource name fits."""

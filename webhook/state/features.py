@@ -43,6 +43,7 @@ SHARES = Need("DRAConsumableCapacity", "shares of devices (capacity requests, di
 SCHEDULERS: Mapping[str, Scheduler] = {
     "default-scheduler": Scheduler(like_cluster=True),
     "kai-scheduler": Scheduler(),
+    "runai-scheduler": Scheduler(),
     "volcano": Scheduler(),
     "tensor-fusion-scheduler": Scheduler(),
 }
@@ -63,6 +64,11 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     def on(self, gate: str) -> bool:
         """Say whether the server has a gate on."""
         return self.gates.get(gate, self.minor >= _ON_SINCE[gate])
+
+    @staticmethod
+    def known() -> tuple[str, ...]:
+        """The gates that decide about what we write."""
+        return tuple(_ON_SINCE)
 
     def missing(self, needs: tuple[Need, ...], name: str, schedulers: Mapping[str, Scheduler]) -> str:
         """Say what stands in the way of claims with these needs for a pod of this scheduler; "" if nothing does."""

@@ -67,6 +67,8 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     capacities: Mapping[str, int] = {}
     shared: int = 0  # devices that can be given out in shares
     rootless: int = 0  # devices whose pcieRoot is the empty text, which would equal another empty one
+    # Why not all of its devices were looked at, "" if they were: then what it lacks is no reason to refuse anybody.
+    doubt: str = ""
 
     def publishes(self, attribute: str) -> bool:
         """Say whether most nodes have an attribute on every device; a constraint on it loses the devices of the others."""
@@ -198,12 +200,12 @@ class _Selectors:
     def reads(self) -> list[cel.Reads]:
         return [selector.reads for selector in self._compiled or ()]
 
-    def pick(self, groups: Iterable[Group]) -> list[Group]:
-        """Find the groups of the class; one on which a selector fails is not."""
+    def pick(self, groups: Iterable[Group]) -> list[Group] | None:
+        """Find the groups of the class; one on which a selector fails is not. None if that costs too much."""
         try:
             return [group for group in groups if self._picks(group.driver, group.sample)]
         except OutOfBudget:
-            return []
+            return None
 
     def _picks(self, driver: str, device: Device) -> bool:
         if self._compiled is None:
@@ -220,7 +222,7 @@ class _Selectors:
 
 def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Served:
     picked = selectors.pick(census.groups)
-    mine = {group: census.groups[group] for group in picked}
+    mine = {group: census.groups[group] for group in picked or ()}
     # What of this class a node holds, and the nodes that hold just this.
     holdings: dict[frozenset[Group], list[str]] = {}
     nodes: set[str] = set()
@@ -271,7 +273,16 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
         capacities=capacities,
         shared=shared,
         rootless=rootless,
+        doubt=_doubt(picked, products),
     )
+
+
+def _doubt(picked: list[Group] | None, products: Mapping[Group, str]) -> str:
+    if picked is None:
+        return "its selectors cost too much to ask them about every kind of device"
+    if len(set(products.values())) > _SIZES:
+        return f"it has more than the {_SIZES} products that are looked at"
+    return ""
 
 
 def _attributes(group: Group) -> set[str]:

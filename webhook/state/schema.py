@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from allocator.decisions import UnknownStrategy, read_placement
+from allocator.strategies import DEFAULT as ALLOCATORS_DEFAULT
 from dra.errors import QuantityError
 from dra.objects import DeviceAttribute, DeviceCapacity
 from dra.pointer import escape
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 # What a request is called is followed by a number, and is part of the names of claims on the pod.
 _LABEL = re.compile(r"[a-z]([-a-z0-9]{0,18}[a-z0-9])?").fullmatch
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?").fullmatch
 Mode = Literal["observe", "warn", "enforce", "off"]
 
 
@@ -61,6 +64,17 @@ class Joint(_Declared, frozen=True, kw_only=True):
     otherwise: Literal["leave", "refuse"] = "leave"
 
 
+class Placing(_Declared, frozen=True, kw_only=True):
+    """How the bridge places pods that say nothing about it themselves, and whose Namespace does not."""
+
+    # A name, or several with weights: NAME=WEIGHT,NAME=WEIGHT.
+    strategy: str = ALLOCATORS_DEFAULT
+    # Namespace: another one for its pods.
+    namespaces: dict[str, str] = {}
+    # With devices, of ours; 0 for any number.
+    most_pods_per_node: int = 0
+
+
 class Bridge(_Declared, frozen=True, kw_only=True):
     """The scheduler with our bridge, and the drivers whose devices it manages."""
 
@@ -68,6 +82,7 @@ class Bridge(_Declared, frozen=True, kw_only=True):
     drivers: tuple[str, ...] = ()
     # Whether a DeviceTaintRule keeps all other schedulers from these devices: claims that go to the bridge tolerate it.
     fence: bool = False
+    placement: Placing = Placing()
 
 
 class Evidence(_Declared, frozen=True, kw_only=True):
@@ -77,6 +92,12 @@ class Evidence(_Declared, frozen=True, kw_only=True):
     drivers: tuple[str, ...] = ()
     # Labels that the nodes have whose slices, labels and hand-outs count.
     node_selector: dict[str, str] = {}
+
+
+class Kueue(_Declared, frozen=True, kw_only=True):
+    """What Kueue can account for: classes that its `deviceClassMappings` name, with its gate for DRA on."""
+
+    device_classes: tuple[str, ...] = ()
 
 
 class TemplateDevices(_Declared, frozen=True, kw_only=True):
@@ -113,7 +134,7 @@ class File(_Declared, frozen=True, kw_only=True):
     canary: int = 100
     approximations: Literal["allow", "warn", "leave"] = "warn"
     # Percentages where no device size is known.
-    unresolved: Literal["leave", "refuse"] = "refuse"
+    unresolved: Literal["leave", "refuse"] = "leave"
     # Claims that the pod's scheduler would not understand.
     not_understood: Literal["leave", "refuse"] = "leave"
     numa_bind: Literal["leave", "drop", "refuse"] = "leave"
@@ -142,6 +163,8 @@ class File(_Declared, frozen=True, kw_only=True):
     quotas: dict[str, str] = {}
     schedulers: dict[str, Scheduler] = {}
     bridge: Bridge | None = None
+    # Pods under a queue of Kueue's get claims of these classes only.
+    kueue: Kueue = Kueue()
 
     def options(self, dialect: str) -> Options:
         """The options of one of our dialects."""
@@ -187,11 +210,33 @@ def contradictions(file: File) -> Iterable[Mistake]:
     for name in built_in:
         for one in file.options(name).mistakes():
             yield one._replace(path=f"/{name}{one.path}")
+    if file.bridge is not None:
+        yield from _placing(file.bridge.placement)
     for key, quota in file.quotas.items():
         if not quota:
             yield Mistake(
                 f"/quotas/{escape(key)}", "no quota key is given", "e.g. <class>.deviceclass.resource.k8s.io/devices"
             )
+
+
+def _placing(placing: Placing) -> Iterable[Mistake]:
+    """Strategies that nobody knows, and numbers that are none."""
+    path = "/bridge/placement"
+    said = {"strategy": placing.strategy}
+    for namespace, strategy in placing.namespaces.items():
+        where = f"namespaces/{escape(namespace)}"
+        said[where] = strategy
+        if not _NAMESPACE(namespace):
+            reason = f"{namespace!r} is not the name of a namespace"
+            yield Mistake(f"{path}/{where}", reason, "write the whole name; patterns are not read")
+    for where, strategy in said.items():
+        try:
+            read_placement(strategy)
+        except UnknownStrategy as error:
+            yield Mistake(f"{path}/{where}", str(error), "write NAME, or NAME=WEIGHT,NAME=WEIGHT (docs/simulate.md)")
+    if placing.most_pods_per_node < 0:
+        reason = f"{placing.most_pods_per_node} is not a number of pods"
+        yield Mistake(f"{path}/mostPodsPerNode", reason, "write 0 for any number, or 1 and more")
 
 
 def _meanings(file: File, dialects: Mapping[str, Dialect]) -> Iterable[Mistake]:

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
-from webhook.translate.pod_template import at, controller_kind, name_of, paths, translate_object
-from webhook.translate.pod_view import mapping
+from webhook.translate.pod_template import (
+    at,
+    controller_kind,
+    merge,
+    name_of,
+    namespace_of,
+    paths,
+    translate_each,
+    translate_object,
+)
+from webhook.translate.pod_view import PodView, Slot, is_passed_by, look, mapping
 from webhook.translate.rewrite import Given
-from webhook.translate.translate import Decision, Translation, clean, replay, translate
+from webhook.translate.translate import Decision, Translation, clean, given_earlier, replay, translate
+from webhook.translate.workload_kind import origin_of
 
 __all__ = [
     "Decision",
     "Given",
+    "PodView",
+    "Slot",
     "Translation",
     "at",
     "clean",
     "controller_kind",
+    "given_earlier",
+    "is_passed_by",
+    "look",
     "mapping",
+    "merge",
     "name_of",
+    "namespace_of",
+    "origin_of",
     "paths",
     "replay",
     "translate",
+    "translate_each",
     "translate_object",
 ]

@@ -60,9 +60,16 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     quiet: bool = False
     # Whether it is still on its way to be translated. It may be so without demands: they can be part of another case (`joint`).
     open: bool = False
+    # A demand of this case goes with another case (`joint`), so the two stay or go together.
+    joined: bool = False
     # A name that no system claims, and what a unit of it was taken for.
     bare: str = ""
     unit: Meaning = WHOLE
+
+    @property
+    def apart(self) -> bool:
+        """Whether what becomes of it says nothing about other cases of its containers."""
+        return self.dialect.apart and not self.joined
 
     def role(self, key: str) -> Role:
         """What a key says in this dialect."""
@@ -133,7 +140,17 @@ def cases(
         )
         answer = _answer(case, whose, configuration, fleet)
         answered.append(answer)
-    return answered
+    return [*answered, *_asked_elsewhere(whose)] if whose.asking else answered
+
+
+def _asked_elsewhere(whose: Owners) -> list[Case]:
+    """What asks outside of containers stays: its system would go on serving it beside a claim."""
+    stays = []
+    for dialect, hint in whose.asking:
+        left = Left(hint.key, hint.row.because)
+        case = Case(dialect=dialect, words=(), keys=(hint.key,), left=left)
+        stays.append(case)
+    return stays
 
 
 def _answer(case: Case, whose: Owners, configuration: Configuration, fleet: Inventory) -> Case:
@@ -146,7 +163,7 @@ def _answer(case: Case, whose: Owners, configuration: Configuration, fleet: Inve
     numbers = {slot.order: [(word, number(word)) for word in words] for slot, words in case.words}
     bare = _bare(numbers.values())
     if bare:
-        unit = meaning(bare, dialect, configuration, fleet, hints)
+        unit = meaning(bare, dialect, configuration, fleet, whose.selected)
         as_told = configuration.file.meanings.get(bare) == "leave"
         quiet = as_told and unit.left is not None
         case = msgspec.structs.replace(case, bare=bare, unit=unit, left=unit.left, quiet=quiet)
@@ -177,12 +194,15 @@ def _answer(case: Case, whose: Owners, configuration: Configuration, fleet: Inve
 def _keep_away(case: Case, whose: Owners, hints: Mapping[Role, Hint]) -> Case:
     """Leave or refuse what its own system has dealt with already, or would not have taken."""
     key, title = case.keys[0], case.dialect.title
+    for system, hint in whose.asking:
+        if not case.dialect.apart:
+            return case.leave(key, f"{system.title} places the pod, by {hint.key}")
     for role in (Role.PLACED, Role.OPT_OUT):
         if role in hints:
             hint = hints[role]
             return case.leave(hint.key, hint.row.because)
     if claimed := hints.get(Role.CLAIMED):
-        return case.refuse(key, f"is asked for beside label {claimed.key}: {claimed.row.because}", "drop one")
+        return case.leave(key, f"it is asked for beside label {claimed.key}: {claimed.row.because}")
     if case.dialect.refuses_privileged and whose.privileged:
         reason = f"{title} takes no pod with a privileged container ({whose.privileged})"
         return case.refuse(key, reason, "shares are not enforced on it")

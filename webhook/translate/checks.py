@@ -16,7 +16,7 @@ from dra.wire import Json
 from webhook.claims import POD_LIMIT, Grant, Impossible, Made, Sharing, Wish, Workshop, pass_fence, results, share
 from webhook.dialects import NUMA_NODE, Action, Demand, Keyed, Left, Note, Pairs, Role, Scope
 from webhook.refusals import Code
-from webhook.state import CLAIMS, EXTENDED, Configuration, Features, Inventory, Joint
+from webhook.state import ALTERNATIVES, CLAIMS, EXTENDED, Configuration, Features, Inventory, Joint
 from webhook.translate.case import Case
 from webhook.translate.pod_view import PodView
 
@@ -33,6 +33,11 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: str  # that the pod has, or is going to have
     quota: frozenset[str] = frozenset()
     limit_range: frozenset[str] = frozenset()
+    # Whether something on the pod needs its own scheduler.
+    scheduled: bool = False
+    queue: str = ""  # of Kueue's, that the pod or its workload is in
+    # Containers that misspell a key, by their order.
+    misspelt: Mapping[int, Left] = {}
     # What an earlier round took from each container.
     recorded: Mapping[str, Mapping[str, Json]] = {}
 
@@ -56,6 +61,8 @@ def judge(cases: Sequence[Case], context: Context) -> Verdict:
     """Decide about all cases of a pod."""
     if context.recorded:
         cases = _take(cases, (leave_latecomers,), context)
+    if context.misspelt:
+        cases = _take(cases, (leave_misspelt,), context)
     for joint in context.configuration.file.joint:
         cases = _pair(cases, joint)
     cases = _take(cases, FOR_ITSELF, context)
@@ -88,14 +95,14 @@ def _together(cases: list[Case]) -> tuple[Case, ...]:
     """All or nothing for each container: where one case stays, all of its containers' cases stay."""
     stuck: dict[int, Left] = {}
     for case in cases:
-        if case.left:
+        if case.left and not case.apart:
             for slot, _ in case.words:
                 stuck[slot.order] = case.left
     spreading = bool(stuck)
     while spreading:
         spreading = False
         for i, case in enumerate(cases):
-            if not case.open:
+            if not case.open or case.apart:
                 continue
             causes = [stuck[slot.order] for slot, _ in case.words if slot.order in stuck]
             if not causes:
@@ -145,11 +152,11 @@ def _pair(cases: Sequence[Case], joint: Joint) -> list[Case]:
             each=each,
         )
         left = _without(paired[j], other)
-        paired[j] = msgspec.structs.replace(paired[j], demands=left)
+        paired[j] = msgspec.structs.replace(paired[j], demands=left, joined=True)
         pair = Keyed(key, pairs)
         demands = [pair if asked.key == key else asked for asked in paired[i].demands]
         told = Note(other, Action.TRANSLATED, f"{each} beside each {key}")
-        joined = msgspec.structs.replace(paired[i], demands=tuple(demands))
+        joined = msgspec.structs.replace(paired[i], demands=tuple(demands), joined=True)
         paired[i] = joined.note(told)
     return paired
 
@@ -171,6 +178,15 @@ def leave_latecomers(case: Case, context: Context) -> Case:
             if case.dialect.name in before:
                 reason = "came after the other keys had been translated: another webhook adds it"
                 return case.leave(case.keys[0], reason)
+    return case
+
+
+def leave_misspelt(case: Case, context: Context) -> Case:
+    """Leave a container that asks for something nobody understands, and nearly for something that is understood."""
+    for slot, _ in case.words:
+        left = context.misspelt.get(slot.order)
+        if left:
+            return case.leave(left.key, left.reason)
     return case
 
 
@@ -217,7 +233,9 @@ def serve(case: Case, context: Context) -> Case:
                 return case.leave(key, made.reason)
             if made.unresolved:
                 return case.refuse(key, made.reason, "declare the sizes under `models`", Code.SIZES)
-            return case.refuse(key, made.reason, "ask for less, or split the pod", Code.INEXPRESSIBLE)
+            return case.refuse(key, made.reason, "drop the annotation", Code.INEXPRESSIBLE)
+        if made.moved and context.pod.spec.get("hostNetwork") is True:
+            return case.leave(key, "the driver moves the device into the pod's network, and hostNetwork pods have none")
         demands.append(Keyed(key, demand))
         served.append(made)
         _tell_class(notes, key, made)
@@ -233,13 +251,13 @@ def serve(case: Case, context: Context) -> Case:
 
 
 def _is_refused(made: Impossible, context: Context) -> bool:
-    """Whether the pod is refused for it, or the container left; the administrator decides where the row leaves it open."""
+    """Whether the pod is refused for what no claim can say: only where the administrator wants it, and it is certain."""
     file = context.configuration.file
-    if not context.confirmed and (made.unresolved or made.tie):
+    if not context.confirmed:
         return False
     if made.unresolved:
         return file.unresolved == "refuse"
-    return made.refuse or (made.tie == NUMA_NODE and file.numa_bind == "refuse")
+    return made.tie == NUMA_NODE and file.numa_bind == "refuse"
 
 
 def _tell_class(notes: list[Note], key: str, made: Made) -> None:
@@ -279,6 +297,26 @@ def respect_limit_ranges(case: Case, context: Context) -> Case:
     return case
 
 
+def respect_queue(case: Case, context: Context) -> Case:
+    """Leave what the pod's Kueue could not account for: to it, such a workload is inadmissible."""
+    if not context.queue:
+        return case
+    key = case.keys[0]
+    mapped = context.configuration.file.kueue.device_classes
+    classes = [name for made in case.made for name in made.classes]
+    unmapped = sorted(set(classes) - set(mapped))
+    if unmapped:
+        names = ", ".join(unmapped)
+        mapping_of = f"deviceClassMappings: [{{name: {key}, deviceClassNames: [{names}]}}]"
+        reason = (
+            f"Kueue counts it in queue {context.queue}; with `resources: {{{mapping_of}}}` in Kueue's configuration"
+        )
+        return case.leave(key, f"{reason}, its gate for DRA, and `kueue.deviceClasses` here it is translated")
+    if any(ALTERNATIVES in made.claims.needs for made in case.made):
+        return case.leave(key, f"queue {context.queue}: Kueue does not count claims with alternatives (firstAvailable)")
+    return case
+
+
 def suit_scheduler(case: Case, context: Context) -> Case:
     """Leave what the pod's scheduler would misread."""
     needs = dict.fromkeys((CLAIMS,))
@@ -294,7 +332,14 @@ def suit_scheduler(case: Case, context: Context) -> Case:
     return case.refuse(key, problem, "name a scheduler that serves claims", Code.SCHEDULER)
 
 
-FOR_ITSELF: tuple[Step, ...] = (step_aside, serve, leave_approximations, respect_quotas, respect_limit_ranges)
+FOR_ITSELF: tuple[Step, ...] = (
+    step_aside,
+    serve,
+    leave_approximations,
+    respect_quotas,
+    respect_limit_ranges,
+    respect_queue,
+)
 
 
 def _schedule(cases: tuple[Case, ...], context: Context) -> tuple[tuple[Case, ...], str]:
@@ -320,9 +365,9 @@ def _target(cases: tuple[Case, ...], context: Context) -> str:
         if case.open:
             any_open = True
             own = own or name in case.dialect.schedulers
-        elif case.demands or case.left:
+        elif (case.demands or case.left) and _holds(case, name):
             return ""
-    if not any_open:
+    if not any_open or context.scheduled:
         return ""
     if file.bridge and (own or name == file.target_scheduler):
         made_of = [made for case in cases if case.open for made in case.made]
@@ -332,6 +377,11 @@ def _target(cases: tuple[Case, ...], context: Context) -> str:
     if own and file.target_scheduler != name:
         return file.target_scheduler
     return ""
+
+
+def _holds(case: Case, scheduler: str) -> bool:
+    """Say whether what stays needs the pod's scheduler; what any scheduler counts does not."""
+    return not case.apart or scheduler in case.dialect.schedulers
 
 
 # Who sees which claim
@@ -365,18 +415,9 @@ def _share(cases: tuple[Case, ...], context: Context) -> Sharing:
 
 
 def _too_many(cases: Iterable[Case], devices: int) -> tuple[Case, ...]:
-    """Refuse more devices than a pod may have; one case is told, for the pod."""
-    told: list[Case] = []
-    refused = False
-    for case in cases:
-        if case.open and not refused:
-            refused = True
-            reason = f"{devices} devices for one pod, {POD_LIMIT} is the most"
-            over = case.refuse(case.keys[0], reason, "split the pod", Code.POD_LIMIT)
-            told.append(over)
-        else:
-            told.append(case)
-    return tuple(told)
+    """Leave a pod with more devices than claims can give to one: a device plugin has no such limit."""
+    reason = f"{devices} devices for one pod, {POD_LIMIT} is the most that claims give to one"
+    return tuple([case.leave(case.keys[0], reason) if case.open else case for case in cases])
 
 
 def _remark(cases: tuple[Case, ...], shared: Sharing) -> tuple[Case, ...]:

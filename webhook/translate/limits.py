@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects import Left, Position, Role, Unit
+from webhook.translate.pod_view import SELECTIONS
 
 if TYPE_CHECKING:
     from webhook.state import Configuration
@@ -41,6 +42,13 @@ def too_much(pod: PodView, configuration: Configuration) -> Left | None:
             for amount in (word.limit, word.request):
                 if _is_long(amount):
                     return Left(word.key, f"an amount of more than {LETTERS} letters is not read")
+    selected = pod.selected
+    demands = len(selected.always) + sum(map(len, selected.terms))
+    if asking and demands > SELECTIONS:
+        reason = (
+            f"the pod demands more than {SELECTIONS} things of its node's labels, which is the most that is looked at"
+        )
+        return Left(asking[0].words[0].key, reason)
     for key, rows in configuration.rows[Position.ANNOTATION].items():
         text = pod.annotations.get(key)
         if not isinstance(text, str) or all(known.row.role is Role.NONE for known in rows):

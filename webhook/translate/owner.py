@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects import Dialect, Hint, Left, Meaning, Position, Refusal, Role
-from webhook.refusals import Code
+from webhook.dialects import Dialect, Hint, Left, Meaning, Position, Role, Selected
+from webhook.state import near_key
 
 if TYPE_CHECKING:
     from dra.wire import Json
@@ -30,8 +30,12 @@ class Owners(msgspec.Struct, frozen=True):
     system: Dialect | None = None
     # The system whose own keys stand in a container, by the container's order.
     speaking: Mapping[int, Dialect] = {}
-    refusal: Refusal | None = None
+    mixed: Left | None = None  # keys of two systems: neither is served
     privileged: str = ""  # a container that is
+    selected: Selected = Selected()  # what the pod demands of its node
+    scheduled: Hint | None = None  # what only the pod's own scheduler keeps
+    # Systems that place the pod by what stands outside of containers, and that.
+    asking: tuple[tuple[Dialect, Hint], ...] = ()
 
     def of(self, word: Word, slot: Slot, configuration: Configuration) -> Known:
         """Choose the row that a key is read by."""
@@ -59,7 +63,8 @@ class Owners(msgspec.Struct, frozen=True):
 
 def owners(pod: PodView, configuration: Configuration) -> Owners:
     """Gather what every dialect says on a pod, and find the system that it was written for."""
-    hints, ignored, evidence = _hints(pod, configuration)
+    selected = pod.selected
+    hints, ignored, evidence = _hints(pod, selected, configuration)
     speaking: dict[int, Dialect] = {}
     systems: dict[str, tuple[Dialect, str]] = {}
     privileged = ""
@@ -75,8 +80,7 @@ def owners(pod: PodView, configuration: Configuration) -> Owners:
     if len(systems) > 1:
         (one, key), (other, its), *_ = systems.values()
         reason = f"belongs to {one.title}, {its} to {other.title}: both would hand out the same devices"
-        refusal = Refusal(key, reason, "keep the keys of one of them", Code.MIXED)
-        return Owners(hints, ignored, refusal=refusal)
+        return Owners(hints, ignored, mixed=Left(key, reason))
     system = None
     if speaking:
         system = next(iter(speaking.values()))
@@ -87,16 +91,51 @@ def owners(pod: PodView, configuration: Configuration) -> Owners:
             if dialect.scheduler_is_evidence and pod.scheduler in dialect.schedulers:
                 system = dialect
                 break
-    return Owners(hints, ignored, system=system, speaking=speaking, privileged=privileged)
+    return Owners(
+        hints,
+        ignored,
+        system=system,
+        speaking=speaking,
+        privileged=privileged,
+        selected=selected,
+        scheduled=_scheduled(hints, pod, configuration),
+        asking=_asking(hints, pod, configuration),
+    )
+
+
+_Hints = Mapping[str, Mapping[Role, Hint]]
+
+
+def _scheduled(hints: _Hints, pod: PodView, configuration: Configuration) -> Hint | None:
+    """Find a group, a queue or a quota that the scheduler keeps which the pod names."""
+    for name, of_dialect in hints.items():
+        hint = of_dialect.get(Role.SCHEDULED)
+        if hint and pod.scheduler in configuration.vocabularies[name].table.schedulers:
+            return hint
+    return None
+
+
+def _asking(hints: _Hints, pod: PodView, configuration: Configuration) -> tuple[tuple[Dialect, Hint], ...]:
+    """Find systems that are asked by annotations or labels alone: common words count on their pods only."""
+    found = []
+    for name, of_dialect in hints.items():
+        hint = of_dialect.get(Role.ASKS)
+        if hint is None:
+            continue
+        table = configuration.vocabularies[name].table
+        theirs = pod.scheduler in table.schedulers or Role.SCHEDULED in of_dialect
+        if theirs or hint.row.place is Position.LABEL:
+            found.append((table, hint))
+    return tuple(found)
 
 
 def _hints(
-    pod: PodView, configuration: Configuration
+    pod: PodView, selected: Selected, configuration: Configuration
 ) -> tuple[dict[str, dict[Role, Hint]], tuple[tuple[str, Hint], ...], list[Dialect]]:
     places = {
         Position.ANNOTATION: pod.annotations,
         Position.LABEL: pod.labels,
-        Position.NODE_SELECTOR: pod.node_labels,
+        Position.NODE_SELECTOR: _labels(selected),
     }
     hints: dict[str, dict[Role, Hint]] = {}
     ignored: list[tuple[str, Hint]] = []
@@ -114,9 +153,32 @@ def _hints(
                 of_dialect = hints.setdefault(known.dialect.name, {})
                 of_dialect[known.row.role] = hint
                 # Where a pod may run says nothing about whom its numbers are for.
-                if known.dialect.system and len(rows[key]) == 1 and place is not Position.NODE_SELECTOR:
+                speaks = known.dialect.system and _is_first(known, rows[key], pod.scheduler)
+                if speaks and place is not Position.NODE_SELECTOR:
                     evidence.append(known.dialect)
     return hints, tuple(ignored), evidence
+
+
+def _is_first(known: Known, every: tuple[Known, ...], scheduler: str) -> bool:
+    """Say whether a word of several systems is evidence for one: for the first, unless another's scheduler is named."""
+    named = [one for one in every if scheduler in one.dialect.schedulers]
+    return known is (named or every)[0]
+
+
+def _labels(selected: Selected) -> dict[str, Json]:
+    """Write what a pod demands of each label in a line, over all its alternatives."""
+    found: dict[str, dict[str, None]] = {}
+    for term in (selected.always, *selected.terms):
+        for key, operator, values in term:
+            told = found.setdefault(key, {})
+            if operator == "NotIn":
+                listed = ", ".join(values)
+                values = (f"not {listed}",)  # noqa: PLW2901  what is shut out is told as one
+            told |= dict.fromkeys(values)
+    written: dict[str, Json] = {}
+    for key, told in found.items():
+        written[key] = ", ".join(told)
+    return written
 
 
 def _text(value: Json) -> str:
@@ -127,9 +189,7 @@ def _text(value: Json) -> str:
     return str(value) if isinstance(value, bool) else ""
 
 
-def meaning(
-    key: str, dialect: Dialect, configuration: Configuration, fleet: Inventory, hints: Mapping[Role, Hint]
-) -> Meaning:
+def meaning(key: str, dialect: Dialect, configuration: Configuration, fleet: Inventory, selected: Selected) -> Meaning:
     """Decide what one unit of a bare name is that no system claims, and on what that rests.
 
     The pod's own selectors come first (they say which nodes it is for), then the administrator's word, then the cluster.
@@ -140,10 +200,13 @@ def meaning(
     declared = configuration.file.meanings.get(key, "")
     if declared == "leave":
         return Meaning(left=Left(key, "declared to be left (`meanings`)"))
-    if said := bare.pod(hints):
+    said = bare.pod(selected) if selected.always or selected.terms else None
+    if said and not said.doubt:
         return _set_key(said, key)
     if word := bare.declared(declared):
         return msgspec.structs.replace(word, basis=f"declared to be {declared} (`meanings`)")
+    if said:
+        return _set_key(said, key)
     return _judge_by_nodes(key, dialect, bare, configuration, fleet)
 
 
@@ -155,13 +218,14 @@ def _judge_by_nodes(key: str, dialect: Dialect, bare: Bare, configuration: Confi
     """Take it for a whole device if more nodes publish such devices than still hand the name out or share them."""
     if not fleet.known:
         return _unclear(key, "it may be a whole device or a part of one, and there is no inventory to tell by")
-    target = configuration.targets[bare.target]
+    target = configuration.targets[bare.targets.get(key, bare.target)]
     served = fleet.find(target, configuration.file.classes.get(target.name, ""))
     if served is None:
         return _unclear(key, f"no DeviceClass of a {target.title} exists")
     if not served.devices:
         where = " on the nodes and of the drivers that count (`evidence`)" if fleet.chosen else ""
-        return _unclear(key, f"no complete pool of devices stands behind class {served.name}{where}")
+        why = f": {served.doubt}" if served.doubt else ""
+        return _unclear(key, f"no complete pool of devices stands behind class {served.name}{where}{why}")
     handing, labelled = fleet.handed_out.get(key, frozenset()), fleet.labelled.get(dialect.name, {})
     old = handing | labelled.keys()
     new = served.nodes - old
@@ -177,3 +241,26 @@ def _judge_by_nodes(key: str, dialect: Dialect, bare: Bare, configuration: Confi
 
 def _unclear(key: str, reason: str) -> Meaning:
     return Meaning(left=Left(key, f"{reason}; declare what it means under `meanings`"))
+
+
+# Words of a pod that are compared with those that are known; who has more of them does not mean them.
+MOST = 64
+
+
+def misspelt(pod: PodView, configuration: Configuration, fleet: Inventory) -> Mapping[int, Left]:
+    """Find the containers that misspell a key, by their order: nearly one that is known, and nobody offers what stands there."""
+    found: dict[int, Left] = {}
+    budget = MOST
+    for slot in pod.slots:
+        if not slot.words or len(slot.limits) <= len(slot.words):
+            continue
+        known = {word.key for word in slot.words}
+        for key in slot.limits:
+            if key in known or "/" not in key or budget <= 0:
+                continue
+            budget -= 1
+            near = near_key(key, configuration)
+            if near and key not in fleet.handed_out and key not in fleet.extended:
+                found[slot.order] = Left(key, f"not understood (did you mean {near}?)")
+                break
+    return found

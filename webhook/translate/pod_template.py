@@ -14,13 +14,16 @@ from dra.objects import template_site
 from dra.pointer import escape, split
 from webhook.translate.pod_view import mapping
 from webhook.translate.translate import NOTHING, Translation, translate
+from webhook.translate.workload_kind import kind_of, origin_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from dra.budget import Budget
     from dra.wire import Json
     from webhook.state import State
     from webhook.translate.report import Decision
+    from webhook.translate.workload_kind import Provenance
 
 # What stands between a workload and its pods, and is what they name as their controller.
 _BETWEEN: Mapping[str, str] = {"Deployment": "ReplicaSet", "CronJob": "Job"}
@@ -39,11 +42,11 @@ def name_of(obj: Mapping[str, Json]) -> str:
 
 
 def paths(obj: Mapping[str, Json], *, unknown: bool = False) -> list[str]:
-    """Find the pod templates of an object; in kinds we do not know only if `unknown`."""
+    """Find the pod templates of an object; in kinds that nobody knows only if `unknown`."""
     site = template_site(obj)
     if site is not None:
         return [site.path] if _is_pod(at(obj, site.path)) else []
-    if not unknown:
+    if not unknown and kind_of(obj) is None:
         return []
     return _search(obj.get("spec"), "/spec")
 
@@ -77,17 +80,59 @@ def _search(value: Json, path: str) -> list[str]:
     return found
 
 
+def namespace_of(obj: Mapping[str, Json]) -> str:
+    """The namespace that an object is in, or would be put into."""
+    metadata = mapping(obj.get("metadata"))
+    return str(metadata.get("namespace") or "default")
+
+
+def _keep_template(one: Translation, origin: Provenance) -> Translation:
+    """Leave a template that somebody reads; what was decided about it is what becomes of its pods at the gate."""
+    told = f"the template stays: the keys in it are read by {origin.reads}; its pods are translated at the gate"
+    return msgspec.structs.replace(one, operations=(), templates={}, warnings=(told, *one.warnings))
+
+
 def translate_object(obj: dict[str, Json], state: State, *, unknown: bool = False) -> Translation:
     """Translate a pod, or every pod template of a workload; refused as a whole if one of them is."""
-    metadata = mapping(obj.get("metadata"))
-    namespace = str(metadata.get("namespace") or "default")
+    return merge(translate_each(obj, state, unknown=unknown).values())
+
+
+def translate_each(
+    obj: dict[str, Json], state: State, *, unknown: bool = False, budget: Budget | None = None
+) -> dict[str, Translation]:
+    """Translate every pod template of an object, by the pointer to it."""
     name = name_of(obj)
-    done = []
+    namespace = namespace_of(obj)
+    origin = origin_of(obj, state.configuration)
+    done: dict[str, Translation] = {}
     for path in paths(obj, unknown=unknown):
         pod = at(obj, path)
-        one = translate(pod, state, namespace=namespace, path=path)
-        decisions = tuple(msgspec.structs.replace(decision, object=name) for decision in one.decisions)
-        done.append(msgspec.structs.replace(one, decisions=decisions))
+        one = translate(
+            pod,
+            state,
+            namespace=namespace,
+            path=path,
+            budget=budget,
+            origin=origin,
+        )
+        if origin.reads and one.changed:
+            one = _keep_template(one, origin)
+        done[path] = _name(one, name)
+    return done
+
+
+def _name(one: Translation, name: str) -> Translation:
+    """Have the decisions speak of the object that the template stands in."""
+    decisions: list[Decision] = []
+    for decision in one.decisions:
+        about = msgspec.structs.replace(decision, object=name)
+        decisions.append(about)
+    return msgspec.structs.replace(one, decisions=tuple(decisions))
+
+
+def merge(several: Iterable[Translation]) -> Translation:
+    """Put the translations of an object's templates together."""
+    done = tuple(several)
     if len(done) < 2:
         return done[0] if done else NOTHING
     decided: list[Decision] = []

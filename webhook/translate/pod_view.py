@@ -7,6 +7,7 @@ some dialect knows.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,7 +16,7 @@ from dra.errors import QuantityError
 from dra.quantity import MAX, NANO, parse
 from dra.wire import Json
 from webhook import names
-from webhook.dialects import Refusal
+from webhook.dialects import Refusal, Selected, Selection
 from webhook.refusals import Code
 from webhook.state import Known
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 _LISTS = ("initContainers", "containers")
 _OURS = frozenset(names.ANNOTATIONS)
+_ANYWHERE = Selected()
+# Demands on labels of the node: nobody has as many labels. Nothing is read beyond the one that is too many.
+SELECTIONS = 1_024
 
 
 class Word(msgspec.Struct, frozen=True, gc=False):
@@ -65,8 +69,9 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     scheduler: str  # as written, "" where nothing is
     claims: tuple[str, ...]  # the names of its claim entries
     slots: tuple[Slot, ...]
-    speaks: bool  # whether any container says something
+    speaks: bool  # whether any container, or an annotation or label by itself, may ask for something
     marked: bool  # whether it bears an annotation with a name of ours
+    selected: Selected  # what it demands of its node's labels
 
     @property
     def passed_by(self) -> bool:
@@ -78,27 +83,29 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Whether it has its node already, as mirror pods have."""
         return bool(self.spec.get("nodeName")) or "kubernetes.io/config.mirror" in self.annotations
 
-    @property
-    def node_labels(self) -> dict[str, Json]:
-        """What its node must be labelled with: nodeSelector, and required node affinity that leaves one value."""
-        found = dict(mapping(self.spec.get("nodeSelector")))
-        affinity = mapping(self.spec.get("affinity"))
-        of_node = mapping(affinity.get("nodeAffinity"))
-        required = mapping(of_node.get("requiredDuringSchedulingIgnoredDuringExecution"))
-        terms = required.get("nodeSelectorTerms")
-        if not isinstance(terms, list) or len(terms) != 1:
-            return found
-        expressions = mapping(terms[0]).get("matchExpressions")
-        if not isinstance(expressions, list):
-            return found
-        for expression in map(mapping, expressions):
-            values = expression.get("values")
-            if expression.get("operator") != "In" or not isinstance(values, list):
-                continue
-            if len(values) == 1:
-                key = str(expression.get("key"))
-                found.setdefault(key, values[0])
-        return found
+
+def _term(term: dict[str, Json], most: int) -> tuple[Selection, ...] | None:
+    """Read one alternative; one that says nothing at all matches no node, and is none."""
+    expressions = _items(term.get("matchExpressions"))
+    if not expressions and not term.get("matchFields"):
+        return None
+    return tuple([_selection(mapping(one)) for one in expressions[:most]])
+
+
+def _selection(expression: dict[str, Json]) -> Selection:
+    values = [value for value in _items(expression.get("values")) if isinstance(value, str)]
+    return Selection(str(expression.get("key")), str(expression.get("operator")), tuple(values))
+
+
+def _items(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else []
+
+
+def is_passed_by(pod: dict[str, Json]) -> bool:
+    """Say whether a pod asks not to be looked at."""
+    metadata = mapping(pod.get("metadata"))
+    labels = mapping(metadata.get("labels"))
+    return labels.get(names.SKIP_LABEL) == "true"
 
 
 def mapping(value: Json) -> dict[str, Json]:
@@ -115,19 +122,44 @@ def look(pod: Json, configuration: Configuration) -> PodView:
     generated = metadata.get("generateName") or ""
     scheduler = spec.get("schedulerName")
     slots = _slots(spec, configuration)
+    annotations = annotations if isinstance(annotations, dict) else {}
+    labels = labels if isinstance(labels, dict) else {}
+    outside = annotations.keys() | labels.keys()
+    asks = not configuration.asking.isdisjoint(outside)
     return PodView(
         raw=raw,
         spec=spec,
-        annotations=annotations if isinstance(annotations, dict) else {},
-        labels=labels if isinstance(labels, dict) else {},
+        annotations=annotations,
+        labels=labels,
         name=str(metadata.get("name") or f"{generated}*"),
         generate_name=str(generated),
         scheduler=scheduler if isinstance(scheduler, str) else "",
         claims=_entry_names(spec.get("resourceClaims")),
         slots=slots,
-        speaks=any(slot.words for slot in slots),
-        marked=not _OURS.isdisjoint(annotations) if isinstance(annotations, dict) else False,
+        speaks=asks or any(slot.words for slot in slots),
+        marked=not _OURS.isdisjoint(annotations),
+        selected=_selected(spec) if "nodeSelector" in spec or "affinity" in spec else _ANYWHERE,
     )
+
+
+def _selected(spec: dict[str, Json]) -> Selected:
+    """Read nodeSelector, and required node affinity term by term."""
+    selector = mapping(spec.get("nodeSelector"))
+    named = islice(selector.items(), SELECTIONS + 1)
+    always = [Selection(key, "In", (str(value),)) for key, value in named]
+    affinity = mapping(spec.get("affinity"))
+    of_node = mapping(affinity.get("nodeAffinity"))
+    required = mapping(of_node.get("requiredDuringSchedulingIgnoredDuringExecution"))
+    alternatives = _items(required.get("nodeSelectorTerms"))
+    room = SELECTIONS + 1 - len(always)
+    terms = []
+    for term in alternatives[:room]:
+        found = _term(mapping(term), room)
+        if found is None:
+            continue
+        terms.append(found)
+        room -= len(found)
+    return Selected(tuple(always), tuple(terms))
 
 
 def _slots(spec: dict[str, Json], configuration: Configuration) -> tuple[Slot, ...]:

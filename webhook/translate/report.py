@@ -60,6 +60,11 @@ class Report:
                     self.refuse(case.container, case.dialect.name, refusal)
             else:
                 self._add_translated(case)
+        kept = whose.scheduled
+        if verdict.scheduler:
+            self._decide("", "", "schedulerName", Action.TRANSLATED, f"the pod is handed to {verdict.scheduler}")
+        elif kept and verdict.translated:
+            self._decide("", "", kept.key, Action.LEFT, kept.row.because)
         for dialect, hint in whose.ignored:
             if dialect in spoken and hint.row.action is Action.IGNORED:
                 self._decide("", dialect, hint.key, Action.IGNORED, hint.row.because)

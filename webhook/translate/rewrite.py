@@ -28,18 +28,39 @@ if TYPE_CHECKING:
 Operation = dict[str, "Json"]
 _Entry = dict[str, str]  # of the pod's resourceClaims
 _References = dict[str, list["Json"]]  # by container
+_Labels = dict[str, "Json"]
 _LABEL = 63
-# Has the pod noticed by who makes templates.
-_WAIT: Operation = {"op": "add", "path": f"/metadata/labels/{escape(names.WAITS_LABEL)}", "value": "true"}
-_WAIT_ALONE: Operation = {"op": "add", "path": "/metadata/labels", "value": {names.WAITS_LABEL: "true"}}
+_SAID = 3  # words and containers that are named where somebody is told who asks
+# Has the pod looked at once more when everybody else has changed it, and noticed by who makes templates.
+_TRANSLATED: _Labels = {names.TRANSLATED_LABEL: "true"}
+_AWAITING: _Labels = {**_TRANSLATED, names.WAITS_LABEL: "true"}
+_MARKS: dict[str, Operation] = {
+    name: {"op": "add", "path": f"/metadata/labels/{escape(name)}", "value": value} for name, value in _AWAITING.items()
+}
 
 
 class Given(msgspec.Struct, frozen=True):
-    """One claim of ours that a pod asks for: the name of its entry, the spec of its template, and who uses it."""
+    """One claim that a pod asks for: the name of its entry, and where it is ours the spec of its template, and who uses it.
+
+    Of a claim that the pod came with its entry says which template it is made from, or which claim it is.
+    """
 
     name: str
-    spec: Json
-    users: tuple[str, ...]
+    spec: Json = None
+    users: tuple[str, ...] = ()
+    # What its first user asked for, in the words that stood there: key and amount.
+    words: Mapping[str, Json] = {}
+    template: str = ""
+    claim: str = ""
+
+    @property
+    def asker(self) -> str:
+        """Say in the words of the pod's author who asks for this: he never heard of the claim."""
+        if not self.users:
+            return "the pod"
+        said = [f"{key}: {amount}" for key, amount in self.words.items()]
+        asked = f" ({', '.join(said[:_SAID])})" if said else ""
+        return f"container {' and '.join(self.users[:_SAID])}{asked}"
 
 
 class Rewrite(msgspec.Struct, frozen=True):
@@ -73,13 +94,15 @@ def rewrite(
     spec = pod.spec
     going = verdict.translated
     gone = _words_by_container(going)
-    entries, references, given = _entries(verdict.shared.grants, pod)
+    entries, references, given = _entries(verdict.shared.grants, pod, gone)
     operations: list[Operation] = []
     for slot in pod.slots:
         keys = (*gone.get(slot.name, ()), *again.get(slot.name, ()))
         operations += _container(f"{path}/spec/{slot.list}/{slot.index}", slot, keys, references.get(slot.name, ()))
     operations += patch.append(f"{path}/spec/resourceClaims", spec.get("resourceClaims"), entries)
     if not gone:
+        if operations and key is not None:
+            operations += _label(pod, _TRANSLATED)
         return Rewrite(tuple(operations))
     later = Original(containers=gone)
     if verdict.scheduler:
@@ -97,12 +120,23 @@ def rewrite(
     for name in foreign:
         if name not in annotations:
             operations.append({"op": "remove", "path": f"{path}/metadata/annotations/{escape(name)}"})
+    marks: list[Operation] = []
+    if key is not None:
+        labels = _TRANSLATED
+        for name in templates:
+            if (namespace, name) not in there:
+                labels = _AWAITING
+        marks = _label(pod, labels)
+    # In this order: what is annotated has metadata.
     operations += _annotate(pod, annotations, path)
-    for name in templates if key is not None else ():
-        if (namespace, name) not in there:
-            operations.append(_WAIT if pod.labels else _WAIT_ALONE)
-            break
+    operations += marks
     return Rewrite(tuple(operations), templates, tuple(given))
+
+
+def _label(pod: PodView, labels: _Labels) -> list[Operation]:
+    if not pod.labels:
+        return [{"op": "add", "path": "/metadata/labels", "value": dict(labels)}]
+    return [_MARKS[name] for name, value in labels.items() if pod.labels.get(name) != value]
 
 
 def clean_annotations(pod: PodView, foreign: Sequence[str], path: str = "") -> tuple[Operation, ...]:
@@ -140,7 +174,9 @@ def _words_by_container(going: Sequence[Case]) -> dict[str, dict[str, Json]]:
     return gone
 
 
-def _entries(grants: Sequence[Grant], pod: PodView) -> tuple[list[_Entry], _References, list[Given]]:
+def _entries(
+    grants: Sequence[Grant], pod: PodView, gone: Mapping[str, Mapping[str, Json]]
+) -> tuple[list[_Entry], _References, list[Given]]:
     """Name the claims on the pod: its entries, each container's references, and what is asked for by each entry."""
     taken = set(pod.claims)
     entries: list[_Entry] = []
@@ -152,11 +188,19 @@ def _entries(grants: Sequence[Grant], pod: PodView) -> tuple[list[_Entry], _Refe
         name = _free(f"{names.PREFIX}{owner}-{grant.base}", taken)
         taken.add(name)
         entries.append({"name": name, "resourceClaimTemplateName": template_name})
-        given.append(Given(name, content, grant.users))
+        given.append(Given(name, content, grant.users, _first_words(grant.users, gone)))
         for container in grant.users:
             of_container = references.setdefault(container, [])
             of_container.append({"name": name})
     return entries, references, given
+
+
+def _first_words(users: Sequence[str], said: Mapping[str, Mapping[str, Json]]) -> Mapping[str, Json]:
+    """Give what the first of these containers says that says anything."""
+    for user in users:
+        if user in said:
+            return said[user]
+    return {}
 
 
 def standing(pod: PodView, written: WrittenRecord) -> tuple[Given, ...]:
@@ -171,7 +215,8 @@ def standing(pod: PodView, written: WrittenRecord) -> tuple[Given, ...]:
         if spec is None:
             continue
         users = tuple([slot.name for slot in pod.slots if name in slot.claims])
-        given.append(Given(name, spec, users))
+        words = _first_words(users, written.record.containers)
+        given.append(Given(name, spec, users, words))
     return tuple(given)
 
 

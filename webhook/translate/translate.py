@@ -21,14 +21,16 @@ from webhook.claims import workshop
 from webhook.translate.case import cases
 from webhook.translate.checks import Context, Verdict, judge
 from webhook.translate.limits import too_much
-from webhook.translate.owner import owners
+from webhook.translate.owner import misspelt, owners
 from webhook.translate.pod_view import look
 from webhook.translate.record import LARGEST, NOTHING_WRITTEN, foreign, read_record
 from webhook.translate.report import Decision, Report
 from webhook.translate.rewrite import Given, clean_annotations, rewrite, standing, strip
+from webhook.translate.workload_kind import ALONE, QUEUE, Provenance
 
 if TYPE_CHECKING:
     from dra.budget import Budget
+    from webhook.dialects import Left
     from webhook.state import State
     from webhook.translate.pod_view import PodView, Word
     from webhook.translate.record import Original
@@ -48,7 +50,7 @@ class Translation(msgspec.Struct, frozen=True, kw_only=True):
     cleaning: tuple[dict[str, Json], ...] = ()
     # Name of a ResourceClaimTemplate: its spec.
     templates: Mapping[str, Json] = {}
-    # All claims of the pod, if all of them are ours.
+    # The pod's claims of ours.
     given: tuple[Given, ...] = ()
     refusals: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -63,7 +65,14 @@ NOTHING = Translation()
 
 
 def translate(
-    pod: Json, state: State, *, namespace: str, path: str = "", seal: bool = False, budget: Budget | None = None
+    pod: Json,
+    state: State,
+    *,
+    namespace: str,
+    path: str = "",
+    seal: bool = False,
+    budget: Budget | None = None,
+    origin: Provenance = ALONE,
 ) -> Translation:
     """Translate a pod, or the pod template that stands at `path` of a workload: the same words for whoever asks.
 
@@ -74,6 +83,8 @@ def translate(
     view = look(pod, configuration)
     if view.passed_by or not (view.speaks or view.marked):
         return NOTHING
+    if origin.scheduler:
+        view = msgspec.structs.replace(view, scheduler=origin.scheduler)
     quiet = view.bound or not view.speaks
     believed = read_record(view, namespace, state.keys, offline=not seal) if view.marked else NOTHING_WRITTEN
     strange = foreign(view, believed) if view.marked else ()
@@ -83,16 +94,22 @@ def translate(
         report.warnings.append(f"{', '.join(strange)}: not written by drawbridge for this pod, and taken off")
     earlier = standing(view, believed) if believed.templates else ()
     if quiet:
-        return _alone(report, cleaning, earlier if len(earlier) == len(view.claims) else ())
+        return _alone(report, cleaning, earlier)
     if problem := too_much(view, configuration):
         report.pass_by(problem)
-        return _alone(report, cleaning)
+        return _alone(report, cleaning, earlier)
     if budget is not None:
         budget.charge(sum([_PRICE * (1 + len(slot.words)) for slot in view.slots]))
     fresh, again = _fresh(view, believed.record, report)
     whose = owners(view, configuration)
-    if whose.refusal and any(fresh.values()):
-        report.refuse("", "", whose.refusal)
+    if whose.mixed and any(fresh.values()):
+        report.pass_by(whose.mixed)
+        return _alone(report, cleaning, earlier)
+    wrong: Mapping[int, Left] = {}
+    for slot in view.slots:
+        if len(slot.limits) > len(slot.words):
+            wrong = misspelt(view, configuration, state.fleet)
+            break
     context = Context(
         pod=view,
         configuration=configuration,
@@ -103,7 +120,10 @@ def translate(
         scheduler=view.scheduler or "default-scheduler",
         quota=state.quotas.get(namespace, frozenset()),
         limit_range=state.limit_ranges.get(namespace, frozenset()),
+        scheduled=bool(whose.scheduled or origin.scheduler),
+        queue=origin.queue or str(view.labels.get(QUEUE) or ""),
         recorded=believed.record.containers,
+        misspelt=wrong,
     )
     spoken = {slot.order: (slot, fresh[slot.order]) for slot in view.slots if fresh[slot.order]}
     verdict = judge(cases(spoken, whose, configuration, state.fleet), context)
@@ -111,7 +131,7 @@ def translate(
     before = len(report.decisions)
     report.add(verdict, whose)
     if report.refusals:
-        return _alone(report, cleaning)
+        return _alone(report, cleaning, earlier)
     change = rewrite(
         view,
         verdict,
@@ -127,20 +147,20 @@ def translate(
     if change.too_large:
         del report.decisions[before:]
         report.add(_leave(verdict), whose)
-        return _alone(report, cleaning)
+        return _alone(report, cleaning, earlier)
     if not change.operations:
-        return _alone(report, cleaning)
+        return _alone(report, cleaning, earlier)
     return Translation(
         decisions=tuple(report.decisions),
         operations=change.operations,
         cleaning=cleaning,
         templates=change.templates,
-        given=(*earlier, *change.given) if len(earlier) == len(view.claims) else (),
+        given=(*earlier, *change.given),
         warnings=tuple(report.warnings),
     )
 
 
-def _alone(report: Report, cleaning: tuple[dict[str, Json], ...], given: tuple[Given, ...] = ()) -> Translation:
+def _alone(report: Report, cleaning: tuple[dict[str, Json], ...], given: tuple[Given, ...]) -> Translation:
     """Nothing becomes of the pod's words; what is not ours goes all the same."""
     return Translation(
         decisions=tuple(report.decisions),
@@ -157,6 +177,14 @@ def _leave(verdict: Verdict) -> Verdict:
     reason = f"with the record of it the pod's annotations would be larger than {LARGEST // 1024} KiB"
     left = [case.leave(case.keys[0], reason) if case.open else case for case in verdict.cases]
     return Verdict(cases=tuple(left))
+
+
+def given_earlier(pod: Json, state: State, *, namespace: str) -> tuple[Given, ...]:
+    """Find the claims that a pod was given by us before, if its record is ours."""
+    view = look(pod, state.configuration)
+    if not view.marked:
+        return ()
+    return standing(view, read_record(view, namespace, state.keys))
 
 
 def clean(pod: Json, state: State, *, namespace: str) -> tuple[dict[str, Json], ...]:
@@ -210,4 +238,4 @@ def _fresh(pod: PodView, record: Original, report: Report) -> tuple[dict[int, _W
     return fresh, again
 
 
-__all__ = ["NOTHING", "Decision", "Translation", "clean", "replay", "translate"]
+__all__ = ["NOTHING", "Decision", "Translation", "clean", "given_earlier", "replay", "translate"]

@@ -2,24 +2,31 @@
 
 As kube-scheduler does it: the condition DisruptionTarget, so that Jobs know, and then the deletion, of exactly the pod that was seen. Nothing is
 held for the pod: the scheduler nominates the node, and shows us nominated pods with each question about less important ones.
+
+One choice at a time. Before each eviction it is asked again whether the choice still does, and is still needed: while the API server
+takes its time devices vanish and others are freed. A process that dies in between leaves nothing that the next would have to know:
+who is leaving by then costs nothing, so it goes on with the others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from allocator import allocate
-from allocator.answer import with_allocation
-from allocator.decisions import Unserved, with_pods
+from allocator.answer import as_granted
+from allocator.decisions import Unserved, names_for, with_pods
+from allocator.one_node import Options
 from allocator.preemption import (
+    Choice,
     Victims,
     holders_below,
-    least,
     make_room,
     may_preempt,
     priority,
@@ -27,29 +34,37 @@ from allocator.preemption import (
     without_the_gone,
 )
 from allocator.service.bridge import Refusal
-from cluster.errors import ApiError, NotFound
+from cluster.errors import ApiError, Conflict, NotFound
 from cluster.patch import Apply
 from cluster.resources import PODS
-from dra.objects import Pod
+from dra.budget import Budget
+from dra.objects import Pod, protects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from allocator.preemption import Fits, Holders
+    from allocator.preemption import Holders
     from allocator.service.bridge import Bridge
     from cluster.protocol import Cluster
-    from dra.objects import ResourceClaim
+    from dra.objects import PodDisruptionBudget, ResourceClaim
     from dra.stock import Stock
 
 logger = logging.getLogger("drawbridge.allocator")
 MANAGER = "drawbridge-allocator"
 LOOK_SECONDS = 2.0  # for one pod; the scheduler waits for five
-MOST_NODES = 100  # that are looked at for one pod, as kube-scheduler does at least
+TURN = 0.01  # seconds after which others on the loop get a turn
+STEPS = 2_000_000  # for all that is asked about one pod, about a microsecond each
+ASKED = 20_000  # for one of these questions
+TRUSTED = 60.0  # seconds for which a copy is believed that nobody has confirmed
+REMEMBERED = 1024  # evictions that budgets may not know of yet
 TARGET = "DisruptionTarget"
 REASON = "PreemptionByScheduler"
 
 
-Serve = Callable[[str, "Stock"], "Sequence[ResourceClaim] | None"]  # a node, of a stock: claims with what they get
+Serve = Callable[
+    [str, "Stock", Options], "Sequence[ResourceClaim] | None"
+]  # a node, of a stock: claims with what they get
+Does = Callable[[Victims], bool]  # whether the pod fits on a node once some are gone
 
 
 class Preemption(msgspec.Struct, frozen=True):
@@ -60,105 +75,203 @@ class Preemption(msgspec.Struct, frozen=True):
     message: str = ""
 
 
+class _Evicted(msgspec.Struct, frozen=True):
+    """Somebody who was evicted, and the versions of their budgets then: one that has changed since counts it by itself."""
+
+    uid: str
+    at: str  # the time of the wall
+    versions: dict[str, str]  # by namespace/name
+
+
+class _Turns:
+    """Lets others on the loop have their turn in the midst of long work, and knows when the time for it is over."""
+
+    def __init__(self, seconds: float) -> None:
+        self._clock = asyncio.get_running_loop().time
+        self._begun = self._clock()
+        self._until = self._begun + seconds
+
+    @property
+    def over(self) -> bool:
+        return self._clock() > self._until
+
+    async def take(self) -> None:
+        """Let others have a turn, if this one has lasted long enough."""
+        if self._clock() - self._begun > TURN:
+            await asyncio.sleep(0)
+            self._begun = self._clock()
+
+
 class Evictions:
     """Makes room."""
 
-    def __init__(self, cluster: Cluster, bridge: Bridge) -> None:
+    def __init__(self, cluster: Cluster, bridge: Bridge, now: Callable[[], str], *, trusted: float = TRUSTED) -> None:
+        """`now` is the time of the wall, as objects have it."""
+        self._trusted = trusted
         self._cluster = cluster
         self._bridge = bridge
+        self._now = now
+        self._one_at_a_time = asyncio.Lock()
+        self._evicted: deque[_Evicted] = deque(maxlen=REMEMBERED)
 
-    async def make_room(self, pod: Pod, nodes: Sequence[str]) -> Preemption:
+    async def make_room(self, pod: Pod, nodes: Iterable[str]) -> Preemption:
         """Choose a node and who has to go from it, and evict them."""
+        async with self._one_at_a_time:
+            pod = self._bridge.newest(pod)
+            found = await self._choose(pod, nodes)
+            return found if isinstance(found, Preemption) else await self._evict_all(found, pod)
+
+    async def advise(self, pod: Pod, nodes: Iterable[str]) -> str:
+        """Say who would have to go for a pod; "" if nobody's going would do, or somebody is leaving already. Nothing is done."""
+        async with self._one_at_a_time:
+            found = await self._choose(pod, nodes)
+        if isinstance(found, Preemption) or not found.pods:
+            return ""
+        return f"would fit on {found.node} once {names_for(pod, found.pods)} had gone, less important; nobody is evicted (--extender-preemption)"
+
+    async def _choose(self, pod: Pod, nodes: Iterable[str]) -> Preemption | Victims:
+        """Choose a node and who would have to go from it, or say why nobody."""
         bridge = self._bridge
         bridge.demand_ready()
-        pod = bridge.newest(pod)
+        self._demand_fresh()
         if not may_preempt(pod):
             return Preemption(message="the pod's preemptionPolicy is Never")
-        stock = without_the_gone(bridge.knowledge.stock, bridge.knowledge.pods.objects.values())
+        stock = self._stock()
         holders = self.holders_below(pod, stock)
-        nominated = pod.status.nominated_node_name
-        if going := _leaving(holders, nominated, stock):
-            return Preemption(nominated, (), f"waits for {_names(going)} to end")
-        found = await self._look(nodes, holders, stock, self._fits(pod, stock, self._serving(pod)))
+        nominated = bridge.promised_to(pod)
+        if nominated in stock.nodes and (going := holders.near(nominated, stock).leaving):
+            bridge.promise(pod, nominated)
+            return Preemption(nominated, (), f"waits for {names_for(pod, going)} to end")
+        does = self._does(pod, stock, self._serving(pod))
+        found = await self._look(nodes, holders, stock, does)
         if found is None:
             return Preemption(message="no pod of less priority could make room by going")
-        for victim in found.pods:
-            await self._evict(victim, pod)
-        message = f"{_names(found.pods)} made to go" if found.pods else "room is being made already"
-        return Preemption(found.node, found.pods, message)
+        return found
 
     async def foresee(self, pod: Pod, claims: Sequence[ResourceClaim], nodes: Iterable[str]) -> Victims | None:
         """Say who would have to go for a pod that may not exist yet, with claims that nobody holds. Nothing is done."""
         if not may_preempt(pod):
             return None
         stock = self._bridge.knowledge.stock
-
-        def serve(node: str, after: Stock) -> Sequence[ResourceClaim] | None:
-            answer = allocate(after, node, claims)
-            given: list[ResourceClaim] = []
-            pairs = zip(claims, answer.allocations, strict=False)
-            for claim, granted in pairs:
-                allocation = granted.allocation
-                held = with_allocation(claim, allocation)
-                given.append(held)
-            return given if answer.feasible else None
-
         holders = self.holders_below(pod, stock)
-        fits = self._fits(pod, stock, serve)
-        return await self._look(nodes, holders, stock, fits)
+        does = self._does(pod, stock, _serving_new(claims))
+        return await self._look(nodes, holders, stock, does)
 
-    async def _look(self, nodes: Iterable[str], holders: Holders, stock: Stock, fits: Fits) -> Victims | None:
-        """Find the choice that disrupts least. Between two nodes everybody else on the loop gets a turn."""
-        clock = asyncio.get_running_loop().time
-        until = clock() + LOOK_SECONDS
-        choices: list[Victims] = []
-        for node in nodes:
-            choice = make_room(node, holders, stock, fits) if node in stock.nodes else None
-            if choice is not None:
-                choices.append(choice)
-            if len(choices) >= MOST_NODES or clock() > until:
-                break
-            await asyncio.sleep(0)
-        return least(choices, holders.budgets)
+    async def _look(self, nodes: Iterable[str], holders: Holders, stock: Stock, does: Does) -> Victims | None:
+        """Find the choice that disrupts least, in the time there is."""
+        there = (node for node in nodes if node in stock.nodes)
+        asking = make_room(there, holders, stock)
+        turns = _Turns(LOOK_SECONDS)
+        try:
+            asked = next(asking)
+            while True:
+                answer = asked is not None and does(asked)
+                await turns.take()
+                asked = asking.send(None if turns.over else answer)
+        except StopIteration as end:
+            found: Victims | None = end.value
+            return found
 
     def holders_below(self, pod: Pod, stock: Stock) -> Holders:
         """Find who could be made to go for a pod."""
         knowledge = self._bridge.knowledge
-        others = [other for other in knowledge.pods.objects.values() if other.spec.resource_claims]
-        return holders_below(pod, others, stock, knowledge.budgets.objects.values())
+        evicted = {one.uid: one.at for one in self._evicted}
+        others: list[Pod] = []
+        for other in knowledge.pods.objects.values():
+            if not other.spec.resource_claims:
+                continue
+            since = evicted.get(other.metadata.uid)
+            known = _leaving(other, since) if since else other
+            others.append(known)
+        budgets = self._budgets()
+        return holders_below(pod, others, stock, budgets)
+
+    def _budgets(self) -> list[PodDisruptionBudget]:
+        """List the budgets as they are once they have heard of all evictions."""
+        known = self._bridge.knowledge.budgets.objects.values()
+        found: list[PodDisruptionBudget] = []
+        for budget in known:
+            key = budget.metadata.key
+            version = budget.metadata.resource_version
+            unheard = sum(one.versions.get(key) == version for one in self._evicted)
+            left = max(0, budget.status.disruptions_allowed - unheard)
+            status = replace(budget.status, disruptions_allowed=left)
+            found.append(replace(budget, status=status) if unheard else budget)
+        return found
+
+    def _stock(self) -> Stock:
+        """The stock without what is held by those that are gone."""
+        knowledge = self._bridge.knowledge
+        return without_the_gone(knowledge.stock, knowledge.pods.objects.values())
+
+    def _demand_fresh(self) -> None:
+        """Refuse to evict on the word of old copies: whom a budget protects, and who has gone already, would not be known."""
+        silent = self._bridge.knowledge.silent_for(self._trusted)
+        if silent:
+            problem = f"nobody is evicted: nothing was heard of {silent} for {self._trusted:.0f} s"
+            raise Refusal(503, problem, "see the API server, and the rights of the allocator")
 
     def _serving(self, pod: Pod) -> Serve:
         bridge = self._bridge
         placement = bridge.placement_of(pod)
 
-        def serve(node: str, after: Stock) -> Sequence[ResourceClaim] | None:
-            serving = bridge.decider.serve(pod, node, after, placement, kept=False)
+        def serve(node: str, after: Stock, options: Options) -> Sequence[ResourceClaim] | None:
+            serving = bridge.decider.serve(pod, node, after, placement, alone=options)
             return None if isinstance(serving, Unserved) else serving.allocated_claims()
 
         return serve
 
-    def _fits(self, pod: Pod, stock: Stock, serve: Serve) -> Fits:
+    def _does(self, pod: Pod, stock: Stock, serve: Serve) -> Does:
         """Say how it is found out whether a pod fits on a node once some are gone: places, devices, and quota."""
         bridge = self._bridge
         namespace = pod.metadata.namespace or "default"
+        options = Options(steps=ASKED, budget=Budget(STEPS))
+        promised = bridge.promised(priority(pod), pod)
 
-        def fits(node: str, gone: tuple[Pod, ...]) -> bool:
+        def does(asked: Victims) -> bool:
+            node, gone = asked.node, asked.pods
             if node in bridge.full_nodes(pod, gone):
                 return False
             after = without_pods(stock, gone)
-            after = with_pods(after, node, bridge.nominated_pods(node, priority(pod), pod))
-            given = serve(node, after)
+            after = with_pods(after, node, promised.get(node, ()))
+            given = serve(node, after, options)
             if given is None:
                 return False
             lines = bridge.quotas.lines(namespace, given, after)
             return not any(line.exceeded for line in lines)
 
-        return fits
+        return does
+
+    async def _evict_all(self, found: Victims, pod: Pod) -> Preemption:
+        """Evict who was chosen, one by one, as long as it is of use."""
+        bridge = self._bridge
+        gone: list[Pod] = []
+        for victim in found.pods:
+            does = self._does_now(found.node, pod)
+            if not does(found.pods):
+                return Preemption(message="what there is has changed while room was being made; nobody else goes")
+            if does(tuple(gone)):
+                break
+            bridge.promise(pod, found.node)
+            await self._evict(victim, pod)
+            gone.append(victim)
+        message = f"{names_for(pod, gone)} made to go" if gone else "room is being made already"
+        return Preemption(found.node, tuple(gone), message)
+
+    def _does_now(self, node: str, pod: Pod) -> Callable[[Choice], bool]:
+        """Say by what is known now whether a choice does on a node, beside who is leaving."""
+        stock = self._stock()
+        if node not in stock.nodes:
+            return lambda _: False
+        leaving = self.holders_below(pod, stock).near(node, stock).leaving
+        does = self._does(pod, stock, self._serving(pod))
+        return lambda choice: does(Victims(node, (*choice, *leaving)))
 
     async def _evict(self, victim: Pod, pod: Pod) -> None:
         meta = victim.metadata
-        why = f"makes room for the more important pod {_names((pod,))}"
+        why = f"makes room for {names_for(victim, (pod,))}, which is more important"
         condition = {"type": TARGET, "status": "True", "reason": REASON, "message": why}
+        condition["lastTransitionTime"] = self._now()
         said = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -169,22 +282,37 @@ class Evictions:
         try:
             patch = Apply(said, MANAGER, force=True)
             await self._cluster.patch(PODS, meta.name, patch, meta.namespace, subresource="status")
+            self._bridge.demand_lead()
             await self._cluster.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
-        except NotFound:
-            return
+        except (NotFound, Conflict):
+            return  # it has gone by itself, and somebody else may have its name
         except ApiError as error:
-            problem = f"pod {_names((victim,))} could not be evicted: {error.message}"
+            problem = f"{names_for(pod, (victim,))} could not be evicted: {error.message}"
             raise Refusal(503, problem, "see the rights of the allocator, or wait") from None
-        logger.info("a pod is evicted", extra={"pod": _names((victim,)), "for": _names((pod,))})
+        self._remember(victim)
+        logger.info("a pod is evicted", extra={"pod": meta.key, "for": pod.metadata.key})
         await self._bridge.speak(victim, why)
 
+    def _remember(self, victim: Pod) -> None:
+        versions: dict[str, str] = {}
+        uid = victim.metadata.uid
+        for budget in self._bridge.knowledge.budgets.objects.values():
+            if protects(budget, victim):
+                versions[budget.metadata.key] = budget.metadata.resource_version
+        self._evicted.append(_Evicted(uid, self._now(), versions))
 
-def _leaving(holders: Holders, node: str, stock: Stock) -> list[Pod]:
-    """Name those that were made to go before and are not gone yet."""
-    if node not in stock.nodes:
-        return []
-    return [pod for pod in holders.near(node, stock) if pod.metadata.deletion_timestamp]
+
+def _serving_new(claims: Sequence[ResourceClaim]) -> Serve:
+    """Say what claims get that nobody has made yet."""
+
+    def serve(node: str, after: Stock, options: Options) -> Sequence[ResourceClaim] | None:
+        answer = allocate(after, node, claims, options=options)
+        return as_granted(claims, answer) if answer.feasible else None
+
+    return serve
 
 
-def _names(pods: Iterable[Pod]) -> str:
-    return ", ".join(pod.metadata.key for pod in pods)
+def _leaving(pod: Pod, since: str) -> Pod:
+    """A pod as it is by now, though our copy may not have heard of it."""
+    metadata = replace(pod.metadata, deletion_timestamp=pod.metadata.deletion_timestamp or since)
+    return replace(pod, metadata=metadata)

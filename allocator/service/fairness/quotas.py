@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from allocator.quota import Limit, amount_held, limits_of, lines
+from allocator.quota import amount_held, claims_in, limits_of, quota_lines
 from cluster.errors import ApiError, Conflict, NotFound
 from cluster.patch import Merge
 from cluster.resources import DEVICE_QUOTAS
@@ -17,7 +17,7 @@ from dra.quantity import Quantity
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from allocator.quota import QuotaLine
+    from allocator.quota import Limit, QuotaLine
     from cluster.informers import Informer
     from cluster.protocol import Cluster
     from dra.objects import DeviceQuota, ResourceClaim
@@ -46,19 +46,13 @@ class Quotas:
 
     def lines(self, namespace: str, given: Iterable[ResourceClaim], stock: Stock) -> tuple[QuotaLine, ...]:
         """Say what newly allocated claims of a namespace add to which lines."""
-        limits: list[Limit] = []
-        for quota in self._of(namespace):
-            limits += limits_of(quota)
-        if not limits:
-            return ()
-        claims = _claims_of(namespace, stock)
-        return lines(limits, given, claims, stock)
+        return quota_lines(self._followed.objects.values(), namespace, given, stock)
 
     def report(self, stock: Stock) -> list[Object]:
         """List every line, with what is written of it and what is only assumed yet."""
         rows: list[Object] = []
         for quota in self._followed.objects.values():
-            claims = _claims_of(quota.metadata.namespace, stock)
+            claims = claims_in(quota.metadata.namespace, stock)
             written = [claim for claim in claims if self._is_written(claim)]
             for limit in limits_of(quota):
                 used = amount_held(limit, written, stock)
@@ -83,7 +77,7 @@ class Quotas:
     async def _keep(self, quota: DeviceQuota, stock: Stock) -> None:
         meta = quota.metadata
         status = quota.status
-        claims = [claim for claim in _claims_of(meta.namespace, stock) if self._is_written(claim)]
+        claims = [claim for claim in claims_in(meta.namespace, stock) if self._is_written(claim)]
         hard: dict[str, Quantity] = {}
         used: dict[str, Quantity] = {}
         for limit in limits_of(quota):
@@ -109,14 +103,6 @@ class Quotas:
         if problem != self._denied:
             logger.warning("what a quota's namespace uses could not be written", extra={"problem": problem})
         self._denied = problem
-
-    def _of(self, namespace: str) -> list[DeviceQuota]:
-        return [quota for (where, _), quota in self._followed.objects.items() if where == namespace]
-
-
-def _claims_of(namespace: str, stock: Stock) -> list[ResourceClaim]:
-    prefix = f"{namespace}/"
-    return [claim for key, claim in stock.claims.items() if key.startswith(prefix)]
 
 
 def _write(amount: int, limit: Limit) -> str:

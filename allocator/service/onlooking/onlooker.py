@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from allocator.decisions import Decider
 from allocator.reports import Drift, drift
-from allocator.service.app import LIMITS, App
 from allocator.service.fairness.quotas import Quotas
 from allocator.service.knowledge import Knowledge
 from allocator.service.metrics import Metrics
 from allocator.service.onlooking.explanations import AGAIN, GRACE, Explanations
 from allocator.service.onlooking.shares import Shares
-from allocator.service.process import METRICS_LIMITS, Listening, api_routes, new_recorder, open_door, open_port
+from allocator.service.ports import Listening, Ports
+from allocator.service.process import api_routes, new_recorder
 from allocator.service.queries import Queries
-from cluster.serving import Door
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
+    from allocator.decisions import PlacementRules
     from allocator.service.process import Settings
     from allocator.service.queries import Translate
     from cluster.protocol import Cluster
@@ -35,7 +35,6 @@ logger = logging.getLogger("drawbridge.allocator")
 COMPONENT = "drawbridge-onlooker"
 REASON = "Devices"
 DRIFT_SECONDS = 30.0
-_GRACE = 5.0
 
 
 class Onlooker:
@@ -68,16 +67,25 @@ class Onlooker:
         self.drift = Drift()
         self._queries = Queries(self.knowledge, translate, drift=lambda: self.drift, quotas=self._report_quotas)
         self.metrics = Metrics()
+        self._doors = Ports(settings, self.metrics)
         self._show()
 
     async def run(self, stop: asyncio.Event, listening: Callable[[Listening], None]) -> None:
         """Serve until told to stop. `listening` learns the ports when the cluster was read."""
         async with self._ports() as ports, asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self.knowledge.run()), group.create_task(self._look(ports, listening))]
+            works = (
+                self._doors.follow(),
+                self.knowledge.run(),
+                self._look(ports, listening),
+            )
+            tasks = [group.create_task(work) for work in works]
             await stop.wait()
             logger.info("stopping")
             for task in tasks:
                 task.cancel()
+
+    def place_by(self, rules: PlacementRules) -> None:
+        """Take no notice: others place."""
 
     async def _look(self, ports: Listening, listening: Callable[[Listening], None]) -> None:
         await self.knowledge.wait_for_sync()
@@ -115,29 +123,29 @@ class Onlooker:
 
     @asynccontextmanager
     async def _ports(self) -> AsyncIterator[Listening]:
-        settings = self._settings
-        closed = self.metrics.count_closure
-        app = App(api_routes(self._queries), settings.credentials)
-        api = Door(app, LIMITS, closed)
-        metrics = Door(self.metrics, METRICS_LIMITS, closed)
-        listening = Listening(
-            plugin=None,
-            extender=None,
-            api=open_door(api, settings.api),
-            metrics=open_port(metrics, settings.metrics),
-        )
+        ports = self._doors
+        api = api_routes(self._queries)
         try:
-            yield listening
+            yield Listening(
+                plugin=None,
+                extender=None,
+                api=ports.open(self._settings.api, api),
+                metrics=ports.open_metrics(),
+            )
         finally:
-            await asyncio.gather(api.end(_GRACE), metrics.end(_GRACE))
+            await ports.end()
 
     def _readiness(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        notes: dict[str, str] = {}
+        notes = {"files of TLS": self._doors.note()}
         if aside := str(self.knowledge.quarantine):
             notes["objects read"] = f"set aside: {aside}"
         if overlapping := self.drift.overlapping:
             notes["devices"] = f"held more than once: {', '.join(overlapping[:8])}"
-        return {"cluster": self.knowledge.what_is_unread()}, notes
+        problems = {
+            "cluster": self.knowledge.what_is_unread(),
+            "certificate": self._doors.what_is_wrong(),
+        }
+        return problems, notes
 
     def _show(self) -> None:
         self.metrics.readiness = self._readiness

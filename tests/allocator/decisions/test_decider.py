@@ -1,18 +1,21 @@
 """What is decided about a pod, from values alone."""
 
 import pytest
+from msgspec.structs import replace
 
 from allocator.decisions import (
     Decider,
     Outlook,
+    Serving,
     Unserved,
     devices_ready,
     read_placement,
     wants_of,
     with_pods,
 )
+from allocator.one_node import Options
 from allocator.preemption import without_pods
-from dra.objects import DeviceClass, Node, Pod, ResourceClaim, ResourceSlice
+from dra.objects import Device, DeviceClass, Node, Pod, ResourceClaim, ResourceSlice
 from dra.stock import Stock
 from dra.wire import convert
 from tests.allocator.service import sidecar
@@ -107,12 +110,12 @@ def test_pods_that_come_first_take_and_pods_that_go_give_back():
     stock = stock_of(sidecar.claim("a"), sidecar.claim("b"), nodes=1, each=1)
     first = with_pods(stock, "n0", [pod("p", "a")])
     decider = Decider()
-    assert isinstance(decider.serve(pod("q", "b"), "n0", first, kept=False), Unserved)
+    assert isinstance(decider.serve(pod("q", "b"), "n0", first, alone=Options()), Unserved)
     held = stock.with_(granted("a", 1, stock, "n0", "p", "other"))
     still = without_pods(held, [pod("p", "a")])
-    assert isinstance(decider.serve(pod("q", "b"), "n0", still, kept=False), Unserved)
+    assert isinstance(decider.serve(pod("q", "b"), "n0", still, alone=Options()), Unserved)
     free = without_pods(held, [pod("p", "a"), pod("other", "a")])
-    assert not isinstance(decider.serve(pod("q", "b"), "n0", free, kept=False), Unserved)
+    assert not isinstance(decider.serve(pod("q", "b"), "n0", free, alone=Options()), Unserved)
 
 
 def conditioned(*true):
@@ -129,3 +132,32 @@ def test_devices_are_ready_when_every_condition_is_true_and_never_after_a_failur
     ready = devices_ready([conditioned("Ready", "Linked")])
     assert (ready.failed, ready.waits_for) == ("", "")
     assert devices_ready([conditioned("Ready", "Linked", "Broken")]).failed == "device x of d says Broken"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("PodGroup", "claim made was made for PodGroup pair, and what a group makes of a template is not served here"), ("Pod", "claim made was not made for this pod")],
+)  # fmt: skip
+def test_a_claim_that_somebody_else_had_made_of_a_template_is_named_with_whose_it_is(kind, words):
+    raw = sidecar.claim("made")
+    raw["metadata"]["ownerReferences"] = [{"kind": kind, "name": "pair", "uid": "u", "controller": True}]
+    entry = {"name": "made", "resourceClaimTemplateName": "t"}
+    status = {"resourceClaimStatuses": [{"name": "made", "resourceClaimName": "made"}]}
+    asking = convert(sidecar.pod("p", resourceClaims=[entry]) | {"status": status}, Pod)
+    found = Decider().outlook(asking, stock_of(convert(raw, ResourceClaim)))
+    assert found.outlook is Outlook.WAITING
+    assert found.message.startswith(words)
+
+
+def test_a_device_that_takes_cpu_of_the_node_is_given_to_nobody_with_the_reason_and_a_way_out():
+    """Nobody would count it: the plugin that does is off where we decide."""
+    stock = stock_of(convert(sidecar.claim("a"), ResourceClaim), nodes=1, each=1)
+    [slice_] = stock.slices.values()
+    assert isinstance(Decider().serve(pod("p", "a"), "n0", stock), Serving)
+    taking = {"cpu": {"mapping": {"deviceMultiplier": "4"}}}
+    device = convert({"name": "gpu-0", "nodeAllocatableResources": taking}, Device)
+    changed = replace(slice_, spec=replace(slice_.spec, devices=(device,)))
+    found = Decider().serve(pod("p", "a"), "n0", stock.with_(changed))
+    assert isinstance(found, Unserved)
+    assert "device gpu.example.com/n0/gpu-0 takes cpu of the node" in found.message
+    assert "leave the pod to the default scheduler" in found.message

@@ -3,7 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
-from allocator.decisions import Decider, Outlook, Placement, UnknownStrategy, placement_of, read_placement
+from allocator.decisions import (
+    Decider,
+    Outlook,
+    Placement,
+    PlacementRules,
+    UnknownStrategy,
+    placement_of,
+    read_placement,
+)
 from tests.allocator.decisions.test_decider import granted, pod, stock_of
 from tests.allocator.service import sidecar
 
@@ -45,8 +53,8 @@ def test_what_is_no_strategy_is_refused_with_those_there_are(text, words):
 
 
 def test_the_pod_comes_before_its_namespace_and_that_before_the_configuration():
-    ours = read_placement("topology")
-    assert placement_of(asking({}), {}, ours) is ours
+    ours = PlacementRules(read_placement("topology"), {"elsewhere": read_placement("CompactFirst")})
+    assert placement_of(asking({}), {}, ours) is ours.otherwise
     assert names(placement_of(asking({}), {KEY: "LowLoadFirst"}, ours)) == [("LowLoadFirst", 1)]
     assert names(placement_of(asking({KEY: "CompactFirst"}), {KEY: "LowLoadFirst"}, ours)) == [("CompactFirst", 1)]
     with pytest.raises(UnknownStrategy, match="of Namespace default: there is no strategy"):

@@ -494,6 +494,20 @@ def test_a_write_that_is_never_answered_for_is_taken_for_lost():
     assert world.state("a") is State.RESERVED
 
 
+def who_is_looked_at(monkeypatch):
+    """Pods whose facts the ledger has read off, from now on."""
+    looked_at = []
+
+    def noted(ledger, reservation):
+        looked_at.append(reservation.pod)
+        return signals(ledger, reservation)
+
+    module = sys.modules["allocator.reservations.step"]
+    signals = module.signals
+    monkeypatch.setattr(module, "signals", noted)
+    return looked_at
+
+
 def test_an_event_of_a_claim_has_nobody_looked_at_who_is_bound(monkeypatch):
     """256 pods may share a claim, and each of them changes it."""
     world = World(claim("c"))
@@ -505,22 +519,29 @@ def test_an_event_of_a_claim_has_nobody_looked_at_who_is_bound(monkeypatch):
     for name in ("a", "b"):
         world.tell(PodSeen(pod(name, "c", node="n1")))
     assert [world.state(name) for name in ("a", "b", "c")] == [State.BOUND, State.BOUND, State.RESERVED]
-    looked_at = []
-
-    def noted(ledger, reservation):
-        looked_at.append(reservation.pod)
-        return signals(ledger, reservation)
-
-    module = sys.modules["allocator.reservations.step"]
-    signals = module.signals
-    monkeypatch.setattr(module, "signals", noted)
+    looked_at = who_is_looked_at(monkeypatch)
     one = world.server.claims["c"]
     world.tell(ClaimSeen(replace(one, metadata=replace(one.metadata, resource_version="99"))))
     assert looked_at == ["c"]
 
 
+def test_who_begins_to_lead_looks_at_nobody_who_is_bound(monkeypatch):
+    """Of thirty thousand pods nearly all are, and who takes over has two seconds."""
+    world = World(claim("c"), claim("e"))
+    for name, its in (("a", "c"), ("b", "e")):
+        world.assume(name, part(world.server.claims[its], granted("d0" if name == "a" else "d1")))
+        world.commit(name)
+    world.watch()
+    world.tell(PodSeen(pod("a", "c", node="n1")))
+    world.tell(Followed())
+    looked_at = who_is_looked_at(monkeypatch)
+    world.tell(Led())
+    assert set(looked_at) == {"b"}
+    assert [world.state(name) for name in ("a", "b")] == [State.BOUND, State.RESERVED]
+
+
 def test_what_changed_in_a_mapping_is_told_and_nothing_else():
-    before = Shards({"kept": 1, "changed": 1, "gone": 1})
+    before = Shards().with_("kept", 1).with_("changed", 1).with_("gone", 1)
     after = before.with_("changed", 2).with_("new", 3).without("gone")
     assert sorted(after.changes_since(before)) == [("changed", 2), ("gone", None), ("new", 3)]
     assert list(after.changes_since(after)) == []

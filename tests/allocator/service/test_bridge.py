@@ -155,11 +155,10 @@ async def test_what_cannot_be_answered_is_said_in_a_sentence_with_a_remedy(call,
 
 
 async def test_only_who_shows_the_token_is_answered(tmp_path):
-    from cluster.serving import Credentials
 
     secret = tmp_path / "token"
     secret.write_text("only-the-scheduler-knows\n")
-    async with running(loaded(*fleet()), credentials=Credentials(token_file=str(secret))) as one:
+    async with running(loaded(*fleet()), token_file=str(secret)) as one:
         assert (await one.plugin("state"))[0] == 401
         one.headers = {"Authorization": "Bearer only-the-scheduler-knows"}
         assert (await one.plugin("state"))[1]["leading"] is True
@@ -503,3 +502,32 @@ async def test_who_holds_what_is_told():
         assert (row["claim"], row["pods"]) == ("default/a", ["p"])
         fleet_now = (await one.ask("/api/v1/fleet"))[1]
         assert fleet_now["nodesWithoutHolders"] == ["n1"]
+
+
+async def test_claims_of_other_namespaces_are_not_named_to_a_pod_that_waits_and_an_admin_may_ask():
+    """A scheduler puts these words into the pod's events. Its own namespace's claims are named."""
+    amounts = {"secret": "40Gi", "mine": "20Gi", "late": "40Gi"}
+    claims = {name: claim(name) for name in amounts}
+    for name, amount in amounts.items():
+        [request] = claims[name]["spec"]["devices"]["requests"]
+        request["exactly"]["capacity"] = {"requests": {"memory": amount}}
+    theirs = pod("secret", "secret")
+    for one in (claims["secret"], theirs):
+        one["metadata"]["namespace"] = "theirs"
+    whole, node_there, slices = fleet(1, 1)
+    slices["spec"]["devices"][0] |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
+    things = (*claims.values(), theirs, pod("mine", "mine"), pod("late", "late"))
+    async with running(loaded(whole, node_there, slices, *things)) as one:
+        await one.place("mine")
+        _, before = await one.plugin("prefilter", {"pod": await one.pod("late")})
+        _, found = await one.plugin("prefilter", {"pod": theirs})
+        await one.plugin("reserve", {"token": found["token"], "node": "n0"})
+        _, said = await one.plugin("prefilter", {"pod": await one.pod("late")})
+        refused = await one.plugin("reserve", {"token": before["token"], "node": "n0"})
+        filtered = await one.plugin("filter", {"token": before["token"], "node": "n0"})
+        _, extended = await one.ask("/extender/filter", {"Pod": await one.pod("late"), "NodeNames": ["n0"]})
+        words = repr((said, refused, filtered, extended))
+        assert "theirs" not in words
+        assert "default/mine" in words
+        assert "a claim of another namespace" in words
+        assert "theirs/secret" in repr(await one.ask("/api/v1/claims"))

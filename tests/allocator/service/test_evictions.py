@@ -1,13 +1,20 @@
 """Room for important pods, over the embedded store: who is evicted, where the pod is sent, and when nobody has to go."""
 
+import asyncio
+
 import pytest
 
+from allocator.service import Preempting
+from allocator.service.bridge import Refusal
+from allocator.service.fairness.evictions import Evictions
 from cluster import resources
+from cluster.embedded import Embedded
 from cluster.errors import Forbidden, NotFound
 from cluster.patch import Merge
 from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running, until
 from tests.allocator.service.test_bridge import faulty
 from tests.allocator.service.test_quotas import quota
+from tests.limits import PATIENCE
 
 
 def important(name, *claims, **spec):
@@ -60,7 +67,7 @@ async def test_the_less_important_pod_is_evicted_and_the_important_one_fits_on_i
         assert (await one.place("urgent"))[0] == 200
         assert await one.held("urgent") == ["n1/gpu-0"]
         events = (await cluster.list(resources.EVENTS, "default")).items
-        assert [event.message for event in events] == ["makes room for the more important pod default/urgent"]
+        assert [event.message for event in events] == ["makes room for pod default/urgent, which is more important"]
 
 
 async def test_a_victim_that_needs_time_is_marked_waited_for_and_nobody_else_goes():
@@ -79,7 +86,7 @@ async def test_a_victim_that_needs_time_is_marked_waited_for_and_nobody_else_goe
         await until(lambda: one.bridge.pod("pod-urgent").status.nominated_node_name == "n0")
         await until(lambda: one.bridge.pod("pod-slow").metadata.deletion_timestamp)
         said = (await room_for(one, "urgent", "n0", "n1"))[1]
-        assert said == {"nominatedNode": "n0", "victims": [], "message": "waits for default/slow to end"}
+        assert said == {"nominatedNode": "n0", "victims": [], "message": "waits for pod default/slow to end"}
         assert await is_there(one, "other")
 
 
@@ -157,3 +164,266 @@ async def test_a_simulation_says_who_would_have_to_go_and_nobody_does():
             _, said = await one.ask("/api/v1/simulate-schedule", {"kind": "List", "apiVersion": "v1", "items": [template, asked]})  # fmt: skip
             assert (said["verdict"], said["room"]) == ("infeasible", room)
         assert await is_there(one, "low")
+
+
+# While it goes on
+
+
+class Interrupted(Embedded):
+    """A store in which something happens before a pod's deletion: once, by the name of the pod."""
+
+    def __init__(self):
+        super().__init__()
+        self.before = {}
+
+    async def delete(self, resource, name, namespace=None, **more):
+        if resource.kind == "Pod" and name in self.before:
+            await self.before.pop(name)()
+        return await super().delete(resource, name, namespace, **more)
+
+
+def interrupted(*objects):
+    cluster = Interrupted()
+    cluster.load(list(objects))
+    return cluster
+
+
+def elsewhere(obj, namespace):
+    obj["metadata"]["namespace"] = namespace
+    return obj
+
+
+def crowd(*names, want=2):
+    """Pods on one node, each with a device, and somebody important who wants some."""
+    lows = [pod(name, name, priority=1) for name in names]
+    claims = [claim(name) for name in names]
+    return [*fleet(1, len(names)), *claims, *lows, claim("urgent", want), important("urgent", "urgent")]
+
+
+async def there(one, *names):
+    return [name for name in names if await is_there(one, name)]
+
+
+@pytest.mark.parametrize("dies_at", ["b", "c"])
+async def test_a_process_that_dies_between_the_two_writes_of_an_eviction_is_followed_by_one_that_evicts_nobody_else(
+    dies_at,
+):
+    """The pod is marked and not deleted when it dies; the other of two victims is gone by then, or is not touched yet."""
+    cluster = interrupted(*crowd("a", "b", "c"))
+    reached = asyncio.Event()
+
+    async def hang():
+        reached.set()
+        await asyncio.Event().wait()
+
+    async with running(cluster) as one:
+        for name in "abc":
+            await started(one, name, "n0")
+    cluster.before[dies_at] = hang
+    async with running(cluster) as one:
+        asking = asyncio.create_task(room_for(one, "urgent", "n0"))
+        await asyncio.wait_for(reached.wait(), PATIENCE)
+        asking.cancel()
+    marked = await cluster.get(resources.PODS, dies_at, "default")
+    assert "DisruptionTarget" in [each.type for each in marked.status.conditions]
+    async with running(cluster, identity="next") as one:
+        before = await there(one, "a", "b", "c")
+        said = (await room_for(one, "urgent", "n0"))[1]
+        assert said["nominatedNode"] == "n0"
+        assert dies_at in [victim["name"] for victim in said["victims"]], "who was marked goes"
+        assert len(await there(one, "a", "b", "c")) == 1, "two had to go, and not one more"
+        assert len(said["victims"]) == len(before) - 1
+
+
+async def test_nobody_else_goes_when_the_devices_vanish_meanwhile():
+    """The driver takes its slice back while the first of two victims is deleted."""
+    cluster = interrupted(*crowd("a", "b", "c"))
+    async with running(cluster) as one:
+        for name in "abc":
+            await started(one, name, "n0")
+
+        async def shrink():
+            await cluster.delete(resources.RESOURCE_SLICES, "n0-gpus")
+            await until(lambda: not one.bridge.knowledge.stock.slices)
+
+        cluster.before = {"a": shrink, "b": shrink, "c": shrink}
+        said = (await room_for(one, "urgent", "n0"))[1]
+        assert said == {"nominatedNode": "", "victims": [], "message": "what there is has changed while room was being made; nobody else goes"}  # fmt: skip
+        assert len(await there(one, "a", "b", "c")) == 2
+
+
+async def test_nobody_else_goes_when_enough_has_come_free_meanwhile():
+    cluster = interrupted(*crowd("a", "b", "c", "d"))
+    async with running(cluster) as one:
+        for name in "abcd":
+            await started(one, name, "n0")
+
+        async def end():
+            """Others end by themselves."""
+            cluster.before.clear()
+            for name in await there(one, "a", "b"):
+                await cluster.delete(resources.PODS, name, "default")
+            await until(lambda: not {"pod-a", "pod-b"} & one.bridge._pods.keys())
+
+        cluster.before = {"c": end, "d": end}
+        said = (await room_for(one, "urgent", "n0"))[1]
+        assert said["nominatedNode"] == "n0"
+        assert len(said["victims"]) == 1
+        assert len(await there(one, "c", "d")) == 1
+
+
+async def test_a_pod_that_was_replaced_under_its_name_is_not_evicted_for_it():
+    cluster = interrupted(*crowd("a", want=1))
+    async with running(cluster) as one:
+        await started(one, "a", "n0")
+
+        async def replace():
+            await cluster.delete(resources.PODS, "a", "default")
+            await cluster.create(resources.PODS.raw, pod("a", "a") | {"status": {}}, "default")
+
+        cluster.before["a"] = replace
+        status, _ = await room_for(one, "urgent", "n0")
+        assert status == 200
+        assert await is_there(one, "a")
+
+
+async def test_two_questions_at_once_have_one_pod_evicted():
+    """A scheduler that gave up waiting asks again while the API server takes its time."""
+    cluster = interrupted(*crowd("a", "b", want=1))
+    going, slowly = asyncio.Event(), asyncio.Event()
+
+    async def wait():
+        going.set()
+        await slowly.wait()
+
+    async with running(cluster) as one:
+        for name in "ab":
+            await started(one, name, "n0")
+        cluster.before = {"a": wait, "b": wait}
+        first = asyncio.create_task(room_for(one, "urgent", "n0"))
+        await asyncio.wait_for(going.wait(), PATIENCE)
+        second = asyncio.create_task(room_for(one, "urgent", "n0"))
+        third = asyncio.create_task(one.plugin("state"))
+        await asyncio.wait_for(third, PATIENCE)
+        slowly.set()
+        said = [(await each)[1] for each in (first, second)]
+        assert [(one["nominatedNode"], len(one["victims"])) for one in said] == [("n0", 1), ("n0", 0)]
+        assert len(await there(one, "a", "b")) == 1
+
+
+async def test_a_budget_that_has_not_heard_of_an_eviction_is_not_counted_on_twice():
+    """Its controller takes a moment. Until then what it allows is less by who went on its account."""
+    kept = [pod(name, name, priority=1) for name in ("kept", "kept2")]
+    for one in kept:
+        one["metadata"]["labels"] = {"app": "kept"}
+    free = pod("free", "free", priority=50)
+    names = ("kept", "kept2", "free", "urgent", "second")
+    asking = [important("urgent", "urgent"), important("second", "second")]
+    cluster = loaded(*fleet(1, 3), *map(claim, names), *kept, free, *asking, budget(1))
+    async with running(cluster) as one:
+        for name in ("kept", "kept2", "free"):
+            await started(one, name, "n0")
+        [first] = (await room_for(one, "urgent", "n0"))[1]["victims"]
+        assert first["name"].startswith("kept")
+        await until(lambda: one.bridge.pod(first["uid"]) is None)
+        nominate = Merge({"status": {"nominatedNodeName": "n0"}})
+        await cluster.patch(resources.PODS, "urgent", nominate, "default", subresource="status")
+        await until(lambda: one.bridge.pod("pod-urgent").status.nominated_node_name)
+        [second] = (await room_for(one, "second", "n0"))[1]["victims"]
+        assert second["name"] == "free"
+
+
+async def test_nobody_is_evicted_on_the_word_of_copies_that_nobody_has_confirmed_for_long():
+    cluster = loaded(*crowd("a", want=1), budget(0))
+    async with running(cluster) as one:
+        await started(one, "a", "n0")
+        asking = await cluster.get(resources.PODS, "urgent", "default")
+        hasty = Evictions(cluster, one.bridge, lambda: "2026-01-01T00:00:00Z", trusted=0.01)
+        await until(lambda: "poddisruptionbudgets" in one.bridge.knowledge.silent_for(0.01))
+        with pytest.raises(Refusal, match=r"nobody is evicted: nothing was heard of .*poddisruptionbudgets.* for 0 s"):
+            await hasty.make_room(asking, ["n0"])
+        assert await is_there(one, "a")
+        await one.service.evictions.make_room(asking, ["n0"])
+        assert not await is_there(one, "a")
+
+
+async def test_pods_of_other_namespaces_are_not_named_to_those_who_read_an_event():
+    """Neither who had to go to whom it was for, nor the other way round; the log and the answer's victims are the admin's."""
+    theirs = elsewhere(pod("secret", "secret", priority=1), "theirs")
+    cluster = loaded(*fleet(1, 1), elsewhere(claim("secret"), "theirs"), theirs, claim("urgent"), important("urgent", "urgent"))  # fmt: skip
+    async with running(cluster) as one:
+        _, found = await one.plugin("prefilter", {"pod": theirs})
+        assert (await one.plugin("reserve", {"token": found["token"], "node": "n0"}))[0] == 200
+        await one.plugin("commit", {"reservation": found["token"]})
+        await cluster.bind("secret", "theirs", "n0")
+        await until(lambda: one.bridge.pod("pod-secret").spec.node_name)
+        said = (await room_for(one, "urgent", "n0"))[1]
+        assert said["message"] == "a pod of another namespace made to go"
+        assert said["victims"] == [{"namespace": "theirs", "name": "secret", "uid": "pod-secret"}]
+        [event] = (await cluster.list(resources.EVENTS, "theirs")).items
+        assert event.message == "makes room for a pod of another namespace, which is more important"
+
+
+# For a stock scheduler, which asks for no room
+
+
+async def wait_for(one, name, *nodes):
+    """Ask as a stock scheduler does, which has a pod refused."""
+    question = {"Pod": await one.pod(name), "NodeNames": nodes}
+    return (await one.ask("/extender/filter", question))[1]
+
+
+async def told(cluster, namespace="default"):
+    return [event.message for event in (await cluster.list(resources.EVENTS, namespace)).items]
+
+
+async def test_a_pod_of_the_extender_has_another_evicted_where_that_was_chosen_and_nobody_less_important_comes_between():
+    cluster = loaded(*crowd("a", want=1), claim("late"), pod("late", "late", priority=2))
+    async with running(cluster, preempting=Preempting.EVICT) as one:
+        await started(one, "a", "n0")
+        assert (await wait_for(one, "urgent", "n0"))["NodeNames"] == []
+        await until(lambda: one.bridge.pod("pod-a") is None)
+        freed = Merge({"status": {"allocation": None, "reservedFor": None}})  # as kube-controller-manager does it
+        await cluster.patch(resources.RESOURCE_CLAIMS, "a", freed, "default", subresource="status")
+        await until(lambda: one.bridge.knowledge.stock.claims["default/a"].status.allocation is None)
+        refused = await wait_for(one, "late", "n0")
+        assert "promised to a pod that is as important" in refused["FailedAndUnresolvableNodes"]["n0"]
+        assert refused["NodeNames"] == []
+        assert (await wait_for(one, "urgent", "n0"))["NodeNames"] == ["n0"]
+
+
+async def test_without_that_the_pod_is_told_once_who_would_have_to_go_and_nobody_does():
+    cluster = loaded(*crowd("a", want=1))
+    async with running(cluster) as one:
+        await started(one, "a", "n0")
+        one.service.pressing._again = 0.0
+        for _ in range(3):
+            looked = one.service.pressing.looks
+            await wait_for(one, "urgent", "n0")
+            await until(lambda before=looked: one.service.pressing.looks > before)
+        words = "would fit on n0 once pod default/a had gone, less important; nobody is evicted (--extender-preemption)"
+        assert await told(cluster) == [words]
+        assert await is_there(one, "a")
+
+
+@pytest.mark.parametrize(
+    ("preempting", "asking"),
+    [
+        (Preempting.OFF, important("urgent", "urgent")),
+        (Preempting.EVICT, important("urgent", "urgent", preemptionPolicy="Never")),
+    ],
+    ids=["off", "it must not"],
+)
+async def test_nobody_is_looked_for_where_that_is_off_or_the_pod_must_not(preempting, asking):
+    cluster = loaded(*fleet(1, 1), claim("a"), claim("urgent"), pod("a", "a", priority=1), asking, claim("able"), important("able", "able"))  # fmt: skip
+    async with running(cluster, preempting=preempting) as one:
+        await started(one, "a", "n0")
+        await wait_for(one, "urgent", "n0")
+        if preempting is Preempting.EVICT:
+            await wait_for(one, "able", "n0")  # who comes after it has its turn
+            await until(lambda: one.bridge.pod("pod-a") is None)
+            assert await told(cluster) == ["makes room for pod default/able, which is more important"]
+        else:
+            await one.place("a", "n0")
+            assert one.service.pressing.looks == 0
+            assert await is_there(one, "a")

@@ -1,6 +1,6 @@
 """Strategies by pod and Namespace, and as many pods on a node as may be, over the embedded store."""
 
-from allocator.decisions import read_placement
+from allocator.decisions import PlacementRules, read_placement
 from cluster import resources
 from cluster.patch import Merge
 from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running, until
@@ -28,7 +28,7 @@ async def test_pod_namespace_and_configuration_say_how_a_pod_is_placed():
     claims = [claim(name) for name in ("held", "a", "b")]
     pods = [pod("first", "held"), pod("plain", "a"), asking("own", "LowLoadFirst", "b")]
     cluster = loaded(*fleet(2, 2), namespace(), *claims, *pods)
-    async with running(cluster, placement=read_placement("CompactFirst")) as one:
+    async with running(cluster, rules=PlacementRules(read_placement("CompactFirst"))) as one:
         await one.place("first", "n0")
         compact, spread = {"n0": 100, "n1": 50}, {"n0": 0, "n1": 50}
         assert (await scores(one, "plain"), await scores(one, "own")) == (compact, spread)
@@ -54,7 +54,7 @@ async def test_a_strategy_that_nobody_knows_keeps_a_pod_waiting_until_it_is_mend
 async def test_no_more_pods_than_may_be_on_a_node_are_put_there_and_the_next_comes_when_one_goes():
     names = ("p", "q", "r")
     cluster = loaded(*fleet(2, 4), *(claim(name) for name in names), *(pod(name, name) for name in names))
-    async with running(cluster, most_pods=1) as one:
+    async with running(cluster, rules=PlacementRules(most_pods=1)) as one:
         asked = {name: (await one.plugin("prefilter", {"pod": await one.pod(name)}))[1] for name in names}
         assert (await one.place("p", "n0"))[0] == 200
         status, refused = await one.plugin("reserve", {"token": asked["q"]["token"], "node": "n0"})
@@ -69,3 +69,29 @@ async def test_no_more_pods_than_may_be_on_a_node_are_put_there_and_the_next_com
         await cluster.delete(resources.PODS, "p", "default", grace=0)
         await until(lambda: "default/r" in one.bridge.wakes._since(seq).pods)
         assert list(await scores(one, "r")) == ["n0"]
+
+
+async def test_rules_for_a_namespace_hold_where_neither_pod_nor_namespace_says_anything():
+    claims = [claim(name) for name in ("held", "a", "b")]
+    pods = [pod("first", "held"), pod("plain", "a"), asking("own", "LowLoadFirst", "b")]
+    rules = PlacementRules(
+        read_placement("LowLoadFirst"), {"default": read_placement("CompactFirst"), "other": read_placement("topology")}
+    )
+    async with running(loaded(*fleet(2, 2), *claims, *pods), rules=rules) as one:
+        await one.place("first", "n0")
+        assert await scores(one, "plain") == {"n0": 100, "n1": 50}
+        assert await scores(one, "own") == {"n0": 0, "n1": 50}
+
+
+async def test_other_rules_hold_at_once_and_who_was_refused_by_the_old_ones_is_tried_again():
+    cluster = loaded(*fleet(1, 4), claim("p"), claim("q"), pod("p", "p"), pod("q", "q"))
+    async with running(cluster, rules=PlacementRules(most_pods=1)) as one:
+        assert (await one.place("p", "n0"))[0] == 200
+        _, refused = await one.plugin("prefilter", {"pod": await one.pod("q")})
+        assert refused["nodes"] == []
+        seq = one.bridge.wakes.seq
+        one.service.place_by(PlacementRules(most_pods=1))
+        assert one.bridge.wakes.seq == seq
+        one.service.place_by(PlacementRules(most_pods=2))
+        assert (await one.bridge.wakes.after(seq, 0)).pods == ("default/q",)
+        assert (await one.place("q", "n0"))[0] == 200

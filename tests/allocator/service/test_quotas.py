@@ -3,7 +3,10 @@
 import asyncio
 import logging
 
+from allocator.service.knowledge import Knowledge
 from cluster import resources
+from cluster.embedded import Embedded
+from cluster.errors import Unavailable
 from cluster.patch import Merge
 from tests.allocator.service.sidecar import claim, fleet, loaded, node, pod, running, until
 
@@ -98,3 +101,54 @@ async def test_a_quota_that_cannot_be_read_is_named_once_and_the_others_hold(cap
             assert sorted(held) == ["broken", "odd"]
             assert "limits nothing by 'gpu'" in held["odd"]
     assert sorted(record.args[0].split("/")[-1] for record in caplog.records) == ["broken", "odd"]
+
+
+async def test_a_simulation_says_which_line_a_pod_would_cross_and_nothing_of_it_is_held():
+    cluster = loaded(*fleet(1, 4), quota(gpu__devices=3), claim("a", 2), claim("b", 2), pod("p", "a"))
+    async with running(cluster) as one:
+        assert (await reserve(one, "p"))[0] == 200
+        _, said = await one.ask("/api/v1/simulate-schedule", pod("q", "b"))
+        assert (said["verdict"], said["nodes"]) == ("exceeded", ["n0"])
+        text = "quota default/team: gpu/devices: 2 asked for, 2 of 3 used; the most that would pass is 1"
+        assert said["exceeded"] == {"line": "default/team: gpu/devices", "asked": "2", "hard": "3", "used": "2", "largest": "1", "text": text}  # fmt: skip
+        await one.plugin("unreserve", {"token": one.bridge.ledger.reservations["pod-p"].token})
+        _, said = await one.ask("/api/v1/simulate-schedule", pod("q", "b"))
+        assert (said["verdict"], said["exceeded"]) == ("fits", None)
+
+
+class Late(Embedded):
+    """A store that says that there are quotas, and not which, until it may."""
+
+    def __init__(self):
+        super().__init__()
+        self.may = False
+
+    async def list(self, resource, namespace=None, **more):
+        if more.get("limit") != 1:
+            self.refuse(resource)
+        return await super().list(resource, namespace, **more)
+
+    def watch(self, resource, namespace=None, **more):
+        self.refuse(resource)
+        return super().watch(resource, namespace, **more)
+
+    def refuse(self, resource):
+        if resource.kind == "DeviceQuota" and not self.may:
+            raise Unavailable("not now")
+
+
+async def test_nothing_is_decided_before_quotas_were_read():
+    """However long that takes: who began without them would let everybody pass."""
+    cluster = Late()
+    cluster.load([*fleet(1, 4), quota(gpu__devices=1)])
+    nothing = {"on_claim": print, "on_pod": print, "on_devices": list, "on_quota": list, "on_namespace": str}
+    known = Knowledge(cluster, **nothing)
+    following = asyncio.create_task(known.run())
+    try:
+        await until(lambda: known.what_is_unread().startswith("still reading devicequotas"))
+        cluster.may = True
+        await until(lambda: not known.what_is_unread())
+        assert ("default", "team") in known.quotas.objects
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)

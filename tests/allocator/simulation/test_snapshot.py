@@ -9,6 +9,7 @@ from allocator.answer import Stage
 from allocator.pods import pending
 from allocator.simulation.snapshot import Snapshot, simulate
 from allocator.strategies.choose import serve
+from dra.objects import DeviceQuota
 from dra.objects.claim import ResourceClaimConsumerReference, ResourceClaimTemplate
 from dra.objects.deviceclass import DeviceClass
 from dra.objects.node import Node
@@ -262,3 +263,32 @@ def test_what_is_no_device_counts_too():
     """One pod of two is enough for the device, and both for the cores."""
     assert len(crowded(1, 1, 9, 9, priority=5, templates=["single"], **asking_for("1")).victims) == 1
     assert len(crowded(1, 1, 9, 9, priority=5, templates=["single"], **asking_for("2")).victims) == 2
+
+
+def test_a_quota_holds_pods_back_with_what_would_pass_and_counts_what_was_just_given():
+    """As at the bridge's reservation: two are asked for one after the other, and two devices are all there may be."""
+    stock = fleet({"n0": [gpu(f"gpu-{at}") for at in range(5)]})
+    hard = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"gpu/devices": 3}}}
+    wanted = [claim("a", exactly("gpu", count=2)), claim("b", exactly("gpu", count=2)), claim("c", exactly("gpu"))]
+    pods = [pod(f"p-{one.metadata.name}", one.metadata.name) for one in wanted]
+    snapshot = Snapshot(stock, tuple(pods), tuple(wanted), quotas=(convert(hard, DeviceQuota),))
+    found = simulate(snapshot, ask=lambda now, node, some: serve(now, node, some, strategy="first-fit"))
+    assert [one.node for one in found.pods] == ["n0", None, "n0"]
+    held = found.pods[1]
+    assert held.exceeded == {"line": "default/q: gpu/devices", "asked": "2", "hard": "3", "used": "2", "largest": "1"}
+    assert held.summary.endswith("2 asked for, 2 of 3 used; the most that would pass is 1")
+    assert found.totals.unschedulable == 1
+
+
+def test_victims_of_the_namespace_make_room_in_its_quota():
+    stock = fleet({"n0": [gpu("gpu-0"), gpu("gpu-1")]})
+    low = taken("n0", "gpu-0", name="low")
+    user = ResourceClaimConsumerReference(resource="pods", name="low", uid="")
+    request = claim("x", exactly("gpu")).spec
+    low = replace(low, spec=request, status=replace(low.status, reserved_for=(user,)))
+    hard = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"gpu/devices": 1}}}
+    pods = (pod("low", "low", node="n0", phase="Running"), pod("urgent", "want", priority=5))
+    claims = (low, claim("want", exactly("gpu")))
+    snapshot = Snapshot(stock.with_(low), pods, claims, quotas=(convert(hard, DeviceQuota),))
+    [found] = simulate(snapshot, ask=lambda now, node, some: serve(now, node, some, strategy="first-fit")).pods
+    assert (found.node, found.victims, found.exceeded["largest"]) == (None, ("default/low",), "0")

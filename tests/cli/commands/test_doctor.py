@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from cli.contract import Failed
 from cli.doctor import diagnose, put_right, survey
 from cluster import resources
 from cluster.errors import NotFound
@@ -57,7 +58,7 @@ def unused():
 
 # What is wrong: the objects, what is found about which of them, and what would be done.
 ILLS = {
-    "overlap": ([held("a", "p"), held("b", "q"), pod("p", "a"), pod("q", "b")], "ResourceClaim default/a", ""),
+    "overlap": ([held("a", "p"), held("b", "q"), pod("p", "a"), pod("q", "b")], "ResourceClaim default/a", "take the devices away from default/b, whose pods are on no node yet, so that they are placed again"),
     "left behind": ([held("a", "gone"), pod("p")], "ResourceClaim default/a", "take its allocation and its reservations away"),
     "without pod": ([made_for("a", "gone"), pod("p")], "ResourceClaim default/a", "delete it"),
     "finalizer": ([protected("a"), pod("p")], "ResourceClaim default/a", "take its finalizer off"),
@@ -173,3 +174,86 @@ async def test_what_has_gone_since_it_was_seen_is_said_to_be_gone():
 
 async def look(cluster):
     return diagnose(await survey(cluster, datetime.now(UTC), ()))
+
+
+def placed(name, *claims):
+    return pod(name, *claims, nodeName="n0")
+
+
+async def yielding(*objects):
+    """Which claims would give way."""
+    [ill] = await look(loaded(*FLEET, *objects))
+    return [one.metadata.name for one in ill.repair.claims] if ill.repair is not None else None
+
+
+async def test_of_claims_that_hold_the_same_those_give_way_whose_pods_are_on_no_node():
+    a, b = held("a", "p"), held("b", "q")
+    assert await yielding(a, b, placed("p", "a"), pod("q", "b")) == ["b"]
+    assert await yielding(a, b, pod("p", "a"), placed("q", "b")) == ["a"]
+    assert await yielding(a, b, placed("p", "a"), placed("q", "b")) is None
+    early, late = held("a", "p"), held("b", "q")
+    early["status"]["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:02Z"
+    late["status"]["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:01Z"
+    assert await yielding(early, late, pod("p", "a"), pod("q", "b")) == ["a"]
+
+
+async def test_an_overlap_is_put_right_once_and_found_no_more():
+    cluster = loaded(*FLEET, held("a", "p"), held("b", "q"), placed("p", "a"), pod("q", "b"))
+    [ill] = await look(cluster)
+    assert await put_right(cluster, ill.repair) == ""
+    freed = await cluster.get(resources.RESOURCE_CLAIMS, "b", "default")
+    assert (freed.status.allocation, freed.status.reserved_for) == (None, ())
+    assert await put_right(cluster, ill.repair) == "it has changed meanwhile: look again"
+    assert [one for one in await look(cluster) if one.what == "overlap"] == []
+
+
+async def test_a_pod_that_came_to_a_node_meanwhile_keeps_its_devices():
+    """Binding it changes no claim, so the claim's version does not tell."""
+    cluster = loaded(*FLEET, held("a", "p"), held("b", "q"), placed("p", "a"), pod("q", "b"))
+    [ill] = await look(cluster)
+    await cluster.bind("q", "default", "n0", uid="pod-q")
+    assert await put_right(cluster, ill.repair) == "pod q is on a node by now: look again"
+    assert (await cluster.get(resources.RESOURCE_CLAIMS, "b", "default")).status.allocation is not None
+
+
+async def test_a_missing_fence_is_made_once():
+    cluster = loaded(*FLEET, pod("p"))
+    seen = await survey(cluster, datetime.now(UTC), (DRIVER,))
+    [ill] = diagnose(seen)
+    assert await put_right(cluster, ill.repair) == ""
+    assert diagnose(await survey(cluster, datetime.now(UTC), (DRIVER,))) == ()
+    assert await put_right(cluster, ill.repair) == "there is one by now: look again"
+
+
+async def test_a_rule_of_the_fence_s_name_that_fences_less_is_somebody_s_work_and_left():
+    rule = taint_rule(DRIVER)
+    rule["spec"]["deviceSelector"]["pool"] = "n0"
+    [ill] = diagnose(await survey(loaded(*FLEET, pod("p"), rule), datetime.now(UTC), (DRIVER,)))
+    assert (ill.what, ill.repair) == ("without fence", None)
+
+
+async def test_a_write_that_is_refused_is_told_and_the_others_go_on(monkeypatch):
+    from cli.commands.doctor import _treat
+    from cluster.errors import Forbidden
+
+    cluster = loaded(*FLEET, made_for("c", "gone"), pod("p"))
+    [ill] = await look(cluster)
+
+    async def refuse(*_args, **_more):
+        raise Forbidden("nurse may not delete resourceclaims")
+
+    monkeypatch.setattr(cluster, "delete", refuse)
+    outcome = await _treat(cluster, ill, ask=False)
+    assert not outcome["repaired"]
+    assert "nurse may not delete resourceclaims" in outcome["problem"]
+
+
+async def test_a_server_without_claims_is_no_healthy_cluster(monkeypatch):
+    cluster = loaded()
+
+    async def unknown(resource, **_):
+        raise NotFound("the server could not find the requested resource")
+
+    monkeypatch.setattr(cluster, "list", unknown)
+    with pytest.raises(Failed, match="has no ResourceClaims"):
+        await look(cluster)

@@ -8,13 +8,14 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import main
+from cli.state import state_of
 from cluster import manifests
-from tests.webhook.pods import EXAMPLES, became, configured, example_fleet, pod
-from webhook.state import State
-from webhook.translate.translate import translate
+from tests.webhook.pods import EXAMPLES, became, configured, pod
+from webhook.admission import decide_object
 
 FLEET = ["--inventory", str(EXAMPLES / "fleet")]
 CONFIG = ["--config", str(EXAMPLES / "configuration.yaml")]
+STATE = state_of([], manifests.read([EXAMPLES / "fleet"]), configured())
 
 
 def run(*args: str, stdin: str | None = None):
@@ -87,8 +88,7 @@ def test_the_command_and_the_function_agree():
     for document in manifests.read([EXAMPLES / "pods"]):
         if document.object["kind"] != "Pod":
             continue
-        state = State(configuration=configured(), fleet=example_fleet())
-        done = translate(document.object, state, namespace=document.object["metadata"]["namespace"])
+        done = decide_object(document.object, STATE)
         expected = jsonpatch.apply_patch(copy.deepcopy(document.object), list(done.operations))
         result = run("translate", "-f", document.file, *FLEET, "-o", "json")
         assert json.loads(result.stdout)["items"][-1] == expected
@@ -173,7 +173,7 @@ def test_a_configuration_file_holds_one(tmp_path, count):
 
 def test_unknown_kinds_are_looked_into_when_asked():
     group = {
-        "apiVersion": "ray.io/v1",
+        "apiVersion": "example.com/v1",
         "kind": "RayCluster",
         "metadata": {"name": "r", "namespace": "n"},
         "spec": {"worker": {"spec": SHARE["spec"]}},

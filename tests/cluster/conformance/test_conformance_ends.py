@@ -8,9 +8,10 @@ from cluster.errors import Conflict, Forbidden, Invalid, NotFound
 from cluster.resources import CONFIG_MAPS, NAMESPACES, PODS, RESOURCE_CLAIMS
 from tests.cluster.conftest import eventually
 from tests.cluster.objects import claim, config_map, owned_by, pod
+from tests.limits import PATIENCE
 
 
-async def gone(cluster, resource, name, home):
+async def gone(cluster, resource, name, home, seconds=PATIENCE):
     """Wait until an object is not there any more."""
 
     async def look():
@@ -20,7 +21,7 @@ async def gone(cluster, resource, name, home):
             return True
         return False
 
-    return await eventually(look)
+    return await eventually(look, seconds)
 
 
 async def finalize(cluster, name, home, finalizers):
@@ -137,7 +138,8 @@ async def test_a_namespace_takes_its_content_along(cluster, home):
         return True
 
     await eventually(release)
-    assert await gone(cluster, CONFIG_MAPS, "one", home)
+    # A namespace controller that meets any error, such as a kind that just went, comes again after 5, 10, 20 and 40 seconds.
+    assert await gone(cluster, CONFIG_MAPS, "one", home, 150.0)
 
 
 async def test_a_long_chain_of_owners_goes_to_its_end():

@@ -6,24 +6,24 @@ from time import thread_time
 import pytest
 
 from cluster.serving import line as lines
-from cluster.serving.line import DEAR, SHARE, WaitingLine
+from cluster.serving.line import DEAR, SHARE, STRANGER, WaitingLine
 
 
 class Guest:
     """Works for so long when it is its turn, and is written down."""
 
     def __init__(self, log, name, seconds=0.0):
-        self.dear_until = 0.0
+        self.cost = STRANGER
         self._log = log
-        self._name = name
-        self._seconds = seconds
+        self.name = name
+        self.seconds = seconds
         self.was_cut = False
 
     def answer(self, _head, body):
-        until = thread_time() + self._seconds
+        until = thread_time() + self.seconds
         while thread_time() < until:
             pass
-        self._log.append(self._name)
+        self._log.append(self.name)
         if body == b"bug":
             raise RuntimeError("a bug")
 
@@ -91,23 +91,55 @@ async def test_neither_a_shared_account_nor_a_shared_connection_makes_anybody_wa
     dear, shared = Guest(log, "dear", 2 * DEAR), Guest(log, "shared")
     line.join(dear, "tenant", None, b"")
     await over(line)
-    shared.dear_until = dear.dear_until  # what it brought before was dear
+    shared.cost = dear.cost  # what it brought before was dear
+    same, other = Guest(log, "same account"), Guest(log, "another")
+    line.join(same, "tenant", None, b"")
+    line.join(other, "another", None, b"")
+    await over(line)
+    log.clear()
     line.join(dear, "tenant", None, b"")
-    line.join(Guest(log, "same account"), "tenant", None, b"")
+    line.join(same, "tenant", None, b"")
     line.join(shared, "another", None, b"")
     await over(line)
-    assert log == ["dear", "same account", "shared", "dear"]
+    assert sorted(log[:2]) == ["same account", "shared"]
+    assert log[2:] == ["dear"]
 
 
-async def test_what_was_dear_is_forgotten(log):
-    line = WaitingLine(memory=0.0)
-    dear = Guest(log, "dear", 2 * DEAR)
-    line.join(dear, "tenant", None, b"")
+async def test_one_dear_answer_makes_nobody_dear_who_has_been_cheap(log):
+    """A memory that others had emptied, or the collector, may make any review dear once."""
+    line = WaitingLine()
+    honest = Guest(log, "honest")
+    for _ in range(20):
+        line.join(honest, "", None, b"")
+        await over(line)
+    honest.seconds = 10 * DEAR
+    line.join(honest, "", None, b"")
     await over(line)
-    line.join(dear, "tenant", None, b"")
-    line.join(Guest(log, "other"), "", None, b"")
+    honest.seconds = 0.0
+    line.join(honest, "", None, b"")
+    assert not line._dear
     await over(line)
-    assert log == ["dear", "dear", "other"]
+    for _ in range(3):
+        honest.seconds = 10 * DEAR
+        line.join(honest, "", None, b"")
+        await over(line)
+    line.join(honest, "", None, b"")
+    assert line._dear, "who is dear again and again is"
+    await over(line)
+
+
+async def test_who_was_dear_and_is_cheap_for_a_while_is_cheap(log):
+    line = WaitingLine()
+    guest = Guest(log, "dear", 2 * DEAR)
+    line.join(guest, "tenant", None, b"")
+    await over(line)
+    guest.seconds = 0.0
+    for _ in range(2):
+        line.join(guest, "tenant", None, b"")
+        await over(line)
+    line.join(guest, "tenant", None, b"")
+    assert not line._dear
+    await over(line)
 
 
 async def test_accounts_are_bounded(log):
@@ -139,3 +171,67 @@ async def test_who_is_dear_is_not_forgotten_for_a_crowd_that_is_not(log):
     line.join(dear, "tenant", None, b"")
     await over(line)
     assert log.index("dear", 1) <= 3
+
+
+async def test_in_a_crowd_who_has_been_cheap_is_before_who_has_not_however_late_he_comes(log):
+    """Each of a crowd asks for less than a dear one does, and together they would hold an honest one for as long as they are many."""
+    line = WaitingLine(dear=1.0, overdue=1e9)
+    honest, crowd = Guest(log, "honest"), [Guest(log, number, 0.6 * DEAR) for number in range(32)]
+    for guest, account in (*((one, "crowd") for one in crowd), *[(honest, "honest")] * 8):
+        for _ in range(3):
+            line.join(guest, account, None, b"")
+            await over(line)
+    log.clear()
+    for guest in crowd:
+        line.join(guest, "crowd", None, b"")
+    while not log:  # noqa: ASYNC110  as above
+        await asyncio.sleep(0)
+    line.join(honest, "honest", None, b"")
+    before = len(log)
+    await over(line)
+    assert log.index("honest") == before, "of the crowd nobody is answered between his coming and his turn"
+    assert len(log) == 33
+
+
+async def test_an_account_that_has_been_cheap_is_before_others_on_whatever_connection(log):
+    line = WaitingLine(dear=1.0, overdue=1e9)
+    shared, other = Guest(log, "shared", 2 * DEAR), Guest(log, "other", 0.2 * DEAR)
+    for _ in range(3):
+        line.join(shared, "dear", None, b"")
+        line.join(other, "cheap", None, b"")
+        await over(line)
+    log.clear()
+    line.join(Guest(log, "stranger"), "unheard of", None, b"")
+    line.join(shared, "cheap", None, b"")
+    await over(line)
+    assert log == ["shared", "stranger"]
+
+
+async def test_who_has_waited_too_long_is_next_whoever_is_cheaper(log):
+    line = WaitingLine(dear=1.0, overdue=0.0)
+    cheap, slow = Guest(log, "cheap"), Guest(log, "slow", 2 * DEAR)
+    for guest in (cheap, slow):
+        line.join(guest, guest.name, None, b"")
+        await over(line)
+    log.clear()
+    line.join(slow, "slow", None, b"")
+    line.join(cheap, "cheap", None, b"")
+    await over(line)
+    assert log == ["slow", "cheap"]
+
+
+async def test_what_is_left_to_do_of_many_is_done_one_a_turn_and_others_come_between(log):
+    line = WaitingLine()
+
+    async def go_on(number):
+        await line.turn()
+        log.append(number)
+
+    tasks = [asyncio.create_task(go_on(number)) for number in range(8)]
+    tasks[0].cancel()
+    while len(log) < 2:  # noqa: ASYNC110  as above
+        await asyncio.sleep(0)
+    line.join(Guest(log, "honest"), "", None, b"")
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert [one for one in log if one != "honest"] == list(range(1, 8))
+    assert log.index("honest") <= 4

@@ -101,3 +101,11 @@ def test_warnings_are_few_short_single_lines_and_say_what_was_left_out():
 def test_a_warning_in_wide_characters_is_cut_by_bytes():
     (kept,) = reviews.shorten(["模" * 400])
     assert len(kept.encode()) <= reviews.MAX_WARNING
+
+
+def test_a_long_warning_keeps_the_code_that_it_can_be_looked_up_by():
+    (kept,) = reviews.shorten(["a word " * 80 + "[R023]"])
+    assert len(kept.encode()) <= reviews.MAX_WARNING
+    assert kept.endswith("… [R023]")
+    (other,) = reviews.shorten(["a word " * 80 + "[" + "x" * 300])
+    assert other.endswith("…")

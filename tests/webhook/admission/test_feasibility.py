@@ -8,7 +8,7 @@ from dra.objects.node import Node
 from dra.objects.resourceslice import ResourceSlice
 from dra.objects.taint import DeviceTaintRule
 from dra.stock.stock import Stock
-from webhook.admission.feasibility import Feasibility, judge
+from webhook.admission.feasibility import KINDS, Feasibility, judge
 from webhook.refusals import Code
 
 DRIVER = "gpu.nvidia.com"
@@ -188,3 +188,12 @@ def test_the_largest_node_is_the_largest_of_all_kinds_and_what_is_offered_was_tr
     told = judge(fleet, [claim(21)])
     assert "the largest node has 20" in told.text
     assert "no more than 20 devices" in told.remedy
+
+
+def test_a_taint_on_one_of_many_kinds_of_node_is_enough_for_not_now():
+    """Words are made from the first kinds of node only; whether something may change is asked of all."""
+    names = [f"n{i:02}" for i in range(KINDS + 2)]
+    small = [slice_(name, 1 + i) for i, name in enumerate(names[1:])]
+    tainted = slice_(names[0], 40, taints=[{"key": "broken", "effect": "NoSchedule"}])
+    fleet = Stock.of(nodes=[node(name) for name in names], slices=[*small, tainted], classes=[class_()], claims=[])
+    assert judge(fleet, [claim(30)]).verdict is Feasibility.BUSY

@@ -1,13 +1,23 @@
-"""A pod whose claims are all ours is judged in the review in which it is given them: with the words that validation has."""
+"""All claims of a pod are judged in the review that translates it, its own with ours: with the words that validation has."""
 
+import base64
 import json
 
 import msgspec
 import pytest
 
+from dra import wire
+from dra.objects import ResourceClaim, ResourceClaimSpec, claim_spec
+from dra.objects.node import Node
+from dra.stock.stock import Stock
 from tests.webhook.admission.test_decide import (
+    CLASS,
     ENFORCE,
+    GPU,
+    NODE,
+    SLICE,
     answer,
+    applied,
     mutated,
     pod,
     review,
@@ -16,7 +26,9 @@ from tests.webhook.admission.test_decide import (
     validated,
 )
 from webhook.admission import decide as admission
+from webhook.admission import decide_object
 from webhook.state import Configuration
+from webhook.state.inventory import Inventory
 from webhook.state.schema import DEFAULT
 
 TOO_MANY = pod(limits={"nvidia.com/gpu": "16"})
@@ -71,29 +83,130 @@ def test_a_pod_that_comes_with_our_seal_is_judged_again():
     assert untouched(given(fine))
 
 
-def test_a_pod_with_a_claim_of_its_own_is_left_to_validation():
-    asked = pod(limits={"nvidia.com/gpu": "16"})
-    asked["spec"]["resourceClaims"] = [{"name": "own", "resourceClaimName": "c"}]
-    outcome = admission.mutate(review(asked), ENFORCE)
-    assert outcome.record.outcome == "translated"
-    assert not outcome.given, "claims are judged together or not at all"
-    after, _ = mutated(asked)
-    assert not answer(validated(after))["allowed"]
+# Claims that a pod comes with
+
+
+def bringing(*entries, limits=None, **metadata):
+    item = pod(limits=limits or {}, **metadata)
+    item["spec"]["resourceClaims"] = [{"name": f"own-{number}"} | entry for number, entry in enumerate(entries)]
+    return item
+
+
+def of_devices(count):
+    request = {"name": "r", "exactly": {"deviceClassName": GPU, "allocationMode": "ExactCount", "count": count}}
+    return {"devices": {"requests": [request]}}
+
+
+def template_of(count):
+    return claim_spec(wire.convert(of_devices(count), ResourceClaimSpec))
+
+
+def holding(count, **status):
+    """A stock with a claim `c`."""
+    stored = {"metadata": {"name": "c", "namespace": "ns", "uid": "1"}, "spec": of_devices(count), "status": status}
+    return Stock.of(slices=[SLICE], classes=[CLASS], nodes=[NODE], claims=[wire.convert(stored, ResourceClaim)])
+
+
+BY_TEMPLATE = {"resourceClaimTemplateName": "t"}
+BY_NAME = {"resourceClaimName": "c"}
+
+
+def with_template(count, mode="enforce"):
+    return state(mode=mode, templates={("ns", "t"): template_of(count)})
+
+
+@pytest.mark.parametrize(
+    ("item", "world"),
+    [
+        (bringing(BY_TEMPLATE), with_template(16)),
+        (bringing(BY_NAME), state(stock=holding(16))),
+        (bringing(BY_TEMPLATE, BY_TEMPLATE), with_template(3)),
+        (bringing(BY_TEMPLATE, limits={"nvidia.com/gpu": "3"}), with_template(3)),
+    ],
+    ids=["made from a template", "written by hand", "two that are too much together", "beside what we gave it"],
+)
+def test_claims_that_a_pod_comes_with_are_judged_with_all_its_others(item, world):
+    outcome = given(item, world)
+    assert not answer(outcome)["allowed"]
+    assert "patch" not in answer(outcome)
+    assert outcome.record.outcome == "refused"
+    after = applied(item, admission.mutate(review(item), world))
+    assert answer(outcome)["status"] == answer(validated(after, world))["status"]
+
+
+@pytest.mark.parametrize(
+    ("item", "world"),
+    [
+        (bringing(BY_TEMPLATE), with_template(2)),
+        (bringing(BY_NAME), state(stock=holding(2))),
+        (bringing(BY_NAME), state(stock=holding(16, allocation={"devices": {"results": []}}))),
+        (bringing(BY_TEMPLATE, labels={"drawbridge.dev/skip": "true"}), with_template(16)),
+        (bringing(BY_TEMPLATE), with_template(16, mode="off")),
+        (bringing(BY_TEMPLATE), msgspec.structs.replace(with_template(16), stock=None)),
+    ],
+    ids=["fits", "fits by name", "has its devices", "passes by", "namespace is off", "nothing is known"],
+)
+def test_a_pod_whose_own_claims_are_no_reason_to_say_anything_is_left_untouched(item, world):
+    assert untouched(given(item, world))
+
+
+def test_what_a_pod_waits_for_is_said_and_counted():
+    outcome = given(bringing(BY_NAME), ENFORCE)
+    assert answer(outcome)["allowed"]
+    assert answer(outcome)["warnings"] == ["ResourceClaim c does not exist yet: the pod waits until it does"]
+    assert answer(outcome)["auditAnnotations"] == {"outcome": "warned", "mode": "enforce"}
+    assert outcome.record.outcome == "warned"
+    assert outcome.record.problems
+
+
+def test_where_refusals_are_only_told_so_are_those_of_own_claims():
+    warned = given(bringing(BY_TEMPLATE), with_template(16, mode="warn"))
+    assert answer(warned)["allowed"]
+    assert answer(warned)["warnings"][0].startswith("drawbridge would refuse this Pod (warn): ")
+    watched = given(bringing(BY_TEMPLATE), with_template(16, mode="observe"))
+    assert answer(watched)["allowed"]
+    assert "warnings" not in answer(watched)
+    assert [one.record.outcome for one in (warned, watched)] == ["would refuse", "would refuse"]
+    assert watched.record.problems
+
+
+def test_what_would_be_given_is_not_judged_as_if_it_were_there():
+    """Of a pod that stays as it is, only what it came with is asked for."""
+    item = bringing(BY_TEMPLATE, limits={"nvidia.com/gpu": "3"})
+    outcome = given(item, with_template(3, mode="observe"))
+    assert outcome.record.outcome == "would translate"
+
+
+def test_an_update_is_not_judged():
+    item = bringing(BY_TEMPLATE)
+    world = with_template(16)
+    outcome = admission.mutate(review(item, operation="UPDATE", old=item), world)
+    assert untouched(admission.weigh(outcome, world))
+
+
+@pytest.mark.parametrize("odd", [None, 7, "x", {"a": 1}, [7, None, {"name": 7}, {"resourceClaimName": ["x"]}]])
+def test_entries_of_any_shape_are_answered(odd):
+    item = pod(limits={})
+    item["spec"]["resourceClaims"] = odd
+    assert answer(given(item))["allowed"]
 
 
 @pytest.mark.parametrize("name", ["drawbridge-0123456789abcdef0123456789abcdef", "spec", "own"])
-def test_an_entry_that_only_looks_like_ours_is_none_of_ours(name):
-    after, _ = mutated(pod())
+def test_an_entry_that_only_looks_like_ours_counts_as_what_it_refers_to(name):
+    after, _ = mutated(pod(limits={"nvidia.com/gpu": "3"}))
     after["spec"]["resourceClaims"].append({"name": "drawbridge-more", "resourceClaimTemplateName": name})
-    assert not admission.mutate(review(after), ENFORCE).given
+    assert "does not exist yet" in answer(given(after))["warnings"][0]
+    known = state(templates={("ns", name): template_of(3)})
+    assert not answer(given(after, known))["allowed"]
 
 
-def test_a_forged_seal_is_not_judged_and_does_not_stay():
+def test_a_forged_seal_proves_nothing_about_a_claim_and_does_not_stay():
     after, _ = mutated(TOO_MANY)
+    (entry,) = after["spec"]["resourceClaims"]
     notes = after["metadata"]["annotations"]
     notes["drawbridge.dev/templates"] = notes["drawbridge.dev/templates"].replace('"count":16', '"count":1')
-    outcome = admission.mutate(review(after), ENFORCE)
-    assert not outcome.given
+    stored = state(templates={("ns", entry["resourceClaimTemplateName"]): template_of(16)})
+    assert not answer(given(after, stored))["allowed"]
     cleaned, _ = mutated(after)
     assert "drawbridge.dev/templates" not in cleaned["metadata"].get("annotations", {})
 
@@ -122,3 +235,41 @@ def test_a_worker_hands_over_what_is_to_be_judged():
     assert outcome.given
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(outcome), type=admission.Outcome) == outcome
     assert json.loads(outcome.body)["response"]["allowed"]
+
+
+def test_what_a_device_plugin_may_still_serve_is_left_and_not_refused():
+    """Half of a fleet has moved: no node that publishes devices has sixteen, but a node that has not moved might."""
+    others = [wire.convert({"metadata": {"name": name}}, Node) for name in ("m", "o")]
+    old = wire.convert({"metadata": {"name": "old"}, "status": {"allocatable": {"nvidia.com/gpu": "16"}}}, Node)
+    slices = [SLICE, *(_slice_of(node.metadata.name) for node in others)]
+    fleet = Inventory.of([CLASS], slices, [NODE, *others, old])
+    mixed = msgspec.structs.replace(ENFORCE, fleet=fleet)
+    forged = pod(limits={"nvidia.com/gpu": "16"}, annotations={"drawbridge.dev/devices": "[]"})
+    outcome = given(forged, mixed)
+    said = answer(outcome)
+    assert said["allowed"]
+    assert "node old still hands out nvidia.com/gpu" in said["warnings"][0]
+    assert (outcome.record.outcome, {one.action for one in outcome.record.decisions}) == ("left", {"left"})
+    [removal] = json.loads(base64.b64decode(said["patch"]))
+    assert removal["path"].startswith("/metadata/annotations"), "what only looks like ours goes all the same"
+    assert "will be left as it is, for node old" in " ".join(answer(workload_of(forged, mixed))["warnings"])
+    assert answer(given(pod(limits={"nvidia.com/gpu": "2"}), mixed))["patch"], "what can be served is translated"
+    offline = decide_object(forged | {"metadata": {"name": "p", "namespace": "ns"}}, mixed)
+    assert not offline.refusals, "files are decided on as the gate does"
+    assert {one.action for one in offline.decisions} == {"left"}
+
+
+def _slice_of(node):
+    spec = msgspec.structs.replace(SLICE.spec, node_name=node, pool=msgspec.structs.replace(SLICE.spec.pool, name=node))
+    metadata = msgspec.structs.replace(SLICE.metadata, name=f"s-{node}")
+    return msgspec.structs.replace(SLICE, metadata=metadata, spec=spec)
+
+
+def workload_of(obj, world):
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j"},
+        "spec": {"template": {"metadata": {}, "spec": obj["spec"]}},
+    }
+    return admission.validate(review(job, resource="jobs", group="batch"), world)

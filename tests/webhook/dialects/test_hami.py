@@ -18,6 +18,7 @@ from tests.webhook.pods import (
     share,
     untouched,
 )
+from webhook.state.inventory import Inventory, Served
 
 
 def noted(key: str, value: str, place: str = "annotations") -> dict:
@@ -61,7 +62,7 @@ ROWS = {
     "nvidia.com/vgpu-mode": Row(noted("nvidia.com/vgpu-mode", "mps"), "left"),
     **{key: Row(noted(key, "binpack"), "ignored") for key in POLICIES},
     "hami.io/webhook": Row(noted("hami.io/webhook", "ignore", "labels"), "left"),
-    "hami.io/dra": Row(noted("hami.io/dra", "true", "labels"), "refused", key="nvidia.com/gpu"),
+    "hami.io/dra": Row(noted("hami.io/dra", "true", "labels"), "left", key="nvidia.com/gpu"),
     "CUDA_DISABLE_CONTROL": Row(with_variable("CUDA_DISABLE_CONTROL", "true"), ""),
     "GPU_CORE_UTILIZATION_POLICY": Row(with_variable("GPU_CORE_UTILIZATION_POLICY", "force"), ""),
     **{key: Row(noted(key, "x"), "left") for key in OUTPUTS},
@@ -266,7 +267,7 @@ def test_a_pod_that_hamis_webhook_shall_ignore_is_left():
 def test_a_pod_with_claims_of_hami_dra_and_keys_asks_twice():
     value = pod({"nvidia.com/gpumem": 1000})
     value["metadata"]["labels"] = {"hami.io/dra": "true"}
-    assert refused(became(value))
+    assert untouched(became(value))
 
 
 def test_hami_takes_no_privileged_pods():
@@ -319,9 +320,9 @@ def test_8_a_percentage_is_an_alternative_for_each_size():
     assert alternatives(done) == [[{"memory": "20Gi", "cores": "0"}, {"memory": "23034Mi", "cores": "0"}]]
 
 
-def test_8_a_percentage_without_any_size_is_refused():
-    assert refused(became(scheduled(gpu=1, gpumem_percentage=50)))
-    assert untouched(became(scheduled(gpu=1, gpumem_percentage=50), unresolved="leave"))
+def test_8_a_percentage_without_any_size_is_left_unless_the_administrator_wants_it_refused():
+    assert untouched(became(scheduled(gpu=1, gpumem_percentage=50)))
+    assert refused(became(scheduled(gpu=1, gpumem_percentage=50), unresolved="refuse"))
 
 
 @pytest.mark.parametrize("amount", [1.5, "1.5", "1500m"])
@@ -373,7 +374,8 @@ def test_the_injected_form_and_the_written_one_share_a_template():
 
 def test_every_word_of_a_vector_is_reported():
     done = became(scheduled(gpu=2, gpumem=3000, gpucores=30))
-    assert actions(done) == dict.fromkeys(("nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores"), "translated")
+    told = ("nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores", "schedulerName")
+    assert actions(done) == dict.fromkeys(told, "translated")
 
 
 def test_a_long_list_is_told_by_its_first_entries():
@@ -381,3 +383,13 @@ def test_a_long_list_is_told_by_its_first_entries():
     (said,) = [decision.detail for decision in done.decisions if decision.key == "nvidia.com/use-gpuuuid"]
     assert said.startswith("GPU-0, GPU-1")
     assert said.endswith("GPU-7 and 12 more")
+
+
+def test_a_percentage_is_left_where_a_class_could_not_be_looked_at_as_a_whole_whatever_the_administrator_wants():
+    """A class with selectors too dear to ask is no proof that its devices have no sizes."""
+    asked = scheduled(gpu=1, gpumem_percentage=50)
+    seen = {doubt: Inventory(known=True, classes={HAMI: Served(name=HAMI, doubt=doubt)}) for doubt in ("", "too dear")}
+    assert refused(became(asked, fleet=seen[""], unresolved="refuse"))
+    done = became(asked, fleet=seen["too dear"], unresolved="refuse")
+    assert untouched(done)
+    assert "too dear" in done.warnings[0]

@@ -74,11 +74,25 @@ ROWS = {
         "approximated",
     ),
     HINT: Row(asking({"rdma": 1}, device_allocate_hint={"rdma": {"allocateStrategy": "ApplyForAll"}}), "approximated"),
+    **{
+        key: Row(pod({KOORD + "rdma": 100, key: 1}, scheduler="koord-scheduler"), "left")
+        for key in ("amd.com/gpu", "dcu.com/gpu", "metax-tech.com/sgpu")
+    },
+    "gang.scheduling.koordinator.sh/name": Row(
+        pod(
+            {KOORD + "gpu": 100}, scheduler="koord-scheduler", annotations={"gang.scheduling.koordinator.sh/name": "g"}
+        ),
+        "left",
+    ),
+    **{
+        key: Row(labelled(key), "left")
+        for key in ("pod-group.scheduling.sigs.k8s.io", "quota.scheduling.koordinator.sh/name")
+    },
     PARTITION: Row(asking(BOTH, gpu_partition_spec={}), "ignored"),
     KOORD + "gpu-isolation-provider": Row(labelled(KOORD + "gpu-isolation-provider"), ""),
     "scheduling.koordinator.sh/gpu-minors": Row(asking({"gpu": 100}, gpu_minors=1), "left"),
     "scheduling.koordinator.sh/bind-timestamp": Row(asking({"gpu": 100}, bind_timestamp=1), "left"),
-    "scheduling.koordinator.sh/device-allocated": Row(asking({"gpu": 100}, device_allocated={}), "refused"),
+    "scheduling.koordinator.sh/device-allocated": Row(asking({"gpu": 100}, device_allocated={}), "left"),
     "node.koordinator.sh/gpu-vendor": Row(on("node.koordinator.sh/gpu-vendor", "huawei"), "left"),
     **{key: Row(on(key), "") for key in ("node.koordinator.sh/gpu-model", "node.koordinator.sh/gpu-driver-version")},
 }
@@ -149,8 +163,8 @@ def test_rdma_in_hundreds_is_whole_devices():
     assert exactly(koordinator({"rdma": 200})) == [{"class": "dranet", "count": 2}]
 
 
-def test_a_share_of_a_network_device_is_refused_unless_declared():
-    assert refused(koordinator({"rdma": 30}))
+def test_a_share_of_a_network_device_is_left_unless_declared():
+    assert untouched(koordinator({"rdma": 30}))
     done = koordinator({"rdma": 30}, config={"koordinator": {"wholeNICForShare": True}})
     assert exactly(done) == [{"class": "dranet", "count": 1}]
     assert actions(done)[KOORD + "rdma"] == "approximated"
@@ -198,8 +212,8 @@ def test_malformed_annotations_are_refused(key):
     assert refused(became(pod({KOORD + "gpu": 100}, annotations={key: "[1]"})))
 
 
-def test_a_designated_allocation_is_refused():
-    assert refused(koordinator({"gpu": 100}, hints={"scheduling.koordinator.sh/device-allocated": {}}))
+def test_a_designated_allocation_is_left():
+    assert untouched(koordinator({"gpu": 100}, hints={"scheduling.koordinator.sh/device-allocated": {}}))
 
 
 @pytest.mark.parametrize("key", ["scheduling.koordinator.sh/gpu-minors", "scheduling.koordinator.sh/bind-timestamp"])
@@ -223,8 +237,8 @@ def test_joint_allocation_of_one_type_is_without_effect():
     assert actions(done)[JOINT] == "ignored"
 
 
-def test_counts_that_do_not_pair_are_refused():
-    assert refused(koordinator({"gpu": 200, "rdma": 300}, hints={JOINT: SAME}))
+def test_counts_that_do_not_pair_are_left():
+    assert untouched(koordinator({"gpu": 200, "rdma": 300}, hints={JOINT: SAME}))
 
 
 def test_one_network_device_ties_all_gpus_to_its_root():
@@ -248,9 +262,9 @@ def test_more_pairs_than_a_claim_holds_are_split_between_pairs():
     assert all(len(spec["spec"]["devices"]["requests"]) <= 32 for spec in done.templates.values())
 
 
-def test_apply_for_all_under_one_switch_is_refused():
+def test_apply_for_all_under_one_switch_is_left():
     hints = {JOINT: SAME, HINT: {"rdma": {"allocateStrategy": "ApplyForAll"}}}
-    assert refused(koordinator({"gpu": 100, "rdma": 100}, hints=hints))
+    assert untouched(koordinator({"gpu": 100, "rdma": 100}, hints=hints))
 
 
 def test_a_numa_scope_ties_whole_gpus():
@@ -270,8 +284,8 @@ def test_scopes_of_other_hints_have_no_effect():
     assert exactly(done) == [{"class": "dranet", "count": 1}]
 
 
-def test_a_partition_with_ring_bandwidth_is_refused():
-    assert refused(koordinator({"gpu": 200}, hints={PARTITION: {"ringBusBandwidth": "100Gi"}}))
+def test_a_partition_with_ring_bandwidth_is_left():
+    assert untouched(koordinator({"gpu": 200}, hints={PARTITION: {"ringBusBandwidth": "100Gi"}}))
 
 
 def test_a_partition_does_not_concern_shares():
@@ -293,8 +307,8 @@ def test_init_containers_and_sidecars_see_the_pods_devices():
 
 
 def test_two_systems_in_one_pod_are_a_double_request():
-    assert refused(became(pod({"nvidia.com/gpumem": 1000}, {KOORD + "gpu": 100})))
-    assert refused(became(pod({"nvidia.com/gpumem": 1000, KOORD + "gpu": 100})))
+    assert untouched(became(pod({"nvidia.com/gpumem": 1000}, {KOORD + "gpu": 100})))
+    assert untouched(became(pod({"nvidia.com/gpumem": 1000, KOORD + "gpu": 100})))
 
 
 def test_a_declared_meaning_is_for_the_bare_key_only():
@@ -334,7 +348,7 @@ def test_31_two_halves_are_two_gpus_at_half_for_the_pod():
         {"requests": ["gpu-0", "gpu-1"], "distinctAttribute": f"{HAMI}/uuid"},
         {"requests": ["gpu-0", "gpu-1"], "matchAttribute": f"{HAMI}/productName"},
     ]
-    assert refused(became(spoken({"gpu": 50}, {"gpu": 50})))
+    assert untouched(became(spoken({"gpu": 50}, {"gpu": 50})))
 
 
 def test_32_containers_add_up_to_whole_gpus_that_both_see():
@@ -358,7 +372,7 @@ def test_34_a_pod_that_went_through_koordinators_webhook_is_the_same():
 
 def test_35_a_partition_is_never_dropped():
     value = spoken({"gpu": 200}, annotations={"scheduling.koordinator.sh/gpu-partition-spec": "{}"})
-    assert refused(became(value))
+    assert untouched(became(value))
 
 
 def test_41_a_scheduler_that_is_kept_by_policy_counts_too():

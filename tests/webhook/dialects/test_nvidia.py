@@ -15,7 +15,7 @@ from tests.webhook.pods import (
     selected,
     untouched,
 )
-from webhook.dialects.nvidia import profile_of
+from webhook.dialects.plugins.gfd import profile_of
 
 ONE = {"nvidia.com/gpu": 1}
 
@@ -52,7 +52,6 @@ QUIET = {
 }
 FAMILIES = {
     "nvidia.com/gpu.compute.<part>": "nvidia.com/gpu.compute.major",
-    "nvidia.com/gpu.slices.<part>": "nvidia.com/gpu.slices.gi",
     "nvidia.com/gpu.engines.<part>": "nvidia.com/gpu.engines.copy",
     "nvidia.com/cuda.<part>": "nvidia.com/cuda.driver.major",
     "nvidia.com/vgpu.<part>": "nvidia.com/vgpu.host-driver-version",
@@ -84,6 +83,7 @@ ROWS = {
     ),
     "nvidia.com/gpu.product": Row(on("nvidia.com/gpu.product", "T4-SHARED"), "left", WHOLE, key="nvidia.com/gpu"),
     "nvidia.com/gpu.sharing-strategy": Row(on("nvidia.com/gpu.sharing-strategy", "none"), "", WHOLE),
+    "nvidia.com/gpu.slices.<part>": Row(on("nvidia.com/gpu.slices.gi", "1"), "left", WHOLE, key="nvidia.com/gpu"),
     **{name: Row(on(name, value), "", WHOLE) for name, value in QUIET.items()},
     **{name: Row(on(key, "1"), "", WHOLE, key=key) for name, key in FAMILIES.items()},
 }
@@ -126,8 +126,8 @@ def test_a_replica_is_a_unit_of_shares_where_the_driver_publishes_them():
     assert actions(done) == {"nvidia.com/gpu.shared": "approximated"}
 
 
-def test_several_replicas_are_refused():
-    assert refused(became(pod({"nvidia.com/gpu.shared": 2}), nvidia={"consumableShares": True}))
+def test_several_replicas_are_left():
+    assert untouched(became(pod({"nvidia.com/gpu.shared": 2}), nvidia={"consumableShares": True}))
 
 
 @pytest.mark.parametrize(
@@ -167,6 +167,123 @@ def test_a_required_affinity_is_a_selector_too():
     assert became(pod({"nvidia.com/gpu": 1}, affinity=affinity), **WHOLE).changed
 
 
+def required(*terms: tuple) -> dict:
+    """A required node affinity: terms of (key, operator, values)."""
+    written = [
+        {"matchExpressions": [{"key": key, "operator": how, "values": list(values)} for key, how, *values in term]}
+        for term in terms
+    ]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": written}}}
+
+
+PRODUCT, STRATEGY = "nvidia.com/gpu.product", "nvidia.com/gpu.sharing-strategy"
+GKE = "cloud.google.com/gke-"
+WHOLE_TERM = ((PRODUCT, "In", "NVIDIA-A100-SXM4-40GB"),)
+
+# Demands under which a unit may be a replica or a MIG device of some profile.
+NOT_WHOLE = {
+    "two shared products": [((PRODUCT, "In", "A100-SHARED", "T4-SHARED"),)],
+    "a shared and a whole product": [((PRODUCT, "In", "A100-SHARED", "T4"),)],
+    "two terms of shared products": [((PRODUCT, "In", "A100-SHARED"),), ((PRODUCT, "In", "T4-SHARED"),)],
+    "a whole term and a shared one": [WHOLE_TERM, ((PRODUCT, "In", "T4-SHARED"),)],
+    "a MIG term and a whole one": [((PRODUCT, "In", "A100-MIG-1g.5gb"),), WHOLE_TERM],
+    "two profiles": [((PRODUCT, "In", "A100-MIG-1g.5gb", "A100-MIG-2g.10gb"),)],
+    "two profiles at once": [
+        ((PRODUCT, "In", "A100-MIG-1g.5gb"), ("nvidia.com/mig.config", "In", "all-2g.10gb")),
+    ],
+    "any strategy but none": [((STRATEGY, "NotIn", "none"),)],
+    "one strategy or the other": [((STRATEGY, "In", "mps", "time-slicing"),)],
+    "a strategy or none": [((STRATEGY, "In", "mps", "none"),)],
+    "replicas": [(("nvidia.com/gpu.replicas", "In", "4"),)],
+    "more than one replica": [(("nvidia.com/gpu.replicas", "Gt", "1"),)],
+    "not one replica": [(("nvidia.com/gpu.replicas", "NotIn", "1"),)],
+    "GKE's sharing is there": [((f"{GKE}gpu-sharing-strategy", "Exists"),)],
+    "GKE's clients": [((f"{GKE}max-shared-clients-per-gpu", "In", "8"),)],
+    "GKE's clients are there": [((f"{GKE}max-shared-clients-per-gpu", "Exists"),)],
+    "a shared MIG product": [((PRODUCT, "In", "A100-MIG-1g.5gb-SHARED"),)],
+    "a MIG product that is broken": [((PRODUCT, "In", "A100-MIG-INVALID"),)],
+    "MIG single": [(("nvidia.com/mig.strategy", "In", "single"),)],
+    "MIG single, by exclusion": [(("nvidia.com/mig.strategy", "NotIn", "none", "mixed"),)],
+    "a mixed MIG configuration": [(("nvidia.com/mig.config", "In", "all-balanced"),)],
+    "MPS": [(("nvidia.com/mps.capable", "In", "true"),)],
+    "some partition size": [((f"{GKE}gpu-partition-size", "Exists"),)],
+    "beside another demand": [(("zone", "In", "a"), (STRATEGY, "In", "mps"))],
+}
+
+
+@pytest.mark.parametrize("terms", NOT_WHOLE.values(), ids=NOT_WHOLE)
+def test_what_may_be_a_part_of_a_gpu_is_never_taken_for_a_whole_one(terms):
+    done = became(pod(ONE, affinity=required(*terms)), **WHOLE)
+    assert untouched(done)
+    assert actions(done) == {"nvidia.com/gpu": "left"}
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        {"nvidia.com/gpu.replicas": "4"},
+        {f"{GKE}max-shared-clients-per-gpu": "4"},
+        {"nvidia.com/mig.strategy": "single"},
+        {"nvidia.com/mig.config": "ours"},
+    ],
+)
+def test_a_node_selector_can_show_a_part_as_well(selector):
+    assert untouched(became(pod(ONE, nodeSelector=selector), **WHOLE))
+
+
+STILL_WHOLE = {
+    "plain products": [((PRODUCT, "In", "A100", "H100"),)],
+    "no MIG products": [((PRODUCT, "NotIn", "A100-MIG-1g.5gb"),)],
+    "no sharing": [((STRATEGY, "NotIn", "mps", "time-slicing"),)],
+    "none": [((STRATEGY, "In", "none"),)],
+    "MIG off": [(("nvidia.com/mig.config", "In", "all-disabled"),)],
+    "no replicas": [(("nvidia.com/gpu.replicas", "In", "1"),)],
+    "sharing is not there": [((f"{GKE}gpu-sharing-strategy", "DoesNotExist"),)],
+    "an empty term beside": [WHOLE_TERM, ()],
+    "no values": [((STRATEGY, "In"),)],
+}
+
+
+@pytest.mark.parametrize("terms", STILL_WHOLE.values(), ids=STILL_WHOLE)
+def test_demands_that_shut_parts_out_change_nothing(terms):
+    done = became(pod(ONE, affinity=required(*terms)), **WHOLE)
+    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        [(("nvidia.com/mig.strategy", "In", "single"), ("nvidia.com/mig.config", "In", "all-1g.5gb"))],
+        [((PRODUCT, "In", "A100-MIG-1g.5gb", "A30-MIG-1g.5gb"),)],
+        [((PRODUCT, "In", "A100-MIG-1g.5gb"),), ((f"{GKE}gpu-partition-size", "In", "1g.5gb"),)],
+    ],
+)
+def test_one_profile_in_every_alternative_is_a_mig_device(terms):
+    done = became(pod(ONE, affinity=required(*terms)), **WHOLE)
+    assert selected(done, profile="1g.5gb")
+    assert exactly(done)[0]["class"] == "mig.nvidia.com"
+
+
+def test_a_preference_says_nothing():
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 1, "preference": {"matchExpressions": [{"key": STRATEGY, "operator": "In", "values": ["mps"]}]}}
+    ]}  # fmt: skip
+    assert exactly(became(pod(ONE, affinity={"nodeAffinity": preferred}), **WHOLE))
+
+
+def test_a_configuration_of_the_plugin_is_a_doubt_that_a_declaration_settles():
+    value = on("nvidia.com/device-plugin.config", "shared-4")
+    assert untouched(became(value))
+    assert "device-plugin.config" in became(value).warnings[0]
+    assert exactly(became(value, **WHOLE)) == [{"class": "gpu.nvidia.com", "count": 1}]
+
+
+@pytest.mark.parametrize("odd", [None, 1, "x", [], [None], [{"matchExpressions": 1}], [{"matchExpressions": [1]}]])
+def test_an_odd_affinity_is_left_to_the_api_server(odd):
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": odd}}}
+    assert exactly(became(pod(ONE, affinity=affinity), **WHOLE)) == [{"class": "gpu.nvidia.com", "count": 1}]
+
+
 def test_a_plain_product_selector_stays_and_changes_nothing():
     selector = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
     assert exactly(became(pod({"nvidia.com/gpu": 1}, nodeSelector=selector), **WHOLE)) == [
@@ -203,7 +320,7 @@ def test_17_a_mig_name_gets_its_plus_sign_back():
 def test_names_that_are_no_gpus_are_left(key):
     done = became(pod({key: 1}), **WHOLE)
     assert untouched(done)
-    assert done.decisions == ()
+    assert actions(done) == {key: "left"}
 
 
 def test_21_a_nic_beside_a_gpu_stays_where_it_is():
@@ -236,18 +353,10 @@ def test_30_requests_that_are_not_the_limits_are_refused(resources):
 
 
 def test_37_gpus_with_several_nics_each_are_split_between_pairs():
-    network = {
-        "name": "efa",
-        "title": "EFA",
-        "target": "nic",
-        "keys": [{"name": "vpc.amazonaws.com/efa", "meaning": "an EFA interface", "role": "nic"}],
-    }
     value = pod({"nvidia.com/gpu": 8, "vpc.amazonaws.com/efa": 32})
     done = became(
         value,
         **WHOLE,
-        dialects=[network],
-        classes={"nic": "efa.networking.k8s.aws"},
         joint=[{"primary": "nvidia.com/gpu", "secondary": "vpc.amazonaws.com/efa"}],
     )
     (spec,) = done.templates.values()  # two claims of one template

@@ -9,6 +9,7 @@ import importlib
 import pytest
 
 from tests.webhook.dialects.rows import Row
+from tests.webhook.dialects.vocabulary_keys import KEYS
 from tests.webhook.pods import actions, became, configured
 from webhook.dialects import VOCABULARIES
 from webhook.dialects.table import Action, Position
@@ -72,6 +73,23 @@ def test_every_row_says_why_it_is_not_plainly_translated():
             assert row.because or row.action is Action.TRANSLATED, row.name
 
 
+@pytest.mark.parametrize("one", KEYS, ids=lambda one: f"{one.dialect} {one.name}")
+def test_every_key_that_pods_use_in_public_has_one_action(one):
+    place = Position(one.place)
+    configuration = configured()
+    known = (
+        configuration.resource(one.name) if place is Position.RESOURCE else configuration.rows[place].get(one.name, ())
+    )
+    declared = [str(entry.row.action) for entry in known if entry.dialect.name == one.dialect]
+    assert declared == [one.action]
+
+
+def test_no_dialect_has_a_key_twice():
+    for one in VOCABULARIES:
+        names = [(row.place, row.name) for row in one.table.keys]
+        assert len(names) == len(set(names)), one.table.name
+
+
 def test_resource_names_are_qualified():
     for one in VOCABULARIES:
         for row in one.table.keys:
@@ -81,10 +99,10 @@ def test_resource_names_are_qualified():
 def test_no_name_is_matched_by_its_prefix_alone():
     configuration = configured()
     for name in (
-        "nvidia.com/hostdev",
+        "nvidia.com/hostdevs",
         "nvidia.com/gpumemory",
         "nvidia.com/mig-",
-        "nvidia.com/gpu-10gb",
+        "nvidia.com/gpu-gb",
         "koordinator.sh/gpu-shared",
     ):
         assert configuration.resource(name) == (), name

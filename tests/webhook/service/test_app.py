@@ -16,7 +16,7 @@ from tests.limits import PATIENCE
 from tests.webhook import tls
 from webhook.admission import Outcome, Record
 from webhook.admission import admission_review as reviews
-from webhook.service.app import App
+from webhook.service.app import App, _OpenReview
 from webhook.service.metrics import Metrics
 from webhook.state.configuration import DEFAULT, Configuration
 from webhook.state.state import State
@@ -496,3 +496,30 @@ async def test_curl_asks_first_whether_it_may_send_a_large_body(running):
     await reader.readline()
     assert (await reader.readline()).startswith(b"HTTP/1.1 200")
     writer.close()
+
+
+@pytest.mark.parametrize("limits", [{}, {"patience": -1.0}], ids=["second looks", "late answers"])
+async def test_what_comes_back_of_many_reviews_at_once_is_done_one_a_turn_of_the_loop(running, limits, monkeypatch):
+    """A crowd that was refused in one moment comes back in one; all at a time they would hold whoever comes meanwhile."""
+    loop, app, turn, done = asyncio.get_running_loop(), running.app, 0, []
+
+    def count():
+        nonlocal turn
+        turn += 1
+        counting[0] = loop.call_soon(count)
+
+    def decide(path, *_):
+        done.append(turn)
+        return Outcome(body=b"{}", record=Record(path=path, uid="u", outcome="untouched"))
+
+    counting = [loop.call_soon(count)]
+    app._limits = app._limits._replace(second_look=0.0, **limits)
+    monkeypatch.setattr(running.gate, "decide", decide)
+    monkeypatch.setattr("webhook.service.app.answer_late", decide)
+    come_back = app._aside if limits else app._again
+    review = _OpenReview("mutate", REVIEW, loop.time(), loop.time())
+    replies = await asyncio.gather(*(come_back(review) for _ in range(8)))
+    counting[0].cancel()
+    assert {reply.status for reply in replies} == {200}
+    assert len(done) == 8
+    assert len(set(done)) == 8, "each in a turn of its own"

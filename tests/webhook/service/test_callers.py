@@ -1,49 +1,17 @@
 import asyncio
-import datetime as dt
 import ssl
 import tempfile
 from pathlib import Path
 
 import aiohttp
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cluster.serving import Callers, Credentials
+from tests.certs.peers import certificate, pem
 from tests.webhook import tls
 from tests.webhook.service.test_app import JSON, REVIEW, Allowing
 from webhook.service.app import App
 from webhook.service.metrics import Metrics
-
-
-def certificate(name, signer=None):
-    """A client's certificate and key, signed by somebody or by itself."""
-    key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    issuer, signing = (signer[0].subject, signer[1]) if signer else (subject, key)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(minutes=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=signer is None, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
-        .sign(signing, hashes.SHA256())
-    )
-    return made, key
-
-
-def pem(made, key=None):
-    text = made.public_bytes(serialization.Encoding.PEM)
-    if key is not None:
-        none = serialization.NoEncryption()
-        text += key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, none)
-    return text
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ async def test_a_live_webhook_between_hostile_reviews_loses_nothing_and_stays_sm
         (lambda _: 100, lambda n: 20 + n, "descriptors grew"),
         (lambda _: 600, lambda _: 20, "more than 512 MiB"),
         (lambda n: 100 + n % 7, lambda n: 20 + n % 3, ""),
+        (lambda n: 400 if n == 55 else 100, lambda n: 60 if n == 55 else 20, ""),
     ],
 )
 def test_what_grows_is_told(memory, descriptors, problem):

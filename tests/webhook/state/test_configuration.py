@@ -47,6 +47,11 @@ def test_an_empty_one_is_the_default():
     assert configured().file == Configuration().file
 
 
+def placing(**fields):
+    """A configuration of the bridge that places so."""
+    return {"bridge": {"schedulerName": "drawbridge", "placement": fields}}
+
+
 @pytest.mark.parametrize("value", [None, [], "text", 3, {}])
 def test_what_is_no_configuration_is_said_to_be_none(value):
     configuration, findings = read(value)
@@ -102,6 +107,14 @@ def test_a_misspelt_field_gets_a_suggestion():
         ({"keys": {"hamy": {}}}, "/keys/hamy"),
         ({"keys": {"hami": {"nvidia.com/mem": "x"}}}, "/keys/hami/nvidia.com~1mem"),
         ({"disabled": ["nobody"]}, "/disabled/0"),
+        (placing(strategy="best"), "/bridge/placement/strategy"),
+        (placing(strategy=""), "/bridge/placement/strategy"),
+        (placing(strategy="topology=0,CompactFirst=1"), "/bridge/placement/strategy"),
+        (placing(namespaces={"ml": "topology,topology"}), "/bridge/placement/namespaces/ml"),
+        (placing(namespaces={"ml-*": "topology"}), "/bridge/placement/namespaces/ml-*"),
+        (placing(mostPodsPerNode=-1), "/bridge/placement/mostPodsPerNode"),
+        (placing(mostPodsPerNode="4"), "/bridge/placement/mostPodsPerNode"),
+        (placing(weights={}), "/bridge/placement/weights"),
         ({"models": [{"product": "x", "memory": "much"}]}, "/models/0/memory"),
         ({"quotas": {"nvidia.com/gpu": ""}}, "/quotas/nvidia.com~1gpu"),
         ({"dialects": [{"name": "hami", "title": "t", "keys": []}]}, "/dialects/0/name"),
@@ -187,17 +200,17 @@ AMD = {
 
 
 def test_a_kind_of_device_can_be_declared_and_stands_beside_ours():
-    ours = table({"name": "amd.com/gpu", "role": "count"}, target="mi300")
-    done = became(pod({"amd.com/gpu": 2}, {"nvidia.com/gpu": 1}), targets=[AMD], dialects=[ours], **WHOLE)
+    ours = table({"name": "amd.example.com/gpu", "role": "count"}, target="mi300")
+    done = became(pod({"amd.example.com/gpu": 2}, {"nvidia.com/gpu": 1}), targets=[AMD], dialects=[ours], **WHOLE)
     requests = [spec["spec"]["devices"]["requests"][0]["exactly"] for spec in done.templates.values()]
     assert {(one["deviceClassName"], one["count"]) for one in requests} == {("gpu.amd.com", 2), ("gpu.nvidia.com", 1)}
 
 
 def test_pairs_of_two_kinds_that_are_called_alike_have_requests_of_two_names():
-    ours = table({"name": "amd.com/gpu", "role": "count"}, target="mi300")
-    joint = [{"primary": "nvidia.com/gpu", "secondary": "amd.com/gpu", "attribute": PCIE_ROOT}]
+    ours = table({"name": "amd.example.com/gpu", "role": "count"}, target="mi300")
+    joint = [{"primary": "nvidia.com/gpu", "secondary": "amd.example.com/gpu", "attribute": PCIE_ROOT}]
     target = {**AMD, "attributes": [PCIE_ROOT]}
-    value = pod({"nvidia.com/gpu": 2, "amd.com/gpu": 2})
+    value = pod({"nvidia.com/gpu": 2, "amd.example.com/gpu": 2})
     done = became(value, targets=[target], dialects=[ours], joint=joint, **WHOLE)
     assert [one["name"] for one in devices(done)["requests"]] == ["gpu-0", "gpu-beside-0", "gpu-1", "gpu-beside-1"]
 

@@ -286,7 +286,7 @@ def test_a_partition_that_is_published_ties_the_gpus():
     (spec,) = done.templates.values()
     ties = [{"requests": ["gpu"], "matchAttribute": "gpu.nvidia.com/partition2"}]
     assert spec["spec"]["devices"]["constraints"] == ties
-    assert became(value, fleet=example_fleet()).refusals
+    assert untouched(became(value, fleet=example_fleet()))
 
 
 def test_the_next_look_at_a_fleet_is_the_same_as_a_first_one():
@@ -491,8 +491,11 @@ def test_a_dear_class_and_many_kinds_of_device_take_no_time_and_nothing_from_oth
     facts = fleet(classes=classes, slices=[kinds(20_000)])
     assert facts.classes["dear"].devices == 0
     assert facts.classes["plain"].devices == 20_000
+    assert "cost too much" in facts.classes["dear"].doubt
+    assert "128 products" in facts.classes["plain"].doubt
 
 
 def test_a_selector_that_costs_something_is_asked_about_every_kind_as_long_as_there_are_few():
     classes = [device_class("some", f"{NINE}.all(a, {NINE}.all(b, a + b > 0))")]
-    assert fleet(classes=classes, slices=[kinds(100)]).classes["some"].devices == 100
+    some = fleet(classes=classes, slices=[kinds(100)]).classes["some"]
+    assert (some.devices, some.doubt) == (100, "")

@@ -82,9 +82,10 @@ def test_a_toleration_that_is_there_is_not_added_again():
 
 
 def test_unknown_kinds_are_rewritten_only_when_asked():
-    assert paths(RAY) == []
-    done = run(RAY, unknown=True)
-    assert list(paths(RAY, unknown=True)) == [
+    ray = {**RAY, "apiVersion": "example.com/v1"}
+    assert paths(ray) == []
+    done = run(ray, unknown=True)
+    assert list(paths(ray, unknown=True)) == [
         "/spec/headGroupSpec/template",
         "/spec/workerGroupSpecs/0/template",
         "/spec/workerGroupSpecs/1/template",

@@ -119,7 +119,7 @@ def test_the_record_holds_what_was_taken_and_what_was_done():
     }
     decision = json.loads(annotations(after)[DECISION])
     assert decision["version"] == VERSION
-    assert {one["key"] for one in decision["decisions"]} == {"nvidia.com/gpumem"}
+    assert {one["key"] for one in decision["decisions"]} == {"nvidia.com/gpumem", "schedulerName"}
     assert json.loads(annotations(after)[DEVICES]) == {"c0": [{"class": HAMI, "count": 1, "key": "nvidia.com/gpumem"}]}
     assert after["spec"]["containers"][0]["resources"]["limits"] == {"cpu": 1}
 
@@ -401,8 +401,11 @@ def test_more_than_a_claim_holds_is_split():
 @pytest.mark.parametrize(
     "limits", [{"nvidia.com/gpu": 129}, {"nvidia.com/gpu": 33, "nvidia.com/gpumem": 1}, {"nvidia.com/gpu": 10**12}]
 )
-def test_more_than_a_pod_may_have_is_refused(limits):
-    assert refused(became(pod(limits), **WHOLE))
+def test_more_than_a_pod_may_have_is_left(limits):
+    done = became(pod(limits), **WHOLE)
+    assert untouched(done)
+    assert not refused(done)
+    assert any("left as it is" in text for text in done.warnings)
 
 
 def test_equal_requests_share_a_template():

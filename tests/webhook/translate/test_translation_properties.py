@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dra import validation
 from tests.webhook.pods import KEY, KOORD, SIZES, UNKNOWN, configured, container, example_fleet, patched, replayed
 from webhook.claims import template
-from webhook.names import DECISION, DEVICES, ORIGINAL, TEMPLATES, WAITS_LABEL
+from webhook.names import DECISION, DEVICES, ORIGINAL, TEMPLATES, TRANSLATED_LABEL, WAITS_LABEL
 from webhook.state import State
 from webhook.translate.translate import translate
 
@@ -118,7 +118,8 @@ def undone(pod: dict) -> dict:
     record = json.loads(annotations[ORIGINAL])
     for name in (ORIGINAL, DECISION, DEVICES, TEMPLATES):
         del annotations[name]
-    del before["metadata"]["labels"][WAITS_LABEL]
+    for label in (WAITS_LABEL, TRANSLATED_LABEL):
+        del before["metadata"]["labels"][label]
     spec = before["spec"]
     ours = {
         entry["name"]
@@ -169,6 +170,11 @@ def test_doing_it_again_changes_nothing(pod, world):
         assert (again.operations, again.refusals, again.templates) == ((), (), {})
 
 
+def _is_bound(known):
+    """Whether a key stays or goes with others of its container; devices of their own stay or go by themselves."""
+    return bool(known) and not known[0].dialect.apart
+
+
 @every
 @given(pods(), worlds)
 def test_a_container_keeps_all_of_its_keys_or_none(pod, world):
@@ -179,7 +185,7 @@ def test_a_container_keeps_all_of_its_keys_or_none(pod, world):
     configuration, _ = world
     for part in ("containers", "initContainers"):
         for old, new in zip(pod["spec"].get(part, []), after["spec"].get(part, []), strict=True):
-            before = {key for key in old["resources"].get("limits", {}) if configuration.resource(key)}
+            before = {key for key in old["resources"].get("limits", {}) if _is_bound(configuration.resource(key))}
             gone = before - set(new.get("resources", {}).get("limits", {}))
             assert not gone or all(old["resources"]["limits"][key] == 0 for key in before - gone)
             assert not gone & set(new.get("resources", {}).get("requests", {}))
@@ -236,7 +242,8 @@ def test_without_a_key_only_what_proves_the_rest_is_missing(pod, world):
         with_seal, without = patched(pod, sealed), patched(pod, open_)
         notes = with_seal["metadata"]["annotations"]
         del notes[TEMPLATES]
-        del with_seal["metadata"]["labels"][WAITS_LABEL]
+        for label in (TRANSLATED_LABEL, WAITS_LABEL):
+            del with_seal["metadata"]["labels"][label]
         assert with_seal["metadata"].pop("labels") == without["metadata"].pop("labels", {})
         record = json.loads(notes[ORIGINAL])
         del record["digest"]

@@ -80,7 +80,7 @@ class Alike:
         body = known.before + asked.uid + known.after
         uid = asked.uid.decode()
         record = msgspec.structs.replace(outcome.record, uid=uid)
-        return Outcome(body=body, record=record, given=outcome.given)
+        return msgspec.structs.replace(outcome, body=body, record=record)
 
     def keep(self, asked: Asked, outcome: Outcome) -> None:
         """Remember an answer from the second time on, if it is one for every review like this one."""

@@ -70,7 +70,7 @@ DIALECT = Dialect(
             unit=Unit.PERCENT,
             meaning="RDMA network devices; 100 is one",
             role=Role.NIC,
-            because="shares of one (below 100) are refused: network drivers know no shares (`koordinator.wholeNICForShare`)",
+            because="shares of one (below 100) are left: network drivers know no shares (`koordinator.wholeNICForShare`)",
         ),
         Row(
             name="koordinator.sh/fpga",
@@ -91,6 +91,37 @@ DIALECT = Dialect(
             )
         ),
         Row(name="nvidia.com/gpu", meaning="whole GPUs through Koordinator", role=Role.COUNT, common=True),
+        *(
+            Row(
+                name=name,
+                meaning=f"{what} through Koordinator",
+                role=Role.POLICY,
+                action=Action.LEFT,
+                because="Koordinator gives out the devices of another vendor, which no target here stands for",
+                common=True,
+            )
+            for name, what in (
+                ("amd.com/gpu", "AMD GPUs"),
+                ("dcu.com/gpu", "Hygon DCUs"),
+                ("metax-tech.com/sgpu", "shares of MetaX GPUs"),
+            )
+        ),
+        *(
+            Row(
+                name=name,
+                place=place,
+                unit=Unit.TEXT,
+                meaning=text,
+                role=Role.SCHEDULED,
+                action=Action.LEFT,
+                because="only Koordinator keeps it: the pod keeps its scheduler",
+            )
+            for name, place, text in (
+                ("gang.scheduling.koordinator.sh/name", Position.ANNOTATION, "membership of a gang"),
+                ("pod-group.scheduling.sigs.k8s.io", Position.LABEL, "membership of a gang"),
+                ("quota.scheduling.koordinator.sh/name", Position.LABEL, "the quota tree that counts the pod"),
+            )
+        ),
         Row(
             name="scheduling.koordinator.sh/device-joint-allocate",
             place=Position.ANNOTATION,
@@ -116,7 +147,7 @@ DIALECT = Dialect(
             meaning="whole GPUs only as a partition of the node's NVLink table",
             role=Role.PARTITION,
             action=Action.APPROXIMATED,
-            because="where the driver publishes partitions; ringBusBandwidth is refused",
+            because="where the driver publishes partitions; ringBusBandwidth is left",
         ),
         Row(
             name="koordinator.sh/gpu-isolation-provider",
@@ -144,7 +175,7 @@ DIALECT = Dialect(
             unit=Unit.JSON,
             meaning="an output; written by a user, a designated allocation",
             role=Role.MODE,
-            action=Action.REFUSED,
+            action=Action.LEFT,
             because="it names devices past every scheduler",
         ),
         Row(
@@ -295,11 +326,11 @@ def _parse(words: Words[KoordinatorOptions]) -> _Pod:
                 raise _leave(amount.key, row.because)
             keys[row.role] = amount.key
     vendor = hints.get(Role.MODELS)
-    other = vendor is not None and vendor.text.lower() not in ("", "nvidia")
+    other = vendor is not None and vendor.text.lower() not in ("", "nvidia") and not _shuts_out_others(vendor.text)
     if vendor and other:
         raise _leave(vendor.key, f"the pod is for GPUs of {_show(vendor.text)}, which no target here stands for")
     if designated := hints.get(Role.MODE):
-        raise _refuse(designated.key, designated.row.because, "remove the annotation")
+        raise _leave(designated.key, designated.row.because)
     return _Pod(
         sums=total(said, webhook=words.options.webhook),
         keys=keys,
@@ -309,6 +340,10 @@ def _parse(words: Words[KoordinatorOptions]) -> _Pod:
         names={role: hint.key for role, hint in hints.items()},
         options=words.options,
     )
+
+
+def _shuts_out_others(vendor: str) -> bool:
+    return vendor.startswith("not ") and "nvidia" not in vendor.lower()
 
 
 def _json(hint: Hint | None, type_: type[T]) -> T | None:
@@ -489,9 +524,9 @@ def _tie(pod: _Pod, gpu: Demand) -> Demand:
     if pod.partition is not None:
         key = pod.names[Role.PARTITION]
         if pod.partition.ring_bus_bandwidth is not None:
-            raise _refuse(key, "ringBusBandwidth is a hard filter that no driver publishes", "leave it out")
+            raise _leave(key, "ringBusBandwidth is a hard filter that no driver publishes")
         if gpu.count not in (1, 2, 4, 8):
-            raise _refuse(key, f"a partition never has {gpu.count} GPUs", "ask for 1, 2, 4 or 8")
+            raise _leave(key, f"no driver publishes partitions of {gpu.count} GPUs: ask for 1, 2, 4 or 8")
         return msgspec.structs.replace(gpu, same=f"gpu.nvidia.com/partition{gpu.count}")
     tie = _SCOPES.get(scope, "") if gpu.count > 1 else ""
     return msgspec.structs.replace(gpu, same=tie)
@@ -548,7 +583,7 @@ def _nic(pod: _Pod) -> tuple[Demand | None, list[Note]]:
         text = f"{value} % of a network device becomes a whole one"
         return nic, [Note(key, Action.APPROXIMATED, text)]
     remedy = "ask for 100, or declare `koordinator.wholeNICForShare`"
-    raise _refuse(key, f"{value} % of a network device can't be given: drivers know no shares", remedy)
+    raise _leave(key, f"{value} % of a network device can't be given: drivers know no shares ({remedy})")
 
 
 # Both
@@ -574,7 +609,7 @@ def _together(pod: _Pod, gpu: Demand | None, nic: Demand | None) -> tuple[list[K
     if nic.everything:
         if joint.required_scope:
             reason = "ApplyForAll and a required scope can't both be held"
-            raise _refuse(annotation, reason, "drop one of them")
+            raise _leave(annotation, reason)
         text = "ApplyForAll takes the network devices out of it"
         return apart, [Note(annotation, Action.IGNORED, text)]
     if joint.required_scope != "SamePCIe":
@@ -582,7 +617,7 @@ def _together(pod: _Pod, gpu: Demand | None, nic: Demand | None) -> tuple[list[K
         return apart, [Note(annotation, Action.APPROXIMATED, text)]
     if gpu.same:
         reason = f"can't be held together with a tie on {gpu.same}"
-        raise _refuse(annotation, reason, "drop one of the annotations")
+        raise _leave(annotation, reason)
     pairs, text = _pairs(gpu, nic, annotation)
     asked = Keyed(apart[0].key, pairs)
     return [asked], [Note(annotation, Action.APPROXIMATED, text)]
@@ -600,7 +635,7 @@ def _pairs(gpu: Demand, nic: Demand, key: str) -> tuple[Pairs, str]:
         pairs = Pairs(primary=gpu, secondary=nic, attribute=AUTO, each=0)
         return pairs, text
     reason = f"{gpu.count} GPUs and {nic.count} network devices can't be held to equal sets of PCIe roots"
-    raise _refuse(key, reason, "ask for as many of one as of the other")
+    raise _leave(key, f"{reason}: ask for as many of one as of the other")
 
 
 VOCABULARY = Vocabulary(

@@ -7,18 +7,16 @@ the pod and labels on nodes. Rows follow NVIDIA/k8s-device-plugin: api/config/v1
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from webhook.dialects.demand import Answer, Demand, Keyed, Left, Note, Refusal
+from webhook.dialects.plugins.gfd import profile_of, read_selected, sharing_label
 from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit
 from webhook.dialects.vocabulary import Bare, Vocabulary
 from webhook.dialects.words import Meaning, Options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from webhook.dialects.words import Amount, Hint, Words
+    from webhook.dialects.words import Amount, Words
 
 _KEPT = "stays where it is: node selectors keep their meaning beside claims"
 
@@ -142,20 +140,6 @@ DIALECT = Dialect(
     ),
 )
 
-_PROFILE = re.compile(r"[1-8]g\.[0-9]+gb(?:\+(?:me\.all|me|gfx)|-[a-z]+)?").fullmatch
-
-
-def profile_of(suffix: str) -> str:
-    """Turn the end of a resource name into the profile it stands for; "" if it is none that is ever advertised.
-
-    `1g.5gb.me` is the profile `1g.5gb+me`: names can't hold a plus sign. A compute part (`1c.3g.20gb`) is never offered.
-    """
-    for attribute in ("me.all", "me", "gfx"):
-        if suffix.endswith(f".{attribute}"):
-            suffix = f"{suffix[: -len(attribute) - 1]}+{attribute}"
-            break
-    return suffix if _PROFILE(suffix) else ""
-
 
 class NvidiaOptions(Options, frozen=True, kw_only=True):
     """How the NVIDIA DRA driver is set up."""
@@ -223,9 +207,8 @@ def _replicas(amount: Amount, options: NvidiaOptions) -> Answer:
         reason = "a replica has no counterpart unless `nvidia.consumableShares` is declared"
         return Answer(left=Left(key, reason))
     if amount.value > 1:
-        reason = f"{amount.value} replicas give no more compute than one, and need not be on one GPU"
-        refusal = Refusal(key, reason, "ask for 1")
-        return Answer(refusals=(refusal,))
+        reason = f"{amount.value} replicas give no more compute than one, and need not be on one GPU: ask for 1"
+        return Answer(left=Left(key, reason))
     text = "one unit of `shares` of one GPU; no isolation, as before"
     note = Note(key, Action.APPROXIMATED, text)
     asked = Keyed(key, Demand(target="gpu", shares=1))
@@ -242,54 +225,6 @@ def read_declared(text: str) -> Meaning | None:
     return Meaning(profile=profile) if profile else None
 
 
-def read_selectors(hints: Mapping[Role, Hint]) -> Meaning | None:
-    """Tell what a unit is by the pod's own node selectors; None where they say nothing."""
-    strategy = hints.get(Role.MODE) or hints.get(Role.POLICY)
-    if strategy and strategy.text not in ("", "none"):
-        return _replica(strategy)
-    partition, product = hints.get(Role.PROFILE), hints.get(Role.MODELS)
-    if partition and (profile := profile_of(partition.text)):
-        return Meaning(profile=profile, basis=f"the pod selects {partition.key}={partition.text}")
-    if product is None:
-        return None
-    if product.text.endswith(_SHARED):
-        return _replica(product)
-    _, mig, suffix = product.text.rpartition(_MIG)
-    if mig and (profile := profile_of(suffix)):
-        return Meaning(profile=profile, basis=f"the pod selects {product.key}={product.text}")
-    return None
-
-
-def _replica(hint: Hint) -> Meaning:
-    # The key that is left is the one asked for; the engine knows it.
-    return Meaning(left=Left("", f"selector {hint.key}={hint.text} shows that it is a replica of a shared GPU"))
-
-
-_SHARED = "-SHARED"
-_MIG = "-MIG-"
-# Node labels with which the device plugin or a cloud says that a GPU is handed out in replicas.
-_SHARING_LABELS = {
-    "nvidia.com/gpu.sharing-strategy": ("time-slicing", "mps"),
-    "cloud.google.com/gke-gpu-sharing-strategy": ("time-sharing", "mps"),
-}
-_REPLICAS = "nvidia.com/gpu.replicas"
-_PRODUCT = "nvidia.com/gpu.product"
-
-
-def sharing_label(labels: Mapping[str, str]) -> str:
-    """Say by which label a node shows that its units are not whole GPUs; "" if none does."""
-    for name, values in _SHARING_LABELS.items():
-        if labels.get(name) in values:
-            return f"{name}={labels[name]}"
-    replicas = labels.get(_REPLICAS, "")
-    if replicas.isdecimal() and replicas.lstrip("0") not in ("", "1"):
-        return f"{_REPLICAS}={replicas}"
-    product = labels.get(_PRODUCT, "")
-    if product.endswith(_SHARED) or _MIG in product:
-        return f"{_PRODUCT}={product}"
-    return ""
-
-
 VOCABULARY = Vocabulary(
     table=DIALECT,
     read=read,
@@ -298,7 +233,7 @@ VOCABULARY = Vocabulary(
         target="gpu",
         declared=read_declared,
         words="whole, shared, mig:<profile>",
-        pod=read_selectors,
+        pod=read_selected,
         node=sharing_label,
     ),
 )

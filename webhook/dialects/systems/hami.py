@@ -161,7 +161,7 @@ DIALECT = Dialect(
             unit=Unit.BOOL,
             meaning="an output: HAMi-DRA's webhook has made claims for this pod",
             role=Role.CLAIMED,
-            action=Action.REFUSED,
+            action=Action.LEFT,
             because="keys beside those claims would be served twice",
             when="true",
         ),

@@ -1,0 +1,251 @@
+"""A stub of an API server, for programs that are measured by themselves: its own work is not what is asked about.
+
+Collections are files of watch events (`write_collection`), listed page by page, or streamed and then silent, as a real server does it. Single objects
+may be stored: created, read, and patched if their version is the one that was seen. Nobody is told of that, and nothing is validated.
+
+    python -m bench.stub DIRECTORY prints its port.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+Object = dict[str, Any]
+VERSION = {"gitVersion": "v1.37.1", "major": "1", "minor": "37"}
+GROUPS = {"groups": [{"versions": [{"groupVersion": "resource.k8s.io/v1"}]}]}
+NOW = {"metadata": {"resourceVersion": "9"}}
+END = {"metadata": {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}}
+PLAIN = 128 * 1024  # bytes up to which a server does not compress an answer
+CHUNK = 1 << 16
+BEFORE, AFTER = b'{"type":"ADDED","object":', b"}\n"
+
+
+# For those who measure
+
+
+@contextlib.contextmanager
+def served(directory: Path) -> Iterator[None]:
+    """Serve a directory; its `kubeconfig` says where."""
+    command = [sys.executable, "-m", "bench.stub", str(directory)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        address = f"http://127.0.0.1:{int(process.stdout.readline())}"
+        (directory / "kubeconfig").write_text(json.dumps(kubeconfig(address)))
+        yield
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def write_collection(directory: Path, plural: str, objects: Iterable[Object]) -> None:
+    """Put a collection where the stub finds it."""
+    lines = [BEFORE + encoded(one) + AFTER for one in objects]
+    (directory / plural).write_bytes(b"".join(lines))
+
+
+def write_object(directory: Path, plural: str, name: str, obj: Object) -> None:
+    """Put one object where the stub finds it when it starts."""
+    (directory / f"{plural}-{name}.json").write_bytes(encoded(obj))
+
+
+def compiled(directory: Path) -> dict[str, str]:
+    """An environment as in the image: modules are compiled before anybody starts, which the first start does for the others."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"PYTHONPYCACHEPREFIX": str(directory / "bytecode")}
+
+
+def kubeconfig(address: str) -> Object:
+    return {
+        "current-context": "bench",
+        "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
+        "clusters": [{"name": "bench", "cluster": {"server": address}}],
+        "users": [{"name": "bench", "user": {"token": "none"}}],
+    }
+
+
+def encoded(value: Object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+# The stub itself
+
+
+class Store:
+    """What is served."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.lock = threading.Lock()
+        self.versions = count(1_000_000)
+        self.pages: dict[tuple[str, int, int], bytes] = {}
+        self.objects: dict[tuple[str, str], Object] = {}
+        for path in directory.glob("*-*.json"):
+            plural, _, name = path.stem.partition("-")
+            self.objects[plural, name] = json.loads(path.read_bytes())
+
+    def events(self, plural: str) -> bytes:
+        path = self.directory / plural
+        return path.read_bytes() if path.exists() else b""
+
+    def page(self, plural: str, start: int, limit: int) -> bytes:
+        """One page of a list, made once."""
+        found = self.pages.get((plural, start, limit))
+        if found is None:
+            lines = self.events(plural).splitlines(keepends=True)
+            some = lines[start : start + limit] if limit else lines
+            items = b",".join(line.removeprefix(BEFORE).removesuffix(AFTER) for line in some)
+            more = str(start + limit) if limit and start + limit < len(lines) else ""
+            meta = encoded({"resourceVersion": "9", "continue": more})
+            found = b'{"kind":"List","metadata":' + meta + b',"items":[' + items + b"]}"
+            found = self.pages[plural, start, limit] = found if len(found) <= PLAIN else gzip.compress(found, 1)
+        return found
+
+    def create(self, plural: str, obj: Object) -> tuple[int, Object]:
+        where = plural, obj["metadata"].get("name", "")
+        with self.lock:
+            if where in self.objects:
+                return 409, status(409, "AlreadyExists")
+            self.objects[where] = obj
+            return 201, self.stamped(obj)
+
+    def patch(self, plural: str, name: str, body: Object) -> tuple[int, Object]:
+        with self.lock:
+            found = self.objects.get((plural, name))
+            if found is None:
+                return 404, status(404, "NotFound")
+            version = body.get("metadata", {}).get("resourceVersion", found["metadata"]["resourceVersion"])
+            if version != found["metadata"]["resourceVersion"]:
+                return 409, status(409, "Conflict")
+            found = self.objects[plural, name] = merged(found, body)
+            return 200, self.stamped(found)
+
+    def stamped(self, obj: Object) -> Object:
+        obj["metadata"]["resourceVersion"] = str(next(self.versions))
+        return obj
+
+
+def merged(old: Any, patch: Any) -> Any:
+    """Apply a JSON merge patch."""
+    if not isinstance(patch, dict):
+        return patch
+    new = dict(old) if isinstance(old, dict) else {}
+    for key, value in patch.items():
+        new[key] = merged(new.get(key), value)
+    return {key: value for key, value in new.items() if value is not None}
+
+
+def bookmark(obj: Object) -> bytes:
+    return encoded({"type": "BOOKMARK", "object": obj}) + b"\n"
+
+
+def status(code: int, reason: str) -> Object:
+    return {"kind": "Status", "code": code, "reason": reason, "message": reason}
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    store: Store
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    def answer(self, code: int, body: bytes) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        if body.startswith(b"\x1f\x8b"):
+            self.send_header("Content-Encoding", "gzip")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def tell(self, found: tuple[int, Object]) -> None:
+        code, value = found
+        self.answer(code, encoded(value))
+
+    def body(self) -> Object:
+        read: Object = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        return read
+
+    def words(self) -> list[str]:
+        """A path after its version: plural, name and subresource, without the namespace."""
+        path = self.path.partition("?")[0].strip("/").split("/")
+        words = path[2:] if path[0] == "api" else path[3:]
+        return words[2:] if words[:1] == ["namespaces"] and len(words) > 2 else words
+
+    def do_POST(self) -> None:
+        body = self.body()
+        if "dryRun" in self.path or "events" in self.words():
+            self.tell((201, body))
+        else:
+            self.tell(self.store.create(self.words()[0], body))
+
+    def do_PATCH(self) -> None:
+        plural, name, *_ = self.words()
+        self.tell(self.store.patch(plural, name, self.body()))
+
+    def do_GET(self) -> None:
+        query = parse_qs(self.path.partition("?")[2])
+        if self.path in ("/version", "/apis"):
+            self.tell((200, VERSION if self.path == "/version" else GROUPS))
+            return
+        plural, *names = self.words()
+        if names:
+            found = self.store.objects.get((plural, names[0]))
+            self.tell((404, status(404, "NotFound")) if found is None else (200, found))
+        elif "watch" in query:
+            first = self.store.events(plural) + bookmark(END) if "sendInitialEvents" in query else b""
+            self.stream(first, float(query.get("timeoutSeconds", ["60"])[0]))
+        else:
+            start, limit = (int(query.get(name, ["0"])[0]) for name in ("continue", "limit"))
+            self.answer(200, self.store.page(plural, start, limit))
+
+    def stream(self, first: bytes, seconds: float) -> None:
+        """Send what is there, then nothing but a bookmark before the end."""
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for start in range(0, len(first), CHUNK):
+            self.chunk(first[start : start + CHUNK])
+        time.sleep(max(0.0, seconds - 2))
+        self.chunk(bookmark(NOW))
+        time.sleep(2)
+        self.chunk(b"")
+
+    def chunk(self, data: bytes) -> None:
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of those who were killed while they read."""
+
+
+def main() -> None:
+    Handler.store = Store(Path(sys.argv[1]))
+    server = Server(("127.0.0.1", 0), Handler)
+    print(server.server_port, flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()

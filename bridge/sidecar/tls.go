@@ -1,0 +1,52 @@
+package sidecar
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"os"
+)
+
+// TLS names the files by which the scheduler and the allocator know each other. They are read for each connection, because
+// certificates are renewed.
+type TLS struct {
+	CAFile     string // who signs what the allocator shows
+	CertFile   string // what we show
+	KeyFile    string
+	ServerName string // in place of the address's host
+}
+
+func (t *TLS) dial(dialer *net.Dialer) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		config, err := t.config()
+		if err != nil {
+			return nil, err
+		}
+		// It takes the server's name from the address where none is given, and the context bounds the handshake.
+		greeting := &tls.Dialer{NetDialer: dialer, Config: config}
+		return greeting.DialContext(ctx, network, address)
+	}
+}
+
+func (t *TLS) config() (*tls.Config, error) {
+	authorities, err := os.ReadFile(t.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	trusted := x509.NewCertPool()
+	if !trusted.AppendCertsFromPEM(authorities) {
+		return nil, fmt.Errorf("%s holds no certificate in PEM", t.CAFile)
+	}
+	mine, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("%s and %s: %w", t.CertFile, t.KeyFile, err)
+	}
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS12,
+		RootCAs:      trusted,
+		Certificates: []tls.Certificate{mine},
+		ServerName:   t.ServerName,
+	}, nil
+}

@@ -1,0 +1,87 @@
+"""What the gate would say of pods and workloads, as findings: its refusals, and the words on them that nobody understands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cli.check.reports import KNOWN
+from dra.finding import Finding, Severity
+from dra.pointer import member
+from dra.validation import Reviewed, name
+from webhook.admission import decide_object
+from webhook.dialects import Action
+from webhook.refusals import INVALID, PAGES
+from webhook.translate import Decision, at, mapping, paths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from webhook.state import State
+
+    _Object = dict[str, Any]
+
+
+def at_the_gate(objects: Sequence[_Object], state: State, found: Sequence[Reviewed]) -> list[Reviewed]:
+    """Ask the gate about each object; what the API server says of it by itself is among `found` already."""
+    wrong = {number for number, finding in found if finding.severity is Severity.ERROR}
+    told: list[Reviewed] = []
+    for number, value in enumerate(objects):
+        said: set[Finding] = set()
+        for decision in decide_object(value, state).decisions if paths(value) else ():
+            if _is_said(decision, wrong=number in wrong):
+                continue
+            finding = _finding(value, decision)
+            if finding not in said:
+                said.add(finding)
+                told.append(Reviewed(number, finding))
+    return told
+
+
+def _is_said(decision: Decision, *, wrong: bool) -> bool:
+    """Whether it needs no finding: it is no refusal, or the API server's own."""
+    if not decision.code:
+        return True
+    if decision.action is not Action.REFUSED:
+        return False
+    return decision.code not in PAGES or (wrong and decision.code in INVALID)
+
+
+def _finding(value: _Object, decision: Decision) -> Finding:
+    page = KNOWN[decision.code]
+    who = f"container {decision.container}: " if decision.container else ""
+    key = f"{decision.key}: " if decision.key else ""
+    return Finding(
+        code=decision.code,
+        severity=page.severity,
+        object=name(value),
+        path=next(_places(value, decision), ""),
+        message=f"{who}{key}{decision.detail}",
+        hint=decision.remedy or page.hint,
+    )
+
+
+def _places(value: _Object, decision: Decision) -> Iterator[str]:
+    """Find where the key of a decision stands."""
+    key = decision.key
+    for path in paths(value):
+        pod = mapping(at(value, path))
+        spec = mapping(pod.get("spec"))
+        for part in ("containers", "initContainers"):
+            containers = spec.get(part)
+            for index, raw in enumerate(containers if isinstance(containers, list) else ()):
+                container = mapping(raw)
+                if container.get("name", "") != decision.container:
+                    continue
+                resources = mapping(container.get("resources"))
+                here = f"{path}/spec/{part}/{index}"
+                for side in ("limits", "requests"):
+                    if key in mapping(resources.get(side)):
+                        yield member(f"{here}/resources/{side}", key)
+                yield here
+        metadata = mapping(pod.get("metadata"))
+        for part in ("annotations", "labels"):
+            if key in mapping(metadata.get(part)):
+                yield member(f"{path}/metadata/{part}", key)
+        if key in mapping(spec.get("nodeSelector")):
+            yield member(f"{path}/spec/nodeSelector", key)
+        yield f"{path}/spec"

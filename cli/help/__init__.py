@@ -1,0 +1,1 @@
+"""Commands about the command line itself: completion for shells, and the manual page."""

@@ -1,0 +1,27 @@
+"""`drawbridge completion`: a script for a shell, which then completes commands, options and their values."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from cli import contract as inputs
+from cli.contract import Exit
+
+_VARIABLE = "_DRAWBRIDGE_COMPLETE"
+
+
+@inputs.command("completion")
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+def command(*, shell: str) -> Exit:
+    """Print a script that completes drawbridge in a shell.
+
+    bash: `source <(drawbridge completion bash)`. zsh: the same with zsh. fish: `drawbridge completion fish | source`.
+    """
+    from cli.main import main
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    made = kind(main, {}, "drawbridge", _VARIABLE)
+    click.echo(made.source_template % made.source_vars())
+    return Exit.FINE

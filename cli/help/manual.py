@@ -1,0 +1,74 @@
+"""`drawbridge man`: the manual page, made of what `--help` says, so that the two never differ."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import click
+
+from cli import contract as inputs
+from cli.contract import Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_EXITS = (
+    ("0", "fine"),
+    ("1", "refused, infeasible, or findings"),
+    ("2", "the input or the usage is broken"),
+    ("3", "undecided, or the environment failed"),
+)
+
+
+@inputs.command("man")
+def command() -> Exit:
+    """Print the manual page: `drawbridge man | man -l -`, or put it into a folder of man pages as drawbridge.1."""
+    click.echo("\n".join(_page()))
+    return Exit.FINE
+
+
+def _page() -> Iterator[str]:
+    from cli.main import COMMANDS, main
+    from webhook.names import VERSION
+
+    yield f'.TH DRAWBRIDGE 1 "" "drawbridge {VERSION}" "User Commands"'
+    yield ".SH NAME"
+    yield r"drawbridge \- pods written for device plugins, on Dynamic Resource Allocation"
+    yield ".SH SYNOPSIS"
+    yield r"\fBdrawbridge\fR \fICOMMAND\fR [\fIOPTIONS\fR]"
+    yield ".SH DESCRIPTION"
+    yield from _paragraphs(main.help or "")
+    yield ".SH COMMANDS"
+    for name, (module, _) in COMMANDS.items():
+        yield from _section(name, import_module(module).command)
+    yield ".SH EXIT STATUS"
+    for code, meaning in _EXITS:
+        yield f".TP\n\\fB{code}\\fR\n{_text(meaning)}"
+
+
+def _section(name: str, made: click.Command) -> Iterator[str]:
+    yield f".SS {name}"
+    ctx = click.Context(made, info_name=f"drawbridge {name}")
+    pieces = " ".join(made.collect_usage_pieces(ctx))
+    yield rf"\fBdrawbridge {name}\fR {_text(pieces)}"
+    yield ".PP"
+    yield from _paragraphs(made.help or "")
+    for parameter in made.get_params(ctx):
+        record = parameter.get_help_record(ctx)
+        if record is None:
+            continue
+        options, meaning = record
+        yield f".TP\n\\fB{_text(options)}\\fR\n{_text(meaning)}"
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    for paragraph in text.strip().split("\n\n"):
+        yield _text(" ".join(paragraph.split()))
+        yield ".PP"
+
+
+def _text(text: str) -> str:
+    """Text for roff: no line begins with a dot or quote, and backslashes and dashes are what they look like."""
+    escaped = text.replace("\\", "\\e").replace("-", "\\-")
+    return f"\\&{escaped}" if escaped[:1] in (".", "'") else escaped

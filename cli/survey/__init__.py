@@ -1,0 +1,10 @@
+"""`drawbridge survey`: who asks for devices in a cluster or a dump of one, what becomes of it, and what is in the way."""
+
+from __future__ import annotations
+
+from cli.survey.gathered import Gathered
+from cli.survey.overview import Scope, overview
+from cli.survey.reading import TELLING, gather
+from cli.survey.verdicts import Outlook
+
+__all__ = ["TELLING", "Gathered", "Outlook", "Scope", "gather", "overview"]

@@ -1,0 +1,163 @@
+"""`drawbridge survey`: who asks for devices in a cluster, or in a dump of one, what becomes of each, and what is in the way.
+
+It only reads. What may not be read is named, and the rest goes on; then the survey is not whole, and the exit says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cli import contract as inputs
+from cli.configuration import configuration_of, features_of
+from cli.contract import Broken, Exit, Failed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cli.survey import Gathered, Scope
+    from cli.survey.overview import Overview
+    from webhook.state import Configuration, Features
+
+_LEVELS = ("refused", "unclear", "stays", "waits", "differs")
+
+
+@inputs.command("survey", empty={"workloads": [], "reasons": [], "obstacles": []})
+@inputs.files(required=False, help="A dump of a cluster, or manifests, instead of a live cluster. May be repeated.")
+@inputs.cluster()
+@click.option("--config", metavar="FILE", default="", help="A DrawbridgeConfiguration; without it, the defaults.")
+@click.option(
+    "--kubernetes", default="1.37", show_default=True, metavar="1.N", help="With -f: the version to judge for."
+)
+@click.option("--probe", is_flag=True, help="Ask the server which feature gates are on, by dry runs (needs `create`).")
+@click.option(
+    "--fail-on",
+    type=click.Choice((*_LEVELS, "never")),
+    default="stays",
+    show_default=True,
+    help="The mildest fate of a workload that makes the exit 1.",
+)
+@inputs.output("text", "wide", "json", "csv", "html", default="text")
+def command(
+    *,
+    files: tuple[str, ...],
+    kubeconfig: str,
+    context: str,
+    namespace: str,
+    all_namespaces: bool,
+    selector: str,
+    config: str,
+    kubernetes: str,
+    probe: bool,
+    fail_on: str,
+    output: str,
+) -> Exit:
+    """Say who asks for devices, what becomes of each, and what is in the way.
+
+    Without -f the live cluster is read, all of its namespaces unless -n says which; nothing is ever written. A workload counts once,
+    with what it made. Exit 1 if a workload fares as --fail-on says or worse, 3 if what workloads are told by could not be read.
+    """
+    if files and (kubeconfig or context):
+        raise Broken("files are read, or a cluster", "leave -f out, or --kubeconfig and --context")
+    if namespace and all_namespaces:
+        raise Broken("-n and -A contradict", "leave one of them out")
+    configuration = configuration_of(config, files)
+    scope = _scope(namespace, selector)
+    if files:
+        gathered = _read(files)
+        features = features_of(kubernetes)
+    else:
+        gathered, features = _visit(kubeconfig, context, namespace, probe=probe)
+    seen = _look(gathered, configuration, features, scope)
+    _print(seen, output)
+    return _verdict(seen, fail_on)
+
+
+def _scope(namespace: str, selector: str) -> Scope:
+    from cli.survey import Scope
+    from cluster.embedded import labels_test
+
+    namespaces = frozenset(filter(None, [namespace]))
+    return Scope(namespaces=namespaces, labels=labels_test(selector))
+
+
+def _read(files: Sequence[str]) -> Gathered:
+    from cli.survey import Gathered
+
+    documents = inputs.read_what_can_be(files)
+    objects = [document.object for document in documents]
+    places = [(document.file, document.first_line) for document in documents]
+    return Gathered(objects=tuple(objects), places=tuple(places))
+
+
+def _visit(kubeconfig: str, context: str, namespace: str, *, probe: bool) -> tuple[Gathered, Features]:
+    """Read a live cluster."""
+    from cli import loop
+    from cli.survey import gather
+    from cluster.errors import ClusterError
+    from cluster.kubernetes import Kubernetes
+    from webhook.service import features
+
+    async def look() -> Gathered:
+        cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
+        try:
+            with inputs.progress() as tell:
+                return await gather(cluster, namespace or None, tell, probe=probe)
+        finally:
+            await cluster.close()
+
+    try:
+        gathered = loop.run(look())
+    except* ClusterError as group:
+        [error, *_] = group.exceptions
+        raise Failed(str(error), "check --kubeconfig, --context and your rights (docs/survey.md)") from None
+    assert gathered.server is not None
+    return gathered, features(gathered.server)
+
+
+def _look(gathered: Gathered, configuration: Configuration, features: Features, scope: Scope) -> Overview:
+    from cli.survey import overview
+
+    with inputs.undisturbed():
+        return overview(gathered, configuration, features, scope)
+
+
+def _print(seen: Overview, output: str) -> None:
+    from cli.survey.page import page
+    from cli.survey.screen import screen
+    from cli.survey.table import table
+
+    match output:
+        case "json":
+            inputs.write_json(_plain(seen))
+        case "csv":
+            click.echo(table(seen), nl=False)
+        case "html":
+            click.echo(page(seen), nl=False)
+        case _:
+            columns = inputs.width()
+            wide = output == "wide"
+            lines = screen(seen, columns=columns, wide=wide, colour=inputs.colours())
+            inputs.tell(lines, styled=True)
+
+
+def _plain(seen: Overview) -> dict[str, object]:
+    import msgspec
+
+    plain: dict[str, object] = msgspec.to_builtins(seen)
+    fates = {fate.value: number for fate, number in seen.fates.items()}
+    return {"fates": fates, **plain}
+
+
+def _verdict(seen: Overview, fail_on: str) -> Exit:
+    from cli.survey import TELLING
+
+    bad: tuple[str, ...] = ()
+    if fail_on != "never":
+        bad = _LEVELS[: _LEVELS.index(fail_on) + 1]
+    fates = {one.fate.value for one in seen.workloads}
+    if not fates.isdisjoint(bad):
+        return Exit.REFUSED
+    unread = {one.kind for one in seen.unread}
+    return Exit.FINE if unread.isdisjoint(TELLING) else Exit.UNDECIDED

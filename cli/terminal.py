@@ -1,0 +1,64 @@
+"""Texts of others on a terminal: what they may do to it (nothing), how many columns they take, and colour. Pure.
+
+A name from a cluster or a file may hold escape sequences, which a terminal obeys, and marks that turn the direction of writing round.
+They are shown as what they are.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+# Control characters, half surrogates, separators of lines, and what changes the direction of writing or is not seen.
+_UNSEEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_COLOURS = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
+_ELLIPSIS = "…"
+
+
+def printable(text: str) -> str:
+    """Show what a terminal would obey as an escape: ESC as its number."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSEEN.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    number = ord(found.group())
+    if number < 0x100:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def columns_of(text: str) -> int:
+    """How many columns a printable text takes: two for a wide character, none for an accent on the one before."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_columns, text))
+
+
+def _columns(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def fit(text: str, columns: int) -> str:
+    """Fill a text up to a number of columns, or cut it there."""
+    taken = columns_of(text)
+    if taken <= columns:
+        return text + " " * (columns - taken)
+    kept = ""
+    left = columns - 1
+    for character in text:
+        left -= _columns(character)
+        if left < 0:
+            break
+        kept += character
+    return kept + _ELLIPSIS + " " * (columns - 1 - columns_of(kept))
+
+
+def coloured(text: str, colour: str) -> str:
+    """Give a text a colour, for who has asked whether there may be any."""
+    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if colour else text

@@ -1,0 +1,62 @@
+"""Which files below a folder are passed by: `.drawbridgeignore`, in the form of a .gitignore, and what `--exclude` names. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+FILE: Final = ".drawbridgeignore"
+_PARTS: Final = re.compile(r"\*\*/|/\*\*$|\*\*|\*|\?|\[[^\]]+\]|\\.|.", re.DOTALL)
+_MEANING: Final = {"**/": "(?:.*/)?", "/**": "/.*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+
+
+class Pattern(NamedTuple):
+    """One line of such a file."""
+
+    form: re.Pattern[str]
+    negated: bool
+    folders_only: bool
+
+
+def patterns(lines: Iterable[str]) -> list[Pattern]:
+    """Read lines as git reads those of a .gitignore."""
+    found: list[Pattern] = []
+    for line in lines:
+        text = line.rstrip("\r\n").rstrip(" ")
+        if not text or text.startswith("#"):
+            continue
+        negated = text.startswith("!")
+        text = text.removeprefix("!")
+        folders_only = text.endswith("/")
+        form = _form(text.rstrip("/"))
+        found.append(Pattern(form, negated, folders_only))
+    return found
+
+
+def _form(text: str) -> re.Pattern[str]:
+    """A name matches anywhere, a path from the folder on."""
+    anywhere = "" if "/" in text else "(?:.*/)?"
+    parts = [_part(found.group()) for found in _PARTS.finditer(text.removeprefix("/"))]
+    return re.compile(anywhere + "".join(parts), re.DOTALL)
+
+
+def _part(text: str) -> str:
+    if text in _MEANING:
+        return _MEANING[text]
+    if text.startswith("[") and len(text) > 2:
+        inside = text[1:-1].replace("\\", "\\\\").replace("[", "\\[")
+        return f"[{inside.replace('!', '^', 1) if inside.startswith('!') else inside}]"
+    return re.escape(text.removeprefix("\\") or text)
+
+
+def is_excluded(path: str, among: Sequence[Pattern], *, folder: bool = False) -> bool:
+    """Say whether a path, seen from the folder that was named, is passed by: the last pattern that matches decides."""
+    for pattern in reversed(among):
+        if pattern.folders_only and not folder:
+            continue
+        if pattern.form.fullmatch(path):
+            return not pattern.negated
+    return False

@@ -1,0 +1,332 @@
+"""A JSON Patch done to the text of a YAML document: lines come, go and change, and every other one stays as it was written.
+
+Comments, order, quotes and indentation are somebody's work. Each operation is an edit at the places of the nodes it names; the
+result is read again and has to be exactly what the patch means, or there is no result. What cannot be edited this way (anchors,
+tags, a mapping that begins beside a dash) is so refused, and never half done. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from cluster.manifests.yaml_reader import YamlError, load
+from cluster.manifests.yaml_writer import dump
+from dra.pointer import member, split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Span = tuple[yaml.Node | None, yaml.Node]  # a member's key (None in a list), and its value
+
+
+class CannotEdit(Exception):  # noqa: N818  what has happened
+    """The text cannot be edited so that it means what it should."""
+
+
+def edit(text: str, operations: Iterable[Mapping[str, Any]], expected: object) -> str:
+    """Do operations to one document; raise CannotEdit unless the text then says `expected`, and has every comment still."""
+    after = text
+    before, _ = load(text.encode())
+    fine = [part for one in operations for part in _by_members(one, before)]
+    for operation in _in_order(fine):
+        *parents, last = split(operation["path"])
+        try:
+            after = _apply(after, parents, last, operation)
+        except (yaml.YAMLError, ValueError, IndexError) as error:
+            raise CannotEdit(str(error).partition("\n")[0]) from error
+    try:
+        value, _ = load(after.encode())
+    except YamlError as error:
+        raise CannotEdit(error.message) from error
+    if value != expected:
+        raise CannotEdit("the edited text would not mean what the translation means")
+    return after
+
+
+def _by_members(operation: Mapping[str, Any], before: Any) -> Iterator[Mapping[str, Any]]:
+    """A mapping in the place of another one changes the members that differ: the others' lines stay."""
+    path = operation["path"]
+    new: Any = operation.get("value")
+    old: Any = _look(before, path)
+    if not _are_alike(old, new):
+        yield operation
+        return
+    for name in old.keys() - new.keys():
+        place = member(path, name)
+        yield {"op": "remove", "path": place}
+    for name, value in new.items():
+        if name in old and old[name] == value:
+            continue
+        place = member(path, name)
+        one = {"op": "add", "path": place, "value": value}
+        yield from _by_members(one, before)
+
+
+def _are_alike(old: Any, new: Any) -> bool:
+    return isinstance(old, dict) and isinstance(new, dict) and not old.keys().isdisjoint(new)
+
+
+def _look(value: Any, path: str) -> Any:
+    for name in split(path):
+        if isinstance(value, list):
+            value = value[int(name)] if name.isdecimal() and int(name) < len(value) else None
+        else:
+            value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _compose(text: str) -> yaml.Node:
+    node = yaml.compose(text, Loader=_LOADER)
+    if node is None:
+        raise CannotEdit("there is nothing in the text")
+    return node
+
+
+def _in_order(operations: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Members go last: a mapping that is empty for a moment would lose its lines. Items of lists count, and keep their order."""
+    doing: list[Mapping[str, Any]] = []
+    going: list[Mapping[str, Any]] = []
+    paths = [one["path"] for one in operations]
+    for one in operations:
+        path = one["path"]
+        if one["op"] == "test":
+            continue
+        below = [other for other in paths if other.startswith(f"{path}/")]
+        again = paths.count(path) > 1 or below
+        is_item = split(path)[-1].isdecimal()
+        late = one["op"] == "remove" and not is_item and not again
+        order = going if late else doing
+        order.append(one)
+    return doing + going
+
+
+def _apply(text: str, parents: list[str], last: str, operation: Mapping[str, Any]) -> str:
+    whole = _compose(text)
+    parent = _find(whole, parents)
+    if operation["op"] == "remove":
+        return _remove(text, parent, last)
+    return _put(text, parent, last, operation["value"])
+
+
+def _put(text: str, parent: yaml.Node, last: str, value: Any) -> str:
+    if isinstance(parent, yaml.SequenceNode):
+        return _append(text, parent, last, value)
+    if _member(parent, last) is None:
+        return _add(text, parent, last, value)
+    return _replace(text, parent, last, value)
+
+
+def _find(node: yaml.Node, names: Iterable[str]) -> yaml.Node:
+    for name in names:
+        found = _member(node, name)
+        if found is None:
+            raise CannotEdit(f"there is no {name} in the text")
+        node = found[1]
+    return node
+
+
+def _member(node: yaml.Node, name: str) -> _Span | None:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == name:
+                return key, value
+        return None
+    if isinstance(node, yaml.SequenceNode) and int(name) < len(node.value):
+        return None, node.value[int(name)]
+    return None
+
+
+def _siblings(node: yaml.Node) -> list[_Span]:
+    if isinstance(node, yaml.MappingNode):
+        return list(node.value)
+    if isinstance(node, yaml.SequenceNode):
+        return [(None, one) for one in node.value]
+    raise CannotEdit("a member of something that has none")
+
+
+def _is_flow(node: yaml.Node) -> bool:
+    return bool(getattr(node, "flow_style", False))
+
+
+# Where things end. libyaml ends a block where the next token begins, comments and all; what was written ends with its last scalar.
+
+
+def _end(node: yaml.Node) -> int:
+    children = [] if isinstance(node, yaml.ScalarNode) or _is_flow(node) else _siblings(node)
+    if children:
+        return _end(children[-1][1])
+    return int(node.end_mark.index)
+
+
+def _end_of_line(text: str, at: int) -> int:
+    """The end of the line in which something ends; a block scalar ends at the beginning of the next one."""
+    if at and text[at - 1] == "\n":
+        return at
+    found = text.find("\n", at)
+    return len(text) if found < 0 else found + 1
+
+
+def _line_start(text: str, at: int) -> int:
+    return text.rfind("\n", 0, at) + 1
+
+
+def _begins_line(text: str, at: int) -> bool:
+    return not text[_line_start(text, at) : at].strip()
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+# Removing
+
+
+def _remove(text: str, parent: yaml.Node, name: str) -> str:
+    siblings = _siblings(parent)
+    found = _member(parent, name)
+    if found is None:
+        raise CannotEdit(f"there is no {name} in the text")
+    place = siblings.index(found)
+    if _is_flow(parent):
+        return _remove_flow(text, siblings, place)
+    key, value = found
+    if len(siblings) == 1:
+        return _empty(text, parent, value)
+    start = _start(found)
+    if key is None or not _begins_line(text, start):
+        raise CannotEdit(f"{name} stands beside the dash of a list")
+    return text[: _line_start(text, start)] + text[_end_of_line(text, _end(value)) :]
+
+
+def _remove_flow(text: str, siblings: list[_Span], place: int) -> str:
+    _, value = siblings[place]
+    start = _start(siblings[place])
+    end = value.end_mark.index
+    if place + 1 < len(siblings):
+        end = _start(siblings[place + 1])
+    elif place:
+        _, before = siblings[place - 1]
+        start = before.end_mark.index
+    return text[:start] + text[end:]
+
+
+def _start(span: _Span) -> int:
+    key, value = span
+    return int((key or value).start_mark.index)
+
+
+def _empty(text: str, parent: yaml.Node, value: yaml.Node) -> str:
+    """Leave nothing in a block: it becomes {} or [], on the line of its own key."""
+    at = parent.start_mark.index
+    if not _begins_line(text, at):
+        raise CannotEdit("the last member stands beside the dash of a list")
+    start = _line_start(text, at)
+    before = text[:start].rstrip()
+    if not before.endswith(":"):
+        raise CannotEdit("what holds the last member does not end its line with a colon")
+    sign = " {}" if isinstance(parent, yaml.MappingNode) else " []"
+    end = _end_of_line(text, _end(value))
+    return before + sign + _newline(text) + text[end:]
+
+
+# Adding
+
+
+def _add(text: str, parent: yaml.Node, name: str, value: Any) -> str:
+    if not isinstance(parent, yaml.MappingNode):
+        raise CannotEdit("a member of something that has none")
+    if _is_flow(parent):
+        return _add_flow(text, parent, f"{_scalar(name)}: {_inline(value)}")
+    first, _ = parent.value[0]
+    return _insert(text, parent, dump({name: value}), first.start_mark.column)
+
+
+def _append(text: str, parent: yaml.SequenceNode, name: str, value: Any) -> str:
+    if name not in ("-", str(len(parent.value))):
+        raise CannotEdit("an item that is not the last of its list")
+    if _is_flow(parent):
+        return _add_flow(text, parent, _inline(value))
+    return _insert(text, parent, dump([value]), parent.start_mark.column)
+
+
+def _add_flow(text: str, parent: yaml.Node, written: str) -> str:
+    before = parent.end_mark.index - 1
+    siblings = _siblings(parent)
+    if siblings:
+        last = siblings[-1][1].end_mark.index
+        return f"{text[:last]}, {written}{text[last:]}"
+    return text[:before].rstrip(" ") + written + text[before:]
+
+
+def _insert(text: str, parent: yaml.Node, written: str, column: int) -> str:
+    """Put lines below the last one of a block, as far in as the block stands."""
+    at = _end_of_line(text, _end(parent))
+    newline = _newline(text)
+    head = text[:at] if text[:at].endswith("\n") else text[:at] + newline
+    lines = [f"{' ' * column}{line}{newline}" for line in written.splitlines()]
+    return head + "".join(lines) + text[at:]
+
+
+def _replace(text: str, parent: yaml.Node, name: str, value: Any) -> str:
+    found = _member(parent, name)
+    assert found is not None
+    old = found[1]
+    plain = isinstance(old, yaml.ScalarNode)
+    style = getattr(old, "style", "")
+    if plain and style in ("|", ">"):
+        raise CannotEdit(f"{name} is a block of text")
+    if not plain and not _is_flow(old):
+        return _add_again(text, parent, name, value)
+    start = old.start_mark.index
+    end = old.end_mark.index
+    return text[:start] + _inline(value) + text[end:]
+
+
+def _add_again(text: str, parent: yaml.Node, name: str, value: Any) -> str:
+    """A block gives way to another one: taken out where it is, put in at the end."""
+    if len(_siblings(parent)) == 1:
+        raise CannotEdit(f"{name} is all that its mapping has")
+    without = _remove(text, parent, name)
+    again = _compose(without)
+    path = _path_to(_compose(text), parent.start_mark.index)
+    return _add(without, _find(again, path), name, value)
+
+
+def _path_to(node: yaml.Node, start: int) -> list[str]:
+    """The names that lead to the collection that begins at a place."""
+    waiting: list[tuple[yaml.Node, list[str]]] = [(node, [])]
+    while waiting:
+        one, path = waiting.pop()
+        if isinstance(one, yaml.ScalarNode):
+            continue
+        if one.start_mark.index == start:
+            return path
+        for number, (key, value) in enumerate(_siblings(one)):
+            step = str(number) if key is None else str(key.value)
+            waiting.append((value, [*path, step]))
+    raise CannotEdit("the place was lost")
+
+
+def _scalar(value: str) -> str:
+    """A key or text that YAML reads as itself."""
+    plain = re.fullmatch(r"[A-Za-z][-A-Za-z0-9_./]*", value)
+    if plain and load(value.encode())[0] == value:
+        return value
+    return json.dumps(value)
+
+
+def _inline(value: Any) -> str:
+    """A value on one line; JSON is YAML."""
+    if isinstance(value, str):
+        return _scalar(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_inline, value))}]"
+    if isinstance(value, dict):
+        members = [f"{_scalar(name)}: {_inline(member)}" for name, member in value.items()]
+        return f"{{{', '.join(members)}}}"
+    return json.dumps(value)

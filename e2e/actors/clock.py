@@ -1,0 +1,58 @@
+"""A wall clock that can be set while a program goes by it: `python -m e2e.actors.clock FILE ARGUMENTS...` is `drawbridge ARGUMENTS...`.
+
+FILE says how many seconds the clock is ahead; without it, it is right. What is moved is what Python's `time` and `datetime` say of the date, which is
+all that our code asks; the monotonic clock is nobody's to move, on a real machine either.
+"""
+
+import datetime as dt
+import sys
+import time
+from pathlib import Path
+
+REAL = time.time
+
+
+def command(file: Path) -> list[str]:
+    """How to start drawbridge by a clock."""
+    return [sys.executable, "-m", "e2e.actors.clock", str(file)]
+
+
+def turn(file: Path, seconds: float) -> None:
+    """Set the clock of who goes by a file, at once."""
+    fresh = file.with_suffix(".new")
+    fresh.write_text(str(seconds))
+    fresh.rename(file)
+
+
+def ahead(file: Path) -> float:
+    try:
+        return float(file.read_text())
+    except FileNotFoundError:
+        return 0.0
+
+
+def go_by(file: Path) -> None:
+    """Have this process go by a file."""
+
+    def moved() -> float:
+        return REAL() + ahead(file)
+
+    class Moved(dt.datetime):
+        @classmethod
+        def now(cls, tz: dt.tzinfo | None = None) -> "Moved":
+            return cls.fromtimestamp(moved(), tz)
+
+    time.time = moved
+    time.time_ns = lambda: round(moved() * 1e9)
+    dt.datetime = Moved  # type: ignore[misc]
+
+
+def main() -> None:
+    go_by(Path(sys.argv.pop(1)))
+    from cli.main import main as drawbridge
+
+    drawbridge()
+
+
+if __name__ == "__main__":
+    main()

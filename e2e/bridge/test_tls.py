@@ -1,0 +1,165 @@
+"""Schedulers and the allocator that know each other by certificates, on a real control plane: the stock one and ours."""
+
+import http.client
+import re
+import socket
+import ssl
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from certs.mutual import Files, Mutual
+from e2e.actors import fleet
+from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, plugin_configuration
+from e2e.actors.workloads import claim, pod, request, using
+from e2e.build import program
+from e2e.ground.controlplane import free_port
+from tests.certs.peers import World, certificate, pem
+
+pytestmark = pytest.mark.real
+DRIVER = "tls.example.com"
+CLASS = "tls-gpu"
+NODE = "tls-0"
+REPLICA = "allocator-0"
+PAGE = Path(__file__).parents[2] / "docs" / "bridge.md"
+
+
+@pytest.fixture
+def world():
+    with tempfile.TemporaryDirectory() as folder:
+        yield World(Path(folder))
+
+
+@pytest.fixture
+def secured(control_plane, bridge, world):
+    """The allocator behind certificates, both schedulers with theirs, and a fake node with devices enough."""
+    control_plane.add_fake_nodes(1, prefix="tls-")
+    made = [
+        fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"),
+        *fleet.slices(DRIVER, NODE, [fleet.device(f"gpu-{at}", {}) for at in range(8)], by_name=True),
+    ]
+    control_plane.create(*made)
+    for process in (REPLICA, "scheduler"):
+        bridge.processes[process].stop()
+    address = f"127.0.0.1:{free_port()}"
+    bridge.start(plugin=address, tls_cert=world.cert, tls_key=world.key, client_ca=world.client_ca)
+    configuration = plugin_configuration(bridge.socket)
+    arguments = configuration["profiles"][0]["pluginConfig"][0]["args"]
+    del arguments["socket"]
+    arguments |= {"address": address, "tls": shown(world)}
+    running = [
+        bridge.start_scheduler(tls=shown(world)),
+        control_plane.start_scheduler(configuration, name="tls-scheduler", binary=program("drawbridge-scheduler")),
+    ]
+    try:
+        yield running
+    finally:
+        for process in (*running, bridge.processes[REPLICA]):
+            process.stop()
+        control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+        bridge.start()
+        bridge.processes["scheduler"] = bridge.start_scheduler()
+
+
+def shown(world):
+    """The files of a scheduler."""
+    return {"caFile": str(world.ca), "certFile": str(world.mine), "keyFile": str(world.mine_key)}
+
+
+@pytest.fixture
+def ours(control_plane, namespace):
+    """A namespace whose pods are gone when the test is over: nobody runs them, so nobody would end them."""
+    yield namespace
+    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
+
+
+def place(control_plane, namespace, name, scheduler):
+    control_plane.create(
+        claim(name, namespace, request("gpu", CLASS)),
+        pod(name, namespace, schedulerName=scheduler, resourceClaims=[using(name)]),
+    )
+
+
+def is_let_in(port, context):
+    """Whether a request gets an answer, whatever it says."""
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
+    try:
+        connection.request("GET", "/extender/filter")
+        return bool(connection.getresponse().status)
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def test_schedulers_with_a_certificate_place_pods_and_a_stranger_is_not_even_answered(
+    control_plane, bridge, secured, world, ours
+):
+    for scheduler in (SCHEDULER, PLUGIN_SCHEDULER):
+        place(control_plane, ours, scheduler, scheduler)
+    for scheduler in (SCHEDULER, PLUGIN_SCHEDULER):
+        assert control_plane.wait_scheduled(ours, scheduler)["spec"]["nodeName"] == NODE
+    for port in (bridge.port, bridge.api_port):
+        assert is_let_in(port, world.context())
+        assert not is_let_in(port, world.context(shows=False))
+        with pytest.raises((OSError, http.client.HTTPException)):
+            bridge.ask("/api/v1/claims", port)
+
+
+def test_a_change_of_authorities_reaches_both_schedulers_while_they_run(control_plane, bridge, secured, world, ours):
+    """First who is believed and what schedulers show, then what the allocator shows, which the stock one learns at its next start."""
+    clients = certificate("new clients")
+    world.client_ca.write_bytes(pem(clients[0]))
+    old = world.context()
+    world.show("scheduler", clients)
+    control_plane.until("the old authority is forgotten", lambda: not is_let_in(bridge.port, old), 60)
+    for scheduler in (SCHEDULER, PLUGIN_SCHEDULER):
+        place(control_plane, ours, f"a-{scheduler}", scheduler)
+    for scheduler in (SCHEDULER, PLUGIN_SCHEDULER):
+        control_plane.wait_scheduled(ours, f"a-{scheduler}", 60)
+    world.renew()
+    control_plane.until("the new certificate is shown", lambda: is_let_in(bridge.port, world.context()), 60)
+    for scheduler in (SCHEDULER, PLUGIN_SCHEDULER):
+        place(control_plane, ours, f"b-{scheduler}", scheduler)
+    control_plane.wait_scheduled(ours, f"b-{PLUGIN_SCHEDULER}", 60)
+    words = "unknown authority"
+    control_plane.until(words, lambda: told(control_plane, ours, f"b-{SCHEDULER}", words), 60)
+    secured[0].stop()
+    secured[0] = bridge.start_scheduler(tls=shown(world))
+    control_plane.wait_scheduled(ours, f"b-{SCHEDULER}", 60)
+
+
+def told(control_plane, namespace, name, words):
+    return any(words in said for said in control_plane.events(namespace, name))
+
+
+def test_the_commands_of_the_page_make_files_by_which_both_sides_know_each_other(tmp_path):
+    section = PAGE.read_text().partition("## By address, with certificates")[2]
+    commands = re.search(r"```sh\n(.*?)```", section, re.DOTALL)[1]
+    subprocess.run(["sh", "-e", "-c", commands], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    files = Files(*(str(tmp_path / name) for name in ("allocator.crt", "allocator.key", "ca.crt")))
+    scheduler = ssl.create_default_context(cafile=tmp_path / "ca.crt")
+    scheduler.load_cert_chain(tmp_path / "scheduler.crt", tmp_path / "scheduler.key")
+    shown = greet(Mutual(files).context, scheduler, "drawbridge-allocator.drawbridge-system.svc")
+    assert shown["subject"] == ((("commonName", "scheduler"),),)
+
+
+def greet(server, client, name):
+    """Have two sides greet each other; give what the server has seen of the client."""
+    here, there = socket.socketpair()
+
+    def answer():
+        with server.wrap_socket(here, server_side=True) as one:
+            seen.append(one.getpeercert())
+            one.sendall(b"x")
+
+    seen = []
+    answering = threading.Thread(target=answer)
+    answering.start()
+    with client.wrap_socket(there, server_hostname=name) as one:
+        assert one.recv(1) == b"x"
+    answering.join(30)
+    return seen[0]

@@ -1,0 +1,77 @@
+"""`drawbridge survey` on the real API server: with the rights of its role, and with fewer."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from e2e.actors.gate import COMMAND
+
+pytestmark = pytest.mark.real
+ROLE = Path(__file__).parents[2] / "manifests" / "survey" / "role.yaml"
+RBAC = "rbac.authorization.k8s.io"
+LIMITS = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}
+
+
+def deployment(namespace):
+    container = {"name": "main", "image": "i", "resources": {"limits": LIMITS}}
+    template = {"metadata": {"labels": {"app": "train"}}, "spec": {"containers": [container]}}
+    spec = {"replicas": 3, "selector": {"matchLabels": {"app": "train"}}, "template": template}
+    metadata = {"name": "train", "namespace": namespace}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+
+
+def account(control_plane, namespace, created, role):
+    """A service account with a role, and the kubeconfig of it."""
+    name = role["metadata"]["name"]
+    subject = {"kind": "ServiceAccount", "name": "looker", "namespace": namespace}
+    binding = {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
+        "subjects": [subject],
+    }
+    metadata = {"name": "looker", "namespace": namespace}
+    created({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}, role, binding)
+    return control_plane.account_kubeconfig(namespace, "looker")
+
+
+def survey(kubeconfig, namespace):
+    command = [*COMMAND, "survey", "--kubeconfig", str(kubeconfig), "-n", namespace, "-o", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, json.loads(done.stdout), done.stderr
+
+
+def started(control_plane, namespace):
+    """A Deployment with its ReplicaSet and three pods; nobody runs them, and that is enough."""
+    control_plane.create(deployment(namespace))
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    control_plane.until("three pods", lambda: len(control_plane.get(pods)["items"]) == 3, 30)
+
+
+def test_the_role_is_enough_and_a_deployment_counts_once(control_plane, namespace, created):
+    started(control_plane, namespace)
+    role = yaml.safe_load(ROLE.read_text())
+    code, answer, said = survey(account(control_plane, namespace, created, role), namespace)
+    assert (answer["unread"], said) == ([], "")
+    [one] = answer["workloads"]
+    assert (one["kind"], one["name"], one["pods"], one["fate"]) == ("Deployment", "train", 3, "waits")
+    assert code == 0
+    assert answer["server"].startswith("v1.")
+
+
+def test_with_fewer_rights_the_rest_is_told_and_the_exit_says_that_it_is_not_whole(control_plane, namespace, created):
+    started(control_plane, namespace)
+    role = yaml.safe_load(ROLE.read_text())
+    role["metadata"]["name"] = "drawbridge-survey-narrow"
+    for rule in role["rules"]:
+        rule["resources"] = [name for name in rule["resources"] if name not in ("nodes", "deployments")]
+    code, answer, _ = survey(account(control_plane, namespace, created, role), namespace)
+    assert {one["kind"] for one in answer["unread"]} == {"nodes", "deployments.apps"}
+    assert all("forbidden" in one["reason"] for one in answer["unread"])
+    [one] = answer["workloads"]
+    assert (one["kind"], one["name"], one["pods"]) == ("Deployment", "train", 3)
+    assert code == 3

@@ -1,0 +1,154 @@
+"""Who reaches the allocator over an address: who shows a certificate, and nobody else, also after the files have changed."""
+
+import asyncio
+import contextlib
+import ssl
+
+import aiohttp
+import pytest
+
+from allocator.service import Service, Settings
+from allocator.service.app import App
+from allocator.service.onlooking.onlooker import Onlooker
+from cluster.serving import Address
+from tests.allocator.service.sidecar import TERMS, fleet, loaded, until
+from tests.certs.peers import World, certificate
+from tests.webhook import tls
+
+CALLS = {"plugin": "/plugin/v1/state", "extender": "/extender/filter", "api": "/api/v1/claims"}
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+@contextlib.asynccontextmanager
+async def serving(world, process=Service, groups=tuple(CALLS), **settings):
+    """A service on addresses; gives the service and where it listens."""
+    chosen = {name: Address() for name in groups} | {"terms": TERMS, "tick": 0.05, "look": 0.02}
+    service = process(
+        loaded(*fleet()),
+        Settings(identity="one", namespace="default", tls=world.files, metrics=Address(), **chosen, **settings),
+    )
+    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+    run = asyncio.create_task(service.run(stop, ready.set_result))
+    try:
+        await until(lambda: run.done() or ready.done())
+        if run.done():
+            await run
+        yield service, ready.result()
+    finally:
+        stop.set()
+        await run
+
+
+async def ask(where, path, context, **headers):
+    """The status of an answer."""
+    method = "POST" if path.startswith("/extender") else "GET"
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
+        session.request(method, f"https://{where}{path}", headers=headers) as answer,
+    ):
+        return answer.status
+
+
+async def ask_for_ever(session, url):
+    while True:
+        async with session.get(url) as answer:
+            assert answer.status == 200
+        await asyncio.sleep(0.01)
+
+
+async def is_let_in(where, path, context):
+    try:
+        return await ask(where, path, context) != 0
+    except (aiohttp.ClientError, ssl.SSLError, ConnectionError):
+        return False
+
+
+@pytest.mark.parametrize("group", CALLS)
+async def test_who_shows_no_certificate_or_anothers_never_gets_to_ask(world, group):
+    async with serving(world) as (_, listening):
+        where, path = getattr(listening, group), CALLS[group]
+        assert await is_let_in(where, path, world.context())
+        assert not await is_let_in(where, path, world.context(shows=False))
+        world.show("scheduler", certificate("somebody"))
+        assert not await is_let_in(where, path, world.context())
+
+
+async def test_nothing_is_answered_in_the_clear_but_metrics_and_probes(world):
+    async with serving(world) as (_, listening), aiohttp.ClientSession() as session:
+        for group, path in CALLS.items():
+            with pytest.raises(aiohttp.ClientError):
+                await session.get(f"http://{getattr(listening, group)}{path}")
+        async with session.get(f"http://{listening.metrics}/livez") as answer:
+            assert answer.status == 200
+
+
+async def test_only_the_names_that_were_given_are_answered(world):
+    async with serving(world, client_names=("system:kube-scheduler",)) as (_, listening):
+        assert await ask(listening.api, CALLS["api"], world.context()) == 403
+        world.show("system:kube-scheduler")
+        assert await ask(listening.api, CALLS["api"], world.context()) == 200
+
+
+async def test_a_token_is_asked_for_besides_the_certificate_but_not_of_a_stock_scheduler(world, tmp_path):
+    token = tmp_path / "token"
+    token.write_text("sesame")
+    async with serving(world, token_file=str(token)) as (_, listening):
+        context = world.context()
+        assert await ask(listening.api, CALLS["api"], context) == 401
+        assert await ask(listening.api, CALLS["api"], context, Authorization="Bearer sesame") == 200
+        assert await ask(listening.extender, CALLS["extender"], context) != 401
+
+
+async def test_a_renewed_certificate_is_shown_without_a_restart(world):
+    async with serving(world) as (service, listening):
+        old = world.context()
+        world.renew()
+        new = world.context()
+        while not await is_let_in(listening.api, CALLS["api"], new):  # noqa: ASYNC110  what is waited for has no event
+            await asyncio.sleep(0.01)
+        assert not await is_let_in(listening.api, CALLS["api"], old)
+        assert service.ports.note() == ""
+
+
+async def test_an_authority_that_is_believed_no_longer_takes_its_connections_along(world):
+    """A kept connection would go on asking; it is closed, and cannot come again."""
+    async with serving(world) as (_, listening):
+        connector = aiohttp.TCPConnector(ssl=world.context())
+        async with aiohttp.ClientSession(connector=connector) as session:
+            url = f"https://{listening.api}{CALLS['api']}"
+            async with session.get(url) as answer:
+                assert answer.status == 200
+            world.client_ca.write_bytes(tls.pair()[0].certificate)
+            with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
+                await ask_for_ever(session, url)
+
+
+async def test_files_that_have_become_unusable_are_told_of_and_the_last_good_ones_served(world):
+    async with serving(world) as (service, listening):
+        context = world.context()
+        world.key.unlink()
+        await until(service.ports.note)
+        assert await ask(listening.api, CALLS["api"], context) == 200
+        async with aiohttp.ClientSession() as session:
+            async with session.get(f"http://{listening.metrics}/readyz?verbose") as answer:
+                assert f"{world.key} cannot be read" in await answer.text()
+            async with session.get(f"http://{listening.metrics}/metrics") as answer:
+                assert "drawbridge_allocator_certificate_days 0.9" in await answer.text()
+
+
+async def test_an_onlooker_answers_by_the_same_rule(world):
+    async with serving(world, Onlooker, groups=("api",)) as (_, listening):
+        assert await is_let_in(listening.api, CALLS["api"], world.context())
+        assert not await is_let_in(listening.api, CALLS["api"], world.context(shows=False))
+
+
+async def test_who_is_refused_by_name_is_told_the_way_out():
+    from cluster.serving import Head
+
+    head = Head("GET", "/x", "", {}, 0, certified=True, name="node")
+    refused = App({("GET", "/x"): print}, names=("scheduler",)).refuse(head)
+    assert (refused.status, b"--client-name" in refused.body) == (403, True)

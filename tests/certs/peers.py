@@ -1,0 +1,77 @@
+"""Certificates that clients show, for tests of who is let in."""
+
+import datetime as dt
+import ssl
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from certs.mutual import Files
+from tests.webhook import tls
+
+
+def certificate(name, signer=None):
+    """A certificate for clients and its key, signed by somebody or by itself: then it is an authority."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    issuer, signing = (signer[0].subject, signer[1]) if signer else (subject, key)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(minutes=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=signer is None, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        .sign(signing, hashes.SHA256())
+    )
+    return made, key
+
+
+def pem(made, key=None):
+    text = made.public_bytes(serialization.Encoding.PEM)
+    if key is not None:
+        none = serialization.NoEncryption()
+        text += key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, none)
+    return text
+
+
+class World:
+    """Files as an allocator and a scheduler have them: an authority for each side, and a leaf of it."""
+
+    def __init__(self, folder, name="scheduler"):
+        self.cert, self.key, self.ca, self.client_ca, self.mine, self.mine_key = (
+            folder / f"{one}.pem" for one in ("cert", "key", "ca", "client-ca", "mine", "mine-key")
+        )
+        self.clients = certificate("clients")
+        self.renew()
+        self.client_ca.write_bytes(pem(self.clients[0]))
+        self.show(name)
+
+    def renew(self):
+        """A new certificate of the allocator's, of a new authority."""
+        signer, leaf = tls.pair()
+        self.cert.write_bytes(leaf.certificate)
+        self.key.write_bytes(leaf.key)
+        self.ca.write_bytes(signer.certificate)
+
+    def show(self, name, signer=None):
+        """Another certificate for the scheduler."""
+        made, key = certificate(name, signer or self.clients)
+        self.mine.write_bytes(pem(made))
+        self.mine_key.write_bytes(pem(made, key))  # the certificate stands before the key, and is passed over
+
+    @property
+    def files(self):
+        return Files(str(self.cert), str(self.key), str(self.client_ca))
+
+    def context(self, *, shows=True):
+        """What the scheduler connects with."""
+        made = ssl.create_default_context(cafile=self.ca)
+        if shows:
+            made.load_cert_chain(self.mine, self.mine_key)
+        return made

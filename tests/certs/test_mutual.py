@@ -1,0 +1,90 @@
+"""Files of mutual TLS as somebody else keeps them: written one after the other, broken, and exchanged."""
+
+import datetime as dt
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+from certs.mutual import Files, Mutual, UnusableFile
+from tests.certs.peers import World
+from tests.webhook import tls
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+def test_what_has_not_changed_is_left_alone(world):
+    mutual = Mutual(world.files)
+    before = mutual.context
+    assert not mutual.look()
+    assert mutual.context is before
+
+
+def test_a_new_certificate_and_a_new_authority_make_a_new_context(world):
+    mutual = Mutual(world.files)
+    seen = [mutual.context]
+    world.renew()
+    assert mutual.look()
+    seen.append(mutual.context)
+    world.client_ca.write_bytes(tls.pair()[0].certificate)
+    assert mutual.look()
+    assert mutual.context not in seen
+
+
+def test_what_is_half_written_changes_nothing_and_is_a_problem_until_it_is_whole(world):
+    mutual = Mutual(world.files)
+    before, old = mutual.context, world.key.read_bytes()
+    world.renew()
+    new = world.key.read_bytes()
+    world.key.write_bytes(old)
+    assert not mutual.look()
+    assert mutual.context is before
+    assert mutual.problem == f"{world.key} is not the key of {world.cert}"
+    world.key.write_bytes(new)
+    assert mutual.look()
+    assert mutual.problem == ""
+
+
+def test_how_long_the_certificate_lives_is_known(world):
+    assert 0.9 < Mutual(world.files).days(dt.datetime.now(dt.UTC)) < 1.1
+
+
+def locked(pem):
+    key = serialization.load_pem_private_key(pem, None)
+    words = serialization.BestAvailableEncryption(b"sesame")
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, words)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("cert", lambda _: b"nothing", "holds no certificate in PEM"),
+        ("key", lambda _: b"nothing", "holds no private key in PEM"),
+        ("key", locked, "without a password"),
+        ("key", lambda _: tls.pair()[1].key, "is not the key of"),
+        ("client_ca", lambda _: b"", "holds no certificate of an authority"),
+        ("client_ca", lambda _: "ä".encode(), "holds no certificate of an authority"),
+        ("cert", None, "cannot be read: No such file or directory"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(world, file, content, words):
+    path = getattr(world, file)
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content(path.read_bytes()))
+    with pytest.raises(UnusableFile, match=words) as caught:
+        Mutual(world.files)
+    assert str(path) in str(caught.value)
+
+
+def test_a_folder_in_place_of_a_file_is_named(world, tmp_path):
+    with pytest.raises(UnusableFile, match="cannot be read"):
+        Mutual(Files(str(tmp_path), str(world.key), str(world.client_ca)))
+
+
+def test_an_authority_s_name_may_be_in_any_script(world):
+    world.client_ca.write_bytes("# Zertifizierungsstelle für Prüfer\n".encode() + world.client_ca.read_bytes())
+    assert Mutual(world.files).context.get_ca_certs()

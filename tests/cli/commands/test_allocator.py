@@ -1,0 +1,68 @@
+"""How `drawbridge allocator` reads what it is told, before it asks anybody anything."""
+
+import pytest
+
+from allocator.decisions import PlacementRules, read_placement
+from cli.commands.allocator import rules_of
+from tests.cli.running import run
+from webhook.state.configuration import Configuration, read
+
+HEAD = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
+PLACEMENT = {"strategy": "topology=3,CompactFirst=1", "namespaces": {"ml": "LowLoadFirst"}, "mostPodsPerNode": 4}
+
+
+def configured(**placement):
+    found, findings = read(
+        {
+            "apiVersion": "drawbridge.dev/v1alpha1",
+            "kind": "DrawbridgeConfiguration",
+            "bridge": {"schedulerName": "drawbridge", "placement": placement},
+        }
+    )
+    assert findings == []
+    return found
+
+
+def test_the_file_says_how_pods_are_placed():
+    rules = rules_of(configured(**PLACEMENT))
+    assert rules == PlacementRules(
+        read_placement("topology=3,CompactFirst=1"), {"ml": read_placement("LowLoadFirst")}, most_pods=4
+    )
+    assert [rules.of(name) for name in ("ml", "", "default")] == [
+        read_placement("LowLoadFirst"),
+        *[read_placement("topology=3,CompactFirst=1")] * 2,
+    ]
+
+
+def test_what_is_said_on_the_command_line_goes_before_the_file_but_not_before_its_namespaces():
+    rules = rules_of(configured(**PLACEMENT), read_placement("CompactFirst"), 0)
+    assert (rules.otherwise, rules.most_pods) == (read_placement("CompactFirst"), 0)
+    assert rules.of("ml") == read_placement("LowLoadFirst")
+
+
+def test_without_a_word_about_it_pods_are_placed_as_the_stock_scheduler_would():
+    assert rules_of(Configuration()) == PlacementRules()
+
+
+def test_a_strategy_that_nobody_knows_is_named_with_file_and_line_and_nothing_starts(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text(f"{HEAD}bridge:\n  schedulerName: drawbridge\n  placement:\n    strategy: best\n")
+    done = run("allocator", "--api", "127.0.0.1:0", "--config", file)
+    assert done.exit_code == 2
+    assert f"{file}:6" in done.stderr
+    assert "there is no strategy 'best'; there are CompactFirst" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--strategy", "best"), "there is no strategy 'best'"),
+        (("--most-pods-per-node", "-1"), "-1 is not in the range"),
+        (("--config", "nowhere.yaml"), "nowhere.yaml"),
+        (("--token-file", "nowhere"), "nowhere"),
+    ],
+)
+def test_a_wrong_word_is_told_of_at_once(options, words):
+    done = run("allocator", "--api", "127.0.0.1:0", *options)
+    assert done.exit_code == 2
+    assert words in done.stderr

@@ -1,0 +1,421 @@
+"""`drawbridge survey`: who asks, once each, what becomes of it, what is in the way; and names that would like to be more than names."""
+
+import csv
+import io
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from cli.main import main
+from cli.survey import Gathered, Outlook, Scope, gather, overview
+from cli.terminal import columns_of, fit, printable
+from cluster import resources
+from cluster.embedded import Embedded
+from cluster.errors import Forbidden
+from tests.cli.running import manifest, run, run_json
+from webhook.state import Configuration, Features
+
+ESC = "\x1b]0;owned\x07\x1b[2J"
+
+
+def container(name="main", **limits):
+    named = {key.replace("_", "/", 1).replace("nvidia/", "nvidia.com/"): value for key, value in limits.items()}
+    return {"name": name, "image": "i", "resources": {"limits": named}}
+
+
+def made_by(kind, name, version="apps/v1"):
+    return {"ownerReferences": [{"apiVersion": version, "kind": kind, "name": name, "uid": "u", "controller": True}]}
+
+
+def pod(name, *containers, node="", owner=None, phase="Running", namespace="a", **metadata):
+    meta = {"name": name, "namespace": namespace, **(owner or {}), **metadata}
+    spec = {"containers": list(containers)} | ({"nodeName": node} if node else {})
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": {"phase": phase}}
+
+
+def maker(kind, name, *containers, owner=None, version="apps/v1", **metadata):
+    meta = {"name": name, "namespace": "a", **(owner or {}), **metadata}
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": list(containers)}}
+    return {"apiVersion": version, "kind": kind, "metadata": meta, "spec": {"template": template}}
+
+
+def node(name, labels=(), **allocatable):
+    named = {key.replace("_", "/", 1).replace("nvidia/", "nvidia.com/"): value for key, value in allocatable.items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": dict(labels)},
+        "status": {"allocatable": named},
+    }
+
+
+def look(*objects, scope=None, configuration=None):
+    return overview(Gathered(objects=objects), configuration or Configuration(), Features(), scope or Scope())
+
+
+GPU = {"nvidia_gpu": 1, "nvidia_gpumem": 3000, "nvidia_gpucores": 30}
+HAMI = container(**GPU)
+
+
+def deployment(number=3, name="train"):
+    """A Deployment, its ReplicaSet and its running pods, as a dump has them."""
+    set_ = maker("ReplicaSet", f"{name}-1", HAMI, owner=made_by("Deployment", name))
+    pods = [pod(f"{name}-1-{i}", HAMI, node=f"n{i}", owner=made_by("ReplicaSet", f"{name}-1")) for i in range(number)]
+    return [maker("Deployment", name, HAMI), set_, *pods]
+
+
+def test_a_deployment_counts_once_with_what_it_made():
+    [one] = look(*deployment()).workloads
+    assert (one.kind, one.name, one.pods, one.running) == ("Deployment", "train", 3, 3)
+    assert one.fate is Outlook.MOVES
+
+
+def test_a_pod_that_runs_is_judged_as_it_was_before_it_was_placed():
+    placed = {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,3000,0:;"}
+    [one] = look(pod("p", HAMI, node="n1", annotations=placed)).workloads
+    assert (one.fate, one.running) == (Outlook.MOVES, 1)
+
+
+def test_pods_of_a_kind_nobody_could_read_stand_under_their_owner():
+    owner = made_by("PyTorchJob", "llm", "kubeflow.org/v1")
+    [one] = look(*[pod(f"llm-{i}", HAMI, owner=owner) for i in range(4)]).workloads
+    assert (one.kind, one.name, one.pods) == ("PyTorchJob", "llm", 4)
+
+
+def test_a_kind_of_somebody_else_is_looked_into():
+    ray = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "r", "namespace": "a"},
+        "spec": {"workerGroupSpecs": [{"template": {"spec": {"containers": [HAMI]}}}]},
+    }
+    [one] = look(ray, pod("w", HAMI, owner=made_by("RayCluster", "r", "ray.io/v1"))).workloads
+    assert (one.kind, one.pods) == ("RayCluster", 1)
+
+
+def test_owners_that_own_one_another_end():
+    left = pod("p", HAMI, owner=made_by("Pod", "q", "v1"))
+    right = pod("q", HAMI, owner=made_by("Pod", "p", "v1"))
+    assert sum(one.pods for one in look(left, right).workloads) == 2
+
+
+def test_owners_in_a_circle_above_a_pod_end_too():
+    above = maker("A", "a", HAMI, version="x/v1", owner=made_by("B", "b", "x/v1"))
+    round_ = maker("B", "b", HAMI, version="x/v1", owner=made_by("A", "a", "x/v1"))
+    seen = look(above, round_, pod("p", HAMI, owner=made_by("A", "a", "x/v1")))
+    assert sum(one.pods for one in seen.workloads) == 1
+
+
+def test_an_object_nested_deeper_than_anybody_looks_hides_no_other():
+    deep = 1
+    for _ in range(5000):
+        deep = {"a": deep}
+    odd = {"apiVersion": "x/v1", "kind": "X", "metadata": {"name": "x"}, "spec": deep}
+    assert len(look(odd, pod("p", HAMI)).workloads) == 1
+
+
+def test_a_static_pod_is_its_own_workload():
+    [one] = look(pod("p", HAMI, owner=made_by("Node", "n1", "v1"))).workloads
+    assert (one.kind, one.name) == ("Pod", "p")
+
+
+def test_what_has_ended_and_what_asks_for_nothing_is_no_workload():
+    done = maker("Job", "done", HAMI, version="batch/v1")
+    done["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    assert look(pod("p", HAMI, phase="Succeeded"), done, pod("web", container())).workloads == ()
+
+
+def test_a_key_that_no_dialect_has_is_not_passed_over():
+    typo = container(nvidia_gpumemory=3)
+    [one] = look(pod("p", typo, container("other", **{"amd.com_weird": 1}))).workloads
+    assert one.fate is Outlook.UNCLEAR
+    said = {key.key: key.remedy for key in one.keys}
+    assert "did you mean nvidia.com/gpumem?" in said["nvidia.com/gpumemory"]
+    assert "amd.com/weird" in said
+
+
+def test_devices_taken_without_a_request_are_told():
+    taker = {"name": "m", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
+    [one] = look(pod("p", taker)).workloads
+    assert (one.fate, one.keys[0].key) == (Outlook.UNCLEAR, "NVIDIA_VISIBLE_DEVICES")
+    honest = {**taker, "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}
+    assert look(pod("p", honest)).workloads == ()
+
+
+def test_a_workload_waits_for_a_cluster_that_has_no_driver_yet():
+    seen = look(*deployment(), node("n0", nvidia_gpu=10))
+    [one] = seen.workloads
+    assert one.fate is Outlook.WAITS
+    [missing] = [each for each in seen.obstacles if each.what == "class missing"]
+    assert missing.object == "DeviceClass hami-core-gpu.project-hami.io"
+
+
+def test_a_plain_gpu_waits_while_nodes_still_hand_it_out_and_stays_where_they_share_it():
+    plain = pod("p", container(nvidia_gpu=1))
+    [one] = look(plain, node("n0", nvidia_gpu=8)).workloads
+    assert one.fate is Outlook.WAITS
+    shared = node("n0", {"nvidia.com/gpu.sharing-strategy": "time-slicing"}, nvidia_gpu=8)
+    [one] = look(plain, shared).workloads
+    assert one.fate is Outlook.STAYS
+
+
+def test_pods_that_were_translated_already_are_moved():
+    moved = pod("p", HAMI, annotations={"drawbridge.dev/original": "{}"}, owner=made_by("Deployment", "train"))
+    [one] = look(maker("Deployment", "train", HAMI), moved).workloads
+    assert (one.fate, one.moved) == (Outlook.MOVED, 1)
+
+
+def test_devices_beside_a_pod_that_stays_are_stranded_and_others_come_free():
+    staying = container(**{"nvidia_gpu.shared": 2})
+    objects = [node(f"n{i}", **{"nvidia_gpu.shared": 8, "nvidia_gpu": 4}) for i in range(2)]
+    objects += [pod("stays", staying, node="n0"), pod("moves", container(**GPU), node="n1")]
+    held = {one.key: one for one in look(*objects).plugins}
+    shared, whole = held["nvidia.com/gpu.shared"], held["nvidia.com/gpu"]
+    assert (shared.devices, shared.staying, shared.stranded, shared.freed) == (16, 2, 6, 8)
+    assert (whole.devices, whole.moving, whole.stranded, whole.freed) == (8, 1, 0, 8)
+
+
+def test_init_containers_use_devices_before_the_others_and_sidecars_beside_them():
+    before = container("init", nvidia_gpu=3)
+    beside = {**container("side", nvidia_gpu=1), "restartPolicy": "Always"}
+    one = pod("p", container(nvidia_gpu=1), node="n0")
+    one["spec"]["initContainers"] = [before, beside]
+    [held] = look(one, node("n0", nvidia_gpu=8)).plugins
+    assert held.moving + held.staying == 3
+
+
+def test_what_is_in_the_way_is_named():
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q", "namespace": "a"},
+        "spec": {"hard": {"requests.nvidia.com/gpu": 4}},
+    }
+    range_ = {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": "l", "namespace": "a"},
+        "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": 1}}]},
+    }
+    rule = {"operations": ["CREATE"], "resources": ["pods"], "apiGroups": [""], "apiVersions": ["v1"]}
+    hook = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "hami"},
+        "webhooks": [{"name": "x", "rules": [rule]}],
+    }
+    plugin = maker("DaemonSet", "plugin", container())
+    volumes = [{"name": "d", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]
+    plugin["spec"]["template"]["spec"]["volumes"] = volumes
+    queued = maker("Job", "j", HAMI, version="batch/v1", labels={"kueue.x-k8s.io/queue-name": "fast"})
+    seen = look(quota, range_, hook, plugin, queued)
+    told = {one.what: one.object for one in seen.obstacles}
+    assert told == {
+        "quota": "ResourceQuota a/q",
+        "limit range": "LimitRange a/l",
+        "injector": "MutatingWebhookConfiguration hami",
+        "device plugin": "DaemonSet a/plugin",
+        "queue": "LocalQueue a/fast",
+    }
+
+
+def test_a_namespace_and_labels_narrow_what_is_asked_about_and_not_what_is_used():
+    objects = [*deployment(), pod("other", HAMI, namespace="b", node="n0"), node("n0", nvidia_gpu=10)]
+    seen = look(*objects, scope=Scope(namespaces=frozenset({"b"})))
+    assert [one.name for one in seen.workloads] == ["other"]
+    assert seen.plugins[0].moving == 2
+    labelled = look(*objects, scope=Scope(labels=lambda labels: labels.get("app") == "train"))
+    assert [one.name for one in labelled.workloads] == ["train"]
+
+
+# The command
+
+
+@pytest.fixture
+def dump(tmp_path):
+    return manifest(tmp_path / "dump.yaml", *deployment(), pod("odd", container(**{"nvidia_gpu.shared": 1})))
+
+
+def test_every_exit(dump, tmp_path):
+    assert run("survey", "-f", dump).exit_code == 1
+    assert run("survey", "-f", dump, "--fail-on", "refused").exit_code == 0
+    assert run("survey", "-f", dump, "--fail-on", "never").exit_code == 0
+    assert run("survey", "-f", tmp_path / "gone").exit_code == 2
+    assert run("survey", "-f", dump, "--context", "x").exit_code == 2
+    assert run("survey", "-f", dump, "-n", "a", "-A").exit_code == 2
+    lost = run("survey", "--kubeconfig", tmp_path / "none")
+    assert lost.exit_code == 3
+    assert "no kubeconfig" in lost.stderr
+
+
+def test_the_answer_in_json_names_file_and_line(dump):
+    code, answer = run_json("survey", "-f", dump)
+    assert code == 1
+    assert answer["fates"] == {"moves": 1, "stays": 1}
+    place = answer["workloads"][0]
+    assert (place["file"], place["line"], place["running"]) == (str(dump), 1, 3)
+
+
+def test_a_broken_file_beside_others_stops_nothing(dump, tmp_path):
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("a: [")
+    code, answer = run_json("survey", "-f", dump, "-f", broken)
+    assert code == 2
+    assert len(answer["workloads"]) == 2
+    assert answer["errors"][0]["file"] == str(broken)
+
+
+def hostile(tmp_path):
+    odd = pod(f"=cmd|' /C calc'!A0{ESC}<script>alert(1)</script>\u202e", container(f"@{ESC}", **GPU))
+    wide = pod("名前" * 30, HAMI)
+    return manifest(tmp_path / "hostile.yaml", odd, wide)
+
+
+@pytest.mark.parametrize("form", ["text", "wide", "csv", "html", "json"])
+def test_no_name_reaches_a_terminal_or_a_spreadsheet_as_a_command(form, tmp_path):
+    said = run("survey", "-f", hostile(tmp_path), "-o", form).stdout
+    assert "\x1b" not in said
+    assert form == "json" or "\u202e" not in said
+    assert "\x07" not in said
+
+
+def test_no_cell_of_the_table_is_a_formula(tmp_path):
+    said = run("survey", "-f", hostile(tmp_path), "-o", "csv").stdout
+    rows = list(csv.reader(io.StringIO(said)))
+    assert len(rows) == 7
+    assert not [cell for row in rows for cell in row if cell[:1] in ("=", "+", "-", "@")]
+    assert any(cell.startswith("'=cmd") for row in rows for cell in row)
+
+
+class Page(HTMLParser):
+    """The tags of a page, and what they point at."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.targets = set(), []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.targets += [value for name, value in attrs if name in ("src", "href", "action") or name.startswith("on")]
+
+
+def test_the_page_runs_nothing_and_asks_nobody(tmp_path):
+    said = run("survey", "-f", hostile(tmp_path), "-o", "html").stdout
+    page = Page()
+    page.feed(said)
+    assert "script" not in page.tags
+    assert page.targets == []
+    assert "&lt;script&gt;" in said
+    assert "default-src &#x27;none&#x27;" in said or "default-src 'none'" in said
+    assert "@media print" in said
+    assert not re.search(r"https?://|url\(|@import", said)
+
+
+def test_text_is_made_printable_and_measured():
+    assert printable("a\x1bb\u202ec\ud800") == "a\\x1bb\\u202ec\\ud800"
+    assert printable("名前 é") == "名前 é"
+    assert columns_of("名前") == 4
+    assert fit("名前です", 5) == "名前…"
+    assert columns_of(fit("名前です", 6)) == 6
+    assert fit("ab", 4) == "ab  "
+
+
+# A live cluster
+
+
+class Narrow(Embedded):
+    """A cluster on which some kinds may not be read."""
+
+    closed = frozenset({"nodes", "deployments"})
+
+    async def list(self, resource, namespace=None, **more):
+        if resource.plural in self.closed:
+            raise Forbidden(f'{resource.plural} is forbidden: User "x" cannot list')
+        return await super().list(resource, namespace, **more)
+
+
+def definition(kind, plural, properties):
+    schema = {"openAPIV3Schema": {"type": "object", "properties": properties}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.kubeflow.org"},
+        "spec": {
+            "group": "kubeflow.org",
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural},
+            "versions": [version],
+        },
+    }
+
+
+async def visit(cluster, namespace=None):
+    told = []
+    return await gather(cluster, namespace, told.append, probe=False), told
+
+
+async def test_a_live_cluster_is_read_page_by_page():
+    cluster = Embedded.of([*deployment(1200), node("n1", nvidia_gpu=10)])
+    gathered, told = await visit(cluster)
+    [one] = overview(gathered, Configuration(), Features(), Scope()).workloads
+    assert (one.pods, gathered.unread) == (1200, ())
+    assert [text for text in told if text.endswith(" pods")] == ["500 pods", "1000 pods", "1200 pods"]
+
+
+async def test_what_may_not_be_read_is_named_and_the_rest_goes_on():
+    gathered, _ = await visit(Narrow.of(deployment()))
+    assert {one.kind for one in gathered.unread} == {"nodes", "deployments.apps"}
+    [one] = overview(gathered, Configuration(), Features(), Scope()).workloads
+    assert (one.kind, one.pods) == ("Deployment", 3)
+
+
+async def test_kinds_that_can_hold_pods_are_found_by_their_schema():
+    asked = []
+
+    class Listening(Embedded):
+        async def list(self, resource, namespace=None, **more):
+            asked.append(resource.plural)
+            return await super().list(resource, namespace, **more)
+
+    holds = {"spec": {"type": "object", "properties": {"template": {"properties": {"containers": {}}}}}}
+    kinds = [definition("PyTorchJob", "pytorchjobs", holds), definition("Note", "notes", {})]
+    await visit(Listening.of([*kinds, pod("p", HAMI)]))
+    assert "pytorchjobs" in asked
+    assert "notes" not in asked
+
+
+async def test_one_namespace_is_read_alone():
+    asked = {}
+
+    class Listening(Embedded):
+        async def list(self, resource, namespace=None, **more):
+            asked[resource.plural] = namespace
+            return await super().list(resource, namespace, **more)
+
+    await visit(Listening.of(deployment()), "a")
+    assert (asked["pods"], asked["nodes"]) == ("a", None)
+
+
+def test_the_kinds_that_tell_of_workloads_are_those_that_make_the_exit():
+    from cli.survey import TELLING
+
+    assert {resource.id for resource in resources.ALL if resource.kind in KINDS} == TELLING
+
+
+KINDS = {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "Pod"}
+
+
+def test_help_says_what_is_never_done():
+    from click.testing import CliRunner
+
+    assert "nothing is ever written" in CliRunner().invoke(main, ["survey", "--help"]).output.replace("\n  ", " ")
+
+
+def test_the_answer_is_one_document_even_if_there_is_nothing(tmp_path):
+    file = manifest(tmp_path / "x.yaml", {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}})
+    result = run("survey", "-f", file, "-o", "json")
+    assert (result.exit_code, json.loads(result.stdout)["workloads"]) == (0, [])
+    assert "nobody asks for a device" in run("survey", "-f", file).stdout

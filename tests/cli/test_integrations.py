@@ -1,0 +1,36 @@
+"""The pre-commit hooks and the GitHub Action name commands and options that exist."""
+
+import re
+import shlex
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from cli.main import COMMANDS
+from cluster.manifests.yaml_reader import load
+
+ROOT = Path(__file__).parents[2]
+HOOKS = load((ROOT / ".pre-commit-hooks.yaml").read_bytes())[0]
+ACTION = load((ROOT / "action.yml").read_bytes())[0]
+
+
+def options_of(name):
+    return {text for parameter in import_module(COMMANDS[name][0]).command.params for text in parameter.opts}
+
+
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook["id"])
+def test_a_hook_calls_a_command_with_options_that_it_has(hook):
+    program, name, *options = shlex.split(hook["entry"])
+    assert program == "drawbridge"
+    assert set(options) <= options_of(name)
+    assert {"id", "name", "entry", "language"} <= hook.keys()
+
+
+def test_the_action_calls_check_and_puts_no_input_into_a_script():
+    scripts = [step.get("run", "") for step in ACTION["runs"]["steps"]]
+    assert not [script for script in scripts if "${{" in script]
+    [call] = [script for script in scripts if "drawbridge" in script]
+    assert set(re.findall(r"--[a-z-]+|-o", call)) <= options_of("check")
+    used = re.findall(r"inputs\.([a-z-]+)", (ROOT / "action.yml").read_text())
+    assert set(used) == set(ACTION["inputs"])

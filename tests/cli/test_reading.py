@@ -1,0 +1,244 @@
+"""How files are named: by themselves, with -f and -k, at an address; what is passed by; and what a renderer says it came from."""
+
+import http.server
+import json
+import os
+import threading
+
+import pytest
+
+from cli import outside
+from tests.cli.running import run, run_json
+
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: NAME}\nspec: {containers: [{name: a, image: b}]}\n"
+BROKEN = "{{ not: yaml"
+
+
+def names(result_of):
+    code, answer = result_of
+    return code, [one["metadata"]["name"] for one in answer["items"]]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "chart").mkdir()
+    for name in ("a", "b", "chart/values", "chart/c"):
+        (tmp_path / f"{name}.yaml").write_text(POD.replace("NAME", name.rpartition("/")[2]))
+    return tmp_path
+
+
+def test_files_stand_by_themselves_after_those_of_f(folder):
+    assert names(run_json("translate", folder / "b.yaml", "-f", folder / "a.yaml")) == (0, ["a", "b"])
+
+
+def test_no_file_at_all_is_a_broken_usage():
+    result = run("translate")
+    assert result.exit_code == 2
+    assert "-f" in result.stderr
+
+
+def test_what_is_excluded_is_passed_by(folder):
+    assert names(run_json("translate", folder, "--exclude", "values.yaml")) == (0, ["a", "b", "c"])
+    assert names(run_json("translate", folder, "--exclude", "chart/")) == (0, ["a", "b"])
+    assert names(run_json("translate", folder, "--exclude", "/a.yaml", "--exclude", "chart/*")) == (0, ["b"])
+
+
+def test_a_folder_says_itself_what_is_passed_by(folder):
+    (folder / "chart" / "c.yaml").write_text(BROKEN)
+    (folder / ".drawbridgeignore").write_text("# templates\nchart/**\n!chart/values.yaml\n\n")
+    assert names(run_json("translate", folder)) == (0, ["a", "b", "values"])
+    # Who names a file means it.
+    assert run("translate", folder / "chart" / "c.yaml").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("pattern", "left"),
+    [
+        ("*.yaml", []),
+        ("?.yaml", ["values"]),
+        ("[ab].yaml", ["values", "c"]),
+        ("[!ab].yaml", ["a", "b", "values"]),
+        ("**/c.yaml", ["a", "b", "values"]),
+        ("\\#", ["a", "b", "values", "c"]),
+        ("[", ["a", "b", "values", "c"]),
+    ],
+)
+def test_patterns_are_those_of_git(pattern, left, folder):
+    code, answer = run_json("translate", folder, "--exclude", pattern)
+    found = [one["metadata"]["name"] for one in answer["items"]]
+    assert sorted(found) == sorted(left)
+    assert code == (0 if left else 2)
+
+
+def test_pipes_loops_and_what_may_not_be_read_hold_nobody(folder):
+    os.mkfifo(folder / "pipe.yaml")
+    (folder / "chart" / "loop").symlink_to(folder)
+    (folder / "self.yaml").symlink_to("self.yaml")
+    code, answer = run_json("translate", folder)
+    assert code == 2
+    assert len(answer["items"]) == 4
+    assert [one["file"] for one in answer["errors"]] == [str(folder / "self.yaml")]
+
+
+RENDERED = """\
+---
+# Source: shop/templates/pod.yaml
+apiVersion: v1
+kind: Pod
+metadata: {name: a}
+spec:
+  containers:
+  - {name: a, image: b, resources: {limits: {nvidia.com/gpu: 1500m}}}
+---
+# Source: ../../etc/passwd
+apiVersion: v1
+kind: Pod
+metadata: {name: b}
+spec:
+  containers:
+  - {name: a, image: b, resources: {limits: {nvidia.com/gpu: 1500m}}}
+"""
+
+
+def test_behind_a_pipe_findings_stand_in_the_file_that_was_rendered():
+    said = run("check", "-f", "-", "-o", "github", stdin=RENDERED).stdout.splitlines()
+    assert "file=shop/templates/pod.yaml,line=1," in said[0]
+    assert "passwd" not in said[-1]
+    found = json.loads(run("check", "-f", "-", "-o", "json", stdin=RENDERED).stdout)["findings"]
+    assert [one["file"] for one in found if "a" in one["object"].split("/")] == ["shop/templates/pod.yaml"]
+
+
+class Site(http.server.BaseHTTPRequestHandler):
+    """A web site with a manifest, a page that is too large, and addresses that lead elsewhere."""
+
+    def do_GET(self):
+        if self.path in ("/loop", "/file"):
+            self.send_response(302)
+            self.send_header("Location", {"/loop": "/loop", "/file": "ftp://127.0.0.1/pod.yaml"}[self.path])
+            self.end_headers()
+            return
+        self.send_response(404 if self.path == "/none" else 200)
+        self.end_headers()
+        try:
+            self.wfile.write(b"#" * 300_000 if self.path == "/large" else POD.replace("NAME", "web").encode())
+        except OSError:
+            return
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def site():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_an_address_is_read_like_a_file(site):
+    assert names(run_json("translate", "-f", f"{site}/pod.yaml")) == (0, ["web"])
+
+
+@pytest.mark.parametrize(
+    ("path", "why"), [("/loop", "redirect"), ("/file", "not asked"), ("/none", "404"), ("/large", "larger than")]
+)
+def test_an_address_that_cannot_be_used_is_named_and_the_rest_goes_on(path, why, site, folder, monkeypatch):
+    monkeypatch.setattr(outside, "MOST_BYTES", 100_000)
+    code, answer = run_json("translate", f"{site}{path}", folder / "a.yaml")
+    assert (code, len(answer["items"])) == (2, 1)
+    [error] = answer["errors"]
+    assert why in error["message"].lower() or why in error["message"]
+    assert "download it" in error["remedy"].lower()
+
+
+def test_credentials_in_an_address_are_not_sent_and_not_shown(site):
+    result = run("translate", "-f", site.replace("http://", "http://me:secret@"))
+    assert result.exit_code == 2
+    assert "credentials" in result.stderr
+    assert "secret" not in result.stderr
+
+
+def test_nobody_there_is_said_at_once():
+    result = run("translate", "-f", "http://127.0.0.1:9/pod.yaml")
+    assert result.exit_code == 2
+    assert "cannot be fetched" in result.stderr
+
+
+def program(path, name, text):
+    file = path / name
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(0o755)
+
+
+def test_a_kustomization_is_built_with_what_is_here(tmp_path, monkeypatch):
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    monkeypatch.setenv("PATH", str(bin_))
+    told = run("translate", "-k", tmp_path)
+    assert told.exit_code == 2
+    assert "neither kustomize nor kubectl" in told.stderr
+    built = POD.replace("NAME", "built").replace("\n", "\\n")
+    program(bin_, "kubectl", f'[ "$1" = kustomize ] && [ "$2" = "{tmp_path}" ] && printf "{built}"')
+    assert names(run_json("translate", "-k", tmp_path)) == (0, ["built"])
+    program(bin_, "kustomize", "echo first >&2; echo 'no kustomization.yaml' >&2; exit 1")
+    failed = run("translate", "-k", tmp_path)
+    assert failed.exit_code == 2
+    assert "kustomize: no kustomization.yaml" in failed.stderr
+
+
+def test_quiet_leaves_errors_and_the_answer(tmp_path):
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        POD.replace("NAME", "p").replace(
+            "{name: a, image: b}", "{name: a, image: b, resources: {limits: {nvidia.com/gpu: 1}}}"
+        )
+    )
+    assert "warning" in run("translate", "-f", file).stderr
+    assert run("translate", "-q", "-f", file).stderr == ""
+    assert "error" in run("translate", "-q", "-f", tmp_path / "gone").stderr
+
+
+def test_colour_is_for_terminals_and_who_asks(tmp_path, monkeypatch):
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        POD.replace("NAME", "p").replace(
+            "{name: a, image: b}", "{name: a, image: b, resources: {limits: {nvidia.com/gpu: 1}}}"
+        )
+    )
+    assert "\x1b[" not in run("survey", "-f", file).stdout
+    assert (
+        "\x1b[31m" in run("survey", "-f", file, "--color", "always").stdout
+        or "\x1b[33m" in run("survey", "-f", file, "--color", "always").stdout
+    )
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_given_a_script(shell):
+    said = run("completion", shell).stdout
+    assert "_DRAWBRIDGE_COMPLETE" in said
+    assert "drawbridge" in said
+
+
+def test_commands_and_options_complete(monkeypatch):
+    from click.shell_completion import ShellComplete
+
+    from cli.main import main
+
+    made = ShellComplete(main, {}, "drawbridge", "_DRAWBRIDGE_COMPLETE")
+    assert [one.value for one in made.get_completions([], "tr")] == ["translate"]
+    assert "--in-place" in [one.value for one in made.get_completions(["translate"], "--in")]
+    assert [one.value for one in made.get_completions(["translate", "-o"], "j")] == ["json"]
+
+
+def test_the_manual_has_every_command_and_no_line_that_roff_takes_for_an_order():
+    from cli.main import COMMANDS
+
+    said = run("man").stdout
+    assert {f".SS {name}" for name in COMMANDS} <= set(said.splitlines())
+    assert "\\-\\-in\\-place" in said
+    orders = {line.split(" ")[0] for line in said.splitlines() if line[:1] in (".", "'")}
+    assert orders <= {".TH", ".SH", ".SS", ".PP", ".TP"}

@@ -1,0 +1,91 @@
+"""Nothing that looks like a request for devices is passed over in silence."""
+
+import pytest
+
+from tests.webhook.admission.test_verdict import FLEET, GPU, MEM, STATE, pod
+from webhook.admission import decide_object
+from webhook.state.state import State
+
+EMPTY = State()
+assert FLEET
+
+
+def told(asked, state=EMPTY) -> dict[str, tuple[str, str]]:
+    return {one.key: (str(one.action), one.detail) for one in decide_object(asked, state).decisions}
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("nvidia.com/gpumemory", "did you mean nvidia.com/gpumem?"),
+        ("nvidia.com/gpus", "did you mean nvidia.com/gpu?"),
+        ("nvidia-com/gpu", "did you mean nvidia.com/gpu?"),
+        ("nvidia.com/weird", "no table has it"),
+        ("example.com/my-gpu", "no table has it"),
+    ],
+)
+def test_a_resource_that_no_table_has_is_not_understood(key, meant):
+    action, detail = told(pod({key: 1}))[key]
+    assert action == "not understood"
+    assert meant in detail
+
+
+@pytest.mark.parametrize("key", ["cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "example.com/dongle"])
+def test_what_has_nothing_to_do_with_devices_is_not_mentioned(key):
+    assert told(pod({key: 1})) == {}
+
+
+def test_a_container_that_misspells_a_key_stays_as_it_is():
+    asked = pod({GPU: 1, "nvidia.com/gpumemory": 4000})
+    done = decide_object(asked, STATE)
+    assert done.operations == ()
+    assert told(asked, STATE)[GPU][0] == "left"
+    assert "did you mean nvidia.com/gpumem?" in done.warnings[0]
+
+
+def test_what_a_node_hands_out_is_no_misspelling():
+    from cli.state import state_of
+    from cluster import manifests
+    from tests.webhook.pods import configured
+
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "old"},
+        "status": {"allocatable": {"nvidia.com/gpumemory": "9"}},
+    }
+    state = state_of(manifests.parse(manifests.dump([node])), FLEET, configured())
+    asked = pod({GPU: 1, "nvidia.com/gpumemory": 4000})
+    assert decide_object(asked, state).operations
+    assert told(asked, state)["nvidia.com/gpumemory"][1].startswith(
+        "not understood; a device plugin hands it out on 1 nodes, such as old"
+    )
+
+
+def test_annotations_and_variables_are_answered_too():
+    asked = pod({GPU: 1, MEM: 1000}, annotations={"nvidia.com/use-gputypes": "A100", "example.com/note": "gpu"})
+    assert told(asked)["nvidia.com/use-gputypes"] == ("not understood", "did you mean nvidia.com/use-gputype?")
+    assert "example.com/note" not in told(asked)
+    asked = pod({"cpu": 1})
+    asked["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    assert told(asked)["NVIDIA_VISIBLE_DEVICES"][0] == "left"
+
+
+def test_a_pod_with_a_node_says_why_it_stays():
+    asked = pod({GPU: 1})
+    asked["spec"]["nodeName"] = "n1"
+    assert told(asked)[GPU] == (
+        "left",
+        "nodeName is set: the pod has its node, and no scheduler would allocate a claim for it",
+    )
+
+
+def test_a_selector_that_no_node_meets_says_what_there_is():
+    asked = pod({GPU: 1})
+    asked["spec"]["nodeSelector"] = {"disktype": "marble"}
+    assert (
+        told(asked, STATE)["disktype"][1]
+        == "no node has disktype=marble: the pod waits until one does; no node has this label"
+    )
+    assert any("[D212]" in warning for warning in decide_object(asked, STATE).warnings)
+    assert decide_object(asked, STATE).operations, "it is translated all the same"

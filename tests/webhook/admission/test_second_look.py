@@ -1,0 +1,93 @@
+"""Which pods are looked at once more: the label that the gate gives, against whoever would rather not have it."""
+
+import pytest
+
+from tests.webhook.admission.test_decide import ENFORCE, KEY, answer, mutated, pod, state, validated
+from webhook.admission.registration import Registration, validating
+from webhook.claims import template, upkeep
+from webhook.state import Configuration
+
+LABEL = "drawbridge.dev/translated"
+
+
+def selected(item):
+    """Whether the second webhook's selector takes a pod, read as an API server reads it."""
+    (webhook, *_) = validating(Configuration().dialects, Registration(ca_bundle="Ym9v"))["webhooks"]
+    labels = item["metadata"].get("labels") or {}
+    selector = webhook["objectSelector"]
+    named = all(labels.get(key) == value for key, value in selector["matchLabels"].items())
+    return named and not any(labels.get(one["key"]) in one["values"] for one in selector["matchExpressions"])
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [None, {}, {"app": "x"}, {LABEL: "false"}, {LABEL: ""}, {LABEL: "true"}],
+    ids=["none", "an empty map", "others", "another value", "no value", "there already"],
+)
+def test_whatever_labels_a_pod_comes_with_it_is_looked_at_again_when_it_was_given_a_claim(labels):
+    item = pod()
+    if labels is not None:
+        item["metadata"]["labels"] = labels
+    after, _ = mutated(item)
+    assert after["spec"]["resourceClaims"]
+    assert selected(after)
+    assert (
+        after["metadata"]["labels"].items()
+        >= {key: value for key, value in (labels or {}).items() if key != LABEL}.items()
+    )
+
+
+def test_a_label_that_was_taken_off_between_is_there_again_with_the_key_that_was_put_back():
+    after, _ = mutated(pod())
+    del after["metadata"]["labels"]
+    after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
+    again, _ = mutated(after)
+    assert "limits" not in again["spec"]["containers"][0]["resources"]
+    assert selected(again)
+
+
+def test_where_no_label_was_taken_off_it_is_not_written_again():
+    after, _ = mutated(pod(labels={"app": "x"}))
+    after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
+    again, _ = mutated(after)
+    assert again["metadata"] == {**after["metadata"]}
+
+
+def test_a_key_that_somebody_put_back_last_is_refused_and_the_way_out_is_open():
+    after, _ = mutated(pod())
+    after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
+    assert selected(after)
+    assert "ask twice" in answer(validated(after))["status"]["message"]
+    after["metadata"]["labels"]["drawbridge.dev/skip"] = "true"
+    assert not selected(after)
+
+
+@pytest.mark.parametrize("mode", ["observe", "warn", "off"])
+def test_a_pod_that_stays_as_it_is_gets_no_label(mode):
+    item = pod()
+    after, _ = mutated(item, state(mode=mode))
+    assert after == item
+
+
+def test_a_pod_that_claims_to_be_translated_and_is_not_is_allowed():
+    own = pod(limits={"nvidia.com/gpu": "1"}, labels={LABEL: "true"})
+    assert selected(own)
+    assert answer(validated(own, ENFORCE))["allowed"]
+
+
+def test_a_second_invocation_leaves_the_label_alone():
+    after, _ = mutated(pod())
+    again, outcome = mutated(after)
+    assert again == after
+    assert "patch" not in answer(outcome)
+
+
+def test_a_pod_whose_template_is_there_is_looked_at_again_and_not_followed():
+    first, _ = mutated(pod())
+    (entry,) = first["spec"]["resourceClaims"]
+    name = entry["resourceClaimTemplateName"]
+    sealed = first["metadata"]["annotations"]["drawbridge.dev/templates"]
+    made = template.unseal(sealed, template.bearer_of(first, "ns"), KEY)[name]
+    there = {("ns", name): upkeep.read(made)}
+    after, _ = mutated(pod(), state(templates=there))
+    assert after["metadata"]["labels"] == {LABEL: "true"}

@@ -1,0 +1,171 @@
+"""What is decided about a file is what the gate decides about the pod, in the same words, and what the API server says of the result."""
+
+import json
+import random
+
+import pytest
+
+from cli.state import state_of
+from cluster import manifests
+from dra import wire
+from tests.webhook.admission.test_decide import KEY, answer, applied, review
+from tests.webhook.pods import EXAMPLES, configured
+from webhook.admission import decide, decide_object
+from webhook.refusals import WAY_OUT
+from webhook.state.state import State
+
+FLEET = manifests.read([EXAMPLES / "fleet"])
+
+
+def state(*objects, **fields) -> State:
+    documents = manifests.parse(manifests.dump(list(objects))) if objects else []
+    known = state_of(documents, FLEET, configured(**fields))
+    return State(**{name: getattr(known, name) for name in State.__struct_fields__} | {"keys": (KEY,)})
+
+
+STATE = state()
+
+
+def at_the_gate(pod, world=STATE) -> tuple[str, ...]:
+    """Take a pod through both reviews, as an API server does; why it is refused."""
+    namespace = pod["metadata"].get("namespace") or "default"
+    first = decide.weigh(decide.mutate(review(pod, namespace=namespace), world), world)
+    if not answer(first)["allowed"]:
+        return _reasons(first)
+    after = applied(pod, first)
+    if after.get("spec", {}).get("resourceClaims"):
+        second = decide.validate(review(after, namespace=namespace), world)
+        if not answer(second)["allowed"]:
+            return _reasons(second)
+    return ()
+
+
+def _reasons(outcome) -> tuple[str, ...]:
+    message = answer(outcome)["status"]["message"]
+    return tuple(message.removesuffix(f"; {WAY_OUT}").split("; ")) if message else ("",)
+
+
+def in_a_file(pod, world=STATE) -> tuple[str, ...]:
+    """What the decision about a file says, without what only the API server would."""
+    done = decide_object(pod, world)
+    by_server = [one for one in done.decisions if one.action == "refused" and one.code.startswith("D")]
+    return () if by_server else tuple("; ".join(done.refusals).split("; ")) if done.refusals else ()
+
+
+def pod(limits=None, *, requests=None, claims=(), **metadata):
+    resources = {"limits": limits or {}, **({"requests": requests} if requests else {})}
+    container = {"name": "main", "image": "i", "resources": resources}
+    spec = {"containers": [container]}
+    if claims:
+        spec["resourceClaims"] = [{"name": name, "resourceClaimTemplateName": name} for name in claims]
+        container["resources"]["claims"] = [{"name": name} for name in claims]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n", **metadata}, "spec": spec}
+
+
+GPU, MEM, CORES, PERCENT = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores", "nvidia.com/gpumem-percentage"
+PODS = {
+    "one": pod({GPU: 1}),
+    "nine": pod({GPU: 9}),
+    "half": pod({GPU: "0.5"}),
+    "differ": pod({GPU: 2}, requests={GPU: 1}),
+    "requests only": pod(requests={GPU: 1}),
+    "no number": pod({GPU: 1}, requests={GPU: "one"}),
+    "bytes": pod({GPU: 1, MEM: 8 << 30}),
+    "wrong unit": pod({GPU: 1, MEM: "8Gi"}),
+    "too large": pod({GPU: 1, MEM: 900000}),
+    "profile": pod({"nvidia.com/mig-1g.12gb": 1}),
+    "product": pod({GPU: 1, MEM: 1000}, annotations={"nvidia.com/use-gputype": "A1000"}),
+    "two systems": pod({GPU: 1, MEM: 1000, "koordinator.sh/gpu-core": 50}),
+    "two hundred": pod({GPU: 200}),
+    "its own beside": pod({GPU: 3}, claims=["three"]),
+    "its own alone": pod(claims=["three"]),
+    "skipped": pod({GPU: 9}, labels={"drawbridge.dev/skip": "true"}),
+}
+THREE = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaimTemplate",
+    "metadata": {"name": "three", "namespace": "n"},
+    "spec": {
+        "spec": {"devices": {"requests": [{"name": "g", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 3}}]}}
+    },
+}
+WITH_THREE = state(THREE)
+# What only claims cannot say is left: keys of two systems, and more devices than a pod's claims may have.
+LEFT = {"two systems", "two hundred"}
+REFUSED = {name for name in PODS if name not in ("one", "its own alone", "skipped")} - LEFT
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_a_file_and_the_gate_agree(name):
+    told = at_the_gate(PODS[name], WITH_THREE)
+    said = decide_object(PODS[name], WITH_THREE)
+    assert bool(told) == bool(said.refusals) == (name in REFUSED), (told, said.refusals)
+    if said.refusals:
+        assert (said.operations, said.templates) == ((), {})
+
+
+@pytest.mark.parametrize("name", [name for name in PODS if name != "its own beside"])
+def test_a_file_and_the_gate_say_the_same(name):
+    assert in_a_file(PODS[name], WITH_THREE) == at_the_gate(PODS[name], WITH_THREE)
+
+
+@pytest.mark.parametrize("document", manifests.read([EXAMPLES / "pods"]), ids=lambda one: one.file.rpartition("/")[2])
+def test_a_file_and_the_gate_agree_about_the_examples(document):
+    if document.object["kind"] != "Pod":
+        return
+    assert in_a_file(document.object) == at_the_gate(document.object)
+
+
+def test_a_file_and_the_gate_agree_about_what_nobody_would_write_by_hand():
+    """Random amounts under random keys, beside each other."""
+    random_ = random.Random(13)
+    keys = [GPU, MEM, CORES, PERCENT, "nvidia.com/mig-1g.5gb", "koordinator.sh/gpu", "nvidia.com/gpumemory", "cpu"]
+    amounts = [0, 1, 2, 3, 4, 5, 9, 50, 100, 101, 4000, 98304, "1", "0.5", "2k", "8Gi", "-1", "", "x", "1e3"]
+    refused = 0
+    for _ in range(300):
+        limits = {key: random_.choice(amounts) for key in random_.sample(keys, random_.randrange(1, 4))}
+        asked = pod(limits, annotations={"nvidia.com/use-gputype": random_.choice(["A100", "L40S", "B9"])})
+        told, said = at_the_gate(asked), decide_object(asked, STATE)
+        by_server = any(one.action == "refused" and one.code.startswith("D") for one in said.decisions)
+        assert bool(told) == (bool(said.refusals) and not by_server), (limits, told, said.refusals)
+        refused += bool(told)
+    assert 50 < refused < 280
+
+
+def test_what_the_api_server_would_say_of_the_result_is_said():
+    odd = pod({GPU: 1})
+    odd["spec"]["ephemeralContainers"] = [{"name": "d", "image": "i"}]
+    (refusal,) = decide_object(odd, STATE).refusals
+    assert "[D210]" in refusal
+    assert "the API server refuses it" in refusal
+    assert decide_object(pod({GPU: "0.5"}), State()).refusals[0].endswith("[D209]"), "what nobody translates, too"
+
+
+def test_a_refusal_names_the_container_and_the_key_that_asked():
+    (refusal,) = [one for one in decide_object(PODS["nine"], STATE).decisions if one.code]
+    assert (refusal.object, refusal.container, refusal.key, refusal.code) == ("Pod/n/p", "main", GPU, "R023")
+    assert "container main (nvidia.com/gpu: 9) asks for 9 devices" in refusal.detail
+    assert refusal.remedy
+
+
+def test_the_record_of_a_refusal_has_its_code():
+    outcome = decide.weigh(decide.mutate(review(PODS["nine"]), STATE), STATE)
+    assert [one.code for one in outcome.record.decisions if one.code] == ["R023"]
+    assert json.loads(wire.encode(outcome.record))["decisions"][-1]["container"] == "main"
+
+
+def test_a_template_of_the_same_input_is_known():
+    assert WITH_THREE.templates["n", "three"].devices.requests[0].name == "g"
+    assert decide_object(PODS["its own alone"], WITH_THREE).warnings == ()
+    assert "does not exist yet" in decide_object(PODS["its own alone"], STATE).warnings[0]
+
+
+def test_pods_of_a_workload_are_judged_and_of_a_strange_one_if_asked():
+    template = {"spec": pod({GPU: 9})["spec"]}
+    known = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": template}}
+    strange = {"apiVersion": "x.io/v1", "kind": "Odd", "metadata": {"name": "o"}, "spec": {"a": {"template": template}}}
+    assert "[R023]" in decide_object(known, STATE).refusals[0]
+    assert decide_object(strange, STATE).refusals == ()
+    assert "[R023]" in decide_object(strange, STATE, unknown=True).refusals[0]
+    template["spec"]["containers"][0]["resources"] = {"limits": {GPU: "0.5"}}
+    assert "[D209]" in decide_object(strange, State(), unknown=True).refusals[0]

@@ -1,0 +1,41 @@
+"""Aliyun's gpushare: gigabytes of the pod on one card."""
+
+import pytest
+
+from tests.webhook.dialects.rows import Row, rows_left
+from tests.webhook.pods import became, exactly, patched, pod, refused, share, untouched
+from webhook.dialects.systems.one_card import ALIYUN
+
+MEMORY, CORES, WHOLE_GPUS = "aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage", "aliyun.com/gpu"
+ROWS = {
+    MEMORY: Row(pod({MEMORY: 3}), "approximated"),
+    CORES: Row(pod({MEMORY: 8, CORES: 30}), "translated"),
+    WHOLE_GPUS: Row(pod({WHOLE_GPUS: 2}), "translated"),
+    **rows_left(ALIYUN, {MEMORY: 3}),
+}
+
+
+def test_two_containers_share_one_card():
+    value = pod({MEMORY: 3}, {MEMORY: 3})
+    done = became(value)
+    assert exactly(done) == [share(memory="6Gi", cores="0")]
+    assert {str(one["resources"]["claims"]) for one in patched(value, done)["spec"]["containers"]} == {
+        "[{'name': 'drawbridge-pod-gpu'}]"
+    }
+
+
+def test_the_unit_can_be_set():
+    assert exactly(became(pod({MEMORY: 512}), aliyun={"memoryUnit": "MiB"})) == [share(memory="512Mi", cores="0")]
+
+
+@pytest.mark.parametrize("cores", [3, 105])
+def test_compute_comes_in_steps(cores):
+    assert refused(became(pod({MEMORY: 8, CORES: cores})))
+
+
+def test_compute_alone_is_no_request():
+    assert untouched(became(pod({CORES: 30})))
+
+
+def test_whole_gpus():
+    assert exactly(became(pod({WHOLE_GPUS: 2}))) == [{"class": "gpu.nvidia.com", "count": 2}]

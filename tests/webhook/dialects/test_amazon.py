@@ -1,0 +1,50 @@
+"""Neuron: whole devices, cores by the device where that is declared."""
+
+import pytest
+
+from tests.webhook.dialects.rows import Row, rows_left
+from tests.webhook.pods import actions, became, devices, exactly, pod, untouched
+from webhook.dialects.plugins.amazon import DIALECT
+from webhook.state.configuration import read
+
+NEURON, CORES = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
+ONE = [{"class": "neuron.aws.com", "count": 1, "cel": ['device.attributes["neuron.aws.com"].?resourceType.orValue("") == "neuron_device"']}]  # fmt: skip
+ROWS = {
+    NEURON: Row(pod({NEURON: 1}), "translated"),
+    "aws.amazon.com/neurondevice": Row(pod({"aws.amazon.com/neurondevice": 1}), "translated"),
+    CORES: Row(pod({CORES: 2}), "approximated", {"amazon": {"coresPerDevice": 2}}),
+    **rows_left(DIALECT, {NEURON: 1}),
+}
+
+
+def test_a_device_is_one_and_no_whole_node():
+    assert exactly(became(pod({NEURON: 1}))) == ONE
+
+
+def test_several_devices_may_be_anywhere_which_is_said():
+    done = became(pod({NEURON: 16}))
+    assert actions(done) == {NEURON: "approximated"}
+    assert "constraints" not in devices(done)
+
+
+def test_groups_of_connected_devices_where_they_are_published():
+    done = became(pod({NEURON: 16}), amazon={"deviceGroups": True})
+    assert devices(done)["constraints"] == [{"matchAttribute": "resource.aws.com/devicegroup16_id", "requests": ["neuron"]}]  # fmt: skip
+    assert "constraints" not in devices(became(pod({NEURON: 3}), amazon={"deviceGroups": True}))
+
+
+@pytest.mark.parametrize(("cores", "count"), [(1, 1), (2, 1), (3, 2), (16, 8)])
+def test_cores_are_rounded_up_to_devices(cores, count):
+    done = became(pod({CORES: cores}), amazon={"coresPerDevice": 2})
+    assert [one["count"] for one in exactly(done)] == [count]
+
+
+def test_cores_of_an_unknown_device_stay():
+    assert untouched(became(pod({CORES: 2})))
+
+
+def test_a_device_with_too_many_cores_is_no_device():
+    value = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "amazon": {"coresPerDevice": 65}}  # fmt: skip
+    configuration, (finding,) = read(value)
+    assert configuration is None
+    assert finding.path == "/amazon/coresPerDevice"

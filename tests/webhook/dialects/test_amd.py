@@ -1,0 +1,64 @@
+"""AMD: whole GPUs where a unit is one, partitions by name."""
+
+import pytest
+
+from tests.webhook.dialects.rows import Row, rows_left
+from tests.webhook.pods import actions, became, exactly, pod, selected, untouched
+from webhook.dialects.plugins.amd import DIALECT
+
+GPU = {"amd.com/gpu": 1}
+CARDS = {"meanings": {"amd.com/gpu": "whole"}}
+MODES = ("spx", "dpx", "tpx", "qpx", "cpx")
+PARTITION = "amd.com/compute-memory-partition"
+ROWS = {
+    "amd.com/gpu": Row(pod(GPU), "translated", CARDS),
+    **{
+        f"amd.com/{mode}_<memory>": Row(pod({f"amd.com/{mode}_nps1": 1}), "translated", key=f"amd.com/{mode}_nps1")
+        for mode in MODES
+    },
+    **rows_left(DIALECT, GPU, CARDS),
+    PARTITION: Row(pod(GPU, nodeSelector={PARTITION: "spx_nps1"}), "", CARDS),
+}
+
+
+def test_a_whole_gpu_is_no_partition():
+    done = became(pod(GPU), **CARDS)
+    assert exactly(done)[0]["class"] == "gpu.amd.com"
+    assert selected(done, type="amdgpu", partitionProfile="spx_nps1")
+    assert not selected(done, type="amdgpu-partition", partitionProfile="cpx_nps4")
+
+
+def test_a_unit_that_nobody_declared_stays():
+    assert untouched(became(pod(GPU)))
+
+
+@pytest.mark.parametrize("profile", ["cpx_nps4", "spx_nps1"])
+def test_a_partition_is_asked_for_by_its_profile_whatever_its_type(profile):
+    done = became(pod({f"amd.com/{profile}": 1}))
+    for kind in ("amdgpu", "amdgpu-partition"):
+        assert selected(done, type=kind, partitionProfile=profile)
+        assert not selected(done, type=kind, partitionProfile="dpx_nps2")
+
+
+def test_a_selector_on_a_partition_makes_it_one():
+    done = became(pod(GPU, nodeSelector={PARTITION: "cpx_nps4"}), **CARDS)
+    assert selected(done, type="amdgpu-partition", partitionProfile="cpx_nps4")
+    assert not selected(done, type="amdgpu", partitionProfile="spx_nps1")
+
+
+def test_two_partitions_may_be_either():
+    expression = {"key": PARTITION, "operator": "In", "values": ["cpx_nps4", "spx_nps1"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    assert untouched(became(pod(GPU, affinity=affinity), **CARDS))
+
+
+def test_a_declared_partition():
+    done = became(pod(GPU), meanings={"amd.com/gpu": "partition:cpx_nps1"})
+    assert selected(done, partitionProfile="cpx_nps1")
+
+
+def test_hamis_part_of_an_amd_gpu_keeps_the_whole_container():
+    done = became(pod({"amd.com/gpu": 1, "amd.com/gpumem": 1000}), **CARDS)
+    assert untouched(done)
+    assert set(actions(done).values()) == {"left"}

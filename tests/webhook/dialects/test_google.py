@@ -1,0 +1,20 @@
+"""TPUs: chips by number; the selectors of the machine stay."""
+
+from tests.webhook.dialects.rows import Row, rows_left
+from tests.webhook.pods import became, exactly, patched, pod
+from webhook.dialects.plugins.google import DIALECT
+
+TPU = {"google.com/tpu": 4}
+ROWS = {"google.com/tpu": Row(pod(TPU), "translated"), **rows_left(DIALECT, TPU)}
+
+
+def test_chips_are_counted_and_the_selectors_stay():
+    selectors = {"cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice", "cloud.google.com/gke-tpu-topology": "2x4"}  # fmt: skip
+    value = pod(TPU, nodeSelector=selectors)
+    done = became(value)
+    assert exactly(done) == [{"class": "tpu.google.com", "count": 4}]
+    assert patched(value, done)["spec"]["nodeSelector"] == selectors
+
+
+def test_none_asks_for_nothing():
+    assert not became(pod({"google.com/tpu": 0})).templates

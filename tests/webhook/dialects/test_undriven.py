@@ -1,0 +1,48 @@
+"""Devices without a DRA driver: they stay, and nothing else on the pod is kept from moving by them."""
+
+from tests.webhook.dialects.rows import rows_left
+from tests.webhook.pods import KOORD, WHOLE, actions, became, exactly, patched, pod, untouched
+from webhook.dialects.plugins.undriven import DIALECT
+
+ROWS = rows_left(DIALECT, {"hygon.com/dcunum": 1})
+HAMI_SHARE = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000}
+
+
+def test_the_reason_names_the_device():
+    done = became(pod({"huawei.com/Ascend310P": 1, "huawei.com/Ascend310P-memory": 3072}))
+    assert untouched(done)
+    assert "Huawei Ascend NPU" in done.warnings[0]
+    assert actions(done) == {"huawei.com/Ascend310P": "left", "huawei.com/Ascend310P-memory": "left"}
+
+
+def test_a_gpu_beside_another_vendors_device_moves():
+    value = pod({"nvidia.com/gpu": 1, "mthreads.com/vgpu": 1})
+    done = became(value, **WHOLE)
+    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
+    assert patched(value, done)["spec"]["containers"][0]["resources"]["limits"] == {"mthreads.com/vgpu": 1}
+
+
+def test_the_scheduler_that_counts_another_vendors_device_is_kept():
+    value = pod(HAMI_SHARE, {"hygon.com/dcunum": 1}, scheduler="hami-scheduler")
+    done = became(value)
+    assert done.templates
+    assert patched(value, done)["spec"]["schedulerName"] == "hami-scheduler"
+
+
+def test_without_the_other_device_it_is_not_kept():
+    value = pod(HAMI_SHARE, scheduler="hami-scheduler")
+    assert patched(value, became(value))["spec"]["schedulerName"] == "default-scheduler"
+
+
+def test_koordinator_on_another_vendor_stays():
+    value = pod({KOORD + "gpu.shared": 1, KOORD + "gpu-memory": "8Gi", "metax-tech.com/sgpu": 1})
+    done = became(value)
+    assert untouched(done)
+    assert set(actions(done).values()) == {"left"}
+    assert "metax-tech.com/sgpu" in done.warnings[0]
+
+
+def test_koordinator_with_amds_gpus_stays():
+    done = became(pod({KOORD + "rdma": 100, "amd.com/gpu": 1}, scheduler="koord-scheduler"))
+    assert untouched(done)
+    assert actions(done) == {KOORD + "rdma": "left", "amd.com/gpu": "left"}

@@ -1,0 +1,131 @@
+"""Volcano's vGPU: where it differs from HAMi."""
+
+import pytest
+
+from tests.webhook.dialects.rows import Row, rows_left
+from tests.webhook.pods import (  # fmt: skip
+    HAMI,
+    SIZES,
+    actions,
+    alternatives,
+    became,
+    container,
+    devices,
+    exactly,
+    patched,
+    pod,
+    refused,
+    share,
+    untouched,
+)
+from webhook.dialects.systems.volcano import DIALECT
+
+V = "volcano.sh/vgpu-"
+ONE = {V + "number": 1}
+MEMORY = {V + "number": 1, V + "memory": 3000}
+UNDERSTOOD = {"schedulers": {"volcano": {"likeCluster": True}}}
+
+
+def hinted(**annotations) -> dict:
+    return pod(MEMORY, annotations={V + name.replace("_", "-"): text for name, text in annotations.items()})
+
+
+ROWS = {
+    V + "number": Row(pod(ONE), "approximated"),
+    V + "memory": Row(pod(MEMORY), "translated"),
+    V + "memory-percentage": Row(pod(ONE | {V + "memory-percentage": 50}), "translated", SIZES),
+    V + "cores": Row(pod(MEMORY | {V + "cores": 30}), "translated"),
+    V + "mode": Row(hinted(mode="mig"), "left"),
+    V + "use-gpuuuid": Row(hinted(use_gpuuuid="a"), "translated"),
+    V + "nouse-gpuuuid": Row(hinted(nouse_gpuuuid="a"), "translated"),
+    V + "podgroup-policy": Row(hinted(podgroup_policy="spread"), "ignored"),
+    "nvidia.com/use-gputype": Row(pod(MEMORY, annotations={"nvidia.com/use-gputype": "A100"}), "translated"),
+    "nvidia.com/nouse-gputype": Row(pod(MEMORY, annotations={"nvidia.com/nouse-gputype": "A100"}), "translated"),
+    **rows_left(DIALECT, MEMORY),
+}
+
+
+def asked(**limits):
+    return became(pod({V + name.replace("_", "-"): value for name, value in limits.items()}), **SIZES)
+
+
+def test_a_number_alone_is_the_whole_memory_and_no_compute():
+    assert exactly(asked(number=1)) == [share(cores="0")]
+
+
+def test_memory_alone_is_one_gpu():
+    assert exactly(asked(memory=4000)) == [share(memory="4000Mi", cores="0")]
+
+
+def test_numbers_are_for_each_of_several_gpus():
+    done = asked(number=2, memory=3000, cores=30)
+    assert exactly(done) == [share(memory="3000Mi", cores="30")] * 2
+    assert devices(done)["constraints"][0]["distinctAttribute"] == f"{HAMI}/uuid"
+
+
+def test_the_percentage_wins_over_the_amount():
+    done = asked(number=1, memory=3000, memory_percentage=50)
+    assert alternatives(done) == [[{"memory": "20Gi", "cores": "0"}, {"memory": "23034Mi", "cores": "0"}]]
+    assert actions(done)[V + "memory"] == "ignored"
+
+
+def test_where_the_percentage_has_no_name_the_amount_counts():
+    value = pod(MEMORY | {V + "memory-percentage": 50})
+    assert exactly(became(value, volcano={"percentage": False})) == [share(memory="3000Mi", cores="0")]
+
+
+def test_no_percent_of_the_memory_is_refused():
+    assert refused(asked(number=1, memory_percentage=0))
+
+
+@pytest.mark.parametrize("limits", [{"cores": 50}, {"memory_percentage": 50}, {"number": 0, "memory": 3000}])
+def test_what_is_no_request_of_volcanos_stays(limits):
+    assert untouched(asked(**limits))
+
+
+def test_memory_is_counted_in_factors():
+    assert exactly(became(pod(MEMORY), volcano={"memoryFactor": 10})) == [share(memory="30000Mi", cores="0")]
+    assert refused(became(pod(MEMORY), volcano={"memoryFactor": 2**30}))
+
+
+def test_init_containers_do_not_count():
+    assert untouched(became(pod({}, init=(container("i", MEMORY),))))
+
+
+def typed(use: str | None = None, nouse: str | None = None):
+    annotations = {"nvidia.com/use-gputype": use, "nvidia.com/nouse-gputype": nouse}
+    return became(pod(MEMORY, annotations={key: text for key, text in annotations.items() if text is not None}))
+
+
+def test_a_type_that_is_wanted_silences_those_that_are_not():
+    (request,) = exactly(typed("A100", "A100"))
+    assert len(request["cel"]) == 1
+
+
+def test_an_empty_entry_is_in_every_name():
+    assert "cel" not in exactly(typed("A100,"))[0]
+    assert refused(typed(None, "A100,"))
+
+
+def test_entries_are_not_trimmed():
+    (request,) = exactly(typed("A100, V100"))
+    assert '" v100"' in request["cel"][0]
+
+
+def test_a_pod_of_a_group_keeps_volcano_and_so_its_words():
+    grouped = pod(MEMORY, scheduler="volcano", annotations={"scheduling.k8s.io/group-name": "g"})
+    assert untouched(became(grouped)), "this Volcano is not said to understand claims"
+    done = became(grouped, **UNDERSTOOD)
+    assert exactly(done) == [share(memory="3000Mi", cores="0")]
+    assert patched(grouped, done)["spec"]["schedulerName"] == "volcano"
+
+
+def test_a_pod_by_itself_goes_to_the_clusters_scheduler():
+    value = pod(MEMORY, scheduler="volcano")
+    assert patched(value, became(value))["spec"]["schedulerName"] == "default-scheduler"
+
+
+def test_types_alone_are_hamis_unless_volcano_is_named():
+    annotations = {"nvidia.com/use-gputype": "A100"}
+    assert actions(became(pod({"nvidia.com/gpu": 1}, annotations=annotations)))["nvidia.com/gpu"] == "translated"
+    assert untouched(became(pod({"nvidia.com/gpu": 1}, annotations=annotations, scheduler="volcano")))

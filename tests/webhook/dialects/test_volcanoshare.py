@@ -1,0 +1,40 @@
+"""Volcano's gpushare: the pod's sum on one card."""
+
+from tests.webhook.dialects.rows import Row, rows_left
+from tests.webhook.pods import actions, became, container, exactly, patched, pod, refused, share, untouched
+from webhook.dialects.systems.one_card import SHARE
+
+MEMORY, NUMBER = "volcano.sh/gpu-memory", "volcano.sh/gpu-number"
+ROWS = {
+    MEMORY: Row(pod({MEMORY: 1024}), "approximated"),
+    NUMBER: Row(pod({NUMBER: 1}), "translated"),
+    **rows_left(SHARE, {MEMORY: 1}),
+}
+
+
+def test_the_sum_lies_on_one_card_that_those_who_ask_see():
+    value = pod({MEMORY: 1000}, {MEMORY: 500}, {})
+    done = became(value)
+    assert exactly(done) == [share(memory="1500Mi", cores="0")]
+    seen = [one["resources"].get("claims", []) for one in patched(value, done)["spec"]["containers"]]
+    assert [len(claims) for claims in seen] == [1, 1, 0]
+    assert seen[0] == seen[1]
+
+
+def test_an_init_container_takes_what_the_others_have_not_yet():
+    done = became(pod({MEMORY: 1000}, init=(container("i", {MEMORY: 1800}),)))
+    assert exactly(done) == [share(memory="1800Mi", cores="0")]
+
+
+def test_numbers_are_whole_gpus_and_no_share():
+    assert exactly(became(pod({NUMBER: 1}, {NUMBER: 2}))) == [{"class": "gpu.nvidia.com", "count": 3}]
+    assert refused(became(pod({NUMBER: 1}, {MEMORY: 2})))
+
+
+def test_none_is_nothing():
+    assert untouched(became(pod({MEMORY: 0})))
+    assert actions(became(pod({MEMORY: 0})))[MEMORY] in {"left", "ignored"}
+
+
+def test_memory_is_counted_in_factors():
+    assert exactly(became(pod({MEMORY: 10}), volcanoshare={"memoryFactor": 100})) == [share(memory="1000Mi", cores="0")]

@@ -1,0 +1,216 @@
+"""What else stands on a pod: every word that looks like a request for devices and that nobody has answered yet.
+
+Nothing of the kind is passed over in silence. A name is one of these if a table has it, if its domain is a vendor's, if it is
+nearly a name that a table has, or if a node or a class of the inventory offers it. What is said here changes nothing on the pod.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from dra.validation import shape
+from webhook.dialects import Action, Position, Role, pattern
+from webhook.state import near_key, rows_at
+from webhook.translate import Decision, look, mapping
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dra.wire import Json
+    from webhook.dialects import Row
+    from webhook.state import Configuration, State
+    from webhook.translate import PodView, Slot
+
+# Words of a pod that are looked at here; who has more of them does not mean them.
+MOST = 64
+# Whoever hands out devices under names that no table of ours has.
+_VENDORS = (
+    "aliyun.com",
+    "alibabacloud.com",
+    "amd.com",
+    "aws.amazon.com",
+    "baidu.com",
+    "birentech.com",
+    "cambricon.com",
+    "enflame.com",
+    "furiosa.ai",
+    "gke.io",
+    "google.com",
+    "habana.ai",
+    "huawei.com",
+    "hygon.com",
+    "iluvatar.ai",
+    "intel.com",
+    "kunlunxin.com",
+    "mellanox.com",
+    "metax-tech.com",
+    "mthreads.com",
+    "nvidia.com",
+    "openshift.io",
+    "qualcomm.com",
+    "rebellions.ai",
+    "run.ai",
+    "tencent.com",
+    "tenstorrent.com",
+    "vastaitech.com",
+    "volcano.sh",
+    "xilinx.com",
+)
+_DEVICE = re.compile(
+    r"(?:^|[-_./])v?(?:gpu|npu|tpu|dcu|mlu|ppu|mig|fpga|vf|rdma|hca|accelerator|neuron|cuda)", re.IGNORECASE
+)
+# Domains whose other words say nothing about devices.
+_OWN = ("kubernetes.io", "k8s.io", "drawbridge.dev")
+_NONE = ("", "none", "void")
+_BOUND = "nodeName is set: the pod has its node, and no scheduler would allocate a claim for it"
+
+
+def remainder(pod: Json, state: State, decided: tuple[Decision, ...]) -> list[Decision]:
+    """Say what becomes of every word that nobody has answered."""
+    view = look(pod, state.configuration)
+    if view.passed_by:
+        return []
+    told = {(decision.container, decision.key) for decision in decided}
+    told |= {("", key) for _, key in told}
+    found: list[Decision] = []
+    for number, one in enumerate(_unanswered(view, state)):
+        if number >= MOST:
+            break
+        if (one.container, one.key) not in told:
+            told.add((one.container, one.key))
+            found.append(one)
+    if view.speaks and not view.bound:
+        found += _selects_nothing(view, state)
+    return found
+
+
+def _unanswered(view: PodView, state: State) -> Iterator[Decision]:
+    for slot in view.slots:
+        yield from _of_container(slot, view, state)
+    for key in mapping(mapping(view.spec.get("resources")).get("limits")):
+        if one := _resource(key, state):
+            yield one
+    places = {
+        Position.ANNOTATION: view.annotations,
+        Position.LABEL: view.labels,
+        Position.NODE_SELECTOR: mapping(view.spec.get("nodeSelector")),
+    }
+    for place, words in places.items():
+        for key in words:
+            if one := _word(key, place, state.configuration):
+                yield one
+
+
+def _of_container(slot: Slot, view: PodView, state: State) -> Iterator[Decision]:
+    for key in {**slot.limits, **slot.requests}:
+        known = state.configuration.resource(key)
+        if known and view.bound:
+            yield _decision(Action.LEFT, key, _BOUND, slot.name)
+        if known:
+            continue
+        one = _resource(key, state, slot.name)
+        if one:
+            yield one
+    variables = slot.raw.get("env")
+    for raw in variables if isinstance(variables, list) else ():
+        variable = mapping(raw)
+        key = str(variable.get("name"))
+        if variable.get("value") in _NONE:
+            continue
+        for row in _matching(key, Position.ENV, state.configuration):
+            yield _decision(row.action, key, row.because, slot.name)
+
+
+def _resource(key: str, state: State, container: str = "") -> Decision | None:
+    """Judge a resource that no table has."""
+    if _is_own(key):
+        return None
+    name = state.fleet.extended.get(key)
+    if name:
+        served = f"DeviceClass {name} serves it through extendedResourceName"
+        return _decision(Action.LEFT, key, served, container)
+    givers = state.fleet.handed_out.get(key)
+    if givers and "/" in key:
+        where = f"{len(givers)} nodes, such as {min(givers)}"
+        kept = f"not understood; a device plugin hands it out on {where}, and it stays with that"
+        return _decision(Action.LEFT, key, kept, container)
+    near = near_key(key, state.configuration)
+    if not near and _DEVICE.search(key):
+        near = _near_anywhere(key, state.configuration)
+    if near or _is_vendors(key) or _DEVICE.search(key):
+        return _not_understood(key, near, container)
+    return None
+
+
+def _word(key: str, place: Position, configuration: Configuration) -> Decision | None:
+    """Judge an annotation, a label or a node selector."""
+    if _is_own(key):
+        return None
+    for row in _matching(key, place, configuration):
+        said = row.role is Role.NONE or row.action is Action.LEFT
+        return _decision(row.action, key, row.because) if said else None
+    domain, _, end = key.partition("/")
+    if not (_is_vendors(key) or domain in _domains(configuration)):
+        return None
+    rows = rows_at(configuration, place)
+    names = [row.name for row in rows if "<" not in row.name]
+    near = shape.nearest(key, names)
+    if near or _DEVICE.search(end):
+        return _not_understood(key, near)
+    return None
+
+
+def _selects_nothing(view: PodView, state: State) -> Iterator[Decision]:
+    """Tell which node selectors no node meets, and what there is instead."""
+    if state.stock is None:
+        return
+    nodes = [node.metadata.labels for node in state.stock.nodes.values()]
+    if state.prospects is not None:
+        nodes += [node.metadata.labels for node in state.prospects.nodes.values()]
+    for key, value in mapping(view.spec.get("nodeSelector")).items():
+        there = {labels[key] for labels in nodes if key in labels}
+        if value in there:
+            continue
+        have = f"there is {', '.join(sorted(there)[:8])}" if there else "no node has this label"
+        yield _decision(
+            Action.LEFT, key, f"no node has {key}={value}: the pod waits until one does; {have}", code="D212"
+        )
+
+
+def _not_understood(key: str, near: str, container: str = "") -> Decision:
+    meant = f"did you mean {near}?" if near else "it stays as it is: no table has it, see `drawbridge dialects`"
+    return _decision(Action.NOT_UNDERSTOOD, key, meant, container, code="D211")
+
+
+def _decision(action: Action, key: str, detail: str, container: str = "", *, code: str = "") -> Decision:
+    return Decision("", container, "", key, action, detail, code=code)
+
+
+def _matching(key: str, place: Position, configuration: Configuration) -> Iterator[Row]:
+    for row in rows_at(configuration, place):
+        if row.name == key or ("<" in row.name and pattern(row.name)(key)):
+            yield row
+
+
+def _near_anywhere(key: str, configuration: Configuration) -> str:
+    """Find a misspelt vendor: the whole name is nearly one that is known."""
+    names = [row.name for row in rows_at(configuration, Position.RESOURCE) if "<" not in row.name]
+    return shape.nearest(key, names)
+
+
+@lru_cache(maxsize=4)
+def _domains(configuration: Configuration) -> frozenset[str]:
+    rows = [row for place in Position for row in rows_at(configuration, place)]
+    return frozenset(row.name.partition("/")[0] for row in rows if "/" in row.name)
+
+
+def _is_vendors(key: str) -> bool:
+    domain, slash, _ = key.partition("/")
+    return bool(slash) and any(domain == vendor or domain.endswith(f".{vendor}") for vendor in _VENDORS)
+
+
+def _is_own(key: str) -> bool:
+    domain, slash, _ = key.partition("/")
+    return bool(slash) and any(domain == one or domain.endswith(f".{one}") for one in _OWN)

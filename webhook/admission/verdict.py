@@ -1,0 +1,192 @@
+"""The gate's whole decision about an object, asked for by whoever has to say what would become of it. Pure.
+
+    translate ▶ is a template's name taken ▶ could a node ever serve the claims ▶ what the API server says of the result
+
+The gate takes these steps in two reviews, around whatever other webhooks do, and in the mode of the namespace; this is what
+they come to together, as if all of it were done. Files are decided on by this function alone, so a command line that says
+yes where a cluster says no is a defect of one of the steps and never of the command.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cluster.patch import apply_json_patch
+from dra import validation
+from dra.budget import Budget
+from dra.errors import OutOfBudget
+from dra.finding import Severity
+from webhook.admission.remainder import remainder
+from webhook.admission.validate import NOTHING, Found, find_legacy, leave_all, serve_all
+from webhook.claims import upkeep
+from webhook.dialects import Action
+from webhook.refusals import Code, sentence
+from webhook.translate import (
+    Decision,
+    Translation,
+    at,
+    mapping,
+    merge,
+    name_of,
+    namespace_of,
+    paths,
+    translate_each,
+)
+
+if TYPE_CHECKING:
+    from dra.finding import Finding
+    from dra.wire import Json
+    from webhook.state import State
+
+    _Object = dict[str, Any]
+
+# About a second of work: on the words of an object, and on the claims of each of its pods.
+STEPS = 1_000_000
+_POD = {"apiVersion": "v1", "kind": "Pod"}
+
+
+def decide_object(obj: dict[str, Json], state: State, *, unknown: bool = False) -> Translation:
+    """Decide about a pod, or about the pods of a workload; in kinds we do not know only if `unknown`.
+
+    What is refused has no operations: its words stay as they are, whoever refused it.
+    """
+    budget = Budget(STEPS)
+    try:
+        done = translate_each(obj, state, unknown=unknown, budget=budget)
+    except OutOfBudget as error:
+        late = f"left as it is: it could not be decided in time ({error})"
+        return Translation(warnings=(late,))
+    judged: list[Translation] = []
+    for path, one in done.items():
+        complete = _complete(obj, path, one, state)
+        verdict = _judge(obj, path, complete, state)
+        judged.append(verdict)
+    whole = merge(judged)
+    if whole.refusals:
+        return whole
+    became = apply_json_patch(obj, whole.operations)
+    errors: list[Finding] = []
+    for path in done:
+        errors += answer_of_api_server(became, path)
+    told = _told_by_api_server(errors, name_of(obj))
+    return _refuse(whole, told)
+
+
+def answer_of_api_server(obj: _Object, path: str = "") -> list[Finding]:
+    """Find why the API server would refuse an object for the pod template at `path`, or for anything else where it knows the kind."""
+    judged = obj
+    before = ""
+    if path and path not in paths(obj):  # a kind that only its own operator knows
+        judged = _pod_of(obj, path)
+        before = path
+    errors: list[Finding] = []
+    for _, finding in validation.review([judged]):
+        if finding.severity is Severity.ERROR:
+            placed = msgspec.structs.replace(finding, path=before + finding.path)
+            errors.append(placed)
+    return errors
+
+
+def _pod_of(obj: _Object, path: str) -> _Object:
+    """Make a pod of a template, as whoever owns the object would."""
+    template = mapping(at(obj, path))
+    metadata = {"name": "of-a-template"} | mapping(template.get("metadata"))
+    return _POD | template | {"metadata": metadata}
+
+
+def _complete(obj: dict[str, Json], path: str, done: Translation, state: State) -> Translation:
+    """Add what becomes of the words that the translation had nothing to say about."""
+    name = name_of(obj)
+    decisions = list(done.decisions)
+    warnings = dict.fromkeys(done.warnings)
+    others = remainder(at(obj, path), state, done.decisions)
+    for one in others:
+        about = msgspec.structs.replace(one, object=name)
+        decisions.append(about)
+        if one.code:
+            what = f"{one.key}: {one.action}: {one.detail}"
+            said = sentence(one.code, what)
+            warnings[said] = None
+    return msgspec.structs.replace(
+        done,
+        decisions=tuple(decisions),
+        warnings=tuple(warnings),
+    )
+
+
+def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> Translation:
+    """Take the steps that follow the translation of one pod template."""
+    if done.refusals:
+        return done
+    taken = _taken(obj, done, state)
+    if taken:
+        return _refuse(done, taken)
+    found = _serve(obj, path, done, state)
+    still = find_legacy(done.decisions, state)
+    if still and found.denials and done.given:
+        return _leave(done, f"{still}, and no claim would do: {found.denials[0]}")
+    warnings = (*found.warnings, *done.warnings)
+    warned = msgspec.structs.replace(done, warnings=warnings)
+    name = name_of(obj)
+    named: list[Decision] = []
+    for one in found.decisions:
+        about = msgspec.structs.replace(one, object=name)
+        named.append(about)
+    return _refuse(warned, named)
+
+
+def _taken(obj: dict[str, Json], done: Translation, state: State) -> list[Decision]:
+    """Refuse what would use a template that holds something else than its name says."""
+    if not state.confirmed:
+        return []
+    conflicts = upkeep.name_conflicts(done.templates, namespace_of(obj), state)
+    name = name_of(obj)
+    return [Decision(name, "", "", "", Action.REFUSED, text, code=Code.TAKEN) for text in conflicts]
+
+
+def _serve(obj: dict[str, Json], path: str, done: Translation, state: State) -> Found:
+    if state.stock is None:
+        return NOTHING
+    became = apply_json_patch(obj, done.operations)
+    pod = mapping(at(became, path))
+    try:
+        return serve_all(pod, done, namespace_of(obj), state, Budget(STEPS))
+    except OutOfBudget as error:
+        return Found(warnings=(f"it could not be decided in time whether a node can serve this ({error})",))
+
+
+def _refuse(done: Translation, decisions: list[Decision]) -> Translation:
+    """Turn it back for these, if there are any: then nothing is changed."""
+    if not decisions:
+        return done
+    refusals = tuple([sentence(one.code, one.detail, one.remedy) for one in decisions])
+    return msgspec.structs.replace(
+        done,
+        decisions=(*done.decisions, *decisions),
+        refusals=(*done.refusals, *refusals),
+        operations=(),
+        templates={},
+        given=(),
+    )
+
+
+def _leave(done: Translation, reason: str) -> Translation:
+    """Leave it as it was written: what serves it there was not asked by us."""
+    return Translation(
+        decisions=leave_all(done.decisions, reason),
+        operations=done.cleaning,
+        cleaning=done.cleaning,
+        warnings=(f"left as it is: {reason}",),
+    )
+
+
+def _told_by_api_server(errors: list[Finding], name: str) -> list[Decision]:
+    told: list[Decision] = []
+    for error in errors:
+        what = f"the API server refuses it: {error.message}"
+        one = Decision(name, "", "", error.path, Action.REFUSED, what, code=error.code, remedy=error.hint)
+        if one not in told:
+            told.append(one)
+    return told

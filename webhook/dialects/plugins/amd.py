@@ -1,0 +1,156 @@
+"""AMD's device plugin: whole GPUs, or partitions of them.
+
+The same `amd.com/gpu: 1` is a GPU or one of its partitions, as the node was set up; with naming strategy `mixed` a partition has a
+name of its own. Keys follow ROCm/k8s-device-plugin: docs; the target ROCm/k8s-gpu-dra-driver: one class for GPUs and partitions, told
+apart by `type` and `partitionProfile`, and nothing of a GPU but the whole.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from webhook.dialects.demand import Answer, Demand, Keyed, Left, Note
+from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit
+from webhook.dialects.vocabulary import Bare, Vocabulary
+from webhook.dialects.words import Meaning, Options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from webhook.dialects.words import Selected, Words
+
+_PARTITION = "amd.com/compute-memory-partition"
+_WHOLE = "spx"  # compute mode in which a GPU is one device
+_MODES = ("spx", "dpx", "tpx", "qpx", "cpx")
+_LABELS = ("vram", "cu-count", "simd-count", "device-id", "family", "product-name", "driver-version")
+_LABELS_OF_DRIVER = ("driver-src-version", "firmware")
+
+DIALECT = Dialect(
+    name="amd",
+    title="AMD device plugin",
+    target="amdGpu",
+    apart=True,
+    keys=(
+        Row(
+            name="amd.com/gpu",
+            meaning="GPUs, or partitions: whole GPUs if declared, or if the cluster shows nothing else",
+            role=Role.COUNT,
+            common=True,
+        ),
+        *(
+            Row(
+                name=f"amd.com/{mode}_<memory>",
+                meaning=f"partitions of compute mode {mode} (naming strategy mixed)",
+                role=Role.PROFILE,
+            )
+            for mode in _MODES
+        ),
+        *(
+            Row(
+                name=f"amd.com/{name}",
+                meaning=text,
+                role=role,
+                action=Action.LEFT,
+                because="AMD's driver gives devices whole: a part of one has no counterpart",
+            )
+            for name, text, role in (
+                ("gpumem", "MiB of each GPU (HAMi)", Role.MEMORY),
+                ("gpucores", "percent of each GPU's compute (HAMi)", Role.CORES),
+            )
+        ),
+        *(
+            Row(
+                name=f"amd.com/{name}",
+                place=Position.ANNOTATION,
+                unit=Unit.LIST,
+                meaning="which GPUs may serve (HAMi)",
+                role=Role.OPT_OUT,
+                action=Action.LEFT,
+                because="HAMi chooses among AMD's GPUs, and its words on them have no reader",
+            )
+            for name in ("use-gputype", "nouse-gputype", "use-gpu-uuid", "nouse-gpu-uuid")
+        ),
+        *(
+            Row(
+                name=name,
+                place=Position.NODE_SELECTOR,
+                unit=Unit.TEXT,
+                meaning="a property of the node's GPUs",
+                action=Action.LEFT,
+                because="stays where it is: node selectors keep their meaning beside claims",
+            )
+            for name in (
+                _PARTITION,
+                "amd.com/compute-partitioning-supported",
+                "amd.com/memory-partitioning-supported",
+                *(f"amd.com/gpu.{part}" for part in (*_LABELS, *_LABELS_OF_DRIVER)),
+                "beta.amd.com/gpu.<part>",
+            )
+        ),
+    ),
+)
+
+
+def read(words: Words[Options]) -> Answer:
+    """Read one container: whole GPUs, and partitions by their names."""
+    demands = []
+    notes = []
+    for amount in words.said[0].amounts:
+        key, row = amount.key, amount.row
+        if row.action is Action.LEFT:
+            return Answer(left=Left(key, row.because))
+        if not amount.value:
+            continue
+        profile = words.unit.profile
+        if row.role is Role.PROFILE:
+            profile = key.partition("/")[2]
+        target = "amdPartition" if profile else "amdGpu"
+        demand = Demand(target=target, count=amount.value, profile=profile)
+        demands.append(Keyed(key, demand))
+        what = f"partition {profile}" if profile else "whole GPU"
+        notes.append(Note(key, Action.TRANSLATED, f"{amount.value} x {what}"))
+    return Answer(demands=tuple(demands), notes=tuple(notes))
+
+
+def read_declared(text: str) -> Meaning | None:
+    """Read what an administrator declares a unit to be."""
+    if text == "whole":
+        return Meaning()
+    mode, profile, name = text.partition("partition:")
+    return Meaning(profile=name) if not mode and profile and name.partition("_")[0] in _MODES else None
+
+
+def read_selected(selected: Selected) -> Meaning | None:
+    """Tell a partition by the mode of the nodes that the pod selects."""
+    modes: set[str] = set()
+    for term in (selected.always, *selected.terms):
+        for key, operator, values in term:
+            if key == _PARTITION and operator == "In":
+                modes.update(values)
+    if all(mode.startswith(_WHOLE) for mode in modes):
+        return None
+    shown = f"{_PARTITION}={' or '.join(sorted(modes)[:4])}"
+    if len(modes) == 1:
+        return Meaning(profile=modes.pop(), basis=f"the pod selects {shown}")
+    unclear = Left("", f"selector {shown} shows that it may be a partition")
+    return Meaning(left=unclear)
+
+
+def partition_label(labels: Mapping[str, str]) -> str:
+    """Say by which label a node shows that its units are partitions; "" if none does."""
+    mode = labels.get(_PARTITION, "")
+    return f"{_PARTITION}={mode}" if mode and not mode.startswith(_WHOLE) else ""
+
+
+VOCABULARY = Vocabulary(
+    table=DIALECT,
+    read=read,
+    options=Options,
+    bare=Bare(
+        target="amdGpu",
+        declared=read_declared,
+        words="whole, partition:<profile>",
+        pod=read_selected,
+        node=partition_label,
+    ),
+)

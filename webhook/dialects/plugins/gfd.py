@@ -1,0 +1,210 @@
+"""What a unit of `nvidia.com/gpu` is by the node labels that a pod demands, and by those that a node bears.
+
+GPU feature discovery and GKE label nodes with how GPUs are handed out. A pod that can only run, or may run, where a unit is
+a replica or a MIG device does not ask for whole GPUs, whatever is declared. Each term of a required affinity is an alternative, so all of them
+have to say the same. Preferences say nothing: the pod may end up elsewhere. Labels follow
+NVIDIA/k8s-device-plugin: internal/lm, docs/gpu-feature-discovery; NVIDIA/gpu-operator: assets/state-mig-manager.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from webhook.dialects.demand import Left
+from webhook.dialects.words import Meaning, Selection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from webhook.dialects.words import Selected
+
+_PRODUCT = "nvidia.com/gpu.product"
+_STRATEGY = "nvidia.com/gpu.sharing-strategy"
+_REPLICAS = "nvidia.com/gpu.replicas"
+_MPS = "nvidia.com/mps.capable"
+_MIG_STRATEGY = "nvidia.com/mig.strategy"
+_MIG_CONFIG = "nvidia.com/mig.config"
+_PLUGIN_CONFIG = "nvidia.com/device-plugin.config"
+_GKE_STRATEGY = "cloud.google.com/gke-gpu-sharing-strategy"
+_GKE_CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
+_GKE_PARTITION = "cloud.google.com/gke-gpu-partition-size"
+# Labels that only nodes have whose units are replicas, or MIG devices.
+_ONLY_SHARED = frozenset((_GKE_STRATEGY, _GKE_CLIENTS))
+_ONLY_MIG = frozenset((_GKE_PARTITION, "nvidia.com/gpu.slices.gi", "nvidia.com/gpu.slices.ci"))
+_FACTORS = frozenset((_REPLICAS, _GKE_CLIENTS))
+_STRATEGIES = {_STRATEGY: ("time-slicing", "mps"), _GKE_STRATEGY: ("time-sharing", "mps")}
+_SHARED = "-SHARED"
+_MIG = "-MIG-"
+_WHOLE_CONFIGURATIONS = ("all-disabled", "")
+# What is not the same in every alternative, and what is a MIG device of a profile that nobody told.
+_UNCLEAR = "may be a replica or a MIG device"
+_SOME_MIG = "is a MIG device of a profile that the pod does not say"
+_REPLICA = "is a replica of a shared GPU"
+
+_PROFILE = re.compile(r"[1-8]g\.[0-9]+gb(?:\+(?:me\.all|me|gfx)|-[a-z]+)?").fullmatch
+
+
+def profile_of(suffix: str) -> str:
+    """Turn the end of a resource name into the profile it stands for; "" if it is none that is ever advertised.
+
+    `1g.5gb.me` is the profile `1g.5gb+me`: names can't hold a plus sign. A compute part (`1c.3g.20gb`) is never offered.
+    """
+    for attribute in ("me.all", "me", "gfx"):
+        if suffix.endswith(f".{attribute}"):
+            suffix = f"{suffix[: -len(attribute) - 1]}+{attribute}"
+            break
+    return suffix if _PROFILE(suffix) else ""
+
+
+def read_selected(selected: Selected) -> Meaning | None:
+    """Tell what a unit is by the labels that the pod demands of its node; None where they say nothing."""
+    of_all = _strongest(map(_read, selected.always))
+    if of_all and of_all.left and not of_all.doubt:
+        return of_all
+    if not selected.terms:
+        return of_all
+    found = [_strongest([of_all, *map(_read, term)]) for term in selected.terms]
+    first = found[0]
+    for other in found[1:]:
+        if _kind(other) != _kind(first):
+            telling = first or other
+            return _left(f"the pod's affinity terms disagree: {_told(telling)}", _UNCLEAR)
+    return first
+
+
+def _told(meaning: Meaning | None) -> str:
+    if meaning is None:
+        return ""
+    return meaning.left.reason if meaning.left else meaning.basis
+
+
+def _kind(meaning: Meaning | None) -> tuple[str, str]:
+    """What two readings have to have in common to be the same."""
+    if meaning is None:
+        return "", ""
+    if meaning.left is None:
+        return "profile", meaning.profile
+    return "left", _REPLICA if meaning.left.reason.endswith(_REPLICA) else _UNCLEAR
+
+
+def _strongest(readings: Iterable[Meaning | None]) -> Meaning | None:
+    """Put together what holds at once: a replica beats a profile, which beats a MIG device of some profile, which beats doubt."""
+    best: Meaning | None = None
+    for one in readings:
+        if one is None:
+            continue
+        if best and one.profile and best.profile and one.profile != best.profile:
+            return _left(f"{best.basis} and {one.basis}", _UNCLEAR)
+        if best is None or _rank(one) > _rank(best):
+            best = one
+    return best
+
+
+def _rank(meaning: Meaning) -> int:
+    if meaning.doubt:
+        return 0
+    if meaning.left is None:
+        return 2
+    return 1 if meaning.left.reason.endswith(_SOME_MIG) else 3
+
+
+def _read(selection: Selection) -> Meaning | None:
+    """Read one demand on a label."""
+    key, operator, values = selection
+    shown = f"{key} {operator} {', '.join(values[:4])}".rstrip()
+    match operator:
+        case "In":
+            return _read_in(key, values)
+        case "Exists" if key in _ONLY_SHARED:
+            return _left(shown, _REPLICA)
+        case "Exists" if key in _ONLY_MIG:
+            return _left(shown, _SOME_MIG)
+        case "NotIn":
+            return _read_not_in(key, values, shown)
+        case "Gt" if key in _FACTORS and values and _number(values[0]) >= 1:
+            return _left(shown, _REPLICA)
+    return None
+
+
+def _read_in(key: str, values: tuple[str, ...]) -> Meaning | None:
+    found = [_of_value(key, value) for value in values]
+    if not found:
+        return None
+    first = found[0]
+    for other in found[1:]:
+        if _kind(other) != _kind(first):
+            shown = f"{key}={' or '.join(values[:4])}"
+            return _left(shown, _UNCLEAR)
+    return first
+
+
+def _read_not_in(key: str, values: tuple[str, ...], shown: str) -> Meaning | None:
+    """Read what is left when some values are shut out."""
+    if key in _STRATEGIES and "none" in values:
+        return _left(shown, _REPLICA)
+    if key in _FACTORS and "1" in values:
+        return _left(shown, _REPLICA)
+    if key == _MIG_STRATEGY and "none" in values:
+        return _left(shown, _SOME_MIG if "mixed" in values else _UNCLEAR)
+    if key == _MIG_CONFIG and "all-disabled" in values:
+        return _left(shown, _UNCLEAR)
+    return None
+
+
+def _of_value(key: str, value: str) -> Meaning | None:
+    """Read one value of a label."""
+    shown = f"{key}={value}"
+    if value in _STRATEGIES.get(key, ()) or (key == _MPS and value == "true"):
+        return _left(shown, _REPLICA)
+    if key in _FACTORS and _number(value) > 1:
+        return _left(shown, _REPLICA)
+    if key == _PRODUCT:
+        return _of_product(value, shown)
+    if key == _GKE_PARTITION:
+        return _mig(value, shown)
+    if key == _MIG_CONFIG and value not in _WHOLE_CONFIGURATIONS:
+        every, _, profile = value.partition("all-")
+        return _mig(profile, shown) if not every and profile_of(profile) else _left(shown, _UNCLEAR)
+    if (key == _MIG_STRATEGY and value == "single") or key in _ONLY_MIG:
+        return _left(shown, _SOME_MIG)
+    if key == _PLUGIN_CONFIG and value not in ("", "default"):
+        doubtful = Left("", f"selector {shown} chooses a configuration of the device plugin: it {_UNCLEAR}")
+        return Meaning(left=doubtful, doubt=True)
+    return None
+
+
+def _of_product(value: str, shown: str) -> Meaning | None:
+    if value.endswith(_SHARED):
+        return _left(shown, _REPLICA)
+    _, mig, suffix = value.rpartition(_MIG)
+    return _mig(suffix, shown) if mig else None
+
+
+def _mig(suffix: str, shown: str) -> Meaning:
+    profile = profile_of(suffix)
+    return Meaning(profile=profile, basis=f"the pod selects {shown}") if profile else _left(shown, _SOME_MIG)
+
+
+def _left(shown: str, what: str) -> Meaning:
+    # The key that is left is the one asked for; the engine knows it.
+    return Meaning(left=Left("", f"selector {shown} shows that it {what}"))
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+
+
+def sharing_label(labels: Mapping[str, str]) -> str:
+    """Say by which label a node shows that its units are not whole GPUs; "" if none does."""
+    for name, values in _STRATEGIES.items():
+        if labels.get(name) in values:
+            return f"{name}={labels[name]}"
+    for name in _FACTORS:
+        if _number(labels.get(name, "")) > 1:
+            return f"{name}={labels[name]}"
+    product = labels.get(_PRODUCT, "")
+    if product.endswith(_SHARED) or _MIG in product:
+        return f"{_PRODUCT}={product}"
+    partition = labels.get(_GKE_PARTITION, "")
+    return f"{_GKE_PARTITION}={partition}" if partition else ""

@@ -1,0 +1,40 @@
+"""Google TPUs: chips, as GKE's device plugin counts them.
+
+The driver gives chips one by one and publishes no topology that a claim could ask for, so the node selectors that choose
+a machine stay. Keys follow GKE's documentation of TPU workloads; the target kubernetes-sigs/dra-driver-google-tpu.
+"""
+
+from __future__ import annotations
+
+from webhook.dialects.plain import vocabulary_of
+from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit
+
+_KEPT = "stays where it is: node selectors keep their meaning beside claims"
+
+DIALECT = Dialect(
+    name="google",
+    title="Google TPU",
+    target="tpu",
+    apart=True,
+    keys=(
+        Row(name="google.com/tpu", meaning="TPU chips; most machine shapes take all of a node's", role=Role.COUNT),
+        Row(
+            name="cloud-tpus.google.com/<version>",
+            meaning="cores of a Cloud TPU node, a retired model",
+            action=Action.LEFT,
+            because="such TPUs are not part of any node, so no driver publishes them",
+        ),
+        *(
+            Row(
+                name=f"cloud.google.com/gke-tpu-{name}",
+                place=Position.NODE_SELECTOR,
+                unit=Unit.TEXT,
+                meaning=text,
+                action=Action.LEFT,
+                because=_KEPT,
+            )
+            for name, text in (("accelerator", "generation of the node's TPUs"), ("topology", "shape of the slice"))
+        ),
+    ),
+)
+VOCABULARY = vocabulary_of(DIALECT)

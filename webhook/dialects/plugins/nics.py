@@ -1,0 +1,125 @@
+"""Network devices by resource name: shared RDMA devices, SR-IOV pools, EFA.
+
+A handle of the shared RDMA plugin gives every HCA of its pool, shared, which no claim can say. A pool of virtual functions can be
+asked for where the administrator has the driver publish its name (MULTUS mode: Multus attaches what the pod's `networks` annotation
+names, which stays). Keys follow Mellanox/k8s-rdma-shared-dev-plugin, k8snetworkplumbingwg/sriov-network-device-plugin and
+Mellanox/network-operator; the targets k8snetworkplumbingwg/dra-driver-sriov and kubernetes-sigs/dranet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from webhook.dialects.demand import Answer, Demand, Keyed, Left, Note
+from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit
+from webhook.dialects.vocabulary import Vocabulary
+from webhook.dialects.words import Mistake, Options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from webhook.dialects.words import Amount, Words
+
+_UNDECLARED = "whether the driver publishes this pool is not declared (`nics.pools`, with Multus mode)"
+_POOLS = (
+    ("openshift.io/<pool>", "network devices of a pool (SR-IOV network operator)"),
+    ("intel.com/<pool>", "network devices of a pool (SR-IOV device plugin)"),
+    ("mellanox.com/<pool>", "network devices of a pool (NVIDIA network operator)"),
+    ("k8s.cni.cncf.io/<pool>", "network devices of a pool"),
+    ("nvidia.com/hostdev", "whole network devices passed through (NVIDIA network operator)"),
+    ("nvidia.com/sriovlegacy", "virtual functions (NVIDIA network operator)"),
+    ("nvidia.com/sriov_<pool>", "virtual functions (NVIDIA network operator)"),
+    ("nvidia.com/mlnxnics", "network devices of a pool (NVIDIA network operator)"),
+)
+
+DIALECT = Dialect(
+    name="nics",
+    title="RDMA, SR-IOV and EFA device plugins",
+    target="vf",
+    apart=True,
+    keys=(
+        Row(
+            name="rdma/<pool>",
+            meaning="every RDMA device of a pool, shared, whatever the number (shared RDMA plugin)",
+            action=Action.LEFT,
+            because="a claim gives a device to one pod alone, where this plugin gives all of them to everybody",
+        ),
+        Row(
+            name="vpc.amazonaws.com/efa",
+            meaning="Elastic Fabric Adapters",
+            role=Role.RDMA,
+            target="efa",
+            action=Action.APPROXIMATED,
+            because="the driver moves the interface into the pod's network namespace",
+        ),
+        *(
+            Row(
+                name=name,
+                meaning=text,
+                role=Role.NIC,
+                because=f"by the name it is published under; else left: {_UNDECLARED}",
+            )
+            for name, text in _POOLS
+        ),
+        Row(
+            name="k8s.v1.cni.cncf.io/networks",
+            place=Position.ANNOTATION,
+            unit=Unit.TEXT,
+            meaning="networks that Multus attaches",
+            action=Action.LEFT,
+            because="stays: Multus finds the devices of claims by the name of their pool",
+        ),
+    ),
+)
+
+
+class NicOptions(Options, frozen=True, kw_only=True):
+    """How network drivers are set up."""
+
+    # Pools whose devices the SR-IOV driver, in Multus mode, publishes with `k8s.cni.cncf.io/resourceName` equal to this name.
+    pools: tuple[str, ...] = ()
+
+    def mistakes(self) -> Iterable[Mistake]:
+        """A pool is a full resource name."""
+        for i, name in enumerate(self.pools):
+            if "/" not in name:
+                yield Mistake(
+                    f"/pools/{i}", f"{name!r} is not a resource name", f"write its prefix too: openshift.io/{name}"
+                )
+
+
+def read(words: Words[NicOptions]) -> Answer:
+    """Read one container: each pool is asked for by its name."""
+    demands = []
+    notes = []
+    for amount in words.said[0].amounts:
+        key = amount.key
+        if not amount.value:
+            continue
+        if amount.row.action is Action.LEFT:
+            return Answer(left=Left(key, amount.row.because))
+        demand, note = _devices(amount, words.options)
+        if demand is None:
+            return Answer(left=Left(key, _UNDECLARED))
+        demands.append(Keyed(key, demand))
+        notes.append(note)
+    return Answer(demands=tuple(demands), notes=tuple(notes))
+
+
+def _devices(amount: Amount, options: NicOptions) -> tuple[Demand | None, Note]:
+    """Ask for adapters, or for devices of a pool that is declared to be published."""
+    key, count = amount.key, amount.value
+    plural = "s" if count > 1 else ""
+    if amount.row.target == "efa":
+        text = f"{count} adapter{plural}, moved into the pod's network namespace"
+        adapters = Demand(target="efa", count=count)
+        return adapters, Note(key, Action.APPROXIMATED, text)
+    text = f"{count} device{plural} published as {key}"
+    note = Note(key, Action.TRANSLATED, text)
+    if key not in options.pools:
+        return None, note
+    devices = Demand(target="vf", count=count, resource=key)
+    return devices, note
+
+
+VOCABULARY = Vocabulary(table=DIALECT, read=read, options=NicOptions)

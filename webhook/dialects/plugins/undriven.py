@@ -1,0 +1,113 @@
+"""Devices for which no DRA driver is known: every key of their plugins, and why it stays.
+
+Most are HAMi's other vendors. What asks for such a device goes on being served by its device plugin, and the pod keeps the
+scheduler that counts it. Keys follow Project-HAMi/HAMi: pkg/device; the vendors' own plugins have the bare counts.
+"""
+
+from __future__ import annotations
+
+from webhook.dialects.plain import vocabulary_of
+from webhook.dialects.table import Action, Dialect, Position, Row, Unit
+
+# Vendor: domain, what it is, the keys on containers, the annotations that choose devices.
+_VENDORS = {
+    "cambricon.com": (
+        "Cambricon MLU",
+        ("vmlu", "mlu", "mlu.smlu.vmemory", "mlu.smlu.vcore", "mlu370.smlu.vmemory", "mlu370.smlu.vcore"),
+        ("use-mlutype", "nouse-mlutype", "use-gpuuuid", "nouse-gpuuuid"),
+    ),
+    "hygon.com": (
+        "Hygon DCU",
+        ("dcunum", "dcumem", "dcucores", "dcu"),
+        ("use-dcutype", "nouse-dcutype", "use-gpuuuid", "nouse-gpuuuid"),
+    ),
+    "iluvatar.ai": ("Iluvatar GPU", ("gpu", "<chip>-vgpu", "<chip>.vCore", "<chip>.vMem"), ()),
+    "iluvatar.com": ("Iluvatar GPU", ("gpu",), ()),
+    "mthreads.com": ("Moore Threads GPU", ("gpu", "vgpu", "sgpu-memory", "sgpu-core"), ()),
+    "kunlunxin.com": ("Kunlunxin XPU", ("xpu", "vxpu", "vxpu-memory"), ()),
+    "metax-tech.com": (
+        "MetaX GPU",
+        ("gpu", "sgpu", "vcore", "vmemory"),
+        ("sgpu-qos-policy", "sgpu-app-class", "sgpu-topology-aware", "use-gpuuuid", "nouse-gpuuuid"),
+    ),
+    "enflame.com": (
+        "Enflame GCU",
+        ("gcu", "drs-gcu", "gcu-memory", "gcu-core", "vgcu", "vgcu-percentage"),
+        ("use-gpuuuid", "nouse-gpuuuid"),
+    ),
+    "huawei.com": (
+        "Huawei Ascend NPU",
+        ("Ascend<model>-memory", "Ascend<model>-core", "Ascend<model>", "npu"),
+        ("vnpu-mode", "recover-strategy"),
+    ),
+    "vastaitech.com": ("Vastai card", ("va",), ("use-gpuuuid", "nouse-gpuuuid", "use-va", "nouse-va")),
+    "birentech.com": ("Biren GPU", ("gpu",), ("use-gpuuuid", "nouse-gpuuuid", "use-biren", "nouse-biren")),
+    "dcu.com": ("Hygon DCU", ("gpu",), ()),
+    "qat.intel.com": ("Intel QAT device", ("generic", "cy", "dc"), ()),
+    "dsa.intel.com": ("Intel DSA device", ("<queue>",), ()),
+    "fpga.intel.com": ("Intel FPGA", ("<region>",), ()),
+    "xilinx.com": ("AMD Alveo card", ("<shell>",), ()),
+}
+_OTHERS = {
+    "mthreads.ai/use-gpuuuid": "Moore Threads GPU",
+    "mthreads.ai/nouse-gpuuuid": "Moore Threads GPU",
+    "baidu.com/use-gpuuuid": "Kunlunxin XPU",
+    "baidu.com/nouse-gpuuuid": "Kunlunxin XPU",
+    "hami.io/use-xpu-uuid": "Kunlunxin XPU",
+    "hami.io/no-use-xpu-uuid": "Kunlunxin XPU",
+    "hami.io/use-<device>-uuid": "Ascend and Iluvatar devices",
+    "hami.io/no-use-<device>-uuid": "Ascend and Iluvatar devices",
+}
+# Koordinator hands these out as well, which its own table has a reason for.
+_COMMON = frozenset(("dcu.com/gpu", "metax-tech.com/sgpu"))
+
+
+def _why(device: str) -> str:
+    return f"no DRA driver for a {device} is known: its device plugin goes on serving it"
+
+
+def _numbers(domain: str, device: str, keys: tuple[str, ...]) -> list[Row]:
+    """Write a vendor's resource names."""
+    reason = _why(device)
+    found = []
+    for key in keys:
+        name = f"{domain}/{key}"
+        text = f"{device}: {key.rpartition('>')[2] or key}"
+        row = Row(name=name, meaning=text, action=Action.LEFT, because=reason, common=name in _COMMON)
+        found.append(row)
+    return found
+
+
+def _choices(names: dict[str, str]) -> list[Row]:
+    """Write annotations that say which devices may serve."""
+    found = []
+    for name, device in names.items():
+        row = Row(
+            name=name,
+            place=Position.ANNOTATION,
+            unit=Unit.TEXT,
+            meaning=f"which {device} may serve, and how",
+            action=Action.LEFT,
+            because="stays with the keys that it is about",
+        )
+        found.append(row)
+    return found
+
+
+def _rows() -> tuple[Row, ...]:
+    numbers: list[Row] = []
+    choices: dict[str, str] = {}
+    for domain, (device, keys, hints) in _VENDORS.items():
+        numbers += _numbers(domain, device, keys)
+        choices |= {f"{domain}/{name}": device for name in hints}
+    return (*numbers, *_choices(choices | _OTHERS))
+
+
+DIALECT = Dialect(
+    name="undriven",
+    title="devices without a DRA driver",
+    apart=True,
+    schedulers=("hami-scheduler", "volcano", "koord-scheduler"),
+    keys=_rows(),
+)
+VOCABULARY = vocabulary_of(DIALECT)

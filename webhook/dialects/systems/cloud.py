@@ -1,0 +1,67 @@
+"""Shares of GPUs as clouds sell them, and as their plugins count them: Tencent, Volcengine, Baidu, and nos.
+
+Numbers are totals that each vendor's scheduler divides over cards by rules of its own, and the nodes are the vendor's. They are known, and
+stay. Keys follow tkestack/gpu-manager: pkg/types; the documentation of qGPU and mGPU; nebuly-ai/nos: pkg/gpu.
+"""
+
+from __future__ import annotations
+
+from webhook.dialects.plain import vocabulary_of
+from webhook.dialects.table import Action, Dialect, Position, Row, Unit
+
+_SCHEDULER = "the vendor's scheduler divides it over cards by rules of its own: it stays with it"
+_NOS = "a slice under MPS has no counterpart: no driver enforces a part of a GPU by that name"
+_BAIDU = "the model is part of the name, and nothing says which published product is meant"
+_NUMBERS = {
+    "tencent.com/vcuda-core": ("compute, 100 is one GPU (gpu-manager)", _SCHEDULER),
+    "tencent.com/vcuda-memory": ("memory in 256 MiB (gpu-manager)", _SCHEDULER),
+    "tke.cloud.tencent.com/qgpu-core": ("compute in percent, a total (qGPU)", _SCHEDULER),
+    "tke.cloud.tencent.com/qgpu-memory": ("memory in GiB, a total (qGPU)", _SCHEDULER),
+    "tke.cloud.tencent.com/qgpu-core-greedy": ("compute that may be taken away (qGPU)", _SCHEDULER),
+    "elasticgpu.com/gpu-core": ("compute (qGPU's open sibling)", _SCHEDULER),
+    "elasticgpu.com/gpu-memory": ("memory (qGPU's open sibling)", _SCHEDULER),
+    "vke.volcengine.com/mgpu-core": ("compute in percent, a total (mGPU)", _SCHEDULER),
+    "vke.volcengine.com/mgpu-memory": ("memory in MiB, a total (mGPU)", _SCHEDULER),
+    "baidu.com/<model>_cgpu": ("shares of GPUs of a model", _BAIDU),
+    "baidu.com/<model>_cgpu_core": ("compute in percent, a total", _BAIDU),
+    "baidu.com/<model>_cgpu_memory": ("memory in GiB, a total", _BAIDU),
+    "baidu.com/<model>_cgpu_memory_percent": ("memory in percent", _BAIDU),
+    "nvidia.com/gpu-<size>gb": ("slices of a GPU by memory (nos)", _NOS),
+}
+_ANNOTATIONS = {
+    "tencent.com/vcuda-core-limit": "how far compute may burst",
+    "tke.cloud.tencent.com/app-class": "whether compute may be taken away",
+    "vke.volcengine.com/container-multiple-gpu": "cards of each container",
+    "vke.volcengine.com/assumed": "an output",
+}
+
+DIALECT = Dialect(
+    name="cloud",
+    title="GPU shares of clouds, and nos",
+    keys=(
+        *(
+            Row(name=name, meaning=text, action=Action.LEFT, because=reason)
+            for name, (text, reason) in _NUMBERS.items()
+        ),
+        *(
+            Row(
+                name=name,
+                place=Position.ANNOTATION,
+                unit=Unit.TEXT,
+                meaning=text,
+                action=Action.LEFT,
+                because="stays with the keys that it is about",
+            )
+            for name, text in _ANNOTATIONS.items()
+        ),
+        Row(
+            name="nos.nebuly.com/gpu-partitioning",
+            place=Position.NODE_SELECTOR,
+            unit=Unit.TEXT,
+            meaning="how nos divides the node's GPUs",
+            action=Action.LEFT,
+            because="stays where it is: node selectors keep their meaning beside claims",
+        ),
+    ),
+)
+VOCABULARY = vocabulary_of(DIALECT)

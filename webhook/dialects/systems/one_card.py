@@ -1,0 +1,193 @@
+"""Words that put a whole pod on one card: Volcano's gpushare, and Aliyun's.
+
+What containers ask for is added up (the larger of what lasts together and what an init container takes alone), and one device has to
+hold the sum. Nothing was enforced by either system; the target does. Rows follow volcano-sh/volcano:
+pkg/scheduler/api/devices/nvidia/gpushare, and AliyunContainerService/gpushare-scheduler-extender: pkg/utils.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from webhook.dialects.demand import MIB, Answer, Demand, Keyed, Left, Note, Refusal
+from webhook.dialects.plain import total
+from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scope, Unit
+from webhook.dialects.vocabulary import Vocabulary
+from webhook.dialects.words import Mistake, Options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from webhook.dialects.words import Amount, Said, Words
+
+_PLACED = "written by the scheduler's extension: the pod has been placed already and stays as it is"
+_SUM = "of the one GPU that the pod shares; enforced from now on, which it was not before"
+
+
+def _output(name: str, place: Position = Position.ANNOTATION) -> Row:
+    return Row(
+        name=name,
+        place=place,
+        unit=Unit.TEXT,
+        meaning="an output",
+        role=Role.PLACED if place is Position.ANNOTATION else Role.NONE,
+        action=Action.LEFT,
+        because=_PLACED,
+    )
+
+
+SHARE = Dialect(
+    name="volcanoshare",
+    title="Volcano gpushare",
+    scope=Scope.POD,
+    target="vgpu",
+    system=True,
+    schedulers=("volcano",),
+    keys=(
+        Row(
+            name="volcano.sh/gpu-memory",
+            unit=Unit.MIB,
+            meaning="memory, for the pod as a whole on one GPU, in MiB times memoryFactor",
+            role=Role.MEMORY,
+            action=Action.APPROXIMATED,
+            because="isolation is new: what used more than it asked for fails",
+        ),
+        Row(name="volcano.sh/gpu-number", meaning="whole GPUs, for the pod as a whole", role=Role.COUNT),
+        _output("volcano.sh/gpu-index"),
+    ),
+)
+ALIYUN = Dialect(
+    name="aliyun",
+    title="Aliyun gpushare and ACK",
+    scope=Scope.POD,
+    target="vgpu",
+    system=True,
+    keys=(
+        Row(
+            name="aliyun.com/gpu-mem",
+            unit=Unit.GIB,
+            meaning="memory, for the pod as a whole on one GPU, in GiB (`memoryUnit`)",
+            role=Role.MEMORY,
+            action=Action.APPROXIMATED,
+            because="isolation is new: what used more than it asked for fails",
+        ),
+        Row(
+            name="aliyun.com/gpu-core.percentage",
+            unit=Unit.PERCENT,
+            meaning="compute of that GPU in percent, in steps of 5",
+            role=Role.CORES,
+            most=100,
+        ),
+        Row(name="aliyun.com/gpu", meaning="whole GPUs, near each other on topology nodes", role=Role.COUNT),
+        Row(
+            name="aliyun.com/gpu-count",
+            meaning="a capacity of nodes; of pods nothing is known",
+            role=Role.POLICY,
+            action=Action.LEFT,
+            because="what it asks for is not documented",
+        ),
+        *(
+            Row(
+                name=f"alibabacloud.com/gpu-{what}.percentage",
+                unit=Unit.PERCENT,
+                meaning="a share of a GPU on GPU-HPN nodes (ACS)",
+                role=Role.POLICY,
+                action=Action.LEFT,
+                because="such nodes are Alibaba Cloud's own, and publish no devices",
+            )
+            for what in ("core", "memory")
+        ),
+        *(
+            Row(
+                name=name,
+                place=Position.NODE_SELECTOR,
+                unit=Unit.TEXT,
+                meaning="how the node gives its GPUs out",
+                action=Action.LEFT,
+                because="stays where it is: node selectors keep their meaning beside claims",
+            )
+            for name in ("ack.node.gpu.schedule", "ack.node.gpu.placement")
+        ),
+        _output("scheduler.framework.gpushare.allocation"),
+        _output("gpushare.alibabacloud.com/core-percentage", Position.LABEL),
+        *(_output(f"ALIYUN_COM_GPU_MEM_{part}") for part in ("IDX", "POD", "DEV", "ASSIGNED", "ASSUME_TIME")),
+        *(_output(f"ALIYUN_COM_GPU_MEM_{part}", Position.ENV) for part in ("CONTAINER", "DEV", "IDX")),
+    ),
+)
+
+
+class ShareOptions(Options, frozen=True, kw_only=True):
+    """How Volcano's gpushare is set up."""
+
+    memory_factor: int = 1  # the plugin's gpu-memory-factor
+
+    def mistakes(self) -> Iterable[Mistake]:
+        """A unit of memory must be something."""
+        if not 1 <= self.memory_factor < 2**31:
+            yield Mistake("/memoryFactor", f"{self.memory_factor} MiB is not a unit of memory", "write 1 or more")
+
+
+class AliyunOptions(Options, frozen=True, kw_only=True):
+    """How Aliyun's device plugin is set up."""
+
+    memory_unit: str = "GiB"  # its flag memory-unit
+
+    def mistakes(self) -> Iterable[Mistake]:
+        """The plugin knows two units."""
+        if self.memory_unit not in ("GiB", "MiB"):
+            yield Mistake("/memoryUnit", f"{self.memory_unit!r} is not a unit of the plugin", "write GiB or MiB")
+
+
+def read_share(words: Words[ShareOptions]) -> Answer:
+    """Read a pod as Volcano's gpushare would."""
+    return _read(words.said, words.options.memory_factor * MIB)
+
+
+def read_aliyun(words: Words[AliyunOptions]) -> Answer:
+    """Read a pod as Aliyun's scheduler extender would."""
+    return _read(words.said, MIB << 10 if words.options.memory_unit == "GiB" else MIB)
+
+
+def _read(every: tuple[Said, ...], unit: int) -> Answer:
+    said = total(every)
+    for amount in said.amounts:
+        if amount.row.action is Action.LEFT and amount.value:
+            return Answer(left=Left(amount.key, amount.row.because))
+    count = said.of(Role.COUNT)
+    memory = said.of(Role.MEMORY)
+    cores = said.of(Role.CORES)
+    if count and count.value:
+        return _whole(count, memory or cores)
+    if memory is None or not memory.value:
+        key = said.amounts[0].key
+        return Answer(left=Left(key, "asks for no GPU without memory"))
+    compute = said.number(Role.CORES)
+    if cores and compute % 5:
+        refusal = Refusal(cores.key, f"{compute} % is not what Aliyun takes", "write a multiple of 5, up to 100")
+        return Answer(refusals=(refusal,))
+    held = memory.value * unit
+    unreserved = "" if compute else "; no compute is reserved"
+    text = f"{held // MIB} MiB {_SUM}{unreserved}"
+    notes = [Note(memory.key, Action.APPROXIMATED, text)]
+    if cores:
+        notes.append(Note(cores.key, Action.TRANSLATED, f"{compute} % of that GPU"))
+    demand = Demand(target="vgpu", memory=held, cores=min(compute, 100))
+    asked = Keyed(memory.key, demand)
+    return Answer(demands=(asked,), notes=tuple(notes))
+
+
+def _whole(count: Amount, beside: Amount | None) -> Answer:
+    key = count.key
+    if beside and beside.value:
+        reason = f"whole GPUs and {beside.key} in one pod are two modes of a node"
+        refusal = Refusal(key, reason, "keep one of them")
+        return Answer(refusals=(refusal,))
+    plural = "s" if count.value > 1 else ""
+    text = f"{count.value} whole GPU{plural} that the asking containers see"
+    note = Note(key, Action.TRANSLATED, text)
+    asked = Keyed(key, Demand(target="gpu", count=count.value))
+    return Answer(demands=(asked,), notes=(note,))
+
+
+VOLCANO_SHARE = Vocabulary(table=SHARE, read=read_share, options=ShareOptions)
+VOCABULARY = Vocabulary(table=ALIYUN, read=read_aliyun, options=AliyunOptions)

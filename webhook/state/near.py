@@ -1,0 +1,44 @@
+"""Which known name a misspelt one most likely stands for."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from dra.validation import shape
+from webhook.dialects import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from webhook.dialects import Row
+    from webhook.state.configuration import Configuration
+
+
+def near_key(key: str, configuration: Configuration) -> str:
+    """Name the key of the same vendor that a misspelt one most likely stands for, or nothing."""
+    domain, _, end = key.partition("/")
+    return _near(end, _ends(configuration).get(domain, ()), domain)
+
+
+@lru_cache(maxsize=1024)
+def _near(end: str, ends: tuple[str, ...], domain: str) -> str:
+    near = shape.nearest(end, list(ends))
+    return f"{domain}/{near}" if near and near != end else ""
+
+
+@lru_cache(maxsize=4)
+def _ends(configuration: Configuration) -> Mapping[str, tuple[str, ...]]:
+    """List what stands behind the slash of resource names, by what stands before it."""
+    found: dict[str, list[str]] = {}
+    for row in rows_at(configuration, Position.RESOURCE):
+        domain, slash, end = row.name.partition("/")
+        if slash and "<" not in end:
+            found.setdefault(domain, []).append(end)
+    return {domain: tuple(ends) for domain, ends in found.items()}
+
+
+def rows_at(configuration: Configuration, place: Position) -> Iterator[Row]:
+    """List the rows of all dialects for one place of a pod."""
+    for dialect in configuration.dialects:
+        yield from (row for row in dialect.keys if row.place is place)
