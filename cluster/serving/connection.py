@@ -23,6 +23,7 @@ from email.utils import formatdate
 from enum import IntEnum
 from functools import lru_cache
 from http import HTTPStatus
+from socket import MSG_DONTWAIT, MSG_PEEK
 from time import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -346,8 +347,12 @@ class PeerConnection(BaseProtocol):
             _shut(self._sock)
 
     def close(self) -> None:
-        """End, if nothing is under way."""
-        if self.phase in (ConnectionPhase.QUIET, ConnectionPhase.IDLE) and self.transport is not None:
+        """End, if nothing is under way: no request that has arrived, and none that the kernel holds and the loop has not seen yet.
+
+        A client repeats by itself what it sends on a connection that is closed, but not a POST, and each review is one.
+        """
+        idle = self.phase in (ConnectionPhase.QUIET, ConnectionPhase.IDLE)
+        if idle and self.transport is not None and not _has_unread(self._sock):
             self.transport.close()
 
     def leave(self) -> None:
@@ -388,6 +393,14 @@ def _shut(sock: socket.socket) -> None:
         sock.shutdown(2)
     except OSError:
         pass  # gone already
+
+
+def _has_unread(sock: socket.socket) -> bool:
+    """Whether bytes have arrived that nobody has read. The end of the stream is none."""
+    try:
+        return bool(sock.recv(1, MSG_PEEK | MSG_DONTWAIT))
+    except OSError:
+        return False
 
 
 def _encode(reply: Reply, *, close: bool) -> bytes:

@@ -2,12 +2,13 @@
 
 import asyncio
 import gc
+import os
 import socket
 import warnings
 
 import pytest
 
-from cluster.serving import Door, Limits
+from cluster.serving import ConnectionPhase, Door, Limits, text
 from tests.limits import PATIENCE
 
 
@@ -43,3 +44,50 @@ async def test_who_comes_while_the_door_shuts_is_let_go(turns):
         gc.collect()
     assert [str(one.message) for one in told] == []
     assert not door.connections
+
+
+REQUEST = b"POST /mutate HTTP/1.1\r\nHost: gate\r\nContent-Length: 2\r\n\r\n{}"
+
+
+class Friend:
+    """Answers everybody."""
+
+    def refuse(self, head):
+        del head
+
+    def answer(self, head, body):
+        del head, body
+        return text(200, "yes")
+
+
+@pytest.mark.parametrize("asked_before", [False, True])
+@pytest.mark.parametrize("going", ["end", "renew"])
+async def test_a_request_that_has_arrived_unseen_is_answered_before_its_connection_is_closed(going, asked_before):
+    """Nobody repeats a POST for us: what came in the moment before the end would be lost."""
+    door = Door(Friend(), Limits(), [].append)
+    port = door.open("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    if asked_before:
+        writer.write(REQUEST)
+        assert (await answer(reader))[0] == b"HTTP/1.1 200 OK"
+    else:
+        await asyncio.sleep(0.05)
+        assert [one.phase for one in door.connections] == [ConnectionPhase.QUIET]
+    sock = writer.get_extra_info("socket")
+    os.write(sock.fileno(), REQUEST)  # the loop has no turn between this and the end
+    if going == "renew":
+        door.renew(None)
+    ending = asyncio.create_task(door.end(PATIENCE))
+    head = await answer(reader)
+    assert head[0] == b"HTTP/1.1 200 OK"
+    assert b"Connection: close" in head
+    await ending
+    writer.close()
+
+
+async def answer(reader):
+    """The lines of one answer's head, once its body is read too."""
+    async with asyncio.timeout(PATIENCE):
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(len("yes"))
+    return head.splitlines()

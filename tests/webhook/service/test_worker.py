@@ -6,11 +6,12 @@ import sys
 import time
 import traceback
 from contextlib import suppress
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 import pytest
 
 from webhook.admission import Outcome, Record, ReviewError
+from webhook.service.deciding import alarm as alarm_module
 from webhook.service.deciding.alarm import Alarm, Overtime, _guard
 from webhook.service.deciding.worker import Bug, Pool, Undecided
 
@@ -270,6 +271,7 @@ def test_what_the_collector_calls_inside_of_the_work_is_ended_by_itself():
 
 def test_what_others_have_the_collector_call_is_left_alone(request):
     """It swallows what is raised in it, too, and whoever asked for it would miss half of what it counts."""
+    gc.collect()
     alarm = Alarm()
     alarm.install()
     ended = []
@@ -279,6 +281,7 @@ def test_what_others_have_the_collector_call_is_left_alone(request):
         ended.append(phase)
 
     gc.callbacks.append(counted)
+    alarm.install()  # ours stand around all others
     request.addfinalizer(lambda: gc.callbacks.remove(counted))
 
     def work():
@@ -288,3 +291,66 @@ def test_what_others_have_the_collector_call_is_left_alone(request):
     with pytest.raises(Overtime):
         alarm.within(0.02, work)
     assert ended[:2] == ["start", "stop"]
+
+
+class Slow:
+    """What takes its time to go."""
+
+    def __init__(self, ended):
+        self.ended = ended
+
+    def __del__(self):
+        spin(0.05)
+        self.ended.append("gone")
+
+
+def in_a_circle(ended):
+    one = Slow(ended)
+    one.itself = one
+    return gc.collect
+
+
+def in_a_weak_reference(ended):
+    def gone(_):
+        spin(0.05)
+        ended.append("gone")
+
+    one = type("Plain", (), {})()
+    one.itself = one
+    ended.watcher = ref(one, gone)
+    return gc.collect
+
+
+def at_once(ended):
+    kept = [Slow(ended)]
+    return kept.clear
+
+
+class Ended(list):
+    pass
+
+
+@pytest.mark.parametrize("going", [in_a_circle, in_a_weak_reference, at_once])
+def test_what_goes_inside_of_the_work_goes_whole(going):
+    """What is raised in a destructor or while the collector is at work never reaches the work, and whoever tells of it fails."""
+    gc.collect()
+    alarm = Alarm()
+    alarm.install()
+    ended = Ended()
+    go = going(ended)
+
+    def work():
+        go()
+        spin(10)
+
+    with pytest.raises(Overtime):
+        alarm.within(0.02, work)
+    assert ended == ["gone"]
+
+
+def test_callbacks_that_are_taken_away_in_the_middle_silence_one_piece_of_work_at_most(monkeypatch):
+    alarm = Alarm()
+    alarm.install()
+    monkeypatch.setattr(alarm_module._COLLECTION, "goes_on", True)
+    with pytest.raises(Overtime):
+        alarm.within(0.02, lambda: spin(10))

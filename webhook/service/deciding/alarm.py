@@ -42,6 +42,7 @@ class Alarm:
     def install(self) -> None:
         """Have the alarm's signal come to this object."""
         if threading.current_thread() is threading.main_thread():
+            _COLLECTION.watch()
             signal.signal(signal.SIGPROF, _ring)
             self._works = True
 
@@ -49,6 +50,7 @@ class Alarm:
         """Do some work; raise Overtime when it has used so many seconds of CPU."""
         if not self._works:
             return work()
+        _COLLECTION.goes_on = False  # also where somebody took the callbacks away in the middle of one
         try:
             signal.setitimer(signal.ITIMER_PROF, seconds, AGAIN)
             return _guard(work)
@@ -64,22 +66,49 @@ def _guard(work: Callable[[], T]) -> T:
 def _ring(number: int, frame: FrameType | None) -> None:
     """End the work that this frame belongs to. It is looked for on each ringing only, and a stack is walked in microseconds."""
     del number
-    collecting = [getattr(callback, "__code__", None) for callback in gc.callbacks]
+    if _COLLECTION.goes_on:
+        return
     while frame is not None:
         code = frame.f_code
         if code is _GUARDED:
             raise Overtime
-        if code in _LEFT_ALONE or code in collecting:
+        if code in _LEFT_ALONE or code.co_name == "__del__":
             return
         frame = frame.f_back
     # Somebody else's exception came between the work and its end, and left the timer on.
     signal.setitimer(signal.ITIMER_PROF, 0.0)
 
 
+class _Collection:
+    """Whether the collector is at work. All that it calls swallows what is raised there: destructors, callbacks, the hook that tells of them."""
+
+    def __init__(self) -> None:
+        self.goes_on = False
+
+    def watch(self) -> None:
+        """Stand around whatever else the collector calls: first at its start, and last at its end."""
+        for told in (self._begins, self._ends):
+            if told in gc.callbacks:
+                gc.callbacks.remove(told)
+        gc.callbacks.insert(0, self._begins)
+        gc.callbacks.append(self._ends)
+
+    def _begins(self, phase: str, info: dict[str, int]) -> None:
+        del info
+        if phase == "start":
+            self.goes_on = True
+
+    def _ends(self, phase: str, info: dict[str, int]) -> None:
+        del info
+        if phase == "stop":
+            self.goes_on = False
+
+
+_COLLECTION = _Collection()
 _GUARDED = _guard.__code__
 # What ends by itself, and soon. Every import stands on the first, which has no public name: a module that is half there, or its
-# lock that is still held, would outlive the work. The second is called when the collector finds something, whoever's turn
-# it is, and would swallow what is raised in it; so would what others have the collector call (`gc.callbacks`).
+# lock that is still held, would outlive the work. The second is called when a member of a set is gone, and would swallow what is
+# raised in it; so would the two that say when the collector is at work, and every destructor.
 _FINDING = import_module("importlib._bootstrap")._find_and_load.__code__  # noqa: SLF001
 _FORGETTING = WeakSet[Any]()._remove.__code__  # type: ignore[attr-defined]  # noqa: SLF001
-_LEFT_ALONE = frozenset((_FINDING, _FORGETTING))
+_LEFT_ALONE = frozenset((_FINDING, _FORGETTING, _Collection._begins.__code__, _Collection._ends.__code__))  # noqa: SLF001
