@@ -76,11 +76,16 @@ def _fetch(address: str) -> bytes:
         raise _broken(shown, "an address with credentials in it is not asked", "download it, and name the file")
     try:
         return _download(address)
+    except HTTPError as error:
+        error.close()  # it is the answer, too, with its connection
+        raise _unfetched(address, error) from error
     except (URLError, HTTPException, OSError) as error:
-        reason = error if isinstance(error, HTTPError) else getattr(error, "reason", "") or error
-        raise _broken(
-            address, f"cannot be fetched: {reason}", "is it reachable from here? Download it, and name the file"
-        ) from error
+        raise _unfetched(address, getattr(error, "reason", "") or error) from error
+
+
+def _unfetched(address: str, reason: object) -> ManifestError:
+    remedy = "is it reachable from here? Download it, and name the file"
+    return _broken(address, f"cannot be fetched: {reason}", remedy)
 
 
 def _download(address: str) -> bytes:
@@ -94,6 +99,7 @@ def _download(address: str) -> bytes:
         ) -> Request | None:
             plain = newurl.startswith("http://") and address.startswith("https://")
             if plain or not newurl.startswith(_WEB):
+                fp.close()
                 raise OSError(f"it leads to {newurl}, which is not asked")
             return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
 

@@ -1,8 +1,10 @@
 """How files are named: by themselves, with -f and -k, at an address; what is passed by; and what a renderer says it came from."""
 
+import gc
 import http.server
 import json
 import os
+import sys
 import threading
 
 import pytest
@@ -153,6 +155,17 @@ def test_an_address_that_cannot_be_used_is_named_and_the_rest_goes_on(path, why,
     [error] = answer["errors"]
     assert why in error["message"].lower() or why in error["message"]
     assert "download it" in error["remedy"].lower()
+
+
+@pytest.mark.parametrize("path", ["/loop", "/file", "/none", "/large"])
+def test_no_connection_is_left_behind(path, site, monkeypatch):
+    monkeypatch.setattr(outside, "MOST_BYTES", 100_000)
+    left = []
+    monkeypatch.setattr(sys, "unraisablehook", left.append)
+    with pytest.raises(outside.ManifestError):
+        outside._fetch(f"{site}{path}")
+    gc.collect()
+    assert [str(one.exc_value) for one in left] == []
 
 
 def test_credentials_in_an_address_are_not_sent_and_not_shown(site):
