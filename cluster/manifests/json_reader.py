@@ -15,6 +15,7 @@ from cluster.manifests.yaml_reader import MAX_DEPTH
 
 REMEDY: Final = "look for a missing or surplus comma, quote or bracket just before"
 _BLANKS: Final = re.compile(r"\s*")
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 Value = tuple[Any, bytes, int]  # a value, its text, and the line at which that begins
 
@@ -54,6 +55,8 @@ def _slowly(text: str) -> list[Value] | JsonError:
             value, at = decoder.raw_decode(text, start)
             if _is_deep(value):
                 return JsonError("nested too deeply")
+            if _SURROGATE.search(text, start, at):
+                value = _mend(value)
             found.append((value, text[start:at].encode(), line))
             line += text.count("\n", start, at)
     except json.JSONDecodeError as error:
@@ -64,6 +67,19 @@ def _slowly(text: str) -> list[Value] | JsonError:
         # Python refuses to read numbers of thousands of digits, and says so in its own words.
         return JsonError("a number has thousands of digits" if "digits" in str(error) else f"not JSON: {error}", line)
     return found
+
+
+def _mend(value: Any) -> Any:
+    """Read half of a surrogate pair, which is no character and cannot be written, as Go's decoder does: as U+FFFD."""
+    match value:
+        case str():
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        case list():
+            return [_mend(member) for member in value]
+        case dict():
+            return {_mend(name): _mend(member) for name, member in value.items()}
+        case _:
+            return value
 
 
 def duplicates(data: bytes) -> list[str]:

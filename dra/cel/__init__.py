@@ -8,10 +8,23 @@ Types, functions, costs and errors are those of Kubernetes 1.37.1 (k8s.io/dynami
 
 from __future__ import annotations
 
-from dra.cel.cost import MAX_COST
-from dra.cel.device_view import DeviceView, view_of
-from dra.cel.environment import NEW, STORED, Env
+from dra.cel.cost import MAX_COST, MAX_TEXT
+from dra.cel.device_view import DeviceView, TextView, view_of
+from dra.cel.environment import NEW, STORED, TEXT, Env
 from dra.cel.reads import Reads
 from dra.cel.selector import Selector, compile  # noqa: A004 - `cel.compile` is what everybody looks for
 
-__all__ = ["MAX_COST", "NEW", "STORED", "DeviceView", "Env", "Reads", "Selector", "compile", "view_of"]
+__all__ = [
+    "MAX_COST",
+    "MAX_TEXT",
+    "NEW",
+    "STORED",
+    "TEXT",
+    "DeviceView",
+    "Env",
+    "Reads",
+    "Selector",
+    "TextView",
+    "compile",
+    "view_of",
+]

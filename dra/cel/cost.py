@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     _Estimator = Callable[["Operand | None", "list[Operand]"], "_Estimate | None"]
 
 MAX_COST: Final = 1_000_000  # resource.k8s.io CELSelectorExpressionMaxCost
+MAX_TEXT: Final = 1_024  # letters of a text that an expression reads
 UNBOUNDED: Final = 2**64 - 1
 _CALL, _LIST, _MAP = 1, 10, 30
 STRING_FACTOR: Final = 0.1
@@ -111,7 +112,7 @@ class Path:
 _NO_PATH = Path([], 0, 0)
 
 
-# ---- The sizes of a device -----------------------------------------------------------------------------------------
+# ---- The sizes of what is looked at -----------------------------------------------------------------------------------------
 
 
 class _Extent(NamedTuple):
@@ -138,10 +139,14 @@ _DEVICE = _Extent(
 )
 
 
+# By the variable that it is in: a device, or a text of a pod.
+_ROOTS = {"device": _DEVICE, "value": _Extent(MAX_TEXT)}
+
+
 def _size_at(path: list[str]) -> Size | None:
-    if not path or path[0] != "device":
+    shape = _ROOTS.get(path[0]) if path else None
+    if shape is None:
         return None
-    shape = _DEVICE
     for name in path[1:]:
         part = _part(shape, name)
         if part is None:

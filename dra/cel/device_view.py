@@ -51,6 +51,17 @@ class DeviceView:
         return driver
 
 
+class TextView:
+    """What `value` stands for, in an expression over a text of at most `MAX_TEXT` letters."""
+
+    __slots__ = ("broken", "slots")
+
+    def __init__(self, text: str) -> None:
+        # A variable stands where a device would: in the last slot.
+        self.slots: tuple[Value, ...] = ("", False, {}, {}, text)
+        self.broken: str | None = None
+
+
 def view_of(driver: str, device: Device) -> DeviceView:
     """Prepare the view of one published device."""
     broken = None

@@ -1,7 +1,8 @@
-"""The two environments Kubernetes compiles selectors in, and what a device looks like to the type checker.
+"""The two environments Kubernetes compiles selectors in, what a device looks like to the type checker, and one of our own.
 
 New expressions (in objects being written) see what the previous minor version knew, and list attributes only with the
 gate; stored expressions see everything (k8s.io/dynamic-resource-allocation/cel/compile.go, apiserver cel/environment).
+`TEXT` is ours: expressions over one text, `value`, with the functions of stored expressions.
 """
 
 from __future__ import annotations
@@ -28,14 +29,16 @@ class Env(Enum):
 
     STORED = "stored"
     NEW = "new"
+    TEXT = "text"
 
 
-STORED, NEW = Env.STORED, Env.NEW
+STORED, NEW, TEXT = Env.STORED, Env.NEW, Env.TEXT
 
 
 class Environment(NamedTuple):
-    """What names mean: functions, the fields of `device`, names of types."""
+    """What names mean: the variable, functions, the fields of `device`, names of types."""
 
+    variables: dict[str, Type]
     attribute: Type
     lists: bool
     fields: dict[str, Type]
@@ -51,17 +54,15 @@ _LIBRARIES = (
 @lru_cache(maxsize=8)
 def environment(env: Env, *, list_attributes: bool, consumable_capacity: bool = True) -> Environment:
     """Build an environment; stored expressions see everything whatever the gates say."""
-    lists = list_attributes or env is STORED
+    lists = list_attributes or env is not NEW
     attribute = DYN if lists else ANY
     fields = {
         "driver": STRING,
         "attributes": map_of(STRING, map_of(STRING, attribute)),
         "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
     }
-    if consumable_capacity or env is STORED:
+    if consumable_capacity or env is not NEW:
         fields["allowMultipleAllocations"] = BOOL
     libraries = (*_LIBRARIES, lib_lists.INCLUDES) if lists else _LIBRARIES
-    return Environment(attribute, lists, fields, merge(*libraries))
-
-
-VARIABLES: dict[str, Type] = {"device": DEVICE}
+    variables = {"value": STRING} if env is TEXT else {"device": DEVICE}
+    return Environment(variables, attribute, lists, fields, merge(*libraries))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dra.budget import Budget
-    from dra.cel.device_view import DeviceView
+    from dra.cel.device_view import DeviceView, TextView
     from dra.cel.environment import Environment
     from dra.cel.evaluation.metered import Closure
     from dra.cel.syntax import Expr
@@ -109,14 +109,14 @@ class Selector:
             return bool(value)
         raise SelectorRunError(f"CEL result of type {type_name(value)} could not be converted to bool")
 
-    def evaluate(self, view: DeviceView, budget: Budget | None = None) -> Value:
+    def evaluate(self, view: DeviceView | TextView, budget: Budget | None = None) -> Value:
         """Return whatever the expression gives; for rules that are not selectors."""
         try:
             return self._evaluate(view, budget)
         except RecursionError:
             return _with_room(self._evaluate, view, budget)
 
-    def _evaluate(self, view: DeviceView, budget: Budget | None) -> Value:
+    def _evaluate(self, view: DeviceView | TextView, budget: Budget | None) -> Value:
         if view.broken:
             raise SelectorRunError(view.broken)
         free = self._free
@@ -139,7 +139,7 @@ class Selector:
         self._variables = compiler.variables
         return self._metered
 
-    def derive(self, view: DeviceView, budget: Budget | None = None) -> Derived:
+    def derive(self, view: DeviceView | TextView, budget: Budget | None = None) -> Derived:
         """Return the value of a derived attribute, or fail on what cannot be one."""
         return _derive(self.evaluate(view, budget))
 

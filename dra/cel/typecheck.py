@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dra.cel import types as t
-from dra.cel.environment import VARIABLES
 from dra.cel.library.regexes import PatternError, compile_pattern
 from dra.cel.library.standard import TYPE_NAMES
 from dra.cel.library.text_format import Clause, clauses
@@ -82,8 +81,8 @@ class _Checker:
 
     def _global(self, name: str) -> Type | None:
         name = name.removeprefix(".")
-        if name in VARIABLES:
-            return VARIABLES[name]
+        if name in self._env.variables:
+            return self._env.variables[name]
         return t.type_of(TYPE_NAMES[name]) if name in TYPE_NAMES else None
 
     def _ident(self, node: Expr) -> Type:

@@ -7,7 +7,7 @@ at once (pods and their claims, claims and the fleet, the slices of a pool) is i
 from __future__ import annotations
 
 from dra.validation.codes import CODES, Code
-from dra.validation.fields import gates, shape
+from dra.validation.fields import gates, names, shape
 from dra.validation.fields.gates import Gates
 from dra.validation.judgement import errors, findings
 from dra.validation.objects.judge import TYPES, is_ours, problems, read
@@ -27,6 +27,7 @@ __all__ = [
     "gates",
     "is_ours",
     "name",
+    "names",
     "problems",
     "read",
     "review",

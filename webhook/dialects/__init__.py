@@ -13,8 +13,21 @@ from webhook.dialects.plugins import amazon, amd, google, intel, nics, nvidia, u
 from webhook.dialects.systems import annotated, cloud, hami, koordinator, one_card, volcano
 from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scheduler, Scope, Unit, pattern
 from webhook.dialects.targets import DRANET_NUMA_NODE, NETWORK_RESOURCE, NUMA_NODE, PCIE_ROOT, TARGETS, Target
+from webhook.dialects.values import compile_expression, too_costly
 from webhook.dialects.vocabulary import Bare, Vocabulary
-from webhook.dialects.words import WHOLE, Amount, Hint, Meaning, Mistake, Options, Said, Selected, Selection, Words
+from webhook.dialects.words import (
+    UNREADABLE,
+    WHOLE,
+    Amount,
+    Hint,
+    Meaning,
+    Mistake,
+    Options,
+    Said,
+    Selected,
+    Selection,
+    Words,
+)
 
 # Each reads its own options, so the type of those is known to its module alone.
 VOCABULARIES: tuple[Vocabulary[Any], ...] = (
@@ -42,6 +55,7 @@ __all__ = [
     "NUMA_NODE",
     "PCIE_ROOT",
     "TARGETS",
+    "UNREADABLE",
     "VOCABULARIES",
     "WHOLE",
     "Action",
@@ -70,6 +84,8 @@ __all__ = [
     "Unit",
     "Vocabulary",
     "Words",
+    "compile_expression",
     "pattern",
     "plain",
+    "too_costly",
 ]

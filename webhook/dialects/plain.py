@@ -1,62 +1,144 @@
 """The reader for dialects that are only a table: every key with a target asks for its number of it.
 
-Memory and compute keys apply to each device of the container's count key; without one, to a single device.
+Memory and compute keys apply to each device of the container's count key; without one, to a single device. What stands on the
+pod beside containers (annotations, labels, node selectors), and in a container's variables, says more about devices that a key on the
+container asks for, and asks for none by itself. What is said nearer counts: on the container, then in its variables, then on the pod.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects.demand import MIB, Answer, Demand, Keyed, Left, Note
+from webhook.dialects.demand import MIB, Answer, Demand, Keyed, Left, Note, Refusal
 from webhook.dialects.table import Action, Dialect, Position, Role, Unit
 from webhook.dialects.targets import TARGETS
+from webhook.dialects.values import compile_expression, convert, number_of, texts_of
 from webhook.dialects.vocabulary import Vocabulary
-from webhook.dialects.words import Options, Said, Words
+from webhook.dialects.words import Amount, Options, Said, Words
+from webhook.refusals import Code
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from webhook.dialects.targets import Target
-    from webhook.dialects.words import Amount
+    from webhook.dialects.values import Expressions
+    from webhook.dialects.words import Hint
 
 _BYTES = {Unit.BYTES: 1, Unit.MIB: MIB, Unit.GIB: MIB << 10}
+_LARGEST = 2**63 - 1
 _NETWORK = (Role.NIC, Role.RDMA)
 _DEVICE = (Role.COUNT, Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES)
-# What is understood without code, by where the key stands: numbers on resources, and elsewhere what keeps us away.
+_TEXTS = (Role.PROFILE, Role.MODELS, Role.NOT_MODELS, Role.UUIDS, Role.NOT_UUIDS)
+# Those of which a pod says one thing at most in one place.
+SHAPING = (*_DEVICE, *_TEXTS)
+_AWAY = (Role.PLACED, Role.OPT_OUT, Role.CLAIMED)
+# What is understood without code, by where the key stands: numbers on resources, and elsewhere what shapes a request that
+# is made there, or keeps us away.
 ROLES: Mapping[Position, tuple[Role, ...]] = {
     Position.RESOURCE: (*_DEVICE, *_NETWORK),
-    **dict.fromkeys(
-        (Position.ANNOTATION, Position.LABEL, Position.NODE_SELECTOR), (Role.PLACED, Role.OPT_OUT, Role.CLAIMED)
-    ),
-    Position.ENV: (),
+    **dict.fromkeys((Position.ANNOTATION, Position.LABEL, Position.NODE_SELECTOR), (*SHAPING, *_AWAY)),
+    Position.ENV: SHAPING,
 }
+
+
+def expected(role: Role) -> tuple[str, ...]:
+    """The types of CEL that an expression for a role may give; none where no value is read."""
+    if role in _DEVICE or role in _NETWORK:
+        return ("int",)
+    if role is Role.PROFILE:
+        return ("string",)
+    return ("string", "list(string)") if role in _TEXTS else ()
 
 
 def vocabulary_of(table: Dialect, targets: Mapping[str, Target] = TARGETS) -> Vocabulary[Options]:
     """Make a vocabulary of a table alone, and of what is known about the devices it names."""
-    return Vocabulary(table=table, read=lambda words: read(words, targets), options=Options)
+    texts = {row.expression for row in table.keys if row.expression}
+    expressions = {text: compile_expression(text) for text in texts}
+    return Vocabulary(table=table, read=lambda words: read(words, targets, expressions), options=Options)
 
 
-def read(words: Words[Options], targets: Mapping[str, Target]) -> Answer:
+class _Shape(msgspec.Struct, frozen=True):
+    """What is said about a container's devices beside the container."""
+
+    amounts: tuple[Amount, ...] = ()
+    texts: Mapping[Role, tuple[str, ...]] = {}
+    notes: tuple[Note, ...] = ()
+
+
+def read(words: Words[Options], targets: Mapping[str, Target], expressions: Expressions) -> Answer:
     """Read one container, or for pod scope the sum of all, by the table alone."""
-    said = words.said[0]
-    if len(words.said) > 1:
-        said = total(words.said)
-    demands = _device(said, words.table)
+    table = words.table
+    for one in words.said:
+        for amount in one.amounts:
+            if amount.row.action is Action.LEFT:
+                left = Left(amount.key, amount.row.because)
+                return _stop(left)
+    said = _convert(words.said, expressions)
+    if not isinstance(said, Said):
+        return _stop(said)
+    shape = _shape(said, words.hints, expressions)
+    if not isinstance(shape, _Shape):
+        return _stop(shape)
+    asked = _device(said, shape, table)
+    if not isinstance(asked, list):
+        return _stop(asked)
     notes: list[Note] = []
     for amount in said.amounts:
-        key = amount.key
         row = amount.row
-        if row.action is Action.LEFT:
-            return Answer(left=Left(key, row.because))
-        note = Note(key, row.action, row.because)
+        note = Note(amount.key, row.action, row.because)
         notes.append(note)
         if row.role in _NETWORK and amount.value:
-            nic = _nic(amount, words.table, targets)
-            demands.append(Keyed(key, nic))
-    return Answer(demands=tuple(demands), notes=tuple(notes))
+            nic = _nic(amount, table, targets)
+            asked.append(Keyed(amount.key, nic))
+    if asked:
+        notes += shape.notes
+    return Answer(demands=tuple(asked), notes=tuple(notes))
+
+
+def _stop(why: Refusal | Left) -> Answer:
+    return Answer(left=why) if isinstance(why, Left) else Answer(refusals=(why,))
+
+
+def _convert(every: tuple[Said, ...], expressions: Expressions) -> Said | Refusal | Left:
+    """Read the numbers of every container, and add them up where there are several."""
+    read_: list[Said] = []
+    for one in every:
+        amounts: list[Amount] = []
+        for amount in one.amounts:
+            number = convert(amount, expressions)
+            if not isinstance(number, Amount):
+                return number
+            amounts.append(number)
+        read_.append(msgspec.structs.replace(one, amounts=tuple(amounts)))
+    return read_[0] if len(read_) == 1 else total(tuple(read_))
+
+
+def _shape(said: Said, hints: Mapping[Role, Hint], expressions: Expressions) -> _Shape | Refusal | Left:
+    """Read what stands beside the container; what the container says itself counts more."""
+    if not any(amount.row.role in _DEVICE for amount in said.amounts):
+        return _Shape()
+    amounts: list[Amount] = []
+    texts: dict[Role, tuple[str, ...]] = {}
+    notes: list[Note] = []
+    for role, hint in hints.items():
+        if role not in SHAPING:
+            continue
+        if hint.row.action is Action.LEFT:
+            return Left(hint.key, hint.row.because)
+        nearer = said.of(role)
+        if nearer:
+            notes.append(Note(hint.key, Action.IGNORED, f"{nearer.key} on the container says it"))
+            continue
+        read_ = number_of(hint, expressions) if role in _DEVICE else texts_of(hint, expressions)
+        if isinstance(read_, Refusal | Left):
+            return read_
+        if isinstance(read_, Amount):
+            amounts.append(read_)
+        else:
+            texts[role] = read_
+        notes.append(Note(hint.key, hint.row.action, hint.row.because))
+    return _Shape(tuple(amounts), texts, tuple(notes))
 
 
 def total(every: tuple[Said, ...]) -> Said:
@@ -90,23 +172,79 @@ def _nic(amount: Amount, table: Dialect, targets: Mapping[str, Target]) -> Deman
     return Demand(target=target.name, count=amount.value, resource=pool, rdma=amount.row.role is Role.RDMA)
 
 
-def _device(said: Said, table: Dialect) -> list[Keyed]:
-    parts = [amount for amount in said.amounts if amount.row.role in _DEVICE]
-    count = said.number(Role.COUNT, 1)
-    if not parts or not count:
+def _device(said: Said, shape: _Shape, table: Dialect) -> list[Keyed] | Refusal | Left:
+    """Ask for the devices that the container's keys are about; where two contradict, nobody guesses."""
+    own = [amount for amount in said.amounts if amount.row.role in _DEVICE]
+    parts = Said(said.container, (*own, *shape.amounts))
+    counts: list[Amount] = []
+    sizes: list[Amount] = []
+    for amount in parts.amounts:
+        kind = counts if amount.row.role is Role.COUNT else sizes
+        kind.append(amount)
+    asking = [amount for amount in counts if amount.value]
+    if not own or (counts and not asking):
         return []
-    memory = said.of(Role.MEMORY)
-    cores = said.of(Role.CORES)
-    target = next((amount.row.target for amount in parts if amount.row.target), table.target)
+    sizes = [amount for amount in sizes if amount.value]
+    twice = _twice(sizes)
+    if twice:
+        return twice
+    if len(asking) > 1:
+        shaped = bool(sizes or shape.texts)
+        return _several(asking, table, shaped=shaped)
+    target = table.target
+    for amount in (*own, *asking):
+        target = amount.row.target or target
+    return _one(own[0].key, parts, shape, target)
+
+
+def _several(asking: list[Amount], table: Dialect, *, shaped: bool) -> list[Keyed] | Left:
+    """Ask for devices of several keys that count; what else is said could be about any of them."""
+    if shaped:
+        first, second, *_ = asking
+        reason = f"asked for beside {first.key}, and it is not said which of the two has the other keys' sizes"
+        return Left(second.key, reason)
+    demands = []
+    for one in asking:
+        target = one.row.target or table.target
+        demand = Demand(target=target, count=one.value)
+        demands.append(Keyed(one.key, demand))
+    return demands
+
+
+def _one(key: str, parts: Said, shape: _Shape, target: str) -> list[Keyed] | Refusal:
+    """Ask for some devices that are alike."""
+    texts = shape.texts
+    memory = parts.of(Role.MEMORY)
+    bytes_ = _bytes(memory) if memory else 0
+    if memory and bytes_ > _LARGEST:
+        reason = f"{memory.value} {memory.row.unit} is more than an amount may be"
+        return Refusal(memory.key, reason, "write less", Code.RANGE)
+    cores = parts.of(Role.CORES)
+    profile = texts.get(Role.PROFILE, ())
     demand = Demand(
         target=target,
-        count=count,
-        memory=_bytes(memory) if memory and memory.value else None,
-        memory_percent=said.number(Role.MEMORY_PERCENT) or None,
+        count=parts.number(Role.COUNT, 1),
+        memory=bytes_ or None,
+        memory_percent=parts.number(Role.MEMORY_PERCENT) or None,
         cores=cores.value if cores else None,
+        profile=" ".join(profile),
+        models=texts.get(Role.MODELS, ()),
+        not_models=texts.get(Role.NOT_MODELS, ()),
+        uuids=texts.get(Role.UUIDS, ()),
+        not_uuids=texts.get(Role.NOT_UUIDS, ()),
     )
-    return [Keyed(parts[0].key, demand)]
+    return [Keyed(key, demand)]
 
 
 def _bytes(amount: Amount) -> int:
     return amount.value * _BYTES.get(amount.row.unit, 1)
+
+
+def _twice(sizes: list[Amount]) -> Left | None:
+    """Find two keys that say the same part of a device."""
+    said: dict[Role, str] = {}
+    for amount in sizes:
+        other = said.setdefault(amount.row.role, amount.key)
+        if other != amount.key:
+            return Left(amount.key, f"says the {amount.row.role} of a device, and so does {other}")
+    return None

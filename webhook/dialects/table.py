@@ -114,6 +114,17 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     target: str = ""
     # It counts only with this value; with any other one the key says nothing.
     when: str = ""
+    # For plain tables: how the value is read, in CEL over the text `value` (`webhook.dialects.values`).
+    expression: str = ""
+
+    @property
+    def bounds(self) -> str:
+        """The numbers that are taken, in words."""
+        return f"from {self.least} up" if self.most is None else f"{self.least} to {self.most}"
+
+    def takes(self, number: int) -> bool:
+        """Whether a number is within the bounds."""
+        return self.least <= number and (self.most is None or number <= self.most)
 
 
 class Scheduler(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):

@@ -31,6 +31,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_
         return ()
 
 
+# Stands for the text of a hint whose value nobody knows before the container starts.
+UNREADABLE = "\0"
 O = TypeVar("O", bound=Options)  # noqa: E741  as short as T, and it stands for Options
 
 

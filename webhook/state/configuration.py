@@ -70,6 +70,7 @@ class Configuration:
         "schedulers",
         "sizes",
         "targets",
+        "variables",
         "vocabularies",
     )
 
@@ -105,6 +106,8 @@ class Configuration:
         positions, self._patterns = _index(self.dialects)
         self._exact = positions.pop(Position.RESOURCE)
         self.rows: Mapping[Position, _Rows] = positions
+        # By table of the administrator's own and by name: variables that say something about their container.
+        self.variables: Mapping[str, Mapping[str, Row]] = _variables(file, self.vocabularies)
         # Annotations and labels that may ask for devices by themselves.
         rows = [row for table in self.dialects for row in table.keys]
         self.asking = frozenset(row.name for row in rows if row.role is Role.ASKS)
@@ -205,6 +208,19 @@ def _rename(one: Vocabulary[Any], names: Mapping[str, str]) -> Vocabulary[Any]:
             rows.append(renamed)
     table = msgspec.structs.replace(one.table, keys=tuple(rows))
     return msgspec.structs.replace(one, table=table)
+
+
+def _variables(file: File, vocabularies: Mapping[str, Vocabulary[Any]]) -> dict[str, dict[str, Row]]:
+    found: dict[str, dict[str, Row]] = {}
+    for table in file.dialects:
+        renamed = vocabularies.get(table.name)
+        if renamed is None:
+            continue
+        for row in renamed.table.keys:
+            if row.place is Position.ENV and row.role is not Role.NONE:
+                rows = found.setdefault(table.name, {})
+                rows[row.name] = row
+    return found
 
 
 def _schedulers(vocabularies: Iterable[Vocabulary[Any]], file: File) -> dict[str, Scheduler]:

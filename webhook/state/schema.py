@@ -25,20 +25,15 @@ from webhook.dialects import (
     Mistake,
     Options,
     Position,
-    Role,
     Scheduler,
     Target,
     pattern,
-    plain,
 )
+from webhook.state.rules import unknown, wrong_tables, wrong_targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from webhook.dialects import Row
-
-# What a request is called is followed by a number, and is part of the names of claims on the pod.
-_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,18}[a-z0-9])?").fullmatch
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?").fullmatch
 Mode = Literal["observe", "warn", "enforce", "off"]
 
@@ -190,22 +185,22 @@ def contradictions(file: File) -> Iterable[Mistake]:
     built_in = {one.table.name: one.table for one in VOCABULARIES}
     dialects = built_in | {table.name: table for table in file.dialects}
     targets = TARGETS | {target.name: target for target in file.targets}
-    yield from _unknown("/keys", file.keys, dialects, "dialect")
-    yield from _unknown("/disabled", file.disabled, dialects, "dialect")
+    yield from unknown("/keys", file.keys, dialects, "dialect")
+    yield from unknown("/disabled", file.disabled, dialects, "dialect")
     for dialect, renames in file.keys.items():
         if dialect in dialects:
             known = {row.name for row in dialects[dialect].keys}
-            yield from _unknown(f"/keys/{escape(dialect)}", renames, known, "key of the dialect")
+            yield from unknown(f"/keys/{escape(dialect)}", renames, known, "key of the dialect")
     if not 0 <= file.canary <= 100:
         yield Mistake("/canary", f"{file.canary} is not a percentage", "write 0 to 100")
     yield from _meanings(file, dialects)
-    yield from _targets(file, targets)
+    yield from wrong_targets(file, targets)
     for i, model in enumerate(file.models):
         if not bytes_of(model.memory):
             yield Mistake(
                 f"/models/{i}/memory", f"{model.memory!r} is not an amount of memory", "write a quantity such as 80Gi"
             )
-    yield from _tables(file, built_in, targets)
+    yield from wrong_tables(file, targets)
     yield from _joints(file, dialects.values())
     for name in built_in:
         for one in file.options(name).mistakes():
@@ -254,85 +249,6 @@ def _meanings(file: File, dialects: Mapping[str, Dialect]) -> Iterable[Mistake]:
         yield Mistake(path, f"unknown meaning {meaning!r}", hint)
 
 
-def _targets(file: File, targets: Mapping[str, Target]) -> Iterable[Mistake]:
-    """Kinds of device have a name and a driver of their own, and a class serves the target it belongs to."""
-    names = [target.name for target in file.targets]
-    for i, target in enumerate(file.targets):
-        if target.name in TARGETS or names.index(target.name) != i:
-            yield Mistake(f"/targets/{i}/name", f"target {target.name!r} exists already", "choose another name")
-        if not target.driver:
-            yield Mistake(
-                f"/targets/{i}/driver", "no driver is given", "write the name that its slices have in spec.driver"
-            )
-        if not _LABEL(target.request):
-            reason = f"{target.request!r} can't begin the name of a request"
-            yield Mistake(f"/targets/{i}/request", reason, "write lower-case letters, digits and hyphens, 20 at most")
-        for field in ("unique", "product"):
-            attribute = getattr(target, field)
-            if attribute and "/" not in attribute:
-                reason = f"{attribute!r} is not the full name of an attribute"
-                yield Mistake(f"/targets/{i}/{field}", reason, f"write {target.driver}/{attribute}")
-        for field in ("instead", "virtual"):
-            other = getattr(target, field)
-            if other and other not in targets:
-                yield Mistake(f"/targets/{i}/{field}", f"unknown target {other!r}", f"one of {', '.join(targets)}")
-    yield from _unknown("/classes", file.classes, targets, "target")
-    owners = {name: target for target in targets.values() for name in target.classes}
-    for name, class_ in file.classes.items():
-        owner = owners.get(class_)
-        if name in targets and owner is not None and owner.driver != targets[name].driver:
-            reason = f"class {class_} is of target {owner.name!r}: everything that asks for {name!r} would go there too"
-            yield Mistake(f"/classes/{escape(name)}", reason, f"write `target: {owner.name}` in the rows that mean it")
-
-
-def _tables(file: File, built_in: Mapping[str, Dialect], targets: Mapping[str, Target]) -> Iterable[Mistake]:
-    """What is wrong with tables of the administrator's own."""
-    names = [table.name for table in file.dialects]
-    taken = {
-        (row.place, file.keys.get(dialect.name, {}).get(row.name, row.name)): (dialect, row)
-        for dialect in built_in.values()
-        if dialect.name not in file.disabled
-        for row in dialect.keys
-    }
-    for i, table in enumerate(file.dialects):
-        path = f"/dialects/{i}"
-        if table.name in built_in or names.index(table.name) != i:
-            yield Mistake(f"{path}/name", f"dialect {table.name!r} exists already", "choose another name")
-        if table.target not in targets:
-            yield Mistake(f"{path}/target", f"unknown target {table.target!r}", f"one of {', '.join(targets)}")
-        for j, row in enumerate(table.keys):
-            where = f"{path}/keys/{j}"
-            if row.target and row.target not in targets:
-                yield Mistake(f"{where}/target", f"unknown target {row.target!r}", f"one of {', '.join(targets)}")
-            yield from _row(row, where)
-            other, its = taken.setdefault((row.place, row.name), (table, row))
-            if its is not row and not (row.common and its.common):
-                reason = f"{row.name!r} is a key of dialect {other.name!r} already"
-                hint = (
-                    f"rename it there (`keys.{other.name}`), or say `common: true` in both and decide under `meanings`"
-                )
-                yield Mistake(f"{where}/name", reason, hint)
-
-
-def _row(row: Row, path: str) -> Iterable[Mistake]:
-    """What is wrong with one row by itself: a key we may not read, or a role that nothing would read there."""
-    if row.most is not None and row.most < row.least:
-        yield Mistake(f"{path}/most", f"{row.most} is below {row.least}", "write least and most in order")
-    domain, slash, _ = row.name.partition("/")
-    if row.place is Position.RESOURCE:
-        if not slash or domain == "kubernetes.io" or domain.endswith(".kubernetes.io"):
-            reason = f"{row.name!r} is one of Kubernetes' own resources, not a device"
-            yield Mistake(f"{path}/name", reason, "write the extended resource name, such as example.com/gpu")
-        if domain == "rdma" and row.role is Role.NIC:
-            reason = "role nic asks for any network device, also for one that can't do RDMA"
-            yield Mistake(f"{path}/role", reason, "write `role: rdma`")
-    allowed = plain.ROLES[row.place]
-    if row.role is not Role.NONE and row.role not in allowed:
-        what = f"role {row.role} is not read from a table" if row.place is Position.RESOURCE else ""
-        reason = what or f"role {row.role} has no effect on a {row.place}"
-        yield Mistake(f"{path}/role", reason, f"one of {', '.join(allowed)}, or none" if allowed else "leave it out")
-
-
 def _joints(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
     """Keys can only be put together if some table knows them."""
     known: set[str] = set()
@@ -350,18 +266,6 @@ def _joints(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
                 continue
             hint = "describe it in a table of your own (`dialects`)"
             yield Mistake(f"/joint/{i}/{part}", f"no dialect knows the key {name!r}", hint)
-
-
-def _unknown(path: str, names: Iterable[str], known: Iterable[str], what: str) -> Iterable[Mistake]:
-    known = list(known)
-    hint = f"one of {', '.join(known)}"
-    for at, name in enumerate(names):
-        if name in known:
-            continue
-        where = escape(name)
-        if isinstance(names, tuple):
-            where = str(at)
-        yield Mistake(f"{path}/{where}", f"{name!r} is not a {what}", hint)
 
 
 def bytes_of(text: str) -> int:

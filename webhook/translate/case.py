@@ -12,6 +12,7 @@ import msgspec
 
 from webhook.claims import Made
 from webhook.dialects import (
+    UNREADABLE,
     WHOLE,
     Action,
     Amount,
@@ -23,18 +24,21 @@ from webhook.dialects import (
     Note,
     Refusal,
     Role,
+    Row,
     Said,
     Scope,
     Unit,
     Words,
 )
 from webhook.refusals import Code
+from webhook.translate.limits import BYTES
 from webhook.translate.owner import meaning
-from webhook.translate.pod_view import Slot, Word, number
+from webhook.translate.pod_view import Slot, Word, mapping, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from dra.wire import Json
     from webhook.state import Configuration, Inventory
     from webhook.translate.owner import Owners
 
@@ -221,7 +225,17 @@ def _bare(numbers: Iterable[list[tuple[Word, int | Refusal]]]) -> str:
 def _read(case: Case, said: tuple[Said, ...], hints: Mapping[Role, Hint], configuration: Configuration) -> Case:
     table = case.dialect
     options = configuration.options[table.name]
-    words = Words(table=table, said=said, options=options, hints=hints, unit=case.unit)
+    rows = configuration.variables.get(table.name)
+    if rows:
+        slot, _ = case.words[0]
+        hints = {**hints, **_variables(slot, rows)}
+    words = Words(
+        table=table,
+        said=said,
+        options=options,
+        hints=hints,
+        unit=case.unit,
+    )
     answer = configuration.vocabularies[table.name].read(words)
     return msgspec.structs.replace(
         case,
@@ -233,20 +247,42 @@ def _read(case: Case, said: tuple[Said, ...], hints: Mapping[Role, Hint], config
     )
 
 
+def _variables(slot: Slot, rows: Mapping[str, Row]) -> dict[Role, Hint]:
+    """Find what a container's variables say; of two with one name the last counts, as for the kubelet."""
+    found: dict[Role, Hint] = {}
+    written = slot.raw.get("env")
+    for raw in written if isinstance(written, list) else ():
+        one = mapping(raw)
+        name = str(one.get("name"))
+        row = rows.get(name)
+        if row is None:
+            continue
+        text = _fixed(one)
+        found.pop(row.role, None)
+        if row.when in ("", text):
+            found[row.role] = Hint.of(name, row, text)
+    return found
+
+
+def _fixed(variable: Mapping[str, Json]) -> str:
+    """Read the value of a variable, if it is written out and of a length that somebody means."""
+    value = variable.get("value", "")
+    if not isinstance(value, str) or len(value) > BYTES:
+        return UNREADABLE
+    computed = "$(" in value or variable.get("valueFrom")
+    return UNREADABLE if computed else value
+
+
 def _amount(word: Word, value: int) -> Amount | Refusal:
     """Read a number by its row, whose bounds are the legacy system's."""
     known = word.known[0]
     row = known.row
-    low, high = row.least, row.most
-    if low <= value and (high is None or value <= high):
+    most = row.most
+    if row.least <= value and (most is None or value <= most):
         return Amount(word.key, row, value, known.part)
-    bounds = f"from {low} up"
-    if high is not None:
-        bounds = f"{low} to {high}"
-    remedy = f"write a whole number of {row.unit}, {bounds}"
+    remedy = f"write a whole number of {row.unit}, {row.bounds}"
     size = _BYTES.get(row.unit, 1)
     meant = value // size
-    in_bounds = low <= meant and (high is None or meant <= high)
-    if meant != value and in_bounds:
+    if meant != value and row.takes(meant):
         remedy = f"the number counts {row.unit}: write {meant}"
     return Refusal(word.key, f"{word.raw} is out of range", remedy, Code.RANGE)

@@ -165,16 +165,26 @@ def _is_first(known: Known, every: tuple[Known, ...], scheduler: str) -> bool:
     return known is (named or every)[0]
 
 
+# Operators of a selector whose values are not what the label has.
+_SAID_BEFORE = {"NotIn": "not", "Gt": "above", "Lt": "below"}
+
+
 def _labels(selected: Selected) -> dict[str, Json]:
     """Write what a pod demands of each label in a line, over all its alternatives."""
     found: dict[str, dict[str, None]] = {}
     for term in (selected.always, *selected.terms):
         for key, operator, values in term:
             told = found.setdefault(key, {})
-            if operator == "NotIn":
+            word = _SAID_BEFORE.get(operator)
+            if word:
                 listed = ", ".join(values)
-                values = (f"not {listed}",)  # noqa: PLW2901  what is shut out is told as one
+                values = (f"{word} {listed}",)  # noqa: PLW2901  what is shut out is told as one
             told |= dict.fromkeys(values)
+    in_any_case = {one.key for one in selected.always}
+    for term in selected.terms if len(selected.terms) > 1 else ():
+        in_term = {one.key for one in term}
+        for key in found.keys() - in_term - in_any_case:
+            found[key]["anything else"] = None
     written: dict[str, Json] = {}
     for key, told in found.items():
         written[key] = ", ".join(told)

@@ -165,3 +165,10 @@ def test_reading_is_linear_in_a_scalar(text, piece):
             manifests.parse(data)
 
     assert_linear(read, lambda size: text.format(piece * size + "x"), 3_000)
+
+
+def test_half_a_surrogate_pair_in_json_is_read_as_by_the_api_server(tmp_path):
+    path = tmp_path / "half.json"
+    path.write_text('{"kind": "\\ud800", "list": ["\\udfffx", "\\ud83d\\ude00"]}')
+    (document,) = manifests.read([path])
+    assert document.object == {"kind": "\ufffd", "list": ["\ufffdx", "\U0001f600"]}

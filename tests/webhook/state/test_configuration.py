@@ -144,15 +144,15 @@ def table(*keys: dict, name: str = "ours", **more) -> dict:
     ("fields", "path", "says"),
     [
         (
-            {"dialects": [table({"name": "our/mem", "place": "annotation", "role": "memory"})]},
+            {"dialects": [table({"name": "our/mem", "place": "annotation", "role": "memory", "unit": "MiB"})]},
             "keys/0/role",
-            "annotation",
+            "container",
         ),
-        ({"dialects": [table({"name": "our/mem", "place": "env", "role": "placed"})]}, "keys/0/role", "env"),
+        ({"dialects": [table({"name": "OUR_MEM", "place": "env", "role": "placed"})]}, "keys/0/role", "env"),
         ({"dialects": [table({"name": "cpu", "role": "count"})]}, "keys/0/name", "Kubernetes"),
         ({"dialects": [table({"name": "kubernetes.io/x", "role": "count"})]}, "keys/0/name", "Kubernetes"),
         ({"dialects": [table({"name": "our/x", "role": "profile"})]}, "keys/0/role", "profile"),
-        ({"dialects": [table({"name": "nvidia.com/gpumem", "role": "memory"})]}, "keys/0/name", "hami"),
+        ({"dialects": [table({"name": "nvidia.com/gpumem", "role": "memory", "unit": "MiB"})]}, "keys/0/name", "hami"),
         (
             {"dialects": [table({"name": "our/x"}), table({"name": "our/x"}, name="b")]},
             "dialects/1/keys/0/name",
@@ -217,7 +217,7 @@ def test_pairs_of_two_kinds_that_are_called_alike_have_requests_of_two_names():
 
 def test_what_a_target_does_not_say_is_not_made_up():
     target = {"name": "mi300", "driver": "gpu.amd.com", "classes": ["gpu.amd.com"], "shared": True}
-    rows = [{"name": "our/gpu", "role": "count"}, {"name": "our/mem", "role": "memory"}]
+    rows = [{"name": "our/gpu", "role": "count"}, {"name": "our/mem", "role": "memory", "unit": "bytes"}]
     percent = {"name": "our/percent", "role": "memoryPercent"}
     config = {"targets": [target], "dialects": [table(*rows, percent, target="mi300")], **SIZES, "unresolved": "leave"}
     several, relative = became(pod({"our/gpu": 2, "our/mem": 5}), **config), became(pod({"our/percent": 50}), **config)

@@ -1,0 +1,434 @@
+"""Tables of the administrator's own: what they read beside containers, what they refuse, and what they never do."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dra import validation
+from tests.webhook.dialects.test_fuzzed import AMOUNTS, TEXTS
+from tests.webhook.pods import KEY, SIZES, UNKNOWN, actions, became, exactly, pod, refused, untouched
+from webhook.claims import template
+from webhook.state import State
+from webhook.state.configuration import read
+from webhook.translate.translate import translate
+
+HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration"}
+GIB = 1 << 30
+VGPU = "hami-core-gpu.project-hami.io"
+
+
+def rules(*keys: dict, **more) -> dict:
+    """A configuration with one table, which asks by `our.org/gpu`."""
+    asks = {"name": "our.org/gpu", "meaning": "GPUs", "role": "count"}
+    table = {
+        "name": "ours",
+        "title": "Ours",
+        "target": "vgpu",
+        **more,
+        "keys": [asks, *({"meaning": "m", **key} for key in keys)],
+    }
+    return {"dialects": [table]}
+
+
+def beside(place: str, key: str, text: str, limits: dict | None = None) -> dict:
+    """A pod that says something beside its container's resources."""
+    made = pod(limits or {"our.org/gpu": 1})
+    if place == "env":
+        made["spec"]["containers"][0]["env"] = [{"name": key, "value": text}]
+    elif place == "nodeSelector":
+        made["spec"]["nodeSelector"] = {key: text}
+    else:
+        made["metadata"][f"{place}s"] = {key: text}
+    return made
+
+
+@pytest.mark.parametrize("place", ["annotation", "label", "nodeSelector", "env"])
+def test_memory_is_read_wherever_it_stands(place):
+    key = "OUR_MEM" if place == "env" else "our.org/mem"
+    row = {"name": key, "place": place, "role": "memory", "unit": "MiB"}
+    done = became(beside(place, key, "4096"), **rules(row))
+    assert (
+        exactly(done) == [{"class": VGPU, "count": 1, "capacity": {"cores": "100", "memory": "4Gi"}}]
+        or exactly(done)[0]["capacity"]["memory"] == "4Gi"
+    )
+    assert actions(done)[key] == "translated"
+
+
+def test_an_expression_reads_the_value():
+    row = {
+        "name": "our.org/size",
+        "place": "label",
+        "role": "memory",
+        "unit": "GiB",
+        "expression": "{'small': 8, 'large': 40}[value]",
+    }
+    assert exactly(became(beside("label", "our.org/size", "large"), **rules(row)))[0]["capacity"]["memory"] == "40Gi"
+    left = became(beside("label", "our.org/size", "huge"), **rules(row))
+    assert untouched(left)
+    assert "its expression cannot read 'huge'" in left.warnings[0]
+
+
+def test_an_expression_reads_a_number_on_a_container():
+    row = {"name": "our.org/slice", "role": "memory", "unit": "GiB", "expression": "int(value) * 10"}
+    done = became(pod({"our.org/gpu": 1, "our.org/slice": 3}), **rules(row))
+    assert exactly(done)[0]["capacity"]["memory"] == "30Gi"
+
+
+def test_an_expression_makes_a_list_of_models():
+    row = {
+        "name": "our.org/models",
+        "place": "annotation",
+        "role": "models",
+        "unit": "text",
+        "expression": "value.split('|')",
+    }
+    (asked,) = exactly(became(beside("annotation", "our.org/models", "A100|H100"), **rules(row, target="gpu")))
+    assert all(model in asked["cel"][0] for model in ("a100", "h100")) or all(
+        model in asked["cel"][0] for model in ("A100", "H100")
+    )
+
+
+def test_what_is_said_nearer_counts():
+    both = (
+        {"name": "our.org/mem", "place": "annotation", "role": "memory", "unit": "MiB"},
+        {"name": "OUR_MEM", "place": "env", "role": "memory", "unit": "MiB"},
+    )
+    value = beside("env", "OUR_MEM", "2048")
+    value["metadata"]["annotations"] = {"our.org/mem": "1024"}
+    assert exactly(became(value, **rules(*both)))[0]["capacity"]["memory"] == "2Gi"
+    on_container = {"name": "our.org/mib", "role": "memory", "unit": "MiB"}
+    value["spec"]["containers"][0]["resources"]["limits"]["our.org/mib"] = 3072
+    done = became(value, **rules(*both, on_container))
+    assert exactly(done)[0]["capacity"]["memory"] == "3Gi"
+    assert actions(done)["OUR_MEM"] == "ignored"
+
+
+@pytest.mark.parametrize("text", ["4Gi", "many", "-1", "", "99999999", "9" * 5000, "٤"])
+def test_what_is_not_such_a_number_is_turned_back(text):
+    row = {"name": "our.org/mem", "place": "annotation", "role": "memory", "unit": "MiB", "most": 100_000}
+    assert refused(became(beside("annotation", "our.org/mem", text), **rules(row)))
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"value": "$(OTHER)"},
+        {"value": 3},
+        {"value": "1" * 20_000},
+    ],
+)
+def test_a_variable_that_is_not_written_out_leaves_the_container(variable):
+    row = {"name": "OUR_MEM", "place": "env", "role": "memory", "unit": "MiB"}
+    value = pod({"our.org/gpu": 1})
+    value["spec"]["containers"][0]["env"] = [{"name": "OUR_MEM", **variable}]
+    done = became(value, **rules(row))
+    assert untouched(done)
+    assert "not known" in done.warnings[0]
+
+
+def affinity(*terms: list[dict]) -> dict:
+    chosen = {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": chosen}}
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        [[{"key": "our.org/model", "operator": "NotIn", "values": ["A100"]}]],
+        [[{"key": "our.org/model", "operator": "In", "values": ["A100", "H100"]}]],
+        [[{"key": "our.org/model", "operator": "Exists"}]],
+        [[{"key": "our.org/model", "operator": "Gt", "values": ["3"]}]],
+        [
+            [{"key": "our.org/model", "operator": "In", "values": ["A100"]}],
+            [{"key": "zone", "operator": "In", "values": ["b"]}],
+        ],
+    ],
+)
+def test_a_selector_that_allows_several_values_says_none(terms):
+    row = {"name": "our.org/model", "place": "nodeSelector", "role": "models", "unit": "text"}
+    done = became(pod({"our.org/gpu": 1}, affinity=affinity(*terms)), **rules(row, target="gpu"))
+    assert untouched(done)
+
+
+def test_an_annotation_alone_asks_for_nothing():
+    row = {"name": "our.org/mem", "place": "annotation", "role": "memory", "unit": "MiB"}
+    nic = {"name": "our.org/nic", "role": "nic", "target": "nic"}
+    assert untouched(became(beside("annotation", "our.org/mem", "4096", {"cpu": 1}), **rules(row)))
+    (asked,) = exactly(became(beside("annotation", "our.org/mem", "4096", {"our.org/nic": 1}), **rules(row, nic)))
+    assert asked["class"] == "dranet"
+
+
+def test_words_beside_a_container_that_asks_for_other_things_are_not_read():
+    row = {"name": "our.org/mem", "place": "annotation", "role": "memory", "unit": "MiB"}
+    nic = {"name": "our.org/nic", "role": "nic", "target": "nic"}
+    assert became(beside("annotation", "our.org/mem", "junk", {"our.org/nic": 1}), **rules(row, nic)).changed
+
+
+def test_an_amount_beyond_64_bits_is_turned_back():
+    row = {"name": "our.org/gib", "role": "memory", "unit": "GiB"}
+    assert refused(became(pod({"our.org/gpu": 1, "our.org/gib": 2**40}), **rules(row)))
+    assert not refused(became(pod({"our.org/gpu": 1, "our.org/gib": 2**20}), **rules(row)))
+
+
+@pytest.mark.parametrize("text", ["((a{1,100}){1,100}){1,100}", "x" * 5000])
+def test_a_value_that_makes_its_expression_costly_leaves_the_pod(text):
+    row = {"name": "our.org/a", "place": "annotation", "role": "cores", "expression": "'x'.matches(value) ? 1 : 2"}
+    done = became(beside("annotation", "our.org/a", text), **rules(row))
+    assert untouched(done)
+    assert "our.org/a" in done.warnings[0]
+
+
+def test_two_keys_that_count_are_two_requests():
+    other = {"name": "our.org/nicer", "role": "count", "target": "gpu"}
+    done = became(pod({"our.org/gpu": 1, "our.org/nicer": 2}), **rules(other, target="mig"))
+    asked = [
+        request["exactly"]["count"]
+        for spec in done.templates.values()
+        for request in spec["spec"]["devices"]["requests"]
+    ]
+    assert sorted(asked) == [1, 2]
+
+
+def test_a_size_beside_two_counts_is_not_guessed_at():
+    more = (
+        {"name": "our.org/b", "role": "count"},
+        {"name": "our.org/mib", "role": "memory", "unit": "MiB"},
+        {"name": "our.org/gib", "role": "memory", "unit": "GiB"},
+    )
+    assert untouched(became(pod({"our.org/gpu": 1, "our.org/b": 1, "our.org/mib": 5}), **rules(*more)))
+    assert untouched(became(pod({"our.org/gpu": 1, "our.org/mib": 5, "our.org/gib": 5}), **rules(*more)))
+
+
+def found(*keys: dict, **more) -> dict[str, str]:
+    """What is wrong with such a table, by place within it."""
+    configuration, findings = read({**HEAD, **rules(*keys, **more)})
+    assert configuration is None
+    assert all(finding.hint for finding in findings)
+    return {finding.path.removeprefix("/dialects/0/"): finding.message for finding in findings}
+
+
+ANNOTATION = {"name": "our.org/a", "place": "annotation"}
+
+
+@pytest.mark.parametrize(
+    ("row", "place"),
+    [
+        ({**ANNOTATION, "role": "memroy"}, "keys/1/role"),
+        ({**ANNOTATION, "rolle": "memory"}, "keys/1/rolle"),
+        ({**ANNOTATION, "role": "nic"}, "keys/1/role"),
+        ({**ANNOTATION, "role": "memory"}, "keys/1/unit"),
+        ({**ANNOTATION, "role": "memory", "unit": "MiB", "action": "ignored"}, "keys/1/role"),
+        ({**ANNOTATION, "action": "refused"}, "keys/1/action"),
+        ({**ANNOTATION, "expression": "int(value)"}, "keys/1/expression"),
+        ({**ANNOTATION, "role": "cores", "expression": "value"}, "keys/1/expression"),
+        ({**ANNOTATION, "role": "models", "expression": "int(value)"}, "keys/1/expression"),
+        ({**ANNOTATION, "role": "cores", "expression": "int(valeu)"}, "keys/1/expression"),
+        ({**ANNOTATION, "role": "cores", "expression": "int(value"}, "keys/1/expression"),
+        ({**ANNOTATION, "role": "cores", "expression": "device.driver"}, "keys/1/expression"),
+        ({**ANNOTATION, "role": "cores", "expression": "1+" * 600 + "1"}, "keys/1/expression"),
+        ({**ANNOTATION, "role": "cores", "expression": "(" * 400 + "1" + ")" * 400}, "keys/1/expression"),
+        (
+            {
+                **ANNOTATION,
+                "role": "cores",
+                "expression": "value.split('').map(a, value.split('').map(b, value.split('').map(c, 1))).size()",
+            },
+            "keys/1/expression",
+        ),
+        (
+            {**ANNOTATION, "role": "cores", "expression": "value.matches('((a{1,100}){1,100}){1,100}') ? 1 : 0"},
+            "keys/1/expression",
+        ),
+        ({"name": "cpu", "role": "count"}, "keys/1/name"),
+        ({"name": "drawbridge.dev/skip", "place": "label", "role": "optOut"}, "keys/1/name"),
+        ({"name": "nvidia.com/gpumem", "role": "count"}, "keys/1/name"),
+        ({"name": "nvidia.com/mig-1g.5gb", "role": "count"}, "keys/1/name"),
+        ({"name": "nvidia.com/mig-<x>.big", "role": "count"}, "keys/1/name"),
+        ({"name": "nvidia.com/<anything>", "role": "count"}, "keys/1/name"),
+        ({"name": "our.org/<a><b>", "role": "count"}, "keys/1/name"),
+        ({"name": "our.org/x<a>-<a>", "role": "count"}, "keys/1/name"),
+        ({"name": "our.org/x<", "role": "count"}, "keys/1/name"),
+        ({"name": "our.org/x y", "role": "count"}, "keys/1/name"),
+        ({"name": "our.org/.*", "role": "count"}, "keys/1/name"),
+        ({"name": "1X", "place": "env", "role": "cores"}, "keys/1/name"),
+        ({"name": "our.org/b", "meaning": "x" * 2000}, "keys/1/meaning"),
+    ],
+)
+def test_a_row_that_would_not_do_what_it_says_is_turned_back(row, place):
+    assert place in found(row)
+
+
+def test_two_annotations_may_not_say_the_same():
+    both = [{"name": f"our.org/{name}", "place": "annotation", "role": "cores"} for name in "ab"]
+    assert list(found(*both)) == ["keys/2/role"]
+
+
+def test_variables_belong_to_containers_and_not_to_pods():
+    assert list(found({"name": "X", "place": "env", "role": "cores"}, scope="pod")) == ["keys/1/role"]
+
+
+def test_too_many_rows_are_one_mistake():
+    assert list(found(*({"name": f"our.org/k{i}"} for i in range(5_000)))) == ["/dialects"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "place"),
+    [
+        ("driver", "NPU driver", "driver"),
+        ("classes", ["Npu!"], "classes/0"),
+        ("true", ['x.orValue(true) || "'], "true/0"),
+        ("where", {'a"b': "c"}, 'where/a"b'),
+        ("where", {"kind": "x" * 65}, "where/kind"),
+        ("profile", "a.b", "profile"),
+        ("attributes", ["npu.org/a b"], "attributes/0"),
+        ("request", "npu-", "request"),
+    ],
+)
+def test_a_target_whose_names_do_not_fit_a_claim_is_turned_back(field, value, place):
+    target = {"name": "npu", "driver": "npu.org", field: value}
+    _, findings = read({**HEAD, "targets": [target]})
+    assert f"/targets/0/{place}" in {finding.path for finding in findings}
+
+
+# Any rule file.
+
+NAMES = st.sampled_from(["our.org/a", "our.org/b", "our.org/c<x>", "our.org/c<x>-big", "OUR_A", "our-label", "cpu", "nvidia.com/gpu", "nvidia.com/gpumem", "a/b/c", "<x>/y", "", "drawbridge.dev/skip"])  # fmt: skip
+EXPRESSIONS = st.sampled_from(["", "", "int(value)", "int(value) * 1024", "value", "value.split(',')", "[value, value]", "{'a': 1}[value]", "value ==", "dyn(value)", "9223372036854775807", "-1", "value.matches(value) ? 1 : 2", "value.map(x, x)", "'x'.matches(value) ? 'a' : 'b'"])  # fmt: skip
+ROWS = st.fixed_dictionaries(
+    {
+        "name": NAMES,
+        "meaning": st.just("m"),
+        "role": st.sampled_from(
+            [
+                "",
+                "count",
+                "memory",
+                "memoryPercent",
+                "cores",
+                "nic",
+                "models",
+                "uuids",
+                "profile",
+                "placed",
+                "asks",
+                "shares",
+            ]
+        ),
+    },
+    optional={
+        "place": st.sampled_from(["resource", "annotation", "label", "env", "nodeSelector"]),
+        "unit": st.sampled_from(["count", "percent", "bytes", "MiB", "GiB", "text", "list", "json"]),
+        "action": st.sampled_from(["translated", "approximated", "ignored", "left"]),
+        "expression": EXPRESSIONS,
+        "most": st.sampled_from([0, 1, 100, 2**70, None]),
+        "target": st.sampled_from(["", "gpu", "nic", "npu", "vf", "mig", "efa"]),
+        "when": st.sampled_from(["", "true"]),
+        "common": st.booleans(),
+    },
+)
+TARGETS = st.fixed_dictionaries(
+    {"name": st.sampled_from(["npu", "gpu"]), "driver": st.sampled_from(["npu.example.com", "gpu.nvidia.com", "N P"])},
+    optional={
+        "classes": st.lists(st.sampled_from(["npu.example.com", "gpu.nvidia.com", "-"]), max_size=2),
+        "shared": st.booleans(),
+        "separable": st.booleans(),
+        "unique": st.sampled_from(["npu.example.com/uuid", "uuid"]),
+        "where": st.dictionaries(st.sampled_from(["kind", "1"]), st.sampled_from(["npu", '"', "\\"]), max_size=1),
+        "true": st.lists(st.sampled_from(["healthy", "a b"]), max_size=1),
+        "memory": st.sampled_from(["memory", "hbm", "a/b"]),
+        "pooled": st.booleans(),
+    },
+)
+TABLES = st.fixed_dictionaries(
+    {"name": st.sampled_from(["ours", "theirs", "hami"]), "title": st.just("t"), "keys": st.lists(ROWS, max_size=5)},
+    optional={
+        "target": st.sampled_from(["gpu", "vgpu", "npu", "nic"]),
+        "scope": st.sampled_from(["pod", "container"]),
+        "seenByAll": st.booleans(),
+        "system": st.booleans(),
+        "apart": st.booleans(),
+    },
+)
+FILES = st.fixed_dictionaries(
+    {"dialects": st.lists(TABLES, max_size=2)},
+    optional={"targets": st.lists(TARGETS, max_size=2), "approximations": st.just("allow")},
+)
+SAYS = st.sampled_from(
+    ["our.org/a", "our.org/b", "our.org/c1", "our.org/c1-big", "nvidia.com/gpu", "nvidia.com/gpumem"]
+)
+BESIDE = st.dictionaries(st.sampled_from(["our.org/a", "our.org/b", "OUR_A", "our-label"]), TEXTS, max_size=3)
+
+
+@st.composite
+def pods(draw) -> dict:
+    made = pod(*draw(st.lists(st.dictionaries(SAYS, AMOUNTS | st.integers(1, 4), max_size=3), min_size=1, max_size=2)))
+    made["metadata"] |= {"annotations": draw(BESIDE), "labels": draw(BESIDE)}
+    made["spec"]["nodeSelector"] = draw(BESIDE)
+    made["spec"]["containers"][0]["env"] = [{"name": name, "value": text} for name, text in draw(BESIDE).items()]
+    return made
+
+
+NUMBERS = st.sampled_from(["", "int(value)", "int(value) * 1024", "value.size()", "{'true': 1, 'A100,': 2}[value]", "'x'.matches(value) ? 1 : -1", "dyn(value)"])  # fmt: skip
+WORDS = st.sampled_from(["", "value", "value.split(',')", "[value, value + 'x']", "'x'.matches(value) ? value : ''"])
+UNITS = {"memory": "MiB", "cores": "percent", "memoryPercent": "percent", "count": "count"}
+
+
+@st.composite
+def sound_tables(draw) -> dict:
+    """A table that makes sense, with something to read wherever a key can stand."""
+    asks = [{"name": "our.org/a", "role": draw(st.sampled_from(["count", "memory"]))}]
+    if draw(st.booleans()):
+        asks.append({"name": "our.org/c<x>", "role": draw(st.sampled_from(["count", "memory", "cores", "nic"]))})
+    shapes = ["count", "memory", "cores", "memoryPercent", "models", "notModels", "uuids", "notUuids", "profile"]
+    places = {"annotation": "our.org/b", "label": "our-label", "nodeSelector": "our.org/a", "env": "OUR_A"}
+    roles = draw(st.lists(st.sampled_from(shapes), unique=True, min_size=4, max_size=4))
+    rows = [
+        *asks,
+        *({"name": places[place], "place": place, "role": role} for place, role in zip(places, roles, strict=True)),
+    ]
+    for row in rows:
+        numeric = row["role"] in UNITS or row["role"] == "nic"
+        row |= {"meaning": "m", "unit": UNITS.get(row["role"], draw(st.sampled_from(["text", "list"])))}
+        expression = draw(NUMBERS if numeric else WORDS.filter(lambda one: "[" not in one and "split" not in one))
+        row |= {"expression": expression, "most": draw(st.sampled_from([None, 100, 2**62]))}
+    more = {"target": draw(st.sampled_from(["gpu", "vgpu", "nic", "mig", "npu"])), "scope": "container"}
+    return {"name": "ours", "title": "t", "keys": rows, **more}
+
+
+NPU = {
+    "name": "npu",
+    "driver": "npu.example.com",
+    "classes": ["npu.example.com"],
+    "shared": True,
+    "where": {"kind": "npu"},
+}
+
+
+def assert_claims_are_taken(configuration, every):
+    state = State(configuration=configuration, fleet=UNKNOWN, keys=(KEY,))
+    for value in every:
+        done = translate(value, state, namespace="n")
+        for name, spec in done.templates.items():
+            assert validation.errors(template.object_of(name, spec, "n")) == []
+        assert not (done.refusals and done.operations)
+
+
+@given(FILES, pods())
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def test_any_rule_file_is_refused_with_a_place_or_makes_claims_that_are_taken(file, value):
+    configuration, findings = read({**HEAD, **SIZES, **file})
+    if configuration is None:
+        assert findings
+        assert all(finding.path and finding.message and finding.hint for finding in findings)
+        return
+    assert findings == []
+    assert_claims_are_taken(configuration, [value])
+
+
+@given(sound_tables(), st.lists(pods(), min_size=5, max_size=5))
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def test_a_rule_file_that_makes_sense_is_taken_and_so_are_its_claims(table, every):
+    configuration, findings = read({**HEAD, **SIZES, "targets": [NPU], "dialects": [table]})
+    assert findings == []
+    assert_claims_are_taken(configuration, every)

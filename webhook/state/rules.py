@@ -1,0 +1,349 @@
+"""Rules of the administrator's own: what makes no sense in the tables and targets of a configuration file.
+
+A rule decides about pods of everybody, so what is not read, would never match, would match what is somebody else's, or could cost
+the gate more than a pod may, is turned back before it is in force. Shapes are judged before (`webhook.state.schema`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from dra.errors import SelectorError
+from dra.pointer import escape
+from dra.validation import names, shape
+from webhook.dialects import (
+    TARGETS,
+    VOCABULARIES,
+    Action,
+    Mistake,
+    Position,
+    Role,
+    Unit,
+    compile_expression,
+    pattern,
+    plain,
+    too_costly,
+)
+from webhook.names import DOMAIN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from dra.cel import Selector
+    from webhook.dialects import Dialect, Row, Target
+    from webhook.state.schema import File
+
+    _Taken = Mapping[tuple[Position, str], tuple[Dialect, Row]]
+
+# The conditions under which an API server calls us hold every name, and each is compared with each word of a pod.
+MOST_ROWS = 512
+MOST_TARGETS = 64
+_LONGEST_TEXT = 1_024
+_PART = re.compile(r"<[A-Za-z]+>")
+_VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]{0,252}").fullmatch
+_COUNTED = {Role.COUNT: (Unit.COUNT,), Role.MEMORY: (Unit.BYTES, Unit.MIB, Unit.GIB)}
+
+
+def unknown(path: str, names_: Iterable[str], known: Iterable[str], what: str) -> Iterator[Mistake]:
+    """Names that nothing here has; a list is pointed into by position, a mapping by key."""
+    known = list(known)
+    for at, name in enumerate(names_):
+        if name in known:
+            continue
+        where = str(at) if isinstance(names_, tuple) else escape(name)
+        yield Mistake(f"{path}/{where}", f"{name!r} is not a {what}", one_of(name, known))
+
+
+def one_of(name: str, known: Sequence[str]) -> str:
+    """Say which names there are, the likeliest first."""
+    near = shape.nearest(name, list(known))
+    meant = f"did you mean {near}? " if near else ""
+    return f"{meant}one of {', '.join(known)}"
+
+
+def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Mistake]:
+    """What is wrong with tables of the administrator's own."""
+    rows = sum([len(table.keys) for table in file.dialects])
+    if rows > MOST_ROWS or len(file.dialects) > MOST_ROWS:
+        yield Mistake(
+            "/dialects", f"{rows} keys are more than {MOST_ROWS}", "write patterns such as example.com/gpu-<model>"
+        )
+        return
+    built_in = {one.table.name: one.table for one in VOCABULARIES}
+    names_ = [table.name for table in file.dialects]
+    taken = {
+        (row.place, file.keys.get(dialect.name, {}).get(row.name, row.name)): (dialect, row)
+        for dialect in built_in.values()
+        if dialect.name not in file.disabled
+        for row in dialect.keys
+    }
+    patterns = _closed_patterns(taken)
+    for i, table in enumerate(file.dialects):
+        path = f"/dialects/{i}"
+        if table.name in built_in or names_.index(table.name) != i:
+            yield Mistake(f"{path}/name", f"dialect {table.name!r} exists already", "choose another name")
+        elif names.dns_label(table.name.lower()):
+            yield Mistake(f"{path}/name", f"{table.name[:80]!r} is not a name", "write letters, digits and hyphens")
+        if table.target not in targets:
+            yield Mistake(f"{path}/target", f"unknown target {table.target!r}", one_of(table.target, list(targets)))
+        yield from _long(table.title, f"{path}/title")
+        for j, row in enumerate(table.keys):
+            where = f"{path}/keys/{j}"
+            if row.target and row.target not in targets:
+                yield Mistake(f"{where}/target", f"unknown target {row.target!r}", one_of(row.target, list(targets)))
+            yield from _wrong_row(row, table, where)
+            other, its = taken.setdefault((row.place, row.name), (table, row))
+            if its is row:
+                other, its = _matching(row, patterns) or (table, row)
+            if its is not row and not (row.common and its.common):
+                reason = f"{row.name!r} is a key of dialect {other.name!r} already"
+                hint = (
+                    f"rename it there (`keys.{other.name}`), or say `common: true` in both and decide under `meanings`"
+                )
+                yield Mistake(f"{where}/name", reason, hint)
+        yield from _said_twice(table, path)
+        yield from _asks_nothing(table, path)
+
+
+def _closed_patterns(taken: _Taken) -> list[tuple[str, Dialect, Row]]:
+    """List the names of built-in keys that vary in a part, but for those that take whatever stands in their domain."""
+    found = []
+    for (place, name), (dialect, row) in taken.items():
+        before, mark, _ = name.partition("<")
+        if place is Position.RESOURCE and mark and not before.endswith("/"):
+            found.append((name, dialect, row))
+    return found
+
+
+def _matching(row: Row, patterns: Iterable[tuple[str, Dialect, Row]]) -> tuple[Dialect, Row] | None:
+    """Find a built-in key of several names, one of which the row would take."""
+    if row.place is not Position.RESOURCE:
+        return None
+    before, mark, _ = row.name.partition("<")
+    for name, dialect, other in patterns:
+        theirs, _, _ = name.partition("<")
+        if mark:
+            takes = before.startswith(theirs) or theirs.startswith(before)
+        else:
+            takes = pattern(name)(row.name) is not None
+        if takes:
+            return dialect, other
+    return None
+
+
+def _wrong_row(row: Row, table: Dialect, path: str) -> Iterator[Mistake]:
+    """What is wrong with one row by itself: a key we may not read, or a role that nothing would read there."""
+    if row.most is not None and row.most < row.least:
+        yield Mistake(f"{path}/most", f"{row.most} is below {row.least}", "write least and most in order")
+    for field in ("meaning", "because", "when"):
+        text = getattr(row, field)
+        yield from _long(text, f"{path}/{field}")
+    yield from _wrong_name(row, f"{path}/name")
+    yield from _wrong_role(row, table, path)
+    if row.expression:
+        yield from _wrong_expression(row, path)
+
+
+def _wrong_name(row: Row, path: str) -> Iterator[Mistake]:
+    """A name that no pod could bear, one of Kubernetes' or ours, or a pattern that would take more than it says."""
+    before, mark, _ = row.name.partition("<")
+    whole = row.name
+    if mark or ">" in whole:
+        part, rest = _PART.findall(whole), _PART.sub("", whole)
+        if len(part) != 1 or "<" in rest or ">" in rest or "/" not in before or row.place is not Position.RESOURCE:
+            reason = f"{whole[:80]!r} is not a pattern that is read"
+            yield Mistake(path, reason, "write one <part> behind the slash of a resource name, or the whole name")
+            return
+        if before.endswith("/"):
+            reason = f"{whole[:80]!r} would take every name of its domain"
+            yield Mistake(path, reason, "begin the part after the slash with what its names have in common")
+        whole = _PART.sub("x", whole)
+    domain, slash, _ = whole.partition("/")
+    if row.place is Position.RESOURCE and (not slash or _is_below(domain, "kubernetes.io")):
+        reason = f"{row.name[:80]!r} is one of Kubernetes' own resources, not a device"
+        yield Mistake(path, reason, "write the extended resource name, such as example.com/gpu")
+        return
+    if slash and _is_below(domain, DOMAIN):
+        yield Mistake(path, f"{row.name[:80]!r} is a name of drawbridge's own", "write the key that pods of yours have")
+        return
+    problem = _misnamed(whole, row.place)
+    if problem:
+        what = "variable" if row.place is Position.ENV else "key"
+        yield Mistake(
+            path, f"{row.name[:80]!r} cannot be the name of a {what}: {problem}", "write the name as pods have it"
+        )
+
+
+def _is_below(domain: str, other: str) -> bool:
+    return domain == other or domain.endswith(f".{other}")
+
+
+def _misnamed(name: str, place: Position) -> str:
+    if place is Position.RESOURCE:
+        return names.extended_resource_name(name)
+    if place is not Position.ENV:
+        return names.label_key(name)
+    return "" if _VARIABLE(name) else "must consist of letters, digits, '_', '-' and '.', and not begin with a digit"
+
+
+def _wrong_role(row: Row, table: Dialect, path: str) -> Iterator[Mistake]:
+    """A role that nothing reads there, or that contradicts what becomes of the key."""
+    if row.action in (Action.REFUSED, Action.NOT_UNDERSTOOD):
+        reason = f"a table cannot say that a key is {row.action}"
+        yield Mistake(f"{path}/action", reason, "write translated, approximated, ignored or left")
+    if row.place is Position.RESOURCE and row.name.startswith("rdma/") and row.role is Role.NIC:
+        reason = "role nic asks for any network device, also for one that can't do RDMA"
+        yield Mistake(f"{path}/role", reason, "write `role: rdma`")
+    if row.role is Role.NONE:
+        return
+    allowed = plain.ROLES[row.place]
+    if row.role not in allowed:
+        what = f"role {row.role} is not read from a table" if row.place is Position.RESOURCE else ""
+        reason = what or f"role {row.role} has no effect on a {row.place}"
+        yield Mistake(f"{path}/role", reason, f"one of {', '.join(allowed)}, or none")
+        return
+    if row.action is Action.IGNORED:
+        yield Mistake(f"{path}/role", "an ignored key plays no role", "leave role out, or say what becomes of it")
+    if row.place is Position.ENV and table.scope == "pod":
+        reason = "a variable belongs to one container, and numbers of this dialect to the whole pod"
+        yield Mistake(f"{path}/role", reason, "leave role out, or write `scope: container`")
+    units = _COUNTED.get(row.role)
+    if units and row.unit not in units and not row.expression:
+        yield Mistake(f"{path}/unit", f"role {row.role} cannot be counted in {row.unit}", f"one of {', '.join(units)}")
+
+
+def _wrong_expression(row: Row, path: str) -> Iterator[Mistake]:
+    """An expression that does not compile, gives what the role cannot use, or costs too much."""
+    path = f"{path}/expression"
+    wants = plain.expected(row.role)
+    if not wants:
+        yield Mistake(path, "nothing reads the value of this key", "leave it out, or give the key a role")
+        return
+    try:
+        made = compile_expression(row.expression)
+    except SelectorError as error:
+        at = "" if error.position is None else f" (at letter {error.position + 1})"
+        yield Mistake(path, f"{error.message}{at}", "write CEL over the text `value`, such as int(value)")
+        return
+    if not _gives(made, wants):
+        hint = f"wrap it in {'int(…)' if wants[0] == 'int' else 'string(…)'}"
+        yield Mistake(path, f"it gives {made.result_type}, and role {row.role} takes {' or '.join(wants)}", hint)
+    elif too_costly(made):
+        yield Mistake(path, "it costs too much on a long value", "look at the value once, without nested loops")
+
+
+def _gives(made: Selector, wants: Sequence[str]) -> bool:
+    return str(made.result_type) in (*wants, "dyn")
+
+
+def _said_twice(table: Dialect, path: str) -> Iterator[Mistake]:
+    """Two keys that say the same of a pod, outside of containers, where nobody knows which one counts."""
+    said: dict[tuple[bool, Role], str] = {}
+    for j, row in enumerate(table.keys):
+        role = row.role
+        if row.place is Position.RESOURCE or role not in plain.SHAPING:
+            continue
+        variable = row.place is Position.ENV
+        where = variable, role
+        other = said.setdefault(where, row.name)
+        if other != row.name:
+            reason = f"{other} says {role} already, and a pod may bear both"
+            yield Mistake(f"{path}/keys/{j}/role", reason, "give one of the two another role, or a table of its own")
+
+
+def _asks_nothing(table: Dialect, path: str) -> Iterator[Mistake]:
+    """A table that shapes requests and makes none."""
+    asks = any(row.place is Position.RESOURCE and row.role is not Role.NONE for row in table.keys)
+    for j, row in enumerate(table.keys):
+        if not asks and row.place is not Position.RESOURCE and row.role in plain.SHAPING:
+            reason = "it shapes what a container asks for, and no key of this dialect on a container asks"
+            yield Mistake(f"{path}/keys/{j}/role", reason, "add the resource name that the containers have")
+            return
+
+
+def _long(text: str, path: str) -> Iterator[Mistake]:
+    if len(text) > _LONGEST_TEXT:
+        yield Mistake(path, f"a text of {len(text)} letters", f"write {_LONGEST_TEXT} at most")
+
+
+def wrong_targets(file: File, targets: Mapping[str, Target]) -> Iterator[Mistake]:
+    """Kinds of device have a name and a driver of their own, and a class serves the target it belongs to."""
+    if len(file.targets) > MOST_TARGETS:
+        yield Mistake("/targets", f"{len(file.targets)} targets are more than {MOST_TARGETS}", "leave some out")
+        return
+    names_ = [target.name for target in file.targets]
+    for i, target in enumerate(file.targets):
+        path = f"/targets/{i}"
+        if target.name in TARGETS or names_.index(target.name) != i:
+            yield Mistake(f"{path}/name", f"target {target.name!r} exists already", "choose another name")
+        yield from _wrong_target(target, path)
+        for field in ("instead", "virtual"):
+            other = getattr(target, field)
+            if other and other not in targets:
+                yield Mistake(f"{path}/{field}", f"unknown target {other!r}", one_of(other, list(targets)))
+    yield from unknown("/classes", file.classes, targets, "target")
+    owners = {name: target for target in targets.values() for name in target.classes}
+    for name, class_ in file.classes.items():
+        owner = owners.get(class_)
+        if names.dns_subdomain(class_):
+            problem = names.dns_subdomain(class_)
+            yield Mistake(f"/classes/{escape(name)}", f"{class_[:80]!r} {problem}", "write a DeviceClass's name")
+        elif name in targets and owner is not None and owner.driver != targets[name].driver:
+            reason = f"class {class_} is of target {owner.name!r}: everything that asks for {name!r} would go there too"
+            yield Mistake(f"/classes/{escape(name)}", reason, f"write `target: {owner.name}` in the rows that mean it")
+
+
+def _wrong_target(target: Target, path: str) -> Iterator[Mistake]:
+    """Names that would end up in claims, where the API server would refuse them, or in CEL, where they would mean something."""
+    if not target.driver:
+        yield Mistake(f"{path}/driver", "no driver is given", "write the name that its slices have in spec.driver")
+        return
+    yield from _wrong(f"{path}/driver", target.driver, names.driver_name)
+    request = target.request
+    misnamed = not request[:1].isalpha() or names.dns_label(request)
+    if len(request) > 20 or misnamed:
+        reason = f"{request[:80]!r} can't begin the name of a request"
+        yield Mistake(f"{path}/request", reason, "write lower-case letters, digits and hyphens, 20 at most")
+    for j, class_ in enumerate(target.classes):
+        yield from _wrong(f"{path}/classes/{j}", class_, names.dns_subdomain)
+    full = {"unique": target.unique, "product": target.product}
+    full |= {f"attributes/{j}": name for j, name in enumerate(target.attributes)}
+    for member, name in full.items():
+        yield from _wrong_full(f"{path}/{member}", name, target.driver)
+    yield from _wrong_ids(target, path)
+
+
+def _wrong_ids(target: Target, path: str) -> Iterator[Mistake]:
+    """Names of attributes and capacities in the driver's own domain."""
+    ids = {
+        "profile": target.profile,
+        "memory": target.memory,
+        "cores": target.cores,
+        "virtualFlag": target.virtual_flag,
+    }
+    ids |= {f"true/{j}": name for j, name in enumerate(target.true)}
+    ids |= {f"rdmaFlags/{j}": name for j, name in enumerate(target.rdma_flags)}
+    ids |= {f"where/{escape(name)}": name for name in target.where}
+    for member, name in ids.items():
+        if name or "/" in member:
+            yield from _wrong(f"{path}/{member}", name, names.c_identifier)
+    for name, value in target.where.items():
+        if names.size(value) > names.MAX_VALUE:
+            reason = f"a value of more than {names.MAX_VALUE} letters"
+            yield Mistake(f"{path}/where/{escape(name)}", reason, "write it as the slices have it")
+
+
+def _wrong(path: str, name: str, judge: Callable[[str], str]) -> Iterator[Mistake]:
+    if problem := judge(name):
+        yield Mistake(path, f"{name[:80]!r} {problem}", "write the name as the driver's slices have it")
+
+
+def _wrong_full(path: str, name: str, driver: str) -> Iterator[Mistake]:
+    """An attribute's full name has a domain, and both parts have their form."""
+    domain, slash, id_ = name.partition("/")
+    if name and not slash:
+        yield Mistake(path, f"{name[:80]!r} is not the full name of an attribute", f"write {driver}/{name[:80]}")
+    elif name:
+        yield from _wrong(path, domain, names.driver_name)
+        yield from _wrong(path, id_, names.c_identifier)
