@@ -97,8 +97,9 @@ def _download(address: str) -> bytes:
         def redirect_request(  # noqa: PLR0917  as the library has it
             self, req: Request, fp: IO[bytes], code: int, msg: str, headers: object, newurl: str
         ) -> Request | None:
-            plain = newurl.startswith("http://") and address.startswith("https://")
-            if plain or not newurl.startswith(_WEB):
+            weaker = newurl.startswith("http://") and address.startswith("https://")
+            known = newurl.startswith(_WEB)
+            if weaker or not known:
                 fp.close()
                 raise OSError(f"it leads to {newurl}, which is not asked")
             return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]

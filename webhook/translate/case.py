@@ -32,7 +32,7 @@ from webhook.dialects import (
 )
 from webhook.refusals import Code
 from webhook.translate.limits import BYTES
-from webhook.translate.owner import meaning
+from webhook.translate.owner import meaning, text_of
 from webhook.translate.pod_view import Slot, Word, mapping, number
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ def _fixed(variable: Mapping[str, Json]) -> str:
     if not isinstance(value, str) or len(value) > BYTES:
         return UNREADABLE
     computed = "$(" in value or variable.get("valueFrom")
-    return UNREADABLE if computed else value
+    return UNREADABLE if computed else text_of(value)
 
 
 def _amount(word: Word, value: int) -> Amount | Refusal:

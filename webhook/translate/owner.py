@@ -146,7 +146,7 @@ def _hints(
             for known in rows.get(key, ()):
                 if known.row.when and value != known.row.when:
                     continue
-                hint = Hint.of(key, known.row, _text(value))
+                hint = Hint.of(key, known.row, text_of(value))
                 if known.row.role is Role.NONE:
                     ignored.append((known.dialect.name, hint))
                     continue
@@ -191,7 +191,7 @@ def _labels(selected: Selected) -> dict[str, Json]:
     return written
 
 
-def _text(value: Json) -> str:
+def text_of(value: Json) -> str:
     """Read a value as a text; what is none the API server refuses, but a file may hold a bare `true`."""
     if isinstance(value, str):
         # Half of a surrogate pair is no character; Go's decoder reads it as U+FFFD.

@@ -357,7 +357,11 @@ FILES = st.fixed_dictionaries(
 SAYS = st.sampled_from(
     ["our.org/a", "our.org/b", "our.org/c1", "our.org/c1-big", "nvidia.com/gpu", "nvidia.com/gpumem"]
 )
-BESIDE = st.dictionaries(st.sampled_from(["our.org/a", "our.org/b", "OUR_A", "our-label"]), TEXTS, max_size=3)
+BESIDE = st.dictionaries(
+    st.sampled_from(["our.org/a", "our.org/b", "OUR_A", "our-label"]),
+    TEXTS | st.sampled_from(["1", "2", "40", "a,b"]),
+    max_size=3,
+)
 
 
 @st.composite
