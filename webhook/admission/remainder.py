@@ -40,6 +40,7 @@ _VENDORS = (
     "google.com",
     "habana.ai",
     "huawei.com",
+    "hygon.cn",
     "hygon.com",
     "iluvatar.ai",
     "intel.com",

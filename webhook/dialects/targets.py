@@ -74,6 +74,8 @@ _SRIOV = "sriovnetwork.k8snetworkplumbingwg.io"
 _AMD = "gpu.amd.com"
 _INTEL = "gpu.intel.com"
 _NEURON = "neuron.aws.com"
+_HYGON = "dra.hygon.com"
+_QAT = "qat.intel.com"
 _RDMA_FLAGS = ("rdma", "rdmaCapable")
 
 TARGETS = {
@@ -202,6 +204,26 @@ TARGETS = {
             product="gaudi.intel.com/model",
             attributes=(PCIE_ROOT,),
             request="gaudi",
+        ),
+        Target(
+            name="qat",
+            title="QAT virtual function",
+            driver=_QAT,
+            classes=(_QAT,),
+            profile="services",
+            request="qat",
+        ),
+        Target(
+            name="hcu",
+            title="whole Hygon HCU",
+            driver=_HYGON,
+            classes=(_HYGON,),
+            type="hcu",
+            where={"type": "hcu"},
+            unique=f"{_HYGON}/uuid",
+            product=f"{_HYGON}/productName",
+            shared=True,
+            request="hcu",
         ),
         Target(
             name="tpu",

@@ -1,15 +1,20 @@
-"""Intel: whole cards by kernel driver, where a unit is one; Gaudi."""
+"""Intel: whole cards by kernel driver, where a unit is one; Gaudi; QAT by services."""
+
+import pytest
 
 from tests.webhook.dialects.rows import Row, rows_left
 from tests.webhook.pods import actions, became, exactly, pod, selected, untouched
 from webhook.dialects.plugins.intel import DIALECT
 
 I915, XE, GAUDI = "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi"
+QAT = "qat.intel.com/"
+SERVICES = {"cy": "sym;asym", "dc": "dc", "sym": "sym", "asym": "asym", "sym-dc": "sym;dc", "asym-dc": "asym;dc"}
 CARDS = {"meanings": {I915: "whole", XE: "whole"}}
 ROWS = {
     I915: Row(pod({I915: 1}), "translated", CARDS),
     XE: Row(pod({XE: 1}), "translated", CARDS),
     GAUDI: Row(pod({GAUDI: 8}), "translated"),
+    **{f"{QAT}{name}": Row(pod({f"{QAT}{name}": 1}), "approximated") for name in SERVICES},
     **rows_left(DIALECT, {GAUDI: 1}),
 }
 
@@ -36,3 +41,24 @@ def test_gaudi_cards_are_healthy_ones():
     (request,) = exactly(became(pod({GAUDI: 8, "hugepages-2Mi": "9500Mi"})))
     assert (request["class"], request["count"]) == ("gaudi.intel.com", 8)
     assert request["cel"] == ['device.attributes["gaudi.intel.com"].?healthy.orValue(false)']
+
+
+@pytest.mark.parametrize(("name", "services"), SERVICES.items())
+def test_a_function_is_asked_for_by_what_it_can_do(name, services):
+    done = became(pod({f"{QAT}{name}": 2}))
+    (request,) = exactly(done)
+    assert (request["class"], request["count"]) == ("qat.intel.com", 2)
+    assert [one for one in SERVICES.values() if selected(done, services=one)] == [services]
+
+
+def test_crypto_and_compression_side_by_side_are_two_claims():
+    done = became(pod({f"{QAT}cy": 1, f"{QAT}dc": 1}))
+    assert len(done.templates) == 2
+
+
+@pytest.mark.parametrize("name", ["gpu", "gaudi", "qat"])
+def test_a_name_of_intels_classes_is_no_network_pool(name):
+    done = became(pod({f"intel.com/{name}": 1}))
+    assert untouched(done)
+    assert "extendedResourceName" in done.warnings[0]
+    assert "pool" not in done.warnings[0]

@@ -9,10 +9,17 @@ HAMI_SHARE = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000}
 
 
 def test_the_reason_names_the_device():
+    done = became(pod({"mthreads.com/vgpu": 1, "mthreads.com/sgpu-memory": 32}))
+    assert untouched(done)
+    assert "Moore Threads GPU" in done.warnings[0]
+    assert actions(done) == {"mthreads.com/vgpu": "left", "mthreads.com/sgpu-memory": "left"}
+
+
+def test_where_there_is_a_driver_the_reason_says_why_it_does_not_serve_this():
     done = became(pod({"huawei.com/Ascend310P": 1, "huawei.com/Ascend310P-memory": 3072}))
     assert untouched(done)
-    assert "Huawei Ascend NPU" in done.warnings[0]
-    assert actions(done) == {"huawei.com/Ascend310P": "left", "huawei.com/Ascend310P-memory": "left"}
+    assert "ascend.project-hami.io" in done.warnings[0]
+    assert "no DRA driver" not in done.warnings[0]
 
 
 def test_a_gpu_beside_another_vendors_device_moves():

@@ -50,7 +50,11 @@ undriven resource left huawei.com/Ascend910C huawei.com/Ascend310P huawei.com/As
 undriven annotation left huawei.com/vnpu-mode
 undriven resource left vastaitech.com/va birentech.com/gpu dcu.com/gpu
 undriven annotation left vastaitech.com/use-gpuuuid birentech.com/nouse-gpuuuid vastaitech.com/use-va birentech.com/nouse-biren
-undriven resource left qat.intel.com/generic qat.intel.com/cy qat.intel.com/dc dsa.intel.com/wq-user-shared fpga.intel.com/arria10.dcp1.0
+undriven resource left hygon.com/dcu-share-4c-16g hygon.com/dcu-mig-4g-31gb dsa.intel.com/wq-user-shared fpga.intel.com/arria10.dcp1.0
+undriven resource left rebellions.ai/ATOM rebellions.ai/REBEL rebellions.ai/npu furiosa.ai/rngd tenstorrent.com/blackhole ibm.com/spyre_pf ibm.com/spyre_pf_tier0
+hygon resource translated hygon.com/dcu hygon.cn/hcu
+intel resource approximated qat.intel.com/cy qat.intel.com/dc qat.intel.com/sym qat.intel.com/asym qat.intel.com/sym-dc qat.intel.com/asym-dc
+intel resource left qat.intel.com/generic intel.com/gpu intel.com/gaudi intel.com/qat
 koordinator resource translated koordinator.sh/gpu koordinator.sh/gpu-core koordinator.sh/gpu-memory koordinator.sh/gpu-memory-ratio
 koordinator resource translated koordinator.sh/gpu.shared koordinator.sh/rdma nvidia.com/gpu
 koordinator resource left koordinator.sh/fpga amd.com/gpu dcu.com/gpu metax-tech.com/sgpu huawei.com/npu-core huawei.com/npu-cpu huawei.com/npu-dvpp

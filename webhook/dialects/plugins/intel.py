@@ -1,8 +1,8 @@
-"""Intel GPUs and Gaudi accelerators: whole cards, by the kernel driver that runs them.
+"""Intel GPUs and Gaudi accelerators: whole cards, by the kernel driver that runs them. QAT: functions by what they can do.
 
 A unit of `gpu.intel.com/i915` is a card unless the plugin was started with `shared-dev-num`, so it is believed as `nvidia.com/gpu`
-is: if declared, or if most nodes publish cards. Keys follow intel/intel-device-plugins-for-kubernetes: cmd/gpu_plugin; the targets
-intel/intel-resource-drivers-for-kubernetes.
+is: if declared, or if most nodes publish cards. Keys follow intel/intel-device-plugins-for-kubernetes: cmd/gpu_plugin and
+cmd/qat_plugin; the targets intel/intel-resource-drivers-for-kubernetes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,21 @@ from webhook.dialects.words import Meaning, Options
 if TYPE_CHECKING:
     from webhook.dialects.words import Words
 
+# QAT by the services of its physical function: what the plugin calls them, and how the driver writes them.
+_QAT = "qat.intel.com/"
+_SERVICES = {
+    "cy": "sym;asym",
+    "dc": "dc",
+    "sym": "sym",
+    "asym": "asym",
+    "sym-dc": "sym;dc",
+    "asym-dc": "asym;dc",
+}
+_NAMED = "the driver's class serves it under this name, if it says so (extendedResourceName): no claim is needed"
+
 DIALECT = Dialect(
     name="intel",
-    title="Intel GPU and Gaudi",
+    title="Intel GPU, Gaudi and QAT",
     target="intelI915",
     apart=True,
     keys=(
@@ -60,12 +72,37 @@ DIALECT = Dialect(
                 ("tiles", "tiles of a GPU"),
             )
         ),
+        *(
+            Row(
+                name=f"{_QAT}{name}",
+                meaning=f"QAT functions for {services}",
+                role=Role.COUNT,
+                target="qat",
+                action=Action.APPROXIMATED,
+                because="the driver binds the function to vfio-pci, and tells the container no address (`QAT0`)",
+            )
+            for name, services in _SERVICES.items()
+        ),
+        Row(
+            name=f"{_QAT}generic",
+            meaning="QAT functions whose services the plugin could not tell",
+            action=Action.LEFT,
+            because="what they can do is not said, and the driver publishes the fourth generation alone",
+        ),
+        *(
+            Row(name=f"intel.com/{name}", meaning=text, action=Action.LEFT, because=_NAMED)
+            for name, text in (
+                ("gpu", "GPUs of Intel's driver"),
+                ("gaudi", "Gaudi accelerators of Intel's driver"),
+                ("qat", "QAT functions of Intel's driver"),
+            )
+        ),
     ),
 )
 
 
 def read(words: Words[Options]) -> Answer:
-    """Read one container: so many whole cards of each kind."""
+    """Read one container: so many whole devices of each kind."""
     demands = []
     notes = []
     for amount in words.said[0].amounts:
@@ -74,10 +111,12 @@ def read(words: Words[Options]) -> Answer:
             return Answer(left=Left(key, row.because))
         if not amount.value:
             continue
-        demand = Demand(target=row.target, count=amount.value)
+        services = _SERVICES.get(key.removeprefix(_QAT), "")
+        demand = Demand(target=row.target, count=amount.value, profile=services)
         demands.append(Keyed(key, demand))
         plural = "s" if amount.value > 1 else ""
-        notes.append(Note(key, Action.TRANSLATED, f"{amount.value} whole device{plural}"))
+        kind = f"function{plural} for {services}; {row.because}" if services else f"whole device{plural}"
+        notes.append(Note(key, row.action, f"{amount.value} {kind}"))
     return Answer(demands=tuple(demands), notes=tuple(notes))
 
 

@@ -1,7 +1,8 @@
-"""Devices for which no DRA driver is known: every key of their plugins, and why it stays.
+"""Devices that no DRA driver is known for, or none that could serve what their keys say: every key of their plugins, and why it stays.
 
 Most are HAMi's other vendors. What asks for such a device goes on being served by its device plugin, and the pod keeps the
-scheduler that counts it. Keys follow Project-HAMi/HAMi: pkg/device; the vendors' own plugins have the bare counts.
+scheduler that counts it. Keys follow Project-HAMi/HAMi: pkg/device; the vendors' own plugins have the bare counts. Hygon's whole
+cards have a driver, and a module of their own.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _VENDORS = {
     ),
     "hygon.com": (
         "Hygon DCU",
-        ("dcunum", "dcumem", "dcucores", "dcu"),
+        ("dcunum", "dcumem", "dcucores", "dcu-share-<size>", "dcu-mig-<profile>"),
         ("use-dcutype", "nouse-dcutype", "use-gpuuuid", "nouse-gpuuuid"),
     ),
     "iluvatar.ai": ("Iluvatar GPU", ("gpu", "<chip>-vgpu", "<chip>.vCore", "<chip>.vMem"), ()),
@@ -43,10 +44,20 @@ _VENDORS = {
     "vastaitech.com": ("Vastai card", ("va",), ("use-gpuuuid", "nouse-gpuuuid", "use-va", "nouse-va")),
     "birentech.com": ("Biren GPU", ("gpu",), ("use-gpuuuid", "nouse-gpuuuid", "use-biren", "nouse-biren")),
     "dcu.com": ("Hygon DCU", ("gpu",), ()),
-    "qat.intel.com": ("Intel QAT device", ("generic", "cy", "dc"), ()),
     "dsa.intel.com": ("Intel DSA device", ("<queue>",), ()),
     "fpga.intel.com": ("Intel FPGA", ("<region>",), ()),
     "xilinx.com": ("AMD Alveo card", ("<shell>",), ()),
+    "rebellions.ai": ("Rebellions NPU", ("ATOM", "REBEL", "npu"), ()),
+    "furiosa.ai": ("FuriosaAI NPU", ("rngd", "warboy"), ()),
+    "tenstorrent.com": ("Tenstorrent card", ("<card>",), ()),
+    "ibm.com": ("IBM Spyre card", ("spyre_<kind>",), ()),
+}
+_YOUNG = "its vendor's DRA driver has no table here: one of your own (`dialects:`, `targets:`) can say what it publishes"
+# Where there is a driver, why it does not serve these keys.
+_DRIVEN = {
+    "hygon.com": "Hygon's DRA driver counts compute in units, not in percent, and publishes whole cards alone: its plugin goes on serving it",
+    "huawei.com": "the public DRA driver (ascend.project-hami.io) brings no class for it and calls whole cards unfinished: its plugin goes on serving it",
+    **dict.fromkeys(("rebellions.ai", "furiosa.ai", "tenstorrent.com", "ibm.com"), _YOUNG),
 }
 _OTHERS = {
     "mthreads.ai/use-gpuuuid": "Moore Threads GPU",
@@ -68,7 +79,7 @@ def _why(device: str) -> str:
 
 def _numbers(domain: str, device: str, keys: tuple[str, ...]) -> list[Row]:
     """Write a vendor's resource names."""
-    reason = _why(device)
+    reason = _DRIVEN.get(domain) or _why(device)
     found = []
     for key in keys:
         name = f"{domain}/{key}"
@@ -105,7 +116,7 @@ def _rows() -> tuple[Row, ...]:
 
 DIALECT = Dialect(
     name="undriven",
-    title="devices without a DRA driver",
+    title="devices that no DRA driver serves",
     apart=True,
     schedulers=("hami-scheduler", "volcano", "koord-scheduler"),
     keys=_rows(),

@@ -1,0 +1,22 @@
+"""Hygon's device plugin: whole cards, which its DRA driver gives whole where a claim names no amounts.
+
+Keys follow HYGON-AI/k8s-dcu-device-plugin (strategies dcu and mixed); the target HYGON-AI/k8s-hcu-dra-driver, which calls the cards HCU.
+Parts of a card are in `undriven`, with the reason.
+"""
+
+from __future__ import annotations
+
+from webhook.dialects.plain import vocabulary_of
+from webhook.dialects.table import Dialect, Role, Row
+
+DIALECT = Dialect(
+    name="hygon",
+    title="Hygon device plugin",
+    target="hcu",
+    apart=True,
+    keys=(
+        Row(name="hygon.com/dcu", meaning="whole cards", role=Role.COUNT),
+        Row(name="hygon.cn/hcu", meaning="whole cards, the newer name", role=Role.COUNT),
+    ),
+)
+VOCABULARY = vocabulary_of(DIALECT)
