@@ -52,7 +52,9 @@ _VENDORS = {
     "tenstorrent.com": ("Tenstorrent card", ("<card>",), ()),
     "ibm.com": ("IBM Spyre card", ("spyre_<kind>",), ()),
 }
-_YOUNG = "its vendor's DRA driver has no table here: one of your own (`dialects:`, `targets:`) can say what it publishes"
+_YOUNG = (
+    "its vendor's DRA driver has no table here: one of your own (`dialects:`, `targets:`) can say what it publishes"
+)
 # Where there is a driver, why it does not serve these keys.
 _DRIVEN = {
     "hygon.com": "Hygon's DRA driver counts compute in units, not in percent, and publishes whole cards alone: its plugin goes on serving it",

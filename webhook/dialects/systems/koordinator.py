@@ -82,7 +82,11 @@ DIALECT = Dialect(
         ),
         *(
             Row(
-                name=name, meaning=text, role=Role.POLICY, action=Action.LEFT, because="no DRA driver serves parts of an NPU by that name"
+                name=name,
+                meaning=text,
+                role=Role.POLICY,
+                action=Action.LEFT,
+                because="no DRA driver serves parts of an NPU by that name",
             )
             for name, text in (
                 ("huawei.com/npu-core", "cores of an Ascend NPU"),
