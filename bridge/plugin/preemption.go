@@ -14,7 +14,8 @@ import (
 )
 
 // PostFilter asks the allocator to make room on a node that only devices keep from being used. It chooses and evicts
-// the victims; what is missing besides devices is the business of DefaultPreemption.
+// the victims; what is missing besides devices is the business of DefaultPreemption. That has no turn where the allocator
+// was asked and gave no answer: it may have evicted somebody already, or may want nobody to go.
 func (p *Plugin) PostFilter(
 	ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader,
 ) (*fwk.PostFilterResult, *fwk.Status) {
@@ -38,7 +39,7 @@ func (p *Plugin) PostFilter(
 		if sidecar.MayRecover(err) {
 			p.follower.Missed(err)
 		}
-		return nil, fwk.NewStatus(fwk.Unschedulable, waits(err.Error()))
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, waits(err.Error()))
 	}
 	if found.NominatedNode == "" {
 		return nil, fwk.NewStatus(fwk.Unschedulable, sidecar.Shorten(found.Message))

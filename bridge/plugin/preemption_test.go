@@ -91,7 +91,7 @@ func TestVictimsAreOnlyAskedForWhenTheyMayHelp(t *testing.T) {
 	}
 }
 
-func TestPreemptionThatFailsLeavesTheOtherPluginsTheirTurn(t *testing.T) {
+func TestNobodyElsePreemptsWhereTheAllocatorGaveNoAnswer(t *testing.T) {
 	for name, answer := range map[string]stub.Answer{
 		"hangs up": stub.Hangup, "a fault": stub.Refusal(500, "a bug", ""), "nonsense": stub.Text("?"),
 		"not leading": stub.Refusal(503, "not leading", ""),
@@ -102,7 +102,7 @@ func TestPreemptionThatFailsLeavesTheOtherPluginsTheirTurn(t *testing.T) {
 			state := begun(t, plugin, w, server, full)
 			server.On("postfilter", answer)
 			result, status := plugin.PostFilter(t.Context(), state, prioritized(pod("p", "gpu"), 10), nil)
-			if result != nil || status.Code() != fwk.Unschedulable || status.Message() == "" {
+			if result != nil || status.Code() != fwk.UnschedulableAndUnresolvable || status.Message() == "" {
 				t.Errorf("got %v, %v %q", result, status.Code(), status.Message())
 			}
 			if calls := len(server.Asked("postfilter")); calls != 1 {

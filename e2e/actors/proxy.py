@@ -1,7 +1,7 @@
 """A way to the API server that breaks at a chosen write, is slow, or has forgotten the past: plain HTTP in, TLS out, one request a
 connection.
 
-What is counted are patches of ResourceClaims. At the chosen one the connection is cut, before the server has it or after it has
+What is counted are patches of ResourceClaims, or whatever `which` says. At the chosen one the connection is cut, before the server has it or after it has
 answered, and from then on nothing gets through: to its user it looks as if the machine had lost its network. Not a general
 proxy: bodies have a length, and each answer ends with its connection, so that watches stream.
 """
@@ -15,7 +15,7 @@ import time
 import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 CHUNK = 64 * 1024
 HELD_SECONDS = 120.0
@@ -25,6 +25,28 @@ EXPIRED = (
     b'"message":"too old resource version","reason":"Expired","code":410}}\n'
 )
 GONE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n" + EXPIRED
+
+
+class Request(NamedTuple):
+    """A request on its way."""
+
+    verb: str
+    path: str
+    raw: bytes
+
+    @property
+    def body(self) -> Any:
+        """What it says, if it is JSON."""
+        return json.loads(self.raw)
+
+    @property
+    def is_of_claim(self) -> bool:
+        """Whether it patches a ResourceClaim."""
+        return self.verb == "PATCH" and "/resourceclaims/" in self.path
+
+
+def of_claim(request: Request) -> bool:
+    return request.is_of_claim
 
 
 class Proxy:
@@ -38,7 +60,7 @@ class Proxy:
         self.header = f"Authorization: Bearer {token}".encode() if token else b""
         self.writes = 0
         self.cut_at = 0  # the number of the write at which the line breaks; 0 for never
-        self.which: Callable[[Any], bool] = every  # which writes are counted, by their body
+        self.which: Callable[[Request], bool] = of_claim  # which requests are counted
         self.answered = False  # whether the server gets that write
         self.broken = threading.Event()
         self.holding = False  # whether that write is held instead
@@ -55,11 +77,11 @@ class Proxy:
         self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
         self.thread.start()
 
-    def break_at(self, write: int, *, answered: bool, which: Callable[[Any], bool] | None = None) -> None:
+    def break_at(self, write: int, *, answered: bool, which: Callable[[Request], bool] = of_claim) -> None:
         """Break the line at a write, counted from now on: before the server has it, or after it has `answered`."""
         with self.lock:
             self.broken.clear()
-            self.writes, self.cut_at, self.answered, self.which = 0, write, answered, which or every
+            self.writes, self.cut_at, self.answered, self.which = 0, write, answered, which
 
     def hold_at(self, write: int) -> None:
         """Keep a write on its way until it is `let_go`; everything else gets through."""
@@ -83,9 +105,9 @@ class Proxy:
 
     def counted(self, request: bytes) -> bool:
         """Count a request; say whether it is the one to break at."""
-        if not request.startswith(b"PATCH ") or b"/resourceclaims/" not in request.partition(b"\r\n")[0]:
-            return False
-        if not self.which(json.loads(request.partition(b"\r\n\r\n")[2])):
+        head, _, body = request.partition(b"\r\n\r\n")
+        verb, path, _ = head.partition(b"\r\n")[0].decode().split(" ")
+        if not self.which(Request(verb, path, body)):
             return False
         with self.lock:
             self.writes += 1
@@ -154,11 +176,6 @@ def read_all(server: ssl.SSLSocket) -> bytes:
     while chunk := server.recv(CHUNK):
         parts.append(chunk)
     return b"".join(parts)
-
-
-def every(body: object) -> bool:
-    del body
-    return True
 
 
 def read_request(line: socket.socket, header: bytes = b"") -> bytes | None:

@@ -23,6 +23,7 @@ PARTS = "parts.example.com"  # a driver: its one GPU a node is halves or quarter
 SHARE = {"requests": {"memory": "16Gi", "cores": "30"}}  # two of them fit on a device
 KINDS = {"one": 6, "two": 2, "share": 4, "half": 1, "quarter": 2}  # templates, and how often each
 TOGETHER = 3  # pods of one shared claim
+GROUP = "group-"
 ROUND_SECONDS = 0.5
 TURNOVER = 0.08  # of the pods that have a node, those that go in a round
 THREADS = 4
@@ -122,6 +123,9 @@ class Churn:
         work += [lambda one=one: self.delete(one) for one in found if phase(one) in FINAL]
         work += [lambda one=one: self.delete(one) for one in fickle if self.random.random() < 0.1]
         missing = target - len(bound) - len(pending)
+        if missing > 0 and (late := self.latecomer(bound)):
+            work.append(lambda: self.cluster.create(late))
+            missing -= 1
         while missing > 0:
             items = self.next_pods()
             work.append(lambda items=items: self.cluster.create(*items))
@@ -146,9 +150,9 @@ class Churn:
 
     def keep_claims(self, pods: list[Object]) -> None:
         """Make the shared claims that pods wait for, and delete those of which no pod is left; templates' go with their pods."""
-        wanted = {name for one in pods if (name := one["metadata"]["name"].rpartition("-")[0]).startswith("group-")}
+        wanted = {name for one in pods if (name := group_of(one))}
         found = self.cluster.get(self.claims_path)["items"]
-        there = {one["metadata"]["name"] for one in found if one["metadata"]["name"].startswith("group-")}
+        there = {one["metadata"]["name"] for one in found if one["metadata"]["name"].startswith(GROUP)}
         for name in sorted(wanted - there):
             self.cluster.create(claim(name, self.namespace, self.wanted(WHOLE)))
         for name in sorted(there - wanted):
@@ -158,10 +162,19 @@ class Churn:
         """A pod with a claim of its own, or several that share one, which is made when they are there."""
         self.made += 1
         if self.made % 5 == 0:
-            name = f"group-{self.made}"
+            name = f"{GROUP}{self.made}"
             return [self.pod(f"{name}-{at}", using(name)) for at in range(TOGETHER)]
         kind = self.random.choices(tuple(KINDS), tuple(KINDS.values()))[0]
         return [self.pod(f"{kind}-{self.made}", using_template(kind))]
+
+    def latecomer(self, bound: list[Object]) -> Object | None:
+        """A pod for a claim that others have already. Those of a group come at once, so that one write serves all of them."""
+        names = sorted({name for one in bound if (name := group_of(one))})
+        if not names:
+            return None
+        self.made += 1
+        name = self.random.choice(names)
+        return self.pod(f"{name}-{self.made}", using(name))
 
     def wanted(self, device_class: str, count: int = 1, **fields: Any) -> Object:
         return request("gpu", device_class, count, **fields, **self.fields)
@@ -196,6 +209,12 @@ class Churn:
                 return
 
         list(self.several.map(attempt, work))
+
+
+def group_of(item: Object) -> str:
+    """The shared claim of a pod; "" if it has one of its own."""
+    name: str = item["metadata"]["name"].rpartition("-")[0]
+    return name if name.startswith(GROUP) else ""
 
 
 def phase(item: Object) -> str:

@@ -7,13 +7,14 @@ import time
 
 import pytest
 
+from e2e.actors import fleet
 from e2e.actors.bridge import PLUGIN_SCHEDULER, POLICY
-from e2e.actors.workloads import claim, pod, request, using
+from e2e.actors.workloads import claim, pod, request, template, using, using_template
 from e2e.chaos.churn import WHOLE
 from e2e.chaos.mixed import mixed
 from e2e.chaos.pairs import until
 from e2e.chaos.run import run, stage
-from e2e.chaos.troubles import LEASE_SECONDS, SHORT
+from e2e.chaos.troubles import LEASE_SECONDS, MISSED, SHORT
 from tests.limits import PATIENCE
 
 pytestmark = pytest.mark.real
@@ -68,6 +69,71 @@ def test_the_fence_refuses_the_late_write_of_a_leader_that_stood_still(on):
     assert on.cluster.get("/apis/resource.k8s.io/v1/namespaces/late/resourceclaims/p") == before
 
 
+SCARCE = "chaos-scarce"
+URGENT, USUAL = "chaos-urgent", "chaos-usual"
+# The two writes of an eviction: the line breaks when the API server has answered one of them, and the answer is lost.
+EVICTION = {
+    "the condition": lambda write: write.verb == "PATCH" and "/pods/low/status" in write.path,
+    "the deletion": lambda write: write.verb == "DELETE" and write.path.split("?")[0].endswith("/pods/low"),
+}
+
+
+@pytest.fixture(scope="module")
+def scarce(on):
+    """A node with two devices that no other test asks for, and three priorities: none, usual, urgent."""
+    priorities = [
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+        for name, value in ((USUAL, 500), (URGENT, 1000))
+    ]
+    driver = f"{SCARCE}.example.com"
+    on.cluster.create(
+        *priorities,
+        fleet.device_class(SCARCE, f"device.driver == '{driver}'"),
+        *fleet.slices(driver, "fake-0", [fleet.device(f"gpu-{at}", {}) for at in range(2)], by_name=True),
+    )
+
+
+@pytest.mark.parametrize("cut_after", EVICTION)
+def test_an_eviction_whose_allocator_is_killed_between_its_writes_is_gone_through_with_by_the_next(on, scarce, cut_after):  # fmt: skip
+    """After the condition alone both writes come again; after the deletion neither does, and nobody else has to go."""
+    namespace = on.cluster.namespace(f"evicted-after-{cut_after.rpartition(' ')[2]}")
+    path = f"/api/v1/namespaces/{namespace}/pods"
+
+    def create(name, **spec):
+        item = pod(name, namespace, schedulerName=PLUGIN_SCHEDULER, resourceClaims=[using_template("one")], **spec)
+        on.cluster.create(item)
+
+    on.cluster.create(template("one", namespace, request("gpu", SCARCE)))
+    create("low", terminationGracePeriodSeconds=0)
+    create("usual", priorityClassName=USUAL, terminationGracePeriodSeconds=0)
+    for name in ("low", "usual"):
+        on.cluster.wait_scheduled(namespace, name)
+    leader = on.pairs.leader()
+    leader.proxy.break_at(1, answered=True, which=EVICTION[cut_after])
+    create("urgent", priorityClassName=URGENT)
+    assert leader.proxy.broken.wait(PATIENCE), "nobody was evicted"
+    found = [one for one in on.cluster.get(path)["items"] if one["metadata"]["name"] == "low"]
+    marks = [(mark["type"], one["metadata"].get("deletionTimestamp")) for one in found for mark in one["status"]["conditions"]]  # fmt: skip
+    assert (("DisruptionTarget", None) in marks) == (cut_after == "the condition")
+    assert bool(found) == (cut_after == "the condition")
+    again = []
+
+    def hear(write):
+        again.extend(what for what, is_it in EVICTION.items() if is_it(write))
+        return False
+
+    on.cluster.named(leader.allocator).stop(hard=True)
+    for pair in on.pairs.all:
+        pair.proxy.break_at(1, answered=True, which=hear)
+    on.cluster.kill(leader.allocator)
+    on.cluster.wait_scheduled(namespace, "urgent", PATIENCE)
+    for pair in on.pairs.all:
+        pair.proxy.mend()
+    assert again == (list(EVICTION) if cut_after == "the condition" else [])
+    assert sorted(one["metadata"]["name"] for one in on.cluster.get(path)["items"]) == ["urgent", "usual"]
+    on.cluster.delete(path, gracePeriodSeconds=0)
+
+
 # Without the fence what is held twice may be over before anybody looks (once a second), so that a few go unnamed, or none.
 @pytest.mark.parametrize(
     "fenced", [pytest.param(True, id="fenced"), pytest.param(False, id="not fenced", marks=pytest.mark.long)]
@@ -85,9 +151,10 @@ def test_beside_another_scheduler_nothing_is_held_twice_behind_a_fence_and_nothi
         assert found.bound_theirs >= 10
 
 
-@pytest.mark.time_limit(600, "eight things go wrong one after the other, and each takes seconds to get over")
+@pytest.mark.time_limit(600, "nine things go wrong one after the other, and each takes seconds to get over")
 def test_whatever_is_killed_no_device_is_held_twice_nothing_is_left_and_nobody_is_stuck(on):
     report = run(on, SHORT, namespace="short", seed=1, seconds=400)
     assert report.faults == ()
+    assert [row.trouble for row in report.rows if row.note == MISSED] == []
     assert [row.trouble for row in report.rows] == [trouble.name for trouble in SHORT]
     assert report.verdict.counts["bound"] >= 50

@@ -8,19 +8,18 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from e2e.actors import clock
+from e2e.actors.proxy import Request
 from e2e.chaos.pairs import Pair, Pairs, until
 from e2e.ground.controlplane import ControlPlane
 
 LEASE_SECONDS = 15.0
 READY_SECONDS = 60.0
-REACHED_SECONDS = 20.0
+REACHED_SECONDS = 60.0
 DAY = 86_400.0
-
-
-Object = dict[str, Any]
+MISSED = "no such write came, killed all the same"
 
 
 class Scene(NamedTuple):
@@ -46,29 +45,29 @@ def kill_allocator(scene: Scene) -> str:
     return ""
 
 
-def is_finalizer(body: Object) -> bool:
-    return "finalizers" in body["metadata"]
+def is_finalizer(write: Request) -> bool:
+    return write.is_of_claim and "finalizers" in write.body["metadata"]
 
 
-def is_allocation(body: Object) -> bool:
-    return bool(body.get("status", {}).get("allocation"))
+def is_allocation(write: Request) -> bool:
+    return write.is_of_claim and bool(write.body.get("status", {}).get("allocation"))
 
 
-def is_reservation(body: Object) -> bool:
+def is_reservation(write: Request) -> bool:
     """Whether it is about the pods of a claim that is allocated, and stays so."""
-    return "status" in body and "allocation" not in body["status"]
+    return write.is_of_claim and "allocation" not in write.body.get("status", {"allocation": None})
 
 
 WRITES = {"the finalizer": is_finalizer, "the allocation": is_allocation, "a change of reservations": is_reservation}
 
 
-def kill_at_write(scene: Scene, *, which: Callable[[Object], bool], answered: bool) -> str:
+def kill_at_write(scene: Scene, *, which: Callable[[Request], bool], answered: bool) -> str:
     pair = scene.pairs.leader()
     pair.proxy.break_at(1, answered=answered, which=which)
     reached = pair.proxy.broken.wait(REACHED_SECONDS)
     scene.cluster.kill(pair.allocator)
     pair.proxy.mend()
-    return "" if reached else "no such write came, killed all the same"
+    return "" if reached else MISSED
 
 
 def kill_scheduler(scene: Scene) -> str:
@@ -176,7 +175,7 @@ def turn_clocks(scene: Scene) -> str:
     return "by " + " and ".join(f"{seconds / 3600:+.1f} h" for seconds in set_by)
 
 
-def kill_server_at_write(scene: Scene, *, name: str, which: Callable[[Object], bool]) -> str:
+def kill_server_at_write(scene: Scene, *, name: str, which: Callable[[Request], bool]) -> str:
     """Kill the API server or etcd when a write of the leader has just been sent on; the leader hears no answer, and lives."""
     pair = scene.pairs.leader()
     pair.proxy.break_at(1, answered=True, which=which)
@@ -184,7 +183,7 @@ def kill_server_at_write(scene: Scene, *, name: str, which: Callable[[Object], b
     scene.cluster.kill(name)
     pair.proxy.mend()
     await_api(scene)
-    return "" if reached else "no such write came, killed all the same"
+    return "" if reached else MISSED
 
 
 def at_write(kind: str, *, answered: bool) -> Trouble:
@@ -221,7 +220,8 @@ SCHEDULER_LINES = (
 )
 CLOCKS = Trouble("allocators' clocks set", turn_clocks)
 # One of each kind, as quick as it goes; take-overs, which wait for a lease, have tests of their own (`e2e.chaos.test_chaos`).
-SHORT = (*KILLS, at_write("the allocation", answered=True), LINES[2], SCHEDULER_LINES[0], CLOCKS)
+AFTER = tuple(at_write(kind, answered=True) for kind in ("the allocation", "a change of reservations"))
+SHORT = (*KILLS, *AFTER, LINES[2], SCHEDULER_LINES[0], CLOCKS)
 LONG = (*KILLS, *POINTS, *SERVER_POINTS, *LINES, *SCHEDULER_LINES, CLOCKS, *TAKE_OVERS)
 
 
