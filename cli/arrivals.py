@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dra.objects import template_site
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -16,6 +14,8 @@ if TYPE_CHECKING:
 
 # Pods of one workload: who asks for more of them wants to know something else.
 MOST = 1_000
+# Fields that say how often there is what stands beside them: of Deployments and most others, of Jobs, of a worker group of Ray.
+_TIMES = ("replicas", "parallelism", "numOfHosts")
 
 
 class Arrivals(NamedTuple):
@@ -26,35 +26,73 @@ class Arrivals(NamedTuple):
     refused: dict[str, str]
 
 
+class Member(NamedTuple):
+    """One of the pod templates of an object: the pods that whoever runs the object makes of it."""
+
+    name: str  # of its pods, before their number
+    pod: _Object
+    replicas: int
+
+
 def arrivals(documents: Sequence[Document], state: State) -> Arrivals:
-    """Let every pod and workload through the gate. What has a node already is there as it is."""
+    """Let every pod and the pods of every workload through the gate. What has a node already is there as it is."""
     from cluster.patch import apply_json_patch
     from webhook.admission import decide_object
     from webhook.claims import template
-    from webhook.translate import namespace_of
+    from webhook.translate import namespace_of, origin_of
 
     found = Arrivals([], [], {})
     made: set[tuple[str, str]] = set()
     for document in documents:
         obj = document.object
-        if template_site(obj) is None or _is_there_already(obj):
+        if _is_there_already(obj):
             continue
-        done = decide_object(obj, state)
-        pods = list(_pods(apply_json_patch(obj, done.operations)))
         if _is_running(obj):
             found.pods.append(obj)
             continue
-        if done.refusals:
-            reason = "; ".join(done.refusals)
-            found.refused.update({_key(pod): f"refused at the gate: {reason}" for pod in pods})
-            continue
-        found.pods.extend(pods)
         namespace = namespace_of(obj)
-        for name, spec in done.templates.items():
-            if (namespace, name) not in made:
-                made.add((namespace, name))
-                found.templates.append(template.object_of(name, spec, namespace))
+        scheduler = origin_of(obj, state.configuration).scheduler
+        for member in _members(obj, scheduler):
+            done = decide_object(member.pod, state)
+            pods = _pods(member, apply_json_patch(member.pod, done.operations))
+            if done.refusals:
+                reason = "; ".join(done.refusals)
+                found.refused.update({_key(pod): f"refused at the gate: {reason}" for pod in pods})
+                continue
+            found.pods.extend(pods)
+            for name, spec in done.templates.items():
+                if (namespace, name) not in made:
+                    made.add((namespace, name))
+                    found.templates.append(template.object_of(name, spec, namespace))
     return found
+
+
+def brings_pods(obj: _Object) -> bool:
+    """Whether pods come of an object, and it is known how many."""
+    from webhook.translate import paths
+
+    return obj.get("kind") != "PodTemplate" and bool(paths(obj))
+
+
+def _members(obj: _Object, scheduler: str) -> Iterator[Member]:
+    """The pods that come of an object, one for each of its templates; a pod is its own."""
+    from webhook.translate import at, mapping, name_of, namespace_of, paths
+
+    found = paths(obj) if brings_pods(obj) else []
+    for number, path in enumerate(found):
+        if not path:
+            yield Member("", obj, 1)
+            continue
+        name = name_of(obj).rpartition("/")[2]
+        if len(found) > 1:
+            name = f"{name}-{number}"
+        template = mapping(at(obj, path))
+        metadata = {**mapping(template.get("metadata")), "name": f"{name}-0", "namespace": namespace_of(obj)}
+        spec = mapping(template.get("spec"))
+        if scheduler:
+            spec = {"schedulerName": scheduler} | spec
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        yield Member(name, pod, _count(obj, path))
 
 
 def _is_there_already(obj: _Object) -> bool:
@@ -68,29 +106,38 @@ def _is_running(obj: _Object) -> bool:
     return obj.get("kind") == "Pod" and isinstance(spec, dict) and bool(spec.get("nodeName"))
 
 
-def _pods(obj: _Object) -> Iterator[_Object]:
-    """Make the pods of a workload, named by their number; a pod is its own."""
-    from webhook.translate import at, mapping, name_of, namespace_of
+def _count(obj: _Object, path: str) -> int:
+    """Say how many pods are made of the template at a path: each object around it says how often there is what it holds."""
+    from webhook.translate import at, mapping
 
-    site = template_site(obj)
-    if site is None or obj.get("kind") == "PodTemplate":
-        return
-    if not site.path:
-        yield obj
-        return
-    template = mapping(at(obj, site.path))
-    labelled = mapping(template.get("metadata"))
-    parent = mapping(at(obj, site.path.rpartition("/")[0]))
-    count = parent.get(site.size, 1)
-    name = name_of(obj).rpartition("/")[2]
-    spec = template.get("spec")
-    for number in range(_bounded(count)):
-        metadata = {**labelled, "name": f"{name}-{number}", "namespace": namespace_of(obj)}
-        yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    count = 1
+    around = path
+    while around:
+        around = around.rpartition("/")[0]
+        beside = mapping(at(obj, around))
+        for times in _TIMES:
+            count *= _number(beside.get(times, 1))
+        if "workerTemplate" in beside and path.endswith("/workerTemplate"):
+            has_leader = "leaderTemplate" in beside  # who is one of the group of that size
+            count *= _number(beside.get("size", 1)) - has_leader
+    return min(count, MOST)
 
 
-def _bounded(count: object) -> int:
-    return min(count, MOST) if isinstance(count, int) else 1
+def _pods(member: Member, pod: _Object) -> list[_Object]:
+    """The pods of a member, after the one that was decided about, each with its number."""
+    if not member.name:
+        return [pod]
+    made: list[_Object] = []
+    for number in range(member.replicas):
+        metadata = pod["metadata"] | {"name": f"{member.name}-{number}"}
+        made.append(pod | {"metadata": metadata})
+    return made
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        return 1
+    return max(0, value)
 
 
 def _key(pod: _Object) -> str:

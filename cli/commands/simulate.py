@@ -103,16 +103,15 @@ def _strategies(named: Sequence[str]) -> list[str]:
 def _read(files: Sequence[str], config: str | None) -> tuple[Workload | None, Snapshot | None, dict[str, str]]:
     """Read a workload, or a snapshot and the pods that the gate would turn back."""
     from allocator.simulation import KIND, Snapshot, is_workload
+    from cli.arrivals import brings_pods
     from cli.devices import read_objects, warn_of_passed_over
-    from dra.objects import DeviceQuota, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate, template_site
-    from webhook.translate import paths
+    from dra.objects import DeviceQuota, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
 
     documents = inputs.read_what_can_be(files)
     pods: list[Document] = []
     others: list[Document] = []
     for one in documents:
-        is_known = template_site(one.object) is not None
-        side = pods if is_known and paths(one.object) else others
+        side = pods if brings_pods(one.object) else others
         side.append(one)
     warn_of_passed_over(others, also=(KIND,))
     given = read_objects(others)

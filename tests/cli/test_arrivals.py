@@ -1,0 +1,91 @@
+"""The pods that come of manifests: of every kind as many as it says, each through the gate as it would be made."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from cli.arrivals import MOST
+from cli.main import main
+from cluster import manifests
+from tests.webhook.admission.test_verdict import PODS, THREE
+from tests.webhook.pods import EXAMPLES
+
+
+def simulated(of):
+    text = manifests.dump([THREE, of])
+    result = CliRunner().invoke(main, ["simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", "-o", "json"], input=text)
+    return {one["pod"]: one for one in json.loads(result.stdout)["pods"]}
+
+
+def template(**of_pods):
+    return {"template": {"spec": PODS["one"]["spec"]}, **of_pods}
+
+
+WORKLOADS = {
+    "a Ray cluster": (
+        {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "spec": {"headGroupSpec": template(), "workerGroupSpecs": [template(replicas=2, numOfHosts=2)]},
+        },
+        ["w-0-0", "w-1-0", "w-1-1", "w-1-2", "w-1-3"],
+    ),
+    "a group and its leader": (
+        {
+            "apiVersion": "leaderworkerset.x-k8s.io/v1",
+            "kind": "LeaderWorkerSet",
+            "spec": {"replicas": 2, "leaderWorkerTemplate": {"size": 2, "leaderTemplate": template()["template"], "workerTemplate": template()["template"]}},
+        },
+        ["w-0-0", "w-0-1", "w-1-0", "w-1-1"],
+    ),
+    "a group without a leader of its own": (
+        {
+            "apiVersion": "leaderworkerset.x-k8s.io/v1",
+            "kind": "LeaderWorkerSet",
+            "spec": {"leaderWorkerTemplate": {"size": 3, "workerTemplate": template()["template"]}},
+        },
+        ["w-0", "w-1", "w-2"],
+    ),
+    "a set of jobs": (
+        {
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "spec": {"replicatedJobs": [{"replicas": 2, "template": {"spec": template(parallelism=2)}}]},
+        },
+        ["w-0", "w-1", "w-2", "w-3"],
+    ),
+    "a cron job": (
+        {"apiVersion": "batch/v1", "kind": "CronJob", "spec": {"jobTemplate": {"spec": template(parallelism=2)}}},
+        ["w-0", "w-1"],
+    ),
+    "none at all": ({"apiVersion": "apps/v1", "kind": "Deployment", "spec": template(replicas=0)}, []),
+    "a number that is none": ({"apiVersion": "apps/v1", "kind": "Deployment", "spec": template(replicas="many")}, ["w-0"]),
+    "a template alone": ({"apiVersion": "v1", "kind": "PodTemplate", **template()}, []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WORKLOADS)
+def test_every_kind_makes_its_pods_and_each_goes_through_the_gate(what):
+    workload, expected = WORKLOADS[what]
+    found = simulated({**workload, "metadata": {"name": "w"}})
+    assert list(found) == [f"default/{name}" for name in expected]
+    for one in found.values():
+        assert one["devices"] or "insufficient" not in one["summary"], "a pod kept its legacy request"
+
+
+def test_pods_have_the_scheduler_that_their_owner_gives_them():
+    spec = {"tasks": [template(replicas=1)]}
+    job = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "v"}, "spec": spec}
+    (one,) = simulated(job).values()
+    assert "insufficient nvidia.com/gpu" in one["summary"], "the gate leaves what Volcano schedules"
+
+
+def test_a_workload_of_very_many_pods_is_bounded():
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "w"},
+        "spec": template(replicas=10**9),
+    }
+    assert len(simulated(deployment)) == MOST
