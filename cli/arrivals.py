@@ -26,7 +26,7 @@ class Arrivals(NamedTuple):
     refused: dict[str, str]
 
 
-class Member(NamedTuple):
+class Making(NamedTuple):
     """One of the pod templates of an object: the pods that whoever runs the object makes of it."""
 
     name: str  # of its pods, before their number
@@ -52,9 +52,9 @@ def arrivals(documents: Sequence[Document], state: State) -> Arrivals:
             continue
         namespace = namespace_of(obj)
         scheduler = origin_of(obj, state.configuration).scheduler
-        for member in _members(obj, scheduler):
-            done = decide_object(member.pod, state)
-            pods = _pods(member, apply_json_patch(member.pod, done.operations))
+        for one in _makings(obj, scheduler):
+            done = decide_object(one.pod, state)
+            pods = _pods(one, apply_json_patch(one.pod, done.operations))
             if done.refusals:
                 reason = "; ".join(done.refusals)
                 found.refused.update({_key(pod): f"refused at the gate: {reason}" for pod in pods})
@@ -74,14 +74,14 @@ def brings_pods(obj: _Object) -> bool:
     return obj.get("kind") != "PodTemplate" and bool(paths(obj))
 
 
-def _members(obj: _Object, scheduler: str) -> Iterator[Member]:
+def _makings(obj: _Object, scheduler: str) -> Iterator[Making]:
     """The pods that come of an object, one for each of its templates; a pod is its own."""
     from webhook.translate import at, mapping, name_of, namespace_of, paths
 
     found = paths(obj) if brings_pods(obj) else []
     for number, path in enumerate(found):
         if not path:
-            yield Member("", obj, 1)
+            yield Making("", obj, 1)
             continue
         name = name_of(obj).rpartition("/")[2]
         if len(found) > 1:
@@ -92,7 +92,7 @@ def _members(obj: _Object, scheduler: str) -> Iterator[Member]:
         if scheduler:
             spec = {"schedulerName": scheduler} | spec
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-        yield Member(name, pod, _count(obj, path))
+        yield Making(name, pod, _count(obj, path))
 
 
 def _is_there_already(obj: _Object) -> bool:
@@ -123,13 +123,13 @@ def _count(obj: _Object, path: str) -> int:
     return min(count, MOST)
 
 
-def _pods(member: Member, pod: _Object) -> list[_Object]:
-    """The pods of a member, after the one that was decided about, each with its number."""
-    if not member.name:
+def _pods(one: Making, pod: _Object) -> list[_Object]:
+    """The pods of one template, after the one that was decided about, each with its number."""
+    if not one.name:
         return [pod]
     made: list[_Object] = []
-    for number in range(member.replicas):
-        metadata = pod["metadata"] | {"name": f"{member.name}-{number}"}
+    for number in range(one.replicas):
+        metadata = pod["metadata"] | {"name": f"{one.name}-{number}"}
         made.append(pod | {"metadata": metadata})
     return made
 

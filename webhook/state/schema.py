@@ -17,6 +17,7 @@ from dra.errors import QuantityError
 from dra.objects import DeviceAttribute, DeviceCapacity
 from dra.pointer import escape
 from dra.quantity import parse
+from dra.validation import shape
 from webhook.dialects import (
     AUTO,
     TARGETS,
@@ -237,7 +238,7 @@ def _placing(placing: Placing) -> Iterable[Mistake]:
 def _meanings(file: File, dialects: Mapping[str, Dialect]) -> Iterable[Mistake]:
     """A meaning is a dialect's name, or one of the words of the dialects that read a bare name."""
     known = [one.bare for one in VOCABULARIES if one.bare]
-    words = ", ".join(bare.words for bare in known)
+    words = dict.fromkeys(", ".join(bare.words for bare in known).split(", "))
     names = ", ".join(dialects)
     for key, meaning in file.meanings.items():
         if meaning == "leave" or meaning in dialects:
@@ -245,7 +246,10 @@ def _meanings(file: File, dialects: Mapping[str, Dialect]) -> Iterable[Mistake]:
         if any(bare.declared(meaning) for bare in known):
             continue
         path = f"/meanings/{escape(key)}"
-        hint = f"leave, {words}, or a dialect: {names}"
+        meant = shape.nearest(meaning, ["leave", *words, *dialects])
+        hint = f"leave, {', '.join(words)}, or a dialect: {names}"
+        if meant:
+            hint = f"did you mean {meant}? {hint}"
         yield Mistake(path, f"unknown meaning {meaning!r}", hint)
 
 

@@ -174,8 +174,12 @@ class _Choice(Shape):
 
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
         if value not in self.values:
-            choices = ", ".join(one for one in self.values if one)
-            found.append(Problem("D001", path, f"{_describe(value)} is not allowed here", f"one of {choices}"))
+            known = [one for one in self.values if one]
+            hint = f"one of {', '.join(known)}"
+            meant = nearest(value, known) if isinstance(value, str) else ""
+            if meant:
+                hint = f"did you mean {meant}? {hint}"
+            found.append(Problem("D001", path, f"{_describe(value)} is not allowed here", hint))
 
 
 class _List(Shape):

@@ -98,6 +98,23 @@ def test_a_misspelt_field_gets_a_suggestion():
 
 
 @pytest.mark.parametrize(
+    ("fields", "meant"),
+    [
+        ({"mode": "enforced"}, "enforce"),
+        ({"mode": "Warn"}, "warn"),
+        ({"meanings": {"nvidia.com/gpu": "hole"}}, "whole"),
+        ({"meanings": {"nvidia.com/gpu": "HAMi"}}, "hami"),
+    ],
+)
+def test_a_misspelt_word_gets_a_suggestion_and_each_other_word_once(fields, meant):
+    _, findings = read({**HEAD, **fields})
+    (one,) = findings
+    assert one.hint.startswith(f"did you mean {meant}? ")
+    words = one.hint.partition("? ")[2].removeprefix("one of ").split(", ")
+    assert len(words) == len(set(words)) > 2
+
+
+@pytest.mark.parametrize(
     ("fields", "path"),
     [
         ({"canary": 101}, "/canary"),
