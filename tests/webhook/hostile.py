@@ -145,6 +145,10 @@ REVIEWS: dict[str, tuple[str, Callable[[], bytes]]] = {
             )
         ),
     ),
+    "millions of nothing": (
+        "mutate",
+        lambda: review('{"metadata":{"annotations":{"drawbridge.dev/devices":"x"}},"spec":{"containers":[' + "{}," * 1_000_000 + "{}]}}"),
+    ),
     "a deep object": ("mutate", lambda: review('{"spec":' + _deep(500_000) + "}")),
     "zeros in an update's record": (
         "mutate",

@@ -13,6 +13,7 @@ from webhook.translate.pod_template import (
     translate_object,
 )
 from webhook.translate.pod_view import PodView, Slot, is_passed_by, look, mapping
+from webhook.translate.record import is_genuine
 from webhook.translate.rewrite import Given
 from webhook.translate.translate import Decision, Translation, clean, given_earlier, replay, translate
 from webhook.translate.workload_kind import origin_of
@@ -27,6 +28,7 @@ __all__ = [
     "clean",
     "controller_kind",
     "given_earlier",
+    "is_genuine",
     "is_passed_by",
     "look",
     "mapping",

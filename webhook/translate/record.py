@@ -21,7 +21,7 @@ from webhook import names
 from webhook.claims import template
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from webhook.translate.pod_view import PodView
 
@@ -90,6 +90,17 @@ def read_record(pod: PodView, namespace: str, keys: Sequence[bytes], *, offline:
         devices=counted if isinstance(counted, dict) else {},
         templates=templates,
     )
+
+
+def is_genuine(annotations: Mapping[str, Json], whose: template.Bearer, keys: Sequence[bytes]) -> bool:
+    """Say whether annotations were written by us for this pod. Who has read the whole pod also wants to be shown a claim."""
+    try:
+        template.unseal(str(annotations.get(names.TEMPLATES)), whose, *keys)
+    except template.TemplatesError:
+        return False
+    record = _original(annotations.get(names.ORIGINAL))
+    told = digest(annotations.get(names.DECISION), annotations.get(names.DEVICES))
+    return record is not None and record.digest == told
 
 
 def annotate(

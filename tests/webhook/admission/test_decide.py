@@ -2,6 +2,7 @@ import base64
 import copy
 import json
 import random
+import tracemalloc
 
 import jsonpatch
 import msgspec
@@ -380,6 +381,50 @@ def test_forged_annotations_go_also_when_the_decision_was_ended_from_outside(mod
     assert ("warnings" not in answer(outcome)) is kept, "nobody is told what is only recorded"
     ours, _ = mutated(pod())
     assert applied(ours, answer_late("mutate", review(ours), "it took too long", state(mode=mode))) == ours
+
+
+def test_a_late_answer_believes_what_we_wrote_for_this_pod_and_nothing_that_was_changed_since():
+    ours, _ = mutated({**pod(), "metadata": {"generateName": "p-", "labels": {"a": "b"}}})
+    late = answer_late("mutate", review(ours), "it took too long", ENFORCE)
+    assert applied(ours, late) == ours
+    for name in (
+        "drawbridge.dev/devices",
+        "drawbridge.dev/decision",
+        "drawbridge.dev/original",
+        "drawbridge.dev/templates",
+    ):
+        changed = copy.deepcopy(ours)
+        changed["metadata"]["annotations"][name] += " "
+        after = applied(changed, answer_late("mutate", review(changed), "it took too long", ENFORCE))
+        assert not [key for key in after["metadata"].get("annotations", {}) if key.startswith("drawbridge.dev/")], name
+    passed_by = pod(annotations=FORGED, labels={"drawbridge.dev/skip": "true"})
+    assert applied(passed_by, answer_late("mutate", review(passed_by), "late", ENFORCE)) == passed_by
+
+
+MARKED = '"annotations":{"drawbridge.dev/devices":"x","team":"a"}'
+FULL = {
+    "containers": f'{{"metadata":{{{MARKED}}},"spec":{{"containers":[MANY]}}}}',
+    "labels": f'{{"metadata":{{{MARKED},"labels":{{"a":[MANY]}}}}}}',
+    "annotations": f'{{"metadata":{{{MARKED[:-1]},"b":[MANY]}}}}}}',
+    "what we do not know": f'{{"metadata":{{{MARKED}}},"unknown":[MANY]}}',
+}
+
+
+@pytest.mark.parametrize("small", ["{}", "[]", "0", '{"name":""}', '{"":{}}'])
+@pytest.mark.parametrize("place", FULL)
+def test_a_late_answer_makes_nothing_of_what_the_object_is_full_of(small, place):
+    """Seven MiB of `{}` took the loop 2.4 s to read, in one call that no alarm ends."""
+    many = ",".join([small] * (1_000_000 // len(small)))
+    body = review("OBJECT").replace(b'"OBJECT"', FULL[place].replace("MANY", many).encode())
+    tracemalloc.start()
+    try:
+        outcome = answer_late("mutate", body, "it took too long", ENFORCE)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000, "objects were made of it"
+    patch = json.loads(base64.b64decode(answer(outcome)["patch"]))
+    assert patch == [{"op": "remove", "path": "/metadata/annotations/drawbridge.dev~1devices"}]
 
 
 @pytest.mark.parametrize("namespace", ["ns", "other"])

@@ -41,6 +41,8 @@ MEMORY = 256 << 20
 CPU_SECONDS = 60
 # Waiting for a place costs the API server's patience; beyond this many nobody begins to wait.
 QUEUE = 16
+# Seconds between two looks whether killed workers are gone.
+BURIAL = 0.05
 
 _LENGTH = struct.Struct("!I")
 _outcome = msgspec.msgpack.Decoder(Outcome)
@@ -67,6 +69,9 @@ class Pool:
         self._waiting = 0
         self._idle: list[_Worker] = []
         self._busy: set[_Worker] = set()
+        # Processes that were killed and are not gone yet, and when to look for that again.
+        self._dying: list[int] = []
+        self._look: asyncio.TimerHandle | None = None
         # What happened, for metrics: name to count.
         self.counts = {"forked": 0, "decided": 0, "killed": 0, "crowded": 0}
 
@@ -86,11 +91,15 @@ class Pool:
             self._waiting -= 1
 
     def close(self) -> None:
-        """End all workers."""
-        for worker in (*self._idle, *self._busy):
-            worker.kill()
+        """End all workers, and wait for that."""
+        self._dying += [worker.kill() for worker in (*self._idle, *self._busy)]
         self._idle.clear()
         self._busy.clear()
+        if self._look is not None:
+            self._look.cancel()
+        for pid in self._dying:
+            _is_gone(pid, wait=True)
+        self._dying.clear()
 
     async def _ask(self, decide: Decide, state: object, path: str, body: bytes) -> Outcome:
         try:
@@ -103,7 +112,7 @@ class Pool:
         except (OSError, EOFError, asyncio.CancelledError) as error:
             # Its time was over, or it ended by its own limits: either way it is of no use any more.
             self._busy.discard(worker)
-            worker.kill()
+            self._end(worker)
             self.counts["killed"] += 1
             if isinstance(error, asyncio.CancelledError):
                 raise
@@ -122,9 +131,21 @@ class Pool:
             worker = self._idle.pop()
             if worker.state is state and worker.asked < REVIEWS:
                 return worker
-            worker.kill()
+            self._end(worker)
         self.counts["forked"] += 1
         return _Worker(decide, state, self._memory)
+
+    def _end(self, worker: _Worker) -> None:
+        """Kill a worker. A large one takes the kernel 50 ms to take down, and longer in a crowd: nobody waits for that."""
+        self._dying.append(worker.kill())
+        if self._look is None:
+            self._look = asyncio.get_running_loop().call_later(BURIAL, self._bury)
+
+    def _bury(self) -> None:
+        self._look = None
+        self._dying = [pid for pid in self._dying if not _is_gone(pid)]
+        if self._dying:
+            self._look = asyncio.get_running_loop().call_later(BURIAL, self._bury)
 
 
 class _Worker:
@@ -133,6 +154,7 @@ class _Worker:
     def __init__(self, decide: Decide, state: object, memory: int) -> None:
         self.state = state
         self.asked = 0
+        self._lives = True
         self._socket, theirs = socket.socketpair()
         with warnings.catch_warnings():
             # Threads of ours only look at fleets, and hold no lock that a child needs.
@@ -175,13 +197,22 @@ class _Worker:
             parts += part
         return bytes(parts)
 
-    def kill(self) -> None:
-        """End it, now."""
+    def kill(self) -> int:
+        """End it, now; name the process that will be gone soon."""
         self._socket.close()
-        with suppress(ProcessLookupError):
+        if self._lives:  # later somebody else may have its number
+            self._lives = False
             os.kill(self._pid, signal.SIGKILL)
-        with suppress(ChildProcessError):
-            os.waitpid(self._pid, 0)  # a killed process is gone in less than a millisecond
+        return self._pid
+
+
+def _is_gone(pid: int, *, wait: bool = False) -> bool:
+    """Whether a killed child is gone, and nothing is left of it."""
+    try:
+        gone, _ = os.waitpid(pid, 0 if wait else os.WNOHANG)
+    except ChildProcessError:
+        return True
+    return gone == pid
 
 
 # ---- the child
