@@ -26,33 +26,33 @@ if TYPE_CHECKING:
 _OURS = f"{names.DOMAIN}/".encode()
 
 
-class _Labels(Wire, frozen=True, kw_only=True):
+class _HeadLabels(Wire, frozen=True, kw_only=True):
     skip: str | None = msgspec.field(default=None, name=names.SKIP_LABEL)
 
 
-class _Annotations(Wire, frozen=True, kw_only=True):
+class _HeadAnnotations(Wire, frozen=True, kw_only=True):
     original: str | None = msgspec.field(default=None, name=names.ORIGINAL)
     decision: str | None = msgspec.field(default=None, name=names.DECISION)
     devices: str | None = msgspec.field(default=None, name=names.DEVICES)
     templates: str | None = msgspec.field(default=None, name=names.TEMPLATES)
 
 
-class _Metadata(Wire, frozen=True, kw_only=True):
+class _HeadMetadata(Wire, frozen=True, kw_only=True):
     name: str | None = None
     generate_name: str | None = None
-    labels: _Labels | None = None
-    annotations: _Annotations | None = None
+    labels: _HeadLabels | None = None
+    annotations: _HeadAnnotations | None = None
 
 
-class _Spec(Wire, frozen=True, kw_only=True):
+class _HeadSpec(Wire, frozen=True, kw_only=True):
     service_account_name: str | None = None
 
 
 class _Head(Wire, frozen=True, kw_only=True):
     """What says whether annotations are ours. Seven MiB of small values take seconds to be made, and milliseconds to be passed over."""
 
-    metadata: _Metadata | None = None
-    spec: _Spec | None = None
+    metadata: _HeadMetadata | None = None
+    spec: _HeadSpec | None = None
 
 
 _head = msgspec.json.Decoder(_Head)
@@ -88,10 +88,10 @@ def _forged(request: Request, state: State) -> tuple[str, ...]:
         head = _head.decode(request.object)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return ()  # no API server stores it
-    metadata = head.metadata or _Metadata()
+    metadata = head.metadata or _HeadMetadata()
     if metadata.labels and metadata.labels.skip == "true":
         return ()
-    said = metadata.annotations or _Annotations()
+    said = metadata.annotations or _HeadAnnotations()
     found = {
         names.ORIGINAL: said.original,
         names.DECISION: said.decision,
@@ -99,7 +99,7 @@ def _forged(request: Request, state: State) -> tuple[str, ...]:
         names.TEMPLATES: said.templates,
     }
     annotations = {name: text for name, text in found.items() if text is not None}
-    spec = head.spec or _Spec()
+    spec = head.spec or _HeadSpec()
     whose = template.Bearer(
         namespace=request.namespace,
         name=metadata.generate_name or metadata.name or "",
