@@ -94,13 +94,16 @@ def read_record(pod: PodView, namespace: str, keys: Sequence[bytes], *, offline:
 
 def is_genuine(annotations: Mapping[str, Json], whose: template.Bearer, keys: Sequence[bytes]) -> bool:
     """Say whether annotations were written by us for this pod. Who has read the whole pod also wants to be shown a claim."""
+    sealed = str(annotations.get(names.TEMPLATES))
+    text = annotations.get(names.ORIGINAL)
     try:
-        template.unseal(str(annotations.get(names.TEMPLATES)), whose, *keys)
+        template.unseal(sealed, whose, *keys)
     except template.TemplatesError:
         return False
-    record = _original(annotations.get(names.ORIGINAL))
-    told = digest(annotations.get(names.DECISION), annotations.get(names.DEVICES))
-    return record is not None and record.digest == told
+    record = _original(text)
+    decision = annotations.get(names.DECISION)
+    devices = annotations.get(names.DEVICES)
+    return record is not None and record.digest == digest(decision, devices)
 
 
 def annotate(
