@@ -118,7 +118,7 @@ class Command(click.Command):
         if not json_wanted:
             return
         named = given or {}
-        answer = {key: named.get(key) or value for key, value in self.empty.items()}
+        answer = {key: (value == "" and named.get(key)) or value for key, value in self.empty.items()}
         if "error" in answer:
             messages = [str(problem["message"]) for problem in errors]
             answer["error"] = "; ".join(messages)

@@ -29,6 +29,7 @@ COMMANDS = {
     ),
     "doctor": ("cli.commands.doctor", "Find what is not as it should be in a cluster, and put it right if you say so."),
     "dialects": ("cli.commands.dialects", "List every legacy key that is understood, and what becomes of it."),
+    "schema": ("cli.schemas.command", "Print the JSON schema of the configuration, or of what a command answers."),
     "completion": ("cli.help.completion", "Print a script that completes drawbridge in bash, zsh or fish."),
     "man": ("cli.help.manual", "Print the manual page, made of these helps."),
     "manifests": ("cli.commands.manifests", "Print what `kubectl apply` needs to install drawbridge."),

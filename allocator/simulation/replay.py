@@ -43,7 +43,7 @@ class Sample(msgspec.Struct, frozen=True):
     fragmentation: float
 
 
-class Replay(msgspec.Struct, frozen=True):
+class Replay(msgspec.Struct, frozen=True, rename="camel"):
     """What became of a workload. Times in the workload's own unit; averages weigh by time."""
 
     strategy: str

@@ -27,8 +27,10 @@ EMPTY = {
     "feasible": False,
     "allocations": [],
     "reasons": [],
+    "nearest": [],
     "error": None,
     "steps": 0,
+    "strategy": "",
     "loadMs": 0.0,
     "elapsedMs": 0.0,
 }

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from dra.stock import Stock
     from webhook.state import NodeTemplate
 
-EMPTY: dict[str, Any] = {"pods": [], "totals": {}}
+_COUNTED = ("pods", "placed", "unschedulable", "undecided", "devices", "utilisation", "fragmentation")
+EMPTY: dict[str, Any] = {"strategy": "", "pods": [], "totals": dict.fromkeys(_COUNTED, 0)}
 
 
 @inputs.command("simulate", empty=EMPTY)
@@ -324,6 +325,7 @@ def _replay(
     workload: Workload, strategies: Sequence[str], budget_ms: int | None, patience: float | None, output: str
 ) -> Exit:
     from allocator.simulation import replay
+    from dra.wire import builtins
 
     found = [
         replay(
@@ -337,7 +339,7 @@ def _replay(
         for strategy in strategies
     ]
     if output == "json":
-        inputs.write_json({"workload": workload.name, "strategies": {one.strategy: _plain(one) for one in found}})
+        inputs.write_json({"workload": workload.name, "strategies": {one.strategy: builtins(one) for one in found}})
     elif output == "svg":
         from allocator.simulation import drawing
 
@@ -345,18 +347,6 @@ def _replay(
     else:
         inputs.tell(_replay_text(workload.name, found))
     return Exit.REFUSED if any(one.never for one in found) else Exit.FINE
-
-
-def _plain(one: Replay) -> dict[str, Any]:
-    from dra.wire import builtins
-
-    plain: dict[str, Any] = builtins(one)
-    return {_camel(name): value for name, value in plain.items()}
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(part.capitalize() for part in others)
 
 
 def _replay_text(name: str, found: Sequence[Replay]) -> Iterator[str]:

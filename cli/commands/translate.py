@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _TEMPLATE = "ResourceClaimTemplate"
 
 
-@inputs.command("translate", empty={"items": [], "decisions": []})
+@inputs.command("translate", empty={"items": [], "decisions": [], "warnings": [], "refusals": []})
 @inputs.files()
 @inputs.inventory()
 @click.option("--config", metavar="FILE", help="A DrawbridgeConfiguration; without it, the defaults.")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cli.survey.gathered import Gathered
-from cli.survey.overview import Scope, overview
+from cli.survey.overview import Overview, Scope, overview
 from cli.survey.reading import TELLING, gather
 from cli.survey.verdicts import Outlook
 
-__all__ = ["TELLING", "Gathered", "Outlook", "Scope", "gather", "overview"]
+__all__ = ["TELLING", "Gathered", "Outlook", "Overview", "Scope", "gather", "overview"]

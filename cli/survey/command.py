@@ -23,7 +23,16 @@ if TYPE_CHECKING:
 _LEVELS = ("refused", "unclear", "stays", "waits", "differs")
 
 
-@inputs.command("survey", empty={"workloads": [], "reasons": [], "obstacles": []})
+EMPTY: dict[str, object] = {
+    "server": "",
+    **{key: {} for key in ("fates", "features", "classes", "modes")},
+    **{key: [] for key in ("workloads", "reasons", "obstacles", "plugins", "drivers", "unread")},
+    "objects": 0,
+    "pods": 0,
+}
+
+
+@inputs.command("survey", empty=EMPTY)
 @inputs.files(required=False, help="A dump of a cluster, or manifests, instead of a live cluster. May be repeated.")
 @inputs.cluster()
 @click.option("--config", metavar="FILE", default="", help="A DrawbridgeConfiguration; without it, the defaults.")

@@ -97,11 +97,17 @@ class Scope(StrEnum):
 class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """One key. `<…>` in a name stands for a part that varies and is handed to the rule."""
 
+    # As pods have it.
     name: str
+    # What it says, in a few words.
     meaning: str
+    # What one of its number is, or how its text is read.
     unit: Unit = Unit.COUNT
+    # Where on a pod it stands.
     place: Position = Position.RESOURCE
+    # Which part of a request it is; without one it is known, and asks for nothing.
     role: Role = Role.NONE
+    # What becomes of it.
     action: Action = Action.TRANSLATED
     # What an approximation loses, or why a key is ignored, left or refused.
     because: str = ""
@@ -109,6 +115,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     common: bool = False
     # Whole numbers only, within these; what lies outside is refused unless the rule says otherwise.
     least: int = 0
+    # The largest number that is taken.
     most: int | None = None
     # For plain tables: the target the key asks for (`webhook.dialects.targets`), where the dialect names none.
     target: str = ""
@@ -141,9 +148,13 @@ class Dialect(
 ):
     """A vocabulary: whose it is, how far its numbers reach, and its keys."""
 
+    # In lower case, for commands and other parts of the file.
     name: str
+    # For people.
     title: str
+    # Its keys, each of which belongs to no other table.
     keys: tuple[Row, ...]
+    # Whether its numbers are those of a container, or of the whole pod.
     scope: Scope = Scope.CONTAINER
     # For pod scope: every container sees the devices, not only those that ask.
     seen_by_all: bool = False

@@ -28,19 +28,19 @@ class Target(
 ):
     """One kind of device: its driver, the classes its vendor installs, and the names in its slices."""
 
-    name: str
-    driver: str
-    title: str = ""
+    name: str  # for tables: what rows ask for
+    driver: str  # as its slices say it in spec.driver
+    title: str = ""  # for people
     classes: tuple[str, ...] = ()  # as the vendor's chart names them, the preferred one first
     type: str = ""  # value of the driver's `type` attribute, for drivers that publish several kinds
     # What its devices publish of themselves, where the class takes in others: attributes of the driver's own domain.
     where: Mapping[str, str] = {}
-    true: tuple[str, ...] = ()
+    true: tuple[str, ...] = ()  # attributes of the driver's own domain that must be true
     unique: str = ""  # attribute that tells two devices apart
-    product: str = ""
+    product: str = ""  # attribute that says the model
     profile: str = "profile"  # attribute of a partition's kind
-    memory: str = "memory"
-    cores: str = "cores"
+    memory: str = "memory"  # capacity of which a share takes a part
+    cores: str = "cores"  # capacity of which a share takes a part
     # Devices are given out in shares, and what a request leaves out is taken whole.
     shared: bool = False
     # What a container is given may be spread over several claims.
@@ -55,7 +55,7 @@ class Target(
     # Truths that a device publishes about itself: that it is a virtual function, that it can do RDMA. The latter go by
     # several names, and only those are asked for that are published.
     virtual_flag: str = ""
-    rdma_flags: tuple[str, ...] = ()
+    rdma_flags: tuple[str, ...] = ()  # attributes that say that a network device can do RDMA
     # The legacy system puts its vendor's name before a product name that lacks it, so words may rely on that.
     vendor: str = ""
     # Several shares of one container must lie on cards of one product: the driver numbers limits in no fixed order.

@@ -125,17 +125,21 @@ class File(_Declared, frozen=True, kw_only=True):
     api_version: Literal["drawbridge.dev/v1alpha1"]
     kind: Literal["DrawbridgeConfiguration"]
     metadata: Metadata = Metadata()
+    # What is done in namespaces that say nothing themselves.
     mode: Mode = "enforce"
     # Percent of the workloads in namespaces that enforce; the others are only warned.
     canary: int = 100
+    # What claims can only say roughly.
     approximations: Literal["allow", "warn", "leave"] = "warn"
     # Percentages where no device size is known.
     unresolved: Literal["leave", "refuse"] = "leave"
     # Claims that the pod's scheduler would not understand.
     not_understood: Literal["leave", "refuse"] = "leave"
+    # HAMi's binding to a NUMA node, which a claim cannot say.
     numa_bind: Literal["leave", "drop", "refuse"] = "leave"
     # Claims that no node could serve even if idle.
     impossible: Literal["refuse", "warn"] = "refuse"
+    # Who places fully translated pods that named the scheduler of their dialect.
     target_scheduler: str = "default-scheduler"
     # What a name means that several systems use: leave, a dialect, or what the dialect knows that reads it bare.
     meanings: dict[str, str] = {}
@@ -143,6 +147,7 @@ class File(_Declared, frozen=True, kw_only=True):
     classes: dict[str, str] = {}
     # Kinds of device beside ours.
     targets: tuple[Target, ...] = ()
+    # Sizes of models that the fleet does not show.
     models: tuple[Model, ...] = ()
     # Who is believed, where everybody is not.
     evidence: Evidence = Evidence()
@@ -154,10 +159,13 @@ class File(_Declared, frozen=True, kw_only=True):
     disabled: tuple[str, ...] = ()
     # Tables of the administrator's own.
     dialects: tuple[Dialect, ...] = ()
+    # Keys whose devices belong close together.
     joint: tuple[Joint, ...] = ()
     # Key: the quota key that limits it from now on.
     quotas: dict[str, str] = {}
+    # Name: what that scheduler makes of claims.
     schedulers: dict[str, Scheduler] = {}
+    # The scheduler that asks our allocator, where it is installed.
     bridge: Bridge | None = None
     # Pods under a queue of Kueue's get claims of these classes only.
     kueue: Kueue = Kueue()

@@ -1,0 +1,1 @@
+"""JSON schemas, made of the types that the code itself reads and writes: of the configuration file, and of what commands answer."""

@@ -1,0 +1,177 @@
+"""What commands print with `-o json`, as types. Most of it is made of the types that the answers are made of.
+
+Data only. A test holds what each command prints against these, so that none of the two changes alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from allocator import Granted, Reason, Verdict
+from allocator.reasons import Hint, Matrix
+from allocator.simulation import Replay, Simulation
+from cli.survey import Outlook, Overview
+from dra.finding import Finding, Severity
+from webhook.dialects import Dialect
+from webhook.translate import Decision
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that could not be read or done. A wrong option has a message and a remedy alone."""
+
+    message: str
+    remedy: str = ""
+    file: str = ""
+    line: int = 0
+    column: int = 0
+    # A JSON pointer into the object.
+    pointer: str = ""
+
+
+class Translated(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge translate -o json`."""
+
+    # Every object, in order, new templates before what needs them.
+    items: list[dict[str, Any]]
+    decisions: list[Decision]
+    warnings: list[str]
+    refusals: list[str]
+
+
+# An overview counts its fates itself, so here they are a field of their own.
+Surveyed = msgspec.defstruct(
+    "Surveyed",
+    [("fates", dict[Outlook, int])],
+    bases=(Overview,),
+    namespace={"__doc__": "`drawbridge survey -o json`; `fates` says how many workloads have which."},
+    kw_only=True,
+    rename="camel",
+)
+
+
+class Spot(Finding, frozen=True, kw_only=True):
+    """A finding, and where in the input it is."""
+
+    file: str
+    line: int
+    column: int
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge check -o json`."""
+
+    findings: list[Spot]
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What a code means."""
+
+    code: str
+    title: str
+    severity: Severity
+    hint: str
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge explain -o json`, and `drawbridge check --explain CODE -o json`."""
+
+    codes: list[Told]
+
+
+class OfNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """`drawbridge allocate --node NAME -o json`."""
+
+    node: str
+    verdict: Verdict
+    feasible: bool
+    allocations: list[Granted]
+    # Why not.
+    reasons: list[Reason]
+    # What would fit instead.
+    nearest: list[Hint]
+    error: str | None
+    steps: int
+    strategy: str
+    load_ms: float
+    elapsed_ms: float
+
+
+class Scored(OfNode, frozen=True, kw_only=True, rename="camel"):
+    """A node among others; the higher its score, the better."""
+
+    score: float
+
+
+class OfNodes(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge allocate --all-nodes -o json`."""
+
+    nodes: dict[str, Scored]
+
+
+class Simulated(Simulation, frozen=True, kw_only=True):
+    """`drawbridge simulate -o json` of a snapshot."""
+
+    strategy: str
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge simulate -o json` of a workload."""
+
+    workload: str
+    # By name.
+    strategies: dict[str, Replay]
+
+
+class OfPool(Matrix, frozen=True, kw_only=True):
+    """Which devices of a pool can be in use together, and why a pool cannot be used."""
+
+    status: str
+    reason: str
+
+
+class Matrices(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge matrix -o json`."""
+
+    pools: list[OfPool]
+
+
+class Diagnosed(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong in a cluster."""
+
+    what: str
+    object: str
+    message: str
+    remedy: str
+    # What `--repair` would do, if anything.
+    repair: str
+    repaired: bool
+    # Why it was not.
+    problem: str
+
+
+class Examined(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge doctor -o json`."""
+
+    findings: list[Diagnosed]
+
+
+class Vocabularies(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge dialects -o json`: tables, in the form in which a configuration takes them."""
+
+    dialects: list[Dialect]
+
+
+# Command: the documents that it prints.
+ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
+    "allocate": (OfNode, OfNodes),
+    "check": (Checked, Explained),
+    "dialects": (Vocabularies,),
+    "doctor": (Examined,),
+    "explain": (Explained,),
+    "matrix": (Matrices,),
+    "simulate": (Simulated, Compared),
+    "survey": (Surveyed,),
+    "translate": (Translated,),
+}

@@ -1,0 +1,176 @@
+"""JSON schemas made of types: what a type says becomes a rule, and the comment that stands at a field becomes its description.
+
+Draft 7, because that is what editors read. What a schema turns back, the code turns back as well; the code knows more than a
+schema can say. A null is "not set" for the code, and a mistake for a schema.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cli.schemas.answers import ANSWERS, Trouble
+from dra.quantity import Quantity
+from webhook.dialects import TARGETS, VOCABULARIES, Action, Position, Role, plain
+from webhook.state import Configuration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    Schema = dict[str, Any]
+
+CONFIGURATION = "config"
+NAMES = (CONFIGURATION, *ANSWERS)
+_DRAFT = "http://json-schema.org/draft-07/schema#"
+_REFERENCE = "#/definitions/{name}"
+_ERRORS = "What could not be read; only where there was such."
+# Where a target is named.
+_TARGETS_NAMED = (("Row", "target"), ("Dialect", "target"), ("Target", "instead"), ("Target", "virtual"))
+_FIELD = re.compile(r"    (\w+): [^#]*(?:# (.*))?").fullmatch
+_MODULE = re.compile(r" \(`webhook\.[^)]*\)")  # which readers of the code are sent to
+_COMMENT = re.compile(r"    # (.*)").fullmatch
+
+
+def schema_of(name: str) -> Schema:
+    """Make the schema of a name among NAMES."""
+    if name == CONFIGURATION:
+        return _of_configuration()
+    types = ANSWERS[name]
+    parts, definitions = _components([*types, Trouble])
+    *answers, trouble = parts
+    errors = {"type": "array", "items": trouble, "description": _ERRORS}
+    for type_ in types:
+        answer = definitions[type_.__name__]
+        answer["properties"]["errors"] = errors
+    one = answers[0] if len(answers) == 1 else {"anyOf": answers}
+    title = f"drawbridge {name} -o json"
+    return {"$schema": _DRAFT, "title": title, **one, "definitions": definitions}
+
+
+def _of_configuration() -> Schema:
+    (whole,), definitions = _components([type(Configuration().file)])
+    root = definitions.pop(whole["$ref"].rpartition("/")[2])
+    _narrow_rows(definitions["Row"])
+    _name_what_there_is(root, definitions)
+    return {"$schema": _DRAFT, **root, "definitions": definitions}
+
+
+def _components(types: list[type]) -> tuple[list[Schema], dict[str, Schema]]:
+    """Make the schemas of types, and of what they are made of, with a description of every field that has a comment."""
+    made = msgspec.json.schema_components(
+        types,
+        schema_hook=_of_other,
+        ref_template=_REFERENCE,
+    )
+    parts, definitions = list(made[0]), dict(made[1])
+    for struct in _structs(types):
+        named = definitions[struct.__name__]
+        _describe(struct, named["properties"])
+    return parts, definitions
+
+
+def _describe(struct: type[msgspec.Struct], properties: dict[str, Schema]) -> None:
+    encoded: dict[str, str] = {}
+    for field in msgspec.structs.fields(struct):
+        encoded[field.name] = field.encode_name
+    for name, text in _comments(struct):
+        member = properties[encoded[name]]
+        member.setdefault("description", text)
+
+
+def _of_other(type_: type) -> Schema:
+    if type_ is Quantity:
+        return {"type": ["string", "number"]}
+    raise NotImplementedError(type_)
+
+
+def _structs(types: Iterable[type]) -> set[type[msgspec.Struct]]:
+    """List the types that are made of fields, and those of their fields."""
+    found: set[type[msgspec.Struct]] = set()
+    waiting: list[Any] = [msgspec.inspect.type_info(type_) for type_ in types]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, msgspec.inspect.StructType):
+            if one.cls in found:
+                continue
+            found.add(one.cls)
+        waiting += _inside(one)
+    return found
+
+
+def _inside(one: Any) -> Iterator[Any]:
+    """Name the types within a type."""
+    for member in ("item_type", "key_type", "value_type"):
+        if hasattr(one, member):
+            yield getattr(one, member)
+    yield from getattr(one, "types", ())
+    if isinstance(one, msgspec.inspect.StructType):
+        yield from [field.type for field in one.fields]
+
+
+def _comments(struct: type[msgspec.Struct]) -> Iterator[tuple[str, str]]:
+    """Give the comment above or behind each field, of the class itself and of those that it is made of."""
+    for cls in struct.__mro__:
+        above: list[str] = []
+        for line in _lines(cls):
+            if comment := _COMMENT(line):
+                above.append(comment[1])
+                continue
+            field = _FIELD(line)
+            texts = [*above, *([field[2]] if field and field[2] else [])]
+            if field and texts:
+                text = _MODULE.sub("", " ".join(texts))
+                yield field[1], text[0].upper() + text[1:]
+            above = []
+
+
+def _lines(cls: type) -> list[str]:
+    """Read the source of a class; one that was made by a function has none."""
+    try:
+        return inspect.getsource(cls).splitlines()
+    except (OSError, TypeError):
+        return []
+
+
+def _narrow_rows(row: Schema) -> None:
+    """Leave of roles and actions those that are read from a table without code, by where a key stands."""
+    read = {role for roles in plain.ROLES.values() for role in roles}
+    row["properties"]["role"] |= {"enum": _values(read)}
+    # What only code can decide.
+    actions = set(Action) - {Action.REFUSED, Action.NOT_UNDERSTOOD}
+    row["properties"]["action"] |= {"enum": sorted(actions)}
+    row["allOf"] = [_at(place, roles) for place, roles in plain.ROLES.items()]
+
+
+def _at(place: Position, roles: Iterable[Role]) -> Schema:
+    stands: Schema = {"properties": {"place": {"const": place.value}}}
+    if place is not Position.RESOURCE:  # which it is where nothing is said
+        stands["required"] = ["place"]
+    return {"if": stands, "then": {"properties": {"role": {"enum": _values(roles)}}}}
+
+
+def _values(roles: Iterable[Role]) -> list[str]:
+    return sorted({Role.NONE.value, *(role.value for role in roles)})
+
+
+def _name_what_there_is(root: Schema, definitions: dict[str, Schema]) -> None:
+    """Name our targets and dialects where a file may name one of its own as well: editors offer them."""
+    members = root["properties"]
+    targets = {"examples": sorted(TARGETS)}
+    dialects = {"examples": [one.table.name for one in VOCABULARIES]}
+    for owner, name in _TARGETS_NAMED:
+        properties = definitions[owner]["properties"]
+        properties[name] |= targets
+    members["disabled"]["items"] |= dialects
+    members["classes"]["propertyNames"] = targets
+    members["keys"]["propertyNames"] = dialects
+    for one in VOCABULARIES:
+        table = one.table
+        options = members[table.name]
+        options["description"] = f"Options of {table.title}."
+
+
+__all__ = ["CONFIGURATION", "NAMES", "schema_of"]

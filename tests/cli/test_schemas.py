@@ -1,0 +1,216 @@
+"""The published schemas: equal to the code, and to what the commands print."""
+
+import json
+import re
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cli.main import COMMANDS as TABLE
+from cli.schemas.command import FOLDER, text_of
+from cli.schemas.schema import NAMES
+from tests.cli.running import manifest, run
+from tests.cli.test_json import COMMANDS, EXAMPLES, MODES, PODS, answers_in_json
+from tests.schemas import wrong
+from tests.webhook.dialects.test_rules import FILES, HEAD
+from webhook.state.configuration import read
+
+FLEET = str(EXAMPLES / "fleet")
+SCHEMAS = {name: json.loads(text_of(name)) for name in NAMES}
+CONFIGURATION = SCHEMAS["config"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_published_schema_is_fresh(name):
+    remedy = ".venv/bin/python -m cli.schemas.command"
+    assert (FOLDER / f"{name}.json").read_text() == text_of(name), remedy
+    assert run("schema", name).stdout == text_of(name)
+
+
+def test_nothing_else_lies_beside_the_schemas():
+    assert {path.stem for path in FOLDER.iterdir()} == set(NAMES)
+
+
+def test_every_command_that_answers_in_json_has_a_schema():
+    assert {name for name, (module, _) in TABLE.items() if answers_in_json(module)} == set(NAMES) - {"config"}
+
+
+def test_a_name_that_is_not_there_is_named_with_those_that_are():
+    result = run("schema", "confg")
+    assert result.exit_code == 2
+    assert "did you mean config?" in result.stderr
+    assert run("schema").stdout.split()[0] == "config"
+
+
+ORPHAN = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaim",
+    "metadata": {"name": "lost", "namespace": "team-a", "uid": "1"},
+    "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "no-such-class"}}]}},
+}
+
+
+def answer_of(*args):
+    """What a command prints, and what of it its schema does not know."""
+    answer = json.loads(run(*args, "-o", "json").stdout)
+    return answer, wrong(answer, SCHEMAS[args[0]], closed=True)
+
+
+@pytest.mark.parametrize("row", COMMANDS)
+def test_what_a_command_prints_fits_its_schema(row):
+    _, found = answer_of(*COMMANDS[row])
+    assert found == [], f"see cli/schemas/answers.py, then {test_a_published_schema_is_fresh.__name__}"
+
+
+def test_a_survey_of_a_fleet_fits_its_schema():
+    answer, found = answer_of("survey", "-f", PODS, "-f", FLEET, "-f", MODES)
+    assert found == []
+    assert answer["drivers"]
+    assert answer["reasons"]
+
+
+def test_refusals_fit_the_schema_of_translate():
+    answer, found = answer_of("translate", "-f", PODS, "--inventory", FLEET)
+    assert found == []
+    assert answer["refusals"]
+
+
+def test_no_place_and_what_would_fit_instead_fit_the_schema_of_allocate(tmp_path):
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", "count": 99}}
+    claim = ORPHAN | {"spec": {"devices": {"requests": [request]}}}
+    file = manifest(tmp_path / "claim.json", claim)
+    answer, found = answer_of("allocate", "-f", MODES, "-f", str(file), "--node", "gpu-node", "--claim", "team-a/lost")
+    assert found == []
+    assert answer["verdict"] in ("infeasible", "error")
+
+
+def test_pods_with_and_without_a_place_fit_the_schema_of_simulate():
+    answer, found = answer_of("simulate", "-f", PODS, "-f", FLEET)
+    assert found == []
+    assert {bool(pod["node"]) for pod in answer["pods"]} == {True, False}
+
+
+def test_ills_fit_the_schema_of_doctor(tmp_path):
+    answer, found = answer_of("doctor", "-f", str(manifest(tmp_path / "dump.json", ORPHAN)))
+    assert found == []
+    assert answer["findings"]
+
+
+@pytest.mark.parametrize("row", [row for row in COMMANDS if "-f" in COMMANDS[row]])
+def test_what_a_command_prints_of_a_file_that_cannot_be_read_fits_its_schema(row, tmp_path):
+    file = tmp_path / "broken.yaml"
+    file.write_text("a: [")
+    answer, found = answer_of(*[str(file) if part in (PODS, MODES) else part for part in COMMANDS[row]])
+    assert found == []
+    assert answer["errors"]
+
+
+@pytest.mark.parametrize("row", COMMANDS)
+def test_what_a_command_prints_of_a_wrong_option_fits_its_schema(row):
+    answer, found = answer_of(*COMMANDS[row], "--no-such-option")
+    assert found == []
+    assert answer["errors"]
+
+
+def test_an_answer_about_broken_options_has_no_option_in_it():
+    answer, found = answer_of("simulate", "--generate", "mig", "-f", MODES)
+    assert found == []
+    assert answer["pods"] == []
+    assert answer["errors"]
+
+
+def test_a_member_that_no_schema_names_is_found():
+    answer, _ = answer_of("explain", "R023")
+    answer["codes"][0]["colour"] = "red"
+    assert wrong(answer, SCHEMAS["explain"]) == []
+    assert wrong(answer, SCHEMAS["explain"], closed=True) == ["/codes/0/colour: no schema names it"]
+
+
+def example(name="configuration.yaml"):
+    return yaml.safe_load((EXAMPLES / name).read_text())
+
+
+def changed(path, value):
+    """The example with one member changed; a path of keys, and of numbers in lists."""
+    whole = place = example()
+    *way, last = path
+    for part in way:
+        place = place[part]
+    place[last] = value
+    return whole
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["mode"], "loud"),
+        (["canary"], "all"),
+        (["dialect"], []),
+        (["dialects", 0, "name"], 3),
+        (["dialects", 0, "keys", 0, "rolle"], "nic"),
+        (["dialects", 0, "keys", 0, "role"], "optOut"),
+        (["dialects", 0, "keys", 0, "role"], "partition"),
+        (["dialects", 0, "keys", 0, "action"], "refused"),
+        (["dialects", 0, "keys", 0, "place"], "env"),
+        (["dialects", 0, "keys", 0, "unit"], "MB"),
+        (["dialects", 0, "keys", 0], {"name": "example.com/a"}),
+        (["targets"], [{"name": "npu"}]),
+        (["bridge"], {}),
+        (["hami"], {"memoryFactor": "ten"}),
+        (["nodeTemplates", 0, "devices", 0, "capacity", "memory"], "141Gi"),
+    ],
+)
+def test_schema_and_code_turn_back_the_same_mistakes(path, value):
+    assert wrong(changed(path, value), CONFIGURATION)
+    assert read(changed(path, value))[0] is None
+
+
+def test_schema_and_code_take_the_example():
+    assert wrong(example(), CONFIGURATION) == []
+    assert read(example())[1] == []
+
+
+def test_every_member_that_rules_are_made_of_is_explained():
+    silent = [
+        f"{owner}.{name}"
+        for owner in ("Dialect", "Row", "Target")
+        for name, member in CONFIGURATION["definitions"][owner]["properties"].items()
+        if not member.get("description")
+    ]
+    assert silent == []
+
+
+ODD = st.sampled_from(["dialects", "targets", "mode", "canary", "keys", "dialect", "metadata"])
+VALUES = st.sampled_from(
+    [[], {}, "off", 3, True, [{}], {"a": {"b": "c"}}, {"name": "x"}, [{"name": "x", "driver": "y"}]]
+)
+
+
+@given(FILES, st.dictionaries(ODD, VALUES, max_size=2))
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def test_what_the_code_takes_the_schema_takes(file, odd):
+    whole = {**HEAD, **file, **odd}
+    configuration, _ = read(whole)
+    found = wrong(without_nulls(whole), CONFIGURATION)
+    if configuration is not None:
+        assert found == []
+
+
+def without_nulls(value):
+    if isinstance(value, dict):
+        return {name: without_nulls(member) for name, member in value.items() if member is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+LINE = re.compile(r"# yaml-language-server: \$schema=(\S+)\n")
+
+
+def test_examples_name_the_schema_that_lies_in_the_repository():
+    files = [path for path in sorted(EXAMPLES.rglob("*.yaml")) if "kind: DrawbridgeConfiguration" in path.read_text()]
+    assert files
+    for path in files:
+        line = LINE.match(path.read_text())
+        assert line, path
+        assert (path.parent / line[1]).resolve() == FOLDER / "config.json"
