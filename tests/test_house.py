@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cli.schemas.command import FOLDER, text_of
+from cli.schemas.schema import NAMES
 from docs import map as picture
 from tests.density import functions
 
@@ -148,3 +150,9 @@ def test_a_line_does_one_thing():
 
 def test_the_picture_of_the_house_is_fresh():
     assert picture.PICTURE.read_text(encoding="utf-8") == picture.draw(picture.places()), "run `make map`"
+
+
+def test_the_published_schemas_are_fresh():
+    stale = [name for name in NAMES if (FOLDER / f"{name}.json").read_text(encoding="utf-8") != text_of(name)]
+    assert stale == [], "run `.venv/bin/python -m cli.schemas.command`"
+    assert {path.stem for path in FOLDER.iterdir()} == set(NAMES)

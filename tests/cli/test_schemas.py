@@ -23,14 +23,8 @@ CONFIGURATION = SCHEMAS["config"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_published_schema_is_fresh(name):
-    remedy = ".venv/bin/python -m cli.schemas.command"
-    assert (FOLDER / f"{name}.json").read_text() == text_of(name), remedy
-    assert run("schema", name).stdout == text_of(name)
-
-
-def test_nothing_else_lies_beside_the_schemas():
-    assert {path.stem for path in FOLDER.iterdir()} == set(NAMES)
+def test_the_command_prints_what_is_published(name):
+    assert run("schema", name).stdout == (FOLDER / f"{name}.json").read_text()
 
 
 def test_every_command_that_answers_in_json_has_a_schema():
@@ -61,7 +55,7 @@ def answer_of(*args):
 @pytest.mark.parametrize("row", COMMANDS)
 def test_what_a_command_prints_fits_its_schema(row):
     _, found = answer_of(*COMMANDS[row])
-    assert found == [], f"see cli/schemas/answers.py, then {test_a_published_schema_is_fresh.__name__}"
+    assert found == [], "add it in cli/schemas/answers.py"
 
 
 def test_a_survey_of_a_fleet_fits_its_schema():
