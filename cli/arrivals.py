@@ -39,7 +39,7 @@ def arrivals(documents: Sequence[Document], state: State) -> Arrivals:
     from cluster.patch import apply_json_patch
     from webhook.admission import decide_object
     from webhook.claims import template
-    from webhook.translate import namespace_of, origin_of
+    from webhook.translate import namespace_of
 
     found = Arrivals([], [], {})
     made: set[tuple[str, str]] = set()
@@ -51,8 +51,7 @@ def arrivals(documents: Sequence[Document], state: State) -> Arrivals:
             found.pods.append(obj)
             continue
         namespace = namespace_of(obj)
-        scheduler = origin_of(obj, state.configuration).scheduler
-        for one in _makings(obj, scheduler):
+        for one in makings(obj):
             done = decide_object(one.pod, state)
             pods = _pods(one, apply_json_patch(one.pod, done.operations))
             if done.refusals:
@@ -74,25 +73,39 @@ def brings_pods(obj: _Object) -> bool:
     return obj.get("kind") != "PodTemplate" and bool(paths(obj))
 
 
-def _makings(obj: _Object, scheduler: str) -> Iterator[Making]:
-    """The pods that come of an object, one for each of its templates; a pod is its own."""
-    from webhook.translate import at, mapping, name_of, namespace_of, paths
+def makings(obj: _Object) -> Iterator[Making]:
+    """The pods that come of an object, one for each of its templates, as their controller would make them; a pod is its own."""
+    from webhook.translate import at, mapping, name_of, namespace_of, paths, scheduler_of
 
     found = paths(obj) if brings_pods(obj) else []
+    scheduler = scheduler_of(obj)
     for number, path in enumerate(found):
         if not path:
             yield Making("", obj, 1)
             continue
-        name = name_of(obj).rpartition("/")[2]
-        if len(found) > 1:
-            name = f"{name}-{number}"
+        owner = name_of(obj).rpartition("/")[2]
+        name = f"{owner}-{number}" if len(found) > 1 else owner
         template = mapping(at(obj, path))
-        metadata = {**mapping(template.get("metadata")), "name": f"{name}-0", "namespace": namespace_of(obj)}
+        metadata = {
+            **mapping(template.get("metadata")),
+            "name": f"{name}-0",
+            "namespace": namespace_of(obj),
+            "ownerReferences": [_reference(obj, owner)],
+        }
         spec = mapping(template.get("spec"))
         if scheduler:
             spec = {"schedulerName": scheduler} | spec
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         yield Making(name, pod, _count(obj, path))
+
+
+def _reference(obj: _Object, name: str) -> _Object:
+    """How pods name their controller, who may stand between them and the object."""
+    from webhook.translate import controller_kind
+
+    kind = controller_kind(str(obj.get("kind")))
+    version = "apps/v1" if kind == "ReplicaSet" else str(obj.get("apiVersion"))
+    return {"apiVersion": version, "kind": kind, "name": name, "uid": f"of-{name}", "controller": True}
 
 
 def _is_there_already(obj: _Object) -> bool:

@@ -59,7 +59,7 @@ def command(
 async def _demo(documents: list[Document], objects: list[dict[str, Any]], config: str, *, stay: bool) -> None:
     from cli.commands.webhook import stopping
     from cli.configuration import source_of
-    from cli.playground import Door, end_of, playground, pod_of
+    from cli.playground import Door, end_of, playground, pods_of
     from cli.playground import story as fates
 
     started = time.monotonic()
@@ -70,10 +70,11 @@ async def _demo(documents: list[Document], objects: list[dict[str, Any]], config
         passed_over: list[Document] = []
         # One after the other, so that the order decides who gets the last device.
         for document in documents:
-            pod = pod_of(document.object)
-            if pod is not None:
-                told.append(await end_of(here, pod, SECONDS, shows=_comment(document)))
-            elif _load(here, document):
+            pods = pods_of(document.object)
+            told += [await end_of(here, pod, SECONDS, shows=_comment(document)) for pod in pods]
+            if pods:
+                continue
+            if _load(here, document):
                 stored.append(document)
             else:
                 passed_over.append(document)

@@ -15,9 +15,11 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from cli.playground import story as fates
-from cli.playground.way import end_of, fate_of, pod_of
+from cli.playground.way import end_of, fate_of, pods_of
 from cluster import Apply, manifests, resources
 from cluster.errors import ApiError
+from dra.objects import template_site
+from webhook.translate import name_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -93,16 +95,19 @@ class Door:
             return _refuse(400, str(error))
         pods: list[Raw] = []
         companions: list[Raw] = []
+        passed_over: list[Raw] = []
         for document in documents:
             if not isinstance(document.object.get("metadata") or {}, dict):
                 return _refuse(400, f"line {document.line}: metadata is not an object")
-            pod = pod_of(document.object)
-            if pod is not None:
-                pods.append(pod)
+            made = pods_of(document.object)
+            if made:
+                pods += made
             elif _is_companion(document.object):
                 companions.append(document.object)
+            elif wrong := _wrong(document.object):
+                return _refuse(400, f"line {document.line}: {wrong}")
             else:
-                return _refuse(400, f"line {document.line}: {_no_use(document.object)}")
+                passed_over.append(document.object)
         if not pods and not companions:
             return _refuse(400, "the manifest holds no pod, and no workload that makes pods")
         try:
@@ -112,7 +117,8 @@ class Door:
         except ApiError as error:
             return _refuse(error.status or 500, str(error))
         applied = "".join(f"applied {obj['kind']} {obj['metadata']['name']}\n" for obj in companions)
-        return web.Response(text=applied + _text(told))
+        others = "".join(f"passed over {name_of(obj)}\n" for obj in passed_over)
+        return web.Response(text=applied + others + _text(told))
 
     async def _apply(self, obj: Raw) -> None:
         resource = resources.of(obj)
@@ -183,15 +189,17 @@ def _is_companion(obj: Raw) -> bool:
     return resource is not None and resource.id in COMPANIONS and named
 
 
-def _no_use(obj: Raw) -> str:
-    """Say why an object can be neither pushed nor brought along."""
+def _wrong(obj: Raw) -> str:
+    """Say why an object that could be pushed or brought along cannot be as it is; "" for one that is neither."""
     kind = obj.get("kind")
     if not kind or not obj.get("apiVersion"):
         return "an object needs apiVersion and kind"
     resource = resources.of(obj)
     if resource is not None and resource.id in COMPANIONS:
         return f"a {kind} needs a name"
-    return f"a {kind} without the spec of a pod is not something that can be pushed here"
+    if template_site(obj) is not None:
+        return f"a {kind} without the spec of a pod is not something that can be pushed here"
+    return ""
 
 
 def _refuse(status: int, text: str) -> web.Response:

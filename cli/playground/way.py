@@ -6,39 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from cli.arrivals import makings
 from cli.playground.story import End, Fate, describe_claim, describe_devices, describe_pod
 from webhook import names
-from webhook.translate import at, controller_kind, mapping, paths
+from webhook.translate import mapping
 
 if TYPE_CHECKING:
     from cli.playground.playground import Playground
     from dra.objects import Pod
 
 
-def pod_of(obj: dict[str, Any]) -> dict[str, Any] | None:
-    """The object itself if it is a pod, the pod that its controller would make if it is a workload, else None."""
-    path = next(iter(paths(obj)), None)
-    if path is None:
-        return None
-    if not path:
-        return with_name(obj)
-    template = at(obj, path)
-    owner = mapping(obj.get("metadata"))
-    name = owner.get("name")
-    kind = controller_kind(str(obj.get("kind")))
-    version = "apps/v1" if kind == "ReplicaSet" else str(obj.get("apiVersion"))
-    reference = {"apiVersion": version, "kind": kind, "name": name, "uid": f"of-{name}", "controller": True}
-    metadata = dict(mapping(template.get("metadata")))
-    metadata["name"] = f"{name}-0"
-    metadata["ownerReferences"] = [reference]
-    if "namespace" in owner:
-        metadata["namespace"] = owner["namespace"]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": template["spec"],
-    }
+def pods_of(obj: dict[str, Any]) -> list[dict[str, Any]]:
+    """The object itself if it is a pod; if it is a workload, the first pod that its controller would make of each of its templates."""
+    return [with_name(one.pod) for one in makings(obj)]
 
 
 def with_name(pod: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from webhook.translate.pod_view import PodView, Slot, is_passed_by, look, mappin
 from webhook.translate.record import is_genuine
 from webhook.translate.rewrite import Given
 from webhook.translate.translate import Decision, Translation, clean, given_earlier, replay, translate
-from webhook.translate.workload_kind import origin_of
+from webhook.translate.workload_kind import origin_of, scheduler_of
 
 __all__ = [
     "Decision",
@@ -38,6 +38,7 @@ __all__ = [
     "origin_of",
     "paths",
     "replay",
+    "scheduler_of",
     "translate",
     "translate_each",
     "translate_object",

@@ -78,16 +78,22 @@ def kind_of(obj: Mapping[str, Json]) -> WorkloadKind | None:
     return KINDS.get(_group_kind(obj))
 
 
+def scheduler_of(obj: Mapping[str, Json]) -> str:
+    """Say which scheduler whoever runs an object writes into its pods; "" where that is left to their template."""
+    kind = kind_of(obj)
+    if kind is None or not kind.scheduler:
+        return ""
+    own = mapping(obj.get("spec")).get("schedulerName")
+    return str(own or kind.scheduler)
+
+
 def origin_of(obj: Mapping[str, Json], configuration: Configuration) -> Provenance:
     """Say what pods have from the object whose templates they are made of.
 
     What Kueue counts by the template it goes on counting while the template stays; its pods may well get claims.
     """
     kind = kind_of(obj) or _PLAIN
-    scheduler = ""
-    if kind.scheduler:
-        own = mapping(obj.get("spec")).get("schedulerName")
-        scheduler = str(own or kind.scheduler)
+    scheduler = scheduler_of(obj)
     metadata = mapping(obj.get("metadata"))
     labels = mapping(metadata.get("labels"))
     queue = str(labels.get(QUEUE) or "")

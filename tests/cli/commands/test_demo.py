@@ -15,7 +15,7 @@ from cli.playground import story as fates
 from cli.playground.playground import playground
 from cli.playground.pods_port import Door
 from cli.playground.story import End, Fate
-from cli.playground.way import end_of, pod_of
+from cli.playground.way import end_of, pods_of
 from cluster import manifests, resources
 from tests.limits import PATIENCE
 from webhook.service.configuration_file import Source
@@ -168,6 +168,27 @@ async def test_a_device_is_never_given_twice_and_comes_back_with_its_pod():
                 await asyncio.sleep(0.02)
 
 
+SERVICE = "{apiVersion: v1, kind: Service, metadata: {name: s}, spec: {ports: [{port: 80}]}}\n---\n"
+WORKERS = """\
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata: {name: ray}
+spec:
+  headGroupSpec: {template: {spec: {containers: [{name: head, image: i}]}}}
+  workerGroupSpecs:
+  - replicas: 2
+    template: {spec: {containers: [{name: worker, image: i, resources: {limits: {nvidia.com/gpu: 1}}}]}}
+"""
+
+
+async def test_each_template_of_a_workload_is_shown_by_a_pod_of_its_own():
+    (document,) = manifests.parse(WORKERS.encode(), "workers")
+    async with playground(FLEET, Source()) as here:
+        head, worker = [await end_of(here, pod, PATIENCE) for pod in pods_of(document.object)]
+    assert (head.name, head.asked) == ("ray-0-0", ())
+    assert (worker.name, worker.end) == ("ray-1-0", End.PLACED)
+
+
 async def test_a_person_can_push_pods_with_curl():
     async with playground(FLEET, Source()) as here, Door(here).open() as url, aiohttp.ClientSession() as session:
         for body, status, says in (
@@ -183,11 +204,12 @@ async def test_a_person_can_push_pods_with_curl():
             (
                 b"{apiVersion: v1, kind: ConfigMap}",
                 400,
-                "a ConfigMap without the spec of a pod is not something that can be pushed here",
+                "the manifest holds no pod",
             ),
             (b"{apiVersion: v1, kind: Pod}", 400, "a Pod without the spec of a pod"),
             (b"{apiVersion: resource.k8s.io/v1, kind: ResourceClaim}", 400, "a ResourceClaim needs a name"),
             (b"kind: Pod\nmetadata: [1]", 400, "metadata is not an object"),
+            ((SERVICE + WORKERS).encode(), 200, "passed over Service/default/s\n"),
             (b"", 400, "no pod"),
             (b"{", 400, "your manifest"),
         ):
@@ -296,11 +318,11 @@ def test_a_demo_passes_over_what_is_not_a_pod_and_counts_it(tmp_path):
 
 def test_workloads_become_the_pods_that_their_controllers_would_make():
     for path in sorted((EXAMPLES / "pods").glob("*.yaml")):
-        pod = pod_of(manifests.read([path])[-1].object)
+        pod = pods_of(manifests.read([path])[-1].object)[0]
         assert pod["kind"] == "Pod"
         assert pod["metadata"]["name"]
         assert pod["spec"]["containers"]
-    assert pod_of({"kind": "ConfigMap", "apiVersion": "v1"}) is None
+    assert pods_of({"kind": "ConfigMap", "apiVersion": "v1"}) == []
 
 
 def test_a_story_is_told_in_columns_that_fit():
