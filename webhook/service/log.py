@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
+from webhook.service.outlet import Outlet
+
 if TYPE_CHECKING:
     from webhook.admission import Record
 
@@ -44,7 +46,7 @@ class JsonFormatter(logging.Formatter):
 class Decisions:
     """Writes one line a decision: those worth telling at level info, the others at debug."""
 
-    def __init__(self, stream: BinaryIO | None = None, level: int = logging.INFO) -> None:
+    def __init__(self, stream: BinaryIO | Outlet | None = None, level: int = logging.INFO) -> None:
         """Without a stream nothing is written."""
         self._stream = stream
         self._level = level
@@ -68,19 +70,29 @@ class Decisions:
 
 def configure(level: str = "info", stream: BinaryIO | None = None) -> Decisions:
     """Send every logger's lines to one stream as JSON, and give the writer of decisions to the same."""
-    stream = stream or sys.stderr.buffer
-    handler = logging.StreamHandler(_Text(stream))
+    outlet = _outlet(stream or sys.stderr.buffer)
+    handler = logging.StreamHandler(_Text(outlet))
     handler.setFormatter(JsonFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    return Decisions(stream, root.level)
+    return Decisions(outlet, root.level)
+
+
+def _outlet(stream: BinaryIO) -> BinaryIO | Outlet:
+    """Past the stream to its descriptor, where there is one."""
+    try:
+        descriptor = stream.fileno()
+    except (OSError, AttributeError):
+        return stream
+    stream.flush()
+    return Outlet(descriptor)
 
 
 class _Text:
     """What logging writes text to, over a stream of bytes."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO | Outlet) -> None:
         self._stream = stream
 
     def write(self, text: str) -> None:

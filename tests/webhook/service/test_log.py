@@ -1,6 +1,8 @@
 import io
 import json
 import logging
+import os
+import select
 
 import msgspec
 import pytest
@@ -84,3 +86,59 @@ def test_no_line_is_longer_than_a_collector_takes_and_each_is_still_json(stream)
     assert listed["problems"] == ["4968 more decisions on this object are not listed here"]
     assert cut["msg"] == other["msg"] == "a line was cut"
     assert all(len(line) < 2 * log.LONGEST + 1000 for line in stream.getvalue().splitlines())
+
+
+@pytest.fixture
+def pipe(stream):
+    """Both ends of a pipe that nobody reads from: to read is the test's business."""
+    theirs, ours = os.pipe()
+    with os.fdopen(theirs, "rb", 0) as reader, os.fdopen(ours, "wb") as writer:
+        yield reader, writer
+
+
+def read(reader):
+    """What is in a pipe."""
+    os.set_blocking(reader.fileno(), False)
+    parts = []
+    while part := reader.read(1 << 16):
+        parts.append(part)
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("letters", [1, 9_000])
+def test_a_collector_that_does_not_read_stops_nobody_and_is_told_what_it_has_missed(pipe, letters):
+    """A write to a full pipe waited, and the whole gate with it."""
+    reader, writer = pipe
+    decisions = log.configure("info", writer)
+    asked = 2 * (1 << 20) // letters if letters > 1 else 5_000  # more than any pipe holds
+    for _ in range(asked):
+        decisions.write(record(problems=("x" * letters,)), 0.0)
+    logging.getLogger("a.b").warning("neither does this")
+    *whole, torn = read(reader).split(b"\n")
+    assert whole
+    assert all(json.loads(line)["uid"] == "u" for line in whole)
+    assert bool(torn) is (letters > select.PIPE_BUF), "what goes out in one piece goes out whole"
+    decisions.write(record(), 0.0)
+    after = read(reader)
+    assert after.startswith(b"\n") is bool(torn), "the line that was torn ends before the next one"
+    lost, told = after.strip().split(b"\n")
+    assert json.loads(lost)["lines"] == asked + 1 - len(whole)
+    assert json.loads(told)["uid"] == "u"
+    decisions.write(record(), 0.0)
+    assert json.loads(read(reader))["uid"] == "u", "it is said once"
+
+
+def test_long_lines_and_short_ones_are_whole_where_somebody_reads(pipe):
+    reader, writer = pipe
+    decisions = log.configure("info", writer)
+    for length in (1, 4_000, 5_000, 15_000):
+        decisions.write(record(problems=("x" * length,)), 0.0)
+        assert json.loads(read(reader))["problems"] == ["x" * length]
+
+
+def test_a_collector_that_has_gone_fails_no_answer(pipe):
+    reader, writer = pipe
+    decisions = log.configure("info", writer)
+    reader.close()
+    decisions.write(record(), 0.0)
+    logging.getLogger("a.b").warning("neither does this")
