@@ -86,14 +86,21 @@ def read(words: Words[Options], targets: Mapping[str, Target], expressions: Expr
     notes: list[Note] = []
     for amount in said.amounts:
         row = amount.row
-        note = Note(amount.key, row.action, row.because)
-        notes.append(note)
+        notes.append(_told(amount))
         if row.role in _NETWORK and amount.value:
             nic = _nic(amount, table, targets)
             asked.append(Keyed(amount.key, nic))
     if asked:
         notes += shape.notes
     return Answer(demands=tuple(asked), notes=tuple(notes))
+
+
+def _told(amount: Amount) -> Note:
+    row = amount.row
+    counted = row.role is Role.COUNT and not row.because
+    plural = "s" if amount.value > 1 else ""
+    detail = f"{amount.value} device{plural}" if counted else row.because
+    return Note(amount.key, row.action, detail)
 
 
 def _stop(why: Refusal | Left) -> Answer:

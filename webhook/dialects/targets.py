@@ -183,7 +183,7 @@ TARGETS = {
         *(
             Target(
                 name=name,
-                title=f"Intel GPU on {kernel}",
+                title=f"GPU on {kernel}",
                 driver=_INTEL,
                 classes=(_INTEL,),
                 type=kernel,

@@ -31,6 +31,8 @@ class Bare(msgspec.Struct, frozen=True, gc=False):
     node: Callable[[Mapping[str, str]], str]
     # Key: the kind of device of a unit, where keys differ in it.
     targets: Mapping[str, str] = {}
+    # Whether a node that publishes devices of the class, and none of the target, shows that a unit is a part of one.
+    parts: bool = False
 
 
 class Vocabulary(msgspec.Struct, Generic[O], frozen=True, kw_only=True):

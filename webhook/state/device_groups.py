@@ -18,7 +18,7 @@ import msgspec
 
 from dra.objects import Device, ResourceSlice
 from dra.stock import usable
-from webhook.dialects import PCIE_ROOT
+from webhook.dialects import PCIE_ROOT, TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,9 +47,10 @@ class Reading(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, reads: Iterable[cel.Reads]) -> Reading:
-        """Join what several expressions read; capacities are part of every look."""
+        """Join what several expressions read, and what tells kinds of device of one class apart; capacities are in every look."""
         reads = tuple(reads)
         names = {(domain, name) for one in reads for kind, domain, name in one.names if kind == "attributes"}
+        names |= {(target.driver, name) for target in TARGETS.values() for name in target.where}
         return cls(tuple(sorted(names)), any(one.everything for one in reads))
 
 

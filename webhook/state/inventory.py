@@ -20,7 +20,7 @@ import msgspec
 from dra import cel
 from dra.budget import Budget
 from dra.errors import OutOfBudget, SelectorError
-from webhook.dialects import VOCABULARIES, Target
+from webhook.dialects import TARGETS, VOCABULARIES, Target
 from webhook.state.device_groups import Census, Group, Reading
 from webhook.state.schema import Evidence
 
@@ -57,6 +57,8 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     devices: int = 0
     # The nodes that publish them.
     nodes: frozenset[str] = frozenset()
+    # Where a class has devices of several kinds: target, and the nodes that publish such.
+    kinds: Mapping[str, frozenset[str]] = {}
     # Models and MIG profiles, those with most voices first.
     products: tuple[Product, ...] = ()
     profiles: tuple[Product, ...] = ()
@@ -73,6 +75,10 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     def publishes(self, attribute: str) -> bool:
         """Say whether most nodes have an attribute on every device; a constraint on it loses the devices of the others."""
         return self.everywhere.get(attribute, 0) * 2 > len(self.nodes)
+
+    def shown_by(self, target: Target) -> frozenset[str]:
+        """Find the nodes that publish devices of a target."""
+        return self.kinds.get(target.name, self.nodes)
 
     def known_by(self, names: tuple[str, ...]) -> list[str]:
         """Choose those of several names for one truth that nodes publish: what far fewer of them know is not asked for."""
@@ -266,6 +272,7 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
         driver=max(sorted(drivers), key=drivers.__getitem__, default=""),
         devices=sum(mine.values()),
         nodes=frozenset(nodes),
+        kinds=_kinds(holdings),
         products=_rank(products, mine, holdings),
         profiles=_rank(profiles, mine, holdings),
         attributes=attributes,
@@ -275,6 +282,22 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
         rootless=rootless,
         doubt=_doubt(picked, products),
     )
+
+
+def _kinds(holdings: Mapping[frozenset[Group], list[str]]) -> dict[str, frozenset[str]]:
+    """Find who publishes devices of each target that is told by attributes."""
+    found: dict[str, frozenset[str]] = {}
+    for target in TARGETS.values():
+        if target.where:
+            holders = [names for groups, names in holdings.items() if any(_is_of(group, target) for group in groups)]
+            found[target.name] = frozenset().union(*holders)
+    return found
+
+
+def _is_of(group: Group, target: Target) -> bool:
+    sample = group.sample
+    said = target.where.items()
+    return group.driver == target.driver and all(sample.own_text(target.driver, name) == text for name, text in said)
 
 
 def _doubt(picked: list[Group] | None, products: Mapping[Group, str]) -> str:

@@ -237,15 +237,20 @@ def _judge_by_nodes(key: str, dialect: Dialect, bare: Bare, configuration: Confi
         why = f": {served.doubt}" if served.doubt else ""
         return _unclear(key, f"no complete pool of devices stands behind class {served.name}{where}{why}")
     handing, labelled = fleet.handed_out.get(key, frozenset()), fleet.labelled.get(dialect.name, {})
-    old = handing | labelled.keys()
-    new = served.nodes - old
+    shown = served.shown_by(target)
+    parts = served.nodes - shown if bare.parts else frozenset()
+    old = handing | labelled.keys() | parts
+    new = shown - old
+    if not new and not old:
+        return _unclear(key, f"no node publishes a {target.title} (class {served.name})")
     if len(new) > len(old):
         nodes = "nodes that count (`evidence`)" if fleet.chosen else "nodes"
         return Meaning(
             basis=f"{len(new)} of {len(new | old)} {nodes} publish it as a {target.title} (class {served.name})"
         )
     node = min(old)
-    how = f"is labelled {labelled[node]}" if node in labelled else "still hands it out through a device plugin"
+    how = "publishes parts of devices alone" if node in parts else "still hands it out through a device plugin"
+    how = f"is labelled {labelled[node]}" if node in labelled else how
     return _unclear(key, f"node {node} {how}, as do {len(old)} of the {len(new | old)} nodes that have a say")
 
 

@@ -56,7 +56,7 @@ BOTH = {"gpu-core": 50, "gpu-memory": "8Gi"}
 ROWS = {
     KOORD + "gpu": Row(asking({"gpu": 200}), "translated"),
     KOORD + "gpu-core": Row(asking(BOTH), "translated"),
-    KOORD + "gpu-memory": Row(asking(BOTH), "approximated"),
+    KOORD + "gpu-memory": Row(asking(BOTH), "translated"),
     KOORD + "gpu-memory-ratio": Row(asking({"gpu-core": 50, "gpu-memory-ratio": 50}), "approximated", SIZES),
     KOORD + "gpu.shared": Row(asking({"gpu.shared": 2, **BOTH}), "translated"),
     KOORD + "rdma": Row(asking({"rdma": 100}), "translated"),

@@ -152,5 +152,6 @@ VOCABULARY = Vocabulary(
         words="whole, partition:<profile>",
         pod=read_selected,
         node=partition_label,
+        parts=True,
     ),
 )

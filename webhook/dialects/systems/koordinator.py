@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from dra.wire import Json
-from webhook.dialects.demand import AUTO, Answer, Demand, Keyed, Left, Note, Pairs, Refusal
+from webhook.dialects.demand import AUTO, MIB, Answer, Demand, Keyed, Left, Note, Pairs, Refusal
 from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scheduler, Scope, Unit
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT
 from webhook.dialects.vocabulary import Vocabulary
@@ -476,13 +476,10 @@ def _gpu(pod: _Pod) -> tuple[Demand | None, list[Note]]:
     memory = sums.get("memory", 0) // count
     if ratio == 100:
         return _whole_gpus(pod, count, key)
-    texts: list[str] = []
+    notes: list[Note] = []
     if not core:
-        texts.append("no compute share is asked for: cores 0, unreserved")
-    if ratio:
-        texts.append(f"{count} x {ratio} % of a GPU's memory, by the sizes in the fleet")
-    else:
-        texts.append(f"{count} x {memory} bytes, which the driver rounds up to MiB")
+        notes.append(Note(key, Action.APPROXIMATED, "no compute share is asked for: cores 0, unreserved"))
+    notes.append(_told(key, count, ratio, memory))
     demand = Demand(
         target="vgpu",
         count=count,
@@ -490,8 +487,18 @@ def _gpu(pod: _Pod) -> tuple[Demand | None, list[Note]]:
         memory_percent=ratio or None,
         cores=core,
     )
-    notes = [Note(key, Action.APPROXIMATED, text) for text in texts]
     return _tie(pod, demand), notes
+
+
+def _told(key: str, count: int, ratio: int, memory: int) -> Note:
+    """Say how much of each GPU's memory is asked for, and what is lost."""
+    if ratio:
+        text = f"{count} x {ratio} % of a GPU's memory, by the sizes in the fleet"
+        return Note(key, Action.APPROXIMATED, text)
+    whole, rest = divmod(memory, MIB)
+    if rest:
+        return Note(key, Action.APPROXIMATED, f"{count} x {memory} bytes, which the driver rounds up to MiB")
+    return Note(key, Action.TRANSLATED, f"{count} x {whole} MiB of a GPU's memory")
 
 
 def _count(sums: Mapping[str, int], key: str) -> int:
