@@ -76,10 +76,6 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
         """Say whether most nodes have an attribute on every device; a constraint on it loses the devices of the others."""
         return self.everywhere.get(attribute, 0) * 2 > len(self.nodes)
 
-    def shown_by(self, target: Target) -> frozenset[str]:
-        """Find the nodes that publish devices of a target."""
-        return self.kinds.get(target.name, self.nodes)
-
     def known_by(self, names: tuple[str, ...]) -> list[str]:
         """Choose those of several names for one truth that nodes publish: what far fewer of them know is not asked for."""
         voices = {name: self.attributes.get(f"{self.driver}/{name}", 0) for name in names}
