@@ -36,6 +36,7 @@ def state_of(
     both = [*besides(around, documents), *_readable(documents)]
     state = State(
         configuration=configuration,
+        namespaces=_namespaces(both),
         quotas=_quotas(both),
         limit_ranges=_limit_ranges(both),
     )
@@ -92,6 +93,25 @@ def _with_fleet(state: State, documents: Iterable[Document]) -> State:
     stock = given.stock()
     possible = prospects(file.node_templates, stock)
     return msgspec.structs.replace(shown, stock=stock, prospects=possible)
+
+
+def _namespaces(documents: Iterable[Document]) -> dict[str, dict[str, str]]:
+    """The labels of the namespaces, by which the gate may be told to keep out of one."""
+    from webhook.translate import group_kind, mapping
+
+    found: dict[str, dict[str, str]] = {}
+    for document in documents:
+        obj = document.object
+        if group_kind(obj) != ("", "Namespace"):
+            continue
+        metadata = mapping(obj.get("metadata"))
+        labels = mapping(metadata.get("labels"))
+        name = str(metadata.get("name"))
+        found[name] = {}
+        for key, value in labels.items():
+            if isinstance(value, str):
+                found[name][key] = value
+    return found
 
 
 def _quotas(documents: Iterable[Document]) -> dict[str, frozenset[str]]:

@@ -27,7 +27,7 @@ def at_the_gate(objects: Sequence[_Object], state: State, found: Sequence[Review
     told: list[Reviewed] = []
     for number, value in enumerate(objects):
         said: set[Finding] = set()
-        for decision in decide_object(value, state).decisions if paths(value) else ():
+        for decision in decide_object(value, state).decisions:
             if _is_said(decision, wrong=number in wrong):
                 continue
             finding = _finding(value, decision)
@@ -41,9 +41,9 @@ def _is_said(decision: Decision, *, wrong: bool) -> bool:
     """Whether it needs no finding: it is no refusal, or the API server's own."""
     if not decision.code:
         return True
-    if decision.action is not Action.REFUSED:
+    if decision.action is not Action.REFUSED or not wrong:
         return False
-    return decision.code not in PAGES or (wrong and decision.code in INVALID)
+    return decision.code not in PAGES or decision.code in INVALID
 
 
 def _finding(value: _Object, decision: Decision) -> Finding:
@@ -62,6 +62,19 @@ def _finding(value: _Object, decision: Decision) -> Finding:
 
 def _places(value: _Object, decision: Decision) -> Iterator[str]:
     """Find where the key of a decision stands."""
+    yield from _places_in_pods(value, decision)
+    place = f"/spec/{decision.container}"
+    sides = ["", "/limits", "/requests", "/resources/limits", "/resources/requests"]
+    for where in (f"{place}{side}" for side in sides):
+        if decision.key in mapping(at(value, where)):
+            yield member(where, decision.key)
+    if decision.container and at(value, place) is not None:
+        yield place
+    for path in (*paths(value), ""):
+        yield f"{path}/spec"
+
+
+def _places_in_pods(value: _Object, decision: Decision) -> Iterator[str]:
     key = decision.key
     for path in paths(value):
         pod = mapping(at(value, path))
@@ -84,4 +97,3 @@ def _places(value: _Object, decision: Decision) -> Iterator[str]:
                 yield member(f"{path}/metadata/{part}", key)
         if key in mapping(spec.get("nodeSelector")):
             yield member(f"{path}/spec/nodeSelector", key)
-        yield f"{path}/spec"

@@ -5,6 +5,6 @@ from __future__ import annotations
 from cli.survey.gathered import Gathered
 from cli.survey.overview import Overview, Scope, overview
 from cli.survey.reading import TELLING, gather
-from cli.survey.verdicts import Outlook
+from cli.survey.verdicts import Foreteller, Outlook
 
-__all__ = ["TELLING", "Gathered", "Outlook", "Overview", "Scope", "gather", "overview"]
+__all__ = ["TELLING", "Foreteller", "Gathered", "Outlook", "Overview", "Scope", "gather", "overview"]

@@ -15,7 +15,7 @@ from cli.survey.gathered import Object, Who, inside, items, owner_of, who
 from webhook.translate import paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 _HIGHEST = 16  # owners above one another; Kubernetes' own have two
 _ENDED = ("Succeeded", "Failed")
@@ -38,13 +38,23 @@ class _Kin(msgspec.Struct, frozen=True):
     object: Object
 
 
-def families(objects: Iterable[Object]) -> list[Family]:
-    """Put everything that has pods, or makes them, together by who is at the top. What has ended makes none any more."""
+def _never(obj: Object) -> bool:
+    del obj
+    return False
+
+
+def families(objects: Iterable[Object], asks: Callable[[Object], bool] = _never) -> list[Family]:
+    """Put everything that has pods, or makes them, together by who is at the top. What has ended makes none any more.
+
+    Where neither templates nor pods tell their shape, what `asks` in words of its own does.
+    """
     every = list(objects)
     known = {who(one): one for one in every}
     members: dict[Who, list[_Kin]] = {}
     for number, one in enumerate(every):
-        if has_ended(one) or not _makes_pods(one):
+        if has_ended(one):
+            continue
+        if not paths(one, unknown=True) and not asks(one):
             continue
         top, height = _climb(one, known)
         kin = _Kin(height, number, one)
@@ -54,14 +64,6 @@ def families(objects: Iterable[Object]) -> list[Family]:
         family = _family(top, of_top)
         found.append(family)
     return found
-
-
-def _makes_pods(obj: Object) -> bool:
-    """Say whether it is a pod or has pod templates; what is nested deeper than anybody can look has none that a server would follow."""
-    try:
-        return bool(paths(obj, unknown=True))
-    except RecursionError:
-        return False
 
 
 def _climb(obj: Object, known: Mapping[Who, Object]) -> tuple[Who, int]:
@@ -80,12 +82,17 @@ def _climb(obj: Object, known: Mapping[Who, Object]) -> tuple[Who, int]:
 def _family(top: Who, members: list[_Kin]) -> Family:
     pods: list[_Kin] = []
     makers: list[_Kin] = []
+    askers: list[_Kin] = []
     for one in members:
-        kind = pods if is_pod(one.object) else makers
-        kind.append(one)
+        if is_pod(one.object):
+            pods.append(one)
+        elif paths(one.object, unknown=True):
+            makers.append(one)
+        else:
+            askers.append(one)
     lowest = min([one.height for one in makers], default=0)
     highest = [one for one in makers if one.height == lowest]
-    telling = highest or pods
+    telling = highest or pods or askers
     return Family(
         top=top,
         shapes=tuple([one.object for one in telling]),

@@ -14,6 +14,7 @@ from cli.survey.obstacles import Obstacle, obstacles
 from cli.survey.verdicts import STAYING, Foreteller, Judged, Key, Outlook, is_moved
 from cli.survey.world import state_of
 from webhook import names
+from webhook.admission import asks_elsewhere
 from webhook.translate import at, mapping, paths
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _judged(gathered: Gathered, state: State) -> list[_Pronounced]:
     """Everybody who asks for devices, and what becomes of them."""
     foreteller = Foreteller(state)
     found: list[_Pronounced] = []
-    for family in families(gathered.objects):
+    for family in families(gathered.objects, lambda obj: asks_elsewhere(obj, state)):
         judged = foreteller.judge(family)
         if judged is not None:
             found.append(_Pronounced(family, judged))

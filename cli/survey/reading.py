@@ -31,6 +31,7 @@ _KINDS: tuple[Resource[Any], ...] = (
     resources.DEVICE_TAINT_RULES,
     resources.DEVICE_COMPATIBILITIES,
     resources.RESOURCE_CLAIMS,
+    resources.RESOURCE_CLAIM_TEMPLATES,
     resources.MUTATING_WEBHOOKS,
     resources.DEPLOYMENTS,
     resources.STATEFUL_SETS,

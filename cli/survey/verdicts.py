@@ -1,4 +1,4 @@
-"""What becomes of a workload, and why: the gate's own translation, asked twice. Pure.
+"""What becomes of a workload, and why: the gate's own verdict, asked twice. Pure.
 
 Once on the cluster as it is, and where something stays, once more on the cluster as it would be when the drivers are installed and
 the device plugins gone. What moves only then waits for the cluster; what stays even then is for a person.
@@ -8,27 +8,27 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from cli.survey.families import Family, is_pod
 from cli.survey.gathered import Object, inside, is_extended, text
-from dra.budget import Budget
 from webhook import names
-from webhook.admission import find_legacy, foresee, refuses
+from webhook.admission import decide_object
 from webhook.dialects import Action, Position, Role
 from webhook.state import Served, State, unknown
-from webhook.translate import Translation, at, mapping, paths, translate_object
+from webhook.translate import Translation, at, look, mapping, paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from webhook.state import Configuration, Inventory
     from webhook.translate import Decision
 
-STEPS = 1_000_000  # what looking ahead for one workload may cost
 _MOST_SHAPES = 32  # of one workload whose owner nobody could read
+# What a pod that is made has none of.
+_WRITTEN_LATER = ("nodeName", "ephemeralContainers")
 _SEES_ALL = "NVIDIA_VISIBLE_DEVICES"
 _SEES_NONE = ("", "none", "void")
 
@@ -78,14 +78,6 @@ _ON_CLAIMS = Judged(fate=Outlook.MOVED, keys=())
 _Word = tuple[str, str]  # container, key
 
 
-class _Ahead(NamedTuple):
-    texts: tuple[str, ...]
-    refused: bool
-
-
-_NOTHING_AHEAD = _Ahead((), refused=False)
-
-
 class Foreteller:
     """Judges workloads on one cluster, and remembers the cluster as it would be."""
 
@@ -93,7 +85,6 @@ class Foreteller:
         self.now = state
         self.later = _when_ready(state)
         self._known = _known_keys(state.configuration)
-        self._foreseen: dict[frozenset[str], _Ahead] = {}
 
     def judge(self, family: Family) -> Judged | None:
         """Say what becomes of a workload; None for one that never asked for a device."""
@@ -102,16 +93,13 @@ class Foreteller:
         classes: set[str] = set()
         warnings: dict[str, None] = {}
         for shape in shapes:
-            done = translate_object(shape, self.now, unknown=True)
+            done = decide_object(shape, self.now, unknown=True)
             later = self._later(shape, done)
             found = self._keys(shape, done, later)
             keys += found
             classes.update(_classes(later))
-            ahead = self._ahead(done)
-            warnings |= dict.fromkeys(ahead.texts)
-            if ahead.refused and found:
-                refused = _impossible(found[0], ahead.texts[0])
-                keys.append(refused)
+            if found:
+                warnings |= dict.fromkeys(_not_in_keys(done.warnings, found))
         if not keys:
             return _ON_CLAIMS if any(map(_claims, shapes)) else None
         if family.pods and all(map(is_moved, family.pods)):
@@ -125,9 +113,9 @@ class Foreteller:
         )
 
     def _later(self, shape: Object, done: Translation) -> Translation:
-        """Translate once more, if something stays, as if the cluster were ready."""
-        if any(_stays(one) for one in done.decisions):
-            return translate_object(shape, self.later, unknown=True)
+        """Decide once more, if something stays or is refused, as if the cluster were ready."""
+        if done.refusals or any(_stays(one) for one in done.decisions):
+            return decide_object(shape, self.later, unknown=True)
         return done
 
     def _keys(self, shape: Object, done: Translation, later: Translation) -> list[Key]:
@@ -135,30 +123,35 @@ class Foreteller:
         afterwards: dict[_Word, Decision] = {}
         for one in later.decisions:
             afterwards[one.container, one.key] = one
+        strange: dict[_Word, Key] = {}
+        for odd in self._strange(shape):
+            strange[odd.container, odd.key] = odd
         keys: list[Key] = []
-        for one in done.decisions:
+        for one in self._telling(shape, done, amounts):
             word = one.container, one.key
+            if one.action is Action.NOT_UNDERSTOOD and word in strange:
+                continue  # said below, with what may be done about it
             then = afterwards.get(word, one)
-            key = _key(one, then, amounts.get(word, ""))
+            amount = amounts.get(word, "")
+            key = _key(one, then, amount)
             keys.append(key)
-        told = {one.key for one in keys}
-        strange = [one for one in self._strange(shape) if one.key not in told]
-        return keys + strange
+        for key in keys:
+            strange.pop((key.container, key.key), None)
+        return [*keys, *strange.values()]
 
-    def _ahead(self, done: Translation) -> _Ahead:
-        """What claims made of the templates would meet now; equal ones are asked about once."""
-        state = self.now
-        if state.stock is None or not done.templates:
-            return _NOTHING_AHEAD
-        asked = frozenset(done.templates)
-        if asked not in self._foreseen:
-            anybody = msgspec.structs.replace(
-                done, given=()
-            )  # said of all that ask for these, so no container is named
-            texts = foresee(anybody, state, Budget(STEPS))
-            refused = bool(texts) and not find_legacy(done.decisions, state) and refuses(anybody, state, Budget(STEPS))
-            self._foreseen[asked] = _Ahead(texts, refused)
-        return self._foreseen[asked]
+    def _telling(self, shape: Object, done: Translation, amounts: Mapping[_Word, str]) -> list[Decision]:
+        """Choose the decisions that tell a fate: not those about what only stands beside a request and stays there."""
+        said = [one for one in done.decisions if not one.code or one.action is not Action.LEFT]
+        asides = [one for one in said if _is_aside(one, amounts)]
+        telling = [one for one in said if one not in asides]
+        if telling or not self._speaks(shape):
+            return telling
+        return asides
+
+    def _speaks(self, shape: Object) -> bool:
+        """Say whether a pod of it asks for something in a dialect's words."""
+        places = paths(shape, unknown=True)
+        return any(look(at(shape, path), self.now.configuration).speaks for path in places)
 
     def _strange(self, shape: Object) -> Iterator[Key]:
         """Find what asks for devices in words that no dialect has."""
@@ -170,9 +163,15 @@ class Foreteller:
             yield from _unaccounted(container, name)
 
 
-def _impossible(first: Key, text: str) -> Key:
-    """What nobody could ever serve: said with the key that is named first."""
-    return msgspec.structs.replace(first, fate=Outlook.REFUSED, detail=text, code="", remedy="")
+def _is_aside(one: Decision, amounts: Mapping[_Word, str]) -> bool:
+    """Whether a decision is about a selector, a variable or an annotation that stays whatever becomes of the pod."""
+    return one.action is Action.LEFT and not one.dialect and (one.container, one.key) not in amounts
+
+
+def _not_in_keys(warnings: Iterable[str], keys: Sequence[Key]) -> list[str]:
+    """Leave out the warnings that say what stands with a key already."""
+    details = {key.detail for key in keys if key.detail}
+    return [text for text in warnings if not any(detail in text for detail in details)]
 
 
 def _moved(key: Key) -> Key:
@@ -249,6 +248,7 @@ _OF_ACTION = {
     Action.APPROXIMATED: Outlook.DIFFERS,
     Action.IGNORED: Outlook.MOVES,
     Action.LEFT: Outlook.STAYS,
+    Action.NOT_UNDERSTOOD: Outlook.UNCLEAR,
     Action.REFUSED: Outlook.REFUSED,
 }
 
@@ -326,7 +326,8 @@ def _sign(pod: Object) -> bytes:
 def _before_placing(pod: Object, configuration: Configuration) -> Object:
     """Take off what a scheduler wrote when it placed the pod, its node first of all."""
     spec = dict(inside(pod, "spec"))
-    spec.pop("nodeName", None)
+    for written in _WRITTEN_LATER:
+        spec.pop(written, None)
     metadata = dict(inside(pod, "metadata"))
     annotations = dict(inside(metadata, "annotations"))
     metadata["annotations"] = annotations

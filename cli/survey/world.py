@@ -14,6 +14,7 @@ from dra.objects import (
     DeviceTaintRule,
     Node,
     ResourceClaim,
+    ResourceClaimTemplate,
     ResourceSlice,
     versions,
 )
@@ -31,9 +32,12 @@ _TYPES: dict[tuple[str, str], type[Any]] = {
     ("resource.k8s.io", "DeviceClass"): DeviceClass,
     ("resource.k8s.io", "ResourceSlice"): ResourceSlice,
     ("resource.k8s.io", "ResourceClaim"): ResourceClaim,
+    ("resource.k8s.io", "ResourceClaimTemplate"): ResourceClaimTemplate,
     ("resource.k8s.io", "DeviceTaintRule"): DeviceTaintRule,
     ("drawbridge.dev", "DeviceCompatibility"): DeviceCompatibility,
 }
+# What pods refer to by name. A dump need not have them.
+_REFERRED = ("ResourceClaim", "ResourceClaimTemplate")
 _FLEET = ("Node", "DeviceClass", "ResourceSlice")
 
 
@@ -52,7 +56,9 @@ def state_of(gathered: Gathered, configuration: Configuration, features: Feature
             unread.append(Unread(f"{name.kind} {name.name}", str(error)))
             continue
         builder.put(read)
-    builder.learn(features=features)
+    missing = [kind for kind in _REFERRED if not gathered.of(kind)]
+    unsure = gathered.server is None or gathered.unread
+    builder.learn(features=features, incomplete=frozenset(missing if unsure else ()))
     builder.settle()
     state = builder.state(fresh=True)
     if gathered.server is None and not gathered.of(*_FLEET):

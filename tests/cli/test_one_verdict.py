@@ -1,4 +1,4 @@
-"""One verdict everywhere: `translate`, `check`, `simulate` and the live gate say yes and no to the same pods."""
+"""One verdict everywhere: `translate`, `check`, `simulate`, `survey` and the live gate say yes and no to the same pods."""
 
 import json
 
@@ -8,9 +8,14 @@ from click.testing import CliRunner
 from cli.configuration import source_of
 from cli.main import main
 from cli.playground import playground
+from cli.survey import Foreteller, Outlook
+from cli.survey.families import families
 from cluster import manifests
-from tests.webhook.admission.test_verdict import FLEET, GPU, PODS, REFUSED, THREE, pod
+from tests.corpus import hostile_pods
+from tests.webhook.admission.test_verdict import FLEET, GPU, PODS, REFUSED, STATE, THREE, at_the_gate, pod
+from tests.webhook.dialects.test_vocabularies import CASES
 from tests.webhook.pods import EXAMPLES
+from webhook.admission import decide_object
 
 INVENTORY = ["--inventory", str(EXAMPLES / "fleet")]
 ODD = pod({GPU: 1})
@@ -33,10 +38,60 @@ def test_the_commands_agree(name):
     assert translated.exit_code == expected, translated.output
     checked = run("check", *INVENTORY, of=ASKED[name])
     assert checked.exit_code == expected, checked.output
+    seen = run("survey", "-f", str(EXAMPLES / "fleet"), "--fail-on", "refused", of=ASKED[name])
+    # What was created already has no ephemeral containers that it could be refused for.
+    assert seen.exit_code == (0 if name == "ephemeral" else expected), seen.output
     if name in LEFT:
         return  # let in as it is, and there is no device plugin that would serve it
     simulated = run("simulate", "-f", str(EXAMPLES / "fleet"), of=ASKED[name])
     assert simulated.exit_code == expected, simulated.output
+
+
+OFF = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": {"drawbridge.dev/mode": "off"}}}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_namespace_among_the_files_that_is_off_decides_for_all_commands(name):
+    """Only the API server has a say there."""
+    expected = 1 if name in ("half", "differ", "requests only", "no number", "ephemeral") else 0
+    both = manifests.dump([OFF, THREE, ASKED[name]])
+    for command, *options in (("translate", *INVENTORY, "-o", "report"), ("check", *INVENTORY)):
+        done = CliRunner().invoke(main, [command, "-f", "-", *options], input=both)
+        assert done.exit_code == expected, done.output
+
+
+async def test_a_live_gate_that_is_off_in_a_namespace_agrees():
+    fleet = [document.object for document in FLEET]
+    async with playground([*fleet, THREE, OFF], source_of("")) as here:
+        for number, name in enumerate(("one", "nine", "half", "profile")):
+            metadata = {**ASKED[name]["metadata"], "name": f"p{number}"}
+            answer = await here.push({**ASKED[name], "metadata": metadata})
+            assert bool(answer.refusal) == (name == "half"), answer.refusal
+
+
+POD = {"apiVersion": "v1", "kind": "Pod"}
+WORDS = {name: POD | row.pod for name, (_, row) in CASES.items() if not row.config}
+# Those that are decided at once, and that a test may copy.
+SMALL = ("a_number_of_4000_digits", "a_number_with_a_large_exponent", "numbers_with_large_exponents_everywhere")
+HOSTILE = {name: hostile_pods.PODS[name]() for name in (*SMALL, "a_list_of_commas", "a_digit_string_for_bandwidth")}
+
+
+def survey_refuses(asked):
+    [family] = families([asked])
+    judged = Foreteller(STATE).judge(family)
+    return judged is not None and judged.fate is Outlook.REFUSED
+
+
+@pytest.mark.parametrize("corpus", [WORDS, HOSTILE], ids=["words", "hostile"])
+def test_survey_files_and_gate_agree_about_every_word_of_every_dialect(corpus):
+    refused = 0
+    for name, asked in corpus.items():
+        done = decide_object(asked, STATE)
+        by_server = any(one.action == "refused" and one.code.startswith("D") for one in done.decisions)
+        assert bool(at_the_gate(asked)) == (bool(done.refusals) and not by_server), (name, done.refusals)
+        assert survey_refuses(asked) == bool(done.refusals), name
+        refused += bool(done.refusals)
+    assert 0 < refused < len(corpus)
 
 
 async def test_the_live_gate_agrees():

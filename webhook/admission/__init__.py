@@ -5,10 +5,11 @@ from __future__ import annotations
 from webhook.admission import decide, registration
 from webhook.admission.admission_review import ReviewError
 from webhook.admission.decide import REFUSED, UNDECIDED, Outcome, Record
+from webhook.admission.elsewhere import asks_elsewhere
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.late import answer_late
 from webhook.admission.registration import Registration, configurations
-from webhook.admission.validate import find_legacy, foresee, refuses
+from webhook.admission.validate import refuses
 from webhook.admission.verdict import answer_of_api_server, decide_object
 
 __all__ = [
@@ -21,11 +22,10 @@ __all__ = [
     "ReviewError",
     "answer_late",
     "answer_of_api_server",
+    "asks_elsewhere",
     "configurations",
     "decide",
     "decide_object",
-    "find_legacy",
-    "foresee",
     "judge",
     "refuses",
     "registration",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from dra.validation import shape
 from webhook.dialects import Action, Position, Role, pattern
+from webhook.names import SKIP_LABEL
 from webhook.state import near_key, rows_at
 from webhook.translate import Decision, look, mapping
 
@@ -65,6 +66,7 @@ _DEVICE = re.compile(
 # Domains whose other words say nothing about devices.
 _OWN = ("kubernetes.io", "k8s.io", "drawbridge.dev")
 _NONE = ("", "none", "void")
+_SKIPPED = Decision("", "", "", SKIP_LABEL, Action.LEFT, "the pod asks not to be looked at")
 _BOUND = "nodeName is set: the pod has its node, and no scheduler would allocate a claim for it"
 
 
@@ -72,7 +74,7 @@ def remainder(pod: Json, state: State, decided: tuple[Decision, ...]) -> list[De
     """Say what becomes of every word that nobody has answered."""
     view = look(pod, state.configuration)
     if view.passed_by:
-        return []
+        return [_SKIPPED] if view.speaks else []
     told = {(decision.container, decision.key) for decision in decided}
     told |= {("", key) for _, key in told}
     found: list[Decision] = []
@@ -91,7 +93,7 @@ def _unanswered(view: PodView, state: State) -> Iterator[Decision]:
     for slot in view.slots:
         yield from _of_container(slot, view, state)
     for key in mapping(mapping(view.spec.get("resources")).get("limits")):
-        if one := _resource(key, state):
+        if one := judge_resource(key, state):
             yield one
     places = {
         Position.ANNOTATION: view.annotations,
@@ -111,7 +113,7 @@ def _of_container(slot: Slot, view: PodView, state: State) -> Iterator[Decision]
             yield _decision(Action.LEFT, key, _BOUND, slot.name)
         if known:
             continue
-        one = _resource(key, state, slot.name)
+        one = judge_resource(key, state, slot.name)
         if one:
             yield one
     variables = slot.raw.get("env")
@@ -124,8 +126,8 @@ def _of_container(slot: Slot, view: PodView, state: State) -> Iterator[Decision]
             yield _decision(row.action, key, row.because, slot.name)
 
 
-def _resource(key: str, state: State, container: str = "") -> Decision | None:
-    """Judge a resource that no table has."""
+def judge_resource(key: str, state: State, container: str = "") -> Decision | None:
+    """Judge a resource that no table has; nothing of one that has nothing to do with devices."""
     if _is_own(key):
         return None
     name = state.fleet.extended.get(key)

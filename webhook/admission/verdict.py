@@ -18,11 +18,15 @@ from dra import validation
 from dra.budget import Budget
 from dra.errors import OutOfBudget
 from dra.finding import Severity
+from dra.pointer import split
+from webhook.admission.elsewhere import look_elsewhere
 from webhook.admission.remainder import remainder
 from webhook.admission.validate import NOTHING, Found, find_legacy, leave_all, serve_all
 from webhook.claims import upkeep
 from webhook.dialects import Action
+from webhook.names import MODE_LABEL
 from webhook.refusals import Code, sentence
+from webhook.state import Mode
 from webhook.translate import (
     Decision,
     Translation,
@@ -58,11 +62,14 @@ def decide_object(obj: dict[str, Json], state: State, *, unknown: bool = False) 
     except OutOfBudget as error:
         late = f"left as it is: it could not be decided in time ({error})"
         return Translation(warnings=(late,))
+    off = _is_off(obj, state)
     judged: list[Translation] = []
     for path, one in done.items():
         complete = _complete(obj, path, one, state)
-        verdict = _judge(obj, path, complete, state)
+        verdict = _pass_by(complete, obj) if off else _judge(obj, path, complete, state)
         judged.append(verdict)
+    beside = _decide_elsewhere(obj, state, unknown=unknown)
+    judged.append(_pass_by(beside, obj) if off else beside)
     whole = merge(judged)
     if whole.refusals:
         return whole
@@ -72,6 +79,61 @@ def decide_object(obj: dict[str, Json], state: State, *, unknown: bool = False) 
         errors += answer_of_api_server(became, path)
     told = _told_by_api_server(errors, name_of(obj))
     return _refuse(whole, told)
+
+
+def _decide_elsewhere(obj: _Object, state: State, *, unknown: bool) -> Translation:
+    """Decide about what stands in no pod template: nothing of it is changed, and its pods are decided on as they will come."""
+    found = look_elsewhere(obj, state, unknown=unknown)
+    name = name_of(obj)
+    decided = [found.said]
+    for place, pod in found.pods.items():
+        done = decide_object(pod, state)
+        decisions: list[Decision] = []
+        for one in done.decisions:
+            about = _about(one, name, place)
+            decisions.append(about)
+        told = Translation(
+            decisions=tuple(decisions),
+            refusals=done.refusals,
+            warnings=done.warnings,
+        )
+        decided.append(told)
+    return merge(decided)
+
+
+def _about(one: Decision, name: str, place: str) -> Decision:
+    key = one.key
+    if key.startswith("/"):  # a pointer into the pod, which is nowhere in the object
+        key = split(key)[-1]
+    return msgspec.structs.replace(one, object=name, container=place, key=key)
+
+
+def _is_off(obj: _Object, state: State) -> bool:
+    """Whether its namespace says that nobody looks at its pods. A mode for all is none of a file's: it changes from day to day."""
+    labels = state.namespaces.get(namespace_of(obj), {})
+    return labels.get(MODE_LABEL) == Mode.OFF
+
+
+def _pass_by(done: Translation, obj: _Object) -> Translation:
+    """Leave everything as it was written, as the gate does where it is off."""
+    if not done.decisions:
+        return Translation()
+    reason = f"its namespace {namespace_of(obj)} has the label {MODE_LABEL}=off"
+    decisions: list[Decision] = []
+    for one in done.decisions:
+        left = Decision(
+            one.object,
+            one.container,
+            one.dialect,
+            one.key,
+            Action.LEFT,
+            reason,
+        )
+        decisions.append(left)
+    return Translation(
+        decisions=tuple(decisions),
+        warnings=(f"left as it is: {reason}",),
+    )
 
 
 def answer_of_api_server(obj: _Object, path: str = "") -> list[Finding]:

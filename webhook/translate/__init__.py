@@ -16,7 +16,7 @@ from webhook.translate.pod_view import PodView, Slot, is_passed_by, look, mappin
 from webhook.translate.record import is_genuine
 from webhook.translate.rewrite import Given
 from webhook.translate.translate import Decision, Translation, clean, given_earlier, replay, translate
-from webhook.translate.workload_kind import origin_of, scheduler_of
+from webhook.translate.workload_kind import WorkloadKind, group_kind, kind_of, origin_of, scheduler_of
 
 __all__ = [
     "Decision",
@@ -24,12 +24,15 @@ __all__ = [
     "PodView",
     "Slot",
     "Translation",
+    "WorkloadKind",
     "at",
     "clean",
     "controller_kind",
     "given_earlier",
+    "group_kind",
     "is_genuine",
     "is_passed_by",
+    "kind_of",
     "look",
     "mapping",
     "merge",

@@ -67,16 +67,19 @@ def _is_pod(value: Json) -> bool:
 
 def _search(value: Json, path: str) -> list[str]:
     """Anything with `spec.containers` is taken for a pod template (RayCluster, Volcano Job, JobSet, ...)."""
-    if _is_pod(value):
-        return [path]
     found: list[str] = []
-    if isinstance(value, list):
-        for index, item in enumerate(value):
-            found += _search(item, f"{path}/{index}")
-    elif isinstance(value, dict):
-        for name, member in value.items():
-            inner = f"{path}/{escape(name)}"
-            found += _search(member, inner)
+    waiting = [(path, value)]
+    while waiting:
+        where, one = waiting.pop()
+        if _is_pod(one):
+            found.append(where)
+            continue
+        below: list[tuple[str, Json]] = []
+        if isinstance(one, list):
+            below = [(f"{where}/{index}", item) for index, item in enumerate(one)]
+        elif isinstance(one, dict):
+            below = [(f"{where}/{escape(name)}", member) for name, member in one.items()]
+        waiting += reversed(below)
     return found
 
 

@@ -75,7 +75,7 @@ _BY_POD = frozenset(
 
 def kind_of(obj: Mapping[str, Json]) -> WorkloadKind | None:
     """Find what is known of an object's kind, if it is one of another project that brings pods."""
-    return KINDS.get(_group_kind(obj))
+    return KINDS.get(group_kind(obj))
 
 
 def scheduler_of(obj: Mapping[str, Json]) -> str:
@@ -98,12 +98,13 @@ def origin_of(obj: Mapping[str, Json], configuration: Configuration) -> Provenan
     labels = mapping(metadata.get("labels"))
     queue = str(labels.get(QUEUE) or "")
     counts_claims = bool(configuration.file.kueue.device_classes)
-    if not queue or counts_claims or _group_kind(obj) in _BY_POD:
+    if not queue or counts_claims or group_kind(obj) in _BY_POD:
         return Provenance(queue, scheduler, kind.reads)
     kueue = f"Kueue, which counts them in queue {queue} (it counts claims of classes under `kueue.deviceClasses`)"
     return Provenance("", scheduler, kind.reads or kueue)
 
 
-def _group_kind(obj: Mapping[str, Json]) -> tuple[str, str]:
+def group_kind(obj: Mapping[str, Json]) -> tuple[str, str]:
+    """The group and the kind of an object: what is known of a kind is known of all its versions."""
     group = str(obj.get("apiVersion", "")).rpartition("/")[0]
     return group, str(obj.get("kind", ""))

@@ -1,6 +1,6 @@
 """Amounts of extended resources (nvidia.com/gpu: 2) in the containers of a pod, as the API server judges them.
 
-They are whole, cannot be overcommitted, and belong to containers: pkg/apis/core/validation, ValidateContainerResourceRequirements
+They have a domain, are whole, cannot be overcommitted, and belong to containers: pkg/apis/core/validation, ValidateContainerResourceRequirements
 and validatePodResources. Amounts of cpu, memory and huge pages are not judged here.
 """
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dra.quantity import Quantity
 
 _THOUSANDTHS = 1000
+_STANDARD = ("cpu", "memory", "ephemeral-storage")
 
 
 def extended_problems(spec: PodSpec, path: str) -> Problems:
@@ -43,8 +44,12 @@ def _container(resources: ResourceRequirements, path: str) -> Problems:
     limits, requests = resources.limits, resources.requests
     for side, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in amounts.items():
+            at = member(f"{path}/{side}", name)
             if _is_extended(name):
-                yield from _amount(name, amount, member(f"{path}/{side}", name))
+                yield from _amount(name, amount, at)
+            elif not _is_standard(name):
+                message = f"{name} is not a resource that a container can ask for"
+                yield Problem("D213", at, message)
     for name, amount in requests.items():
         if not _is_extended(name):
             continue
@@ -62,6 +67,13 @@ def _amount(name: str, amount: Quantity, at: str) -> Problems:
         yield Problem("D209", at, f"{amount} of {name} is not a whole number", hint)
     elif amount.milli() < 0:
         yield Problem("D209", at, f"{amount} of {name} is less than zero", "write zero or more")
+
+
+def _is_standard(name: str) -> bool:
+    """Say whether a resource is one of Kubernetes' own that a container can have (validateContainerResourceName)."""
+    if "/" in name:
+        return not name.startswith("requests.")
+    return name in _STANDARD or name.startswith("hugepages-")
 
 
 def _is_extended(name: str) -> bool:

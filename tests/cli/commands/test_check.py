@@ -228,3 +228,25 @@ def test_a_checked_object_takes_the_place_of_its_namesake_in_the_inventory(tmp_p
     assert (
         json.loads(run("-f", "-", "--inventory", str(manifests), "-o", "json", text=renewed).stdout)["findings"] == []
     )
+
+
+TRAIN = """apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: t}
+spec: {trainer: {resourcesPerNode: {limits: {nvidia.com/gpu: 0.5}}}}
+"""
+
+
+def test_what_stands_in_no_pod_template_is_placed_where_it_stands():
+    done = run("-f", "-", text=TRAIN)
+    assert done.exit_code == 1
+    assert (
+        "D209 at /spec/trainer/resourcesPerNode/limits/nvidia.com~1gpu: container trainer/resourcesPerNode"
+        in done.stdout
+    )
+    typo = TRAIN.replace("nvidia.com/gpu: 0.5", "nvidia.com/gpumemory: 1")
+    done = run("-f", "-", text=typo)
+    assert done.exit_code == 0
+    assert "D211 at /spec/trainer/resourcesPerNode/limits/nvidia.com~1gpumemory" in done.stdout
+    strange = typo.replace("TrainJob", "Weird").replace("nvidia.com/gpumemory", "nvidia.com/gpu")
+    assert "not looked into: nobody knows here what a Weird makes of it" in run("-f", "-", text=strange).stdout

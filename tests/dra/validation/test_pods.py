@@ -105,10 +105,27 @@ def test_amounts_of_extended_resources_are_whole_and_not_overcommitted(resources
         assert found(pod(containers)) == told
 
 
+NAMES = [
+    ("limits: {gpu: 1}", ["limits/gpu"]),
+    ("limits: {gpus: 1, cpu: 1}, requests: {gpus: 1}", ["limits/gpus", "requests/gpus"]),
+    ("limits: {requests.nvidia.com/gpu: 1}", ["limits/requests.nvidia.com~1gpu"]),
+    ("limits: {cpu: 1, memory: 1Gi, ephemeral-storage: 1Gi, hugepages-2Mi: 2Mi}", []),
+    ("limits: {node.kubernetes.io/gpu: 1}", []),
+]
+
+
+@pytest.mark.parametrize(("resources", "paths"), NAMES)
+def test_a_resource_without_a_domain_is_one_of_kubernetes_own_or_refused(resources, paths):
+    containers = f"containers: [{{name: c, image: x, resources: {{{resources}}}}}]"
+    assert found(pod(containers)) == {("D213", f"/spec/containers/0/resources/{path}") for path in paths}
+
+
 @pytest.mark.real
 def test_amounts_of_extended_resources_are_judged_as_the_api_server_does(control_plane):
     whole = ("containers: [{name: c, image: x}], resources: {limits: {cpu: 1, nvidia.com/gpu: 1}}", ["whole"])
-    pods = [(f"containers: [{{name: c, image: x, resources: {{{text}}}}}]", paths) for text, paths in AMOUNTS]
+    pods = [
+        (f"containers: [{{name: c, image: x, resources: {{{text}}}}}]", paths) for text, paths in (*AMOUNTS, *NAMES)
+    ]
     for text, paths in (*pods, whole):
         done = control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=pod(text), check=False)
         assert bool(done.returncode) == bool(paths), (text, done.stderr)

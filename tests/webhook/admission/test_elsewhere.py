@@ -1,0 +1,169 @@
+"""Requests that stand in no pod template: decided on as on the pods that a controller makes of them, or named."""
+
+import copy
+
+import pytest
+
+from tests.webhook.admission.test_verdict import GPU, STATE, pod, state
+from webhook.admission import asks_elsewhere, decide_object
+from webhook.admission.elsewhere import VALUES
+from webhook.admission.remainder import MOST
+from webhook.state.state import State
+from webhook.translate.workload_kind import KINDS
+
+ONE = {"limits": {"cpu": "4", GPU: 1}, "requests": {"cpu": "4", GPU: 1}}
+
+
+def obj(version, kind, spec, **metadata):
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": "o", **metadata}, "spec": spec}
+
+
+def told(asked, world=STATE, **more):
+    return {(one.container, one.key): str(one.action) for one in decide_object(asked, world, **more).decisions}
+
+
+KSERVE = obj("serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"model": {"resources": ONE}}})
+RUNTIME = obj("serving.kserve.io/v1alpha1", "ServingRuntime", {"containers": [{"name": "c", "resources": ONE}]})
+TRAIN = obj("trainer.kubeflow.org/v1alpha1", "TrainJob", {"trainer": {"numNodes": 2, "resourcesPerNode": ONE}})
+ARGO = obj("argoproj.io/v1alpha1", "Workflow", {"templates": [{"name": "t", "container": {"resources": ONE}}]})
+SPARK = obj("sparkoperator.k8s.io/v1beta2", "SparkApplication", {"executor": {"gpu": {"name": GPU, "quantity": 1}}})
+PLACES = {
+    "predictor/model": KSERVE,
+    "containers/0": RUNTIME,
+    "trainer/resourcesPerNode": TRAIN,
+    "templates/0/container": ARGO,
+    "executor/gpu": SPARK,
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_a_controller_makes_a_container_of_is_decided_on_as_on_its_pod(place):
+    asked = PLACES[place]
+    done = decide_object(asked, STATE)
+    assert told(asked) == {(place, GPU): "translated"}
+    assert (done.operations, done.templates, done.refusals) == ((), {}, ())
+    assert f"{place} stays: it is read by" in done.warnings[0]
+    assert {one.object.partition("/")[0] for one in done.decisions} == {asked["kind"]}
+
+
+def test_its_pods_are_refused_for_what_a_pod_is_refused_for():
+    many = copy.deepcopy(KSERVE)
+    many["spec"]["predictor"]["model"]["resources"] = {"limits": {GPU: 9}}
+    assert "[R023]" in decide_object(many, STATE).refusals[0]
+    half = copy.deepcopy(TRAIN)
+    half["spec"]["trainer"]["resourcesPerNode"] = {"limits": {GPU: 0.5}}
+    assert ("trainer/resourcesPerNode", GPU) in told(half, State())
+    assert "[D209]" in decide_object(half, State()).refusals[0]
+
+
+def test_a_misspelt_key_there_is_not_passed_over():
+    typo = copy.deepcopy(KSERVE)
+    typo["spec"]["predictor"]["model"]["resources"] = {"limits": {GPU: 1, "nvidia.com/gpumemory": 1000}}
+    assert set(told(typo).values()) == {"left"}
+    details = {one.key: one.detail for one in decide_object(typo, STATE).decisions}
+    assert "did you mean nvidia.com/gpumem?" in details["nvidia.com/gpumemory"]
+
+
+@pytest.mark.parametrize("both", KINDS, ids="/".join)
+def test_no_kind_of_the_table_is_silent(both):
+    group, kind = both
+    version = f"{group}/v1"
+    template = {"spec": pod({GPU: 1})["spec"]}
+    for place in ({"deep": [{"template": template}]}, {"deep": [{"own": {"resources": ONE}}]}):
+        said = told(obj(version, kind, place))
+        assert said, place
+        assert {key for _, key in said} == {GPU}
+    field = told(obj(version, kind, {"deep": {"numGpus": 2, "replicas": 3}}))
+    assert field == {("deep", "numGpus"): "left"}
+
+
+def test_what_ray_is_told_is_no_request_by_itself():
+    group = {"rayStartParams": {"num-gpus": "1", "num-cpus": "4"}, "template": {"spec": pod({GPU: 1})["spec"]}}
+    ray = obj("ray.io/v1", "RayCluster", {"workerGroupSpecs": [group]})
+    assert told(ray) == {("main", GPU): "translated", ("workerGroupSpecs/0/rayStartParams", "num-gpus"): "left"}
+
+
+STRANGE = obj("example.com/v1", "Weird", {"workers": {"gpuCount": "2", "template": {"spec": pod({GPU: 1})["spec"]}}})
+
+
+def test_a_kind_that_nobody_knows_is_named_with_every_word_in_it():
+    done = decide_object(STRANGE, STATE)
+    assert told(STRANGE) == {
+        ("workers", "gpuCount"): "not understood",
+        ("workers/template/spec/containers/0", GPU): "not understood",
+    }
+    assert all("not looked into: nobody knows here what a Weird makes" in one.detail for one in done.decisions)
+    assert all(warning.endswith("[D211]") for warning in done.warnings)
+    assert told(STRANGE, unknown=True) == {("workers", "gpuCount"): "not understood", ("main", GPU): "translated"}
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "spec"),
+    [
+        ("v1", "ResourceQuota", {"hard": {f"requests.{GPU}": 4}}),
+        ("v1", "LimitRange", {"limits": [{"type": "Container", "max": {GPU: 4}}]}),
+        ("kueue.x-k8s.io/v1beta1", "ClusterQueue", {"flavors": [{"resources": [{"name": GPU, "nominalQuota": 9}]}]}),
+        ("karpenter.sh/v1", "NodePool", {"limits": {GPU: 9, "cpu": 100}}),
+    ],
+)
+def test_what_counts_a_key_asks_for_nothing_and_is_told(version, kind, spec):
+    counting = obj(version, kind, spec)
+    assert list(told(counting).values()) == ["left"]
+    assert decide_object(counting, STATE).warnings == ()
+    assert not asks_elsewhere(counting, STATE)
+
+
+@pytest.mark.parametrize(
+    "silent",
+    [
+        obj("v1", "Node", {"taints": [{"key": GPU}], "resources": ONE}),
+        obj("v1", "ConfigMap", {"gpus": 3}),
+        obj("apiextensions.k8s.io/v1", "CustomResourceDefinition", {"names": {"name": GPU}, "gpus": 3}),
+        obj("example.com/v1", "Weird", {"gpuMemoryUtilization": 0.9, "gpus": 0, "gpu": "none", "limits": {"cpu": 1}}),
+        obj("example.com/v1", "Weird", {"gpu": {"enabled": True}, "nodeSelector": {"gpu": "true"}}),
+    ],
+)
+def test_what_asks_for_nothing_is_not_mentioned(silent):
+    assert told(silent) == {}
+    assert not asks_elsewhere(silent, STATE)
+
+
+def test_a_large_object_is_looked_through_so_far():
+    spec = {"rows": [{"gpus": 1}] * 1000}
+    assert len(told(obj("x.io/v1", "Odd", spec))) == MOST
+    late = {"rows": [0] * VALUES, "gpus": 1}
+    assert asks_elsewhere(obj("x.io/v1", "Odd", {"gpus": 1, "rows": [0] * VALUES}), STATE)
+    assert asks_elsewhere(obj("x.io/v1", "Odd", late), STATE), "a map's own members come before what is below them"
+    assert not asks_elsewhere(obj("x.io/v1", "Odd", {"a": [0] * VALUES, "b": {"gpus": 1}}), STATE)
+    deep = {"gpus": 1}
+    for _ in range(3000):
+        deep = {"a": deep}
+    assert asks_elsewhere(obj("x.io/v1", "Odd", deep), STATE)
+    assert told(obj("x.io/v1", "Odd", deep))
+
+
+def test_a_namespace_that_is_off_is_left_alone_in_files_too():
+    off = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "n", "labels": {"drawbridge.dev/mode": "off"}},
+    }
+    world = state(off)
+    for asked in (pod({GPU: 1}), pod({GPU: 9}), pod({GPU: 1, "nvidia.com/gpumemory": 1})):
+        done = decide_object(asked, world)
+        assert (done.operations, done.refusals) == ((), ())
+        assert {str(one.action) for one in done.decisions} == {"left"}
+        assert "its namespace n has the label drawbridge.dev/mode=off" in done.warnings[0]
+    assert "[D209]" in decide_object(pod({GPU: "0.5"}), world).refusals[0], "the API server is not off"
+    inside = copy.deepcopy(KSERVE)
+    inside["metadata"]["namespace"] = "n"
+    assert told(inside, world) == {("predictor/model", GPU): "left"}
+    elsewhere = pod({GPU: 1})
+    elsewhere["metadata"]["namespace"] = "m"
+    assert decide_object(elsewhere, world).operations
+
+
+def test_a_pod_that_asks_not_to_be_looked_at_is_said_to_stay():
+    asked = pod({GPU: 9}, labels={"drawbridge.dev/skip": "true"})
+    assert told(asked) == {("", "drawbridge.dev/skip"): "left"}
+    assert told(pod({"cpu": 1}, labels={"drawbridge.dev/skip": "true"})) == {}
