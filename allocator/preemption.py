@@ -32,18 +32,20 @@ from dra.stock import PoolId
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
-    from dra.objects import ResourceClaim
+    from dra.objects import ResourceClaim, ResourceClaimConsumerReference
     from dra.stock import Stock
 
 T = TypeVar("T")
 NEVER = "Never"
 MOST_NODES = 100  # where it would do that are looked at, as kube-scheduler does at least
 LOOKS = 512  # choices on one node that are looked at because they disrupt less: all there are of nine pods
+AT_ONCE = 256  # pods, or claims, that are read before others may have a turn: about a millisecond
 
 Choice: TypeAlias = tuple[Pod, ...]
 # Yields who would be gone from which node, and is told whether that would do, or None: it has taken long enough. None is yielded
 # where only others are to have a turn.
 Asking: TypeAlias = "Generator[Victims | None, bool | None, T]"
+Find: TypeAlias = "Callable[[str, str], Pod | None]"  # a pod, by namespace and name
 Disruption: TypeAlias = tuple[int, int, int, tuple[str, ...]]
 _Guards = tuple[PodDisruptionBudget, ...]
 
@@ -141,12 +143,14 @@ def may_preempt(pod: Pod) -> bool:
 
 def holders_below(
     pod: Pod, others: Iterable[Pod], stock: Stock, budgets: Iterable[PodDisruptionBudget] = ()
-) -> Holders:
+) -> Asking[Holders]:
     """Find the pods on nodes that are less important than a pod, and what they hold."""
     by_pool: dict[PoolId, list[Pod]] = {}
     by_node: dict[str, list[Pod]] = {}
     limit = priority(pod)
-    for other in others:
+    for at, other in enumerate(others):
+        if at % AT_ONCE == 0:
+            yield None
         running = other.spec.node_name and not other.has_ended
         if not running or priority(other) >= limit:
             continue
@@ -190,7 +194,7 @@ def make_room(nodes: Iterable[str], holders: Holders, stock: Stock) -> Asking[Vi
     return chosen
 
 
-def settle(asking: Asking[T], does: Callable[[Victims], bool]) -> T:
+def settle(asking: Asking[T], does: Callable[[Victims], bool] = lambda _: False) -> T:
     """Answer all that is asked, at once."""
     try:
         asked = next(asking)
@@ -218,24 +222,28 @@ def without_pods(stock: Stock, pods: Iterable[Pod]) -> Stock:
     return stock.with_claims(free) if free else stock
 
 
-def without_the_gone(stock: Stock, pods: Iterable[Pod]) -> Stock:
-    """Answer with the stock after claims are released whose pods are all gone or finished already: nobody has to go for these.
+def without_the_gone(stock: Stock, keys: Iterable[str], find: Find) -> Asking[Stock]:
+    """Answer with the stock after those of some claims are released whose pods are all gone or finished: nobody has to go for these.
 
-    `pods` are all there are. Who releases claims comes a moment after the pods have gone.
+    Who releases claims comes a moment after the pods have gone.
     """
-    alive: set[str] = set()
-    for pod in pods:
-        if not pod.has_ended:
-            alive.add(pod.metadata.uid)
     free: list[ResourceClaim] = []
-    for claim in stock.claims.values():
+    for at, key in enumerate(keys):
+        if at % AT_ONCE == 0:
+            yield None
+        claim = stock.claims.get(key)
+        if claim is None or claim.status.allocation is None:
+            continue
         consumers = claim.status.reserved_for
-        strangers = [one for one in consumers if one.resource != "pods"]
-        gone = {one.uid for one in consumers} - alive
-        if not strangers and _is_left_by(claim, gone):
+        if consumers and not any(_is_alive(one, claim, find) for one in consumers):
             released = _release(claim)
             free.append(released)
     return stock.with_claims(free) if free else stock
+
+
+def held_near(node: str, stock: Stock) -> set[str]:
+    """Name the claims that hold something a node could use."""
+    return {key for pool in stock.pools(node) for key in stock.held.get(pool.id, ())}
 
 
 def _make_room_on(crowd: Crowd, holders: Holders) -> Asking[Victims | None]:
@@ -318,6 +326,14 @@ def _crowd_of(node: str, pods: Iterable[Pod]) -> Crowd:
     leaving = tuple(filter(_is_leaving, near))
     staying = tuple(filterfalse(_is_leaving, near))
     return Crowd(node, staying, leaving)
+
+
+def _is_alive(consumer: ResourceClaimConsumerReference, claim: ResourceClaim, find: Find) -> bool:
+    """Say whether somebody a claim is reserved for is there; of who is no pod nobody knows."""
+    if consumer.resource != "pods":
+        return True
+    pod = find(claim.metadata.namespace, consumer.name)
+    return pod is not None and pod.metadata.uid == consumer.uid and not pod.has_ended
 
 
 def _is_leaving(pod: Pod) -> bool:

@@ -479,11 +479,10 @@ class Bridge:
         """List by node the pods of ours that it was promised to and that are as important at least, without one of them."""
         found: dict[str, list[Pod]] = {}
         for uid, pod in self._pods.items():
-            node = self.promised_to(pod)
-            is_placed = pod.spec.node_name or uid in self.ledger.reservations
-            if not node or is_placed or uid == but.metadata.uid:
+            if pod.spec.node_name or priority(pod) < least:
                 continue
-            if priority(pod) < least:
+            node = self.promised_to(pod)
+            if not node or uid in self.ledger.reservations or uid == but.metadata.uid:
                 continue
             here = found.setdefault(node, [])
             here.append(pod)

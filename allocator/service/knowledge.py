@@ -122,6 +122,10 @@ class Knowledge:
         parts = [f"{health.resource}{f' ({health.error})' if health.error else ''}" for health in waiting]
         return f"still reading {', '.join(parts)}" if parts else "the cluster was not read yet"
 
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        """Find a pod, of whatever scheduler."""
+        return self.pods.objects.get((namespace, name))
+
     def age(self) -> float:
         """Seconds since the collection that is worst off was last known to be current."""
         if not self._settled.is_set():

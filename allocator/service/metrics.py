@@ -32,6 +32,18 @@ class Metrics(MetricsPort):
             buckets=BUCKETS,
             registry=self.registry,
         )
+        self._room = Counter(
+            "drawbridge_room",
+            "Questions for room on behalf of pods that only devices keep from their nodes, by what became of them.",
+            ("outcome",),
+            registry=self.registry,
+        )
+        self._evictions = Counter(
+            "drawbridge_evictions",
+            "Pods that were to go for others, by what became of them.",
+            ("outcome",),
+            registry=self.registry,
+        )
         self._closed = Counter(
             "drawbridge_allocator_made_room",
             "Connections closed to make room, by what there was too much of.",
@@ -47,6 +59,14 @@ class Metrics(MetricsPort):
         """Count an answer about a pod."""
         self._outlooks.labels(outlook).inc()
         self._seconds.observe(seconds)
+
+    def count_room(self, outcome: str) -> None:
+        """Count a question for room."""
+        self._room.labels(outcome).inc()
+
+    def count_eviction(self, outcome: str) -> None:
+        """Count a pod that was to go."""
+        self._evictions.labels(outcome).inc()
 
     def count_closure(self, reason: str) -> None:
         """Count a connection that had to go."""

@@ -86,7 +86,13 @@ class Service:
             count_write=self.metrics.count_write,
             count_outlook=self.metrics.count_outlook,
         )
-        self.evictions = Evictions(cluster, self.bridge, now_of_the_wall)
+        self.evictions = Evictions(
+            cluster,
+            self.bridge,
+            now_of_the_wall,
+            count_room=self.metrics.count_room,
+            count_eviction=self.metrics.count_eviction,
+        )
         self._plugin = Plugin(self.bridge, self.evictions, settings.identity, expires=self.bridge.ledger.terms.assumed)
         self.pressing = Pressing(self.bridge, self.evictions, settings.preempting)
         self._extender = Extender(self.bridge, cluster, self.pressing)

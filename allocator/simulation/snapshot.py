@@ -209,7 +209,7 @@ class _Placing:
         if not may_preempt(pod):
             return refused
         stock = self.fleet.stock
-        holders = holders_below(pod, self.pods, stock, self.budgets)
+        holders = settle(holders_below(pod, self.pods, stock, self.budgets))
 
         def does(asked: Victims) -> bool:
             self.looks -= 1

@@ -12,7 +12,7 @@ from allocator import allocate
 from allocator.answer import with_allocation
 from allocator.decisions import Decider, Unserved
 from allocator.one_node import Options
-from allocator.preemption import Victims, holders_below, make_room, may_preempt, settle, without_pods
+from allocator.preemption import Victims, holders_below, make_room, may_preempt, settle, without_pods, without_the_gone
 from dra.objects import Pod, PodDisruptionBudget, ResourceClaim, ResourceClaimConsumerReference, protects
 from dra.wire import convert
 from tests.allocator import fleets
@@ -57,7 +57,7 @@ def asking(wanted, stock):
 
 def victims(wanted, stock, pods, budgets=()):
     """Who goes, on which node."""
-    holders = holders_below(wanted, pods, stock, budgets)
+    holders = settle(holders_below(wanted, pods, stock, budgets))
     chosen = settle(make_room(stock.nodes, holders, stock), asking(wanted, stock))
     return None if chosen is None else (chosen.node, sorted(one.metadata.name for one in chosen.pods))
 
@@ -115,6 +115,24 @@ def test_a_shared_claim_is_free_only_when_all_who_share_it_go():
     low, other = pod("a", "shared"), pod("b", "shared")
     assert victims(urgent, stock, [low, other]) == ("n0", ["a", "b"])
     assert victims(urgent, stock, [low, pod("b", "shared", priority=200)]) is None
+
+
+@pytest.mark.parametrize(
+    ("there", "is_free"),
+    [
+        ([], True),
+        ([pod("a")], False),
+        ([replace(pod("a"), status=replace(pod("a").status, phase="Succeeded"))], True),
+        ([replace(pod("a"), metadata=replace(pod("a").metadata, uid="another"))], True),
+    ],
+    ids=["it is gone", "it is there", "it has finished", "another has its name"],
+)
+def test_for_a_claim_whose_pods_are_all_over_nobody_has_to_go(there, is_free):
+    stock, _ = crowd(each=1)
+    stock = running(stock, "c", 1, "a", "b")
+    pods = {("default", one.metadata.name): one for one in there}
+    after = settle(without_the_gone(stock, ["default/c", "default/unknown"], lambda *key: pods.get(key)))
+    assert (after.claims["default/c"].status.allocation is None) == is_free
 
 
 def test_a_pod_that_must_not_preempt_says_so():
@@ -184,7 +202,7 @@ def test_of_amounts_no_choice_does_that_disrupts_less(given_up, budgets, wanted)
         return all(sum(freed[one.metadata.uid][at] for one in asked.pods) >= wanted[at] for at in (0, 1))
 
     stock = stock_of(nodes=1)
-    holders = holders_below(pod("urgent", priority=9), pods, stock, budgets)
+    holders = settle(holders_below(pod("urgent", priority=9), pods, stock, budgets))
     chosen = settle(make_room(["n0"], holders, stock), does)
     expected = cheapest(holders, pods, ["n0"], does)
     assert (holders.disruption(chosen.pods) if chosen else None) == expected
@@ -240,7 +258,7 @@ def test_of_devices_no_choice_does_that_disrupts_less(devices, seed):
     rng = random.Random(f"{devices.__name__}-{seed}")
     stock, pods, wanted = crowded(devices, rng)
     budgets = [budget(app, rng.randrange(2), app=app) for app in "xy"]
-    holders = holders_below(wanted, pods, stock, budgets)
+    holders = settle(holders_below(wanted, pods, stock, budgets))
     does = asking(wanted, stock)
     chosen = settle(make_room(stock.nodes, holders, stock), does)
     below = [one for one in pods if one.spec.priority < wanted.spec.priority]
@@ -254,7 +272,7 @@ def test_it_can_be_ended_at_any_time_and_answers_with_what_does():
     """With sixteen pods there is more to look at than anybody waits for; whatever was found so far is no less than enough."""
     holders = [holder(f"p{at}", 1, age=at % 7, priority=at % 3) for at in range(16)]
     stock, urgent = crowd(*holders, each=16, want=5)
-    crowded_by = holders_below(urgent, [one for one, _ in holders], stock)
+    crowded_by = settle(holders_below(urgent, [one for one, _ in holders], stock))
     does = asking(urgent, stock)
     found = []
     for patience in (0, 1, 17, 18, 40, 200):

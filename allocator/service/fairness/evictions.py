@@ -14,7 +14,8 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -26,10 +27,12 @@ from allocator.one_node import Options
 from allocator.preemption import (
     Choice,
     Victims,
+    held_near,
     holders_below,
     make_room,
     may_preempt,
     priority,
+    settle,
     without_pods,
     without_the_gone,
 )
@@ -43,7 +46,7 @@ from dra.objects import Pod, protects
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from allocator.preemption import Holders
+    from allocator.preemption import Asking, Holders
     from allocator.service.bridge import Bridge
     from cluster.protocol import Cluster
     from dra.objects import PodDisruptionBudget, ResourceClaim
@@ -54,12 +57,13 @@ MANAGER = "drawbridge-allocator"
 LOOK_SECONDS = 2.0  # for one pod; the scheduler waits for five
 TURN = 0.01  # seconds after which others on the loop get a turn
 STEPS = 2_000_000  # for all that is asked about one pod, about a microsecond each
-ASKED = 20_000  # for one of these questions
+ASKED = 5_000  # of a search for one of these questions: 40 ms, in which nobody has a turn
 TRUSTED = 60.0  # seconds for which a copy is believed that nobody has confirmed
 REMEMBERED = 1024  # evictions that budgets may not know of yet
 TARGET = "DisruptionTarget"
 REASON = "PreemptionByScheduler"
 
+T = TypeVar("T")
 
 Serve = Callable[
     [str, "Stock", Options], "Sequence[ResourceClaim] | None"
@@ -73,6 +77,12 @@ class Preemption(msgspec.Struct, frozen=True):
     node: str = ""
     victims: tuple[Pod, ...] = ()
     message: str = ""
+
+    @property
+    def outcome(self) -> str:
+        if not self.node:
+            return "nobody"
+        return "made" if self.victims else "waits"
 
 
 class _Evicted(msgspec.Struct, frozen=True):
@@ -101,16 +111,39 @@ class _Turns:
             await asyncio.sleep(0)
             self._begun = self._clock()
 
+    async def answer(self, asking: Asking[T], does: Does = lambda _: False) -> T:
+        """Answer all that is asked, in turns, as long as there is time."""
+        try:
+            asked = next(asking)
+            while True:
+                answer = asked is not None and does(asked)
+                await self.take()
+                asked = asking.send(None if self.over else answer)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+
 
 class Evictions:
     """Makes room."""
 
-    def __init__(self, cluster: Cluster, bridge: Bridge, now: Callable[[], str], *, trusted: float = TRUSTED) -> None:
-        """`now` is the time of the wall, as objects have it."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        bridge: Bridge,
+        now: Callable[[], str],
+        *,
+        count_room: Callable[[str], None],
+        count_eviction: Callable[[str], None],
+        trusted: float = TRUSTED,
+    ) -> None:
+        """`now` is the time of the wall, as objects have it; `count_room` and `count_eviction` are for metrics."""
         self._trusted = trusted
         self._cluster = cluster
         self._bridge = bridge
         self._now = now
+        self._count_room = count_room
+        self._count_eviction = count_eviction
         self._one_at_a_time = asyncio.Lock()
         self._evicted: deque[_Evicted] = deque(maxlen=REMEMBERED)
 
@@ -119,14 +152,18 @@ class Evictions:
         async with self._one_at_a_time:
             pod = self._bridge.newest(pod)
             found = await self._choose(pod, nodes)
-            return found if isinstance(found, Preemption) else await self._evict_all(found, pod)
+            made = found if isinstance(found, Preemption) else await self._evict_all(found, pod)
+        self._count_room(made.outcome)
+        return made
 
     async def advise(self, pod: Pod, nodes: Iterable[str]) -> str:
         """Say who would have to go for a pod; "" if nobody's going would do, or somebody is leaving already. Nothing is done."""
         async with self._one_at_a_time:
             found = await self._choose(pod, nodes)
         if isinstance(found, Preemption) or not found.pods:
+            self._count_room(found.outcome if isinstance(found, Preemption) else "waits")
             return ""
+        self._count_room("advised")
         return f"would fit on {found.node} once {names_for(pod, found.pods)} had gone, less important; nobody is evicted (--extender-preemption)"
 
     async def _choose(self, pod: Pod, nodes: Iterable[str]) -> Preemption | Victims:
@@ -136,8 +173,10 @@ class Evictions:
         self._demand_fresh()
         if not may_preempt(pod):
             return Preemption(message="the pod's preemptionPolicy is Never")
-        stock = self._stock()
-        holders = self.holders_below(pod, stock)
+        known = bridge.knowledge.stock
+        turns = _Turns(inf)
+        stock = await turns.answer(without_the_gone(known, tuple(known.claims), bridge.knowledge.pod))
+        holders = await turns.answer(self._holders_below(pod, stock))
         nominated = bridge.promised_to(pod)
         if nominated in stock.nodes and (going := holders.near(nominated, stock).leaving):
             bridge.promise(pod, nominated)
@@ -153,38 +192,27 @@ class Evictions:
         if not may_preempt(pod):
             return None
         stock = self._bridge.knowledge.stock
-        holders = self.holders_below(pod, stock)
+        holders = await _Turns(inf).answer(self._holders_below(pod, stock))
         does = self._does(pod, stock, _serving_new(claims))
         return await self._look(nodes, holders, stock, does)
 
     async def _look(self, nodes: Iterable[str], holders: Holders, stock: Stock, does: Does) -> Victims | None:
         """Find the choice that disrupts least, in the time there is."""
         there = (node for node in nodes if node in stock.nodes)
-        asking = make_room(there, holders, stock)
-        turns = _Turns(LOOK_SECONDS)
-        try:
-            asked = next(asking)
-            while True:
-                answer = asked is not None and does(asked)
-                await turns.take()
-                asked = asking.send(None if turns.over else answer)
-        except StopIteration as end:
-            found: Victims | None = end.value
-            return found
+        return await _Turns(LOOK_SECONDS).answer(make_room(there, holders, stock), does)
 
-    def holders_below(self, pod: Pod, stock: Stock) -> Holders:
-        """Find who could be made to go for a pod."""
-        knowledge = self._bridge.knowledge
+    def _holders_below(self, pod: Pod, stock: Stock, *, leaving: bool = False) -> Asking[Holders]:
+        """Find who could be made to go for a pod; or of those only who is `leaving` already."""
         evicted = {one.uid: one.at for one in self._evicted}
         others: list[Pod] = []
-        for other in knowledge.pods.objects.values():
-            if not other.spec.resource_claims:
-                continue
+        for other in self._bridge.knowledge.pods.objects.values():
             since = evicted.get(other.metadata.uid)
+            goes = since or other.metadata.deletion_timestamp
+            if not other.spec.resource_claims or (leaving and not goes):
+                continue
             known = _leaving(other, since) if since else other
             others.append(known)
-        budgets = self._budgets()
-        return holders_below(pod, others, stock, budgets)
+        return holders_below(pod, others, stock, self._budgets())
 
     def _budgets(self) -> list[PodDisruptionBudget]:
         """List the budgets as they are once they have heard of all evictions."""
@@ -198,11 +226,6 @@ class Evictions:
             status = replace(budget.status, disruptions_allowed=left)
             found.append(replace(budget, status=status) if unheard else budget)
         return found
-
-    def _stock(self) -> Stock:
-        """The stock without what is held by those that are gone."""
-        knowledge = self._bridge.knowledge
-        return without_the_gone(knowledge.stock, knowledge.pods.objects.values())
 
     def _demand_fresh(self) -> None:
         """Refuse to evict on the word of old copies: whom a budget protects, and who has gone already, would not be known."""
@@ -260,10 +283,13 @@ class Evictions:
 
     def _does_now(self, node: str, pod: Pod) -> Callable[[Choice], bool]:
         """Say by what is known now whether a choice does on a node, beside who is leaving."""
-        stock = self._stock()
+        knowledge = self._bridge.knowledge
+        stock = knowledge.stock
         if node not in stock.nodes:
             return lambda _: False
-        leaving = self.holders_below(pod, stock).near(node, stock).leaving
+        stock = settle(without_the_gone(stock, held_near(node, stock), knowledge.pod))
+        holders = settle(self._holders_below(pod, stock, leaving=True))
+        leaving = holders.near(node, stock).leaving
         does = self._does(pod, stock, self._serving(pod))
         return lambda choice: does(Victims(node, (*choice, *leaving)))
 
@@ -285,11 +311,14 @@ class Evictions:
             self._bridge.demand_lead()
             await self._cluster.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
         except (NotFound, Conflict):
-            return  # it has gone by itself, and somebody else may have its name
+            self._count_eviction("gone")  # by itself, and somebody else may have its name
+            return
         except ApiError as error:
+            self._count_eviction("failed")
             problem = f"{names_for(pod, (victim,))} could not be evicted: {error.message}"
             raise Refusal(503, problem, "see the rights of the allocator, or wait") from None
         self._remember(victim)
+        self._count_eviction("evicted")
         logger.info("a pod is evicted", extra={"pod": meta.key, "for": pod.metadata.key})
         await self._bridge.speak(victim, why)
 

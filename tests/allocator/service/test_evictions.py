@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
+from allocator.preemption import AT_ONCE
 from allocator.service import Preempting
 from allocator.service.bridge import Refusal
+from allocator.service.fairness import evictions
 from allocator.service.fairness.evictions import Evictions
 from cluster import resources
 from cluster.embedded import Embedded
@@ -338,7 +340,8 @@ async def test_nobody_is_evicted_on_the_word_of_copies_that_nobody_has_confirmed
     async with running(cluster) as one:
         await started(one, "a", "n0")
         asking = await cluster.get(resources.PODS, "urgent", "default")
-        hasty = Evictions(cluster, one.bridge, lambda: "2026-01-01T00:00:00Z", trusted=0.01)
+        uncounted = {"count_room": print, "count_eviction": print}
+        hasty = Evictions(cluster, one.bridge, lambda: "2026-01-01T00:00:00Z", trusted=0.01, **uncounted)
         await until(lambda: "poddisruptionbudgets" in one.bridge.knowledge.silent_for(0.01))
         with pytest.raises(Refusal, match=r"nobody is evicted: nothing was heard of .*poddisruptionbudgets.* for 0 s"):
             await hasty.make_room(asking, ["n0"])
@@ -362,6 +365,59 @@ async def test_pods_of_other_namespaces_are_not_named_to_those_who_read_an_event
         assert said["victims"] == [{"namespace": "theirs", "name": "secret", "uid": "pod-secret"}]
         [event] = (await cluster.list(resources.EVENTS, "theirs")).items
         assert event.message == "makes room for a pod of another namespace, which is more important"
+
+
+def counted(one, name):
+    """A counter's values, by outcome."""
+    series = one.service.metrics.registry.collect()
+    return {sample.labels["outcome"]: sample.value for family in series if family.name == name for sample in family.samples if sample.name.endswith("_total")}  # fmt: skip
+
+
+async def test_what_became_of_questions_and_of_those_who_were_to_go_is_counted():
+    """Room is made, is being made, cannot be made; a pod goes, goes by itself first, and may not be deleted."""
+    cluster = interrupted(*crowd("a", "b", want=1), claim("vain", 3), important("vain", "vain"))
+    async with running(cluster) as one:
+        for name in "ab":
+            await started(one, name, "n0")
+
+        async def go():
+            cluster.before.clear()
+            for name in "ab":
+                await cluster.delete(resources.PODS, name, "default")
+
+        async def refuse():
+            raise Forbidden("pods is forbidden")
+
+        cluster.before = {"a": refuse, "b": refuse}
+        assert (await room_for(one, "urgent", "n0"))[0] == 503
+        cluster.before = {"a": go, "b": go}
+        assert (await room_for(one, "urgent", "n0"))[0] == 200
+        assert (await room_for(one, "vain", "n0"))[1]["nominatedNode"] == ""
+        assert counted(one, "drawbridge_evictions") == {"failed": 1, "gone": 1}
+        assert counted(one, "drawbridge_room") == {"made": 1, "nobody": 1}
+
+
+async def test_others_have_a_turn_while_it_is_gathered_who_could_go(monkeypatch):
+    """Reading 1,200 pods and as many claims is not one piece of work."""
+    monkeypatch.setattr(evictions, "TURN", 0.0)
+    many = [f"low{at}" for at in range(1200)]
+    cluster = loaded(*fleet(1, 1), *map(claim, many), *(pod(name, name, priority=1) for name in many), *crowd("a", want=1)[2:])  # fmt: skip
+    turns = 0
+    async with running(cluster) as one:
+        await started(one, "a", "n0")
+
+        async def watch():
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        other = asyncio.create_task(watch())
+        asking = await cluster.get(resources.PODS, "urgent", "default")
+        turns = 0
+        assert await one.service.evictions.advise(asking, []) == ""
+        other.cancel()
+        assert turns >= 2 * 1200 // AT_ONCE
 
 
 # For a stock scheduler, which asks for no room
