@@ -44,7 +44,7 @@ from dra.budget import Budget
 from dra.objects import Pod, protects
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from allocator.preemption import Asking, Holders
     from allocator.service.bridge import Bridge
@@ -201,18 +201,17 @@ class Evictions:
         there = (node for node in nodes if node in stock.nodes)
         return await _Turns(LOOK_SECONDS).answer(make_room(there, holders, stock), does)
 
-    def _holders_below(self, pod: Pod, stock: Stock, *, leaving: bool = False) -> Asking[Holders]:
-        """Find who could be made to go for a pod; or of those only who is `leaving` already."""
+    def _holders_below(self, pod: Pod, stock: Stock) -> Asking[Holders]:
+        """Find who could be made to go for a pod."""
+        everybody = [other for other in self._known() if other.spec.resource_claims]
+        return holders_below(pod, everybody, stock, self._budgets())
+
+    def _known(self) -> Iterator[Pod]:
+        """Walk through the pods as they are, though our copy may not have heard of it."""
         evicted = {one.uid: one.at for one in self._evicted}
-        others: list[Pod] = []
-        for other in self._bridge.knowledge.pods.objects.values():
-            since = evicted.get(other.metadata.uid)
-            goes = since or other.metadata.deletion_timestamp
-            if not other.spec.resource_claims or (leaving and not goes):
-                continue
-            known = _leaving(other, since) if since else other
-            others.append(known)
-        return holders_below(pod, others, stock, self._budgets())
+        for pod in self._bridge.knowledge.pods.objects.values():
+            since = evicted.get(pod.metadata.uid)
+            yield _leaving(pod, since) if since else pod
 
     def _budgets(self) -> list[PodDisruptionBudget]:
         """List the budgets as they are once they have heard of all evictions."""
@@ -284,14 +283,24 @@ class Evictions:
     def _does_now(self, node: str, pod: Pod) -> Callable[[Choice], bool]:
         """Say by what is known now whether a choice does on a node, beside who is leaving."""
         knowledge = self._bridge.knowledge
-        stock = knowledge.stock
-        if node not in stock.nodes:
+        seen = knowledge.stock
+        if node not in seen.nodes:
             return lambda _: False
-        stock = settle(without_the_gone(stock, held_near(node, stock), knowledge.pod))
-        holders = settle(self._holders_below(pod, stock, leaving=True))
-        leaving = holders.near(node, stock).leaving
-        does = self._does(pod, stock, self._serving(pod))
-        return lambda choice: does(Victims(node, (*choice, *leaving)))
+        here = held_near(node, seen)
+        releasing = without_the_gone(seen, here, knowledge.pod)
+        stock = settle(releasing)
+        leaving = [other for other in self._known() if other.metadata.deletion_timestamp]
+        finding = holders_below(pod, leaving, stock)
+        holders = settle(finding)
+        near = holders.near(node, stock).leaving
+        serve = self._serving(pod)
+        does = self._does(pod, stock, serve)
+
+        def does_now(choice: Choice) -> bool:
+            gone = (*choice, *near)
+            return does(Victims(node, gone))
+
+        return does_now
 
     async def _evict(self, victim: Pod, pod: Pod) -> None:
         meta = victim.metadata
