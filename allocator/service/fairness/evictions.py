@@ -96,7 +96,8 @@ class _Evicted(msgspec.Struct, frozen=True):
 class _Turns:
     """Lets others on the loop have their turn in the midst of long work, and knows when the time for it is over."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, turn: float) -> None:
+        self._turn = turn
         self._clock = asyncio.get_running_loop().time
         self._begun = self._clock()
         self._until = self._begun + seconds
@@ -107,7 +108,7 @@ class _Turns:
 
     async def take(self) -> None:
         """Let others have a turn, if this one has lasted long enough."""
-        if self._clock() - self._begun > TURN:
+        if self._clock() - self._begun >= self._turn:
             await asyncio.sleep(0)
             self._begun = self._clock()
 
@@ -136,9 +137,11 @@ class Evictions:
         count_room: Callable[[str], None],
         count_eviction: Callable[[str], None],
         trusted: float = TRUSTED,
+        turn: float = TURN,
     ) -> None:
         """`now` is the time of the wall, as objects have it; `count_room` and `count_eviction` are for metrics."""
         self._trusted = trusted
+        self._turn = turn
         self._cluster = cluster
         self._bridge = bridge
         self._now = now
@@ -174,7 +177,7 @@ class Evictions:
         if not may_preempt(pod):
             return Preemption(message="the pod's preemptionPolicy is Never")
         known = bridge.knowledge.stock
-        turns = _Turns(inf)
+        turns = self._turns()
         stock = await turns.answer(without_the_gone(known, tuple(known.claims), bridge.knowledge.pod))
         holders = await turns.answer(self._holders_below(pod, stock))
         nominated = bridge.promised_to(pod)
@@ -192,14 +195,17 @@ class Evictions:
         if not may_preempt(pod):
             return None
         stock = self._bridge.knowledge.stock
-        holders = await _Turns(inf).answer(self._holders_below(pod, stock))
+        holders = await self._turns().answer(self._holders_below(pod, stock))
         does = self._does(pod, stock, _serving_new(claims))
         return await self._look(nodes, holders, stock, does)
 
     async def _look(self, nodes: Iterable[str], holders: Holders, stock: Stock, does: Does) -> Victims | None:
         """Find the choice that disrupts least, in the time there is."""
         there = (node for node in nodes if node in stock.nodes)
-        return await _Turns(LOOK_SECONDS).answer(make_room(there, holders, stock), does)
+        return await self._turns(LOOK_SECONDS).answer(make_room(there, holders, stock), does)
+
+    def _turns(self, seconds: float = inf) -> _Turns:
+        return _Turns(seconds, self._turn)
 
     def _holders_below(self, pod: Pod, stock: Stock) -> Asking[Holders]:
         """Find who could be made to go for a pod."""

@@ -7,7 +7,6 @@ import pytest
 from allocator.preemption import AT_ONCE
 from allocator.service import Preempting
 from allocator.service.bridge import Refusal
-from allocator.service.fairness import evictions
 from allocator.service.fairness.evictions import Evictions
 from cluster import resources
 from cluster.embedded import Embedded
@@ -39,6 +38,12 @@ async def started(one, name, node):
 
 async def room_for(one, name, *nodes):
     return await one.plugin("postfilter", {"pod": await one.pod(name), "nodes": nodes})
+
+
+def evictions(one, **terms):
+    """Those of a service, on other terms."""
+    uncounted = {"count_room": lambda _: None, "count_eviction": lambda _: None}
+    return Evictions(one.cluster, one.bridge, lambda: "2026-01-01T00:00:00Z", **uncounted, **terms)
 
 
 async def is_there(one, name):
@@ -340,8 +345,7 @@ async def test_nobody_is_evicted_on_the_word_of_copies_that_nobody_has_confirmed
     async with running(cluster) as one:
         await started(one, "a", "n0")
         asking = await cluster.get(resources.PODS, "urgent", "default")
-        uncounted = {"count_room": print, "count_eviction": print}
-        hasty = Evictions(cluster, one.bridge, lambda: "2026-01-01T00:00:00Z", trusted=0.01, **uncounted)
+        hasty = evictions(one, trusted=0.01)
         await until(lambda: "poddisruptionbudgets" in one.bridge.knowledge.silent_for(0.01))
         with pytest.raises(Refusal, match=r"nobody is evicted: nothing was heard of .*poddisruptionbudgets.* for 0 s"):
             await hasty.make_room(asking, ["n0"])
@@ -397,9 +401,8 @@ async def test_what_became_of_questions_and_of_those_who_were_to_go_is_counted()
         assert counted(one, "drawbridge_room") == {"made": 1, "nobody": 1}
 
 
-async def test_others_have_a_turn_while_it_is_gathered_who_could_go(monkeypatch):
+async def test_others_have_a_turn_while_it_is_gathered_who_could_go():
     """Reading 1,200 pods and as many claims is not one piece of work."""
-    monkeypatch.setattr(evictions, "TURN", 0.0)
     many = [f"low{at}" for at in range(1200)]
     cluster = loaded(*fleet(1, 1), *map(claim, many), *(pod(name, name, priority=1) for name in many), *crowd("a", want=1)[2:])  # fmt: skip
     turns = 0
@@ -415,7 +418,7 @@ async def test_others_have_a_turn_while_it_is_gathered_who_could_go(monkeypatch)
         other = asyncio.create_task(watch())
         asking = await cluster.get(resources.PODS, "urgent", "default")
         turns = 0
-        assert await one.service.evictions.advise(asking, []) == ""
+        assert await evictions(one, turn=0.0).advise(asking, []) == ""
         other.cancel()
         assert turns >= 2 * 1200 // AT_ONCE
 
