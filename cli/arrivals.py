@@ -75,10 +75,10 @@ def brings_pods(obj: _Object) -> bool:
 
 def makings(obj: _Object) -> Iterator[Making]:
     """The pods that come of an object, one for each of its templates, as their controller would make them; a pod is its own."""
-    from webhook.translate import at, mapping, name_of, namespace_of, paths, scheduler_of
+    from webhook.translate import at, kind_of, mapping, name_of, namespace_of, paths, scheduler_of
 
     found = paths(obj) if brings_pods(obj) else []
-    scheduler = scheduler_of(obj)
+    scheduler, kind = scheduler_of(obj), kind_of(obj)
     for number, path in enumerate(found):
         if not path:
             yield Making("", obj, 1)
@@ -92,6 +92,8 @@ def makings(obj: _Object) -> Iterator[Making]:
             "namespace": namespace_of(obj),
             "ownerReferences": [_reference(obj, owner)],
         }
+        if kind and kind.group:
+            metadata["annotations"] = {**mapping(metadata.get("annotations")), kind.group: owner}
         spec = mapping(template.get("spec"))
         if scheduler:
             spec = {"schedulerName": scheduler} | spec

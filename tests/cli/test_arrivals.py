@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from cli.arrivals import MOST
+from cli.arrivals import MOST, makings
 from cli.main import main
 from cluster import manifests
 from tests.webhook.admission.test_verdict import PODS, THREE
@@ -79,6 +79,18 @@ def test_pods_have_the_scheduler_that_their_owner_gives_them():
     job = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "v"}, "spec": spec}
     (one,) = simulated(job).values()
     assert "insufficient nvidia.com/gpu" in one["summary"], "the gate leaves what Volcano schedules"
+
+
+def test_pods_are_in_the_group_that_their_owner_puts_them_into():
+    task = {"template": {"metadata": {"annotations": {"a": "b"}}, "spec": {"containers": [{"name": "c"}]}}}
+    job = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "v"},
+        "spec": {"tasks": [task]},
+    }
+    (one,) = makings(job)
+    assert one.pod["metadata"]["annotations"] == {"a": "b", "scheduling.k8s.io/group-name": "v"}
 
 
 def test_a_workload_of_very_many_pods_is_bounded():

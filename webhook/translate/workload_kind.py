@@ -24,6 +24,7 @@ class WorkloadKind(NamedTuple):
 
     reads: str = ""  # who reads the keys in its templates, and what for
     scheduler: str = ""  # what its own `schedulerName` is where it is not said; only for kinds that have one
+    group: str = ""  # the annotation by which whoever runs it puts its pods into one group
 
 
 class Provenance(NamedTuple):
@@ -56,7 +57,7 @@ KINDS: Mapping[tuple[str, str], WorkloadKind] = {
     ("jobset.x-k8s.io", "JobSet"): _PLAIN,
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _PLAIN,
     ("workload.codeflare.dev", "AppWrapper"): _PLAIN,
-    ("batch.volcano.sh", "Job"): WorkloadKind(scheduler="volcano"),
+    ("batch.volcano.sh", "Job"): WorkloadKind(scheduler="volcano", group="scheduling.k8s.io/group-name"),
     ("apps.kruise.io", "CloneSet"): _PLAIN,
 }  # fmt: skip
 

@@ -1,0 +1,56 @@
+"""The manifests of manifests/examples/<dialect>, what their first lines say becomes of them, and the drivers' inventory."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cluster import manifests
+from tests.webhook.pods import EXAMPLES
+from webhook.dialects import VOCABULARIES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DRIVERS = EXAMPLES / "drivers"
+CONFIGURATION = EXAMPLES / "dialects.yaml"
+DIALECTS = [one.table.name for one in VOCABULARIES]
+FILES = sorted(path for name in DIALECTS for path in (EXAMPLES / name).glob("*.yaml"))
+_LINE = re.compile(r"^# expect: (.+)$", re.MULTILINE)
+
+
+class Example(NamedTuple):
+    """A manifest, and what its `# expect:` line says: `translated 8 DRIVER, 8 DRIVER; left KEY KEY`, or `refused CODE`."""
+
+    path: Path
+    object: dict[str, Any]
+    devices: dict[str, int]  # by driver, for one pod of each of its templates
+    left: frozenset[str]
+    refused: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.path.parent.name}/{self.path.stem}"
+
+
+def example(path: Path) -> Example:
+    (said,) = _LINE.findall(path.read_text())
+    devices: dict[str, int] = {}
+    left: frozenset[str] = frozenset()
+    refused = ""
+    for part in said.split("; "):
+        word, _, rest = part.partition(" ")
+        if word == "translated":
+            counts = [one.split() for one in rest.split(", ")]
+            devices = {driver: int(count) for count, driver in counts}
+        elif word == "left":
+            left = frozenset(rest.split())
+        else:
+            assert word == "refused", said
+            refused = rest
+    (document,) = manifests.read([path])
+    return Example(path, document.object, devices, left, refused)
+
+
+def inventory() -> list[dict[str, Any]]:
+    return [document.object for document in manifests.read([DRIVERS])]

@@ -1,0 +1,127 @@
+"""Real manifests of every dialect: what `translate`, `check` and a whole cluster in one process make of each is what its first lines say."""
+
+import json
+from collections import Counter
+from functools import cache
+
+import pytest
+from click.testing import CliRunner
+
+from cli.configuration import source_of
+from cli.main import main
+from cli.playground import playground, pods_of
+from dra import validation
+from tests.cli.dialect_examples import CONFIGURATION, DIALECTS, DRIVERS, FILES, Example, example, inventory
+from tests.limits import PATIENCE
+from webhook.dialects import TARGETS
+
+EXAMPLES = {one.name: one for one in map(example, FILES)}
+FOLDERS = [option for name in DIALECTS for option in ("-f", str(DRIVERS.parent / name))]
+
+
+def asked(one: Example) -> set[str]:
+    """The resources that its containers ask for beside the ones that every node has."""
+    found = set()
+    for pod in pods_of(one.object):
+        for container in (*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]):
+            found |= {key for key in container.get("resources", {}).get("limits", {}) if "/" in key}
+    return found
+
+
+@cache
+def translated() -> dict:
+    options = ["--inventory", str(DRIVERS), "--config", str(CONFIGURATION), "-o", "json"]
+    done = CliRunner().invoke(main, ["translate", *FOLDERS, *options])
+    assert done.exit_code == 1, "some are refused"
+    return json.loads(done.stdout)
+
+
+def decisions_on(one: Example) -> list[dict]:
+    metadata = one.object["metadata"]
+    name = f"{one.object['kind']}/{metadata['namespace']}/{metadata['name']}"
+    return [decision for decision in translated()["decisions"] if decision["object"] == name]
+
+
+@cache
+def findings() -> list[dict]:
+    known = ["--inventory", str(DRIVERS), "--inventory", str(CONFIGURATION)]
+    done = CliRunner().invoke(main, ["check", *FOLDERS, *known, "-o", "json"])
+    return json.loads(done.stdout)["findings"]
+
+
+def test_every_dialect_has_two_manifests_and_each_a_name_of_its_own():
+    many = Counter(path.parent.name for path in FILES)
+    assert [name for name in DIALECTS if many[name] < 2] == []
+    names = Counter((one.object["kind"], one.object["metadata"]["namespace"], one.object["metadata"]["name"]) for one in EXAMPLES.values())  # fmt: skip
+    assert max(names.values()) == 1
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_translate_says_what_is_expected_and_is_silent_on_nothing(name):
+    one = EXAMPLES[name]
+    told = decisions_on(one)
+    actions = {decision["key"]: decision["action"] for decision in told}
+    assert "not understood" not in actions.values()
+    assert {decision["code"] for decision in told if decision["action"] == "refused"} == {one.refused} - {""}
+    if one.refused:
+        return
+    assert asked(one) <= actions.keys()
+    left = {key for key, action in actions.items() if action == "left"}
+    assert one.left <= left
+    assert left & asked(one) == one.left & asked(one)
+    changed = {key for key, action in actions.items() if action in ("translated", "approximated")}
+    assert bool(changed) == bool(one.devices)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_check_finds_what_is_refused_and_nothing_else_that_is_wrong(name):
+    one = EXAMPLES[name]
+    codes = {
+        finding["code"] for finding in findings() if finding["file"] == str(one.path) and finding["severity"] == "error"
+    }
+    assert codes == {one.refused} - {""}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+async def test_a_pod_gets_the_devices_of_the_drivers_that_are_expected(name):
+    one = EXAMPLES[name]
+    given: Counter[str] = Counter()
+    refusals = []
+    for pod in pods_of(one.object):
+        async with playground(inventory(), source_of(str(CONFIGURATION))) as here:
+            answer = await here.push(pod)
+            if answer.stored is None:
+                refusals.append(answer.refusal)
+                continue
+            key = (answer.stored["metadata"]["namespace"], answer.stored["metadata"]["name"])
+            if "resourceClaims" not in answer.stored["spec"]:
+                continue
+            assert await here.wait_for_pods([key], PATIENCE)
+            placed = await here.pod(*key)
+            assert placed.spec.node_name, placed.status.conditions
+            for claim in await here.claims(placed):
+                assert claim.status.allocation
+                given.update(result.driver for result in claim.status.allocation.devices.results)
+    assert dict(given) == one.devices
+    assert [one.refused in refusal for refusal in refusals] == ([True] if one.refused else [])
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=lambda one: one.name)
+def test_what_a_target_says_of_its_driver_is_published_in_the_inventory(target):
+    every = inventory()
+    assert set(target.classes) & {value["metadata"]["name"] for value in every if value["kind"] == "DeviceClass"}
+    published: set[str] = set()
+    for value in every:
+        if value["kind"] == "ResourceSlice" and value["spec"]["driver"] == target.driver:
+            published |= {name for device in value["spec"]["devices"] for name in device["attributes"]}
+    named = {name.removeprefix(f"{target.driver}/") for name in (target.unique, target.product, *target.where, *target.true) if name}  # fmt: skip
+    named |= {target.profile} if target.profile not in ("profile", "") else set()
+    assert named <= {name.removeprefix(f"{target.driver}/") for name in published}
+    page = (DRIVERS.parents[2] / "docs" / "vocabularies.md").read_text()
+    assert f"| `{target.driver}` |" in page
+
+
+def test_the_drivers_inventory_is_one_that_an_api_server_takes():
+    for value in inventory():
+        if value["kind"] != "Node":
+            assert validation.errors(value) == [], value["metadata"]["name"]
