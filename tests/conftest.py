@@ -31,6 +31,12 @@ def cel_oracle() -> Iterator[Oracle]:
 
 
 @pytest.fixture(scope="session")
+def condition_oracle() -> Iterator[Oracle]:
+    """Whether a webhook is called by its match condition."""
+    yield from _running("condition")
+
+
+@pytest.fixture(scope="session")
 def quantity_oracle() -> Iterator[Oracle]:
     """How Kubernetes reads quantities and versions."""
     yield from _running("quantity")

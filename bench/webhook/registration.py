@@ -2,6 +2,7 @@
 
 Nobody answers behind them, and nobody is asked: what is measured are the conditions. Pods are created as dry runs, so that
 neither storage nor controllers add their noise. Further configurations to measure beside ours are named on the command line.
+Before that, what Kubernetes' own evaluator alone spends on each condition for pods: these figures scatter little on a busy machine.
 
     python -m bench.webhook.registration [FORMER.yaml …]
 """
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from cluster import manifests
 from e2e.actors.workloads import container, pod
 from e2e.ground.controlplane import ControlPlane
+from tests.oracles import Oracle
 from webhook.admission import Registration, configurations
 from webhook.state import Configuration
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 PODS = 300
 ROUNDS = 6
+REPEATS = 5_000
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -34,6 +37,7 @@ def main(former: Sequence[str]) -> None:
     cases: dict[str, list[Any]] = {"no webhook": [], "ours": configurations(Configuration().dialects, bundle)}
     for path in former:
         cases[Path(path).name] = [reachable(document.object) for document in manifests.read([Path(path)])]
+    evaluated(cases)
     spent: dict[str, list[float]] = {name: [] for name in cases}
     with ControlPlane(name="bench-registration") as cluster:
         namespace = cluster.namespace("plain")
@@ -51,6 +55,29 @@ def main(former: Sequence[str]) -> None:
         print(f"{name:30} {median:6.2f} ms CPU a plain pod {median / base:6.2f}x  ({rounds})")
 
 
+def evaluated(cases: Mapping[str, Sequence[Any]]) -> None:
+    """Print time, allocations and cost of each condition that the pod meets; what is the same for `false` is no expression's."""
+    conditions = {"false": "false"}
+    for name, made in cases.items():
+        for webhook in (
+            webhook for one in made for webhook in one["webhooks"] if webhook["name"].startswith("pods.mutate.")
+        ):
+            conditions[name] = webhook["matchConditions"][0]["expression"]
+    oracle = Oracle("condition")
+    said: dict[str, list[dict[str, Any]]] = {name: [] for name in conditions}
+    try:
+        for _ in range(ROUNDS):
+            for name, expression in conditions.items():
+                asked = {"resource": "pods", "operation": "CREATE", "objects": [plain("ns")], "repeat": REPEATS}
+                said[name].append(oracle.ask(expression=expression, **asked))
+    finally:
+        oracle.close()
+    for name, answers in said.items():
+        best = min(answers, key=lambda answer: float(answer["evalNs"]))
+        micros, cost = best["evalNs"] / 1000, best["outcomes"][0]["cost"]
+        print(f"{name:30} {micros:6.2f} µs, {best['allocations']:.0f} allocations, cost {cost}")
+
+
 def reachable(configuration: dict[str, Any]) -> dict[str, Any]:
     """A configuration that the API server takes as it stands, for nobody to answer."""
     for webhook in configuration["webhooks"]:
@@ -61,13 +88,18 @@ def reachable(configuration: dict[str, Any]) -> dict[str, Any]:
 
 def cpu_of_pods(cluster: ControlPlane, namespace: str) -> float:
     """Milliseconds of the API server's CPU for one plain pod."""
-    item = pod("web", namespace, *(container(name, **resources()) for name in ("main", "proxy")))
+    item = plain(namespace)
     for _ in range(20):  # until the configuration is in force
         cluster.create(item, dryRun="All")
     before = cpu_seconds(cluster)
     for _ in range(PODS):
         cluster.create(item, dryRun="All")
     return (cpu_seconds(cluster) - before) / PODS * 1000
+
+
+def plain(namespace: str) -> Mapping[str, Any]:
+    """A pod of two containers that wants no device."""
+    return pod("web", namespace, *(container(name, **resources()) for name in ("main", "proxy")))
 
 
 def resources() -> Mapping[str, Any]:

@@ -70,7 +70,7 @@ def test_the_keys_of_an_admins_own_dialect_reach_us():
     file = msgspec.structs.replace(DEFAULT, dialects=(own,))
     expression = on_mutate(Configuration(file).dialects)
     assert "'gpu.example.org'" in expression
-    assert "k in ['bare-gpu']" in expression
+    assert "'bare-gpu'" in expression
     assert r"it\'s/quoted" in expression
     assert "k.startsWith('example.org/part-')" in expression
 

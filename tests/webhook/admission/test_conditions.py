@@ -1,0 +1,233 @@
+"""The match conditions as an API server reads them: they say what their plainest form says, at less cost, and what is ours gets past none."""
+
+import copy
+import random
+
+import pytest
+
+from tests.webhook.admission.test_decide import answer, review, state
+from tests.webhook.dialects.test_vocabularies import CASES
+from webhook import names
+from webhook.admission import decide
+from webhook.admission.registration import Registration, on_mutate, on_validate, validating
+from webhook.dialects.table import Action, Dialect, Position, Row
+from webhook.state.configuration import Configuration
+
+pytestmark = pytest.mark.oracle
+
+BUILT_IN = Configuration().dialects
+OWN = Dialect(
+    name="own",
+    title="Own",
+    keys=(
+        Row(name="gpu.example.org/card", meaning="a card"),
+        Row(name="bare-gpu", meaning="a card"),
+        Row(name="memory", meaning="a name that every container has"),
+        Row(name="it's/quoted", place=Position.ANNOTATION, role="count", meaning="odd"),
+        Row(name="example.org/part-<name>", place=Position.ANNOTATION, role="count", meaning="a family"),
+        Row(name="example.org/labelled", place=Position.LABEL, role="count", meaning="a label"),
+    ),
+)
+VARYING = Dialect(
+    name="varying",
+    title="Varying",
+    keys=(Row(name="<vendor>.example.org/card", meaning="a card"), Row(name="bare-gpu", meaning="a card")),
+)
+TABLES = {"built in": BUILT_IN, "of an administrator": (*BUILT_IN, OWN), "varying": (VARYING,)}
+
+
+# The plainest form: a loop for each rule, nothing left out that could be
+
+
+def plainly(root, resource, annotation, label, parts):
+    """What concerns us about a pod or its template, word by word."""
+    asks = " || ".join(f"c.?resources.?{part}.orValue({{}}).exists(k, {resource})" for part in parts)
+    return " || ".join(
+        [
+            f"{root}.?spec.?resourceClaims.orValue([]).size() > 0",
+            *(f"{root}.?spec.?{some}.orValue([]).exists(c, {asks})" for some in ("containers", "initContainers")),
+            f"{root}.?metadata.?annotations.orValue({{}}).exists(k, {annotation})",
+            f"{root}.?metadata.?labels.orValue({{}}).exists(k, {label})",
+        ]
+    )
+
+
+# What is left in any case asks nothing of us.
+DOMAINS, LEFT = (
+    sorted({row.name.partition("/")[0] for one in BUILT_IN for row in one.keys if row.place is Position.RESOURCE and (row.action is Action.LEFT) is left})
+    for left in (False, True)
+)  # fmt: skip
+IS_BUILT_IN = " || ".join(f"k.startsWith('{domain}/')" for domain in DOMAINS)
+IS_OWN = f"{IS_BUILT_IN} || k.startsWith('gpu.example.org/') || k == 'bare-gpu' || k == 'memory'"
+IS_MARK = " || ".join(f"k == '{name}'" for name in names.ANNOTATIONS)
+PLAIN = {
+    "built in": (IS_BUILT_IN, IS_MARK, "false"),
+    "of an administrator": (
+        IS_OWN,
+        rf"{IS_MARK} || k == 'it\'s/quoted' || k.startsWith('example.org/part-')",
+        "k == 'example.org/labelled'",
+    ),
+    "varying": ("k.contains('/') || k == 'bare-gpu'", IS_MARK, "false"),
+}
+
+
+def plain_on_mutate(table):
+    replay = f"object.?metadata.?annotations.orValue({{}}).exists(k, k == '{names.ORIGINAL}')"
+    return f"request.operation == 'CREATE' ? ({plainly('object', *PLAIN[table], ['requests'])}) : ({replay})"
+
+
+# Pods of all kinds
+
+
+RESOURCES = [
+    *("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "example.com/foo", "bare-gpu", "gpu.example.org/card"),
+    *(f"{domain}/x" for domain in (*DOMAINS, *LEFT)),
+    *("xnvidia.com/gpu", "nvidia.com.example/gpu", "requests.nvidia.com/gpu", "example.com/nvidia.com", "cpu/x"),
+]
+COMMON = ["cpu", "memory", "ephemeral-storage"]
+ANNOTATIONS = [*names.ANNOTATIONS, "it's/quoted", "example.org/part-a", "example.org/part", "a/b", "drawbridge", "c"]
+LABELS = ["example.org/labelled", "example.org/part-a", names.ORIGINAL, "app"]
+
+
+def some_of(rng, choices, most):
+    return rng.sample(choices, rng.randint(0, most))
+
+
+def container(rng, name):
+    made = {"name": name, "image": "none"}
+    if rng.random() < 0.8:
+        resources = made["resources"] = {}
+        for part in ("requests", "limits"):
+            if rng.random() < 0.7:
+                keys = some_of(rng, COMMON, 3) + (some_of(rng, RESOURCES, 1) if rng.random() < 0.2 else [])
+                resources[part] = dict.fromkeys(keys, "1")
+    return made
+
+
+def template(rng):
+    """What is in a pod: sometimes nothing, mostly what every pod has, now and then something of ours."""
+    metadata, spec = {}, {}
+    for field, choices in (("annotations", ANNOTATIONS), ("labels", LABELS)):
+        if rng.random() < 0.3:
+            metadata[field] = dict.fromkeys(some_of(rng, choices, 2), "x")
+    for some, least in (("containers", 1), ("initContainers", 0)):  # a pod without a container is none
+        spec[some] = [container(rng, f"{some.lower()}-{i}") for i in range(rng.randint(least, 3))]
+    if rng.random() < 0.2:
+        spec["resourceClaims"] = some_of(rng, [{"name": "mine", "resourceClaimName": "x"}], 1)
+    return {"metadata": metadata, "spec": spec} if metadata or rng.random() < 0.5 else {"spec": spec}
+
+
+def crowd(make, seed):
+    rng = random.Random(seed)
+    return [make(rng) for _ in range(600)]
+
+
+def pod(rng):
+    return {"apiVersion": "v1", "kind": "Pod", **template(rng)}
+
+
+def outcomes(oracle, expression, objects, *, operation="CREATE", resource="pods"):
+    """What the API server makes of a condition; it never fails."""
+    said = oracle.ask(expression=expression, resource=resource, operation=operation, objects=objects)
+    assert not said.get("compileError")
+    assert not [one["error"] for one in said["outcomes"] if one.get("error")]
+    return said["outcomes"]
+
+
+def called(oracle, expression, objects, **more):
+    return [one["called"] for one in outcomes(oracle, expression, objects, **more)]
+
+
+def same(oracle, expression, plain, objects, **more):
+    """Both forms say the same of each object, and not the same of all."""
+    here = called(oracle, expression, objects, **more)
+    there = called(oracle, plain, objects, **more)
+    differ = [one for one, ours, theirs in zip(objects, here, there, strict=True) if ours != theirs]
+    assert differ == []
+    assert 10 < sum(here) < len(here) - 10
+
+
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+@pytest.mark.parametrize("table", TABLES)
+def test_a_pod_reaches_us_as_the_plain_form_has_it(condition_oracle, table, operation):
+    pods = crowd(pod, f"{table} {operation}")
+    same(condition_oracle, on_mutate(TABLES[table]), plain_on_mutate(table), pods, operation=operation)
+
+
+def test_a_pod_is_looked_at_again_as_the_plain_form_has_it(condition_oracle):
+    asks = " || ".join(
+        f"object.?spec.?{some}.orValue([]).exists(c, c.?resources.?requests.orValue({{}}).exists(k, {IS_BUILT_IN}))"
+        for some in ("containers", "initContainers")
+    )
+    same(condition_oracle, on_validate(BUILT_IN), asks, crowd(pod, "again"))
+
+
+@pytest.mark.parametrize(("kind", "resource"), [("Deployment", "deployments"), ("CronJob", "cronjobs")])
+def test_a_workload_reaches_us_as_the_plain_form_has_it(condition_oracle, kind, resource):
+    def workload(rng):
+        inner = {"spec": {"template": template(rng)}}
+        version = "batch/v1" if kind == "CronJob" else "apps/v1"
+        spec = {"jobTemplate": inner} if kind == "CronJob" else inner["spec"]
+        return {"apiVersion": version, "kind": kind, "spec": spec}
+
+    root = "object.spec.jobTemplate.spec.template" if kind == "CronJob" else "object.spec.template"
+    [condition] = [
+        one["expression"]
+        for webhook in validating(BUILT_IN, Registration())["webhooks"]
+        for one in webhook.get("matchConditions", [])
+        if webhook["name"].startswith("workloads.") and one["name"] == "names-an-accelerator"
+    ]
+    plain = plainly(root, *PLAIN["built in"], ["limits", "requests"])
+    same(condition_oracle, condition, plain, crowd(workload, kind), resource=resource)
+
+
+# What is ours gets past none
+
+
+def defaulted(value):
+    """A pod as an API server shows it to webhooks, a request for each limit, and as it takes it: what it does not know has both."""
+    made = copy.deepcopy(value) | {"apiVersion": "v1", "kind": "Pod"}
+    for some in ("containers", "initContainers"):
+        for one in made["spec"].get(some, []):
+            resources = one.setdefault("resources", {})
+            asked = resources["requests"] = {**resources.get("limits", {}), **resources.get("requests", {})}
+            limits = resources.setdefault("limits", {})
+            limits.update({key: amount for key, amount in asked.items() if "/" in key})
+    return made
+
+
+def test_whatever_a_word_of_a_dialect_makes_us_do_we_are_asked(condition_oracle):
+    pods = [defaulted(row.pod) for name, row in CASES.values() if not row.config.get("dialects")]
+    acting = [one for one in pods if not passes(one)]
+    assert len(acting) > 30
+    assert all(called(condition_oracle, on_mutate(BUILT_IN), acting))
+
+
+def test_a_pod_that_is_kept_from_us_is_one_that_we_would_leave_alone(condition_oracle):
+    pods = [defaulted(one) for one in crowd(pod, "alone")]
+    here = called(condition_oracle, on_mutate(BUILT_IN), pods)
+    kept = [one for one, is_called in zip(pods, here, strict=True) if not is_called]
+    assert len(kept) > 100
+    assert [one for one in kept if not passes(one)] == []
+
+
+def passes(one):
+    """Whether a pod would come back from us as it was."""
+    here = state(mode="enforce")
+    said = answer(decide.weigh(decide.mutate(review(one, namespace="ns"), here), here))
+    return said["allowed"] and not said.get("patch")
+
+
+# What it costs
+
+
+def test_the_pods_that_everybody_has_cost_less_than_in_the_plain_form(condition_oracle):
+    amounts = {"cpu": "1", "memory": "1Gi"}
+    one = {"name": "c", "image": "none", "resources": {"limits": amounts, "requests": amounts}}
+    annotated = dict.fromkeys([f"example.com/{i}" for i in range(6)], "x")
+    pods = [
+        {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [one, one]}},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"annotations": annotated}, "spec": {"containers": [one]}},
+    ]
+    ours, plain = ([said["cost"] for said in outcomes(condition_oracle, condition, pods)] for condition in (on_mutate(BUILT_IN), plain_on_mutate("built in")))  # fmt: skip
+    assert [cost < 0.9 * other for cost, other in zip(ours, plain, strict=True)] == [True, True], (ours, plain)
