@@ -10,7 +10,9 @@ from dra.pointer import member
 from dra.validation import Reviewed, name
 from webhook.admission import decide_object
 from webhook.dialects import Action
+from webhook.names import MODE_LABEL
 from webhook.refusals import INVALID, PAGES
+from webhook.state import mistake_of
 from webhook.translate import Decision, at, mapping, paths
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ def at_the_gate(objects: Sequence[_Object], state: State, found: Sequence[Review
     wrong = {number for number, finding in found if finding.severity is Severity.ERROR}
     told: list[Reviewed] = []
     for number, value in enumerate(objects):
+        if misspelt := _misspelt_mode(value):
+            told.append(Reviewed(number, misspelt))
         said: set[Finding] = set()
         for decision in decide_object(value, state).decisions:
             if _is_said(decision, wrong=number in wrong):
@@ -35,6 +39,30 @@ def at_the_gate(objects: Sequence[_Object], state: State, found: Sequence[Review
                 said.add(finding)
                 told.append(Reviewed(number, finding))
     return told
+
+
+def _misspelt_mode(value: _Object) -> Finding | None:
+    """Find a namespace's mode that is none of the four."""
+    if (value.get("apiVersion"), value.get("kind")) != ("v1", "Namespace"):
+        return None
+    labels = mapping(mapping(value.get("metadata")).get("labels"))
+    word = labels.get(MODE_LABEL, "")
+    wrong = (
+        mistake_of(word)
+        if isinstance(word, str)
+        else f"its label {MODE_LABEL} is no text (YAML reads a bare off as false)"
+    )
+    if not wrong:
+        return None
+    page = KNOWN["D214"]
+    return Finding(
+        code="D214",
+        severity=page.severity,
+        object=name(value),
+        path=member("/metadata/labels", MODE_LABEL),
+        message=wrong,
+        hint=page.hint,
+    )
 
 
 def _is_said(decision: Decision, *, wrong: bool) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from cli.survey.verdicts import Outlook
 from cli.terminal import coloured, columns_of, fit, printable
+from webhook.state import mistake_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -46,7 +47,9 @@ def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> 
     for namespace, group in groupby(seen.workloads, key=_namespace):
         yield ""
         title = paint(printable(namespace), "bold")
-        yield f"{title}  (mode {seen.modes.get(namespace, '')})"
+        mode = seen.modes.get(namespace, "")
+        note = ", which is none: what would happen is told there, and nothing done" if mistake_of(mode) else ""
+        yield f"{title}  (mode {printable(mode)}{note})"
         workloads = list(group)
         yield from _table(workloads, columns, paint, wide=wide)
     yield from _reasons(seen, paint)

@@ -11,7 +11,7 @@ from cli.commands.manifests import CLUSTER_WIDE
 from cluster import manifests
 from e2e.actors import fleet
 from e2e.actors.client import ApiError
-from e2e.actors.gate import BASE, NOWHERE, SYSTEM, gpu
+from e2e.actors.gate import BASE, MODE, NOWHERE, SYSTEM, gpu
 from e2e.actors.workloads import container, limits, pod, request, template, using_template
 
 pytestmark = pytest.mark.real
@@ -209,6 +209,19 @@ def test_the_authoritys_token_writes_the_bundle_and_nothing_else(control_plane, 
         assert "drawbridge-registration" in done.stderr, done.stderr
     control_plane.patch(REGISTRATION, {"metadata": {"labels": {"an-administrator": "may"}}})
     control_plane.patch(REGISTRATION, {"metadata": {"labels": {"an-administrator": None}}})
+
+
+def test_a_misspelt_mode_is_turned_back_with_the_words_there_are(control_plane, gate):
+    """The administrator who wants a namespace to be left alone, and writes another word for it."""
+    name = control_plane.namespace("gate-misspelt", {MODE: "enforce"})
+    for word in ("Off", "disabled", "false"):
+        done = control_plane.kubectl("label", "namespace", name, f"{MODE}={word}", "--overwrite", check=False)
+        assert done.returncode, f"the mode may be {word}"
+        assert f'says "{word}", which is none of off, observe, warn, enforce' in done.stderr
+    for word in ("off", "observe", "warn", "enforce"):
+        control_plane.kubectl("label", "namespace", name, f"{MODE}={word}", "--overwrite")
+    control_plane.kubectl("label", "namespace", name, f"{MODE}-")
+    control_plane.kubectl("label", "namespace", name, f"{MODE}=")
 
 
 # Stored objects

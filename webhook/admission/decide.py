@@ -25,7 +25,7 @@ from webhook.admission import admission_review as reviews
 from webhook.admission.validate import Found, all_claims, brought, find_legacy, foresee, inspect, leave_all, serve
 from webhook.claims import upkeep
 from webhook.refusals import INVALID, WAY_OUT, Code, sentence
-from webhook.state import Mode, mode_of, workload
+from webhook.state import Mode, doubts, mode_of, workload
 from webhook.translate import Decision, Given, Translation, clean, is_passed_by, replay, translate
 
 if TYPE_CHECKING:
@@ -148,9 +148,9 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
         ruling = decide(question, state, budget, foretell=foretell)
     except OutOfBudget as error:
         ruling = give_up(question, state, f"it could not be decided in time ({error})")
-    kinds = state.unsure.get(namespace)
-    if kinds:
-        ruling = _doubt(ruling, namespace, kinds)
+    reasons = doubts(state, namespace)
+    if reasons:
+        ruling = _doubt(ruling, namespace, reasons)
     return answer(question, ruling, mode)
 
 
@@ -259,12 +259,12 @@ def give_up(question: Question, state: State, why: str) -> Ruling:
     )
 
 
-def _doubt(ruling: Ruling, namespace: str, kinds: tuple[str, ...]) -> Ruling:
+def _doubt(ruling: Ruling, namespace: str, reasons: tuple[str, ...]) -> Ruling:
     """Say why nothing is done in a namespace; where there is nothing to do, nobody has to know."""
     if ruling.outcome in _SILENT:
         return ruling
-    unread = " and ".join(kinds)
-    text = f"drawbridge translates and refuses nothing in namespace {namespace}: {unread} could not be read, so what may be done there is not known"
+    why = " and ".join(reasons)
+    text = f"drawbridge translates and refuses nothing in namespace {namespace}: {why}, so what may be done there is not known"
     return msgspec.structs.replace(ruling, warnings=(*ruling.warnings, text), problems=(*ruling.problems, text))
 
 

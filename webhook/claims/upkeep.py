@@ -30,7 +30,7 @@ from dra import wire
 from dra.objects import ResourceClaimTemplateSpec, claim_spec
 from webhook import names
 from webhook.claims import template
-from webhook.state import EXTENDED, Mode, mode_of, workload
+from webhook.state import EXTENDED, Mode, doubts, mode_of, workload
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -83,8 +83,8 @@ def objection(pod: Pod, specs: Iterable[Json], state: State) -> str:
     namespace = pod.metadata.namespace
     mode = mode_of(state, workload(namespace, _known_at_the_gate(pod)))
     if mode is not Mode.ENFORCE:
-        if kinds := state.unsure.get(namespace):
-            return f"what may be done in its namespace is not known: {' and '.join(kinds)} could not be read"
+        if reasons := doubts(state, namespace):
+            return f"what may be done in its namespace is not known: {' and '.join(reasons)}"
         return f"the mode is {mode}"
     if escaped := _find_escape(pod, specs, state):
         return f"a ResourceQuota limits requests.{escaped}, which the claims would escape"

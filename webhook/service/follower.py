@@ -10,7 +10,7 @@ from cluster import resources
 from cluster.errors import ApiError
 from cluster.informers import Informer, Quarantine
 from webhook.service.pace import Pace
-from webhook.state import OF_DEVICES, OF_NAMESPACES, Features
+from webhook.state import OF_DEVICES, OF_NAMESPACES, Features, doubts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -139,12 +139,13 @@ class Follower:
 
     def unsure(self) -> str:
         """Name the namespaces in which nothing is done, because what may be done there is not known; "" if there are none."""
-        found = [f"{name} ({', '.join(kinds)})" for name, kinds in sorted(self._unsure().items())]
+        state = self.state()
+        names = sorted({*state.unsure, *state.namespaces})
+        found = [f"{name} ({', '.join(reasons)})" for name in names if (reasons := doubts(state, name))]
         shown = ", ".join(found[:NAMED])
         more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-        return (
-            f"nothing is translated or refused in these, of which objects are set aside: {shown}{more}" if found else ""
-        )
+        why = "nothing is translated or refused in these, because what may be done there is not known"
+        return f"{why}: {shown}{more}" if found else ""
 
     def _unsure(self) -> Mapping[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}

@@ -8,7 +8,7 @@ from webhook.state.canary import workload
 from webhook.state.configuration import Configuration, Known, read
 from webhook.state.features import ALTERNATIVES, CLAIMS, EXTENDED, SHARES, Features, Need
 from webhook.state.inventory import Inventory, Served, Supply, unknown
-from webhook.state.mode import Mode, mode_of
+from webhook.state.mode import Mode, doubts, mistake_of, mode_of
 from webhook.state.near import near_key, rows_at
 from webhook.state.node_templates import prospects
 from webhook.state.schema import Bridge, Joint, NodeTemplate, Placing
@@ -37,6 +37,8 @@ __all__ = [
     "StateBuilder",
     "Supply",
     "configuration",
+    "doubts",
+    "mistake_of",
     "mode_of",
     "near_key",
     "prospects",

@@ -1,10 +1,10 @@
 """How far we go for a pod: off, observe, warn or enforce; by namespace, then globally, then by canary.
 
-The namespace's label wins over the configuration; a label that is none of the four words counts as not there. The canary
-narrows `enforce` only: workloads outside it are treated as `warn`, so that growing it changes nothing but that.
+The namespace's label wins over the configuration; an empty one counts as not there. The canary narrows `enforce` only:
+workloads outside it are treated as `warn`, so that growing it changes nothing but that.
 
-So is a namespace of which nobody knows what it allows, because it or a quota or a range in it could not be read: once translated,
-a pod could not be taken back, and might have passed what stands there.
+So is a namespace of which nobody knows what it allows, because it or a quota or a range in it could not be read, or because its
+label is none of the four words: somebody who wrote `Off` did not mean `enforce`. Once translated, a pod could not be taken back.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Mode(StrEnum):
         return self in (Mode.WARN, Mode.ENFORCE)
 
 
-_WORDS = frozenset(Mode)
+_WORDS = tuple(Mode)
 
 
 def mode_of(state: State, workload: Workload) -> Mode:
@@ -45,6 +45,21 @@ def mode_of(state: State, workload: Workload) -> Mode:
     mode = Mode(word) if word in _WORDS else Mode(file.mode)
     if mode is not Mode.ENFORCE:
         return mode
-    if workload.namespace in state.unsure or not covers(workload, file.canary):
+    if doubts(state, workload.namespace) or not covers(workload, file.canary):
         return Mode.WARN
     return mode
+
+
+def doubts(state: State, namespace: str) -> tuple[str, ...]:
+    """Say why nobody knows what may be done in a namespace."""
+    unread = tuple([f"{kind} could not be read" for kind in state.unsure.get(namespace, ())])
+    labels = state.namespaces.get(namespace)
+    wrong = mistake_of(labels.get(MODE_LABEL, "")) if labels else ""
+    return (*unread, wrong) if wrong else unread
+
+
+def mistake_of(word: str) -> str:
+    """Say what is wrong with the word of a namespace's label; "" if nothing is."""
+    if not word or word in _WORDS:
+        return ""
+    return f"its label {MODE_LABEL} says {word!r}, which is none of {', '.join(_WORDS)}"

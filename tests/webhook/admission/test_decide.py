@@ -19,6 +19,7 @@ from webhook.admission import admission_review as reviews
 from webhook.admission import answer_late
 from webhook.admission import decide as admission
 from webhook.claims import template
+from webhook.names import MODE_LABEL
 from webhook.state.configuration import DEFAULT, Configuration
 from webhook.state.inventory import Inventory
 from webhook.state.node_templates import prospects
@@ -768,6 +769,15 @@ def test_a_pod_is_left_as_it_is_where_it_is_not_known_what_its_namespace_allows_
     assert outcome.record.outcome == "would translate"
     assert answer(outcome)["warnings"][-1] == WHY
     assert WHY in outcome.record.problems
+
+
+def test_in_a_namespace_whose_mode_is_misspelt_nothing_is_done_and_it_is_said_why():
+    misspelt = state(namespaces={"ns": {MODE_LABEL: "Off"}})
+    after, outcome = mutated(pod(), misspelt)
+    assert after == pod()
+    told = "its label drawbridge.dev/mode says 'Off', which is none of off, observe, warn, enforce"
+    assert told in answer(outcome)["warnings"][-1]
+    assert "warnings" not in answer(mutated(pod(limits={}), misspelt)[1])
 
 
 def test_nobody_is_refused_where_it_is_not_known_what_the_namespace_allows():

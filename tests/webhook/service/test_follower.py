@@ -150,7 +150,7 @@ async def test_in_a_namespace_of_which_something_cannot_be_read_nothing_is_done_
         await follower.wait_for_sync()
         assert (mode("ns"), mode("other")) == (Mode.WARN, Mode.ENFORCE)
         assert gate.state() is gate.state()
-        assert gate.notes()["namespaces"].endswith(f"objects are set aside: ns ({resource.kind})")
+        assert gate.notes()["namespaces"].endswith(f"not known: ns ({resource.kind} could not be read)")
         await cluster.delete(resource, odd["metadata"]["name"], odd["metadata"].get("namespace"))
         while mode("ns") is not Mode.ENFORCE:  # noqa: ASYNC110  what is waited for happens in another task
             await asyncio.sleep(0.01)
@@ -168,7 +168,7 @@ async def test_of_many_namespaces_some_are_named_and_the_others_counted():
     async def check(follower):
         async with asyncio.timeout(PATIENCE):
             await follower.wait_for_sync()
-        assert "ns-04 (ResourceQuota) and 3 more" in follower.unsure()
+        assert "ns-04 (ResourceQuota could not be read) and 3 more" in follower.unsure()
         assert "ns-05" not in follower.unsure()
 
     await following(Embedded.of(quotas), check)

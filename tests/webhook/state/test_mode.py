@@ -4,7 +4,7 @@ import pytest
 from webhook.names import MODE_LABEL as LABEL
 from webhook.state.canary import Workload
 from webhook.state.configuration import DEFAULT, Configuration
-from webhook.state.mode import Mode, mode_of
+from webhook.state.mode import Mode, doubts, mode_of
 from webhook.state.state import State
 
 TRAIN = Workload("ns", "Job", "train")
@@ -23,9 +23,19 @@ def test_a_namespace_decides_for_itself(mode):
     assert mode_of(seen(configuration(mode="observe"), {LABEL: mode.value}), TRAIN) is mode
 
 
-@pytest.mark.parametrize("labels", [{}, {LABEL: ""}, {LABEL: "ENFORCE"}, {LABEL: "on"}])
+@pytest.mark.parametrize("labels", [{}, {LABEL: ""}])
 def test_a_label_that_says_nothing_leaves_it_to_the_configuration(labels):
     assert mode_of(seen(configuration(mode="warn"), labels), TRAIN) is Mode.WARN
+
+
+@pytest.mark.parametrize("word", ["ENFORCE", "Off", "on", "enforce ", "false"])
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_misspelt_mode_is_told_at_most_and_what_is_wrong_with_it(word, mode):
+    state = seen(configuration(mode=mode.value), {LABEL: word})
+    assert mode_of(state, TRAIN) is (Mode.WARN if mode is Mode.ENFORCE else mode)
+    (why,) = doubts(state, "ns")
+    assert why == f"its label drawbridge.dev/mode says {word!r}, which is none of off, observe, warn, enforce"
+    assert doubts(state, "other") == ()
 
 
 def test_outside_the_canary_enforcing_namespaces_only_warn():
