@@ -47,11 +47,9 @@ def _misspelt_mode(value: _Object) -> Finding | None:
         return None
     labels = mapping(mapping(value.get("metadata")).get("labels"))
     word = labels.get(MODE_LABEL, "")
-    wrong = (
-        mistake_of(word)
-        if isinstance(word, str)
-        else f"its label {MODE_LABEL} is no text (YAML reads a bare off as false)"
-    )
+    wrong = f"its label {MODE_LABEL} is no text (YAML reads a bare off as false)"
+    if isinstance(word, str):
+        wrong = mistake_of(word)
     if not wrong:
         return None
     page = KNOWN["D214"]
