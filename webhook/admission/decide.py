@@ -148,8 +148,7 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
         ruling = decide(question, state, budget, foretell=foretell)
     except OutOfBudget as error:
         ruling = give_up(question, state, f"it could not be decided in time ({error})")
-    reasons = doubts(state, namespace)
-    if reasons:
+    if foretell and (reasons := doubts(state, namespace)):
         ruling = _doubt(ruling, namespace, reasons)
     return answer(question, ruling, mode)
 

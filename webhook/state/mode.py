@@ -45,7 +45,8 @@ def mode_of(state: State, workload: Workload) -> Mode:
     mode = Mode(word) if word in _WORDS else Mode(file.mode)
     if mode is not Mode.ENFORCE:
         return mode
-    if doubts(state, workload.namespace) or not covers(workload, file.canary):
+    is_misspelt = word and word not in _WORDS
+    if is_misspelt or workload.namespace in state.unsure or not covers(workload, file.canary):
         return Mode.WARN
     return mode
 
