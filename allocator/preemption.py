@@ -219,7 +219,7 @@ def without_pods(stock: Stock, pods: Iterable[Pod]) -> Stock:
         if claim is not None and _is_left_by(claim, leaving):
             released = _release(claim)
             free.append(released)
-    return stock.with_claims(free) if free else stock
+    return stock.with_all(free) if free else stock
 
 
 def without_the_gone(stock: Stock, keys: Iterable[str], find: Find) -> Asking[Stock]:
@@ -238,7 +238,7 @@ def without_the_gone(stock: Stock, keys: Iterable[str], find: Find) -> Asking[St
         if consumers and not any(_is_alive(one, claim, find) for one in consumers):
             released = _release(claim)
             free.append(released)
-    return stock.with_claims(free) if free else stock
+    return stock.with_all(free) if free else stock
 
 
 def held_near(node: str, stock: Stock) -> set[str]:

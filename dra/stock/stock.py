@@ -30,6 +30,7 @@ AnyStocked = TypeVar(
     "AnyStocked", Node, ResourceSlice, DeviceClass, DeviceTaintRule, DeviceCompatibility, ResourceClaim
 )
 Where = TypeVar("Where", bound="str | PoolId")
+_Move = tuple[Stocked | None, Stocked | None]  # an object before and after
 Pages = tuple[Page, ...]
 Held = dict[str, "tuple[DeviceRequestAllocationResult, ...]"]  # claim key → what it holds in one pool
 
@@ -140,26 +141,29 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
 
     def with_(self, obj: Stocked) -> Stock:
         """Answer with a stock in which this object is new or has replaced the one of its name."""
-        return self._change(type(obj), _key(obj), obj)
+        return self._change(type(obj), {_key(obj): obj})
 
-    def with_claims(self, claims: Iterable[ResourceClaim]) -> Stock:
-        """Answer with a stock in which all these claims are new or have replaced those of their names, for the price of one change."""
-        kept = {**self.claims}
-        moved: dict[str, tuple[Stocked | None, Stocked | None]] = {}
-        for claim in claims:
-            key = _key(claim)
-            old = self.claims.get(key)
-            moved[key] = old, claim
-            kept[key] = claim
-        changes: dict[str, object] = {"claims": kept}
-        concerned = self._move_claims(changes, moved)
-        history = self.history.after(concerned)
-        return msgspec.structs.replace(self, **changes, history=history)
+    def with_all(self, objects: Iterable[Stocked], gone: Iterable[Stocked] = ()) -> Stock:
+        """Answer with a stock in which all these objects are new or have replaced those of their names, and others are gone.
+
+        What is of one kind has the price of one change.
+        """
+        moved: dict[type, dict[str, Stocked | None]] = {}
+        for obj in gone:
+            of_kind = moved.setdefault(type(obj), {})
+            of_kind[_key(obj)] = None
+        for obj in objects:
+            of_kind = moved.setdefault(type(obj), {})
+            of_kind[_key(obj)] = obj
+        stock = self
+        for type_, of_kind in moved.items():
+            stock = stock._change(type_, of_kind)
+        return stock
 
     def without(self, kind: str, key: str) -> Stock:
         """Answer with a stock that lacks one object; an unknown one is not missed."""
         type_ = _TYPE[kind]
-        return self._change(type_, key, None) if key in getattr(self, _FIELD[type_]) else self
+        return self._change(type_, {key: None}) if key in getattr(self, _FIELD[type_]) else self
 
     def pools(self, node: str) -> list[Pool]:
         """Put together the pools a node can reach, in in-tree order."""
@@ -183,30 +187,34 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         """Name the nodes that changes since an earlier stock may concern; None if that cannot be told or is all."""
         return self.history.since(earlier.history)
 
-    def _change(self, type_: type, key: str, obj: Stocked | None) -> Stock:
+    def _change(self, type_: type, moved: Mapping[str, Stocked | None]) -> Stock:
+        """Objects of one kind, by key, are new, others, or gone (None)."""
         field = _FIELD[type_]
-        kept = {**getattr(self, field)}
-        old = kept.get(key)
-        if obj is not None:
-            kept[key] = obj
-        else:
-            kept.pop(key, None)
+        known = getattr(self, field)
+        kept = {**known}
+        both: dict[str, _Move] = {}
+        for key, obj in moved.items():
+            both[key] = known.get(key), obj
+            if obj is not None:
+                kept[key] = obj
+            else:
+                kept.pop(key, None)
         changes: dict[str, object] = {field: kept}
         concerned: frozenset[str] | None = frozenset()
         if type_ is ResourceSlice:
-            slice_ = obj if isinstance(obj, ResourceSlice) else None
-            concerned = self._turn_pages(changes, {key: slice_}, self.rules)
+            slices = {key: obj if isinstance(obj, ResourceSlice) else None for key, obj in moved.items()}
+            concerned = self._turn_pages(changes, slices, self.rules)
         elif type_ is ResourceClaim:
-            concerned = self._move_claims(changes, {key: (old, obj)})
+            concerned = self._move_claims(changes, both)
         elif type_ is DeviceTaintRule:
-            tainted = [rule for rule in (old, obj) if isinstance(rule, DeviceTaintRule)]
+            tainted = [rule for move in both.values() for rule in move if isinstance(rule, DeviceTaintRule)]
             touched: dict[str, ResourceSlice | None] = {}
             for page_key, one in self.pages.items():
                 if any(_may_taint(rule, one) for rule in tainted):
                     touched[page_key] = one.slice
             concerned = self._turn_pages(changes, touched, kept)
         elif type_ is Node:
-            concerned = frozenset({key})
+            concerned = frozenset(moved)
         elif type_ is DeviceCompatibility:
             concerned = None
         history = self.history.after(concerned)
@@ -245,7 +253,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
     def _move_claims(
         self,
         changes: dict[str, object],
-        moved: Mapping[str, tuple[Stocked | None, Stocked | None]],
+        moved: Mapping[str, _Move],
     ) -> frozenset[str] | None:
         """Hold what claims hold now, and no more what they held; each with what it was and is."""
         held = {**self.held}
@@ -257,12 +265,12 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             if before == after:
                 continue
             for pool in before.keys() | after.keys():
-                by_claim = {**held.get(pool, {})}
-                by_claim.pop(key, None)
+                if pool not in touched:
+                    held[pool] = {**held.get(pool, {})}
+                    touched.add(pool)
+                held[pool].pop(key, None)
                 if pool in after:
-                    by_claim[key] = after[pool]
-                held[pool] = by_claim
-                touched.add(pool)
+                    held[pool][key] = after[pool]
         if not touched:
             return frozenset()
         nodes: set[str] = set()

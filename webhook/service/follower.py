@@ -173,11 +173,9 @@ class Follower:
         return Informer(self._cluster, kind, quarantine=self.quarantine, clock=clock)
 
     def _take(self, batch: Batch[Seen]) -> None:
-        for delta in batch.deltas:
-            if delta.new is not None:
-                self._world.put(delta.new)
-            elif delta.old is not None:
-                self._world.drop(delta.old)
+        there = [delta.new for delta in batch.deltas if delta.new is not None]
+        gone = [delta.old for delta in batch.deltas if delta.new is None and delta.old is not None]
+        self._world.take_in(there, gone)
 
 
 def _kinds(kinds: Iterable[Any]) -> list[Resource[Any]]:

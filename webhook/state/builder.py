@@ -9,7 +9,7 @@ devices there are at all) is looked at as a whole, so a change only marks it, an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
@@ -31,14 +31,16 @@ from webhook.state.node_templates import prospects
 from webhook.state.state import State
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from dra.objects import ObjectMeta
     from webhook.state.configuration import Configuration
     from webhook.state.features import Features
 
 Stocked = Node | ResourceSlice | DeviceClass | DeviceTaintRule | DeviceCompatibility | ResourceClaim
-Seen = Stocked | Namespace | ResourceQuota | LimitRange | ResourceClaimTemplate
+Noted = Namespace | ResourceQuota | LimitRange | ResourceClaimTemplate
+Seen = Stocked | Noted
+_STOCKED = (Node, ResourceSlice, DeviceClass, DeviceTaintRule, DeviceCompatibility, ResourceClaim)
 
 
 _Keys = dict[str, frozenset[str]]  # of resources, by the name of the object that limits them
@@ -105,6 +107,26 @@ class StateBuilder:
 
     def put(self, obj: Seen) -> None:
         """Take in an object that is there, new or changed."""
+        self.take_in((obj,))
+
+    def drop(self, obj: Seen) -> None:
+        """Take in that an object is gone."""
+        self.take_in((), (obj,))
+
+    def take_in(self, there: Sequence[Seen], gone: Sequence[Seen] = ()) -> None:
+        """Take in objects that are there, new or changed, and others that are gone. Many at once cost little more than one."""
+        for obj in gone:
+            if not isinstance(obj, _STOCKED):
+                self._forget(obj)
+        for obj in there:
+            if not isinstance(obj, _STOCKED):
+                self._note(obj)
+        stocked = [obj for obj in there if isinstance(obj, _STOCKED)]
+        left = [obj for obj in gone if isinstance(obj, _STOCKED)]
+        if stocked or left:
+            self._move(stocked, left)
+
+    def _note(self, obj: Noted) -> None:
         meta = obj.metadata
         namespace = meta.namespace
         match obj:
@@ -127,10 +149,9 @@ class StateBuilder:
                     self._template_owners[key] = owner
                 self._outdated = True
             case _:
-                self._stock_object(obj)
+                assert_never(obj)
 
-    def drop(self, obj: Seen) -> None:
-        """Take in that an object is gone."""
+    def _forget(self, obj: Noted) -> None:
         meta = obj.metadata
         match obj:
             case Namespace():
@@ -147,7 +168,7 @@ class StateBuilder:
                 self._template_owners.pop((meta.namespace, meta.name), None)
                 self._outdated = True
             case _:
-                self._remove(obj)
+                assert_never(obj)
 
     def settle(self) -> None:
         """Everything has been read once: from here on there is a stock."""
@@ -183,26 +204,20 @@ class StateBuilder:
         """Take in what a look has shown."""
         self._set(fleet=survey.fleet, prospects=survey.prospects, stock=self._stock, confirmed=True)
 
-    def _stock_object(self, obj: Stocked) -> None:
-        key = _key(obj)
+    def _move(self, there: Sequence[Stocked], gone: Sequence[Stocked]) -> None:
         if self._stock is None:
-            self._collected[key] = obj
+            for obj in gone:
+                self._collected.pop(_key(obj), None)
+            for obj in there:
+                self._collected[_key(obj)] = obj
             return
-        if isinstance(obj, Node) and not _tells_more(obj, self._stock.nodes.get(obj.metadata.name)):
+        nodes = self._stock.nodes
+        told = [obj for obj in there if not isinstance(obj, Node) or _tells_more(obj, nodes.get(obj.metadata.name))]
+        if not told and not gone:
             return
-        self._move(self._stock.with_(obj), obj)
-
-    def _remove(self, obj: Stocked) -> None:
-        kind, namespace, name = _key(obj)
-        if self._stock is None:
-            self._collected.pop((kind, namespace, name), None)
-            return
-        self._move(self._stock.without(kind, f"{namespace}/{name}" if namespace else name), obj)
-
-    def _move(self, stock: Stock, obj: Stocked) -> None:
-        self._stock = stock
-        self._set(stock=stock)
-        if isinstance(obj, ResourceSlice | DeviceClass | Node):
+        self._stock = self._stock.with_all(told, gone)
+        self._set(stock=self._stock)
+        if any(isinstance(obj, ResourceSlice | DeviceClass | Node) for obj in (*told, *gone)):
             self._fleet_is_old = True
 
     def _set(self, **changes: object) -> None:

@@ -5,6 +5,7 @@ import random
 from dra.stock.stock import Stock
 from dra.stock.usage import FREE
 from tests.dra.samples import DRIVER, holding, node, rule, slice_
+from tests.growth import assert_linear
 
 POOL = (DRIVER, "p")
 
@@ -24,27 +25,32 @@ def view(stock):
     }
 
 
+def lots(rng):
+    """An object of some kind."""
+    number = rng.randrange(4)
+    made = rng.choice(
+        [
+            lambda n: slice_(f"s{n}", "d0", f"d{n}", node=f"n{n % 3}", pool=f"p{n % 2}", generation=rng.randrange(2)),
+            lambda n: holding(f"c{n}", f"d{n}", pool=f"p{n % 2}", share=rng.choice([None, "s"])),
+            lambda n: rule(f"r{n}", device=f"d{n}"),
+            lambda n: node(f"n{n % 3}", zone=rng.choice("ab")),
+        ]
+    )
+    return made(number)
+
+
+def without(stock, obj):
+    kind = type(obj).__name__
+    name = obj.metadata.name
+    return stock.without(kind, f"team/{name}" if kind == "ResourceClaim" else name)
+
+
 def test_changes_one_by_one_lead_to_the_same_stock_as_all_at_once():
     rng = random.Random(1)
     stock = Stock.of()
     for _ in range(400):
-        number = rng.randrange(4)
-        obj = rng.choice(
-            [
-                lambda n: slice_(
-                    f"s{n}", "d0", f"d{n}", node=f"n{n % 3}", pool=f"p{n % 2}", generation=rng.randrange(2)
-                ),
-                lambda n: holding(f"c{n}", f"d{n}", pool=f"p{n % 2}", share=rng.choice([None, "s"])),
-                lambda n: rule(f"r{n}", device=f"d{n}"),
-                lambda n: node(f"n{n % 3}", zone=rng.choice("ab")),
-            ]
-        )(number)
-        if rng.random() < 0.3:
-            kind = type(obj).__name__
-            name = obj.metadata.name
-            stock = stock.without(kind, f"team/{name}" if kind == "ResourceClaim" else name)
-        else:
-            stock = stock.with_(obj)
+        obj = lots(rng)
+        stock = without(stock, obj) if rng.random() < 0.3 else stock.with_(obj)
         afresh = Stock.of(
             slices=stock.slices.values(),
             nodes=stock.nodes.values(),
@@ -52,6 +58,36 @@ def test_changes_one_by_one_lead_to_the_same_stock_as_all_at_once():
             claims=stock.claims.values(),
         )
         assert view(stock) == view(afresh)
+
+
+def test_many_changes_at_once_are_what_they_are_one_by_one_and_count_as_one_of_each_kind():
+    rng = random.Random(2)
+    stock = Stock.of(nodes=[node("n0"), node("n1"), node("n2")])
+    for _ in range(200):
+        some = {(type(one), one.metadata.name): one for one in [lots(rng) for _ in range(6)]}
+        gone = {key: one for key, one in some.items() if rng.random() < 0.3}
+        there = [one for key, one in some.items() if key not in gone]
+        each = stock
+        for one in gone.values():
+            each = without(each, one)
+        for one in there:
+            each = each.with_(one)
+        at_once = stock.with_all(there, gone.values())
+        assert view(at_once) == view(each)
+        assert at_once.history.length - stock.history.length == len({kind for kind, _ in some})
+        concerned, before, after = at_once.changed_since(stock), view(stock), view(at_once)
+        if concerned is not None:
+            for name in stock.nodes.keys() - concerned:
+                pools = before["pools"][name]
+                assert after["pools"][name] == pools
+                for pool, *_ in pools:
+                    assert after["uses"].get(pool) == before["uses"].get(pool)
+        stock = at_once
+
+
+def test_many_claims_on_one_pool_cost_each_as_much_as_few_do():
+    claims = [holding(f"c{n}", "x", share=str(n)) for n in range(20_000)]
+    assert_linear(lambda some: Stock.of().with_all(some), lambda size: claims[:size], 5_000)
 
 
 def test_a_change_leaves_the_older_stock_as_it_was():

@@ -5,10 +5,12 @@ import pytest
 
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Forbidden, NotFound
+from cluster.informers import Batch, Delta
 from cluster.informers.quarantine import REMEMBERED
 from cluster.resources import DEVICE_CLASSES, LIMIT_RANGES, NAMESPACES, RESOURCE_QUOTAS
 from cluster.server import Features, Server
 from tests.limits import PATIENCE
+from tests.webhook.state.test_builder import claim
 from webhook.service.deciding.gate import Gate
 from webhook.service.follower import NAMED, Follower, features
 from webhook.service.pace import Pace
@@ -39,6 +41,25 @@ async def following(cluster, check, pace=Pace()):  # noqa: B008  a value
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_collection_that_is_read_again_moves_the_stock_once_however_much_has_changed():
+    """After an API server was away thousands of claims are new at once: one by one they held all reviews for seconds."""
+    cluster = Embedded()
+
+    async def check(follower):
+        await follower.wait_for_sync()
+        before = follower.state().stock
+        deltas = [Delta(("ns", f"c-{n}"), None, claim(f"c-{n}")) for n in range(100)]
+        follower._take(Batch(tuple(deltas), "9", complete=True))
+        after = follower.state().stock
+        assert len(after.claims) == 100
+        assert after.history.length == before.history.length + 1
+        follower._take(Batch((Delta(("ns", "c-7"), claim("c-7"), None), Delta(("ns", "n"), None, claim("n"))), "10"))
+        assert {"ns/n"} == follower.state().stock.claims.keys() - after.claims.keys()
+        assert {"ns/c-7"} == after.claims.keys() - follower.state().stock.claims.keys()
+
+    await following(cluster, check)
 
 
 async def test_a_kind_that_the_server_lacks_is_not_waited_for_for_ever():
