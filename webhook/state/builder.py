@@ -207,9 +207,11 @@ class StateBuilder:
     def _move(self, there: Sequence[Stocked], gone: Sequence[Stocked]) -> None:
         if self._stock is None:
             for obj in gone:
-                self._collected.pop(_key(obj), None)
+                key = _key(obj)
+                self._collected.pop(key, None)
             for obj in there:
-                self._collected[_key(obj)] = obj
+                key = _key(obj)
+                self._collected[key] = obj
             return
         nodes = self._stock.nodes
         told = [obj for obj in there if not isinstance(obj, Node) or _tells_more(obj, nodes.get(obj.metadata.name))]
