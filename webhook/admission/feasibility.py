@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from allocator import Answer, FleetAnswer, Reason
-    from dra.objects import DeviceRequest, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
+    from dra.objects import DeviceAttribute, DeviceRequest, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
     from dra.stock import Stock
 
 # About 50 ms of search on one kind of node; the review's budget bounds all of them together.
@@ -250,8 +250,7 @@ class _Hearing:
                 if value is None and piece.spec.driver == domain:
                     value = device.attributes.get(name)
                 if value is not None:
-                    text = value.string if value.string is not None else value.version
-                    found[str(value.int_ if text is None else text)] = None
+                    found[_text(value)] = None
         return sorted(found)
 
     def offer(self, node: str) -> str:
@@ -274,6 +273,14 @@ class _Hearing:
                     who = _who(claim, hint.request, self.asked_by).partition(" (")[0]  # the words were given above
                     return _describe_offer(hint, who)
         return ""
+
+
+def _text(value: DeviceAttribute) -> str:
+    """Write the value of an attribute as CEL has it; of a list the first word will do."""
+    for one in (value.string, value.version, value.int_):
+        if one is not None:
+            return str(one)
+    return "a list" if value.bool_ is None else str(value.bool_).lower()
 
 
 def _describe_offer(hint: Hint, who: str) -> str:

@@ -31,6 +31,8 @@ class _Filters(msgspec.Struct, frozen=True, gc=False):
     """Everything that selectors are written from, and so what they can be remembered by."""
 
     driver: str
+    product: str
+    unique: str
     vendor: str
     where: tuple[tuple[str, str], ...]
     profile: tuple[str, str]  # the attribute and its value
@@ -50,6 +52,8 @@ def selectors(demand: Demand, supply: Supply) -> tuple[str, ...] | None:
     """Write what the demand asks of each device; None where it is more than an expression may be."""
     filters = _Filters(
         driver=supply.driver,
+        product=supply.target.product,
+        unique=supply.target.unique or f"{supply.driver}/uuid",
         vendor=supply.target.vendor,
         where=tuple(supply.target.where.items()),
         profile=(supply.target.profile, demand.profile),
@@ -86,9 +90,9 @@ def _write(filters: _Filters) -> tuple[str, ...] | None:
     if filters.not_models:
         judged.append(f"!({_contains(filters, filters.not_models)})")
     if filters.uuids:
-        judged.append(f"{_attribute(filters.driver, 'uuid')} in {_list(filters.uuids)}")
+        judged.append(f"{_named(filters.unique)} in {_list(filters.uuids)}")
     if filters.not_uuids:
-        judged.append(f"!({_attribute(filters.driver, 'uuid')} in {_list(filters.not_uuids)})")
+        judged.append(f"!({_named(filters.unique)} in {_list(filters.not_uuids)})")
     every = (*texts, *judged)
     if any(len(text.encode()) > _EXPRESSION for text in every) or any(_too_costly(text) for text in judged):
         return None
@@ -112,6 +116,12 @@ def _too_costly(text: str) -> bool:
     return cel.compile(text, cel.NEW).max_cost > cel.MAX_COST
 
 
+def _named(full: str) -> str:
+    """A text attribute by its full name, "" where a device lacks it."""
+    domain, _, name = full.partition("/")
+    return _attribute(domain, name)
+
+
 def _flags(demand: Demand, supply: Supply) -> list[str]:
     """Truths about a network device that its driver publishes; one that it never publishes can't be asked for."""
     target = supply.target
@@ -128,7 +138,8 @@ def _contains(filters: _Filters, words: tuple[str, ...]) -> str:
     A word may rely on the vendor's name in front, which legacy systems add where it is missing. The name is read behind
     `has` and not through `orValue`, of which the API server can't tell how long it is, and so how costly.
     """
-    name = f"device.attributes[{literal(filters.driver)}].productName"
+    domain, _, id_ = filters.product.partition("/")
+    name = f"device.attributes[{literal(domain)}].{id_}"
     vendor = filters.vendor
     tests = [f"{name}.lowerAscii().contains({literal(_lower(word))})" for word in words]
     for word in words:
@@ -145,8 +156,7 @@ def _lower(word: str) -> str:
 
 def product_is(supply: Supply, products: list[str]) -> str:
     """Write that a device is one of these products."""
-    name = supply.target.product.rpartition("/")[2]
-    return f"{_attribute(supply.driver, name)} in {_list(tuple(products))}"
+    return f"{_named(supply.target.product)} in {_list(tuple(products))}"
 
 
 def _list(words: tuple[str, ...]) -> str:

@@ -68,6 +68,9 @@ def build(demand: Demand, supply: Supply, sizes: Mapping[str, int]) -> Claims | 
     if demand.same and not supply.served.publishes(demand.same):
         reason = f"most nodes do not publish {demand.same} on every device of class {supply.served.name}"
         return Impossible(reason=reason, tie=demand.same)
+    if (demand.models or demand.not_models) and not supply.target.product:
+        reason = f"target {supply.target.name!r} does not say which attribute names the `product`"
+        return Impossible(reason=f"{reason}: models can't be told apart")
     if demand.profile_memory is not None:
         return _smallest_profile(demand, supply)
     if not demand.partial:

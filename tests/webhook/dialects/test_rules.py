@@ -200,6 +200,36 @@ def test_a_size_beside_two_counts_is_not_guessed_at():
     assert untouched(became(pod({"our.org/gpu": 1, "our.org/mib": 5, "our.org/gib": 5}), **rules(*more)))
 
 
+DRIVER = {"name": "npu", "driver": "npu.org", "classes": ["npu.org"], "request": "npu"}
+
+
+def selected(role: str, target: dict) -> dict | None:
+    """The request of a pod that says something about the devices of a target; None where it is left."""
+    row = {"name": "our.org/which", "place": "annotation", "role": role, "unit": "list"}
+    declared = rules(row, target="npu") | {"targets": [target]}
+    done = became(beside("annotation", "our.org/which", "x1"), **declared)
+    return None if untouched(done) else exactly(done)[0]
+
+
+@pytest.mark.parametrize(
+    ("role", "member", "name", "says"),
+    [
+        ("models", "product", "npu.org/model", 'has(device.attributes["npu.org"].model) && '),
+        ("notModels", "product", "vendor.org/model", '!(has(device.attributes["vendor.org"].model) && '),
+        ("uuids", "unique", "npu.org/serial", 'device.attributes["npu.org"].?serial.orValue("") in ["x1"]'),
+        ("notUuids", "unique", "vendor.org/id", '!(device.attributes["vendor.org"].?id.orValue("") in ["x1"])'),
+        ("uuids", "request", "npu", 'device.attributes["npu.org"].?uuid.orValue("") in ["x1"]'),
+    ],
+)
+def test_devices_are_chosen_by_the_attributes_that_their_target_names(role, member, name, says):
+    assert says in selected(role, DRIVER | {member: name})["cel"][0]
+
+
+@pytest.mark.parametrize("role", ["models", "notModels"])
+def test_models_of_a_target_that_does_not_say_where_they_stand_are_left(role):
+    assert selected(role, DRIVER) is None
+
+
 def found(*keys: dict, **more) -> dict[str, str]:
     """What is wrong with such a table, by place within it."""
     configuration, findings = read({**HEAD, **rules(*keys, **more)})
