@@ -65,28 +65,23 @@ def never(objects: Sequence[Object], known: Sequence[Object], found: Sequence[Re
     return told
 
 
-def lay_out_prospects(objects: Sequence[Object]) -> list[Object]:
-    """Lay out what good configurations among the objects declare an autoscaler to make: one node each, and its slices.
+def lay_out_prospects(objects: Sequence[Object], templates: Sequence[NodeTemplate]) -> list[Object]:
+    """Lay out what an autoscaler can make: one node each, and its slices.
 
     Only where there is a fleet at all: beside nothing, a node that may come would look like all there is.
     """
-    written = [value for value in objects if value.get("kind") == "DrawbridgeConfiguration"]
-    stock = _stock([value for value in map(_read, objects) if value is not None]) if written else None
+    stock = _stock([value for value in map(_read, objects) if value is not None])
     if stock is None:
         return []
     from webhook.state import prospects
-    from webhook.state import read as read_configuration
 
-    templates: list[NodeTemplate] = []
-    for value in written:
-        configuration, _ = read_configuration(value)
-        if configuration is not None:
-            templates += configuration.file.node_templates
     coming = prospects(templates, stock)
     if coming is None:
         return []
-    slices = [piece for piece in coming.slices.values() if piece.spec.node_name in coming.nodes]
-    return [*map(_plain, coming.nodes.values()), *map(_plain, slices)]
+    nodes = coming.nodes
+    pieces = coming.slices.values()
+    slices = [_plain(piece) for piece in pieces if piece.spec.node_name in nodes]
+    return [*map(_plain, nodes.values()), *slices]
 
 
 def _plain(value: Node | ResourceSlice) -> Object:

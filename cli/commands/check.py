@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from cli import contract as inputs
+from cli.configuration import configuration_of
 from cli.contract import Broken, Exit
 from cli.state import besides, state_of
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from cli.check import Placed
     from cluster.manifests import Document
     from dra.validation import Gates, Reviewed
+    from webhook.state import Configuration
 
 _LEVELS = ("error", "warning", "info")
 
@@ -25,6 +27,7 @@ _LEVELS = ("error", "warning", "info")
 @inputs.command("check", empty={"findings": []})
 @inputs.files(required=False)
 @inputs.inventory()
+@click.option("--config", metavar="FILE", help="A DrawbridgeConfiguration; without it, the one among the files, or the defaults.")  # fmt: skip
 @inputs.output("text", "json", "sarif", "github", "junit", "markdown", default="text")
 @click.option(
     "--fail-on",
@@ -44,6 +47,7 @@ def command(
     *,
     files: tuple[str, ...],
     inventory: tuple[str, ...],
+    config: str | None,
     output: str,
     fail_on: str,
     feature_gates: str,
@@ -63,17 +67,19 @@ def command(
     from dra.validation import review
 
     gates = _gates(feature_gates)
+    given = configuration_of(config, files, inventory) if config else None
     documents = inputs.read_what_can_be(files, inventory)
     if not documents:
         click.echo("warning: the input holds no objects", err=True)
     known = besides(inputs.read(inventory, files) if inventory else [], documents)
     _warn_of_unreadable(known)
+    configuration = given or _configuration(documents, known)
     around = _objects(known)
-    around += _prospects(documents, known)
+    around += _prospects(documents, known, configuration)
     found = review(_objects(documents), around, gates)
     found += _configurations(documents)
     found += _infeasible(_objects(documents), around, found)
-    found += _refused(documents, known, found)
+    found += _refused(documents, known, found, configuration)
     placed = _place(documents, found)
     _print(placed, documents, output)
     return _verdict(placed, fail_on)
@@ -114,14 +120,36 @@ def _configurations(documents: Sequence[Document]) -> list[Reviewed]:
     return reviewed
 
 
-def _prospects(documents: Sequence[Document], known: Sequence[Document]) -> list[dict[str, object]]:
-    """Give the nodes that may come, by the configurations among the objects."""
-    every = _objects([*documents, *known])
-    if not any(value.get("kind") == "DrawbridgeConfiguration" for value in every):
+def _configuration(documents: Sequence[Document], known: Sequence[Document]) -> Configuration:
+    """Find the configuration among the files; one that is only known, and so not judged, has to be good."""
+    from cluster.manifests import ManifestError
+    from webhook.state import Configuration, read
+
+    configuration = Configuration()
+    for document in known:
+        if document.object.get("kind") == "DrawbridgeConfiguration":
+            good, findings = read(document.object)
+            if good is None:
+                raise ManifestError(inputs.problems((document, one.path, one.message) for one in findings))
+            configuration = good
+    for document in documents:
+        if document.object.get("kind") == "DrawbridgeConfiguration":
+            good, _ = read(document.object)
+            configuration = good or configuration
+    return configuration
+
+
+def _prospects(
+    documents: Sequence[Document], known: Sequence[Document], configuration: Configuration
+) -> list[dict[str, object]]:
+    """Give the nodes that may come, by the configuration."""
+    templates = configuration.file.node_templates
+    if not templates:
         return []
     from cli.check import lay_out_prospects
 
-    return lay_out_prospects(every)
+    every = _objects([*documents, *known])
+    return lay_out_prospects(every, templates)
 
 
 def _infeasible(
@@ -135,17 +163,13 @@ def _infeasible(
     return never(objects, known, found)
 
 
-def _refused(documents: Sequence[Document], known: Sequence[Document], found: Sequence[Reviewed]) -> list[Reviewed]:
-    """Ask what the gate would say of pods and workloads, under the configuration among the files if there is one."""
+def _refused(
+    documents: Sequence[Document], known: Sequence[Document], found: Sequence[Reviewed], configuration: Configuration
+) -> list[Reviewed]:
+    """Ask what the gate would say of pods and workloads."""
     from cli.check import at_the_gate
-    from webhook.state import Configuration, read
 
-    configuration = Configuration()
     every = [*known, *documents]
-    for document in every:
-        if document.object.get("kind") == "DrawbridgeConfiguration":
-            good, _ = read(document.object)
-            configuration = good or configuration
     state = state_of(every, (), configuration)
     # Where no fleet is told, it is no reason to refuse anything.
     state = msgspec.structs.replace(state, confirmed=state.fleet.known)

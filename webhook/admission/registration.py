@@ -186,12 +186,23 @@ def _names_resources(root: str, dialects: Sequence[Dialect], maps: Sequence[str]
 def _foreign(dialects: Sequence[Dialect]) -> str:
     """Say in CEL that a resource is none of ours: by its domain, or by its name if it has none."""
     ours = _names(dialects, Position.RESOURCE)
-    domains = {name.partition("/")[0] for name in ours}
+    domains = _domains(ours)
     common = _list(name for name in _EVERYWHERE if name not in ours)
     if any("<" in domain for domain in domains):
         bare = sorted(name for name in ours if "/" not in name)
         return f"k in {common} || !(k.contains('/') || k in {_list(bare)})"
     return f"k in {common} || !(k.split('/')[0] in {_list(sorted(domains))})"
+
+
+def unasked(dialects: Sequence[Dialect], generated_for: Sequence[Dialect]) -> list[str]:
+    """List the domains of resource names that configurations which were generated for other tables keep inside the API server."""
+    known, named = (_domains(_names(tables, Position.RESOURCE)) for tables in (generated_for, dialects))
+    return [] if any("<" in domain for domain in known) else sorted(named - known)
+
+
+def _domains(names: Iterable[str]) -> set[str]:
+    """Give the domains of names, and names that have none as they are."""
+    return {name.partition("/")[0] for name in names}
 
 
 def _keys(wanted: Iterable[str]) -> str:

@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster import manifests
+from webhook.admission import registration
 from webhook.state import Configuration
 from webhook.state import configuration as config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from dra.finding import Finding
 
 logger = logging.getLogger("drawbridge.configuration")
 EVERY = 1.0
+_TOLD = 300  # letters of what is wrong
 
 
 class ConfigurationError(manifests.ManifestError):
@@ -73,6 +75,18 @@ class Source:
         self.problem = ""
         self._content = self._bytes()
         self.current = load(path) if path else Configuration()
+        # What was in force when the process started; the webhook configurations were generated for that, as far as we know.
+        self._first = self.current
+        self._unasked: list[str] = []
+
+    def notes(self) -> Mapping[str, str]:
+        """Say what readiness tells of the file: that it is not in force, or not for all pods that it names."""
+        first, *others = self.problem.splitlines() or [""]
+        more = f" (and {len(others)} more, in the log)" if others else ""
+        refused = f"the new content is refused, and the last good one is in force: {first[:_TOLD]}{more}"
+        domains = ", ".join(self._unasked)[:_TOLD]
+        unasked = f"the API server may keep names of {domains} to itself: generate the webhook configurations again"
+        return {"configuration": refused if first else "", "webhooks": unasked if domains else ""}
 
     async def follow(self, changed: Callable[[Configuration], None]) -> None:
         """Call `changed` with each new good configuration, for ever."""
@@ -94,6 +108,9 @@ class Source:
             logger.error("the new configuration is not used, the last good one stays", extra={"problem": self.problem})  # noqa: TRY400  the findings say it all
             return False
         logger.info("a new configuration is in force", extra={"path": self.path})
+        self._unasked = registration.unasked(self.current.dialects, self._first.dialects)
+        if self._unasked:
+            logger.warning("apply what `drawbridge manifests --only webhooks --config FILE` prints", extra=self.notes())
         return True
 
     def _bytes(self) -> bytes | None:

@@ -102,7 +102,7 @@ class Service:
             self._origin(), self._bell(), lambda keys: self.world.learn(keys=keys), settings.pace
         )
         self.app = App(
-            Gate(self.world, self.follower, self.certificate.unready),
+            Gate(self.world, self.follower, self.certificate.unready, source.notes),
             self.metrics,
             settings.limits,
             decisions,
@@ -215,7 +215,7 @@ class Service:
         problems = {"certificate": self.certificate.unready()}
         if self._settings.looks:
             problems = {"cluster": self.follower.what_is_unread()} | problems
-        notes = {"stock": self.follower.stale(), "namespaces": self.follower.unsure()}
+        notes = {"stock": self.follower.stale(), "namespaces": self.follower.unsure(), **self._source.notes()}
         aside = {
             "objects read": str(self.follower.quarantine),
             "objects worked on": str(self.quarantine),

@@ -75,3 +75,35 @@ def test_a_mounted_config_map_changes_by_its_symlink(tmp_path):
     (tmp_path / "new").rename(tmp_path / "..data")
     assert source.look()
     assert source.current.file.mode == "observe"
+
+
+TABLE = """\
+dialects:
+- name: ours
+  title: Ours
+  keys:
+  - {name: NAME, meaning: GPUs, role: count}
+"""
+
+
+def test_what_is_refused_is_told_in_one_line_with_its_place(file):
+    source = Source(str(file))
+    assert not any(source.notes().values())
+    file.write_text(GOOD.format(mode="loud") + "canary: many\n" + TABLE.replace("count", "x" * 5000))
+    source.look()
+    told = source.notes()["configuration"]
+    assert f"{file}:3:" in told
+    assert told.endswith("(and 2 more, in the log)")
+    assert len(told) < 500
+    file.write_text(GOOD.format(mode="warn"))
+    source.look()
+    assert not any(source.notes().values())
+
+
+def test_names_that_the_api_server_was_not_told_of_are_told(file):
+    source = Source(str(file))
+    for name, told in [("nvidia.com/our-gpu", False), ("our.org/gpu", True), ("amd.com/our-gpu", False)]:
+        file.write_text(GOOD.format(mode="warn") + TABLE.replace("NAME", name))
+        assert source.look()
+        assert ("names of our.org to itself" in source.notes()["webhooks"]) == told
+    assert not Source(str(file)).notes()["webhooks"]

@@ -278,6 +278,36 @@ async def test_a_new_configuration_is_in_force_without_a_restart(cluster, tmp_pa
         await until(warned)
 
 
+async def test_a_bad_rule_file_leaves_the_old_one_in_force_and_is_told(cluster, tmp_path):
+    file = tmp_path / "drawbridge.yaml"
+    head = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
+    table = "dialects: [{name: ours, title: Ours, keys: [{name: our.org/gpu, meaning: GPUs, role: ROLE}]}]\n"
+    file.write_text(head)
+    async with running(cluster, Source(str(file), every=0.01)) as here:
+        ours = pod(limits={"our.org/gpu": "1"})
+        assert "patch" not in await post(cluster, here.address, ours)
+        file.write_text(head + table.replace("ROLE", "count"))
+
+        async def read():
+            return "patch" in await post(cluster, here.address, ours)
+
+        await until(read)
+        file.write_text(head + table.replace("ROLE", "cuont"))
+
+        async def told():
+            _, metrics = await text(f"http://{here.metrics}/metrics")
+            return "drawbridge_configuration_good 0.0" in metrics
+
+        await until(told)
+        for url in (f"https://{here.address}", f"http://{here.metrics}"):
+            status, body = await text(f"{url}/readyz?verbose", await trust(cluster))
+            assert status == 200
+            assert "[!]webhooks: the API server may keep names of our.org to itself" in body
+            assert f"[!]configuration: the new content is refused, and the last good one is in force: {file}:3:" in body
+            assert "did you mean count?" in body
+        assert "patch" in await post(cluster, here.address, ours)
+
+
 async def test_a_rotation_under_load_refuses_nobody(cluster):
     """Authority and leaf change many times over while reviews go on, each over a new connection that trusts the bundle of its moment."""
     second = dt.timedelta(seconds=1)  # what a certificate can tell apart

@@ -27,11 +27,18 @@ PIECE = 0.4
 class Gate:
     """Decides reviews by the state of the moment; replicas of a pod are decided once."""
 
-    def __init__(self, world: StateBuilder, follower: Follower, certificate: Callable[[], str]) -> None:
-        """`certificate` says what is wrong with the one we serve, "" if nothing is."""
+    def __init__(
+        self,
+        world: StateBuilder,
+        follower: Follower,
+        certificate: Callable[[], str],
+        configuration: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        """`certificate` says what is wrong with the one we serve, "" if nothing is; `configuration` what there is to know of it."""
         self._world = world
         self._follower = follower
         self._certificate = certificate
+        self._configuration = configuration
         self._alike = Alike()
         # Now, for no decision is to import: the alarm has to wait for that.
         cel.compile(WHOLE_LANGUAGE)
@@ -84,4 +91,5 @@ class Gate:
             "stock": self._follower.stale(),
             "namespaces": self._follower.unsure(),
             "objects read": f"set aside: {aside}" if aside else "",
+            **self._configuration(),
         }

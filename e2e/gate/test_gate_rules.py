@@ -1,0 +1,102 @@
+"""Rules of an administrator's own on a real API server: the examples, taken over by gate and API server without a restart."""
+
+import copy
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+from e2e.actors import fleet
+from e2e.actors.gate import CONFIGURATION, claims_of, results_of
+
+pytestmark = pytest.mark.real
+
+RULES = Path(__file__).parents[2] / "manifests/examples/rules"
+NODE = "rules-npu-0"
+NPU = "npu.example.com"
+EXPECTED = {"amounts": {fleet.HAMI: 1}, "words": {fleet.HAMI: 1}, "devices": {NPU: 2}}
+
+
+@pytest.fixture(scope="module")
+def npus(control_plane, fleet_node):
+    """A node with what the example's driver publishes on the second of its nodes."""
+    made = [
+        one
+        for one in yaml.safe_load_all((RULES / "devices/fleet.yaml").read_text())
+        if one["kind"] == "DeviceClass" or one.get("spec", {}).get("nodeName") == "npu-2"
+    ]
+    for one in made:
+        if one["kind"] == "ResourceSlice":
+            one["spec"] |= {"nodeName": NODE, "pool": one["spec"]["pool"] | {"name": NODE}}
+    try:
+        control_plane.add_fake_nodes(1, prefix="rules-npu-", labels={f"{NPU}/model": "N2"})
+        control_plane.create(*made)
+        yield
+    finally:
+        control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+
+
+OPTIONS = ("--opt-in", "--failure-policy=Fail")
+
+
+@pytest.fixture
+def gate_of_ones_own(gate):
+    """The gate, whose rules are taken back afterwards."""
+    try:
+        yield gate
+    finally:
+        gate.configure(CONFIGURATION)
+        gate.register(*OPTIONS)
+
+
+def put(gate, name):
+    """Put rules in force as docs/rules.md says, all but the webhook configurations."""
+    gate.configure((RULES / name / "rules.yaml").read_text())
+
+
+def register(gate, name):
+    gate.register(*OPTIONS, f"--config={RULES / name / 'rules.yaml'}")
+
+
+def example(name, namespace):
+    item = yaml.safe_load((RULES / name / "pod.yaml").read_text())
+    item["metadata"]["namespace"] = namespace
+    return item
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_an_example_of_rules_is_served_by_the_stock_scheduler(control_plane, npus, gated, gate_of_ones_own, name):
+    item, gate = example(name, gated), gate_of_ones_own
+    put(gate, name)
+    domain = NPU if name == "devices" else "example.com"
+    told = f"[!]webhooks: the API server may keep names of {domain} to itself"
+    control_plane.until("the gate says what is missing", lambda: told in gate.get("/readyz?verbose")[1], 20)
+    assert "resourceClaims" not in control_plane.create(copy.deepcopy(item), dryRun="All")[0]["spec"]
+    register(gate, name)
+    control_plane.until(
+        "the rules are in force",
+        lambda: "resourceClaims" in control_plane.create(copy.deepcopy(item), dryRun="All")[0]["spec"],
+        20,
+    )
+    control_plane.create(item)
+    control_plane.wait_scheduled(gated, item["metadata"]["name"])
+    claims = claims_of(control_plane, gated, item["metadata"]["name"])
+    results = [one for claim in claims.values() for one in results_of(claim)]
+    assert Counter(one["driver"] for one in results) == EXPECTED[name]
+    if name == "devices":
+        assert {one["device"] for one in results} == {"npu-0", "npu-2"}
+
+
+def test_bad_rules_leave_those_in_force_that_were_good(control_plane, fleet_node, gated, gate_of_ones_own):
+    item, gate = example("amounts", gated), gate_of_ones_own
+    put(gate, "amounts")
+    register(gate, "amounts")
+    untouched = lambda: "resourceClaims" not in control_plane.create(copy.deepcopy(item), dryRun="All")[0]["spec"]  # noqa: E731
+    control_plane.until("the rules are in force", lambda: not untouched(), 20)
+    gate.configure((RULES / "amounts/rules.yaml").read_text().replace("role: memory", "role: memroy"))
+    told = "[!]configuration: the new content is refused, and the last good one is in force"
+    control_plane.until("the gate says so", lambda: told in gate.get("/readyz?verbose")[1], 20)
+    assert "did you mean memory?" in gate.get("/readyz?verbose")[1]
+    assert "drawbridge_configuration_good 0.0" in gate.metrics()
+    assert not untouched()

@@ -1,0 +1,147 @@
+"""The examples of rules of one's own (manifests/examples/rules): every command reads the same file and says the same."""
+
+import pytest
+import yaml
+
+from cli.playground.playground import playground
+from cli.playground.story import End
+from cli.playground.way import end_of
+from cluster import manifests
+from tests.cli.running import run, run_json
+from tests.limits import PATIENCE
+from tests.webhook.pods import EXAMPLES
+from webhook.service.configuration_file import Source
+
+RULES = EXAMPLES / "rules"
+NAMES = sorted(path.name for path in RULES.iterdir())
+VGPU = "hami-core-gpu.project-hami.io"
+# Dialect, and what the one request of the pod is.
+ASKED = {
+    "amounts": ("slices", {"deviceClassName": VGPU, "count": 1, "capacity": {"requests": {"cores": "30", "memory": "12Gi"}}}),
+    "words": ("sizes", {"deviceClassName": VGPU, "count": 1, "capacity": {"requests": {"cores": "25", "memory": "20Gi"}}}),
+    "devices": ("npu", {"deviceClassName": "npu.example.com", "count": 2}),
+}  # fmt: skip
+
+# What the pod gets: of the NPUs those that are of its model and healthy.
+DEVICES = {
+    "amounts": "share-1: hami-gpu-0 (30 cores, 12Gi memory)",
+    "words": "share-1: hami-gpu-0 (25 cores, 20Gi memory)",
+    "devices": "npu-2: npu-0, npu-2",
+}
+
+
+def files(name):
+    own = RULES / name / "fleet.yaml"
+    return RULES / name / "pod.yaml", RULES / name / "rules.yaml", own if own.exists() else EXAMPLES / "fleet"
+
+
+def test_every_example_is_run():
+    assert set(NAMES) == set(ASKED)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_translate_makes_of_an_example_what_it_says(name):
+    pod, rules, fleet = files(name)
+    code, found = run_json("translate", "-f", pod, "--config", rules, "--inventory", fleet)
+    assert code == 0
+    dialect, asked = ASKED[name]
+    assert {decision["dialect"] for decision in found["decisions"]} == {dialect}
+    template, made = found["items"]
+    (request,) = template["spec"]["spec"]["devices"]["requests"]
+    exactly = request["exactly"]
+    assert {key: exactly[key] for key in asked} == asked
+    (container,) = made["spec"]["containers"]
+    assert container["resources"] == {"claims": [{"name": made["spec"]["resourceClaims"][0]["name"]}]}
+
+
+def test_words_and_node_selectors_become_selectors_of_devices():
+    for name, words in (("words", ["a100", "h100"]), ("devices", ['.model.lowerAscii().contains("n2")', ".?healthy", '.?kind.orValue("") == "npu"'])):  # fmt: skip
+        pod, rules, _ = files(name)
+        _, found = run_json("translate", "-f", pod, "--config", rules)
+        (request,) = found["items"][0]["spec"]["spec"]["devices"]["requests"]
+        text = " ".join(one["cel"]["expression"] for one in request["exactly"]["selectors"])
+        assert [word for word in words if word not in text] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_its_rules_nobody_understands_an_example(name):
+    pod, _, fleet = files(name)
+    _, found = run_json("translate", "-f", pod, "--inventory", fleet)
+    assert len(found["items"]) == 1
+    assert {decision["action"] for decision in found["decisions"]} <= {"not understood", "left"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_check_finds_nothing_in_an_example_with_its_rules_however_they_are_given(name):
+    pod, rules, fleet = files(name)
+    for given in (["--config", rules], ["-f", rules], ["--inventory", rules]):
+        code, found = run_json("check", "-f", pod, "--inventory", fleet, *given)
+        assert (code, found["findings"]) == (0, [])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_survey_simulate_and_dialects_know_an_example(name):
+    pod, rules, fleet = files(name)
+    _, found = run_json("survey", "-f", pod, "-f", fleet, "--config", rules)
+    assert found["fates"] == {"moves": 1}
+    code, found = run_json("simulate", "-f", pod, "-f", fleet, "--config", rules)
+    assert code == 0
+    assert found["totals"]["placed"] == 1
+    dialect, _ = ASKED[name]
+    _, found = run_json("dialects", dialect, "--config", rules)
+    written = yaml.safe_load(rules.read_text())["dialects"]
+    assert [row["name"] for row in found["dialects"][0]["keys"]] == [row["name"] for row in written[0]["keys"]]
+
+
+def test_a_table_that_dialects_prints_is_one_that_the_configuration_takes(tmp_path):
+    for name in NAMES:
+        _, rules, _ = files(name)
+        dialect, _ = ASKED[name]
+        printed = yaml.safe_load(run("dialects", dialect, "--config", rules, "-o", "yaml").stdout)
+        again = tmp_path / f"{name}.yaml"
+        again.write_text(yaml.safe_dump({**yaml.safe_load(rules.read_text()), **printed}))
+        assert run("dialects", dialect, "--config", again).exit_code == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("verb", ["translate", "check", "survey", "simulate"])
+def test_every_command_turns_back_a_mistake_with_its_place(name, verb, tmp_path):
+    pod, rules, _ = files(name)
+    lines = rules.read_text().splitlines()
+    at = next(i for i, line in enumerate(lines) if line.strip() == "role: count")
+    lines[at] = lines[at].replace("count", "cuont")
+    broken = tmp_path / "rules.yaml"
+    broken.write_text("\n".join(lines))
+    result = run(verb, "-f", pod, "--config", broken)
+    assert result.exit_code == 2
+    assert f"{broken}:{at + 1}:5: " in result.stderr
+    assert "did you mean count?" in result.stderr
+
+
+def test_rules_that_are_only_known_to_check_have_to_be_good_as_well(tmp_path):
+    pod, rules, _ = files("amounts")
+    broken = tmp_path / "rules.yaml"
+    broken.write_text(rules.read_text().replace("target: vgpu", "target: vpgu"))
+    result = run("check", "-f", pod, "--inventory", broken)
+    assert result.exit_code == 2
+    assert f"{broken}:10:3: unknown target 'vpgu' at /dialects/0/target" in result.stderr
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_the_gate_and_the_embedded_cluster_serve_an_example(name):
+    pod, rules, fleet = files(name)
+    objects = [document.object for document in manifests.read([fleet])]
+    (document,) = manifests.read([pod])
+    async with playground(objects, Source(str(rules))) as here:
+        told = await end_of(here, document.object, PATIENCE)
+    assert told.end is End.PLACED, told
+    assert told.runs == (DEVICES[name],)
+
+
+def test_a_truth_that_no_device_publishes_is_told_as_what_it_is(tmp_path):
+    pod, rules, fleet = files("devices")
+    ill = tmp_path / "fleet.yaml"
+    ill.write_text(fleet.read_text().replace("{bool: true}", "{bool: false}"))
+    code, found = run_json("translate", "-f", pod, "--config", rules, "--inventory", ill)
+    assert code == 1
+    assert "healthy is one of false" in found["refusals"][0]
