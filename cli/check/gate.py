@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from cli.check.reports import KNOWN
 from dra.finding import Finding, Severity
 from dra.pointer import member
@@ -24,21 +26,32 @@ if TYPE_CHECKING:
 
 
 def at_the_gate(objects: Sequence[_Object], state: State, found: Sequence[Reviewed]) -> list[Reviewed]:
-    """Ask the gate about each object; what the API server says of it by itself is among `found` already."""
+    """Add what the gate says of each object; of what the API server says by itself it may know a better way out."""
     wrong = {number for number, finding in found if finding.severity is Severity.ERROR}
+    remedies: dict[tuple[int, str], str] = {}
     told: list[Reviewed] = []
     for number, value in enumerate(objects):
         if misspelt := _misspelt_mode(value):
             told.append(Reviewed(number, misspelt))
         said: set[Finding] = set()
         for decision in decide_object(value, state).decisions:
-            if _is_said(decision, wrong=number in wrong):
+            if not decision.code:
                 continue
             finding = _finding(value, decision)
-            if finding not in said:
+            if _is_said(decision, wrong=number in wrong):
+                remedies[number, finding.path] = finding.hint
+            elif finding not in said:
                 said.add(finding)
                 told.append(Reviewed(number, finding))
-    return told
+    helped: list[Reviewed] = []
+    for number, finding in found:
+        place = number, finding.path
+        better = finding
+        if finding.code == "D209" and place in remedies:
+            hint = remedies[place]
+            better = msgspec.structs.replace(finding, hint=hint)
+        helped.append(Reviewed(number, better))
+    return [*helped, *told]
 
 
 def _misspelt_mode(value: _Object) -> Finding | None:
@@ -65,8 +78,6 @@ def _misspelt_mode(value: _Object) -> Finding | None:
 
 def _is_said(decision: Decision, *, wrong: bool) -> bool:
     """Whether it needs no finding: it is no refusal, or the API server's own."""
-    if not decision.code:
-        return True
     if decision.action is not Action.REFUSED or not wrong:
         return False
     return decision.code not in PAGES or decision.code in INVALID

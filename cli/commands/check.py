@@ -79,7 +79,7 @@ def command(
     found = review(_objects(documents), around, gates)
     found += _configurations(documents)
     found += _infeasible(_objects(documents), around, found)
-    found += _refused(documents, known, found, configuration)
+    found = _refused(documents, known, found, configuration)
     placed = _place(documents, found)
     _print(placed, documents, output)
     return _verdict(placed, fail_on)
@@ -166,7 +166,7 @@ def _infeasible(
 def _refused(
     documents: Sequence[Document], known: Sequence[Document], found: Sequence[Reviewed], configuration: Configuration
 ) -> list[Reviewed]:
-    """Ask what the gate would say of pods and workloads."""
+    """Add what the gate would say of pods and workloads."""
     from cli.check import at_the_gate
 
     every = [*known, *documents]

@@ -8,6 +8,7 @@ fleet throughout, and what is said to be busy of the fleet as it is.
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -20,11 +21,12 @@ from allocator.reasons import Hint, Kind, distance, nearest, sentence
 from dra import cel
 from dra.budget import Budget
 from dra.errors import OutOfBudget, SelectorError
+from dra.validation import shape
 from webhook.dialects import TARGETS
 from webhook.refusals import Code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from allocator import Answer, FleetAnswer, Reason
     from dra.objects import DeviceAttribute, DeviceRequest, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
@@ -38,6 +40,10 @@ TRIES = 40
 KINDS = 16
 # Values of an attribute that are listed: products and profiles are few.
 VALUES = 12
+# Words of selectors that are compared with those.
+WORDS = 16
+_LITERAL = re.compile(r'["\']([^"\'\\]{0,64})["\']')
+_WORD = re.compile(r"[A-Za-z0-9.]{2,}")
 # Letters of a selector that somebody wrote.
 SELECTOR = 300
 CURABLE = frozenset((Stage.TAINT, Stage.POOL))
@@ -163,10 +169,7 @@ class _Hearing:
         for template in self.prospects.nodes:
             verdict = allocate(self.prospects, template, self.claims, options=self.options).verdict
             if verdict is Found.FEASIBLE:
-                text = (
-                    f"none of {len(self.stock.nodes)} nodes could serve this pod even if idle, "
-                    f"but a node of template {template} could (`nodeTemplates`): the pod waits until one is made"
-                )
+                text = f"{self.none_could()}, but a node of template {template} could (`nodeTemplates`): the pod waits until one is made"
                 return Judgement(Feasibility.BUSY, text)
             # An error says that a scheduler would stop there, not that such a node could not serve.
             undecided = undecided or verdict is not Found.INFEASIBLE
@@ -181,7 +184,7 @@ class _Hearing:
 
     def never(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
         """Say why even an idle fleet would not do, as plainly as it can be said. `samples` are some of the kinds of node."""
-        opening = f"none of {len(self.stock.nodes)} nodes could serve this pod even if idle"
+        opening = self.none_could()
         node = min(samples, key=lambda one: distance(samples[one]))
         selected = short = None
         for reason in samples[node].reasons:
@@ -191,10 +194,13 @@ class _Hearing:
                 short = short or reason
         if selected is not None:
             text = f"{opening}: no device matches what {self.who(selected)} asks for"
-            known = "; ".join(self.list_published(selected))
+            published = self.published(selected)
             claim = selected.claim.rpartition("/")[2]
-            if known:
-                return _never(Code.NO_DEVICE, f"{text}; {known}", "ask for one of these", claim)
+            if published:
+                known = "; ".join([_list(name, values) for name, values in published.items()])
+                meant = _nearest_word(self.expressions(selected), published)
+                remedy = f"did you mean {meant}?" if meant else "ask for one of these"
+                return _never(Code.NO_DEVICE, f"{text}; {known}", remedy, claim)
             if claim not in self.asked_by:  # then somebody wrote the selector
                 text = f"{text}: {selected.text[:SELECTOR]}"
             return _never(Code.NO_DEVICE, text, claim=claim)
@@ -223,19 +229,26 @@ class _Hearing:
                     return request
         return None
 
-    def list_published(self, reason: Reason) -> Iterator[str]:
-        """List what devices publish of the attributes that a request selects by."""
+    def expressions(self, reason: Reason) -> list[str]:
+        """The selectors of the request that a reason is about."""
         request = self.request(reason)
         if request is None or request.exactly is None:
-            return
-        selectors = request.exactly.selectors
-        expressions = [one.cel.expression for one in selectors if one.cel]
-        for domain, name in _read_by(expressions):
+            return []
+        return [one.cel.expression for one in request.exactly.selectors if one.cel]
+
+    def published(self, reason: Reason) -> dict[str, list[str]]:
+        """List what devices publish of the attributes that a request selects by."""
+        found: dict[str, list[str]] = {}
+        for domain, name in _read_by(self.expressions(reason)):
             values = self.values(domain, name)
-            if len(values) > VALUES:
-                values = [*values[:VALUES], f"{len(values) - VALUES} more"]
             if values:
-                yield f"{name} is one of {', '.join(values)}"
+                found[name] = values
+        return found
+
+    def none_could(self) -> str:
+        nodes = len(self.stock.nodes)
+        many = "the only node could not" if nodes == 1 else f"none of {nodes} nodes could"
+        return f"{many} serve this pod even if idle"
 
     def values(self, domain: str, name: str) -> list[str]:
         """Gather the different values that the devices of a driver publish for an attribute."""
@@ -281,6 +294,31 @@ def _text(value: DeviceAttribute) -> str:
         if one is not None:
             return str(one)
     return "a list" if value.bool_ is None else str(value.bool_).lower()
+
+
+def _list(name: str, values: Sequence[str]) -> str:
+    shown = list(values[:VALUES])
+    if len(values) > VALUES:
+        shown.append(f"{len(values) - VALUES} more")
+    return f"{name} is one of {', '.join(shown)}"
+
+
+def _nearest_word(expressions: Sequence[str], published: Mapping[str, Sequence[str]]) -> str:
+    """Name the value, or the word in one, that a misspelt word of a selector most likely stands for."""
+    there: dict[str, None] = {}
+    for values in published.values():
+        for value in values:
+            there |= dict.fromkeys((value, *_WORD.findall(value)))
+    known = {word.casefold() for word in there}
+    for text in expressions:
+        words = _LITERAL.findall(text[:SELECTOR])
+        for word in words[:WORDS]:
+            if not word or word.casefold() in known:
+                continue
+            near = shape.nearest(word, list(there))
+            if near:
+                return near
+    return ""
 
 
 def _describe_offer(hint: Hint, who: str) -> str:

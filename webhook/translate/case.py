@@ -164,7 +164,7 @@ def _answer(case: Case, whose: Owners, configuration: Configuration, fleet: Inve
     case = _keep_away(case, whose, hints)
     if case.left or case.refusals:
         return case
-    numbers = {slot.order: [(word, number(word)) for word in words] for slot, words in case.words}
+    numbers = {slot.order: [(word, number(word, configuration)) for word in words] for slot, words in case.words}
     bare = _bare(numbers.values())
     if bare:
         unit = meaning(bare, dialect, configuration, fleet, whose.selected)

@@ -16,7 +16,7 @@ from dra.errors import QuantityError
 from dra.quantity import MAX, NANO, parse
 from dra.wire import Json
 from webhook import names
-from webhook.dialects import Refusal, Selected, Selection
+from webhook.dialects import Position, Refusal, Role, Selected, Selection
 from webhook.refusals import Code
 from webhook.state import Known
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _LISTS = ("initContainers", "containers")
 _OURS = frozenset(names.ANNOTATIONS)
 _ANYWHERE = Selected()
+_PARTS = (Role.MEMORY, Role.CORES)
 # Demands on labels of the node: nobody has as many labels. Nothing is read beyond the one that is too many.
 SELECTIONS = 1_024
 
@@ -215,31 +216,51 @@ def _entry_names(entries: Json) -> tuple[str, ...]:
     return tuple(str(entry.get("name", "")) for entry in entries if isinstance(entry, dict))
 
 
-def number(word: Word) -> int | Refusal:
+def number(word: Word, configuration: Configuration | None = None) -> int | Refusal:
     """Read a word as a whole number, or say why the API server would refuse it (validation of extended resources)."""
     limit = request = None
     try:
         if word.limit is not None:
             limit = parse(_text(word.limit))
     except QuantityError as error:
-        return _invalid(word, f"limit {word.limit!r} is not a quantity: {error}", "write a whole number")
+        return _invalid(word, f"its limit: {error}", "write a whole number")
     try:
         if word.request is not None:
             request = parse(_text(word.request))
     except QuantityError as error:
-        return _invalid(word, f"request {word.request!r} is not a quantity: {error}", "write a whole number")
+        return _invalid(word, f"its request: {error}", "write a whole number")
     if limit is None:
         return _invalid(word, "is requested without a limit", "set the same number as a limit")
     if request is not None and request != limit:
         return _invalid(word, f"request {word.request} and limit {word.limit} differ", "make them equal")
     if limit.nano % NANO:
-        remedy = "ask for whole ones; a part of a device is asked for by a key of its own, see `drawbridge dialects`"
+        remedy = _remedy_for_a_part(word, configuration) if configuration else "write a whole number"
         return _invalid(word, f"{word.limit} is not a whole number", remedy)
     if limit.nano < 0:
         return _invalid(word, f"{word.limit} is negative", "write a number from 0 up")
     if limit.nano > MAX * NANO:
         return _invalid(word, f"{word.limit} is more than a number may be", "write a whole number below 2^63")
     return limit.nano // NANO
+
+
+def _remedy_for_a_part(word: Word, configuration: Configuration) -> str:
+    if word.known[0].row.role is not Role.COUNT:
+        return "write a whole number"
+    parts = _keys_of_parts(word.key, configuration)
+    by = " or ".join(parts[:2]) or "a key of its own, see `drawbridge dialects`"
+    return f"ask for whole ones; a part of a device is asked for by {by}"
+
+
+def _keys_of_parts(key: str, configuration: Configuration) -> list[str]:
+    """Name the keys by which a part of what a key counts is asked for, and what they count, in its own domain."""
+    domain = key.partition("/")[0]
+    keys: dict[str, None] = {}
+    for known in configuration.resource(key):
+        for row in known.dialect.keys:
+            part = row.place is Position.RESOURCE and row.role in _PARTS
+            if part and row.name.startswith(f"{domain}/"):
+                keys[f"{row.name} ({row.unit})"] = None
+    return list(keys)
 
 
 def _invalid(word: Word, reason: str, remedy: str) -> Refusal:

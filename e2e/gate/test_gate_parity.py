@@ -1,0 +1,134 @@
+"""One verdict: what the command line says of files is what a real API server with the gate installed says of the pods in them.
+
+Asked about the cluster as it is: pods of every dialect, of the differential tests, and one for each code that a pod can be refused for
+here. R006 needs a fleet without devices, R010 another webhook, R011 a template that our policy keeps from being made, R030 is about our own kinds.
+"""
+
+import json
+import subprocess
+
+import pytest
+
+from e2e.actors.client import ApiError
+from e2e.actors.gate import COMMAND, CONFIGURATION, MODE
+from tests.cli.test_one_verdict import ASKED, THREE, WORDS
+from tests.webhook.admission.test_verdict import GPU, MEM, pod
+
+pytestmark = pytest.mark.real
+
+STRICT = f"""{CONFIGURATION}
+numaBind: refuse
+notUnderstood: refuse
+dialects:
+- name: network
+  title: network
+  target: nic
+  keys: [{{name: example.com/nic, role: nic, meaning: a NIC}}]
+joint: [{{primary: nvidia.com/gpu, secondary: example.com/nic, otherwise: refuse}}]
+"""
+NUMA = {"nvidia.com/numa-bind": "true"}
+CODED = {
+    "R004": pod({"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory-percentage": 0}),
+    "R005": pod({GPU: 2, MEM: 1000}, annotations=NUMA),
+    "R007": pod({MEM: 3000}),
+    "R008": pod({GPU: 2, "example.com/nic": 3}),
+    "R021": pod(claims=["nowhere"]),
+}
+CODED["R007"]["spec"]["schedulerName"] = "kai-scheduler"
+OF_POD = {"R001", "R002", "R020", "R022", "R023", *CODED}
+NOWHERE = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaimTemplate",
+    "metadata": {"name": "nowhere"},
+    "spec": {"spec": {"devices": {"requests": [{"name": "g", "exactly": {"deviceClassName": "no-such-class"}}]}}},
+}
+SAMPLE = {**ASKED, **CODED, **{name: WORDS[name] for name in sorted(WORDS)[::6]}}
+TOLD = ("nodes", "namespaces", "deviceclasses", "resourceslices", "resourceclaimtemplates", "resourceclaims")
+
+
+def drawbridge(*arguments):
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    return json.loads(done.stdout)
+
+
+def templates(pod_):
+    return [one.get("resourceClaimTemplateName") for one in pod_["spec"].get("resourceClaims", ())]
+
+
+def ask_the_server(cluster, asked):
+    """The templates of each pod that is let in, None for one that is refused, and why."""
+    became, why = {}, {}
+    for one in asked:
+        name = one["metadata"]["name"]
+        try:
+            [stored] = cluster.create(one, dryRun="All")
+            became[name] = templates(stored)
+        except ApiError as error:
+            if error.code not in (400, 403, 422):
+                raise
+            became[name], why[name] = None, error.message
+    return became, why
+
+
+def put_in_force(gate, cluster, namespace):
+    """Wait until the gate refuses what only this configuration has it refuse."""
+    gate.configure(STRICT)
+    probe = {**CODED["R005"], "metadata": {"name": "probe", "namespace": namespace, "annotations": NUMA}}
+    cluster.until("the configuration is in force", lambda: ask_the_server(cluster, [probe])[1], 30)
+
+
+def out_of_the_gate(cluster, namespace, objects):
+    """Create what the gate would turn back, while it is off in a namespace."""
+    cluster.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {MODE: "off"}}})
+
+    def made():
+        try:
+            cluster.create(*objects, dryRun="All")
+        except ApiError:
+            return False
+        return True
+
+    cluster.until("the namespace is off", made, 30)
+    cluster.create(*objects)
+
+
+def test_files_and_a_real_gate_say_the_same(control_plane, fleet_node, gated, gate, tmp_path):
+    here = {"namespace": gated}
+    made = [{**one, "metadata": {**one["metadata"], **here}} for one in (THREE, NOWHERE)]
+    out_of_the_gate(control_plane, gated, made)
+    gate.admits(gated)
+    asked = [
+        {**one, "metadata": {**one["metadata"], **here, "name": f"p{number}"}}
+        for number, one in enumerate(SAMPLE.values())
+    ]
+    assert len(asked) >= 60
+    manifests, dump, config = (tmp_path / name for name in ("pods.json", "dump.json", "config.yaml"))
+    manifests.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": asked}))
+    config.write_text(STRICT)
+    try:
+        put_in_force(gate, control_plane, gated)
+        dump.write_text(control_plane.kubectl("get", "-A", "-o", "json", ",".join(TOLD)).stdout)
+        became, why = ask_the_server(control_plane, asked)
+    finally:
+        gate.configure(CONFIGURATION)
+    names = dict(zip(became, SAMPLE, strict=True))
+    translated = drawbridge(
+        "translate", "-f", str(manifests), "--inventory", str(dump), "--config", str(config), "-o", "json"
+    )
+    by_name = {one["metadata"]["name"]: one for one in translated["items"] if one["kind"] == "Pod"}
+    refused = {text.partition(":")[0].rpartition("/")[2]: text for text in translated["refusals"]}
+    for name, answer in became.items():
+        said = None if name in refused else templates(by_name[name])
+        assert said == answer, (names[name], refused.get(name), why.get(name))
+    codes = {code for code in OF_POD if any(f"[{code}]" in text for text in why.values())}
+    assert codes == OF_POD
+    surveyed = drawbridge(
+        "survey", "-f", str(manifests), "-f", str(dump), "--config", str(config), "-n", gated, "-o", "json"
+    )
+    fates = {one["name"]: one["fate"] for one in surveyed["workloads"]}
+    bare = {name for name in why if names[name] == "ephemeral"}  # nothing that was made has it
+    assert {name for name, fate in fates.items() if fate == "refused"} == set(why) - bare
+    checked = drawbridge("check", "-f", str(manifests), "-f", str(config), "--inventory", str(dump), "-o", "json")
+    errors = {one["object"].rpartition("/")[2] for one in checked["findings"] if one["severity"] == "error"}
+    assert errors == set(why)

@@ -1,0 +1,39 @@
+"""Refusals in the words of who wrote the pod: what there is instead, and what a misspelt word most likely stands for."""
+
+import pytest
+
+from tests.webhook.admission.test_verdict import GPU, MEM, STATE, pod
+from webhook.admission import decide_object
+
+LIKE = {"nvidia.com/use-gputype": "A10O"}
+
+
+def refusal(asked) -> str:
+    (text,) = decide_object(asked, STATE).refusals
+    return text
+
+
+def test_who_wants_half_a_device_is_told_the_keys_for_parts():
+    text = refusal(pod({GPU: 0.5}))
+    assert "asked for by nvidia.com/gpumem (MiB) or nvidia.com/gpucores (percent)" in text
+    assert "0.5 is not a whole number (write a whole number)" in refusal(pod({"nvidia.com/gpumem": "0.5"}))
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        (pod({GPU: 1, MEM: 1000}, annotations=LIKE), "did you mean A100?"),
+        (pod({"nvidia.com/mig-1g.6gb": 1}), "did you mean 1g.5gb?"),
+        (pod({"nvidia.com/mig-7g.141gb": 1}), "ask for one of these"),
+    ],
+)
+def test_a_product_or_profile_that_nobody_has_is_set_right(asked, meant):
+    text = refusal(asked)
+    assert f"({meant}) [R022]" in text
+    assert "is one of" in text
+
+
+def test_what_is_no_quantity_is_said_once():
+    text = refusal(pod({GPU: 1}, requests={GPU: "one"}))
+    assert text.count("is not a quantity") == 1
+    assert "its request: 'one'" in text
