@@ -49,6 +49,8 @@ QUIET = {
     "nvidia.com/device-plugin.config": "default",
     "cloud.google.com/gke-accelerator": "nvidia-tesla-a100",
     "cloud.google.com/gke-max-shared-clients-per-gpu": "1",
+    "cloud.google.com/gke-accelerator-count": "1",
+    "cloud.google.com/gke-gpu-driver-version": "latest",
 }
 FAMILIES = {
     "nvidia.com/gpu.compute.<part>": "nvidia.com/gpu.compute.major",

@@ -52,6 +52,12 @@ undriven resource left vastaitech.com/va birentech.com/gpu dcu.com/gpu
 undriven annotation left vastaitech.com/use-gpuuuid birentech.com/nouse-gpuuuid vastaitech.com/use-va birentech.com/nouse-biren
 undriven resource left hygon.com/dcu-share-4c-16g hygon.com/dcu-mig-4g-31gb dsa.intel.com/wq-user-shared fpga.intel.com/arria10.dcp1.0
 undriven resource left rebellions.ai/ATOM rebellions.ai/REBEL rebellions.ai/npu furiosa.ai/rngd tenstorrent.com/blackhole ibm.com/spyre_pf ibm.com/spyre_pf_tier0
+undriven resource left iaa.intel.com/wq-user-dedicated dlb.intel.com/pf dlb.intel.com/vf npu.intel.com/accel sgx.intel.com/epc sgx.intel.com/enclave
+intel resource left gpu.intel.com/dxg
+nvidia nodeSelector left cloud.google.com/gke-gpu-driver-version cloud.google.com/gke-accelerator-count
+google nodeSelector left cloud.google.com/gke-tpu-slice cloud.google.com/gke-nodepool cloud.google.com/gke-spot
+tensorfusion annotation left tensor-fusion.ai/replicas tensor-fusion.ai/client-profile tensor-fusion.ai/generate-workload
+google annotation left cloud.google.com/gke-tpu-slice-topology
 hygon resource translated hygon.com/dcu hygon.cn/hcu
 intel resource approximated qat.intel.com/cy qat.intel.com/dc qat.intel.com/sym qat.intel.com/asym qat.intel.com/sym-dc qat.intel.com/asym-dc
 intel resource left qat.intel.com/generic intel.com/gpu intel.com/gaudi intel.com/qat

@@ -26,14 +26,29 @@ DIALECT = Dialect(
         ),
         *(
             Row(
-                name=f"cloud.google.com/gke-tpu-{name}",
+                name=f"cloud.google.com/gke-{name}",
                 place=Position.NODE_SELECTOR,
                 unit=Unit.TEXT,
                 meaning=text,
                 action=Action.LEFT,
                 because=_KEPT,
             )
-            for name, text in (("accelerator", "generation of the node's TPUs"), ("topology", "shape of the slice"))
+            for name, text in (
+                ("tpu-accelerator", "generation of the node's TPUs"),
+                ("tpu-topology", "shape of the slice"),
+                ("tpu-slice", "which slice the node is part of"),
+                ("tpu-partition-<shape>-state", "whether a partition of the slice is well"),
+                ("nodepool", "which node pool"),
+                ("spot", "nodes that may be taken away"),
+            )
+        ),
+        Row(
+            name="cloud.google.com/gke-tpu-slice-topology",
+            place=Position.ANNOTATION,
+            unit=Unit.TEXT,
+            meaning="shape of a slice that is put together for the pods",
+            action=Action.LEFT,
+            because="stays: GKE makes the slice, and the node selectors that go with it, by it",
         ),
     ),
 )

@@ -59,6 +59,12 @@ DIALECT = Dialect(
             )
             for name in ("monitoring", "i915_monitoring", "xe_monitoring")
         ),
+        Row(
+            name="gpu.intel.com/dxg",
+            meaning="GPUs of a Windows host under WSL",
+            action=Action.LEFT,
+            because="no DRA driver publishes them: the device plugin goes on serving them",
+        ),
         *(
             Row(
                 name=f"gpu.intel.com/{name}",

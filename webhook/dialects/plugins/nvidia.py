@@ -134,6 +134,8 @@ DIALECT = Dialect(
                 ("nvidia.com/vgpu.<part>", "the node is a vGPU guest"),
                 ("nvidia.com/device-plugin.config", "which configuration the node's plugin runs"),
                 ("cloud.google.com/gke-accelerator", "accelerator of the node pool"),
+                ("cloud.google.com/gke-accelerator-count", "accelerators of a node of the pool"),
+                ("cloud.google.com/gke-gpu-driver-version", "which NVIDIA driver the node pool installs"),
                 ("cloud.google.com/gke-max-shared-clients-per-gpu", "sharing factor of the node pool"),
             )
         ),

@@ -45,6 +45,10 @@ _VENDORS = {
     "birentech.com": ("Biren GPU", ("gpu",), ("use-gpuuuid", "nouse-gpuuuid", "use-biren", "nouse-biren")),
     "dcu.com": ("Hygon DCU", ("gpu",), ()),
     "dsa.intel.com": ("Intel DSA device", ("<queue>",), ()),
+    "iaa.intel.com": ("Intel IAA device", ("<queue>",), ()),
+    "dlb.intel.com": ("Intel DLB device", ("pf", "vf"), ()),
+    "npu.intel.com": ("Intel NPU", ("accel",), ()),
+    "sgx.intel.com": ("Intel SGX enclave", ("epc", "enclave", "provision"), ()),
     "fpga.intel.com": ("Intel FPGA", ("<region>",), ()),
     "xilinx.com": ("AMD Alveo card", ("<shell>",), ()),
     "rebellions.ai": ("Rebellions NPU", ("ATOM", "REBEL", "npu"), ()),
@@ -76,7 +80,8 @@ _COMMON = frozenset(("dcu.com/gpu", "metax-tech.com/sgpu"))
 
 
 def _why(device: str) -> str:
-    return f"no DRA driver for a {device} is known: its device plugin goes on serving it"
+    article = "an" if device[0] in "AEIOU" else "a"
+    return f"no DRA driver for {article} {device} is known: its device plugin goes on serving it"
 
 
 def _numbers(domain: str, device: str, keys: tuple[str, ...]) -> list[Row]:

@@ -93,7 +93,7 @@ _SHAPES = (
     *("is-local-gpu", "sidecar-worker", "embedded-worker", "dedicated-worker", "inject-container"),
     *("container-gpu-count", "workload", "workload-mode", "selected-workload", "autoscale", "autoscale-target"),
     *("gang-enabled", "gang-min-members", "gang-timeout", "enabled-replicas", "disable-features"),
-    *("eviction-protection", "worker-pod-template"),
+    *("eviction-protection", "worker-pod-template", "replicas", "client-profile", "generate-workload"),
 )
 _OUTPUTS = (
     *("gpu-ids", "container-gpus", "partition-uuids", "index", "effective-hard-sm-percent"),

@@ -1,0 +1,1 @@
+"""The manifests of manifests/examples, dialect by dialect, on the real cluster."""
