@@ -4,7 +4,6 @@ One of each dialect that is translated is created: kube-controller-manager makes
 nobody runs. All others are put to the server as a dry run.
 """
 
-import json
 from collections import Counter
 
 import pytest
