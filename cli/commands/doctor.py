@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cli.doctor import Ill, Seen
+    from webhook.state import Configuration
 
 Outcome = dict[str, Any]
+# Kinds that are read besides those of the fleet.
+_ALSO = [("coordination.k8s.io/v1", "Lease"), ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration")]
 
 
 @inputs.command("doctor", empty={"findings": []})
@@ -29,7 +32,10 @@ Outcome = dict[str, Any]
 @click.option("--repair", is_flag=True, help="Put right what can be put right, and ask before each.")
 @click.option("--yes", is_flag=True, help="With --repair: do not ask.")
 @click.option(
-    "--config", metavar="FILE", default="", help="The DrawbridgeConfiguration, which says what is to be fenced."
+    "--config",
+    metavar="FILE",
+    default="",
+    help="The DrawbridgeConfiguration, which says what is to be fenced and which names the gate reads.",
 )
 @click.option("--kubeconfig", metavar="FILE", default="", help="Default: the cluster we run in, else kubectl's.")
 @click.option("--context", metavar="NAME", default="", help="A context of the kubeconfig.")
@@ -42,12 +48,13 @@ def command(
         raise Broken("files are only read", "leave --repair out, or -f")
     if repair and not yes and (output == "json" or not sys.stdin.isatty()):
         raise Broken("nobody could be asked", "say --yes, or run it on a terminal with -o text")
-    bridge = configuration_of(config, files).file.bridge
+    configuration = configuration_of(config, files) if config else None
+    bridge = configuration.file.bridge if configuration is not None else None
     fenced = bridge.drivers if bridge is not None and bridge.fence else ()
     if files:
-        outcomes = _examine(_read_dump(files, fenced))
+        outcomes = _examine(_read_dump(files, fenced, configuration))
     else:
-        outcomes = _visit(kubeconfig, context, fenced, repair=repair, ask=not yes)
+        outcomes = _visit(kubeconfig, context, fenced, configuration, repair=repair, ask=not yes)
     if output == "json":
         inputs.write_json({"findings": outcomes})
     else:
@@ -55,17 +62,19 @@ def command(
     return Exit.FINE if all(one["repaired"] for one in outcomes) else Exit.REFUSED
 
 
-def _read_dump(files: Sequence[str], fenced: tuple[str, ...]) -> Seen:
+def _read_dump(files: Sequence[str], fenced: tuple[str, ...], configuration: Configuration | None) -> Seen:
     """Read a dump. One without any pod says nothing about which pods there are."""
     from cli.devices import Given, read_objects, warn_of_passed_over
-    from cli.doctor import Seen, with_identity
-    from cluster.objects import Lease
+    from cli.doctor import Seen, find_unasked, with_identity
+    from cluster.objects import Lease, MutatingWebhookConfiguration
     from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate
     from dra.wire import convert
 
     documents = inputs.read(files)
-    warn_of_passed_over(documents, also=[("coordination.k8s.io/v1", "Lease")])
+    warn_of_passed_over(documents, also=_ALSO)
     given = Given([with_identity(one) for one in read_objects(documents).objects])
+    kind = MutatingWebhookConfiguration
+    registered = [convert(one.object, kind) for one in documents if one.object.get("kind") == kind.__name__]
     pods = tuple(given.of(Pod))
     if not pods:
         click.echo("warning: no pods were read, so nothing is said about claims that pods have left", err=True)
@@ -77,6 +86,7 @@ def _read_dump(files: Sequence[str], fenced: tuple[str, ...]) -> Seen:
         tuple(given.of(ResourceClaimTemplate)),
         tuple(convert(one.object, Lease) for one in documents if one.object.get("kind") == "Lease"),
         fenced,
+        find_unasked(registered, configuration),
     )
 
 
@@ -86,7 +96,15 @@ def _examine(seen: Seen) -> list[Outcome]:
     return [_outcome(ill) for ill in diagnose(seen)]
 
 
-def _visit(kubeconfig: str, context: str, fenced: tuple[str, ...], *, repair: bool, ask: bool) -> list[Outcome]:
+def _visit(
+    kubeconfig: str,
+    context: str,
+    fenced: tuple[str, ...],
+    configuration: Configuration | None,
+    *,
+    repair: bool,
+    ask: bool,
+) -> list[Outcome]:
     """Look at a live cluster, and put right what may be."""
     from cli.doctor import diagnose, survey
     from cluster.errors import ClusterError
@@ -95,7 +113,7 @@ def _visit(kubeconfig: str, context: str, fenced: tuple[str, ...], *, repair: bo
     async def look() -> list[Outcome]:
         cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
         try:
-            ills = diagnose(await survey(cluster, datetime.now(UTC), fenced))
+            ills = diagnose(await survey(cluster, datetime.now(UTC), fenced, configuration))
             return [await _treat(cluster, ill, ask=ask) if repair else _outcome(ill) for ill in ills]
         finally:
             await cluster.close()

@@ -43,6 +43,7 @@ class Seen(msgspec.Struct, frozen=True):
     templates: tuple[ResourceClaimTemplate, ...] = ()
     leases: tuple[Lease, ...] = ()
     fenced: tuple[str, ...] = ()  # drivers whose devices are to be fenced
+    unasked: tuple[str, ...] = ()  # domains of names that the API server keeps from the gate, which would read them
 
 
 class Ill(msgspec.Struct, frozen=True):
@@ -64,6 +65,7 @@ def diagnose(seen: Seen) -> tuple[Ill, ...]:
         *_idle_finalizers(seen),
         *_without_class(seen),
         *_without_fence(seen),
+        *_unasked(seen),
         *_idle_leases(seen),
         *_unused_templates(seen),
     )
@@ -211,6 +213,16 @@ def _without_fence(seen: Seen) -> Iterator[Ill]:
             "apply what `drawbridge manifests --bridge --config FILE` prints",
             # One of that name that fences something else is somebody's work.
             None if f"drawbridge-fence-{driver}" in seen.stock.rules else Fencing(driver),
+        )
+
+
+def _unasked(seen: Seen) -> Iterator[Ill]:
+    if seen.unasked:
+        yield Ill(
+            "not asked about",
+            f"MutatingWebhookConfiguration {names.NAME}",
+            f"pods that ask by names of {', '.join(seen.unasked)} never reach the gate, and enter as they are written",
+            "apply what `drawbridge manifests --only webhooks --config FILE` prints, with the options you installed with",
         )
 
 

@@ -12,6 +12,7 @@ from cluster.resources import (
     DEVICE_COMPATIBILITIES,
     DEVICE_TAINT_RULES,
     LEASES,
+    MUTATING_WEBHOOKS,
     NODES,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
@@ -19,19 +20,26 @@ from cluster.resources import (
     RESOURCE_SLICES,
 )
 from dra.stock import Stock
+from webhook import names
+from webhook.admission import registration
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
+    from cluster.objects import MutatingWebhookConfiguration
     from cluster.protocol import Cluster
     from cluster.resources import Resource
     from dra.objects import ResourceClaim
+    from webhook.state import Configuration
 
 T = TypeVar("T")
 NO_CLAIMS = "this API server has no ResourceClaims (resource.k8s.io/v1), so there is nothing to look at"
 
 
-async def survey(cluster: Cluster, now: datetime, fenced: tuple[str, ...]) -> Seen:
+async def survey(
+    cluster: Cluster, now: datetime, fenced: tuple[str, ...], configuration: Configuration | None = None
+) -> Seen:
     """Read what the doctor looks at. Claims first: who comes later is not missed."""
     claims = await _all(cluster, RESOURCE_CLAIMS, needed=True)
     pods = await _all(cluster, PODS)
@@ -45,7 +53,35 @@ async def survey(cluster: Cluster, now: datetime, fenced: tuple[str, ...]) -> Se
     )
     templates = await _all(cluster, RESOURCE_CLAIM_TEMPLATES)
     leases = await _all(cluster, LEASES)
-    return Seen(stock, now, claims, pods, templates, leases, fenced)
+    registered = await _all(cluster, MUTATING_WEBHOOKS) if configuration is not None else ()
+    unasked = find_unasked(registered, configuration)
+    return Seen(
+        stock,
+        now,
+        claims,
+        pods,
+        templates,
+        leases,
+        fenced,
+        unasked,
+    )
+
+
+def find_unasked(
+    registered: Iterable[MutatingWebhookConfiguration], configuration: Configuration | None
+) -> tuple[str, ...]:
+    """Find the domains of names that a configuration knows and our webhook configuration does not send to the gate."""
+    if configuration is None:
+        return ()
+    unasked: set[str] = set()
+    for one in registered:
+        if one.metadata.name != names.NAME:
+            continue
+        for webhook in one.webhooks:
+            for condition in webhook.match_conditions:
+                found = registration.unasked_by(condition.expression, configuration.dialects)
+                unasked.update(found)
+    return tuple(sorted(unasked))
 
 
 def _is_allocated(claim: ResourceClaim) -> bool:

@@ -200,6 +200,14 @@ def unasked(dialects: Sequence[Dialect], generated_for: Sequence[Dialect]) -> li
     return [] if any("<" in domain for domain in known) else sorted(named - known)
 
 
+def unasked_by(condition: str, dialects: Sequence[Dialect]) -> list[str]:
+    """List the domains of resource names that a condition, of whatever version of ours, keeps inside the API server."""
+    if "k.split('/')" not in condition:  # it lets every domain through
+        return []
+    domains = _domains(_names(dialects, Position.RESOURCE))
+    return sorted(domain for domain in domains if _text(domain) not in condition)
+
+
 def _domains(names: Iterable[str]) -> set[str]:
     """Give the domains of names, and names that have none as they are."""
     return {name.partition("/")[0] for name in names}

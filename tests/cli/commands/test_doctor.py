@@ -3,7 +3,9 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import yaml
 
+from cli.configuration import configuration_of
 from cli.contract import Failed
 from cli.doctor import diagnose, put_right, survey
 from cluster import resources
@@ -82,6 +84,25 @@ def test_each_ill_is_found_in_a_dump_with_a_remedy(what, tmp_path):
     assert (found["what"], found["object"], found["repair"]) == (what, name, repair)
     assert found["remedy"]
     assert not found["repaired"]
+
+
+async def test_names_that_the_webhook_configuration_does_not_send_are_told(tmp_path):
+    plain = {key: CONFIGURATION[key] for key in ("apiVersion", "kind")}
+    table = {"name": "ours", "title": "Ours", "keys": [{"name": "our.org/gpu", "meaning": "GPUs", "role": "count"}]}
+    config = manifest(tmp_path / "configuration.yaml", plain | {"dialects": [table]})
+    registered = [yaml.safe_load(run("manifests", "--only", "webhooks", *of).stdout.partition("---")[0]) for of in ([], ["--config", config])]  # fmt: skip
+    assert {one["kind"] for one in registered} == {"MutatingWebhookConfiguration"}
+    old, new = (manifest(tmp_path / f"{i}.yaml", *FLEET, pod("p"), one) for i, one in enumerate(registered))
+    code, answer = run_json("doctor", "-f", old, "--config", config)
+    [found] = answer["findings"]
+    assert (code, found["what"]) == (1, "not asked about")
+    assert "names of our.org never reach the gate" in found["message"]
+    assert "manifests --only webhooks" in found["remedy"]
+    assert run_json("doctor", "-f", new, "--config", config) == (0, {"findings": []})
+    assert run_json("doctor", "-f", old) == (0, {"findings": []})
+    for one, unasked in zip(registered, [("our.org",), ()], strict=True):
+        seen = await survey(loaded(*FLEET, one), datetime.now(UTC), (), configuration_of(str(config)))
+        assert seen.unasked == unasked
 
 
 def test_a_fence_that_the_configuration_wants_is_missed_and_found_when_it_is_there(tmp_path):

@@ -276,6 +276,7 @@ ANNOTATION = {"name": "our.org/a", "place": "annotation"}
         ({"name": "nvidia.com/mig-1g.5gb", "role": "count"}, "keys/1/name"),
         ({"name": "nvidia.com/mig-<x>.big", "role": "count"}, "keys/1/name"),
         ({"name": "nvidia.com/<anything>", "role": "count"}, "keys/1/name"),
+        ({"name": "our.org/<anything>", "role": "count"}, "keys/1/name"),
         ({"name": "our.org/<a><b>", "role": "count"}, "keys/1/name"),
         ({"name": "our.org/x<a>-<a>", "role": "count"}, "keys/1/name"),
         ({"name": "our.org/x<", "role": "count"}, "keys/1/name"),
@@ -296,6 +297,13 @@ def test_two_annotations_may_not_say_the_same():
 
 def test_variables_belong_to_containers_and_not_to_pods():
     assert list(found({"name": "X", "place": "env", "role": "cores"}, scope="pod")) == ["keys/1/role"]
+
+
+def test_too_many_targets_are_one_mistake():
+    targets = [{"name": f"t{i}", "driver": "N P"} for i in range(65)]
+    _, findings = read({**HEAD, "targets": targets})
+    assert [(finding.path, finding.message) for finding in findings] == [("/targets", "65 targets are more than 64")]
+    assert len(read({**HEAD, "targets": targets[1:]})[1]) > 1
 
 
 def test_too_many_rows_are_one_mistake():
