@@ -1,7 +1,6 @@
 """Quota: how much of what a DeviceQuota limits the claims of a namespace hold, and which line a decision would cross.
 
-What counts is what was allocated, not what was asked for: one device a result, and of a capacity the share that was taken, or all of a
-device that is taken whole. Access for admins is free. Amounts are in nano-units, as quantities keep them.
+What counts, and how much of it, is `dra.stock.amounts`' business; amounts are in nano-units.
 """
 
 from __future__ import annotations
@@ -11,14 +10,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.quantity import Quantity
+from dra.stock import DEVICES, amounts_of, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from dra.objects import DeviceQuota, DeviceRequestAllocationResult, ResourceClaim
-    from dra.stock import Stock
-
-DEVICES = "devices"
+    from dra.objects import DeviceQuota, ResourceClaim
+    from dra.stock import Amounts, Stock
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -87,22 +85,19 @@ def misread(quota: DeviceQuota) -> str:
     return f"limits nothing by {', '.join(map(repr, keys))}: a key is <class>/{DEVICES} or <class>/<capacity>"
 
 
-def amount_held(limit: Limit, claims: Iterable[ResourceClaim], stock: Stock) -> int:
-    """Add up what claims hold of what a line limits."""
-    return sum(amount for claim in claims for amount in _amounts(limit, claim, stock))
+def amount_of(limit: Limit, held: Amounts) -> int:
+    """Say how much is held of what a line limits."""
+    return held.get((limit.class_name, limit.what), 0)
 
 
-def lines(
-    limits: Iterable[Limit], given: Iterable[ResourceClaim], holders: Iterable[ResourceClaim], stock: Stock
-) -> tuple[QuotaLine, ...]:
-    """Say what newly allocated claims add to which lines, beside what the holders of the namespace hold."""
-    fresh, others = tuple(given), tuple(holders)
+def lines(limits: Iterable[Limit], asked: Amounts, held: Amounts) -> tuple[QuotaLine, ...]:
+    """Say what is added to which lines, beside what is held in the namespace already."""
     found: list[QuotaLine] = []
     for limit in limits:
-        asked = amount_held(limit, fresh, stock)
-        if asked:
-            used = amount_held(limit, others, stock)
-            line = QuotaLine(f"{limit.quota}: {limit.key}", asked, limit.hard.nano, used)
+        more = amount_of(limit, asked)
+        if more:
+            used = amount_of(limit, held)
+            line = QuotaLine(f"{limit.quota}: {limit.key}", more, limit.hard.nano, used)
             found.append(line)
     return tuple(found)
 
@@ -115,55 +110,13 @@ def quota_lines(
     for quota in quotas:
         if (quota.metadata.namespace or "default") == namespace:
             limits += limits_of(quota)
-    return lines(limits, given, claims_in(namespace, stock), stock) if limits else ()
-
-
-def claims_in(namespace: str, stock: Stock) -> list[ResourceClaim]:
-    """List the claims of a namespace."""
-    prefix = f"{namespace}/"
-    return [claim for key, claim in stock.claims.items() if key.startswith(prefix)]
+    if not limits:
+        return ()
+    asked = total(amounts_of(claim, stock.pages_of) for claim in given)
+    held = stock.sums.get(namespace, {})
+    return lines(limits, asked, held)
 
 
 def _is_readable(key: str) -> bool:
     class_name, _, what = key.partition("/")
     return bool(class_name and what)
-
-
-def _amounts(limit: Limit, claim: ResourceClaim, stock: Stock) -> Iterator[int]:
-    allocation = claim.status.allocation
-    if allocation is None:
-        return
-    requests = _requests_of(claim, limit.class_name)
-    for result in allocation.devices.results:
-        if result.admin_access or result.request not in requests:
-            continue
-        if limit.what == DEVICES:
-            yield Quantity.from_int(1).nano
-        else:
-            yield _capacity(result, limit.what, stock)
-
-
-def _requests_of(claim: ResourceClaim, class_name: str) -> set[str]:
-    """Name the requests of a class, as results name them."""
-    names: set[str] = set()
-    for request in claim.spec.devices.requests:
-        exactly = request.exactly
-        if exactly is not None and exactly.device_class_name == class_name:
-            names.add(request.name)
-        for one in request.first_available:
-            if one.device_class_name == class_name:
-                names.add(f"{request.name}/{one.name}")
-    return names
-
-
-def _capacity(result: DeviceRequestAllocationResult, name: str, stock: Stock) -> int:
-    """Say how much of a capacity a result takes."""
-    if result.consumed_capacity:
-        share = result.consumed_capacity.get(name)
-        return share.nano if share is not None else 0
-    for page in stock.pages_of.get((result.driver, result.pool), ()):
-        for device in page.devices:
-            if device.name == result.device:
-                whole = device.capacity.get(name)
-                return whole.value.nano if whole is not None else 0
-    return 0

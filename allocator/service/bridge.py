@@ -156,7 +156,7 @@ class Bridge:
             on_quota=self._wake_refused,
             on_namespace=self._wake_waiting,
         )
-        self.quotas = Quotas(cluster, self.knowledge.quotas, may_write=self._may_write, is_written=self.is_written)
+        self.quotas = Quotas(cluster, self.knowledge.quotas, may_write=self._may_write, unwritten=self._unwritten)
         self._clock = asyncio.get_running_loop().time
         self._asked: OrderedDict[str, Pod] = OrderedDict()  # by token: whose question it was
         self._commits_waiting: dict[str, asyncio.Future[str]] = {}
@@ -474,6 +474,9 @@ class Bridge:
     def is_written(self, claim: ResourceClaim) -> bool:
         """Say whether a claim is as the API server has it, and not only as it is meant."""
         return claim.metadata.uid not in self.ledger.ahead
+
+    def _unwritten(self) -> Iterable[ResourceClaim]:
+        return self.ledger.ahead.values()
 
     def promised(self, least: int, but: Pod) -> dict[str, list[Pod]]:
         """List by node the pods of ours that it was promised to and that are as important at least, without one of them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dra.stock.amounts import DEVICES, Amounts, amounts_of, total
 from dra.stock.capacity import charges
 from dra.stock.counters import Counters, available, overdrawn
 from dra.stock.equivalence import Body, Consumption, CounterUse, body
@@ -10,7 +11,9 @@ from dra.stock.stock import Stock
 from dra.stock.usage import FREE, PoolId, PoolUse, results_by_pool
 
 __all__ = [
+    "DEVICES",
     "FREE",
+    "Amounts",
     "Body",
     "Consumption",
     "CounterUse",
@@ -21,6 +24,7 @@ __all__ = [
     "PoolStatus",
     "PoolUse",
     "Stock",
+    "amounts_of",
     "available",
     "body",
     "charges",
@@ -28,5 +32,6 @@ __all__ = [
     "reaches",
     "results_by_pool",
     "targets",
+    "total",
     "usable",
 ]

@@ -1,7 +1,7 @@
 """The stock: every object that says which devices exist and who holds them, as one immutable snapshot.
 
 `Stock.of` takes lists as they were read; `with_` and `without` answer with a new stock that shares everything the change
-did not touch. Indexes (pages by node and by pool, what is held by pool) are kept up to date on the way, so that a change
+did not touch. Indexes (pages by node and by pool, what is held by pool, sums by namespace) are kept up to date on the way, so that a change
 costs copies of a few flat dicts, not a look at the fleet.
 
 A stock also knows the changes that led to it, and which nodes each of them may concern. Whoever computed something for all
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from dra.objects import DeviceClass, DeviceCompatibility, DeviceTaintRule, Node, ResourceClaim, ResourceSlice
+from dra.stock.amounts import Amounts, Difference, amounts_of, corrected, sums_of
 from dra.stock.pool import Page, gather, page
 from dra.stock.usage import FREE, PoolId, PoolUse, pool_use, results_by_pool
 
@@ -102,6 +103,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
     pages_of: dict[PoolId, Pages]
     held: dict[PoolId, Held]
     uses: dict[PoolId, PoolUse]
+    sums: dict[str, Amounts]  # how much claims hold, by namespace
     history: History
 
     @classmethod
@@ -120,6 +122,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         kept_slices = _key_all(slices)
         kept_claims = _key_all(claims)
         pages = {key: page(slice_, kept_rules.values()) for key, slice_ in kept_slices.items()}
+        pages_of = _group((one.pool, one) for one in pages.values())
         held: dict[PoolId, Held] = {}
         for key, claim in kept_claims.items():
             for pool, results in results_by_pool(claim).items():
@@ -133,9 +136,10 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             kept_claims,
             pages,
             _group((one.node_name, one) for one in pages.values()),
-            _group((one.pool, one) for one in pages.values()),
+            pages_of,
             held,
             {pool: pool_use(by_claim.values()) for pool, by_claim in held.items()},
+            sums_of(kept_claims.values(), pages_of),
             History.begin(),
         )
 
@@ -181,7 +185,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
 
     def idle(self) -> Stock:
         """Answer with the same stock as it would be if nobody held anything."""
-        return msgspec.structs.replace(self, claims={}, held={}, uses={}, history=History.begin())
+        return msgspec.structs.replace(self, claims={}, held={}, uses={}, sums={}, history=History.begin())
 
     def changed_since(self, earlier: Stock) -> frozenset[str] | None:
         """Name the nodes that changes since an earlier stock may concern; None if that cannot be told or is all."""
@@ -248,7 +252,26 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             concerned.append(_nodes_of(self.pages_of, old))
             concerned.append(_nodes_of(of, new))
         changes.update(pages=pages, pages_on=on, pages_of=of)
+        changes["sums"] = self._count_anew(of, slices)
         return _union(concerned)
+
+    def _count_anew(self, of: Mapping[PoolId, Pages], slices: Mapping[str, ResourceSlice | None]) -> dict[str, Amounts]:
+        """Add up again what is held of devices whose driver publishes something else now."""
+        pools: set[PoolId] = set()
+        for key, slice_ in slices.items():
+            old = self.slices.get(key)
+            if old is slice_:
+                continue  # only its taints have changed
+            both = [one.spec for one in (old, slice_) if one is not None]
+            pools.update((one.driver, one.pool.name) for one in both)
+        keys = {key for pool in pools for key in self.held.get(pool, ())}
+        holders = [self.claims[key] for key in keys]
+        differences: list[Difference] = []
+        for claim in holders:
+            before = amounts_of(claim, self.pages_of)
+            after = amounts_of(claim, of)
+            differences.append(Difference(_namespace(claim), before, after))
+        return corrected(self.sums, differences)
 
     def _move_claims(
         self,
@@ -259,11 +282,13 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         held = {**self.held}
         uses = {**self.uses}
         touched: set[PoolId] = set()
+        differences: list[Difference] = []
         for key, (old, new) in moved.items():
             before = results_by_pool(old) if isinstance(old, ResourceClaim) else {}
             after = results_by_pool(new) if isinstance(new, ResourceClaim) else {}
-            if before == after:
+            if before == after and _ask_alike(old, new):
                 continue
+            differences.append(_difference(old, new, self.pages_of))
             for pool in before.keys() | after.keys():
                 if pool not in touched:
                     held[pool] = {**held.get(pool, {})}
@@ -282,7 +307,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
                 uses.pop(pool, None)
             for one in self.pages_of.get(pool, ()):
                 nodes.add(one.node_name)
-        changes.update(held=held, uses=uses)
+        changes.update(held=held, uses=uses, sums=corrected(self.sums, differences))
         anywhere = "" in nodes
         return None if anywhere else frozenset(nodes)
 
@@ -290,6 +315,25 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
 def _key(obj: Stocked) -> str:
     meta = obj.metadata
     return f"{meta.namespace or 'default'}/{meta.name}" if isinstance(obj, ResourceClaim) else meta.name
+
+
+def _namespace(claim: ResourceClaim) -> str:
+    return claim.metadata.namespace or "default"
+
+
+def _difference(old: Stocked | None, new: Stocked | None, pages_of: Mapping[PoolId, Pages]) -> Difference:
+    """Say what a claim held as it was, and holds as it is."""
+    both = [one for one in (old, new) if isinstance(one, ResourceClaim)]
+    before = amounts_of(old, pages_of) if isinstance(old, ResourceClaim) else {}
+    after = amounts_of(new, pages_of) if isinstance(new, ResourceClaim) else {}
+    return Difference(_namespace(both[0]), before, after)
+
+
+def _ask_alike(old: Stocked | None, new: Stocked | None) -> bool:
+    """Whether a claim asks for what it asked for before: another one may have its name, and its devices, by now."""
+    if isinstance(old, ResourceClaim) and isinstance(new, ResourceClaim):
+        return old.spec is new.spec or old.spec == new.spec
+    return True
 
 
 def _key_all(objects: Iterable[AnyStocked]) -> dict[str, AnyStocked]:

@@ -4,7 +4,7 @@ import pytest
 
 from allocator.quota import QuotaLine, limits_of, lines, misread
 from dra.objects import DeviceQuota, ResourceClaim, ResourceSlice
-from dra.stock import Stock
+from dra.stock import Stock, amounts_of, total
 from dra.wire import convert
 
 GPU = {"name": "gpu-0", "capacity": {"memory": {"value": "80Gi"}}}
@@ -32,8 +32,12 @@ def claim(name, *results, class_name="gpu", first=()):
     return convert({"metadata": meta, "spec": {"devices": {"requests": [request]}}, "status": status}, ResourceClaim)
 
 
+def amounts(claims):
+    return total(amounts_of(one, STOCK.pages_of) for one in claims)
+
+
 def line_of(key, hard, given, holders=()):
-    [line] = lines(limits_of(quota(**{key: hard})), given, holders, STOCK)
+    [line] = lines(limits_of(quota(**{key: hard})), amounts(given), amounts(holders))
     return [line.write(amount) for amount in (line.asked, line.used, line.left)]
 
 
@@ -67,7 +71,7 @@ def test_what_was_allocated_counts_by_class(key, given, asked):
     ids=["nothing allocated", "access for admins", "another class", "another alternative"],
 )
 def test_what_is_not_limited_adds_to_no_line(given):
-    assert lines(limits_of(quota(gpu__devices=1)), [given], [], STOCK) == ()
+    assert lines(limits_of(quota(gpu__devices=1)), amounts([given]), {}) == ()
 
 
 def test_a_line_says_what_is_used_and_how_much_would_pass():

@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from allocator.quota import amount_held, claims_in, limits_of, quota_lines
+from allocator.quota import amount_of, limits_of, quota_lines
 from cluster.errors import ApiError, Conflict, NotFound
 from cluster.patch import Merge
 from cluster.resources import DEVICE_QUOTAS
 from dra.quantity import Quantity
+from dra.stock import amounts_of, total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from cluster.informers import Informer
     from cluster.protocol import Cluster
     from dra.objects import DeviceQuota, ResourceClaim
-    from dra.stock import Stock
+    from dra.stock import Amounts, Stock
 
 logger = logging.getLogger("drawbridge.allocator")
 Object = dict[str, Any]
@@ -36,12 +37,13 @@ class Quotas:
         followed: Informer[DeviceQuota],
         *,
         may_write: Callable[[], bool],
-        is_written: Callable[[ResourceClaim], bool],
+        unwritten: Callable[[], Iterable[ResourceClaim]],
     ) -> None:
+        """`unwritten` lists the claims that a stock has as they are meant, and not as the API server has them."""
         self._cluster = cluster
         self._followed = followed
         self._may_write = may_write
-        self._is_written = is_written
+        self._unwritten = unwritten
         self._denied = ""
 
     def lines(self, namespace: str, given: Iterable[ResourceClaim], stock: Stock) -> tuple[QuotaLine, ...]:
@@ -51,18 +53,20 @@ class Quotas:
     def report(self, stock: Stock) -> list[Object]:
         """List every line, with what is written of it and what is only assumed yet."""
         rows: list[Object] = []
+        assumed = self._assumed(stock)
         for quota in self._followed.objects.values():
-            claims = claims_in(quota.metadata.namespace, stock)
-            written = [claim for claim in claims if self._is_written(claim)]
+            namespace = quota.metadata.namespace or "default"
+            held = stock.sums.get(namespace, {})
+            meant = assumed.get(namespace, {})
             for limit in limits_of(quota):
-                used = amount_held(limit, written, stock)
-                assumed = amount_held(limit, claims, stock) - used
+                more = amount_of(limit, meant)
+                used = amount_of(limit, held) - more
                 row = {
                     "quota": limit.quota,
                     "key": limit.key,
                     "hard": str(limit.hard),
                     "used": _write(used, limit),
-                    "assumed": _write(assumed, limit),
+                    "assumed": _write(more, limit),
                 }
                 rows.append(row)
         rows.sort(key=lambda row: (row["quota"], row["key"]))
@@ -70,18 +74,30 @@ class Quotas:
 
     async def keep(self, stock: Stock) -> None:
         """Write `status.used` where it is not what claims hold. What cannot be written now is written in a later round."""
+        assumed = self._assumed(stock)
         for quota in tuple(self._followed.objects.values()):
             if self._may_write():
-                await self._keep(quota, stock)
+                namespace = quota.metadata.namespace or "default"
+                held = stock.sums.get(namespace, {})
+                await self._keep(quota, held, assumed.get(namespace, {}))
 
-    async def _keep(self, quota: DeviceQuota, stock: Stock) -> None:
+    def _assumed(self, stock: Stock) -> dict[str, Amounts]:
+        """Say how much of what a stock has is not written yet, by namespace."""
+        parts: dict[str, list[Amounts]] = {}
+        for claim in self._unwritten():
+            meant = stock.claims.get(claim.metadata.key)
+            if meant is not None and meant.metadata.uid == claim.metadata.uid:
+                here = parts.setdefault(claim.metadata.namespace or "default", [])
+                here.append(amounts_of(meant, stock.pages_of))
+        return {namespace: total(here) for namespace, here in parts.items()}
+
+    async def _keep(self, quota: DeviceQuota, held: Amounts, assumed: Amounts) -> None:
         meta = quota.metadata
         status = quota.status
-        claims = [claim for claim in claims_in(meta.namespace, stock) if self._is_written(claim)]
         hard: dict[str, Quantity] = {}
         used: dict[str, Quantity] = {}
         for limit in limits_of(quota):
-            amount = amount_held(limit, claims, stock)
+            amount = amount_of(limit, held) - amount_of(limit, assumed)
             hard[limit.key] = limit.hard
             used[limit.key] = Quantity.from_nano(amount, limit.hard.format)
         if status.hard == hard and status.used == used:

@@ -1,0 +1,132 @@
+"""Sums of what namespaces hold: after whatever changes, what a walk through all claims finds."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dra.objects import ResourceClaim
+from dra.quantity import Quantity
+from dra.stock import DEVICES, Stock
+from dra.wire import convert
+from tests.dra.samples import DRIVER, rule, slice_
+
+CLASSES = ("big", "small")
+CAPACITIES = ("memory", "cores", DEVICES)  # a capacity may have that name, and is no count
+DEVICE_NAMES = ("d0", "d1", "d2")
+REQUESTS = [
+    {"name": "r", "exactly": {"deviceClassName": "big"}},
+    {"name": "r", "exactly": {"deviceClassName": "small"}},
+    {
+        "name": "r",
+        "firstAvailable": [{"name": "x", "deviceClassName": "small"}, {"name": "y", "deviceClassName": "big"}],
+    },
+    {"name": "other", "exactly": {"deviceClassName": "big"}},
+]
+
+names = st.sampled_from
+taken = st.dictionaries(names(CAPACITIES), st.integers(0, 9).map(str), max_size=2)
+published = st.dictionaries(names(CAPACITIES), st.integers(0, 9).map(lambda one: {"value": str(one)}), max_size=3)
+
+
+@st.composite
+def results(draw):
+    share = draw(st.booleans())
+    return {
+        "request": draw(names(["r", "r/x", "r/y", "other", "unknown"])),
+        "driver": DRIVER,
+        "pool": draw(names("pq")),
+        "device": draw(names([*DEVICE_NAMES, "unpublished"])),
+        "adminAccess": draw(names([None, None, True])),
+        "shareID": "one" if share else None,
+        "consumedCapacity": draw(taken) if share else None,
+    }
+
+
+@st.composite
+def claims(draw):
+    given_ = draw(st.lists(results(), max_size=3))
+    status = {"allocation": {"devices": {"results": given_}}} if given_ else {}
+    spec = {"devices": {"requests": [draw(names(REQUESTS))]}}
+    meta = {"name": draw(names("cd")), "namespace": draw(names(["team", "default", ""]))}
+    return convert({"metadata": meta, "spec": spec, "status": status}, ResourceClaim)
+
+
+@st.composite
+def pages(draw):
+    devices = [{"name": name, "capacity": draw(published)} for name in draw(st.sets(names(DEVICE_NAMES)))]
+    return slice_(draw(names("stu")), *devices, pool=draw(names("pq")), generation=draw(st.integers(1, 2)))
+
+
+changes = st.one_of(
+    st.builds(lambda one: lambda stock: stock.with_(one), claims()),
+    st.builds(lambda one: lambda stock: stock.with_(one), pages()),
+    st.builds(lambda one: lambda stock: stock.with_(rule(device=one)), names(DEVICE_NAMES)),
+    st.builds(lambda some: lambda stock: stock.with_all(some), st.lists(claims() | pages(), max_size=3)),
+    st.builds(
+        lambda some, gone: lambda stock: stock.with_all(some, gone),
+        st.lists(claims(), max_size=2),
+        st.lists(claims() | pages(), max_size=2),
+    ),
+    st.builds(
+        lambda key: lambda stock: stock.without("ResourceClaim", key), names(["team/c", "default/c", "default/d"])
+    ),
+    st.builds(lambda key: lambda stock: stock.without("ResourceSlice", key), names("stu")),
+    st.just(lambda stock: stock.idle()),
+    st.just(
+        lambda stock: Stock.of(slices=stock.slices.values(), rules=stock.rules.values(), claims=stock.claims.values())
+    ),
+)
+
+
+def walk(stock):
+    """What each namespace holds, as one would count it by hand."""
+    found = {}
+    for claim in stock.claims.values():
+        for result in claim.status.allocation.devices.results if claim.status.allocation else ():
+            request, _, alternative = result.request.partition("/")
+            for one in claim.spec.devices.requests:
+                classes = {each.name: each.device_class_name for each in one.first_available}
+                class_name = classes.get(alternative) if alternative else one.exactly and one.exactly.device_class_name
+                if one.name == request and class_name and not result.admin_access:
+                    add(found, claim, class_name, DEVICES, Quantity.from_int(1).nano)
+                    for what, amount in took(result, stock):
+                        if what != DEVICES:
+                            add(found, claim, class_name, what, amount)
+    return {namespace: held for namespace, held in found.items() if held}
+
+
+def took(result, stock):
+    if result.consumed_capacity:
+        return [(what, amount.nano) for what, amount in result.consumed_capacity.items()]
+    pages_ = stock.pages_of.get((result.driver, result.pool), ())
+    whole = [one for page in pages_ for one in page.devices if one.name == result.device][:1]
+    return [(what, amount.value.nano) for one in whole for what, amount in one.capacity.items()]
+
+
+def add(found, claim, class_name, what, amount):
+    if amount:
+        held = found.setdefault(claim.metadata.namespace or "default", {})
+        held[class_name, what] = held.get((class_name, what), 0) + amount
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(changes, max_size=20))
+def test_the_sums_are_what_a_walk_finds_after_any_changes(some):
+    stock = Stock.of()
+    for change in some:
+        before, sums = stock, {namespace: dict(held) for namespace, held in stock.sums.items()}
+        stock = change(stock)
+        assert stock.sums == walk(stock)
+        assert before.sums == sums, "an older stock stays as it was"
+
+
+def test_another_claim_with_the_name_and_the_devices_of_one_that_is_gone_counts_for_its_own_class():
+    """Both changes came in one."""
+    result = {"request": "r", "driver": DRIVER, "pool": "p", "device": "d0"}
+    status = {"allocation": {"devices": {"results": [result]}}}
+    meta = {"name": "c", "namespace": "team"}
+    first, second = (
+        convert({"metadata": meta, "spec": {"devices": {"requests": [one]}}, "status": status}, ResourceClaim)
+        for one in REQUESTS[:2]
+    )
+    stock = Stock.of(claims=[first]).with_(second)
+    assert stock.sums == {"team": {("small", DEVICES): 10**9}}
