@@ -112,10 +112,13 @@ def _classes_of(claim: ResourceClaim) -> dict[str, str]:
 
 def _capacities(result: DeviceRequestAllocationResult, pages_of: PagesOf) -> Iterable[tuple[str, int]]:
     """Say how much of each capacity a result takes."""
-    if result.consumed_capacity:
-        return [(name, amount.nano) for name, amount in result.consumed_capacity.items()]
-    for page in pages_of.get((result.driver, result.pool), ()):
+    taken = result.consumed_capacity
+    if taken:
+        return [(name, amount.nano) for name, amount in taken.items()]
+    pool = result.driver, result.pool
+    for page in pages_of.get(pool, ()):
         for device in page.devices:
             if device.name == result.device:
-                return [(name, whole.value.nano) for name, whole in device.capacity.items()]
+                whole = device.capacity
+                return [(name, one.value.nano) for name, one in whole.items()]
     return ()

@@ -262,15 +262,21 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             old = self.slices.get(key)
             if old is slice_:
                 continue  # only its taints have changed
-            both = [one.spec for one in (old, slice_) if one is not None]
-            pools.update((one.driver, one.pool.name) for one in both)
-        keys = {key for pool in pools for key in self.held.get(pool, ())}
-        holders = [self.claims[key] for key in keys]
+            for one in (old, slice_):
+                if one is not None:
+                    pool = one.spec.driver, one.spec.pool.name
+                    pools.add(pool)
+        keys: set[str] = set()
+        for pool in pools:
+            holders = self.held.get(pool, {})
+            keys.update(holders)
         differences: list[Difference] = []
-        for claim in holders:
+        for key in keys:
+            claim = self.claims[key]
             before = amounts_of(claim, self.pages_of)
             after = amounts_of(claim, of)
-            differences.append(Difference(_namespace(claim), before, after))
+            difference = Difference(_namespace(claim), before, after)
+            differences.append(difference)
         return corrected(self.sums, differences)
 
     def _move_claims(

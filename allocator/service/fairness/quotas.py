@@ -85,10 +85,14 @@ class Quotas:
         """Say how much of what a stock has is not written yet, by namespace."""
         parts: dict[str, list[Amounts]] = {}
         for claim in self._unwritten():
-            meant = stock.claims.get(claim.metadata.key)
-            if meant is not None and meant.metadata.uid == claim.metadata.uid:
-                here = parts.setdefault(claim.metadata.namespace or "default", [])
-                here.append(amounts_of(meant, stock.pages_of))
+            key = claim.metadata.key
+            meant = stock.claims.get(key)
+            if meant is None or meant.metadata.uid != claim.metadata.uid:
+                continue
+            namespace = claim.metadata.namespace or "default"
+            here = parts.setdefault(namespace, [])
+            amounts = amounts_of(meant, stock.pages_of)
+            here.append(amounts)
         return {namespace: total(here) for namespace, here in parts.items()}
 
     async def _keep(self, quota: DeviceQuota, held: Amounts, assumed: Amounts) -> None:
