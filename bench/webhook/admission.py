@@ -1,6 +1,6 @@
-"""Reviews a second over TLS: ours, beside a floor (the same server doing nothing) in the same run.
+"""Reviews a second over TLS: ours, beside HAMi-DRA's webhook and a floor (the same server doing nothing), in rounds that alternate.
 
-The load comes from wrk where it is installed (Debian: `apt-get install wrk`), else from a client of our own, which takes so
+HAMi-DRA is measured where its program is to be had (`bench.webhook.hami`), else what was recorded of it is the yardstick. The load comes from wrk where it is installed (Debian: `apt-get install wrk`), else from a client of our own, which takes so
 much of the machine itself that only the ratio to the floor says anything. Client, floor and gate share the machine.
 """
 
@@ -16,15 +16,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.row import Row
+from bench.webhook import hami
 from cli import loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from certs.authority import Pair
 
 ROOT = Path(__file__).parents[2]
 CONNECTIONS = 8
@@ -35,14 +38,17 @@ ROUNDS = 5
 HAMI_GPU, HAMI_PLAIN = 520.0, 5850.0
 HAMI_CPU = 1070.0
 
-
 FLOOR = "floor: aiohttp over TLS, answers yes to everything"
 ALIKE = "GPU pod translated, replicas alike (/mutate)"
 EACH = "GPU pod translated, each one different (/mutate)"
+CHECKED = "GPU pod checked (/validate)"
 PLAIN = "pod without accelerators (/mutate)"
-PEERS = {ALIKE: HAMI_GPU, EACH: HAMI_GPU, PLAIN: HAMI_PLAIN}
+THEIR_GPU, THEIR_PLAIN = "HAMi-DRA: GPU pod", "HAMi-DRA: pod without accelerators"
+# What each is measured against, and how often it is to go into that.
+PEERS = {ALIKE: (THEIR_GPU, "10x"), EACH: (THEIR_GPU, "10x"), PLAIN: (THEIR_PLAIN, "1.3x")}
 # Stands in a label of the pods that differ, and is another text in each.
 MARK = "@@@@@@@@"
+LIMITS = {"cpu": "1", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}
 
 
 class Load(NamedTuple):
@@ -55,33 +61,67 @@ class Load(NamedTuple):
 
 
 def rows() -> Iterator[Row]:
-    """Measure the floor and the three reviews that matter."""
-    limits = {"cpu": "1", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}
-    plain, gpu, each = review(pod({"cpu": "1"})), review(pod(limits)), review(pod(limits, mark=MARK))
-    with server("floor") as floor, server("gate") as gate:
-        work = {
-            FLOOR: (floor, "/mutate", gpu),
-            ALIKE: (gate, "/mutate", gpu),
-            EACH: (gate, "/mutate", each),
-            "GPU pod checked (/validate)": (gate, "/validate", review(apply_answer(gate.url, gpu))),
-            PLAIN: (gate, "/mutate", plain),
-        }
-        loads = in_turn(work)
-    floor_rate = loads[FLOOR].rate
-    yield row(FLOOR, loads[FLOOR], f"{CONNECTIONS} connections")
-    for what, load in loads.items():
-        if what != FLOOR:
-            yield row(what, load, f"{load.rate / floor_rate:.0%} of the floor", PEERS.get(what))
-    for what in (ALIKE, EACH):
+    """Measure each kind of review on eight connections and on one, then what deciding costs by itself."""
+    with ExitStack() as stack:
+        work = reviews_of(stack)
+        note = with_hami(work, stack)
+        for connections in (CONNECTIONS, 1):
+            loads = in_turn(work, connections)
+            for what, load in loads.items():
+                yield row(what, load, loads, f"{connections} connections", note)
+            if connections == CONNECTIONS:
+                yield from costs(loads, note)
+    yield in_process()
+
+
+class Work(NamedTuple):
+    """What is sent where."""
+
+    server: Server
+    path: str
+    body: bytes
+
+
+def reviews_of(stack: ExitStack) -> dict[str, Work]:
+    """The floor and the gate, and the reviews that matter."""
+    floor, gate = (stack.enter_context(server(name)) for name in ("floor", "gate"))
+    gpu = review(pod(LIMITS))
+    return {
+        FLOOR: Work(floor, "/mutate", gpu),
+        ALIKE: Work(gate, "/mutate", gpu),
+        EACH: Work(gate, "/mutate", review(pod(LIMITS, mark=MARK))),
+        CHECKED: Work(gate, "/validate", review(apply_answer(gate.url, gpu))),
+        PLAIN: Work(gate, "/mutate", review(pod({"cpu": "1"}))),
+    }
+
+
+def with_hami(work: dict[str, Work], stack: ExitStack) -> str:
+    """Add HAMi-DRA to the work if it is to be had, or say why it is not."""
+    try:
+        path = hami.program()
+        api = stack.enter_context(server("yes"))
+        theirs = Server(*stack.enter_context(hami.running(path, _pair(), api.url)))
+        patch_object(work[ALIKE].body, ask(theirs.url, work[ALIKE].body))  # it translates, or it is not measured
+    except (hami.MissingError, OSError, KeyError) as error:
+        return f"recorded, for {error or type(error).__name__}"
+    work[THEIR_GPU] = Work(theirs, "/mutate", work[ALIKE].body)
+    work[THEIR_PLAIN] = Work(theirs, "/mutate", work[PLAIN].body)
+    return "beside ours"
+
+
+def costs(loads: dict[str, Load], note: str) -> Iterator[Row]:
+    """CPU of the servers: milliseconds for a thousand reviews are microseconds for one."""
+    recorded = {THEIR_GPU: HAMI_CPU}
+    for what, (peer, _) in PEERS.items():
+        theirs = loads[peer].cpu if peer in loads else recorded.get(peer)
         yield Row(
-            what=f"CPU: {what}",
-            unit="us",
+            what=f"CPU of a thousand: {what}",
+            unit="ms",
             ours=loads[what].cpu,
-            peer="HAMi-DRA, recorded",
-            theirs=HAMI_CPU,
+            peer=f"HAMi-DRA, {note}",
+            theirs=theirs,
             note=f"{loads[what].cpu / loads[FLOOR].cpu:.1f} times the floor's",
         )
-    yield in_process()
 
 
 def in_process() -> Row:
@@ -89,7 +129,7 @@ def in_process() -> Row:
     from webhook.admission import decide as admission
 
     world, template = large_world(5_000)
-    body = review(pod({"cpu": "1", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}))
+    body = review(pod(LIMITS))
     checked = review(patch_object(body, admission.mutate(body, world.state(fresh=True)).body))
     admission.validate(checked, world.state(fresh=True))  # the first look at a fleet is measured elsewhere
     took = []
@@ -153,15 +193,21 @@ def large_world(nodes: int) -> tuple[Any, Callable[[int], Any]]:
     return world, claim
 
 
-def row(what: str, load: Load, note: str, peer: float | None = None) -> Row:
-    """One line, as time per review so that the ratio reads like all others; `peer` is HAMi-DRA's rate."""
+def row(what: str, load: Load, loads: dict[str, Load], where: str, note: str) -> Row:
+    """One line, as time per review so that the ratio reads like all others."""
+    recorded = {THEIR_GPU: HAMI_GPU, THEIR_PLAIN: HAMI_PLAIN} if where.startswith(str(CONNECTIONS)) else {}
+    peer, target = PEERS.get(what, ("", ""))
+    rate = loads[peer].rate if peer in loads else recorded.get(peer)
+    client = "wrk" if shutil.which("wrk") else "our own client"
+    figures = f"{load.rate:,.0f}/s, p50 {load.p50:.2f} ms, p99 {load.p99:.2f} ms, {load.cpu:.0f} us of the server's CPU"
     return Row(
-        what=what,
+        what=f"{what}, {where}",
         unit="us",
         ours=1e6 / load.rate,
-        peer="HAMi-DRA, recorded" if peer else "",
-        theirs=1e6 / peer if peer else None,
-        note=f"{load.rate:,.0f}/s, p50 {load.p50:.2f} ms, p99 {load.p99:.2f} ms, {load.cpu:.0f} us of the server's CPU, {note}; load by {'wrk' if shutil.which('wrk') else 'our own client'}",
+        peer=f"HAMi-DRA, {note}" if rate else "",
+        theirs=1e6 / rate if rate else None,
+        target=target if rate else "",
+        note=f"{figures}, {load.rate / loads[FLOOR].rate:.0%} of the floor; load by {client}",
     )
 
 
@@ -220,11 +266,17 @@ def review(obj: dict[str, Any]) -> bytes:
 
 def apply_answer(url: str, body: bytes) -> dict[str, Any]:
     """The pod of a review after the gate's patch."""
+    return patch_object(body, ask(url, body))
+
+
+def ask(url: str, body: bytes) -> bytes:
+    """Send one review for a pod's creation."""
     import urllib.request
 
     request = urllib.request.Request(f"{url}/mutate", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, context=_trusting()) as response:
-        return patch_object(body, response.read())
+    with urllib.request.urlopen(request, context=_trusting(), timeout=60) as response:
+        answer: bytes = response.read()
+    return answer
 
 
 def patch_object(body: bytes, answer: bytes) -> dict[str, Any]:
@@ -305,15 +357,40 @@ def serve_floor() -> None:
     loop.run(serve())
 
 
-def _certificate() -> ssl.SSLContext:
+def serve_yes() -> None:
+    """An API server that creates claims and nothing else, for HAMi-DRA."""
+    from aiohttp import web
+
+    async def yes(request: web.BaseRequest) -> web.Response:
+        if request.method == "POST":
+            await request.read()
+            return web.json_response(hami.CREATED, status=201)
+        found = hami.DISCOVERY.get(request.path)
+        return web.json_response(found or {"kind": "Status", "code": 404}, status=200 if found else 404)
+
+    async def serve() -> None:
+        listening = await asyncio.get_running_loop().create_server(web.Server(yes, access_log=None), "127.0.0.1", 0)
+        print(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}", flush=True)
+        await asyncio.Event().wait()
+
+    loop.run(serve())
+
+
+def _pair() -> Pair:
     import datetime as dt
 
-    from certs import authority, reload
+    from certs import authority
 
     now = dt.datetime.now(dt.UTC)
     signer = authority.authority("bench", now=now, life=dt.timedelta(hours=1))
+    return authority.leaf(signer, ["127.0.0.1"], now=now, life=dt.timedelta(hours=1))
+
+
+def _certificate() -> ssl.SSLContext:
+    from certs import reload
+
     context = reload.context()
-    reload.load(context, authority.leaf(signer, ["127.0.0.1"], now=now, life=dt.timedelta(hours=1)))
+    reload.load(context, _pair())
     return context
 
 
@@ -341,14 +418,14 @@ def serve_gate() -> None:
 # Load
 
 
-def in_turn(work: dict[str, tuple[Server, str, bytes]]) -> dict[str, Load]:
+def in_turn(work: dict[str, Work], connections: int) -> dict[str, Load]:
     """Load everything in turn, several rounds, so that a machine that slows down slows all; the median of each."""
     run = _wrk if shutil.which("wrk") else _own
     rounds: dict[str, list[Load]] = {what: [] for what in work}
     for number in range(-1, ROUNDS):
         for what, (server_, path, body) in work.items():
             before = server_.cpu_seconds()
-            load = run(server_.url + path, body, SECONDS)
+            load = run(server_.url + path, body, connections)
             load = load._replace(cpu=(server_.cpu_seconds() - before) / (load.rate * SECONDS) * 1e6)
             if number >= 0:  # the first round warms up
                 rounds[what].append(load)
@@ -365,14 +442,14 @@ end
 """
 
 
-def _wrk(url: str, body: bytes, seconds: int) -> Load:
+def _wrk(url: str, body: bytes, connections: int) -> Load:
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
         script.write(
             f'wrk.method="POST"\nwrk.headers["Content-Type"]="application/json"\nwrk.body=[==[{body.decode()}]==]\n'
             f"{_EACH_DIFFERENT if MARK.encode() in body else ''}"
         )
         script.flush()
-        command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--latency", "-s", script.name, url]
+        command = ["wrk", "-t1", f"-c{connections}", f"-d{SECONDS}s", "--latency", "-s", script.name, url]
         text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     if "Non-2xx" in text or "Socket errors" in text:
         raise RuntimeError(f"not every review was answered:\n{text}")
@@ -388,7 +465,7 @@ def _milliseconds(text: str) -> float:
     return float(number) * {"us": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4}[unit]
 
 
-def _own(url: str, body: bytes, seconds: int) -> Load:
+def _own(url: str, body: bytes, connections: int) -> Load:
     took: list[float] = []
 
     async def connection(host: str, port: int, request: bytes, until: float) -> None:
@@ -407,12 +484,12 @@ def _own(url: str, body: bytes, seconds: int) -> Load:
         head = (
             f"POST /{path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
-        until = time.perf_counter() + seconds
-        await asyncio.gather(*(connection(host, int(port), head.encode() + body, until) for _ in range(CONNECTIONS)))
+        until = time.perf_counter() + SECONDS
+        await asyncio.gather(*(connection(host, int(port), head.encode() + body, until) for _ in range(connections)))
 
     asyncio.run(load())
     took.sort()
-    return Load(len(took) / seconds, took[len(took) // 2] * 1e3, took[len(took) * 99 // 100] * 1e3)
+    return Load(len(took) / SECONDS, took[len(took) // 2] * 1e3, took[len(took) * 99 // 100] * 1e3)
 
 
 # Where the time goes
@@ -427,8 +504,7 @@ def profile() -> None:
 
     world, _ = large_world(3)
     state = world.state(fresh=True)
-    limits = {"cpu": "1", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}
-    bodies = [review(pod(limits, mark=f"{number:08}")) for number in range(3_000)]
+    bodies = [review(pod(LIMITS, mark=f"{number:08}")) for number in range(3_000)]
     for body in bodies[:300]:
         admission.mutate(body, state)
     started = time.process_time()
@@ -442,4 +518,4 @@ def profile() -> None:
 
 
 if __name__ == "__main__":
-    {"floor": serve_floor, "gate": serve_gate, "profile": profile}[sys.argv[1]]()
+    {"floor": serve_floor, "yes": serve_yes, "gate": serve_gate, "profile": profile}[sys.argv[1]]()

@@ -1,0 +1,155 @@
+"""HAMi-DRA's webhook, to be measured beside ours: a Go program in the cache, and a server that says yes to the claims which it creates.
+
+Here it has what a cluster would not give it: claims are created at once, by a server that does nothing else, and its client has no limit.
+What an API server spends on those claims, twice what the webhook does, is not in its figures.
+
+The program is built on first use: from the source in HAMI_DRA_SOURCE, else from the Go module of that name. Where neither is to be had, `program()`
+says why, and what was recorded takes its place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import ssl
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from bench.stub import kubeconfig
+from e2e.ground.cache import cache
+from e2e.ground.controlplane import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from certs.authority import Pair
+
+MODULE = "github.com/Project-HAMi/HAMi-DRA"
+COMMIT = "0213e665667f"
+BUILD_SECONDS = 900
+START_SECONDS = 60
+CONFIGURATION = """\
+nvidia:
+  resourceCountName: nvidia.com/gpu
+  resourceMemoryName: nvidia.com/gpumem
+  resourceCoreName: nvidia.com/gpucores
+  defaultGPUNum: 1
+"""
+# What a client of Kubernetes asks before its first write, and what it is told of that.
+CLAIMS = {
+    "name": "resourceclaims",
+    "singularName": "",
+    "namespaced": True,
+    "kind": "ResourceClaim",
+    "verbs": ["create"],
+}
+V1 = {"groupVersion": "resource.k8s.io/v1", "version": "v1"}
+RESOURCES = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": V1["groupVersion"], "resources": [CLAIMS]}
+GROUP = {"name": "resource.k8s.io", "versions": [V1], "preferredVersion": V1}
+DISCOVERY = {
+    "/api": {"kind": "APIVersions", "versions": ["v1"]},
+    "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": [GROUP]},
+    "/apis/resource.k8s.io": {"kind": "APIGroup", "apiVersion": "v1", **GROUP},
+    "/apis/resource.k8s.io/v1": RESOURCES,
+}
+CREATED = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaim",
+    "metadata": {"name": "a", "resourceVersion": "1"},
+}
+
+
+class MissingError(Exception):
+    """The program is not to be had here; the text says why."""
+
+
+class Running(NamedTuple):
+    """Where it listens, and which process it is."""
+
+    url: str
+    pid: int
+
+
+def program() -> Path:
+    """The program in the cache, built if it is not there yet; raise MissingError where it cannot be."""
+    path = cache() / "bin" / f"hami-dra-{COMMIT}" / "webhook"
+    if path.exists():
+        return path
+    if shutil.which("go") is None:
+        raise MissingError("there is no Go to build it with")
+    with tempfile.TemporaryDirectory() as scratch:
+        made = _built(Path(scratch))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        half = path.with_suffix(f".{os.getpid()}")
+        shutil.copy2(made, half)
+        half.rename(path)
+    return path
+
+
+def _built(scratch: Path) -> Path:
+    made = scratch / "webhook"
+    environment = os.environ | {"GOBIN": str(scratch), "GOFLAGS": "-buildvcs=false", "GOWORK": "off"}
+    command, where = ["go", "install", f"{MODULE}/cmd/webhook@{COMMIT}"], scratch
+    if source := os.environ.get("HAMI_DRA_SOURCE"):
+        command, where = ["go", "build", "-o", str(made), "./cmd/webhook"], Path(source)
+    try:
+        subprocess.run(command, cwd=where, env=environment, check=True, capture_output=True, text=True, timeout=BUILD_SECONDS)  # fmt: skip
+    except subprocess.CalledProcessError as error:
+        last = error.stderr.strip().splitlines()[-1:] or ["go said nothing"]
+        raise MissingError(f"go could not build it: {last[0].strip()}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise MissingError(f"go could not build it: {error}") from error
+    return made
+
+
+@contextmanager
+def running(path: Path, serving: Pair, api: str) -> Iterator[Running]:
+    """The webhook with these certificates, in front of the API server at this address."""
+    with tempfile.TemporaryDirectory() as scratch:
+        home = Path(scratch)
+        files = {
+            "tls.crt": serving.certificate,
+            "tls.key": serving.key,
+            "device-config.yaml": CONFIGURATION.encode(),
+            "kubeconfig": json.dumps(kubeconfig(api)).encode(),
+        }
+        for name, content in files.items():
+            (home / name).write_bytes(content)
+        port = free_port()
+        options = {
+            "bind-address": "127.0.0.1",
+            "secure-port": port,
+            "cert-dir": home,
+            "device-config-file": home / "device-config.yaml",
+            "kubeconfig": home / "kubeconfig",
+            "metrics-bind-address": "0",
+            "health-probe-bind-address": "0",
+            "kube-api-qps": 1_000_000,
+            "kube-api-burst": 1_000_000,
+        }
+        command = [str(path), *(f"--{name}={value}" for name, value in options.items())]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            until_it_listens(port, process)
+            yield Running(f"https://127.0.0.1:{port}", process.pid)
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def until_it_listens(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait for the first connection that is answered."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            ssl.get_server_certificate(("127.0.0.1", port), timeout=5)
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    raise MissingError(f"it did not listen after {START_SECONDS} s, or ended with {process.poll()}")

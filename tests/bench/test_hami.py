@@ -1,0 +1,55 @@
+"""Where the program that is measured beside ours is not to be had, the benchmark says why and takes what was recorded."""
+
+import shutil
+from contextlib import ExitStack
+from types import SimpleNamespace
+
+import pytest
+
+from bench.webhook import admission, hami
+
+
+@pytest.fixture(autouse=True)
+def nothing_built(tmp_path, monkeypatch):
+    monkeypatch.setenv("DRAWBRIDGE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HAMI_DRA_SOURCE", str(tmp_path))  # no Go program is there
+    return tmp_path
+
+
+def test_a_machine_without_go_says_so(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    with pytest.raises(hami.MissingError, match="no Go"):
+        hami.program()
+
+
+def test_a_source_that_is_not_there_says_so(monkeypatch, nothing_built):
+    monkeypatch.setattr(shutil, "which", lambda name: f"/{name}")
+    monkeypatch.setenv("HAMI_DRA_SOURCE", str(nothing_built / "elsewhere"))
+    with pytest.raises(hami.MissingError, match="elsewhere"):
+        hami.program()
+
+
+def test_what_is_in_the_cache_is_not_built_again(nothing_built):
+    made = nothing_built / "cache" / "bin" / f"hami-dra-{hami.COMMIT}" / "webhook"
+    made.parent.mkdir(parents=True)
+    made.write_text("a program")
+    assert hami.program() == made
+
+
+def test_without_the_program_the_recorded_figures_are_the_yardstick(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    work = {}
+    with ExitStack() as stack:
+        note = admission.with_hami(work, stack)
+    assert work == {}
+    assert note == "recorded, for there is no Go to build it with"
+    loads = {what: admission.Load(1000.0, 1.0, 2.0, 100.0) for what in (admission.FLOOR, *admission.PEERS)}
+    line = admission.row(admission.ALIKE, loads[admission.ALIKE], loads, "8 connections", note)
+    assert (line.peer, line.theirs) == (f"HAMi-DRA, {note}", 1e6 / admission.HAMI_GPU)
+    assert [row.theirs for row in admission.costs(loads, note)] == [admission.HAMI_CPU, admission.HAMI_CPU, None]
+
+
+def test_a_program_that_ends_at_once_is_told_from_one_that_is_slow():
+    ended = SimpleNamespace(poll=lambda: 3)
+    with pytest.raises(hami.MissingError, match="ended with 3"):
+        hami.until_it_listens(1, ended)
