@@ -221,6 +221,8 @@ def test_mig_alone_takes_the_smallest_profile_that_holds_the_memory():
     assert first["firstAvailable"] == second["firstAvailable"]
     assert first["firstAvailable"][0]["deviceClassName"] == "mig.nvidia.com"
     assert actions(done)["nvidia.com/gpu"] == "approximated"
+    told = [decision.detail for decision in done.decisions if decision.key == "nvidia.com/gpu"]
+    assert told[0].startswith("2 MIG devices")
 
 
 @pytest.mark.parametrize("limits", [{"gpumem": 30000}, {"gpu": 1}, {"gpumem_percentage": 50}])

@@ -274,7 +274,7 @@ def read(words: Words[HamiOptions]) -> Answer:
     notes = _notes(said, share)
     if mode == "mig":
         demand = _as_mig(share, number)
-        notes = _notes_as_mig(notes, share, key)
+        notes = _notes_as_mig(notes, share, key, number)
     demand, more = _narrow(demand, hints)
     return Answer(demands=(Keyed(key, demand),), notes=(*notes, *more))
 
@@ -316,9 +316,11 @@ def _as_mig(share: _Share, count: int) -> Demand:
     return Demand(target="mig", count=count, profile_memory=share.memory)
 
 
-def _notes_as_mig(notes: list[Note], share: _Share, key: str) -> list[Note]:
-    """What becomes of compute is another story with MIG: it comes with the profile."""
-    kept = [note for note in notes if note.about is not Role.CORES]
+def _notes_as_mig(notes: list[Note], share: _Share, key: str, number: int) -> list[Note]:
+    """What becomes of compute is another story with MIG: it comes with the profile. Devices may be of one card, as HAMi has it."""
+    plural = "s" if number > 1 else ""
+    counted = Note(key, Action.TRANSLATED, f"{number} MIG device{plural}")
+    kept = [counted, *(note for note in notes if note.about not in (Role.CORES, Role.COUNT))]
     if share.cores:
         kept.append(Note(key, Action.APPROXIMATED, f"{share.cores} % of compute: it comes with the profile"))
     return kept
@@ -335,7 +337,7 @@ def _notes(said: Said, share: _Share) -> list[Note]:
     if count:
         plural = "s" if count.value > 1 else ""
         text = f"{count.value} distinct GPU{plural}"
-        notes.append(Note(count.key, Action.TRANSLATED, text))
+        notes.append(Note(count.key, Action.TRANSLATED, text, Role.COUNT))
     if cores:
         notes.append(_note_of_cores(cores, share))
     if priority:
