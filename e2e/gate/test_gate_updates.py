@@ -40,6 +40,44 @@ def test_a_subresource_of_a_translated_pod_works_as_it_always_did(control_plane,
     assert after["metadata"]["annotations"] == before["metadata"]["annotations"]
 
 
+CLAIMS_TO_BE = {
+    "of a controller that does not exist": {
+        "ownerReferences": [
+            {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "none", "uid": "0" * 8 + "-0000-4000-8000-" + "0" * 12, "controller": True, "blockOwnerDeletion": True},
+            {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "name": "drawbridge-" + "0" * 32, "uid": "x"},
+        ],
+        "labels": {"pod-template-hash": "none"},
+    },
+    "deleted already": {"deletionTimestamp": "2020-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0, "finalizers": ["example.com/hold"]},
+    "somebody known by another's name": {"uid": "11111111-1111-4111-8111-111111111111", "selfLink": "/x", "generation": 7, "creationTimestamp": "2020-01-01T00:00:00Z"},
+    "nameless": {"name": None, "generateName": "p-"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CLAIMS_TO_BE)
+def test_whatever_a_new_pod_claims_to_be_it_is_given_what_any_pod_is_given(control_plane, fleet_node, gated, what):
+    """Its namespace, name and account decide; whose it says it is, and what became of it, does not, nor for a dry run."""
+    [honest] = control_plane.create(gpu("p", gated, nodeSelector=NOWHERE), dryRun="All")
+    pretender = gpu("p", gated, nodeSelector=NOWHERE)
+    pretender["metadata"] |= CLAIMS_TO_BE[what]
+    pretender["metadata"] = {key: value for key, value in pretender["metadata"].items() if value is not None}
+    pretender["status"] = {"phase": "Succeeded", "resourceClaimStatuses": [{"name": "x", "resourceClaimName": "y"}]}
+    templates = f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaimtemplates"
+    [told] = control_plane.create(pretender, dryRun="All")
+    assert control_plane.get(templates)["items"] == [], "a dry run leaves nothing behind"
+    [made] = control_plane.create(pretender)
+    for one in (told, made):
+        assert one["spec"]["resourceClaims"] == honest["spec"]["resourceClaims"]
+        assert one["spec"]["containers"][0]["resources"] == honest["spec"]["containers"][0]["resources"]
+        for name in ("original", "devices", "decision"):
+            annotation = f"drawbridge.dev/{name}"
+            assert one["metadata"]["annotations"][annotation] == honest["metadata"]["annotations"][annotation]
+    [name] = [claim["resourceClaimTemplateName"] for claim in honest["spec"]["resourceClaims"]]
+    if what != "of a controller that does not exist":  # such a pod is collected, as any of its kind
+        control_plane.until("its template is there", lambda: control_plane.get(f"{templates}/{name}"), 30)
+        control_plane.patch(control_plane.path_of(made), {"metadata": {"finalizers": None}})
+
+
 def test_who_takes_our_fields_by_server_side_apply_or_by_patches_stops_no_update_and_no_deletion(
     control_plane, translated, gated
 ):
