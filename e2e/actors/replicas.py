@@ -1,7 +1,8 @@
 """Several replicas of the gate behind one address, as a Service has them.
 
 A connection goes to one of the endpoints and stays there; endpoints are the replicas whose readiness was last found good.
-Nothing is tried again on the way: who comes upon a replica that is gone and still listed is refused, as by kube-proxy.
+Nothing is tried again on the way: who comes upon a replica that is gone and still listed is refused, as by kube-proxy. A probe that
+nobody has answered in time takes nobody off the list: on a busy machine all of them would go.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import contextlib
 import http.client
 import ssl
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from e2e.ground.process import Process
 
 PROBE_SECONDS = 0.2
+# How long a replica that was told to stop serves on: some rounds of probes, on a machine that others use, too.
+NOTICE = 6.0
 
 
 class Replicas:
@@ -29,6 +33,8 @@ class Replicas:
         self.ports: dict[str, int] = {}
         self.processes: dict[str, Process] = {}
         self.ready: tuple[int, ...] = ()
+        # Connections that are being carried, by port.
+        self.carried: Counter[int] = Counter()
         self.turn = 0
         self.loop = asyncio.new_event_loop()
         self.over = threading.Event()
@@ -51,7 +57,7 @@ class Replicas:
 
     # What a Deployment does
 
-    def start(self, name: str, *, notice: float = 3.0) -> None:
+    def start(self, name: str, *, notice: float = NOTICE) -> None:
         """Start a replica and wait until it is an endpoint."""
         port = self.ports[name] = free_port()
         listen = (f"--listen=127.0.0.1:{port}", f"--metrics-listen=127.0.0.1:{free_port()}")
@@ -63,9 +69,9 @@ class Replicas:
         self.processes.pop(name).stop(hard=hard)
 
     def forget(self, name: str) -> None:
-        """Wait until a replica that has gone is no endpoint any more."""
+        """Wait until a replica that has gone is no endpoint any more, and nobody is connected with it."""
         port = self.ports.pop(name)
-        self.until(f"{name} is no endpoint", lambda: port not in self.ready)
+        self.until(f"{name} is no endpoint", lambda: port not in self.ready and not self.carried[port])
 
     def until(self, what: str, check: Callable[[], object]) -> None:
         self.gate.cluster.until(what, check, 30)
@@ -74,7 +80,7 @@ class Replicas:
 
     def probe(self) -> None:
         while not self.over.wait(PROBE_SECONDS):
-            self.ready = tuple(port for port in tuple(self.ports.values()) if answers(port))
+            self.ready = tuple(port for port in tuple(self.ports.values()) if answers(port, before=port in self.ready))
 
     # What kube-proxy does
 
@@ -93,8 +99,13 @@ class Replicas:
         self.turn += 1
         with contextlib.suppress(OSError, asyncio.CancelledError):
             if ready:
-                theirs, to_them = await asyncio.open_connection("127.0.0.1", ready[self.turn % len(ready)])
-                await asyncio.gather(pass_on(reader, to_them), pass_on(theirs, writer))
+                port = ready[self.turn % len(ready)]
+                self.carried[port] += 1
+                try:
+                    theirs, to_them = await asyncio.open_connection("127.0.0.1", port)
+                    await asyncio.gather(pass_on(reader, to_them), pass_on(theirs, writer))
+                finally:
+                    self.carried[port] -= 1
         writer.close()
 
 
@@ -108,8 +119,8 @@ async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
         writer.close()
 
 
-def answers(port: int) -> bool:
-    """Whether a replica says that it is ready; a kubelet does not look at certificates either."""
+def answers(port: int, *, before: bool) -> bool:
+    """Whether a replica says that it is ready, or what it was `before` if it says nothing; a kubelet does not look at certificates either."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -117,7 +128,9 @@ def answers(port: int) -> bool:
     try:
         connection.request("GET", "/readyz")
         return connection.getresponse().status == 200
-    except OSError:
+    except TimeoutError:
+        return before
+    except (OSError, http.client.HTTPException):
         return False
     finally:
         connection.close()

@@ -168,14 +168,16 @@ def test_a_bundle_that_somebody_emptied_is_back_within_a_second(control_plane, g
     control_plane.until("the bundle is everywhere", lambda: believed(control_plane) == whole, 20)
     count = len(control_plane.get(path)["webhooks"])
     emptied = [{"op": "remove", "path": f"/webhooks/{i}/clientConfig/caBundle"} for i in range(count)]
-    took = []
-    for _ in range(4):
+    quick = 0
+    # By the look every ten seconds one may come soon, and each after it ten seconds later: two that come soon came by a watch.
+    for _ in range(8):
         control_plane.patch(path, emptied, "json")
         begun = time.monotonic()
         control_plane.until("the bundle is back", lambda: believed(control_plane) == whole, 20)
-        took.append(time.monotonic() - begun)
-    # By the look every ten seconds one may come soon, and each after it ten seconds later.
-    assert sorted(took)[1] < 5, "by a watch"
+        quick += time.monotonic() - begun < 5
+        if quick == 2:
+            return
+    pytest.fail("the bundle came back by a look, and not by a watch")
 
 
 def test_rules_follow_the_annotation_that_an_administrator_changes(control_plane, gate):
