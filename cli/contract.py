@@ -21,7 +21,7 @@ from cli.output import COLOUR, QUIET, colours, complain, progress, quiet, tell, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from cluster.manifests import Document, InputProblem
+    from cluster.manifests import Document, InputProblem, Keep
 
     _Body = Callable[..., Any]
 
@@ -284,12 +284,12 @@ def read(paths: Sequence[str], *more: Sequence[str]) -> list[Document]:
     return documents
 
 
-def read_what_can_be(paths: Sequence[str], *more: Sequence[str]) -> list[Document]:
+def read_what_can_be(paths: Sequence[str], *more: Sequence[str], keep: Keep | None = None) -> list[Document]:
     """Read likewise for a command that looks at each object by itself: what cannot be read does not stop the rest.
 
-    It is named at once, stands in the JSON answer, and makes the exit 2 in the end.
+    It is named at once, stands in the JSON answer, and makes the exit 2 in the end. `keep` says what is kept of an object.
     """
-    documents, problems_ = _read(paths, *more)
+    documents, problems_ = _read(paths, *more, keep=keep)
     note(problems_)
     return documents
 
@@ -312,13 +312,20 @@ def _say(errors: Iterable[Mapping[str, Any]]) -> None:
         complain(f"error: {_line(problem)}")
 
 
-def _read(paths: Sequence[str], *more: Sequence[str]) -> tuple[list[Document], list[InputProblem]]:
+def _read(
+    paths: Sequence[str], *more: Sequence[str], keep: Keep | None = None
+) -> tuple[list[Document], list[InputProblem]]:
     from cluster import manifests
 
     refuse_two_standard_inputs(paths, *more)
     exclude = click.get_current_context().meta.get(_EXCLUDED, ())
     with undisturbed():
-        return manifests.read_leniently(paths, exclude=exclude, outside=_from_outside)
+        return manifests.read_leniently(
+            paths,
+            exclude=exclude,
+            outside=_from_outside,
+            keep=keep,
+        )
 
 
 def _from_outside(name: str) -> bytes | None:

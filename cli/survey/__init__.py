@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cli.survey.gathered import Gathered
+from cli.survey.gathered import Gathered, Trimmer
 from cli.survey.overview import Overview, Scope, overview
 from cli.survey.reading import TELLING, gather
 from cli.survey.verdicts import Foreteller, Outlook
 
-__all__ = ["TELLING", "Foreteller", "Gathered", "Outlook", "Overview", "Scope", "gather", "overview"]
+__all__ = ["TELLING", "Foreteller", "Gathered", "Outlook", "Overview", "Scope", "Trimmer", "gather", "overview"]

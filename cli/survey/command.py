@@ -92,9 +92,9 @@ def _scope(namespace: str, selector: str) -> Scope:
 
 
 def _read(files: Sequence[str]) -> Gathered:
-    from cli.survey import Gathered
+    from cli.survey import Gathered, Trimmer
 
-    documents = inputs.read_what_can_be(files)
+    documents = inputs.read_what_can_be(files, keep=Trimmer().trim)
     objects = [document.object for document in documents]
     places = [(document.file, document.first_line) for document in documents]
     return Gathered(objects=tuple(objects), places=tuple(places))

@@ -1,7 +1,13 @@
-"""What a survey looks at: objects as they were read, from a cluster or from files, and what could not be read. Values only."""
+"""What a survey looks at: objects as they were read, from a cluster or from files, and what could not be read. Values only.
+
+Of an object that a server gave out enough is kept to say what becomes of it, and once what many have alike: a dump of a large cluster
+is mostly managed fields, conditions and pods that say the same as their neighbours. What no server has let in yet is kept as it is: it may be
+wrong anywhere, and the survey says where.
+"""
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,6 +18,17 @@ from webhook.translate import mapping
 Object = dict[str, Any]
 CLUSTER = ""  # the namespace of what has none
 _NATIVE = "kubernetes.io"
+# Parts of metadata that say nothing to us.
+_BOOKKEEPING = ("managedFields", "resourceVersion", "creationTimestamp", "generation", "finalizers", "selfLink")
+# What kubectl writes down of what was applied: the whole object once more.
+_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_SHARED = ("labels", "annotations", "ownerReferences")
+# Kinds of which nothing but phase and conditions is asked in the status.
+_WITH_PODS = frozenset(
+    ("Pod", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicationController")
+)
+_STATUS = ("phase", "conditions", "numberReady")
+_OF_CONDITION = ("type", "status")
 
 
 class Who(NamedTuple):
@@ -92,3 +109,58 @@ def is_extended(key: str) -> bool:
     """Say whether a resource name is one that somebody else than Kubernetes hands out."""
     domain, slash, _ = key.partition("/")
     return bool(slash) and domain != _NATIVE and not domain.endswith(f".{_NATIVE}")
+
+
+# What is kept of an object
+
+
+class Trimmer:
+    """Cuts objects down; what is alike in them is one value afterwards, which nobody may change."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Any] = {}
+
+    def trim(self, obj: Object) -> Object:
+        """Cut down an object."""
+        metadata = mapping(obj.get("metadata"))
+        if not metadata.get("uid"):
+            return obj
+        kept = {name: value for name, value in metadata.items() if name not in _BOOKKEEPING}
+        annotations = kept.get("annotations")
+        if isinstance(annotations, dict):
+            kept["annotations"] = {name: value for name, value in annotations.items() if name != _APPLIED}
+        for name in _SHARED:
+            if name in kept:
+                kept[name] = self._share(kept[name])
+        trimmed = {**obj, "metadata": kept}
+        if obj.get("kind") in _WITH_PODS:
+            trimmed["status"] = self._share(_status(obj))
+            trimmed["spec"] = self._shared_spec(obj.get("spec"))
+        return trimmed
+
+    def _shared_spec(self, spec: Any) -> Any:
+        """Keep a spec member by member: two pods of one workload differ in their node and in the name of a volume."""
+        if not isinstance(spec, dict):
+            return spec
+        return {name: self._share(value) for name, value in spec.items()}
+
+    def _share(self, value: Any) -> Any:
+        if not isinstance(value, dict | list):
+            return value
+        encoded = msgspec.json.encode(value)
+        sign = blake2b(encoded, digest_size=16).digest()
+        return self._known.setdefault(sign, value)
+
+
+def _status(obj: Object) -> Object:
+    status = mapping(obj.get("status"))
+    kept = {name: value for name, value in status.items() if name in _STATUS}
+    conditions = kept.get("conditions")
+    if isinstance(conditions, list):
+        kept["conditions"] = [_condition(one) for one in conditions]
+    return kept
+
+
+def _condition(one: Any) -> Object:
+    known = mapping(one)
+    return {name: known[name] for name in _OF_CONDITION if name in known}

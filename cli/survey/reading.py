@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cli.survey.gathered import Gathered, Object, Unread, inside, items, owner_of, text
+from cli.survey.gathered import Gathered, Object, Trimmer, Unread, inside, items, owner_of, text
 from cluster import resources
 from cluster.errors import ApiError, Gone, Unauthorized, Unavailable
 from cluster.resources import Resource
@@ -80,6 +80,7 @@ class _Visit:
         self._cluster = cluster
         self._namespace = namespace
         self._tell = tell
+        self._trim = Trimmer().trim
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def read(self, kinds: Iterable[Resource[Any]]) -> None:
@@ -123,7 +124,7 @@ class _Visit:
         more = ""
         while True:
             page = await self._cluster.list(raw, where, limit=resource.page, more=more)
-            found += [raw.plain(one) for one in page.items]
+            found += [self._trim(raw.plain(one)) for one in page.items]
             self.unread += [Unread(f"{resource.kind} {one.name}", one.problem) for one in page.unreadable]
             self._tell(f"{len(found)} {resource.plural}")
             more = page.more

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from webhook.translate import Decision
 
 _MOST_SHAPES = 32  # of one workload whose owner nobody could read
+# The metadata that an object is judged by.
+_TELLING = ("namespace", "labels", "annotations")
 # What a pod that is made has none of.
 _WRITTEN_LATER = ("nodeName", "ephemeralContainers")
 _SEES_ALL = "NVIDIA_VISIBLE_DEVICES"
@@ -78,6 +81,14 @@ _ON_CLAIMS = Judged(fate=Outlook.MOVED, keys=())
 _Word = tuple[str, str]  # container, key
 
 
+class _Foretold(NamedTuple):
+    """What becomes of a shape of pods."""
+
+    keys: tuple[Key, ...]
+    classes: frozenset[str]
+    warnings: tuple[str, ...]
+
+
 class Foreteller:
     """Judges workloads on one cluster, and remembers the cluster as it would be."""
 
@@ -85,6 +96,7 @@ class Foreteller:
         self.now = state
         self.later = _when_ready(state)
         self._known = _known_keys(state.configuration)
+        self._judged: dict[bytes, _Foretold] = {}
 
     def judge(self, family: Family) -> Judged | None:
         """Say what becomes of a workload; None for one that never asked for a device."""
@@ -93,13 +105,11 @@ class Foreteller:
         classes: set[str] = set()
         warnings: dict[str, None] = {}
         for shape in shapes:
-            done = decide_object(shape, self.now, unknown=True)
-            later = self._later(shape, done)
-            found = self._keys(shape, done, later)
-            keys += found
-            classes.update(_classes(later))
-            if found:
-                warnings |= dict.fromkeys(_not_in_keys(done.warnings, found))
+            one = self._shape(shape)
+            keys += one.keys
+            classes |= one.classes
+            if one.keys:
+                warnings |= dict.fromkeys(one.warnings)
         if not keys:
             return _ON_CLAIMS if any(map(_claims, shapes)) else None
         if family.pods and all(map(is_moved, family.pods)):
@@ -111,6 +121,23 @@ class Foreteller:
             classes=frozenset(classes),
             warnings=tuple(warnings),
         )
+
+    def _shape(self, shape: Object) -> _Foretold:
+        """Judge one shape; another that says the same in the same namespace, and bears another name, is not judged again."""
+        sign = _words(shape)
+        found = self._judged.get(sign)
+        if found is not None:
+            return found
+        done = decide_object(shape, self.now, unknown=True)
+        later = self._later(shape, done)
+        keys = self._keys(shape, done, later)
+        found = _Foretold(
+            tuple(keys),
+            frozenset(_classes(later)),
+            tuple(_not_in_keys(done.warnings, keys)),
+        )
+        self._judged[sign] = found
+        return found
 
     def _later(self, shape: Object, done: Translation) -> Translation:
         """Decide once more, if something stays or is refused, as if the cluster were ready."""
@@ -321,6 +348,18 @@ def _sign(pod: Object) -> bytes:
     spec = mapping(pod.get("spec"))
     where = spec.get("nodeSelector"), spec.get("affinity"), spec.get("schedulerName")
     return msgspec.json.encode((asks, where))
+
+
+def _words(shape: Object) -> bytes:
+    """Everything of an object that it is judged by, as a sign of bounded length."""
+    said = dict(shape)
+    said.pop("status", None)
+    metadata = mapping(shape.get("metadata"))
+    if metadata.get("uid"):  # who was let in by a server has a good name
+        telling = [metadata.get(name) for name in _TELLING]
+        said["metadata"] = telling
+    encoded = msgspec.json.encode(said)
+    return blake2b(encoded, digest_size=16).digest()
 
 
 def _before_placing(pod: Object, configuration: Configuration) -> Object:

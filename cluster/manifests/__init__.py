@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from cluster.manifests.documents import Document, InputProblem, ManifestError, dump, parse, read, read_leniently
+from cluster.manifests.documents import Document, InputProblem, Keep, ManifestError, dump, parse, read, read_leniently
 from cluster.manifests.yaml_editor import CannotEdit, edit
 
-__all__ = ["CannotEdit", "Document", "InputProblem", "ManifestError", "dump", "edit", "parse", "read", "read_leniently"]
+__all__ = [
+    "CannotEdit",
+    "Document",
+    "InputProblem",
+    "Keep",
+    "ManifestError",
+    "dump",
+    "edit",
+    "parse",
+    "read",
+    "read_leniently",
+]

@@ -13,6 +13,7 @@ import os
 import re
 import stat
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +27,7 @@ from cluster.manifests.yaml_reader import DepthError, YamlError
 from cluster.manifests.yaml_writer import dump as _dump
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import BinaryIO
 
 # A snapshot of thousands of nodes has some tens of MiB.
@@ -34,6 +35,8 @@ MOST_BYTES: Final = 512 << 20
 PART_BYTES: Final = 1 << 20
 ENDINGS: Final = (".yaml", ".yml", ".json")
 
+# Gives what is kept of an object.
+Keep = Callable[[dict[str, Any]], dict[str, Any]]
 # What `helm template` writes before every document.
 _SOURCE: Final = re.compile(rb"\s*# Source: ([^\r\n]+)")
 _SEPARATOR: Final = re.compile(rb"^---([^\n]*)(?:\n|\Z)", re.MULTILINE)
@@ -169,11 +172,16 @@ def read(paths: Iterable[str | Path]) -> list[Document]:
 
 
 def read_leniently(
-    paths: Iterable[str | Path], *, exclude: Iterable[str] = (), outside: Callable[[str], bytes | None] | None = None
+    paths: Iterable[str | Path],
+    *,
+    exclude: Iterable[str] = (),
+    outside: Callable[[str], bytes | None] | None = None,
+    keep: Keep | None = None,
 ) -> tuple[list[Document], list[InputProblem]]:
     """Read likewise, and give what can be read beside all that is wrong with the rest.
 
-    `exclude` are patterns of files below directories that are passed by; `outside` gets the text of what is no file here.
+    `exclude` are patterns of files below directories that are passed by; `outside` gets the text of what is no file here. `keep` says
+    what is kept of an object; then the items of a List in JSON are read one by one, and nobody knows their lines.
     """
     documents: list[Document] = []
     problems: list[InputProblem] = []
@@ -183,7 +191,7 @@ def read_leniently(
             text = outside(path) if outside else None
             contents = _contents(path, passed_by) if text is None else [(path, text)]
             for name, data in contents:
-                _collect(data, name, documents, problems)
+                _collect(data, name, documents, problems, keep)
         except ManifestError as error:
             problems.extend(error.problems)
     return documents, problems
@@ -233,15 +241,21 @@ def _contents(path: str, exclude: Sequence[Pattern] = ()) -> Iterator[tuple[str,
 
 
 def _bytes(path: str) -> bytes:
-    with Path(path).open("rb") as file:
-        return _read_bounded(file, path)
+    with Path(path).open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        return _read_bounded(file, path, size)
 
 
-def _read_bounded(file: BinaryIO, name: str) -> bytes:
-    """Read a file to its end, unless that is further away than any manifest reaches: a device has none."""
+def _read_bounded(file: BinaryIO, name: str, size: int = 0) -> bytes:
+    """Read a file to its end, unless that is further away than any manifest reaches: a device has none.
+
+    One whose `size` is told is read in one piece, which need not be put together.
+    """
     parts: list[bytes] = []
     length = 0
-    while part := file.read(PART_BYTES):
+    ahead = min(size, MOST_BYTES)
+    while part := file.read(ahead or PART_BYTES):
+        ahead = 0
         parts.append(part)
         length += len(part)
         if length > MOST_BYTES:
@@ -296,8 +310,15 @@ def _unreadable(path: str, error: OSError) -> InputProblem:
     return InputProblem(error.filename or path, f"cannot be read: {error.strerror or error}", remedy)
 
 
-def _collect(data: bytes, file: str, documents: list[Document], problems: list[InputProblem]) -> None:
+def _collect(
+    data: bytes, file: str, documents: list[Document], problems: list[InputProblem], keep: Keep | None = None
+) -> None:
     """Add the objects of one file to the documents, and what is wrong with it to the problems."""
+    if keep is not None and data.startswith(b"{"):
+        listed = jsontext.items(data)
+        if listed is not None:
+            _collect_items(listed, file, documents, problems, keep)
+            return
     try:
         texts = list(_texts(data, file, problems))
     except ManifestError as error:
@@ -317,7 +338,25 @@ def _collect(data: bytes, file: str, documents: list[Document], problems: list[I
             )
             continue
         for inside, item in _flatten(value, file, text, problems):
-            documents.append(Document(item, file, len(documents), text, inside))
+            documents.append(Document(keep(item) if keep else item, file, len(documents), text, inside))
+
+
+def _collect_items(
+    listed: Iterable[Any], file: str, documents: list[Document], problems: list[InputProblem], keep: Keep
+) -> None:
+    """Add the items of a List, each cut down before the next is read; its text is not kept."""
+    nowhere = _Text(b"", 1, ())
+    for index, value in enumerate(listed):
+        inside = f"/items/{index}"
+        if isinstance(value, jsontext.JsonError):
+            problems.append(InputProblem(file, value.message, "", 1, 0, inside))
+            continue
+        if not isinstance(value, dict):
+            problems.append(InputProblem(file, "an item of a List must be an object", "", 1, 0, inside))
+            continue
+        for below, item in _flatten(value, file, nowhere, problems):
+            kept = keep(item)
+            documents.append(Document(kept, file, len(documents), nowhere, f"{inside}{below}"))
 
 
 def _texts(data: bytes, file: str, problems: list[InputProblem]) -> Iterator[tuple[Any, _Text]]:
@@ -348,6 +387,8 @@ def _utf8(data: bytes, file: str) -> bytes:
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise ManifestError([InputProblem(file, "this is UTF-16", "save it as UTF-8, which is what kubectl reads", 1)])
     data = data.removeprefix(b"\xef\xbb\xbf")
+    if data.isascii():
+        return data  # most are, and a large one is not written a second time to see it
     try:
         data.decode()
     except UnicodeDecodeError as error:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from cluster.manifests.yaml_reader import MAX_DEPTH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 REMEDY: Final = "look for a missing or surplus comma, quote or bracket just before"
 _BLANKS: Final = re.compile(r"\s*")
@@ -39,6 +42,31 @@ def stream(data: bytes) -> list[Value] | JsonError:
     except RecursionError:
         return JsonError("nested too deeply")
     return JsonError("nested too deeply") if _is_deep(value) else [(value, data, 1)]
+
+
+class _Listed(msgspec.Struct):
+    """A List as `kubectl get -o json` writes it, its items still as they are written."""
+
+    kind: str
+    items: list[msgspec.Raw]
+
+
+def items(data: bytes) -> Iterator[Any] | None:
+    """Read the items of a List one after the other, so that who keeps little of each needs little for all; None for anything else."""
+    try:
+        listed = msgspec.json.decode(data, type=_Listed)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    return map(_item, listed.items) if listed.kind == "List" else None
+
+
+def _item(text: msgspec.Raw) -> Any:
+    """Read one item; what is wrong with it stands in its place."""
+    read = stream(bytes(text))
+    if isinstance(read, JsonError):
+        return read
+    [(value, _, _)] = read
+    return value
 
 
 def _slowly(text: str) -> list[Value] | JsonError:

@@ -192,9 +192,17 @@ def _decision(action: Action, key: str, detail: str, container: str = "", *, cod
 
 
 def _matching(key: str, place: Position, configuration: Configuration) -> Iterator[Row]:
-    for row in rows_at(configuration, place):
-        if row.name == key or ("<" in row.name and pattern(row.name)(key)):
+    for known in configuration.rows[place].get(key, ()):
+        yield known.row
+    for row in _patterned(configuration, place):
+        if pattern(row.name)(key):
             yield row
+
+
+@lru_cache(maxsize=32)
+def _patterned(configuration: Configuration, place: Position) -> tuple[Row, ...]:
+    """The rows of one place whose names have a part that varies."""
+    return tuple([row for row in rows_at(configuration, place) if "<" in row.name])
 
 
 def _near_anywhere(key: str, configuration: Configuration) -> str:

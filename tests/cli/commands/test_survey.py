@@ -4,14 +4,15 @@ import csv
 import io
 import json
 import re
+import tracemalloc
 from html.parser import HTMLParser
 
 import pytest
 
 from cli.main import main
-from cli.survey import Gathered, Outlook, Scope, gather, overview
+from cli.survey import Gathered, Outlook, Scope, Trimmer, gather, overview
 from cli.terminal import columns_of, fit, printable
-from cluster import resources
+from cluster import manifests, resources
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden
 from tests.cli.running import manifest, run, run_json
@@ -361,6 +362,100 @@ def test_text_is_made_printable_and_measured():
     assert fit("名前です", 5) == "名前…"
     assert columns_of(fit("名前です", 6)) == 6
     assert fit("ab", 4) == "ab  "
+
+
+# A large dump
+
+
+def made(number, **more):
+    """A pod as a server gives it out."""
+    one = pod(f"p{number}", HAMI, node=f"n{number}", uid=f"u{number}", labels={"app": "x"}, annotations=dict(APPLIED))
+    one["metadata"]["managedFields"] = [{"manager": "kubectl", "fieldsV1": {f"f:{i}": {} for i in range(40)}}]
+    one["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "message": "m"}], "ip": "i"}
+    return one | more
+
+
+APPLIED = {"kubectl.kubernetes.io/last-applied-configuration": "{}" * 500, "kept": "yes"}
+
+
+def test_what_many_pods_have_alike_is_kept_once_and_bookkeeping_not_at_all():
+    trim = Trimmer().trim
+    one, two = trim(made(1)), trim(made(2))
+    assert one["spec"]["containers"] is two["spec"]["containers"]
+    assert one["metadata"]["labels"] is two["metadata"]["labels"]
+    assert (one["spec"]["nodeName"], two["spec"]["nodeName"]) == ("n1", "n2")
+    assert one["metadata"].keys() == {"name", "namespace", "uid", "labels", "annotations"}
+    assert one["metadata"]["annotations"] == {"kept": "yes"}
+    assert one["status"] == {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+
+
+def test_what_no_server_has_let_in_is_kept_as_it_is():
+    written = pod("p", HAMI, managedFields=[1])
+    assert Trimmer().trim(written) is written
+    odd = {"kind": "Pod", "metadata": {"uid": "u", "labels": 3, "annotations": []}, "spec": [1], "status": "x"}
+    assert Trimmer().trim(odd)["spec"] == [1]
+    claim = {"kind": "ResourceClaim", "metadata": {"uid": "u"}, "status": {"allocation": {"devices": {}}}}
+    assert Trimmer().trim(claim)["status"] == claim["status"]
+
+
+def test_a_large_list_is_read_item_by_item(tmp_path):
+    """Its text, and what is kept; not everything that was written in it at once."""
+    file = tmp_path / "dump.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [made(i) for i in range(3000)]}, indent=1))
+    size = file.stat().st_size
+    tracemalloc.start()
+    try:
+        documents, problems = manifests.read_leniently([file], keep=Trimmer().trim)
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (len(documents), problems) == (3000, [])
+    assert kept < 0.8 * size
+    assert peak < 2 * size
+
+
+def test_a_dump_says_the_same_item_by_item_and_as_a_whole(tmp_path):
+    objects = [*deployment(), made(1), made(2), node("n1", nvidia_gpu=10), {"kind": "Pod"}, MODEL]
+    listed = tmp_path / "list.json"
+    listed.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    one_by_one = manifest(tmp_path / "objects.json", *objects)
+    said = [run_json("survey", "-f", file)[1] for file in (listed, one_by_one)]
+    for answer in said:
+        for workload in answer["workloads"]:
+            del workload["file"], workload["line"]
+    assert said[0] == said[1]
+    assert len(said[0]["workloads"]) == 4
+
+
+@pytest.mark.parametrize("item", ['"text"', "[" * 600 + "]" * 600, '{"kind": "Pod", "metadata": {"name": "\\ud800"}}'])
+def test_an_odd_item_of_a_list_stops_no_other(item, tmp_path):
+    file = tmp_path / "dump.json"
+    good = json.dumps(pod("p", HAMI))
+    file.write_text(f'{{"apiVersion": "v1", "kind": "List", "items": [{item}, {good}]}}')
+    code, answer = run_json("survey", "-f", file, "--fail-on", "never")
+    assert code == (0 if "kind" in item else 2)
+    assert "p" in [one["name"] for one in answer["workloads"]]
+    assert all(error["pointer"] == "/items/0" for error in answer.get("errors", ()))
+
+
+def test_equal_shapes_are_judged_once(monkeypatch):
+    from cli.survey import verdicts
+
+    asked = []
+
+    def decide(obj, state, **more):
+        asked.append(obj)
+        return verdict(obj, state, **more)
+
+    verdict = verdicts.decide_object
+    monkeypatch.setattr(verdicts, "decide_object", decide)
+    seen = look(*[made(number) for number in range(50)])
+    assert (len(seen.workloads), len(asked)) == (50, 1)
+    other = made(3)
+    other["metadata"] = {**other["metadata"], "namespace": "b"}
+    asked.clear()
+    look(made(1), other, made(2, spec={"containers": [container(nvidia_gpu=1)]}), pod("w", HAMI), pod("v", HAMI))
+    assert len({json.dumps(one) for one in asked}) == 5
 
 
 # A live cluster
