@@ -38,6 +38,7 @@ class _Filters(msgspec.Struct, frozen=True, gc=False):
     profile: tuple[str, str]  # the attribute and its value
     resource: str
     flags: tuple[str, ...]
+    whole: bool  # devices of which it would be given a part are out
     models: tuple[str, ...]
     not_models: tuple[str, ...]
     uuids: tuple[str, ...]
@@ -59,6 +60,7 @@ def selectors(demand: Demand, supply: Supply) -> tuple[str, ...] | None:
         profile=(supply.target.profile, demand.profile),
         resource=demand.resource,
         flags=tuple(_flags(demand, supply)),
+        whole=bool(supply.served.parted) and not demand.partial,
         models=demand.models,
         not_models=demand.not_models,
         uuids=demand.uuids,
@@ -85,6 +87,7 @@ def _write(filters: _Filters) -> tuple[str, ...] | None:
         domain, _, name = NETWORK_RESOURCE.partition("/")
         texts.append(f'device.attributes[{literal(domain)}].?{name}.orValue("") == {literal(filters.resource)}')
     texts += [f"device.attributes[{driver}].?{name}.orValue(false)" for name in filters.flags]
+    texts += ["!device.allowMultipleAllocations"] if filters.whole else []
     if filters.models:
         judged.append(_contains(filters, filters.models))
     if filters.not_models:

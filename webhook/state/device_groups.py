@@ -37,6 +37,7 @@ class Group(msgspec.Struct, frozen=True, eq=False):
     profile: str
     memory: int
     rootless: bool  # its pcieRoot is the empty text, which equals every other empty one
+    parted: bool  # who names no amounts is given a part of it
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -127,6 +128,7 @@ def _look(driver: str, device: Device, reading: Reading) -> _Look:
         tuple(attributes),
         tuple((name, capacity.value.nano) for name, capacity in device.capacity.items()),
         device.allow_multiple_allocations,
+        _is_parted(device),
         root is not None and root.string == "",
         *(
             device.own(driver, name) if domain == driver else attributes.get(f"{domain}/{name}")
@@ -146,4 +148,16 @@ def _group(driver: str, device: Device) -> Group:
         profile=device.own_text(driver, "profile"),
         memory=capacity.value.value() if capacity else 0,
         rootless=root is not None and root.string == "",
+        parted=_is_parted(device),
     )
+
+
+def _is_parted(device: Device) -> bool:
+    """Whether others may still have of a device of which somebody has asked for no amount: no capacity is taken whole then."""
+    if not device.allow_multiple_allocations:
+        return False
+    for capacity in device.capacity.values():
+        policy = capacity.request_policy
+        if policy is None or policy.default is None or policy.default >= capacity.value:
+            return False
+    return True

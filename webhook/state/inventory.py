@@ -59,6 +59,8 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     nodes: frozenset[str] = frozenset()
     # Where a class has devices of several kinds: target, and the nodes that publish such.
     kinds: Mapping[str, frozenset[str]] = {}
+    # Those that publish devices which a claim that names no amounts takes whole.
+    whole: frozenset[str] = frozenset()
     # Models and MIG profiles, those with most voices first.
     products: tuple[Product, ...] = ()
     profiles: tuple[Product, ...] = ()
@@ -68,6 +70,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     # How many of the nodes publish a capacity, as it is spelled.
     capacities: Mapping[str, int] = {}
     shared: int = 0  # devices that can be given out in shares
+    parted: int = 0  # of these, devices of which a claim that names no amounts takes a part
     rootless: int = 0  # devices whose pcieRoot is the empty text, which would equal another empty one
     # Why not all of its devices were looked at, "" if they were: then what it lacks is no reason to refuse anybody.
     doubt: str = ""
@@ -251,7 +254,7 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
             capacities[name] += voices
     products: dict[Group, str] = {}
     profiles: dict[Group, str] = {}
-    shared = rootless = 0
+    shared = parted = rootless = 0
     for group, count in mine.items():
         if group.product:
             products[group] = group.product
@@ -259,6 +262,8 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
             profiles[group] = group.profile
         if group.sample.allow_multiple_allocations:
             shared += count
+        if group.parted:
+            parted += count
         if group.rootless:
             rootless += count
     return Served(
@@ -269,12 +274,14 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
         devices=sum(mine.values()),
         nodes=frozenset(nodes),
         kinds=_kinds(holdings),
+        whole=_whole(holdings),
         products=_rank(products, mine, holdings),
         profiles=_rank(profiles, mine, holdings),
         attributes=attributes,
         everywhere=everywhere,
         capacities=capacities,
         shared=shared,
+        parted=parted,
         rootless=rootless,
         doubt=_doubt(picked, products),
     )
@@ -288,6 +295,11 @@ def _kinds(holdings: Mapping[frozenset[Group], list[str]]) -> dict[str, frozense
             holders = [names for groups, names in holdings.items() if any(_is_of(group, target) for group in groups)]
             found[target.name] = frozenset().union(*holders)
     return found
+
+
+def _whole(holdings: Mapping[frozenset[Group], list[str]]) -> frozenset[str]:
+    holders = [names for groups, names in holdings.items() if not all(group.parted for group in groups)]
+    return frozenset().union(*holders)
 
 
 def _is_of(group: Group, target: Target) -> bool:

@@ -237,8 +237,8 @@ def _judge_by_nodes(key: str, dialect: Dialect, bare: Bare, configuration: Confi
         why = f": {served.doubt}" if served.doubt else ""
         return _unclear(key, f"no complete pool of devices stands behind class {served.name}{where}{why}")
     handing, labelled = fleet.handed_out.get(key, frozenset()), fleet.labelled.get(dialect.name, {})
-    shown = served.kinds.get(target.name, served.nodes)
-    parts = served.nodes - shown if bare.parts else frozenset()
+    shown = served.kinds.get(target.name, served.nodes) & served.whole
+    parts = served.nodes - (shown if bare.parts else served.whole)
     old = handing | labelled.keys() | parts
     new = shown - old
     if not new and not old:

@@ -5,7 +5,7 @@ import pytest
 from dra import wire
 from dra.objects.deviceclass import DeviceClass
 from dra.objects.resourceslice import ResourceSlice
-from tests.webhook.pods import actions, became, pod, untouched
+from tests.webhook.pods import actions, became, exactly, pod, untouched
 from webhook.state.inventory import Inventory
 
 AMD, INTEL = "gpu.amd.com", "gpu.intel.com"
@@ -62,3 +62,49 @@ def test_a_kind_that_nobody_publishes_is_not_asked_for(key, nodes, reason):
     done = became(pod({key: 1}), fleet=fleet(*nodes))
     assert untouched(done)
     assert reason in done.warnings[0]
+
+
+def gpus(*policies: dict | None) -> Inventory:
+    """Nodes with one GPU each that several may have, by what a claim takes of its four shares if it does not say."""
+    slices = []
+    for number, policy in enumerate(policies):
+        capacity = {
+            "shares": {"value": "4", "requestPolicy": policy},
+            "memory": {"value": "24Gi", "requestPolicy": {"default": "0"}},
+        }
+        device = {
+            "name": "d",
+            "attributes": {"type": {"string": "gpu"}},
+            "allowMultipleAllocations": True,
+            "capacity": capacity,
+        }
+        pool = {"name": f"n{number}", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": "gpu.nvidia.com", "nodeName": f"n{number}", "pool": pool, "devices": [device]}
+        slices.append(wire.convert({"metadata": {"name": f"s{number}"}, "spec": spec}, ResourceSlice))
+    value = {"metadata": {"name": "gpu.nvidia.com"}, "spec": {"selectors": [{"cel": {"expression": "true"}}]}}
+    return Inventory.of([wire.convert(value, DeviceClass)], slices, ())
+
+
+ONE, ALL = {"default": "1"}, {"default": "4"}
+
+
+def test_a_gpu_that_is_given_in_parts_where_nothing_is_said_is_no_whole_one():
+    done = became(pod({"nvidia.com/gpu": 1}), fleet=gpus(ONE))
+    assert untouched(done)
+    assert "node n0 publishes parts of devices alone" in done.warnings[0]
+
+
+@pytest.mark.parametrize("policy", [ALL, None])
+def test_a_gpu_that_is_taken_whole_where_nothing_is_said_is_one(policy):
+    done = became(pod({"nvidia.com/gpu": 1}), fleet=gpus(policy))
+    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
+
+
+def test_whole_gpus_are_not_asked_of_those_that_are_given_in_parts():
+    done = became(pod({"nvidia.com/gpu": 1}), fleet=gpus(ONE, ALL, ALL))
+    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1, "cel": ["!device.allowMultipleAllocations"]}]
+
+
+def test_a_share_is_asked_of_those_that_are_given_in_parts():
+    done = became(pod({"nvidia.com/gpu.shared": 1}), fleet=gpus(ONE), nvidia={"consumableShares": True})
+    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1, "capacity": {"shares": "1"}}]
