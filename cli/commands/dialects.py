@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,26 +11,24 @@ from cli import contract as inputs
 from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from webhook.dialects import Dialect, Row
 
 
 @inputs.command("dialects", empty={"dialects": []})
-@click.argument("name", required=False)
+@click.argument("names", metavar="[DIALECT|KEY]...", nargs=-1)
 @click.option("--config", metavar="FILE", help="Show the keys under the names that this DrawbridgeConfiguration gives them.")  # fmt: skip
 @inputs.output("text", "json", "yaml", "markdown", default="text")
-def command(name: str | None, config: str | None, output: str) -> Exit:
-    """List the vocabularies and their keys, or those of one vocabulary.
+def command(names: tuple[str, ...], config: str | None, output: str) -> Exit:
+    """List the vocabularies and their keys, those of some of them, or what a key means and to whom.
 
     As YAML this is the form in which a configuration takes tables of your own (`dialects:`).
     """
     from cli.configuration import configuration_of
 
     every = configuration_of(config).dialects
-    chosen = [dialect for dialect in every if name in (None, dialect.name)]
-    if not chosen:
-        raise Broken(f"no dialect named {name}", f"there are: {', '.join(dialect.name for dialect in every)}")
+    chosen = _choose(names, every) if names else list(every)
     if output == "text":
         for dialect in chosen:
             _print(dialect)
@@ -38,6 +37,47 @@ def command(name: str | None, config: str | None, output: str) -> Exit:
     else:
         _write([_plain(dialect) for dialect in chosen], output)
     return Exit.FINE
+
+
+def _choose(names: Sequence[str], dialects: Sequence[Dialect]) -> list[Dialect]:
+    """Pick dialects by their names, and of others the rows for a key that is named."""
+    import msgspec
+
+    chosen: dict[str, Dialect] = {}
+    for name in names:
+        found = [one for dialect in dialects if (one := _about(name, dialect)) is not None]
+        if not found:
+            raise Broken(f"no dialect and no key is named {name}", _meant(name, dialects))
+        for one in found:
+            keys = one.keys
+            if one.name in chosen:
+                both = (*chosen[one.name].keys, *keys)
+                keys = tuple(dict.fromkeys(both))
+            chosen[one.name] = msgspec.structs.replace(one, keys=keys)
+    return list(chosen.values())
+
+
+def _about(name: str, dialect: Dialect) -> Dialect | None:
+    """What a dialect says of a name: all of it if the name is its own, else the rows for the key of that name."""
+    import msgspec
+
+    from webhook.dialects import pattern
+
+    if dialect.name == name:
+        return dialect
+    rows = tuple([row for row in dialect.keys if row.name == name or pattern(row.name)(name)])
+    return msgspec.structs.replace(dialect, keys=rows) if rows else None
+
+
+def _meant(name: str, dialects: Sequence[Dialect]) -> str:
+    """Say what there is, and what was probably meant first."""
+    from dra.validation import shape
+
+    known = [dialect.name for dialect in dialects]
+    keys = [row.name for dialect in dialects for row in dialect.keys]
+    likely = shape.nearest(name, known) or next(iter(get_close_matches(name, keys, n=1, cutoff=0.75)), "")
+    listed = f"the dialects are {', '.join(known)}"
+    return f"did you mean {likely}? {listed}" if likely else listed
 
 
 def _plain(dialect: Dialect) -> dict[str, Any]:

@@ -1,6 +1,9 @@
 """`drawbridge dialects`: the tables as the page of the documents has them."""
 
+import json
 from pathlib import Path
+
+import pytest
 
 from tests.cli.running import run
 from webhook.dialects import VOCABULARIES
@@ -20,3 +23,30 @@ def test_every_key_of_every_dialect_is_on_the_page():
     keys = [row.name for vocabulary in VOCABULARIES for row in vocabulary.table.keys]
     assert keys
     assert [key for key in keys if f"| `{key}` |" not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["hami"], {"hami"}),
+        (["nvidia.com/gpu"], {"nvidia", "hami"}),
+        (["nvidia.com/mig-1g.10gb"], {"nvidia"}),
+        (["amd.com/gpu", "hami"], {"amd", "hami"}),
+    ],
+)
+def test_a_key_is_told_with_everybody_who_reads_it(names, told):
+    found = json.loads(run("dialects", *names, "-o", "json").stdout)["dialects"]
+    assert told <= {one["name"] for one in found}
+    for one in found:
+        if one["name"] not in names:
+            assert {key["name"] for key in one["keys"]} <= {*names, "nvidia.com/mig-<profile>"}
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("nvdia", "nvidia"), ("nvidia.com/gpumen", "nvidia.com/gpumem"), ("x" * 10_000, "")]
+)
+def test_a_name_that_nobody_has_gets_a_suggestion(name, meant):
+    done = run("dialects", name)
+    assert done.exit_code == 2
+    assert ("did you mean" in done.stderr) == bool(meant)
+    assert f"did you mean {meant}?" in done.stderr or not meant
