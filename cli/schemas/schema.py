@@ -54,6 +54,8 @@ def _of_configuration() -> Schema:
     (whole,), definitions = _components([type(Configuration().file)])
     root = definitions.pop(whole["$ref"].rpartition("/")[2])
     _narrow_rows(definitions["Row"])
+    for narrowed in ("Role", "Action"):
+        del definitions[narrowed]
     _name_what_there_is(root, definitions)
     return {"$schema": _DRAFT, **root, "definitions": definitions}
 
@@ -138,10 +140,13 @@ def _lines(cls: type) -> list[str]:
 def _narrow_rows(row: Schema) -> None:
     """Leave of roles and actions those that are read from a table without code, by where a key stands."""
     read = {role for roles in plain.ROLES.values() for role in roles}
-    row["properties"]["role"] |= {"enum": _values(read)}
     # What only code can decide.
     actions = set(Action) - {Action.REFUSED, Action.NOT_UNDERSTOOD}
-    row["properties"]["action"] |= {"enum": sorted(actions)}
+    # In the place of references: editors would offer what those have as well.
+    for name, values in (("role", _values(read)), ("action", sorted(actions))):
+        member = row["properties"][name]
+        del member["$ref"]
+        member["enum"] = values
     row["allOf"] = [_at(place, roles) for place, roles in plain.ROLES.items()]
 
 

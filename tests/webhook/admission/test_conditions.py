@@ -12,6 +12,7 @@ from webhook.admission import decide
 from webhook.admission.registration import Registration, on_mutate, on_validate, validating
 from webhook.dialects.table import Action, Dialect, Position, Row
 from webhook.state.configuration import Configuration
+from webhook.state.rules import MOST_ROWS
 
 pytestmark = pytest.mark.oracle
 
@@ -219,6 +220,17 @@ def passes(one):
 
 
 # What it costs
+
+
+def test_a_file_of_as_many_names_as_it_may_have_costs_others_no_more(condition_oracle):
+    keys = [Row(name=f"{'d' * 40}{i}.example.org/x", meaning="a card") for i in range(MOST_ROWS)]
+    own = Dialect(name="own", title="Own", keys=tuple(keys))
+    amounts = {"cpu": "1", f"{'x' * 50}.example.com/{'y' * 60}": "1"}
+    containers = [{"name": f"c{i}", "image": "none", "resources": {"requests": amounts}} for i in range(800)]
+    pods = [{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": containers}}]
+    (plain,), (many,) = (outcomes(condition_oracle, on_mutate(tables), pods) for tables in (BUILT_IN, (*BUILT_IN, own)))
+    assert not many["called"]
+    assert many["cost"] <= 1.1 * plain["cost"]
 
 
 def test_the_pods_that_everybody_has_cost_less_than_in_the_plain_form(condition_oracle):

@@ -15,6 +15,7 @@ from webhook.translate.translate import translate
 HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration"}
 GIB = 1 << 30
 VGPU = "hami-core-gpu.project-hami.io"
+ANNOTATION = {"name": "our.org/a", "place": "annotation"}
 
 
 def rules(*keys: dict, **more) -> dict:
@@ -179,6 +180,53 @@ def test_a_value_that_makes_its_expression_costly_leaves_the_pod(text):
     assert "our.org/a" in done.warnings[0]
 
 
+def test_an_expression_that_makes_no_amount_leaves_the_pod():
+    row = {"name": "our.org/mib", "role": "memory", "expression": "int(value) - 10"}
+    done = became(pod({"our.org/gpu": 1, "our.org/mib": 3}), **rules(row))
+    assert untouched(done)
+    assert "its expression makes -7 of 3" in done.warnings[0]
+
+
+def test_an_expression_that_makes_a_long_list_leaves_the_pod():
+    row = {**ANNOTATION, "role": "models", "unit": "text", "expression": "value.split(',')"}
+    assert exactly(became(beside("annotation", "our.org/a", ",".join("a" * 20)), **rules(row, target="gpu")))
+    done = became(beside("annotation", "our.org/a", ",".join("a" * 300)), **rules(row, target="gpu"))
+    assert untouched(done)
+    assert "no list of at most 256 texts" in done.warnings[0]
+
+
+@pytest.mark.parametrize(("role", "unit", "text"), [("memory", "bytes", "1500m"), ("cores", "percent", "9" * 20)])
+def test_what_is_no_whole_number_of_64_bits_is_turned_back(role, unit, text):
+    row = {**ANNOTATION, "role": role, "unit": unit}
+    done = became(beside("annotation", "our.org/a", text), **rules(row))
+    assert refused(done)
+    assert f"{text!r} is not a whole number of {unit}" in done.refusals[0]
+
+
+@pytest.mark.parametrize(
+    ("texts", "cores"), [(["50"], "50"), (["30"], "100"), (["50", "30"], "100"), (["30", "50"], "50")]
+)
+def test_a_variable_counts_with_its_value_only_and_of_two_the_last(texts, cores):
+    row = {"name": "OUR_CORES", "place": "env", "role": "cores", "unit": "percent", "when": "50"}
+    value = pod({"our.org/gpu": 1})
+    value["spec"]["containers"][0]["env"] = [{"name": "OUR_CORES", "value": text} for text in texts]
+    assert exactly(became(value, **rules(row)))[0].get("capacity", {"cores": "100"})["cores"] == cores
+
+
+def test_a_word_that_is_left_leaves_the_container():
+    row = {"name": "our.org/a", "place": "annotation", "role": "cores", "action": "left", "because": "nobody knows"}
+    done = became(beside("annotation", "our.org/a", "3"), **rules(row))
+    assert untouched(done)
+    assert "our.org/a" in done.warnings[0]
+    assert "nobody knows" in done.warnings[0]
+
+
+def test_a_count_of_nothing_asks_for_nothing_whatever_else_is_said():
+    row = {"name": "our.org/mib", "role": "memory", "unit": "MiB"}
+    done = became(pod({"our.org/gpu": 0, "our.org/mib": 3}), **rules(row))
+    assert not done.templates
+
+
 def test_two_keys_that_count_are_two_requests():
     other = {"name": "our.org/nicer", "role": "count", "target": "gpu"}
     done = became(pod({"our.org/gpu": 1, "our.org/nicer": 2}), **rules(other, target="mig"))
@@ -238,9 +286,6 @@ def found(*keys: dict, **more) -> dict[str, str]:
     return {finding.path.removeprefix("/dialects/0/"): finding.message for finding in findings}
 
 
-ANNOTATION = {"name": "our.org/a", "place": "annotation"}
-
-
 @pytest.mark.parametrize(
     ("row", "place"),
     [
@@ -257,6 +302,7 @@ ANNOTATION = {"name": "our.org/a", "place": "annotation"}
         ({**ANNOTATION, "role": "cores", "expression": "int(value"}, "keys/1/expression"),
         ({**ANNOTATION, "role": "cores", "expression": "device.driver"}, "keys/1/expression"),
         ({**ANNOTATION, "role": "cores", "expression": "1+" * 600 + "1"}, "keys/1/expression"),
+        ({**ANNOTATION, "role": "cores", "expression": "1" + " " * 1024}, "keys/1/expression"),
         ({**ANNOTATION, "role": "cores", "expression": "(" * 400 + "1" + ")" * 400}, "keys/1/expression"),
         (
             {
@@ -290,6 +336,19 @@ def test_a_row_that_would_not_do_what_it_says_is_turned_back(row, place):
     assert place in found(row)
 
 
+@pytest.mark.parametrize("name", ["Ours!", "", "o" * 64, "-ours"])
+def test_a_table_is_named_as_commands_can_name_it(name):
+    assert list(found(name=name)) == ["name"]
+
+
+def test_a_name_that_others_have_is_shared_only_if_both_say_so():
+    row = {"role": "count", "common": True}
+    _, findings = read({**HEAD, **rules({"name": "nvidia.com/gpu", **row})})
+    assert findings == []
+    assert list(found({"name": "nvidia.com/gpu", "role": "count"})) == ["keys/1/name"]
+    assert list(found({"name": "nvidia.com/gpumem", **row})) == ["keys/1/name"]
+
+
 def test_two_annotations_may_not_say_the_same():
     both = [{"name": f"our.org/{name}", "place": "annotation", "role": "cores"} for name in "ab"]
     assert list(found(*both)) == ["keys/2/role"]
@@ -321,6 +380,7 @@ def test_too_many_rows_are_one_mistake():
         ("profile", "a.b", "profile"),
         ("attributes", ["npu.org/a b"], "attributes/0"),
         ("request", "npu-", "request"),
+        ("request", "n" * 21, "request"),
     ],
 )
 def test_a_target_whose_names_do_not_fit_a_claim_is_turned_back(field, value, place):

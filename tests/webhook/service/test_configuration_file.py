@@ -94,7 +94,9 @@ def test_what_is_refused_is_told_in_one_line_with_its_place(file):
     told = source.notes()["configuration"]
     assert f"{file}:3:" in told
     assert told.endswith("(and 2 more, in the log)")
-    assert len(told) < 500
+    file.write_text(GOOD.format(mode="warn") + f"{'x' * 5000}: 1\n")
+    source.look()
+    assert len(source.notes()["configuration"]) < 500
     file.write_text(GOOD.format(mode="warn"))
     source.look()
     assert not any(source.notes().values())
