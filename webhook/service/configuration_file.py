@@ -17,13 +17,14 @@ from webhook.state import Configuration
 from webhook.state import configuration as config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from dra.finding import Finding
 
 logger = logging.getLogger("drawbridge.configuration")
 EVERY = 1.0
-_TOLD = 300  # letters of what is wrong
+_TOLD = 300  # letters of what is wrong, in one line
+_MISTAKES = 100  # that are logged
 
 
 class ConfigurationError(manifests.ManifestError):
@@ -61,6 +62,13 @@ def _problem(document: manifests.Document, finding: Finding) -> manifests.InputP
     return manifests.InputProblem(document.file, finding.message, finding.hint, line, column, finding.path)
 
 
+def _tell(problems: Sequence[manifests.InputProblem]) -> str:
+    """Write mistakes, one a line; of very many the first."""
+    told = [str(problem) for problem in problems[:_MISTAKES]]
+    more = len(problems) - len(told)
+    return "\n".join([*told, f"and {more} more"] if more else told)
+
+
 def _count(number: int) -> str:
     return "no object" if number == 0 else f"{number} objects"
 
@@ -92,7 +100,8 @@ class Source:
         """Call `changed` with each new good configuration, for ever."""
         while self.path:
             await asyncio.sleep(self._every)
-            if self.look():
+            # Beside the loop: a file as large as a ConfigMap may be takes seconds, and reviews go on.
+            if await asyncio.to_thread(self.look):
                 changed(self.current)
 
     def look(self) -> bool:
@@ -104,7 +113,7 @@ class Source:
         try:
             self.current, self.problem = load(self.path), ""
         except ConfigurationError as error:
-            self.problem = str(error)
+            self.problem = _tell(error.problems)
             logger.error("the new configuration is not used, the last good one stays", extra={"problem": self.problem})  # noqa: TRY400  the findings say it all
             return False
         logger.info("a new configuration is in force", extra={"path": self.path})

@@ -1,0 +1,140 @@
+"""Rule files as they lie on a disk: any that is refused is refused with line and column, and none takes long or loses what is in force."""
+
+import asyncio
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cluster import manifests
+from tests.limits import PATIENCE
+from tests.webhook.dialects.test_rules import FILES, HEAD
+from tests.webhook.pods import EXAMPLES
+from webhook.service.configuration_file import ConfigurationError, Source, load
+from webhook.state.configuration import read
+
+BEGIN = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
+ROW = "  - {name: our.org/gpu, meaning: GPUs, role: count}\n"
+TABLE = BEGIN + "dialects:\n- name: ours\n  title: Ours\n  keys:\n" + ROW
+CONCEALED = "((a{1,100}){1,100}){1,100}"
+
+
+def row(**members):
+    return TABLE + "  - " + "\n    ".join(f"{key}: {value}" for key, value in members.items()) + "\n"
+
+
+BESIDE = {"name": "our.org/a", "meaning": "m", "place": "annotation", "role": "cores"}
+# Content, and the line that is named.
+HOSTILE = {
+    "nested flows": (TABLE + "joint: " + "[" * 20_000 + "]" * 20_000, 8),
+    "nested mappings": (TABLE + "meanings: " + "{a: " * 20_000 + "b" + "}" * 20_000, 8),
+    "aliases": (TABLE + "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}, *{a}, *{a}, *{a}, *{a}, *{a}, *{a}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)), None),
+    "rows": (TABLE + "".join(f"  - {{name: our.org/x{i}, meaning: m, role: count}}\n" for i in range(20_000)), 3),
+    "tables": (BEGIN + "dialects:\n" + "".join(f"- {{name: t{i}, title: t, keys: []}}\n" for i in range(5_000)), 3),
+    "fields": (TABLE + "".join(f"f{i}: 1\n" for i in range(5_000)), 8),
+    "a long name": (row(**BESIDE | {"name": "our.org/" + "x" * 500_000}), 8),
+    "a long expression": (row(**BESIDE, expression="1" + "+1" * 500_000), 12),
+    "a deep expression": (row(**BESIDE, expression="(" * 500 + "1" + ")" * 500), 12),
+    "a costly pattern": (row(**BESIDE, expression=f"value.matches('{CONCEALED}') ? 1 : 2"), 12),
+    "loops in loops": (row(**BESIDE, expression="value.split('').map(a, value.split('').map(b, a + b)).size()"), 12),
+    "a number without end": (row(**BESIDE, most="9" * 100_000), 12),
+    "binary": ("\x00\x01\x02", 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_refused_in_words_and_the_last_good_one_stays(name, tmp_path):
+    content, line = HOSTILE[name]
+    file = tmp_path / "rules.yaml"
+    file.write_text(TABLE)
+    source = Source(str(file))
+    good = source.current
+    file.write_text(content)
+    assert not source.look()
+    assert source.current is good
+    with pytest.raises(ConfigurationError) as caught:
+        load(str(file))
+    first = caught.value.problems[0]
+    assert line in (None, first.line)
+    assert first.line
+    assert first.message
+    assert len(source.notes()["configuration"]) < 500
+
+
+def mistyped(number):
+    return BEGIN + "meanings:\n" + "".join(f"  our.org/{i}: x\n" for i in range(number))
+
+
+def test_of_very_many_mistakes_the_first_are_told(tmp_path):
+    file = tmp_path / "rules.yaml"
+    file.write_text(TABLE)
+    source = Source(str(file))
+    file.write_text(mistyped(5_000))
+    assert not source.look()
+    *_, last = source.problem.splitlines()
+    assert last == "and 4900 more"
+    assert len(source.problem) < 100_000
+
+
+async def test_reviews_go_on_while_a_large_file_is_read(tmp_path):
+    """The loop has to turn, as it has to in every test; to read this file takes more processor time than a turn may."""
+    file = tmp_path / "rules.yaml"
+    file.write_text(TABLE)
+    source = Source(str(file), every=0.0)
+    heard = []
+    following = asyncio.create_task(source.follow(heard.append))
+    file.write_text(mistyped(40_000))
+    async with asyncio.timeout(PATIENCE):
+        while not source.problem:  # noqa: ASYNC110  it is told by a thread
+            await asyncio.sleep(0.01)
+        file.write_text(TABLE + "mode: warn\n")
+        while not heard:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    following.cancel()
+    assert heard[0].file.mode == "warn"
+    assert source.current is heard[0]
+
+
+def test_a_file_of_as_many_rows_as_it_may_have_is_read(tmp_path):
+    file = tmp_path / "rules.yaml"
+    file.write_text(TABLE + "".join(f"  - {{name: our.org/x{i}, meaning: m}}\n" for i in range(511)))
+    assert len(load(str(file)).resource("our.org/x510")) == 1
+
+
+@given(FILES)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture])  # fmt: skip
+def test_any_file_is_taken_or_refused_with_line_and_column(tmp_path, file):
+    whole = {**HEAD, **file}
+    path = tmp_path / "rules.yaml"
+    path.write_text(manifests.dump([whole]))
+    _, findings = read(whole)
+    problems = problems_of(path)
+    assert {one.pointer for one in problems} == {finding.path for finding in findings}
+    lines = path.read_text().splitlines()
+    for problem in problems:
+        assert problem.remedy
+        assert 0 < problem.column <= len(lines[problem.line - 1]) + 1
+
+
+def problems_of(path):
+    """Why a file is refused; nothing where it is taken."""
+    try:
+        load(str(path))
+    except ConfigurationError as error:
+        assert error.problems  # noqa: PT017  that there is an error is not asked for
+        return error.problems
+    return ()
+
+
+RULES = [path.read_text() for path in sorted((EXAMPLES / "rules").glob("*/rules.yaml"))]
+
+
+@given(st.sampled_from(RULES), st.data())
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_good_file_in_which_somebody_mistypes_is_taken_or_refused_with_its_line(tmp_path, text, data):
+    at = data.draw(st.integers(0, len(text) - 1))
+    typed = data.draw(st.sampled_from(["", " ", "x", ":", "'", "-", "\t", "{", "\n", "0", "#", "&", "*", "é"]))
+    path = tmp_path / "rules.yaml"
+    path.write_text(text[:at] + typed + text[at + data.draw(st.integers(0, 2)) :])
+    told = [problem for problem in problems_of(path) if "this one holds" not in problem.message]
+    assert all(problem.message and problem.line for problem in told)
