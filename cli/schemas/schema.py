@@ -139,15 +139,21 @@ def _lines(cls: type) -> list[str]:
 
 def _narrow_rows(row: Schema) -> None:
     """Leave of roles and actions those that are read from a table without code, by where a key stands."""
-    read = {role for roles in plain.ROLES.values() for role in roles}
+    members = row["properties"]
+    read: set[Role] = set()
+    for roles in plain.ROLES.values():
+        read.update(roles)
+    _choose(members["role"], _values(read))
     # What only code can decide.
     actions = set(Action) - {Action.REFUSED, Action.NOT_UNDERSTOOD}
-    # In the place of references: editors would offer what those have as well.
-    for name, values in (("role", _values(read)), ("action", sorted(actions))):
-        member = row["properties"][name]
-        del member["$ref"]
-        member["enum"] = values
+    _choose(members["action"], sorted(actions))
     row["allOf"] = [_at(place, roles) for place, roles in plain.ROLES.items()]
+
+
+def _choose(member: Schema, values: list[str]) -> None:
+    """Put some values in the place of a reference to all: editors would offer what that has as well."""
+    del member["$ref"]
+    member["enum"] = values
 
 
 def _at(place: Position, roles: Iterable[Role]) -> Schema:
