@@ -141,13 +141,16 @@ def _narrow_rows(row: Schema) -> None:
     """Leave of roles and actions those that are read from a table without code, by where a key stands."""
     members = row["properties"]
     read: set[Role] = set()
-    for roles in plain.ROLES.values():
+    row["allOf"] = places = []
+    for place, roles in plain.ROLES.items():
         read.update(roles)
+        at_place = _at(place, roles)
+        places.append(at_place)
     _choose(members["role"], _values(read))
     # What only code can decide.
-    actions = set(Action) - {Action.REFUSED, Action.NOT_UNDERSTOOD}
+    actions = set(Action)
+    actions -= {Action.REFUSED, Action.NOT_UNDERSTOOD}
     _choose(members["action"], sorted(actions))
-    row["allOf"] = [_at(place, roles) for place, roles in plain.ROLES.items()]
 
 
 def _choose(member: Schema, values: list[str]) -> None:
