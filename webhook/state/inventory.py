@@ -400,6 +400,7 @@ def unknown(target: Target, served: Served) -> Served:
         driver=target.driver,
         devices=1,
         nodes=frozenset({""}),
+        whole=frozenset({""}),
         shared=1,
         attributes=dict.fromkeys(target.attributes, 1),
         everywhere=dict.fromkeys(target.attributes, 1),
