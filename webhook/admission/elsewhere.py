@@ -56,6 +56,9 @@ _COUNTING = {
     ("scheduling.volcano.sh", "Queue"): _NO_CLAIMS,
     ("scheduling.volcano.sh", "PodGroup"): _NO_CLAIMS,
     ("scheduling.sigs.k8s.io", "ElasticQuota"): _NO_CLAIMS,
+    ("nos.nebuly.com", "ElasticQuota"): _NO_CLAIMS,
+    ("nos.nebuly.com", "CompositeElasticQuota"): _NO_CLAIMS,
+    ("nfd.k8s-sigs.io", "NodeFeatureRule"): "it describes nodes, and asks for nothing",
     ("karpenter.sh", "NodePool"): "it bounds the nodes that are made, and asks for nothing",
 }
 # Groups of Kubernetes and of ours, whose kinds ask for no devices but where this page or a pod template says so.
@@ -66,6 +69,8 @@ _FIELD = re.compile(
     re.IGNORECASE,
 )
 _REMEDY = "pods that it makes are decided on at the gate: put one of them to `drawbridge translate`"
+# Maps of what nodes and objects are called, which is no request.
+_LABELS = re.compile(r"(?:label|selector|annotation|affinity)[^/]*(?:/|$)", re.IGNORECASE)
 _NO_LABEL = re.compile(r"[^a-z0-9]+")
 _LONGEST = 63  # letters of a container's name
 _NAMES = ("name", "resourceName", "processingResourceType")
@@ -160,16 +165,21 @@ def _key(where: str, name: str, value: Json, state: State) -> str:
     """Say which word a member of a map is, if it is one."""
     if isinstance(value, dict | list):
         return ""
-    known = state.configuration.resource
     bare = name.removeprefix("requests.").removeprefix("limits.")
-    if "/" in bare and known(bare):
-        return bare
-    side = where.rpartition("/")[2] in _SIDES
-    if side and (known(name) or judge_resource(name, state)):
-        return name
-    if name in _NAMES and isinstance(value, str) and "/" in value and known(value):
-        return value
-    return name if not side and _FIELD.fullmatch(name) and _counts(value) else ""
+    if "/" in bare:
+        return "" if _LABELS.search(where) else _resource(bare, state)
+    is_name = name in _NAMES and isinstance(value, str)
+    if is_name and "/" in str(value):
+        return _resource(str(value), state)
+    if where.rpartition("/")[2] in _SIDES:
+        return _resource(name, state)
+    is_field = _FIELD.fullmatch(name) is not None
+    return name if is_field and _counts(value) else ""
+
+
+def _resource(name: str, state: State) -> str:
+    """Give a name back that is one of devices."""
+    return name if state.configuration.resource(name) or judge_resource(name, state) else ""
 
 
 def _counts(value: Json) -> bool:

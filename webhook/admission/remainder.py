@@ -65,6 +65,8 @@ _DEVICE = re.compile(
 )
 # Domains whose other words say nothing about devices.
 _OWN = ("kubernetes.io", "k8s.io", "drawbridge.dev")
+# The name under which every DeviceClass can be asked for.
+_IMPLICIT = "deviceclass.resource.kubernetes.io/"
 _NONE = ("", "none", "void")
 _SKIPPED = Decision("", "", "", SKIP_LABEL, Action.LEFT, "the pod asks not to be looked at")
 _BOUND = "nodeName is set: the pod has its node, and no scheduler would allocate a claim for it"
@@ -128,6 +130,9 @@ def _of_container(slot: Slot, view: PodView, state: State) -> Iterator[Decision]
 
 def judge_resource(key: str, state: State, container: str = "") -> Decision | None:
     """Judge a resource that no table has; nothing of one that has nothing to do with devices."""
+    if key.startswith(_IMPLICIT):
+        served = f"DeviceClass {key.removeprefix(_IMPLICIT)} serves it, as if through extendedResourceName"
+        return _decision(Action.LEFT, key, served, container)
     if _is_own(key):
         return None
     name = state.fleet.extended.get(key)
@@ -157,9 +162,7 @@ def _word(key: str, place: Position, configuration: Configuration) -> Decision |
     domain, _, end = key.partition("/")
     if not (_is_vendors(key) or domain in _domains(configuration)):
         return None
-    rows = rows_at(configuration, place)
-    names = [row.name for row in rows if "<" not in row.name]
-    near = shape.nearest(key, names)
+    near = _near_end(key, place, configuration)
     if near or _DEVICE.search(end):
         return _not_understood(key, near)
     return None
@@ -205,10 +208,34 @@ def _patterned(configuration: Configuration, place: Position) -> tuple[Row, ...]
     return tuple([row for row in rows_at(configuration, place) if "<" in row.name])
 
 
+def _near_end(key: str, place: Position, configuration: Configuration) -> str:
+    """Name the key of the same domain that is meant: only what stands after the slash can be misspelt, so much of it is alike."""
+    domain, _, end = key.partition("/")
+    start = f"{domain}/"
+    names = _names(configuration, place)
+    ends = [name.removeprefix(start) for name in names if name.startswith(start)]
+    meant = shape.nearest(end, ends)
+    return f"{start}{meant}" if meant else ""
+
+
 def _near_anywhere(key: str, configuration: Configuration) -> str:
-    """Find a misspelt vendor: the whole name is nearly one that is known."""
-    names = [row.name for row in rows_at(configuration, Position.RESOURCE) if "<" not in row.name]
-    return shape.nearest(key, names)
+    """Find a misspelt vendor: the domain is nearly one that is known, and so is the name in it."""
+    names = _names(configuration, Position.RESOURCE)
+    domain, slash, _ = key.partition("/")
+    if not slash:
+        return shape.nearest(key, names)
+    domains: dict[str, list[str]] = {}
+    for name in names:
+        known, _, _ = name.partition("/")
+        of_domain = domains.setdefault(known, [])
+        of_domain.append(name)
+    meant = shape.nearest(domain, list(domains))
+    return shape.nearest(key, domains[meant]) if meant else ""
+
+
+def _names(configuration: Configuration, place: Position) -> list[str]:
+    """The names that stand in one place and have no part that varies."""
+    return [row.name for row in rows_at(configuration, place) if "<" not in row.name]
 
 
 @lru_cache(maxsize=4)

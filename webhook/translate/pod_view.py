@@ -7,6 +7,7 @@ some dialect knows.
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 _LISTS = ("initContainers", "containers")
 _OURS = frozenset(names.ANNOTATIONS)
 _ANYWHERE = Selected()
+# $NAME, ${NAME}, {{ name }}, <name>, __NAME__ and the word itself.
+_PLACEHOLDER = re.compile(r"^\$|\{\{|^<.*>$|^__.*__$|^PLACEHOLDER")
+_WHOLE = "ask for whole ones"
 _PARTS = (Role.MEMORY, Role.CORES)
 # Demands on labels of the node: nobody has as many labels. Nothing is read beyond the one that is too many.
 SELECTIONS = 1_024
@@ -223,18 +227,18 @@ def number(word: Word, configuration: Configuration | None = None) -> int | Refu
         if word.limit is not None:
             limit = parse(_text(word.limit))
     except QuantityError as error:
-        return _invalid(word, f"its limit: {error}", "write a whole number")
+        return _invalid(word, f"its limit: {error}", _remedy_for_a_text(word.limit))
     try:
         if word.request is not None:
             request = parse(_text(word.request))
     except QuantityError as error:
-        return _invalid(word, f"its request: {error}", "write a whole number")
+        return _invalid(word, f"its request: {error}", _remedy_for_a_text(word.request))
     if limit is None:
         return _invalid(word, "is requested without a limit", "set the same number as a limit")
     if request is not None and request != limit:
         return _invalid(word, f"request {word.request} and limit {word.limit} differ", "make them equal")
     if limit.nano % NANO:
-        remedy = _remedy_for_a_part(word, configuration) if configuration else "write a whole number"
+        remedy = _remedy_for_a_part(word, configuration) if configuration else _WHOLE
         return _invalid(word, f"{word.limit} is not a whole number", remedy)
     if limit.nano < 0:
         return _invalid(word, f"{word.limit} is negative", "write a number from 0 up")
@@ -243,12 +247,18 @@ def number(word: Word, configuration: Configuration | None = None) -> int | Refu
     return limit.nano // NANO
 
 
+def _remedy_for_a_text(value: Json) -> str:
+    if isinstance(value, str) and _PLACEHOLDER.search(value):
+        return "this looks like a placeholder: fill it in first (envsubst, helm template, kustomize build)"
+    return "write a whole number"
+
+
 def _remedy_for_a_part(word: Word, configuration: Configuration) -> str:
     if word.known[0].row.role is not Role.COUNT:
-        return "write a whole number"
+        return _WHOLE
     parts = _keys_of_parts(word.key, configuration)
     by = " or ".join(parts[:2]) or "a key of its own, see `drawbridge dialects`"
-    return f"ask for whole ones; a part of a device is asked for by {by}"
+    return f"{_WHOLE}; a part of a device is asked for by {by}"
 
 
 def _keys_of_parts(key: str, configuration: Configuration) -> list[str]:

@@ -50,7 +50,7 @@ KINDS: Mapping[tuple[str, str], WorkloadKind] = {
     **{("kubeflow.org", kind): _PLAIN for kind in ("TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob", "Notebook")},
     **{("trainer.kubeflow.org", kind): _TRAINER for kind in ("TrainJob", "TrainingRuntime", "ClusterTrainingRuntime")},
     **{("serving.knative.dev", kind): _KNATIVE for kind in ("Service", "Configuration", "Revision")},
-    **{("serving.kserve.io", kind): _KSERVE for kind in ("InferenceService", "LLMInferenceService", "ServingRuntime", "ClusterServingRuntime")},
+    **{("serving.kserve.io", kind): _KSERVE for kind in ("InferenceService", "LLMInferenceService", "LLMInferenceServiceConfig", "ServingRuntime", "ClusterServingRuntime")},
     **{("argoproj.io", kind): _ARGO for kind in ("Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow")},
     ("argoproj.io", "Rollout"): _PLAIN,
     **{("sparkoperator.k8s.io", kind): _SPARK for kind in ("SparkApplication", "ScheduledSparkApplication")},
@@ -59,6 +59,11 @@ KINDS: Mapping[tuple[str, str], WorkloadKind] = {
     ("workload.codeflare.dev", "AppWrapper"): _PLAIN,
     ("batch.volcano.sh", "Job"): WorkloadKind(scheduler="volcano", group="scheduling.k8s.io/group-name"),
     ("apps.kruise.io", "CloneSet"): _PLAIN,
+    ("production-stack.vllm.ai", "VLLMRuntime"): WorkloadKind("vLLM's production stack, which builds its pods itself"),
+    ("nvidia.com", "DynamoGraphDeployment"): WorkloadKind("Dynamo, which builds its pods itself"),
+    ("nvidia.com", "DynamoComponentDeployment"): WorkloadKind("Dynamo, which builds its pods itself"),
+    **{("apps.nvidia.com", kind): WorkloadKind("the NIM operator, which builds its pods itself") for kind in ("NIMService", "NIMCache")},
+    ("sagemaker.amazonaws.com", "HyperPodPyTorchJob"): WorkloadKind("HyperPod, which counts processes by them"),
 }  # fmt: skip
 
 

@@ -104,6 +104,8 @@ def test_a_kind_that_nobody_knows_is_named_with_every_word_in_it():
         ("v1", "LimitRange", {"limits": [{"type": "Container", "max": {GPU: 4}}]}),
         ("kueue.x-k8s.io/v1beta1", "ClusterQueue", {"flavors": [{"resources": [{"name": GPU, "nominalQuota": 9}]}]}),
         ("karpenter.sh/v1", "NodePool", {"limits": {GPU: 9, "cpu": 100}}),
+        ("kueue.x-k8s.io/v1beta2", "ClusterQueue", {"resources": [{"name": "example.com/gpu", "nominalQuota": 9}]}),
+        ("nos.nebuly.com/v1alpha1", "ElasticQuota", {"min": {"nos.nebuly.com/gpu-memory": 9}}),
     ],
 )
 def test_what_counts_a_key_asks_for_nothing_and_is_told(version, kind, spec):
@@ -121,6 +123,7 @@ def test_what_counts_a_key_asks_for_nothing_and_is_told(version, kind, spec):
         obj("apiextensions.k8s.io/v1", "CustomResourceDefinition", {"names": {"name": GPU}, "gpus": 3}),
         obj("example.com/v1", "Weird", {"gpuMemoryUtilization": 0.9, "gpus": 0, "gpu": "none", "limits": {"cpu": 1}}),
         obj("example.com/v1", "Weird", {"gpu": {"enabled": True}, "nodeSelector": {"gpu": "true"}}),
+        obj("example.com/v1", "Weird", {"nodeLabels": {"nvidia.com/gpu.product": "A100"}, "name": "gpu"}),
     ],
 )
 def test_what_asks_for_nothing_is_not_mentioned(silent):

@@ -22,6 +22,8 @@ def told(asked, state=EMPTY) -> dict[str, tuple[str, str]]:
         ("nvidia-com/gpu", "did you mean nvidia.com/gpu?"),
         ("nvidia.com/weird", "no table has it"),
         ("example.com/my-gpu", "no table has it"),
+        ("example.com/gpu", "no table has it"),
+        ("nvida.com/gpu", "did you mean nvidia.com/gpu?"),
     ],
 )
 def test_a_resource_that_no_table_has_is_not_understood(key, meant):
@@ -69,6 +71,21 @@ def test_annotations_and_variables_are_answered_too():
     asked = pod({"cpu": 1})
     asked["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
     assert told(asked)["NVIDIA_VISIBLE_DEVICES"][0] == "left"
+
+
+def test_a_label_with_the_same_domain_is_no_misspelling_of_another():
+    asked = pod({GPU: 1})
+    asked["spec"]["nodeSelector"] = {"cloud.google.com/gke-os-distribution": "cos", "nvidia.com/gpu.produkt": "A100"}
+    said = told(asked)
+    assert "cloud.google.com/gke-os-distribution" not in said
+    assert said["nvidia.com/gpu.produkt"] == ("not understood", "did you mean nvidia.com/gpu.product?")
+
+
+def test_the_name_under_which_a_class_can_always_be_asked_for_is_served():
+    key = "deviceclass.resource.kubernetes.io/gpu.example.com"
+    action, detail = told(pod({key: 1}))[key]
+    assert action == "left"
+    assert "DeviceClass gpu.example.com serves it" in detail
 
 
 def test_a_pod_with_a_node_says_why_it_stays():

@@ -16,7 +16,7 @@ def refusal(asked) -> str:
 def test_who_wants_half_a_device_is_told_the_keys_for_parts():
     text = refusal(pod({GPU: 0.5}))
     assert "asked for by nvidia.com/gpumem (MiB) or nvidia.com/gpucores (percent)" in text
-    assert "0.5 is not a whole number (write a whole number)" in refusal(pod({"nvidia.com/gpumem": "0.5"}))
+    assert "0.5 is not a whole number (ask for whole ones)" in refusal(pod({"nvidia.com/gpumem": "0.5"}))
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,9 @@ def test_what_is_no_quantity_is_said_once():
     text = refusal(pod({GPU: 1}, requests={GPU: "one"}))
     assert text.count("is not a quantity") == 1
     assert "its request: 'one'" in text
+
+
+@pytest.mark.parametrize("text", ["$GPUS", "${GPUS}", "{{ .Values.gpus }}", "<gpus>", "__GPUS__", "PLACEHOLDER_GPUS"])
+def test_a_placeholder_is_told_for_what_it_is(text):
+    assert "this looks like a placeholder: fill it in first" in refusal(pod({GPU: text}))
+    assert "placeholder" not in refusal(pod({GPU: "one"}))
