@@ -1,4 +1,4 @@
-"""The manifests of manifests/examples on a real API server, with the gate before it and the inventory of eleven drivers behind it.
+"""The manifests of manifests/examples on a real API server, with the gate before it and the inventory of public drivers behind it.
 
 One of each dialect that is translated is created: kube-controller-manager makes its claims, and the stock scheduler places it on nodes that
 nobody runs. All others are put to the server as a dry run.

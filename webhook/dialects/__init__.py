@@ -9,7 +9,7 @@ from typing import Any
 
 from webhook.dialects import plain
 from webhook.dialects.demand import AUTO, MIB, Demand, Keyed, Left, Note, Pairs, Refusal
-from webhook.dialects.plugins import amazon, amd, google, hygon, intel, nics, nvidia, undriven
+from webhook.dialects.plugins import amazon, amd, google, hygon, intel, nics, nvidia, rebellions, undriven
 from webhook.dialects.systems import annotated, cloud, hami, koordinator, one_card, volcano
 from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scheduler, Scope, Unit, pattern
 from webhook.dialects.targets import DRANET_NUMA_NODE, NETWORK_RESOURCE, NUMA_NODE, PCIE_ROOT, TARGETS, Target
@@ -45,6 +45,7 @@ VOCABULARIES: tuple[Vocabulary[Any], ...] = (
     hygon.VOCABULARY,
     amazon.VOCABULARY,
     nics.VOCABULARY,
+    rebellions.VOCABULARY,
     undriven.VOCABULARY,
 )
 

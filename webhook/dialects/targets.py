@@ -76,6 +76,7 @@ _INTEL = "gpu.intel.com"
 _NEURON = "neuron.aws.com"
 _HYGON = "dra.hygon.com"
 _QAT = "qat.intel.com"
+_RBLN = "npu.rebellions.ai"
 _RDMA_FLAGS = ("rdma", "rdmaCapable")
 
 TARGETS = {
@@ -224,6 +225,16 @@ TARGETS = {
             product=f"{_HYGON}/productName",
             shared=True,
             request="hcu",
+        ),
+        Target(
+            name="rbln",
+            title="Rebellions NPU",
+            driver=_RBLN,
+            classes=(_RBLN,),
+            unique=f"{_RBLN}/uuid",
+            product=f"{_RBLN}/productName",
+            attributes=(PCIE_ROOT, NUMA_NODE, f"{_RBLN}/productName"),
+            request="npu",
         ),
         Target(
             name="tpu",

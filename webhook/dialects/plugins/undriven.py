@@ -51,7 +51,6 @@ _VENDORS = {
     "sgx.intel.com": ("Intel SGX enclave", ("epc", "enclave", "provision"), ()),
     "fpga.intel.com": ("Intel FPGA", ("<region>",), ()),
     "xilinx.com": ("AMD Alveo card", ("<shell>",), ()),
-    "rebellions.ai": ("Rebellions NPU", ("ATOM", "REBEL", "npu"), ()),
     "furiosa.ai": ("FuriosaAI NPU", ("rngd", "warboy"), ()),
     "tenstorrent.com": ("Tenstorrent card", ("<card>",), ()),
     "ibm.com": ("IBM Spyre card", ("spyre_<kind>",), ()),
@@ -63,7 +62,7 @@ _YOUNG = (
 _DRIVEN = {
     "hygon.com": "Hygon's DRA driver counts compute in units, not in percent, and publishes whole cards alone: its plugin goes on serving it",
     "huawei.com": "the public DRA driver (ascend.project-hami.io) brings no class for it and calls whole cards unfinished: its plugin goes on serving it",
-    **dict.fromkeys(("rebellions.ai", "furiosa.ai", "tenstorrent.com", "ibm.com"), _YOUNG),
+    **dict.fromkeys(("furiosa.ai", "tenstorrent.com", "ibm.com"), _YOUNG),
 }
 _OTHERS = {
     "mthreads.ai/use-gpuuuid": "Moore Threads GPU",

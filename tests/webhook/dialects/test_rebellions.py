@@ -1,0 +1,23 @@
+"""Rebellions: whole NPUs, of a family by the name of the product."""
+
+import pytest
+
+from tests.webhook.dialects.rows import Row
+from tests.webhook.pods import became, exactly, pod, selected
+
+NPU, ATOM, REBEL = "rebellions.ai/npu", "rebellions.ai/ATOM", "rebellions.ai/REBEL"
+ROWS = {key: Row(pod({key: 1}), "translated") for key in (NPU, ATOM, REBEL)}
+
+
+@pytest.mark.parametrize(
+    ("key", "products"), [(NPU, ["RBLN-CA22", "RBLN-CR03"]), (ATOM, ["RBLN-CA22"]), (REBEL, ["RBLN-CR03"])]
+)
+def test_a_family_is_told_by_the_product(key, products):
+    done = became(pod({key: 4}))
+    (request,) = exactly(done)
+    assert (request["class"], request["count"]) == ("npu.rebellions.ai", 4)
+    assert [one for one in ("RBLN-CA22", "RBLN-CR03") if selected(done, productName=one)] == products
+
+
+def test_none_asks_for_nothing():
+    assert not became(pod({ATOM: 0})).templates

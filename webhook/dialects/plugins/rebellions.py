@@ -1,0 +1,54 @@
+"""Rebellions' device plugin: whole NPUs, by family or whichever.
+
+Its DRA driver publishes the product, whose name begins with the family. Keys follow RBLN-SW/k8s-device-plugin; the target
+RBLN-SW/rbln-k8s-dra-driver, whose class may serve `rebellions.ai/npu` by itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from webhook.dialects.demand import Answer, Demand, Keyed, Note
+from webhook.dialects.table import Dialect, Role, Row
+from webhook.dialects.vocabulary import Vocabulary
+from webhook.dialects.words import Options
+
+if TYPE_CHECKING:
+    from webhook.dialects.words import Words
+
+# Key: how the names of its products begin.
+_FAMILIES = {"rebellions.ai/ATOM": "RBLN-CA", "rebellions.ai/REBEL": "RBLN-CR"}
+
+DIALECT = Dialect(
+    name="rebellions",
+    title="Rebellions device plugin",
+    target="rbln",
+    apart=True,
+    keys=(
+        Row(name="rebellions.ai/npu", meaning="NPUs of any family", role=Role.COUNT),
+        *(
+            Row(name=name, meaning=f"NPUs whose product begins with {product}", role=Role.COUNT)
+            for name, product in _FAMILIES.items()
+        ),
+    ),
+)
+
+
+def read(words: Words[Options]) -> Answer:
+    """Read one container: so many whole NPUs of each family."""
+    demands = []
+    notes = []
+    for key, row, value in ((amount.key, amount.row, amount.value) for amount in words.said[0].amounts):
+        if not value:
+            continue
+        product = _FAMILIES.get(key, "")
+        models = (product,) if product else ()
+        demand = Demand(target="rbln", count=value, models=models)
+        demands.append(Keyed(key, demand))
+        plural = "s" if value > 1 else ""
+        which = f" of product {product}*" if product else ""
+        notes.append(Note(key, row.action, f"{value} whole device{plural}{which}"))
+    return Answer(demands=tuple(demands), notes=tuple(notes))
+
+
+VOCABULARY = Vocabulary(table=DIALECT, read=read, options=Options)
