@@ -38,16 +38,19 @@ def read(words: Words[Options]) -> Answer:
     """Read one container: so many whole NPUs of each family."""
     demands = []
     notes = []
-    for key, row, value in ((amount.key, amount.row, amount.value) for amount in words.said[0].amounts):
-        if not value:
+    for amount in words.said[0].amounts:
+        key, count = amount.key, amount.value
+        if not count:
             continue
-        product = _FAMILIES.get(key, "")
+        product = _FAMILIES.get(key)
         models = (product,) if product else ()
-        demand = Demand(target="rbln", count=value, models=models)
+        demand = Demand(target="rbln", count=count, models=models)
         demands.append(Keyed(key, demand))
-        plural = "s" if value > 1 else ""
         which = f" of product {product}*" if product else ""
-        notes.append(Note(key, row.action, f"{value} whole device{plural}{which}"))
+        plural = "s" if count > 1 else ""
+        text = f"{count} whole device{plural}{which}"
+        note = Note(key, amount.row.action, text)
+        notes.append(note)
     return Answer(demands=tuple(demands), notes=tuple(notes))
 
 
