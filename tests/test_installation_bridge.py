@@ -20,6 +20,22 @@ def stored():
     return [document.object for document in manifests.read(files)]
 
 
+@pytest.mark.parametrize("folder", ["bridge", "bridge/apart", "onlooker"])
+def test_a_component_names_its_namespace_for_that_of_the_base_does_not_reach_it(folder):
+    """kustomize puts the base's namespace on the base's objects only: without one of its own a component lands wherever kubectl is."""
+    [base], [component] = (manifests.read([BASE.parent / one / "kustomization.yaml"]) for one in ("base", folder))
+    assert component.object["namespace"] == base.object["namespace"]
+
+
+@pytest.mark.parametrize("folder", ["common", ".", "apart"])
+def test_kustomize_lists_every_file(folder):
+    place = BRIDGE / folder
+    listed = manifests.read([place / "kustomization.yaml"])[0].object["resources"]
+    files = [path.name for path in place.glob("*.yaml") if path.name != "kustomization.yaml"]
+    assert sorted(one for one in listed if one.endswith(".yaml")) == sorted(files)
+    assert ["common" in one for one in listed].count(True) == (folder != "common")
+
+
 def test_the_bridge_is_off_unless_it_is_asked_for():
     plain = run("manifests", "--image", IMAGES[0])
     asked = run("manifests", "--image", IMAGES[0], "--bridge", "--scheduler-image", IMAGES[1])

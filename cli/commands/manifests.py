@@ -117,6 +117,9 @@ class UrlType(click.ParamType["str"]):
     "--bridge", is_flag=True, help="Also a scheduler of its own, and the allocator that it asks (docs/bridge.md)."
 )
 @click.option(
+    "--apart", is_flag=True, help="With --bridge: scheduler and allocator in two pods, with certificates of yours."
+)
+@click.option(
     "--scheduler-image",
     type=ImageType(),
     metavar="REF",
@@ -161,6 +164,7 @@ def command(
     namespace: str,
     image: str,
     bridge: bool,
+    apart: bool,
     scheduler_image: str,
     api_servers: tuple[str, ...],
     config: str,
@@ -193,6 +197,8 @@ def command(
     )
     objects: list[dict[str, Any]] = []
     networks = _blocks(api_servers)
+    if apart and not bridge:
+        raise Broken("--apart says how the bridge is installed, and there is none", "say --bridge, too")
     if only != "webhooks":
         if not image:
             raise Broken(
@@ -205,7 +211,7 @@ def command(
                     "--bridge runs a kube-scheduler, and no image of one is given",
                     "say --scheduler-image REGISTRY/kube-scheduler:v1.N.P, as the cluster's own has it",
                 )
-            objects += beside(namespace, image, scheduler_image)
+            objects += beside(namespace, image, scheduler_image, apart=apart)
             objects += _fences(source.file.bridge)
     if only != "rest":
         objects += configurations(source.dialects, options)
@@ -264,21 +270,29 @@ def rest(
             yield _adapt(document.object, namespace, image, config, api_servers)
 
 
-def beside(namespace: str, image: str, scheduler_image: str) -> Iterable[dict[str, Any]]:
+def beside(namespace: str, image: str, scheduler_image: str, *, apart: bool = False) -> Iterable[dict[str, Any]]:
     """What the bridge adds, as its kustomize component would print it for this namespace and these images."""
     from cluster import manifests
 
-    kustomization, *_ = manifests.read([BRIDGE / "kustomization.yaml"])
-    names: list[str] = kustomization.object["resources"]
-    files = [BRIDGE / name for name in names]
+    place = BRIDGE / "apart" if apart else BRIDGE
+    files = [path for folder in (BRIDGE / "common", place) for path in _listed(folder)]
     for document in manifests.read(files):
         obj = _adapt(document.object, namespace, image, "", ())
-        deploys = obj["kind"] == "Deployment"
-        if deploys:
+        if obj["kind"] == "Deployment":
             template = obj["spec"]["template"]
-            _, scheduler = template["spec"]["containers"]
-            scheduler["image"] = scheduler_image
-        yield _move_fence(obj, namespace)
+            for container in template["spec"]["containers"]:
+                if container["name"] == "scheduler":
+                    container["image"] = scheduler_image
+        yield _move_names(obj, namespace)
+
+
+def _listed(folder: Path) -> list[Path]:
+    """The files that a kustomization lists."""
+    from cluster import manifests
+
+    kustomization, *_ = manifests.read([folder / "kustomization.yaml"])
+    names: list[str] = kustomization.object["resources"]
+    return [folder / name for name in names if name.endswith(".yaml")]
 
 
 def _fences(bridge: Bridge | None) -> Iterable[dict[str, Any]]:
@@ -288,14 +302,18 @@ def _fences(bridge: Bridge | None) -> Iterable[dict[str, Any]]:
     return [taint_rule(driver) for driver in bridge.drivers] if bridge is not None and bridge.fence else []
 
 
-def _move_fence(obj: dict[str, Any], namespace: str) -> dict[str, Any]:
-    """Tell the fence in which namespace the lease and the account are."""
-    if obj["kind"] == "ValidatingAdmissionPolicyBinding":
-        obj["spec"]["paramRef"]["namespace"] = namespace
-    if obj["kind"] == "ValidatingAdmissionPolicy":
-        [condition] = obj["spec"]["matchConditions"]
-        ours, theirs = f"serviceaccount:{NAMESPACE}:", f"serviceaccount:{namespace}:"
-        condition["expression"] = condition["expression"].replace(ours, theirs)
+def _move_names(obj: dict[str, Any], namespace: str) -> dict[str, Any]:
+    """Tell the fence in which namespace the lease and the account are, and the scheduler where the allocator is."""
+    match obj["kind"]:
+        case "ValidatingAdmissionPolicyBinding":
+            obj["spec"]["paramRef"]["namespace"] = namespace
+        case "ValidatingAdmissionPolicy":
+            [condition] = obj["spec"]["matchConditions"]
+            ours, theirs = f"serviceaccount:{NAMESPACE}:", f"serviceaccount:{namespace}:"
+            condition["expression"] = condition["expression"].replace(ours, theirs)
+        case "ConfigMap":
+            text = obj["data"]["scheduler.yaml"]
+            obj["data"]["scheduler.yaml"] = text.replace(f".{NAMESPACE}.svc", f".{namespace}.svc")
     return obj
 
 

@@ -206,7 +206,7 @@ def objects() -> list[Object]:
     """What the component adds, but for what needs images: the processes run beside the cluster here."""
     made = []
     for file in ("rbac.yaml", "policy.yaml"):
-        for document in manifests.read([COMPONENT / file]):
+        for document in manifests.read([COMPONENT / "common" / file]):
             item = document.object
             if item["kind"] in ("ServiceAccount", "Role", "RoleBinding"):
                 item["metadata"]["namespace"] = SYSTEM

@@ -1,0 +1,111 @@
+"""The bridge as the page says to install it: kustomize builds it, the API server takes it, and in two pods each does with its own rights."""
+
+import re
+import subprocess
+
+import pytest
+
+from cluster import manifests
+from e2e.actors import fleet
+from e2e.actors.bridge import COMPONENT
+from e2e.actors.gate import ROOT, SYSTEM
+from e2e.actors.workloads import claim, pod, request, using
+from e2e.ground.controlplane import free_port
+
+pytestmark = pytest.mark.real
+PAGE = (ROOT / "docs/bridge.md").read_text()
+BUILDS = re.findall(r"```yaml\n(resources: .*?)```", PAGE, re.DOTALL)
+DRIVER, CLASS, NODE = "apart.example.com", "apart-gpu", "apart-0"
+# What has no namespace, and what kustomize gives one all the same, which an API server overlooks.
+CLUSTER_WIDE = re.compile("ClusterRole|CustomResource|Policy(Binding)?$|WebhookConfiguration|^Namespace$")
+
+
+def build(control_plane, folder, text):
+    """What `kubectl kustomize` makes of a kustomization beside a checkout."""
+    (folder / "drawbridge").mkdir()
+    (folder / "drawbridge/manifests").symlink_to(ROOT / "manifests")
+    up = "../" * (len(folder.resolve().parts) - 1)
+    (folder / "kustomization.yaml").write_text(text.replace("drawbridge/manifests", f"{up}{str(ROOT)[1:]}/manifests"))
+    return control_plane.kubectl("kustomize", str(folder)).stdout
+
+
+def test_the_page_has_all_ways_to_install():
+    folders = {one for text in BUILDS for one in re.findall(r"drawbridge/manifests/([\w/]+)", text)}
+    assert folders == {"base", "bridge", "bridge/plugin", "bridge/apart", "onlooker"}
+
+
+@pytest.mark.parametrize("text", BUILDS, ids=[str(at) for at in range(len(BUILDS))])
+def test_what_the_page_has_kustomize_build_is_all_in_our_namespace_and_the_api_server_takes_it(
+    control_plane, bridge, tmp_path, text
+):
+    built = build(control_plane, tmp_path, text)
+    strays = [
+        f"{one['kind']}/{one['metadata']['name']}"
+        for one in (document.object for document in manifests.parse(built))
+        if not CLUSTER_WIDE.search(one["kind"]) and one["metadata"].get("namespace") != SYSTEM
+    ]
+    assert strays == []
+    control_plane.kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", input=built)
+
+
+@pytest.mark.parametrize("file", ["scheduler.yaml", "apart/scheduler.yaml"])
+def test_our_scheduler_has_the_roles_that_the_cluster_gives_its_own(control_plane, file):
+    """With one of them less it waits for ever to read what it may not."""
+    listed = control_plane.get("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings")["items"]
+    stock = {one["roleRef"]["name"] for one in listed if {"kind": "User", "name": "system:kube-scheduler", "apiGroup": "rbac.authorization.k8s.io"} in one.get("subjects", [])}  # fmt: skip
+    stored = [one.object for one in manifests.read([COMPONENT / file])]
+    assert {one["roleRef"]["name"] for one in stored if one["kind"] == "ClusterRoleBinding"} == stock
+
+
+@pytest.fixture
+def apart(control_plane, bridge, tmp_path):
+    """The two pods' processes, as their manifests have them: the scheduler goes by its own account and its own files."""
+    section = PAGE.partition("## By address, with certificates")[2]
+    commands = re.search(r"```sh\n(.*?)```", section, re.DOTALL)[1]
+    subprocess.run(["sh", "-e", "-c", commands], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    stored = [one.object for one in manifests.read([COMPONENT / "apart/scheduler.yaml"])]
+    [configuration] = [one["data"]["scheduler.yaml"] for one in stored if one["kind"] == "ConfigMap"]
+    for key, file in (("tls.crt", "scheduler.crt"), ("tls.key", "scheduler.key"), ("ca.crt", "ca.crt")):
+        configuration = configuration.replace(f"/etc/bridge/{key}", str(tmp_path / file))
+    port = free_port()
+    host = f"https://drawbridge-allocator.{SYSTEM}.svc:9441/"  # nothing here resolves a Service
+    assert host in configuration
+    [document] = manifests.parse(configuration.replace(host, f"https://127.0.0.1:{port}/"))
+    account = [one for one in stored if one["kind"] in ("ServiceAccount", "ClusterRoleBinding")]
+    for one in account:
+        if one["kind"] == "ServiceAccount":
+            one["metadata"]["namespace"] = SYSTEM
+    made = [
+        fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"),
+        *fleet.slices(DRIVER, NODE, [fleet.device("gpu-0", {})], by_name=True),
+    ]
+    control_plane.add_fake_nodes(1, prefix="apart-")
+    control_plane.create(*made)
+    bridge.apply(*account)
+    for process in ("allocator-0", "scheduler"):
+        bridge.processes[process].stop()
+    files = {key: str(tmp_path / name) for key, name in (("tls_cert", "allocator.crt"), ("tls_key", "allocator.key"), ("client_ca", "ca.crt"))}  # fmt: skip
+    bridge.start(extender=f"127.0.0.1:{port}", client_name="scheduler", **files)
+    way = control_plane.account_kubeconfig(SYSTEM, "drawbridge-scheduler")
+    whole = document.object | {"clientConnection": {"kubeconfig": str(way)}}
+    scheduler = control_plane.start_scheduler(whole, name="apart-scheduler")
+    try:
+        yield
+    finally:
+        scheduler.stop()
+        bridge.processes["allocator-0"].stop()
+        control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+        bridge.start()
+        bridge.processes["scheduler"] = bridge.start_scheduler()
+
+
+def test_in_two_pods_a_scheduler_with_an_account_of_its_own_has_pods_placed(control_plane, apart, namespace):
+    control_plane.create(
+        claim("c", namespace, request("gpu", CLASS)),
+        pod("p", namespace, schedulerName="drawbridge", resourceClaims=[using("c")]),
+    )
+    assert control_plane.wait_scheduled(namespace, "p")["spec"]["nodeName"] == NODE
+    path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/c"
+    writers = {one["manager"] for one in control_plane.get(path)["metadata"]["managedFields"]}
+    assert "kube-scheduler" not in writers
+    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
