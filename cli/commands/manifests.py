@@ -275,15 +275,19 @@ def beside(namespace: str, image: str, scheduler_image: str, *, apart: bool = Fa
     from cluster import manifests
 
     place = BRIDGE / "apart" if apart else BRIDGE
-    files = [path for folder in (BRIDGE / "common", place) for path in _listed(folder)]
+    files = [*_listed(BRIDGE / "common"), *_listed(place)]
     for document in manifests.read(files):
         obj = _adapt(document.object, namespace, image, "", ())
         if obj["kind"] == "Deployment":
-            template = obj["spec"]["template"]
-            for container in template["spec"]["containers"]:
-                if container["name"] == "scheduler":
-                    container["image"] = scheduler_image
+            _name_image(obj, scheduler_image)
         yield _move_names(obj, namespace)
+
+
+def _name_image(deployment: dict[str, Any], scheduler_image: str) -> None:
+    template = deployment["spec"]["template"]
+    for container in template["spec"]["containers"]:
+        if container["name"] == "scheduler":
+            container["image"] = scheduler_image
 
 
 def _listed(folder: Path) -> list[Path]:
