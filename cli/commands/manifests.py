@@ -275,16 +275,18 @@ def beside(namespace: str, image: str, scheduler_image: str, *, apart: bool = Fa
     from cluster import manifests
 
     place = BRIDGE / "apart" if apart else BRIDGE
-    files = [*_listed(BRIDGE / "common"), *_listed(place)]
+    common = _listed(BRIDGE / "common")
+    files = common + _listed(place)
     for document in manifests.read(files):
         obj = _adapt(document.object, namespace, image, "", ())
-        if obj["kind"] == "Deployment":
-            _name_image(obj, scheduler_image)
+        _name_image(obj, scheduler_image)
         yield _move_names(obj, namespace)
 
 
-def _name_image(deployment: dict[str, Any], scheduler_image: str) -> None:
-    template = deployment["spec"]["template"]
+def _name_image(obj: dict[str, Any], scheduler_image: str) -> None:
+    if obj["kind"] != "Deployment":
+        return
+    template = obj["spec"]["template"]
     for container in template["spec"]["containers"]:
         if container["name"] == "scheduler":
             container["image"] = scheduler_image
