@@ -275,12 +275,14 @@ def beside(namespace: str, image: str, scheduler_image: str, *, apart: bool = Fa
     from cluster import manifests
 
     place = BRIDGE / "apart" if apart else BRIDGE
-    common = _listed(BRIDGE / "common")
-    files = common + _listed(place)
+    files = _listed(BRIDGE / "common")
+    files += _listed(place)
     for document in manifests.read(files):
-        obj = _adapt(document.object, namespace, image, "", ())
+        obj = document.object
+        _adapt(obj, namespace, image, "", ())
         _name_image(obj, scheduler_image)
-        yield _move_names(obj, namespace)
+        _move_names(obj, namespace)
+        yield obj
 
 
 def _name_image(obj: dict[str, Any], scheduler_image: str) -> None:
@@ -308,7 +310,7 @@ def _fences(bridge: Bridge | None) -> Iterable[dict[str, Any]]:
     return [taint_rule(driver) for driver in bridge.drivers] if bridge is not None and bridge.fence else []
 
 
-def _move_names(obj: dict[str, Any], namespace: str) -> dict[str, Any]:
+def _move_names(obj: dict[str, Any], namespace: str) -> None:
     """Tell the fence in which namespace the lease and the account are, and the scheduler where the allocator is."""
     match obj["kind"]:
         case "ValidatingAdmissionPolicyBinding":
@@ -320,7 +322,6 @@ def _move_names(obj: dict[str, Any], namespace: str) -> dict[str, Any]:
         case "ConfigMap":
             text = obj["data"]["scheduler.yaml"]
             obj["data"]["scheduler.yaml"] = text.replace(f".{NAMESPACE}.svc", f".{namespace}.svc")
-    return obj
 
 
 def _adapt(
