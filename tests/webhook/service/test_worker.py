@@ -11,7 +11,9 @@ from weakref import WeakSet, ref
 import pytest
 
 from tests.limits import PATIENCE
+from tests.webhook.admission.test_decide import ENFORCE, pod, review
 from webhook.admission import Outcome, Record, ReviewError
+from webhook.admission.decide import mutate
 from webhook.service.deciding import alarm as alarm_module
 from webhook.service.deciding.alarm import Alarm, Overtime, _guard
 from webhook.service.deciding.worker import Bug, Pool, Undecided
@@ -94,6 +96,16 @@ async def test_a_worker_that_ends_by_itself_or_by_its_limit_of_memory_leaves_a_r
     assert (await ask(pool))[1] == 0
 
 
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+async def test_the_memory_of_a_worker_is_enough_for_the_largest_pod_that_can_be_stored(pool, operation):
+    """An etcd takes 1.5 MiB; nothing is dearer to read than many small values."""
+    full = pod()
+    full["spec"]["containers"][0]["env"] = [{"name": "a"}] * 120_000
+    body = review(full, operation=operation, old=full if operation == "UPDATE" else None)
+    outcome = await pool.decide(lambda _, asked: mutate(asked, ENFORCE), ENFORCE, "mutate", body, 60.0)
+    assert outcome.record.outcome == ("translated" if operation == "CREATE" else "untouched")
+
+
 async def test_a_bug_and_a_broken_review_are_told_and_the_worker_goes_on(pool):
     pid, _ = await ask(pool)
     with pytest.raises(Bug, match="RuntimeError: a bug"):
@@ -155,6 +167,24 @@ async def test_nobody_waits_for_a_killed_worker_to_be_gone_and_nothing_is_left_o
     dying.set()
     await gone(pid)
     assert set(waits) == {os.WNOHANG}
+
+
+async def test_what_a_killed_worker_holds_is_given_to_no_other_before_it_is_gone(monkeypatch):
+    """Else there were four of them for a while, where two have their memory."""
+    pool, gone, waitpid = Pool(1), [], os.waitpid
+    monkeypatch.setattr(
+        "webhook.service.deciding.worker.os.waitpid", lambda *asked: waitpid(*asked) if gone else (0, 0)
+    )
+    for body, why in ((b"spin", "more than"), (b"die", "more than"), (b"", "more than")):
+        with pytest.raises(Undecided, match=why):
+            await ask(pool, body, seconds=0.2)
+    assert pool.counts["forked"] == 1
+    gone.append(True)
+    assert (await ask(pool))[1] == 0
+    with pytest.raises(Undecided, match="ended"):
+        await ask(pool, b"die")
+    assert (await ask(pool))[1] == 0
+    pool.close()
 
 
 async def test_no_worker_outlives_its_pool(pool):

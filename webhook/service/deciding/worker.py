@@ -36,13 +36,14 @@ if TYPE_CHECKING:
 
 # After so many reviews a worker is replaced, whatever it has piled up.
 REVIEWS = 64
-# What a worker may take beyond what it was born with, and the CPU it may use in its life.
-MEMORY = 256 << 20
+# What a worker may take beyond what it was born with, and the CPU it may use in its life. An update of the largest pod
+# that can be stored takes 96 MiB; all workers and their parent are to stay below 512, whatever they are sent.
+MEMORY = 128 << 20
 CPU_SECONDS = 60
 # Waiting for a place costs the API server's patience; beyond this many nobody begins to wait.
 QUEUE = 16
 # Seconds between two looks whether killed workers are gone.
-BURIAL = 0.05
+BURIAL = 0.01
 
 _LENGTH = struct.Struct("!I")
 _outcome = msgspec.msgpack.Decoder(Outcome)
@@ -69,8 +70,8 @@ class Pool:
         self._waiting = 0
         self._idle: list[_Worker] = []
         self._busy: set[_Worker] = set()
-        # Processes that were killed and are not gone yet, and when to look for that again.
-        self._dying: list[int] = []
+        # Processes that were killed and are not gone yet, whether each still has a place, and when to look for them again.
+        self._dying: dict[int, bool] = {}
         self._look: asyncio.TimerHandle | None = None
         # What happened, for metrics: name to count.
         self.counts = {"forked": 0, "decided": 0, "killed": 0, "crowded": 0}
@@ -83,8 +84,8 @@ class Pool:
         self._waiting += 1
         try:
             async with asyncio.timeout(seconds):
-                async with self._places:
-                    return await self._ask(decide, state, path, body)
+                await self._places.acquire()
+                return await self._ask(decide, state, path, body)
         except TimeoutError:
             raise Undecided(f"it took more than {seconds:g} s") from None
         finally:
@@ -92,7 +93,8 @@ class Pool:
 
     def close(self) -> None:
         """End all workers, and wait for that."""
-        self._dying += [worker.kill() for worker in (*self._idle, *self._busy)]
+        for worker in (*self._idle, *self._busy):
+            self._dying[worker.kill()] = False
         self._idle.clear()
         self._busy.clear()
         if self._look is not None:
@@ -102,9 +104,11 @@ class Pool:
         self._dying.clear()
 
     async def _ask(self, decide: Decide, state: object, path: str, body: bytes) -> Outcome:
+        """Have a worker decide, and give the place back."""
         try:
             worker = self._take(decide, state)
         except OSError as error:  # no descriptor, no process, no memory: somebody has them all
+            self._places.release()
             raise Undecided(f"no worker could be made: {error}") from error
         self._busy.add(worker)
         try:
@@ -112,19 +116,22 @@ class Pool:
         except (OSError, EOFError, asyncio.CancelledError) as error:
             # Its time was over, or it ended by its own limits: either way it is of no use any more.
             self._busy.discard(worker)
-            self._end(worker)
+            self._end(worker, has_place=True)
             self.counts["killed"] += 1
             if isinstance(error, asyncio.CancelledError):
                 raise
             raise Undecided("the worker ended before it had decided") from error
         except BaseException:
-            self._busy.discard(worker)
-            self._idle.append(worker)
+            self._rest(worker)
             raise
-        self._busy.discard(worker)
-        self._idle.append(worker)
+        self._rest(worker)
         self.counts["decided"] += 1
         return outcome
+
+    def _rest(self, worker: _Worker) -> None:
+        self._busy.discard(worker)
+        self._idle.append(worker)
+        self._places.release()
 
     def _take(self, decide: Decide, state: object) -> _Worker:
         while self._idle:
@@ -135,15 +142,20 @@ class Pool:
         self.counts["forked"] += 1
         return _Worker(decide, state, self._memory)
 
-    def _end(self, worker: _Worker) -> None:
-        """Kill a worker. A large one takes the kernel 50 ms to take down, and longer in a crowd: nobody waits for that."""
-        self._dying.append(worker.kill())
+    def _end(self, worker: _Worker, *, has_place: bool = False) -> None:
+        """Kill a worker. A large one takes the kernel 50 ms to take down, and longer in a crowd: nobody waits for that.
+
+        But for who wants its place: what it holds is not free before.
+        """
+        self._dying[worker.kill()] = has_place
         if self._look is None:
             self._look = asyncio.get_running_loop().call_later(BURIAL, self._bury)
 
     def _bury(self) -> None:
         self._look = None
-        self._dying = [pid for pid in self._dying if not _is_gone(pid)]
+        for pid in tuple(self._dying):
+            if _is_gone(pid) and self._dying.pop(pid):
+                self._places.release()
         if self._dying:
             self._look = asyncio.get_running_loop().call_later(BURIAL, self._bury)
 
