@@ -270,7 +270,8 @@ class App:
             return self._gate.decide(path, body, state, patience * PATIENCE)
 
         try:
-            outcome = await self._pool.decide(decide, state, path, whole, patience)
+            account = _namespace(whole)
+            outcome = await self._pool.decide(decide, state, path, whole, patience, account=account)
         except Undecided as error:
             why = str(error)
             note = {"path": path, "bytes": len(whole), "problem": why}

@@ -27,9 +27,9 @@ ENFORCE = State(configuration=Configuration(msgspec.structs.replace(DEFAULT, mod
 JSON = {"Content-Type": "application/json"}
 
 
-def named(name):
+def named(name, **more):
     """A review of a pod of some name."""
-    return json.dumps(json.loads(REVIEW) | {"request": REQUEST | {"name": name}}).encode()
+    return json.dumps(json.loads(REVIEW) | {"request": REQUEST | {"name": name} | more}).encode()
 
 
 class Allowing:
@@ -166,7 +166,7 @@ async def test_a_body_beyond_the_limit_is_refused_before_it_is_read(running):
 
 @pytest.mark.parametrize("running", [Limits(hold=0.03, patience=3), Limits(inline=0, patience=3)], indirect=True)
 async def test_a_decision_that_never_ends_is_taken_off_the_loop_and_ended_and_the_object_is_allowed(running):
-    endless = asyncio.create_task(running.post(named("endless")))
+    endless = asyncio.create_task(running.post(named("endless", namespace="theirs")))
     honest = [await running.post() for _ in range(5)]
     assert {status for status, _ in honest} == {200}
     status, text = await endless
@@ -176,6 +176,19 @@ async def test_a_decision_that_never_ends_is_taken_off_the_loop_and_ended_and_th
     assert "left this pod as it is: it took more than 3 s" in answer["warnings"][0]
     assert running.gate.seen["forgotten"] == (running.app._limits.inline > 0)
     assert running.app.workers["killed"] == 1
+
+
+@pytest.mark.parametrize("running", [Limits(inline=0, patience=30)], indirect=True)
+async def test_the_slow_reviews_of_one_namespace_leave_a_worker_to_others(running, tmp_path):
+    """They had them all, and whoever else had a large pod was let in as he was."""
+    running.gate.release = tmp_path / "release"
+    slow = [asyncio.create_task(running.post(named("held", namespace="theirs"))) for _ in range(6)]
+    await until(lambda: running.app._waiting == 6)
+    status, text = await running.post(named("p", namespace="ours"))
+    assert (status, json.loads(text)["response"]) == (200, {"uid": "u", "allowed": True})
+    assert not any(one.done() for one in slow)
+    running.gate.release.touch()
+    assert {status for status, _ in await asyncio.gather(*slow)} == {200}
 
 
 async def test_a_bug_in_what_is_decided_later_is_answered_too(running, monkeypatch):

@@ -46,8 +46,8 @@ async def pool():
     made.close()
 
 
-async def ask(pool, body=b"", *, state=None, seconds=60.0):
-    outcome = await pool.decide(answer, state, "mutate", body, seconds)
+async def ask(pool, body=b"", *, state=None, seconds=60.0, account=""):
+    outcome = await pool.decide(answer, state, "mutate", body, seconds, account=account)
     pid, size = outcome.body.split()
     return int(pid), int(size)
 
@@ -117,14 +117,14 @@ async def test_a_bug_and_a_broken_review_are_told_and_the_worker_goes_on(pool):
 
 
 async def test_the_parent_turns_while_workers_work_and_a_crowd_is_sent_away_at_once(pool):
-    async def one():
+    async def one(number):
         with suppress(Undecided):
-            await ask(pool, b"spin", seconds=0.5)
+            await ask(pool, b"spin", seconds=0.5, account=f"ns{number % 2}")
 
-    spinning = [asyncio.create_task(one()) for _ in range(16)]
+    spinning = [asyncio.create_task(one(number)) for number in range(18)]
     await asyncio.sleep(0)  # now each of them has asked
     with pytest.raises(Undecided, match="too many"):
-        await ask(pool)
+        await ask(pool, account="ns0")
     assert pool.counts["forked"] == 2
     await asyncio.gather(*spinning)
     assert (await ask(pool))[1] == 0
@@ -161,7 +161,7 @@ async def test_nobody_waits_for_a_killed_worker_to_be_gone_and_nothing_is_left_o
     pid, _ = await ask(pool)
     monkeypatch.setattr("webhook.service.deciding.worker.os.waitpid", wait)
     with pytest.raises(Undecided, match=r"more than 0.1 s"):
-        await ask(pool, b"spin", seconds=0.1)
+        await ask(pool, b"spin", seconds=0.1, account="theirs")
     await until(lambda: len(waits) > 2)  # it is looked for again and again
     assert (await ask(pool))[0] != pid, "others are served meanwhile"
     dying.set()

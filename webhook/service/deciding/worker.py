@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from webhook.admission import Outcome, ReviewError
+from webhook.service.deciding.places import Crowded, Places
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,8 +41,9 @@ REVIEWS = 64
 # that can be stored takes 96 MiB; all workers and their parent are to stay below 512, whatever they are sent.
 MEMORY = 128 << 20
 CPU_SECONDS = 60
-# Waiting for a place costs the API server's patience; beyond this many nobody begins to wait.
+# Waiting for a place costs the API server's patience; more than so many do not.
 QUEUE = 16
+COUNTED = ("forked", "decided", "killed", "crowded")
 # Seconds between two looks whether killed workers are gone.
 BURIAL = 0.01
 
@@ -64,37 +66,41 @@ class Pool:
     """Up to a number of workers, forked when somebody needs one."""
 
     def __init__(self, size: int, *, memory: int = MEMORY) -> None:
-        self._size = size
         self._memory = memory
-        self._places = asyncio.Semaphore(size)
-        self._waiting = 0
+        self._places = Places(size, QUEUE)
         self._idle: list[_Worker] = []
         self._busy: set[_Worker] = set()
-        # Processes that were killed and are not gone yet, whether each still has a place, and when to look for them again.
-        self._dying: dict[int, bool] = {}
+        # Processes that were killed and are not gone yet, on whose account each still has a place, and when to look for them again.
+        self._dying: dict[int, str | None] = {}
         self._look: asyncio.TimerHandle | None = None
         # What happened, for metrics: name to count.
-        self.counts = {"forked": 0, "decided": 0, "killed": 0, "crowded": 0}
+        self.counts = dict.fromkeys(COUNTED, 0)
 
-    async def decide(self, decide: Decide, state: object, path: str, body: bytes, seconds: float) -> Outcome:
+    async def decide(
+        self,
+        decide: Decide,
+        state: object,
+        path: str,
+        body: bytes,
+        seconds: float,
+        *,
+        account: str = "",
+    ) -> Outcome:
         """Have a review decided; raise Undecided, ReviewError or Bug. `state` tells when a worker's view is old."""
-        if self._waiting >= QUEUE:
-            self.counts["crowded"] += 1
-            raise Undecided("too many such reviews at a time")
-        self._waiting += 1
         try:
             async with asyncio.timeout(seconds):
-                await self._places.acquire()
-                return await self._ask(decide, state, path, body)
+                await self._places.take(account)
+                return await self._ask(decide, state, path, body, account)
         except TimeoutError:
             raise Undecided(f"it took more than {seconds:g} s") from None
-        finally:
-            self._waiting -= 1
+        except Crowded:
+            self.counts["crowded"] += 1
+            raise Undecided("too many such reviews at a time") from None
 
     def close(self) -> None:
         """End all workers, and wait for that."""
         for worker in (*self._idle, *self._busy):
-            self._dying[worker.kill()] = False
+            self._dying[worker.kill()] = None
         self._idle.clear()
         self._busy.clear()
         if self._look is not None:
@@ -103,12 +109,12 @@ class Pool:
             _is_gone(pid, wait=True)
         self._dying.clear()
 
-    async def _ask(self, decide: Decide, state: object, path: str, body: bytes) -> Outcome:
+    async def _ask(self, decide: Decide, state: object, path: str, body: bytes, account: str) -> Outcome:
         """Have a worker decide, and give the place back."""
         try:
             worker = self._take(decide, state)
         except OSError as error:  # no descriptor, no process, no memory: somebody has them all
-            self._places.release()
+            self._places.leave(account)
             raise Undecided(f"no worker could be made: {error}") from error
         self._busy.add(worker)
         try:
@@ -116,22 +122,22 @@ class Pool:
         except (OSError, EOFError, asyncio.CancelledError) as error:
             # Its time was over, or it ended by its own limits: either way it is of no use any more.
             self._busy.discard(worker)
-            self._end(worker, has_place=True)
+            self._end(worker, account)
             self.counts["killed"] += 1
             if isinstance(error, asyncio.CancelledError):
                 raise
             raise Undecided("the worker ended before it had decided") from error
         except BaseException:
-            self._rest(worker)
+            self._rest(worker, account)
             raise
-        self._rest(worker)
+        self._rest(worker, account)
         self.counts["decided"] += 1
         return outcome
 
-    def _rest(self, worker: _Worker) -> None:
+    def _rest(self, worker: _Worker, account: str) -> None:
         self._busy.discard(worker)
         self._idle.append(worker)
-        self._places.release()
+        self._places.leave(account)
 
     def _take(self, decide: Decide, state: object) -> _Worker:
         while self._idle:
@@ -142,20 +148,23 @@ class Pool:
         self.counts["forked"] += 1
         return _Worker(decide, state, self._memory)
 
-    def _end(self, worker: _Worker, *, has_place: bool = False) -> None:
+    def _end(self, worker: _Worker, account: str | None = None) -> None:
         """Kill a worker. A large one takes the kernel 50 ms to take down, and longer in a crowd: nobody waits for that.
 
         But for who wants its place: what it holds is not free before.
         """
-        self._dying[worker.kill()] = has_place
+        self._dying[worker.kill()] = account
         if self._look is None:
             self._look = asyncio.get_running_loop().call_later(BURIAL, self._bury)
 
     def _bury(self) -> None:
         self._look = None
         for pid in tuple(self._dying):
-            if _is_gone(pid) and self._dying.pop(pid):
-                self._places.release()
+            if not _is_gone(pid):
+                continue
+            account = self._dying.pop(pid)
+            if account is not None:
+                self._places.leave(account)
         if self._dying:
             self._look = asyncio.get_running_loop().call_later(BURIAL, self._bury)
 
