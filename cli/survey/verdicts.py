@@ -154,8 +154,12 @@ class Foreteller:
         for odd in self._strange(shape):
             strange[odd.container, odd.key] = odd
         keys: list[Key] = []
-        for one in self._telling(shape, done, amounts):
+        telling = self._telling(shape, done, amounts)
+        refused = {(one.container, one.key) for one in telling if one.action is Action.REFUSED}
+        for one in telling:
             word = one.container, one.key
+            if word in refused and one.action is not Action.REFUSED:
+                continue  # what else would become of it does not come to pass
             if one.action is Action.NOT_UNDERSTOOD and word in strange:
                 continue  # said below, with what may be done about it
             then = afterwards.get(word, one)

@@ -77,7 +77,7 @@ def decide_object(obj: dict[str, Json], state: State, *, unknown: bool = False) 
     errors: list[Finding] = []
     for path in done:
         errors += answer_of_api_server(became, path)
-    told = _told_by_api_server(errors, name_of(obj))
+    told = _told_by_api_server(errors, became)
     return _refuse(whole, told)
 
 
@@ -244,11 +244,23 @@ def _leave(done: Translation, reason: str) -> Translation:
     )
 
 
-def _told_by_api_server(errors: list[Finding], name: str) -> list[Decision]:
+def _told_by_api_server(errors: list[Finding], obj: _Object) -> list[Decision]:
+    name = name_of(obj)
     told: list[Decision] = []
     for error in errors:
         what = f"the API server refuses it: {error.message}"
-        one = Decision(name, "", "", error.path, Action.REFUSED, what, code=error.code, remedy=error.hint)
+        container, key = _word_at(obj, error.path)
+        one = Decision(name, container, "", key, Action.REFUSED, what, code=error.code, remedy=error.hint)
         if one not in told:
             told.append(one)
     return told
+
+
+def _word_at(obj: _Object, path: str) -> tuple[str, str]:
+    """The container and the resource that stands at a place; the place itself, if it is of something else."""
+    around, *inner = path.rsplit("/", 3)
+    if len(inner) < 3 or inner[0] != "resources":
+        return "", path
+    container = mapping(at(obj, around))
+    (key,) = split(f"/{inner[2]}")
+    return str(container.get("name") or ""), key

@@ -555,3 +555,15 @@ def test_the_answer_is_one_document_even_if_there_is_nothing(tmp_path):
     result = run("survey", "-f", file, "-o", "json")
     assert (result.exit_code, json.loads(result.stdout)["workloads"]) == (0, [])
     assert "nobody asks for a device" in run("survey", "-f", file).stdout
+
+
+def test_what_the_api_server_refuses_is_told_once_by_its_key():
+    [one] = look(pod("p", container(nvidia_gpu="0.5"))).workloads
+    [key] = one.keys
+    assert (key.container, key.key, key.amount, key.fate, key.code) == (
+        "main",
+        "nvidia.com/gpu",
+        "0.5",
+        Outlook.REFUSED,
+        "D209",
+    )
