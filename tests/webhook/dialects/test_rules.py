@@ -432,6 +432,8 @@ TARGETS = st.fixed_dictionaries(
         "shared": st.booleans(),
         "separable": st.booleans(),
         "unique": st.sampled_from(["npu.example.com/uuid", "uuid"]),
+        "product": st.sampled_from(["npu.example.com/model", "other.example.com/model", "model", "a/b c"]),
+        "profile": st.sampled_from(["shape", "profile", "a b"]),
         "where": st.dictionaries(st.sampled_from(["kind", "1"]), st.sampled_from(["npu", '"', "\\"]), max_size=1),
         "true": st.lists(st.sampled_from(["healthy", "a b"]), max_size=1),
         "memory": st.sampled_from(["memory", "hbm", "a/b"]),
@@ -504,6 +506,8 @@ NPU = {
     "classes": ["npu.example.com"],
     "shared": True,
     "where": {"kind": "npu"},
+    "product": "npu.example.com/model",
+    "unique": "vendor.example.com/serial",
 }
 
 
