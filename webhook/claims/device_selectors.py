@@ -60,7 +60,7 @@ def selectors(demand: Demand, supply: Supply) -> tuple[str, ...] | None:
         profile=(supply.target.profile, demand.profile),
         resource=demand.resource,
         flags=tuple(_flags(demand, supply)),
-        whole=bool(supply.served.parted) and not demand.partial,
+        whole=supply.served.parted and not demand.partial,
         models=demand.models,
         not_models=demand.not_models,
         uuids=demand.uuids,

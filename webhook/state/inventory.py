@@ -70,7 +70,8 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     # How many of the nodes publish a capacity, as it is spelled.
     capacities: Mapping[str, int] = {}
     shared: int = 0  # devices that can be given out in shares
-    parted: int = 0  # of these, devices of which a claim that names no amounts takes a part
+    # Whether claims for whole devices keep off what can be shared: a claim that names no amounts is given a part of it.
+    parted: bool = False
     rootless: int = 0  # devices whose pcieRoot is the empty text, which would equal another empty one
     # Why not all of its devices were looked at, "" if they were: then what it lacks is no reason to refuse anybody.
     doubt: str = ""
@@ -254,7 +255,7 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
             capacities[name] += voices
     products: dict[Group, str] = {}
     profiles: dict[Group, str] = {}
-    shared = parted = rootless = 0
+    shared = rootless = 0
     for group, count in mine.items():
         if group.product:
             products[group] = group.product
@@ -262,8 +263,6 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
             profiles[group] = group.profile
         if group.sample.allow_multiple_allocations:
             shared += count
-        if group.parted:
-            parted += count
         if group.rootless:
             rootless += count
     return Served(
@@ -281,7 +280,7 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
         everywhere=everywhere,
         capacities=capacities,
         shared=shared,
-        parted=parted,
+        parted=_parted(holdings),
         rootless=rootless,
         doubt=_doubt(picked, products),
     )
@@ -300,6 +299,19 @@ def _kinds(holdings: Mapping[frozenset[Group], list[str]]) -> dict[str, frozense
 def _whole(holdings: Mapping[frozenset[Group], list[str]]) -> frozenset[str]:
     holders = [names for groups, names in holdings.items() if not all(group.parted for group in groups)]
     return frozenset().union(*holders)
+
+
+def _parted(holdings: Mapping[frozenset[Group], list[str]]) -> bool:
+    """Whether more nodes give shared devices in parts than whole where no amount is said.
+
+    A claim cannot tell the one from the other, and one node that gives parts shall not keep the pods of all others off theirs.
+    """
+    parts = whole = 0
+    for groups, names in holdings.items():
+        shared = [group for group in groups if group.sample.allow_multiple_allocations]
+        parts += len(names) if any(group.parted for group in shared) else 0
+        whole += len(names) if not all(group.parted for group in shared) else 0
+    return parts > whole
 
 
 def _is_of(group: Group, target: Target) -> bool:

@@ -65,17 +65,19 @@ def test_a_kind_that_nobody_publishes_is_not_asked_for(key, nodes, reason):
 
 
 def gpus(*policies: dict | None) -> Inventory:
-    """Nodes with one GPU each that several may have, by what a claim takes of its four shares if it does not say."""
+    """Nodes with one GPU each, by what a claim takes of its four shares if it does not say; a plain one is nobody else's."""
     slices = []
     for number, policy in enumerate(policies):
         capacity = {
             "shares": {"value": "4", "requestPolicy": policy},
             "memory": {"value": "24Gi", "requestPolicy": {"default": "0"}},
         }
+        if policy == PLAIN:
+            capacity = {"memory": {"value": "24Gi"}}
         device = {
             "name": "d",
             "attributes": {"type": {"string": "gpu"}},
-            "allowMultipleAllocations": True,
+            "allowMultipleAllocations": policy != PLAIN,
             "capacity": capacity,
         }
         pool = {"name": f"n{number}", "generation": 1, "resourceSliceCount": 1}
@@ -85,7 +87,7 @@ def gpus(*policies: dict | None) -> Inventory:
     return Inventory.of([wire.convert(value, DeviceClass)], slices, ())
 
 
-ONE, ALL = {"default": "1"}, {"default": "4"}
+ONE, ALL, PLAIN = {"default": "1"}, {"default": "4"}, {}
 
 
 def test_a_gpu_that_is_given_in_parts_where_nothing_is_said_is_no_whole_one():
@@ -101,8 +103,13 @@ def test_a_gpu_that_is_taken_whole_where_nothing_is_said_is_one(policy):
 
 
 def test_whole_gpus_are_not_asked_of_those_that_are_given_in_parts():
-    done = became(pod({"nvidia.com/gpu": 1}), fleet=gpus(ONE, ALL, ALL))
+    done = became(pod({"nvidia.com/gpu": 1}), fleet=gpus(ONE, PLAIN, PLAIN))
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1, "cel": ["!device.allowMultipleAllocations"]}]
+
+
+def test_one_node_does_not_keep_the_pods_of_all_others_off_their_gpus():
+    done = became(pod({"nvidia.com/gpu": 1}), fleet=gpus(ONE, ALL, PLAIN))
+    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
 def test_a_share_is_asked_of_those_that_are_given_in_parts():
