@@ -368,6 +368,12 @@ def write_json(value: Any) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2))
 
 
+def tell_hosts(text: str) -> None:
+    """Print what a program reads; nothing at all where there is nothing to say."""
+    if text:
+        click.echo(text)
+
+
 def count_of(number: int, word: str, plural: str = "") -> str:
     """A number and what it counts: 1 pod, 2 pods."""
     return f"{number} {word if number == 1 else plural or f'{word}s'}"
@@ -463,6 +469,7 @@ __all__ = [
     "read_what_can_be",
     "refuse_two_standard_inputs",
     "tell",
+    "tell_hosts",
     "undisturbed",
     "wants_json",
     "warn",

@@ -37,7 +37,7 @@ def at_the_gate(objects: Sequence[_Object], state: State, found: Sequence[Review
         for decision in decide_object(value, state).decisions:
             if not decision.code:
                 continue
-            finding = _finding(value, decision)
+            finding = finding_of(value, decision, decision.code)
             if _is_said(decision, wrong=number in wrong):
                 remedies[number, finding.path] = finding.hint
             elif finding not in said:
@@ -83,12 +83,13 @@ def _is_said(decision: Decision, *, wrong: bool) -> bool:
     return decision.code not in PAGES or decision.code in INVALID
 
 
-def _finding(value: _Object, decision: Decision) -> Finding:
-    page = KNOWN[decision.code]
+def finding_of(value: _Object, decision: Decision, code: str) -> Finding:
+    """Say a decision as a finding, at the place where its key stands."""
+    page = KNOWN[code]
     who = f"container {decision.container}: " if decision.container else ""
     key = f"{decision.key}: " if decision.key else ""
     return Finding(
-        code=decision.code,
+        code=code,
         severity=page.severity,
         object=name(value),
         path=next(_places(value, decision), ""),

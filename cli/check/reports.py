@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from importlib.metadata import version
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
@@ -11,16 +12,21 @@ from xml.sax.saxutils import escape, quoteattr
 import msgspec
 
 from dra.finding import Finding, Severity
-from dra.validation import CODES
+from dra.validation import CODES, Code
 from webhook.refusals import PAGES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dra.validation import Code
-
+APPROXIMATED, STAYS, WAITS = "M001", "M002", "M003"
+_WARNING, _INFO = Severity.WARNING, Severity.INFO
+_MOVES: Final[dict[str, Code]] = {
+    APPROXIMATED: Code("a request that a claim says only roughly", _WARNING, "read what differs; with `approximations: leave` it stays"),
+    STAYS: Code("a request that stays with its device plugin", _WARNING, "do what the message says, or leave it: it works as it did"),
+    WAITS: Code("a request that would become a claim if the cluster were ready", _INFO, "install the driver and its classes, and take the device plugin off its nodes"),
+}  # fmt: skip
 # Every code that a finding can have.
-KNOWN: Final = {**CODES, **PAGES}
+KNOWN: Final = {**CODES, **PAGES, **_MOVES}
 _SHOWN: Final = 3  # findings of one kind about one object that people are shown
 _SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _SARIF_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
@@ -83,7 +89,19 @@ def _count(number: int, word: str) -> str:
     return f"{number} {plural}"
 
 
-def sarif(placed: Sequence[Placed], version: str) -> dict[str, Any]:
+def for_hosts(form: str, placed: Sequence[Placed], checked: Sequence[tuple[str, str]], command: str) -> str:
+    """Write what a code host or a test report takes; `checked` are all objects, by name and file."""
+    match form:
+        case "sarif":
+            answer = msgspec.json.encode(sarif(placed, version("drawbridge")))
+            return msgspec.json.format(answer, indent=2).decode()
+        case "junit":
+            return junit(placed, checked, command)
+        case _:
+            return github(placed)
+
+
+def sarif(placed: Sequence[Placed], release: str) -> dict[str, Any]:
     """Write the Static Analysis Results Interchange Format, 2.1.0."""
     used = sorted({one.finding.code for one in placed})
     rules = [
@@ -95,7 +113,7 @@ def sarif(placed: Sequence[Placed], version: str) -> dict[str, Any]:
         }
         for code in used
     ]
-    driver = {"name": "drawbridge", "version": version, "rules": rules}
+    driver = {"name": "drawbridge", "version": release, "rules": rules}
     results = [_sarif_result(one, used) for one in placed]
     return {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
 
@@ -103,13 +121,12 @@ def sarif(placed: Sequence[Placed], version: str) -> dict[str, Any]:
 def _sarif_result(one: Placed, used: Sequence[str]) -> dict[str, Any]:
     finding = one.finding
     message = f"{finding.message}. {finding.hint}" if finding.hint else finding.message
-    location = {
-        "physicalLocation": {
+    location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": f"{finding.object}{finding.path}"}]}
+    if one.file:  # what lives in a cluster stands in none
+        location["physicalLocation"] = {
             "artifactLocation": {"uri": _uri(one.file)},
             "region": {"startLine": max(one.line, 1), "startColumn": max(one.column, 1)},
-        },
-        "logicalLocations": [{"fullyQualifiedName": f"{finding.object}{finding.path}"}],
-    }
+        }
     return {
         "ruleId": finding.code,
         "ruleIndex": used.index(finding.code),
@@ -134,7 +151,7 @@ def github(placed: Sequence[Placed]) -> str:
 
 def _at(one: Placed) -> str:
     """Where an annotation goes. What came from standard input has no file that a pull request could show."""
-    return "" if one.file == "-" else f"file={_property(one.file)},line={one.line},col={one.column},"
+    return "" if one.file in ("", "-") else f"file={_property(one.file)},line={one.line},col={one.column},"
 
 
 def _data(value: str) -> str:
@@ -145,7 +162,7 @@ def _property(value: str) -> str:
     return _data(value).replace(":", "%3A").replace(",", "%2C")
 
 
-def junit(placed: Sequence[Placed], checked: Sequence[tuple[str, str]]) -> str:
+def junit(placed: Sequence[Placed], checked: Sequence[tuple[str, str]], command: str = "check") -> str:
     """Write a test report: one case an object (name and file), failed if it has errors."""
     by_object: list[list[Placed]] = [[] for _ in checked]
     for one in placed:
@@ -154,7 +171,7 @@ def junit(placed: Sequence[Placed], checked: Sequence[tuple[str, str]]) -> str:
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
         f'<testsuites tests="{len(checked)}" failures="{failed}">',
-        f'  <testsuite name="drawbridge check" tests="{len(checked)}" failures="{failed}">',
+        f'  <testsuite name="drawbridge {command}" tests="{len(checked)}" failures="{failed}">',
     ]
     for (name, file), found in zip(checked, by_object, strict=True):
         lines.append(f"    <testcase name={_attribute(name)} classname={_attribute(file)}>")
@@ -231,6 +248,7 @@ _CHAPTERS: Final = {
     "D6": "What claims hold",
     "C0": "The configuration of drawbridge",
     "R0": "What the gate refuses",
+    "M0": "What becomes of requests",
 }
 
 
@@ -241,7 +259,7 @@ def page_of_codes(codes: Mapping[str, Code]) -> str:
         "",
         "Every code that `drawbridge check` can print. A code never changes its meaning. Errors are what the API server of",
         "Kubernetes 1.37 would answer, by itself (D) or because the gate refuses it (R); warnings are accepted by it and do",
-        "not work, or not as meant.",
+        "not work, or not as meant. Those with M are what `translate` and `survey` say in formats that know only findings.",
         "",
         "Written by `drawbridge check --explain all -o markdown`.",
     ]

@@ -227,19 +227,11 @@ def _print(placed: Sequence[Placed], documents: Sequence[Document], output: str)
     match output:
         case "json":
             inputs.write_json(reports.as_json(placed))
-        case "sarif":
-            from importlib.metadata import version
-
-            inputs.write_json(reports.sarif(placed, version("drawbridge")))
-        case "github":
-            if placed:
-                click.echo(reports.github(placed))
         case "markdown":
             click.echo(reports.markdown(placed))
-        case "junit":
-            click.echo(
-                reports.junit(placed, [(name(document.object), document.place_of("")[0]) for document in documents])
-            )
+        case "sarif" | "github" | "junit":
+            checked = [(name(document.object), document.place_of("")[0]) for document in documents]
+            inputs.tell_hosts(reports.for_hosts(output, placed, checked, "check"))
         case _:
             inputs.tell(reports.text(placed, len(documents)).split("\n"))
 

@@ -6,18 +6,19 @@ are rewritten at their pod templates, and that the claim templates stand in the 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli import contract as inputs
 from cli.configuration import configuration_of, features_of
-from cli.contract import Exit
+from cli.contract import Broken, Exit
 from cli.edited import Result
 from cli.state import state_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from cluster.manifests import Document
     from webhook.state import State
@@ -28,7 +29,8 @@ _TEMPLATE = "ResourceClaimTemplate"
 
 
 @inputs.command("translate", empty={"items": [], "decisions": [], "warnings": [], "refusals": []})
-@inputs.files()
+@inputs.files(required=False)
+@click.option("--cluster", is_flag=True, help="Survey the cluster that kubectl talks to instead: `drawbridge survey`.")
 @inputs.inventory()
 @click.option("--config", metavar="FILE", help="A DrawbridgeConfiguration; without it, the defaults.")
 @click.option("--all-kinds", is_flag=True, help="Look for pod templates in kinds we do not know, too.")
@@ -37,10 +39,11 @@ _TEMPLATE = "ResourceClaimTemplate"
     "--in-place", is_flag=True, help="Write it into the files: only the lines that change, comments and order stay."
 )
 @click.option("--dry-run", is_flag=True, help="With --in-place: say which files would change, and write none.")
-@inputs.output("yaml", "json", "diff", "patch", "report", default="yaml")
+@inputs.output("yaml", "json", "diff", "patch", "report", "sarif", "github", "junit", default="yaml")
 def command(
     *,
     files: tuple[str, ...],
+    cluster: bool,
     inventory: tuple[str, ...],
     config: str | None,
     all_kinds: bool,
@@ -53,6 +56,10 @@ def command(
 
     Everything else passes through, in order. What is refused passes through as it was, and the exit is 1.
     """
+    if cluster:
+        return _survey(files, config, output)
+    if not files:
+        raise Broken("nothing to translate", "name manifests with -f FILE, -f DIR or -f -, or a cluster with --cluster")
     configuration = configuration_of(config, files, inventory)
     around = inputs.read(inventory, files) if inventory else []
     documents = inputs.read_what_can_be(files)
@@ -67,6 +74,20 @@ def command(
     if in_place or output in ("yaml", "diff", "patch"):
         _tell(results)
     return Exit.REFUSED if any(result.translation.refusals for result in results) else Exit.FINE
+
+
+def _survey(files: tuple[str, ...], config: str | None, output: str) -> Exit:
+    """Say of a cluster what would become of it, which is all that can be done to one from here."""
+    from cli.survey import FORMS, survey
+
+    if files:
+        raise Broken("files are translated, or a cluster is surveyed", "leave -f out, or --cluster")
+    context = click.get_current_context()
+    form = "text" if output in ("yaml", "report") else output
+    if form not in FORMS:
+        raise Broken(f"there is no -o {output} of a cluster", "see `drawbridge survey --help`")
+    code: Exit = context.invoke(survey, config=config or "", output=form)
+    return code
 
 
 def _tell_not_looked_into(documents: Iterable[Document]) -> None:
@@ -232,12 +253,25 @@ def _story(result: Result) -> Iterator[str]:
         yield f"  template     {name}"
 
 
-_PRINTERS = {
+def _for_hosts(form: str, results: list[Result]) -> None:
+    from cli.check import place_decisions, reports
+    from dra.validation import name
+
+    documents = [result.document for result in results]
+    placed = place_decisions([(result.document, result.translation.decisions) for result in results])
+    checked = [(name(document.object), document.place_of("")[0]) for document in documents]
+    inputs.tell_hosts(reports.for_hosts(form, placed, checked, "translate"))
+
+
+_PRINTERS: dict[str, Callable[[list[Result]], None]] = {
     "yaml": _as_yaml,
     "json": _as_json,
     "patch": _as_patch,
     "diff": _as_diff,
     "report": _as_report,
+    "sarif": partial(_for_hosts, "sarif"),
+    "github": partial(_for_hosts, "github"),
+    "junit": partial(_for_hosts, "junit"),
 }
 
 

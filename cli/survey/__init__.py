@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from cli.survey.command import FORMS
+from cli.survey.command import command as survey
 from cli.survey.gathered import Gathered, Trimmer
 from cli.survey.overview import Overview, Scope, overview
 from cli.survey.reading import TELLING, gather
 from cli.survey.verdicts import Foreteller, Outlook
 
-__all__ = ["TELLING", "Foreteller", "Gathered", "Outlook", "Overview", "Scope", "Trimmer", "gather", "overview"]
+__all__ = [
+    "FORMS",
+    "TELLING",
+    "Foreteller",
+    "Gathered",
+    "Outlook",
+    "Overview",
+    "Scope",
+    "Trimmer",
+    "gather",
+    "overview",
+    "survey",
+]

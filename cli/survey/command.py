@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cli.survey.overview import Overview
     from webhook.state import Configuration, Features
 
+FORMS = ("text", "wide", "json", "csv", "html", "sarif", "github", "junit")
 _LEVELS = ("refused", "unclear", "stays", "waits", "differs")
 
 
@@ -47,7 +48,7 @@ EMPTY: dict[str, object] = {
     show_default=True,
     help="The mildest fate of a workload that makes the exit 1.",
 )
-@inputs.output("text", "wide", "json", "csv", "html", default="text")
+@inputs.output(*FORMS, default="text")
 def command(
     *,
     files: tuple[str, ...],
@@ -142,6 +143,8 @@ def _print(seen: Overview, output: str) -> None:
             inputs.write_json(_plain(seen))
         case "csv":
             click.echo(table(seen), nl=False)
+        case "sarif" | "github" | "junit":
+            inputs.tell_hosts(_for_hosts(seen, output))
         case "html":
             click.echo(page(seen), nl=False)
         case _:
@@ -149,6 +152,15 @@ def _print(seen: Overview, output: str) -> None:
             wide = output == "wide"
             lines = screen(seen, columns=columns, wide=wide, colour=inputs.colours())
             inputs.tell(lines, styled=True)
+
+
+def _for_hosts(seen: Overview, form: str) -> str:
+    from cli.check import reports
+    from cli.survey.table import findings
+
+    placed = [reports.Placed(*one) for one in findings(seen)]
+    workloads = [(f"{one.kind}/{one.namespace}/{one.name}", one.file) for one in seen.workloads]
+    return reports.for_hosts(form, placed, workloads, "survey")
 
 
 def _plain(seen: Overview) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""A survey as CSV for a spreadsheet: a row for every key of every workload. Pure.
+"""A survey key by key: a row for each as CSV for a spreadsheet, and findings for code hosts and test reports. Pure.
 
 A spreadsheet takes a cell that begins with =, +, - or @ for a formula, and runs it. Such a cell is given an apostrophe.
 """
@@ -9,7 +9,9 @@ import csv
 import io
 from typing import TYPE_CHECKING
 
+from cli.survey.verdicts import Outlook
 from cli.terminal import printable
+from dra.finding import Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,3 +47,34 @@ def _rows(workload: Asking) -> Iterator[list[str]]:
 def _cell(value: object) -> str:
     text = printable(str(value))
     return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+# The code of a fate whose key has none, and how bad it is.
+CODES = {
+    Outlook.DIFFERS: ("M001", Severity.WARNING),
+    Outlook.STAYS: ("M002", Severity.WARNING),
+    Outlook.WAITS: ("M003", Severity.INFO),
+    Outlook.UNCLEAR: ("D211", Severity.WARNING),
+    Outlook.REFUSED: ("R020", Severity.ERROR),
+}
+
+
+def findings(seen: Overview) -> Iterator[tuple[int, Finding, str, int, int]]:
+    """Say what does not simply move as findings, each with the number of its workload, and file, line and column if it stands in one."""
+    for number, workload in enumerate(seen.workloads):
+        for key in workload.keys:
+            code, severity = CODES.get(key.fate, ("", Severity.INFO))
+            if not code:
+                continue
+            where = f"container {key.container}: " if key.container else ""
+            if key.code and key.fate in (Outlook.UNCLEAR, Outlook.REFUSED):
+                code = key.code
+            finding = Finding(
+                code=code,
+                severity=severity,
+                object=f"{workload.kind}/{workload.namespace}/{workload.name}",
+                path="",
+                message=f"{where}{key.key}: {key.detail}",
+                hint=key.remedy,
+            )
+            yield number, finding, workload.file, workload.line, 1

@@ -9,8 +9,10 @@ from html.parser import HTMLParser
 
 import pytest
 
+from cli.check import reports
 from cli.main import main
 from cli.survey import Gathered, Outlook, Scope, Trimmer, gather, overview
+from cli.survey.table import CODES, findings
 from cli.terminal import columns_of, fit, printable
 from cluster import manifests, resources
 from cluster.embedded import Embedded
@@ -362,6 +364,35 @@ def test_text_is_made_printable_and_measured():
     assert fit("名前です", 5) == "名前…"
     assert columns_of(fit("名前です", 6)) == 6
     assert fit("ab", 4) == "ab  "
+
+
+def test_a_survey_speaks_to_code_hosts_and_test_reports_too(tmp_path):
+    objects = [
+        pod("stays", container(**{"nvidia_gpu.shared": 2})),
+        pod("waits", container(nvidia_gpu=1)),
+        pod("m", HAMI),
+    ]
+    file = manifest(tmp_path / "pods.yaml", *objects, pod("half", container(nvidia_gpu="0.5")))
+    [answer] = json.loads(run("survey", "-f", file, "-o", "sarif").stdout)["runs"]
+    told = {(one["ruleId"], one["level"]) for one in answer["results"]}
+    assert told == {("M002", "warning"), ("M003", "note"), ("D209", "error")}
+    assert answer["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == str(file)
+    report = run("survey", "-f", file, "-o", "junit").stdout
+    assert 'name="drawbridge survey" tests="4" failures="1"' in report
+    assert f"file={file},line=" in run("survey", "-f", file, "-o", "github").stdout
+
+
+def test_what_lives_in_a_cluster_stands_in_no_file():
+    seen = look(pod("stays", container(**{"nvidia_gpu.shared": 2})))
+    placed = [reports.Placed(*one) for one in findings(seen)]
+    [result] = json.loads(reports.for_hosts("sarif", placed, [], "survey"))["runs"][0]["results"]
+    assert "physicalLocation" not in result["locations"][0]
+    assert "file=" not in reports.for_hosts("github", placed, [], "survey")
+
+
+def test_a_fate_bears_the_severity_of_its_code():
+    for code, severity in CODES.values():
+        assert reports.KNOWN[code].severity is severity
 
 
 # A large dump

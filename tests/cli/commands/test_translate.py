@@ -2,6 +2,7 @@
 
 import copy
 import json
+from xml.etree import ElementTree as ET
 
 import jsonpatch
 import pytest
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 from cli.main import main
 from cli.state import state_of
 from cluster import manifests
+from tests.cli.running import run as drawbridge
 from tests.webhook.pods import EXAMPLES, became, configured, pod
 from webhook.admission import decide_object
 
@@ -217,3 +219,64 @@ def test_a_refusal_in_the_report_says_what_helps_and_its_code():
     asked = complete(pod({"nvidia.com/gpumem": "8Gi"}))
     told = run("translate", "-f", "-", "-o", "report", stdin=text(asked)).stdout
     assert "8Gi is out of range (the number counts MiB: write 8192) [R002]" in " ".join(told.split())
+
+
+STRANGE = """apiVersion: v1
+kind: Pod
+metadata: {name: half}
+spec: {containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 0.5}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: rough}
+spec: {containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 1000}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: kept}
+spec: {nodeSelector: {nvidia.com/gpu.present: "true"}, containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu.shared: 1}}}]}
+"""
+CODES = [("R001", "error", 4), ("M001", "warning", 9), ("M002", "warning", 14), ("D212", "warning", 14)]
+
+
+def hosted(tmp_path, form):
+    file = tmp_path / "pods.yaml"
+    file.write_text(STRANGE)
+    result = drawbridge("translate", "-f", file, "--inventory", EXAMPLES / "fleet", "-o", form)
+    assert result.exit_code == 1
+    return file, result.stdout
+
+
+def test_a_code_host_is_told_what_becomes_of_requests_and_where_they_stand(tmp_path):
+    file, said = hosted(tmp_path, "sarif")
+    [answer] = json.loads(said)["runs"]
+    places = [
+        (one["ruleId"], one["level"], one["locations"][0]["physicalLocation"]["region"]["startLine"])
+        for one in answer["results"]
+    ]
+    assert places == CODES
+    assert [rule["id"] for rule in answer["tool"]["driver"]["rules"]] == ["D212", "M001", "M002", "R001"]
+    _, said = hosted(tmp_path, "github")
+    lines = said.splitlines()
+    assert [line.partition(" ")[0] for line in lines] == ["::error", "::warning", "::warning", "::warning"]
+    assert all(f"file={file},line=" in line for line in lines)
+
+
+def test_a_test_report_has_a_case_for_each_object(tmp_path):
+    _, said = hosted(tmp_path, "junit")
+    [suite] = ET.fromstring(said)
+    assert suite.attrib == {"name": "drawbridge translate", "tests": "3", "failures": "1"}
+    assert [case.get("name") for case in suite if case.find("failure") is not None] == ["Pod/default/half"]
+
+
+def test_translate_of_a_cluster_is_its_survey(tmp_path, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    for command in (["translate", "--cluster"], ["survey"]):
+        lost = drawbridge(*command)
+        assert (lost.exit_code, "no kubeconfig" in lost.stderr) == (3, True)
+    file, _ = hosted(tmp_path, "github")
+    both = drawbridge("translate", "--cluster", "-f", file)
+    assert (both.exit_code, "leave -f out" in both.stderr) == (2, True)
+    assert drawbridge("translate", "--cluster", "-o", "patch").exit_code == 2
+    nothing = drawbridge("translate", "-o", "json")
+    assert (nothing.exit_code, json.loads(nothing.stdout)["items"]) == (2, [])

@@ -1,0 +1,40 @@
+"""What becomes of requests, as findings: so that `translate` and `survey` speak to code hosts and test reports as `check` does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cli.check.gate import finding_of
+from cli.check.reports import APPROXIMATED, STAYS, Placed
+from webhook.dialects import Action
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cluster.manifests import Document
+    from webhook.translate import Decision
+
+
+def place_decisions(decided: Iterable[tuple[Document, Iterable[Decision]]]) -> list[Placed]:
+    """Make findings of what does not simply become a claim: refused, approximated, left or not understood, each once."""
+    found: dict[Placed, None] = {}  # a set that keeps their order
+    for number, (document, decisions) in enumerate(decided):
+        for decision in decisions:
+            code = _code(decision)
+            if not code:
+                continue
+            value: dict[str, Any] = document.object
+            finding = finding_of(value, decision, code)
+            place = document.place_of(finding.path)
+            found[Placed(number, finding, *place)] = None
+    return list(found)
+
+
+def _code(decision: Decision) -> str:
+    if decision.code:
+        return decision.code
+    if decision.action is Action.APPROXIMATED:
+        return APPROXIMATED
+    # What belongs to no dialect stands beside a request, and stays whatever becomes of that.
+    stays = decision.action is Action.LEFT and decision.dialect
+    return STAYS if stays else ""
