@@ -49,7 +49,8 @@ def test_without_the_program_the_recorded_figures_are_the_yardstick(monkeypatch)
     assert [row.theirs for row in admission.costs(loads, note)] == [admission.HAMI_CPU, admission.HAMI_CPU, None]
 
 
-def test_a_program_that_ends_at_once_is_told_from_one_that_is_slow():
+def test_a_program_that_ends_at_once_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(hami.time, "sleep", lambda _: pytest.fail("it was waited for"))
     ended = SimpleNamespace(poll=lambda: 3)
     with pytest.raises(hami.MissingError, match="ended with 3"):
         hami.until_it_listens(1, ended)

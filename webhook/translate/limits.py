@@ -49,8 +49,9 @@ def too_much(pod: PodView, configuration: Configuration) -> Left | None:
             f"the pod demands more than {SELECTIONS} things of its node's labels, which is the most that is looked at"
         )
         return Left(asking[0].words[0].key, reason)
-    for key, rows in configuration.rows[Position.ANNOTATION].items():
-        text = pod.annotations.get(key)
+    known_keys = configuration.rows[Position.ANNOTATION]
+    for key in sorted(known_keys.keys() & pod.annotations.keys()):  # the tables know hundreds, a pod has a few
+        text, rows = pod.annotations[key], known_keys[key]
         if not isinstance(text, str) or all(known.row.role is Role.NONE for known in rows):
             continue
         if len(text) > BYTES:
