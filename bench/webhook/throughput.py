@@ -5,8 +5,8 @@ that was written by hand, GPU pods whose claims the client writes itself, both w
 words with us. A GPU pod counts when its claim is there, and the template that it is made from is there before the first
 one: a steady state. Nothing is scheduled, because no way has anything to do with that.
 
-A busy machine bends the rates more than the CPU time that a pod costs, so both are told, with what the rest of the machine used
-meanwhile. Rounds are short and many, and each ratio is the median of the rounds' own ratios. What the programs use while nobody
+A busy machine bends the rates more than the CPU time that a pod costs, and that more than what the API server allocates for a pod, so all
+three are told, with what the rest of the machine used meanwhile. Rounds are short and many, and each ratio is the median of the rounds' own ratios. What the programs use while nobody
 creates anything is taken off, or whoever is slow would pay more of it.
 
     python -m bench.webhook.throughput [ROUNDS [WAY ...]]
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import statistics
 import sys
@@ -59,11 +60,27 @@ class Way(NamedTuple):
     claims: bool = False
 
 
+class Allocated(NamedTuple):
+    """What a Go program has allocated: its processor and its collector work for that, however busy the machine is."""
+
+    objects: float
+    kilobytes: float
+
+    def since(self, earlier: Allocated) -> Allocated:
+        """What came since."""
+        return Allocated(self.objects - earlier.objects, self.kilobytes - earlier.kilobytes)
+
+    def each(self, number: int) -> Allocated:
+        """The share of one of so many."""
+        return Allocated(self.objects / number, self.kilobytes / number)
+
+
 class Run(NamedTuple):
     """What one run came to."""
 
     rate: float  # pods a second, claims included
     millis: Mapping[str, float]  # CPU of each program for one pod
+    allocated: Allocated  # by the API server for one pod
     others: float  # cores that the rest of the machine used meanwhile
 
     @property
@@ -139,11 +156,13 @@ def rows() -> Iterator[Row]:
 
 
 def compare(name: str, ours: Sequence[Run], peer: str, theirs: Sequence[Run], target: str) -> Iterator[Row]:
-    """CPU of the API server, CPU of all programs, and pods a second: medians, and the median of the rounds' own ratios."""
+    """CPU of the API server and of all programs, pods a second, and what is allocated: medians, and the median of the rounds' own ratios."""
     figures: dict[str, tuple[str, Callable[[Run], float]]] = {
         "CPU of the API server a pod": ("ms", lambda run: run.millis[SERVER]),
         "CPU of all programs a pod": ("ms", lambda run: run.whole),
         "pods a second": ("/s", lambda run: run.rate),
+        "objects the API server allocates a pod": ("", lambda run: run.allocated.objects),
+        "... and how much": ("kB", lambda run: run.allocated.kilobytes),
     }
     others = statistics.median(run.others for run in (*ours, *theirs))
     for what, (unit, figure) in figures.items():
@@ -168,6 +187,9 @@ def main(rounds: int, names: Sequence[str]) -> None:
         rate = statistics.median(run.rate for run in runs)
         whole = statistics.median(run.whole for run in runs)
         others = statistics.median(run.others for run in runs)
+        objects = statistics.median(run.allocated.objects for run in runs)
+        kilobytes = statistics.median(run.allocated.kilobytes for run in runs)
+        print(f"{name:12} the API server allocates {objects:,.0f} objects and {kilobytes:.0f} kB a pod")
         print(f"{name:12} {rate:5.0f}/s  CPU ms a pod: {whole:.2f} = {spent}  (API server {single}; rates {rates}; others {others:.1f} cores)")  # fmt: skip
 
 
@@ -247,9 +269,9 @@ def run(installation: Installation, way: Way) -> Run:
     settle(cluster)
     pods = GPU_PODS if way.claims else PLAIN_PODS
     programs = installation.programs()
-    rest = seconds_of(programs)
+    rest, allocated_at_rest = seconds_of(programs), allocated(cluster)
     time.sleep(REST_SECONDS)
-    before = seconds_of(programs)
+    before, allocated_before = seconds_of(programs), allocated(cluster)
     elsewhere = others(programs)
     started = time.monotonic()
     create(cluster, way.items, pods)
@@ -258,6 +280,9 @@ def run(installation: Installation, way: Way) -> Run:
     seconds = time.monotonic() - started
     after = seconds_of(programs)
     elsewhere = (others(programs) - elsewhere) / seconds
+    # To ask allocates as well: so much as was allocated at rest, when nothing else was.
+    asking = allocated_before.since(allocated_at_rest)
+    grown = allocated(cluster).since(allocated_before).since(asking)
     for path in (PODS, CLAIMS):
         cluster.delete(path, gracePeriodSeconds=0)
     cluster.until("everything is gone", lambda: not count(cluster, PODS) and not count(cluster, CLAIMS), 120)
@@ -265,7 +290,7 @@ def run(installation: Installation, way: Way) -> Run:
     for name in programs:
         resting = (before[name] - rest[name]) * seconds / REST_SECONDS
         millis[name] = (after[name] - before[name] - resting) / pods * 1000
-    return Run(pods / seconds, millis, elsewhere)
+    return Run(pods / seconds, millis, grown.each(pods), elsewhere)
 
 
 def create(cluster: ControlPlane, items: Sequence[Object], number: int) -> None:
@@ -318,6 +343,19 @@ def settle(cluster: ControlPlane) -> None:
 def seconds_of(programs: Mapping[str, Sequence[Process]]) -> dict[str, float]:
     """User and system seconds of each program so far."""
     return {name: sum(cpu_seconds(process) for process in some) for name, some in programs.items()}
+
+
+def allocated(cluster: ControlPlane) -> Allocated:
+    """What the API server has allocated so far."""
+    code, answer = cluster.send("GET", "/metrics", None, {"Authorization": f"Bearer {cluster.token}"})
+    if code != 200:
+        raise RuntimeError(f"the API server does not tell its metrics: {code}")
+    objects, octets = (
+        re.search(rf"(?m)^go_memstats_{name}_total (\S+)".encode(), answer) for name in ("mallocs", "alloc_bytes")
+    )
+    if objects is None or octets is None:
+        raise RuntimeError("the API server does not tell what it allocates")
+    return Allocated(float(objects[1]), float(octets[1]) / 1000)
 
 
 def cpu_seconds(process: Process) -> float:
