@@ -1,5 +1,7 @@
 """The examples of rules of one's own (manifests/examples/rules): every command reads the same file and says the same."""
 
+import re
+
 import pytest
 import yaml
 
@@ -10,6 +12,7 @@ from cluster import manifests
 from tests.cli.running import run, run_json
 from tests.limits import PATIENCE
 from tests.webhook.pods import EXAMPLES
+from webhook.dialects import plain
 from webhook.service.configuration_file import Source
 
 RULES = EXAMPLES / "rules"
@@ -145,3 +148,20 @@ def test_a_truth_that_no_device_publishes_is_told_as_what_it_is(tmp_path):
     code, found = run_json("translate", "-f", pod, "--config", rules, "--inventory", ill)
     assert code == 1
     assert "healthy is one of false" in found["refusals"][0]
+
+
+def test_the_shortest_file_of_the_page_is_taken(tmp_path):
+    page = (EXAMPLES.parents[1] / "docs" / "rules.md").read_text()
+    (text,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(text)
+    assert run("check", rules).exit_code == 0
+    _, found = run_json("dialects", "ours", "--config", rules)
+    assert [row["name"] for row in found["dialects"][0]["keys"]] == ["example.com/gpu"]
+
+
+def test_the_page_names_every_role_that_a_table_can_have_and_no_other():
+    page = (EXAMPLES.parents[1] / "docs" / "rules.md").read_text()
+    table = page.partition("| role | on | takes |")[2].partition("\n\n")[0]
+    told = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert told == {role.value for roles in plain.ROLES.values() for role in roles}
