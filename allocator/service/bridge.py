@@ -65,6 +65,8 @@ from allocator.reservations import (
     Unallocate,
     Unreserve,
     Wake,
+    overlaps,
+    pools_of,
     step,
 )
 from allocator.service.commits import Commits
@@ -84,7 +86,7 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
     from cluster.resources import Resource
     from dra.objects import Pod, ResourceClaim
-    from dra.stock import Stock
+    from dra.stock import PoolId, Stock
 
 T = TypeVar("T")
 Object = TypeVar("Object", "Pod", "ResourceClaim")
@@ -587,7 +589,32 @@ class Bridge:
         if problem:
             asked = self._asked.get(token)
             raise self._again(asked, problem)
+        if not await self._look_who_was_first(token, until):
+            return Progress(False, "waits to see its allocation among those of others")
         return await self._devices(token, until)
+
+    async def _look_who_was_first(self, token: str, until: float) -> bool:
+        """Let go of what somebody else was given before us; say whether that could be seen in time.
+
+        Claims are told in the order they were written, so once we are told of what we wrote, we know of all that came before it.
+        """
+        while True:
+            changed = self._claims_changed
+            reservation = self._reservation_of(token)
+            if not any(uid in self.ledger.ahead for uid in reservation.claims):
+                break
+            if not await _set(changed, until):
+                return False
+        pools: set[PoolId] = set()
+        for uid in reservation.claims:
+            hold = self.ledger.holds.get(uid)
+            if hold is not None:
+                pools |= pools_of(hold.claim.status.allocation)
+        for overlap in overlaps(self.knowledge.stock, pools):
+            self.tell(overlap)
+        if self._reservation_of(token).due:
+            raise Refusal(409, "somebody else was given the same devices just before", "decide again")
+        return True
 
     async def _devices(self, token: str, until: float) -> Progress:
         """Wait until the devices say that they are ready to be bound to (KEP-5007)."""
@@ -604,10 +631,7 @@ class Bridge:
                 )
             if not readiness.waits_for:
                 return Progress(True)
-            try:
-                async with asyncio.timeout_at(until):
-                    await changed.wait()
-            except TimeoutError:
+            if not await _set(changed, until):
                 return Progress(False, readiness.waits_for)
 
     def _holds_nothing(self, token: str) -> bool:
@@ -639,6 +663,15 @@ class Bridge:
         """Answer with the later form of a pod: the one the scheduler sends, or ours."""
         seen = self._pods.get(pod.metadata.uid)
         return seen if seen is not None and is_later(seen, pod) else pod
+
+
+async def _set(event: asyncio.Event, until: float) -> bool:
+    """Wait for an event; say whether it came in time."""
+    try:
+        async with asyncio.timeout_at(until):
+            return await event.wait()
+    except TimeoutError:
+        return False
 
 
 def _over(line: QuotaLine) -> Refusal:

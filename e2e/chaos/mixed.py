@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
@@ -28,6 +28,7 @@ class Mixed(NamedTuple):
     overlaps: int  # devices held twice, or beyond their capacity, at some moment
     started: int  # of them, those with bound pods on both sides
     unseen: tuple[str, ...]  # of those, those that the leader never named
+    late: tuple[str, ...]  # of those with bound pods, those in which our allocation was written after the other
     taken_back: int  # allocations of ours that were taken back before their pod was bound
     left: tuple[str, ...]  # at the end
 
@@ -62,6 +63,7 @@ def mixed(on: Stage, *, fenced: bool, seconds: float, seed: int) -> Mixed:
         overlaps=len(verdict.of(TWICE, EXCEEDED, DRAWN, APART)),
         started=len(started),
         unseen=tuple(fault.words for fault in started if not any(claims_of(fault) <= one for one in seen)),
+        late=tuple(second(on, started, ours, theirs)),
         taken_back=judge(on.record(ours)).counts["allocations taken back"],
         left=left,
     )
@@ -90,6 +92,26 @@ def named(pairs: Pairs) -> list[frozenset[str]]:
         lines = pair.cluster.named(pair.allocator).log.read_text().splitlines()
         found += [frozenset(json.loads(line)["claims"]) for line in lines if "claims hold the same" in line]
     return found
+
+
+def second(on: Stage, started: Sequence[Fault], ours: str, theirs: str) -> Iterator[str]:
+    """Name the devices that ours were given, and started with, though another scheduler's allocation was written before."""
+    faults = sorted(started)
+    since: dict[str, int] = {}  # when the present allocation of a claim was written
+    for change in on.record(ours, theirs):
+        while faults and faults[0].revision < change.revision:
+            fault = faults.pop(0)
+            held = claims_of(fault)
+            mine = [since[key] for key in held if key.startswith(f"{ours}/")]
+            others = [since[key] for key in held if key.startswith(f"{theirs}/")]
+            if mine and others and max(mine) > min(others):
+                yield fault.words
+        if change.kind == "ResourceClaim":
+            given = change.object is not None and change.object.get("status", {}).get("allocation")
+            if not given:
+                since.pop(change.key, None)
+            else:
+                since.setdefault(change.key, change.revision)
 
 
 def claims_of(fault: Fault) -> frozenset[str]:

@@ -1,6 +1,7 @@
 """The allocator's service over the embedded store, asked over its own sockets: what is reserved, written, and given back."""
 
 import asyncio
+import contextlib
 import random
 
 import pytest
@@ -250,6 +251,56 @@ async def test_what_another_scheduler_gives_away_too_is_found_and_ours_yields_as
         await until(lambda: one.service.rounds.overlapping == ())
         said = [event.message for event in (await cluster.list(resources.EVENTS)).items]
         assert any("somebody else was given the same devices" in message for message in said)
+
+
+class Preceded(Embedded):
+    """A store in which, once, something is written just before an allocation, and nobody hears of claims while they do not flow."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = None
+        self.flowing = asyncio.Event()
+        self.flowing.set()
+
+    @contextlib.asynccontextmanager
+    async def watch(self, resource, *args, **more):
+        async with super().watch(resource, *args, **more) as changes:
+            yield self.held_up(changes) if resource.kind == "ResourceClaim" else changes
+
+    async def held_up(self, changes):
+        async for change in changes:
+            await self.flowing.wait()
+            yield change
+
+    async def patch(self, resource, name, patch, namespace=None, **more):
+        first, given = self.first, getattr(patch, "body", {})
+        if first is not None and (given.get("status") or {}).get("allocation"):
+            self.first = None
+            await first()
+        return await super().patch(resource, name, patch, namespace, **more)
+
+
+async def test_a_pod_whose_devices_another_scheduler_has_written_before_us_is_not_even_said_to_be_committed():
+    """So it is not bound, and the look for overlaps, which comes once a second, need not be in time."""
+    cluster = Preceded()
+    cluster.load([*fleet(1, 1), claim("a"), claim("theirs"), pod("p", "a")])
+
+    async def theirs():
+        cluster.flowing.clear()
+        status = Merge({"status": taken("gpu-0", "their-pod")})
+        await cluster.patch(resources.RESOURCE_CLAIMS, "theirs", status, "default", subresource="status")
+
+    async with running(cluster, tick=3600.0) as one:
+        cluster.first = theirs
+        placing = asyncio.create_task(one.place("p"))
+        await until(lambda: (held := one.bridge.ledger.reservations.get("pod-p")) and held.state == "reserved")
+        await asyncio.wait_for(one.plugin("state"), PATIENCE)
+        assert not placing.done()
+        cluster.flowing.set()
+        status, said = await placing
+        assert (status, said["remedy"]) == (409, "decide again")
+        await let_go(one, "a")
+        assert await one.held("theirs") == ["n0/gpu-0"]
 
 
 async def test_what_runs_on_both_sides_is_shown_to_people_and_touched_by_nobody():
