@@ -3,6 +3,7 @@ import gc
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from contextlib import suppress
@@ -408,6 +409,40 @@ def test_what_goes_inside_of_the_work_goes_whole(going):
     with pytest.raises(Overtime):
         alarm.within(0.02, work)
     assert ended == ["gone"]
+
+
+def test_a_collection_in_another_thread_that_does_not_end_silences_nothing():
+    """A look at a large fleet is made in a thread, and has the collector at work there."""
+    gc.collect()
+    alarm = Alarm()
+    alarm.install()
+    go, begun, over = (threading.Event() for _ in range(3))
+
+    class Lasting:
+        def __del__(self):
+            begun.set()
+            over.wait(PATIENCE)
+
+    def collect():
+        one = Lasting()
+        one.itself = one
+        del one
+        go.wait(PATIENCE)
+        gc.collect()
+
+    def work():
+        go.set()
+        assert begun.wait(PATIENCE)
+        spin(10)
+
+    thread = threading.Thread(target=collect)
+    thread.start()
+    try:
+        with pytest.raises(Overtime):
+            alarm.within(0.1, work)
+    finally:
+        over.set()
+        thread.join()
 
 
 def test_callbacks_that_are_taken_away_in_the_middle_silence_one_piece_of_work_at_most(monkeypatch):

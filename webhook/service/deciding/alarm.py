@@ -16,6 +16,7 @@ import gc
 import signal
 import threading
 from importlib import import_module
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
@@ -80,7 +81,10 @@ def _ring(number: int, frame: FrameType | None) -> None:
 
 
 class _Collection:
-    """Whether the collector is at work. All that it calls swallows what is raised there: destructors, callbacks, the hook that tells of them."""
+    """Whether the collector is at work. All that it calls swallows what is raised there: destructors, callbacks, the hook that tells of them.
+
+    What another thread has it do concerns nobody here: signals come to the main thread alone.
+    """
 
     def __init__(self) -> None:
         self.goes_on = False
@@ -95,15 +99,16 @@ class _Collection:
 
     def _begins(self, phase: str, info: dict[str, int]) -> None:
         del info
-        if phase == "start":
+        if phase == "start" and get_ident() == _MAIN:
             self.goes_on = True
 
     def _ends(self, phase: str, info: dict[str, int]) -> None:
         del info
-        if phase == "stop":
+        if phase == "stop" and get_ident() == _MAIN:
             self.goes_on = False
 
 
+_MAIN = threading.main_thread().ident
 _COLLECTION = _Collection()
 _GUARDED = _guard.__code__
 # What ends by itself, and soon. Every import stands on the first, which has no public name: a module that is half there, or its
