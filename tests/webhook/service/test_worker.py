@@ -225,6 +225,39 @@ def test_the_alarm_leaves_work_that_is_in_time_alone_and_never_rings_after_it():
     spin(0.05)
 
 
+def test_an_alarm_that_rings_too_early_is_not_heard_and_rings_again():
+    """The kernel counts a whole tick for whoever is at work when it comes: in a crowd 10 ms were over after 5, for honest work as well."""
+    alarm = Alarm()
+    alarm.install()
+
+    def work():
+        for _ in range(50):
+            signal.raise_signal(signal.SIGPROF)
+        return "done"
+
+    assert alarm.within(60, work) == "done"
+    with pytest.raises(Overtime):
+        alarm.within(0.01, lambda: work() and spin(10))
+
+
+def test_what_other_threads_do_meanwhile_is_not_on_the_works_account():
+    alarm = Alarm()
+    alarm.install()
+    go, done = threading.Event(), threading.Event()
+
+    def toil():
+        go.wait(PATIENCE)
+        spin(0.2)
+        done.set()
+
+    thread = threading.Thread(target=toil)
+    thread.start()
+    try:
+        assert alarm.within(0.1, lambda: go.set() or done.wait(PATIENCE))
+    finally:
+        thread.join()
+
+
 def test_a_timer_that_was_left_on_ends_nobody_and_is_switched_off():
     """Another signal's exception may come between the work and its end."""
     Alarm().install()
@@ -281,7 +314,7 @@ def rung_at(position, alarm):
 
     def call():
         try:
-            return alarm.within(60, lambda: "done")
+            return alarm.within(0.0, lambda: "done")  # its time is over, and it is rung at by hand
         except Overtime:
             return "ended"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import process_time
+from time import thread_time
 from typing import TYPE_CHECKING
 
 from dra import cel
@@ -56,12 +56,12 @@ class Gate:
 
     def decide(self, path: str, body: bytes, state: State, patience: float) -> Outcome:
         """Answer a review to "mutate" or "validate"; `patience` is how many seconds of CPU it may take."""
-        # By the CPU: a process that is not given the machine has not searched meanwhile.
-        until = process_time() + patience
+        # By the CPU of this thread: one that is not given the machine has not searched meanwhile.
+        until = thread_time() + patience
         longest = int(patience * STEPS_A_SECOND * PIECE)
 
         def impatient() -> bool:
-            return process_time() > until
+            return thread_time() > until
 
         if path == "validate":
             return admission.validate(body, state, impatient=impatient, longest=longest)
