@@ -3,7 +3,8 @@
 `functools.lru_cache` counts entries, and 4,096 entries of 300 KiB are 1.2 GiB. This one is told what an entry weighs. It
 has two halves: new entries, and old ones that are found again, go into the young half; when that is full it becomes the
 old one, and what the old one held is forgotten. So finding an entry is one look into a dict, and nothing is
-forgotten that was asked for since the halves last changed places. It is not safe for threads.
+forgotten that was asked for since the halves last changed places. Two threads may lose an entry, or miscount one until the
+halves change places, and nothing worse (a configuration is read in one while reviews are decided in another).
 """
 
 from __future__ import annotations
