@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.row import Row
+from bench.stub import kubeconfig
 from bench.webhook import hami
 from cli import loop
 
@@ -100,7 +101,7 @@ def with_hami(work: dict[str, Work], stack: ExitStack) -> str:
     try:
         path = hami.program()
         api = stack.enter_context(server("yes"))
-        theirs = Server(*stack.enter_context(hami.running(path, _pair(), api.url)))
+        theirs = Server(*stack.enter_context(hami.running(path, _pair(), json.dumps(kubeconfig(api.url)).encode())))
         patch_object(work[ALIKE].body, ask(theirs.url, work[ALIKE].body))  # it translates, or it is not measured
     except (hami.MissingError, OSError, KeyError) as error:
         return f"recorded, for {error or type(error).__name__}"

@@ -1,7 +1,7 @@
 """HAMi-DRA's webhook, to be measured beside ours: a Go program in the cache, and a server that says yes to the claims which it creates.
 
-Here it has what a cluster would not give it: claims are created at once, by a server that does nothing else, and its client has no limit.
-What an API server spends on those claims, twice what the webhook does, is not in its figures.
+In front of that server it has what a cluster would not give it: claims are created at once, by somebody who does nothing else. What an API server
+spends on those claims, twice what the webhook does, is not in such figures. Its client has no limit anywhere.
 
 The program is built on first use: from the source in HAMI_DRA_SOURCE, else from the Go module of that name. Where neither is to be had, `program()`
 says why, and what was recorded takes its place.
@@ -9,7 +9,7 @@ says why, and what was recorded takes its place.
 
 from __future__ import annotations
 
-import json
+import base64
 import os
 import shutil
 import ssl
@@ -18,9 +18,8 @@ import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bench.stub import kubeconfig
 from e2e.ground.cache import cache
 from e2e.ground.controlplane import free_port
 
@@ -108,15 +107,15 @@ def _built(scratch: Path) -> Path:
 
 
 @contextmanager
-def running(path: Path, serving: Pair, api: str) -> Iterator[Running]:
-    """The webhook with these certificates, in front of the API server at this address."""
+def running(path: Path, serving: Pair, api: bytes) -> Iterator[Running]:
+    """The webhook with these certificates, and with this kubeconfig for its API server."""
     with tempfile.TemporaryDirectory() as scratch:
         home = Path(scratch)
         files = {
             "tls.crt": serving.certificate,
             "tls.key": serving.key,
             "device-config.yaml": CONFIGURATION.encode(),
-            "kubeconfig": json.dumps(kubeconfig(api)).encode(),
+            "kubeconfig": api,
         }
         for name, content in files.items():
             (home / name).write_bytes(content)
@@ -140,6 +139,25 @@ def running(path: Path, serving: Pair, api: str) -> Iterator[Running]:
         finally:
             process.terminate()
             process.wait(20)
+
+
+def registration(url: str, bundle: bytes) -> dict[str, Any]:
+    """Have it called for each pod that is created, as its chart does: nothing is kept from it."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
+    webhook = {
+        "name": "pods.hami.bench.invalid",
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": {"url": f"{url}/mutate", "caBundle": base64.b64encode(bundle).decode()},
+        "failurePolicy": "Ignore",  # as ours: who is asked for while it goes away is not turned back
+        "rules": [rule],
+        "sideEffects": "None",
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "hami-dra"},
+        "webhooks": [webhook],
+    }
 
 
 def until_it_listens(port: int, process: subprocess.Popen[bytes]) -> None:

@@ -1,8 +1,8 @@
 """Pods through a real API server with drawbridge installed, beside the same pods without it, in rounds that alternate.
 
-Five ways on one control plane: plain pods without and with us, GPU pods whose claims kube-controller-manager makes from a template
+Six ways on one control plane: plain pods without and with us, GPU pods whose claims kube-controller-manager makes from a template
 that was written by hand, GPU pods whose claims the client writes itself, both without a webhook, and the same GPU pods in legacy
-words with us. A GPU pod counts when its claim is there, and the template that it is made from is there before the first
+words with us and with HAMi-DRA, where that is to be had. A GPU pod counts when its claim is there, and the template that it is made from is there before the first
 one: a steady state. Nothing is scheduled, because no way has anything to do with that.
 
 A busy machine bends the rates more than the CPU time that a pod costs, and that more than what the API server allocates for a pod, so all
@@ -14,6 +14,7 @@ creates anything is taken off, or whoever is slow would pay more of it.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import re
@@ -22,20 +23,22 @@ import statistics
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from bench.row import Row
+from bench.webhook import hami
+from certs import authority
 from e2e.actors import fleet
 from e2e.actors.gate import Gate
 from e2e.actors.workloads import claim, container, pod, request, template, using_template
 from e2e.ground.controlplane import ControlPlane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from e2e.actors.client import Object
-    from e2e.ground.process import Process
 
 ROUNDS = 6
 CONNECTIONS = 8
@@ -48,16 +51,24 @@ PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 MARK = "@@@@@@@@"
 CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims"
 TICKS = os.sysconf("SC_CLK_TCK")
-SERVER, CONTROLLERS, STORE, OURS = "kube-apiserver", "kube-controller-manager", "etcd", "drawbridge"
+SERVER, CONTROLLERS, STORE, OURS, THEIRS = "kube-apiserver", "kube-controller-manager", "etcd", "drawbridge", "HAMi-DRA"
 
 
 class Way(NamedTuple):
-    """One way to have pods: what the client writes for each, whether we are there, and whether a claim is to come of each."""
+    """One way to have pods: what the client writes for each, which webhook is there, and whether a claim is to come of each."""
 
     what: str
     items: Sequence[Object]
-    installed: bool
+    webhook: str = ""
     claims: bool = False
+
+
+class HasPid(Protocol):
+    """A process that runs, whoever started it."""
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
 
 
 class Allocated(NamedTuple):
@@ -134,15 +145,28 @@ def nameless(containers: Sequence[Object], **spec: Any) -> Object:
     return made
 
 
+def legacy_pod_with_name() -> Object:
+    """The same pod with a name of its own, which HAMi-DRA makes the claim's name of."""
+    made = legacy_pod()
+    made["metadata"] = {"name": f"train-{MARK}", "namespace": NAMESPACE, "labels": {"app": "train"}}
+    return made
+
+
 WAYS = {
-    "plain": Way("plain pods, no webhook", [plain_pod()], installed=False),
-    "by-hand": Way("GPU pods, claims by hand, no webhook", [claiming_pod()], installed=False, claims=True),
-    "named": Way("GPU pods, each with a claim written beside it", claim_and_pod(), installed=False, claims=True),
-    "plain-ours": Way("plain pods, drawbridge installed", [plain_pod()], installed=True),
-    "legacy": Way("GPU pods in legacy words, drawbridge", [legacy_pod()], installed=True, claims=True),
+    "plain": Way("plain pods, no webhook", [plain_pod()]),
+    "by-hand": Way("GPU pods, claims by hand, no webhook", [claiming_pod()], claims=True),
+    "named": Way("GPU pods, each with a claim written beside it", claim_and_pod(), claims=True),
+    "plain-ours": Way("plain pods, drawbridge installed", [plain_pod()], OURS),
+    "legacy": Way("GPU pods in legacy words, drawbridge", [legacy_pod()], OURS, claims=True),
+    "hami": Way("GPU pods in legacy words, HAMi-DRA", [legacy_pod_with_name()], THEIRS, claims=True),
 }
-# Which way is measured against which.
-PEERS = {"plain-ours": ("plain", "within 5 %"), "legacy": ("by-hand", "within 15 %"), "named": ("by-hand", "")}
+# Which way is measured against which, and what is promised of that.
+PAIRS = (
+    ("plain-ours", "plain", "within 5 %"),
+    ("legacy", "by-hand", "within 15 %"),
+    ("named", "by-hand", ""),
+    ("legacy", "hami", ""),
+)
 
 
 # What `make bench` prints
@@ -150,9 +174,20 @@ PEERS = {"plain-ours": ("plain", "within 5 %"), "legacy": ("by-hand", "within 15
 
 def rows() -> Iterator[Row]:
     """Each kind of pods beside the same without us."""
-    taken = in_turn(ROUNDS, list(WAYS))
-    for name, (peer, target) in PEERS.items():
-        yield from compare(name, taken[name], peer, taken[peer], target)
+    taken = in_turn(ROUNDS, to_be_had(WAYS))
+    for name, peer, target in PAIRS:
+        if peer in taken:
+            yield from compare(name, taken[name], peer, taken[peer], target)
+
+
+def to_be_had(names: Iterable[str]) -> list[str]:
+    """Leave out HAMi-DRA, and say why, where it cannot be built."""
+    try:
+        hami.program()
+    except hami.MissingError as error:
+        print(f"   HAMi-DRA is left out: {error}")
+        return [name for name in names if WAYS[name].webhook != THEIRS]
+    return list(names)
 
 
 def compare(name: str, ours: Sequence[Run], peer: str, theirs: Sequence[Run], target: str) -> Iterator[Row]:
@@ -204,24 +239,26 @@ def median(runs: Sequence[Run], program: str) -> float:
 def in_turn(rounds: int, names: Sequence[str]) -> dict[str, list[Run]]:
     """Take every way in every round; who comes first alternates, so that a machine that slows down slows all."""
     taken: dict[str, list[Run]] = {name: [] for name in names}
-    # Those without us come first or last: switching takes longer than a run.
-    order = sorted(names, key=lambda name: WAYS[name].installed)
+    # Those with the same webhook come one after the other: switching takes longer than a run.
+    order = sorted(names, key=lambda name: WAYS[name].webhook)
     with ControlPlane(name="bench-throughput") as cluster:
         installation = Installation(cluster)
         for turn in range(rounds):
             for name in order if turn % 2 == 0 else reversed(order):
-                installation.switch(on=WAYS[name].installed)
+                installation.switch(WAYS[name].webhook)
                 taken[name].append(run(installation, WAYS[name]))
     return taken
 
 
 class Installation:
-    """drawbridge on a control plane, to be switched on and off as a whole."""
+    """The webhooks of a control plane, to be switched on and off as a whole; one of them at a time."""
 
     def __init__(self, cluster: ControlPlane) -> None:
         self.cluster = cluster
         self.gate = Gate(cluster, sweep_after=3600)  # as it is shipped
-        self.on = False
+        self.on = ""
+        self.theirs = ExitStack()
+        self.peer: list[HasPid] = []
         cluster.scheduler.stop()
         devices = fleet.slices(fleet.HAMI, "node-0", fleet.hami_gpus(8), by_name=True)
         cluster.add_fake_nodes(1, prefix="node-")
@@ -231,32 +268,53 @@ class Installation:
         self.gate.install()
         self.gate.stop()
 
-    def switch(self, *, on: bool) -> None:
-        """Have the processes and the registration there, or neither."""
-        if on == self.on:
+    def switch(self, webhook: str) -> None:
+        """Have the processes and the registration of this one there, or of none."""
+        if webhook == self.on:
             return
-        self.on = on
-        if on:
+        if self.on == OURS:
+            self.gate.stop()
+        self.theirs.close()
+        self.peer = []
+        self.on = webhook
+        if webhook == OURS:
             self.gate.register()
             self.gate.start_authority()
             self.gate.start_controller()
             self.gate.start_gate()
-        else:
-            self.gate.stop()
-        self.cluster.until("the registration is in force, or out of it", lambda: self.translates() == on)
+        elif webhook == THEIRS:
+            self.start_theirs()
+        self.cluster.until("the registration is in force, or out of it", lambda: self.translates() == bool(webhook))
+
+    def start_theirs(self) -> None:
+        """Start HAMi-DRA's webhook and have it called."""
+        now = dt.datetime.now(dt.UTC)
+        signer = authority.authority("bench", now=now, life=dt.timedelta(hours=1))
+        serving = authority.leaf(signer, ["127.0.0.1"], now=now, life=dt.timedelta(hours=1))
+        api = self.cluster.write_kubeconfig("hami-dra", self.cluster.token).read_bytes()
+        there = self.theirs.enter_context(hami.running(hami.program(), serving, api))
+        self.peer = [there]
+        registered = hami.registration(there.url, signer.certificate)
+        self.cluster.create(registered)
+        self.theirs.callback(self.cluster.remove, registered)
 
     def translates(self) -> bool:
         """Whether a legacy pod is translated."""
-        [answer] = self.cluster.create(legacy_pod(), dryRun="All")
+        # HAMi-DRA creates a claim for a dry run as well, and the next one of that name would fail.
+        item = json.loads(json.dumps(legacy_pod_with_name()).replace(MARK, secrets.token_hex(8)))
+        try:
+            [answer] = self.cluster.create(item, dryRun="All")
+        finally:
+            self.cluster.delete(CLAIMS)
         return "resourceClaims" in answer["spec"]
 
-    def programs(self) -> dict[str, list[Process]]:
+    def programs(self) -> dict[str, list[HasPid]]:
         """Whose CPU is told."""
         return {
             SERVER: [self.cluster.apiserver],
             CONTROLLERS: [self.cluster.controller_manager],
             STORE: [one for one in self.cluster.processes if one.name == "etcd"],
-            OURS: list(self.gate.processes.values()),
+            "webhook": [*self.gate.processes.values(), *self.peer],
         }
 
 
@@ -340,7 +398,7 @@ def settle(cluster: ControlPlane) -> None:
     cluster.until("the API server is quiet", quiet, 30)
 
 
-def seconds_of(programs: Mapping[str, Sequence[Process]]) -> dict[str, float]:
+def seconds_of(programs: Mapping[str, Sequence[HasPid]]) -> dict[str, float]:
     """User and system seconds of each program so far."""
     return {name: sum(cpu_seconds(process) for process in some) for name, some in programs.items()}
 
@@ -358,13 +416,13 @@ def allocated(cluster: ControlPlane) -> Allocated:
     return Allocated(float(objects[1]), float(octets[1]) / 1000)
 
 
-def cpu_seconds(process: Process) -> float:
+def cpu_seconds(process: HasPid) -> float:
     """User and system seconds that a process has spent."""
     fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def others(programs: Mapping[str, Sequence[Process]]) -> float:
+def others(programs: Mapping[str, Sequence[HasPid]]) -> float:
     """Seconds of CPU that neither these programs nor the client have used so far: who else is on the machine."""
     fields = Path("/proc/stat").read_text(encoding="ascii").split(maxsplit=9)[1:9]
     user, nice, system, _, _, irq, softirq, steal = map(int, fields)
@@ -373,4 +431,4 @@ def others(programs: Mapping[str, Sequence[Process]]) -> float:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS, sys.argv[2:] or list(WAYS))
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS, to_be_had(sys.argv[2:] or WAYS))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.webhook import admission, hami
+from bench.webhook import admission, hami, throughput
 
 
 @pytest.fixture(autouse=True)
@@ -54,3 +54,16 @@ def test_a_program_that_ends_at_once_is_not_waited_for(monkeypatch):
     ended = SimpleNamespace(poll=lambda: 3)
     with pytest.raises(hami.MissingError, match="ended with 3"):
         hami.until_it_listens(1, ended)
+
+
+def test_pods_through_an_api_server_are_measured_without_it_too(monkeypatch, capsys):
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert throughput.to_be_had(throughput.WAYS) == ["plain", "by-hand", "named", "plain-ours", "legacy"]
+    assert capsys.readouterr().out == "   HAMi-DRA is left out: there is no Go to build it with\n"
+    assert {name for pair in throughput.PAIRS for name in pair[:2]} == throughput.WAYS.keys()
+
+
+def test_it_is_called_for_pods_and_trusted_by_its_bundle():
+    [webhook] = hami.registration("https://127.0.0.1:1", b"a bundle")["webhooks"]
+    assert webhook["clientConfig"] == {"url": "https://127.0.0.1:1/mutate", "caBundle": "YSBidW5kbGU="}
+    assert webhook["rules"][0]["resources"] == ["pods"]
