@@ -207,12 +207,22 @@ def _reader(known: WorkloadKind, kind: str) -> str:
 
 
 def _resources(obj: _Object, one: Mention) -> Json:
-    """The requests of which a controller makes those of a container; None where a word is not among such."""
+    """The requests of which a controller makes those of a container; None where a word is not among such.
+
+    A name without a domain is the controller's own: Dynamo makes nvidia.com/gpu of `gpu`.
+    """
+    if "/" not in one.key:
+        return None
     parent, _, last = one.where.rpartition("/")
-    if last in _SIDES:
-        return at(obj, parent)
-    quantity = mapping(at(obj, one.where)).get("quantity")
-    return None if quantity is None else {"limits": {one.key: quantity}}
+    if last not in _SIDES:
+        quantity = mapping(at(obj, one.where)).get("quantity")
+        return None if quantity is None else {"limits": {one.key: quantity}}
+    resources = mapping(at(obj, parent))
+    asked: _Object = {}
+    for side in _SIDES:
+        amounts = mapping(resources.get(side))
+        asked[side] = {key: amount for key, amount in amounts.items() if "/" in key}
+    return asked
 
 
 def _pod(obj: _Object, place: str, resources: Json) -> _Object:

@@ -83,6 +83,18 @@ def test_what_ray_is_told_is_no_request_by_itself():
     assert told(ray) == {("main", GPU): "translated", ("workerGroupSpecs/0/rayStartParams", "num-gpus"): "left"}
 
 
+def test_a_name_without_a_domain_is_the_controllers_own():
+    worker = {"resources": {"limits": {"gpu": "1", "cpu": "4"}}}
+    graph = obj("nvidia.com/v1alpha1", "DynamoGraphDeployment", {"services": {"Worker": worker}})
+    done = decide_object(graph, STATE)
+    assert told(graph) == {("services/Worker", "gpu"): "left"}
+    assert done.refusals == ()
+    assert "it is read by Dynamo" in done.decisions[0].detail
+    both = {"resources": {"limits": {"gpu": "1", GPU: 1}}}
+    graph = obj("nvidia.com/v1alpha1", "DynamoGraphDeployment", {"services": {"Worker": both}})
+    assert told(graph) == {("services/Worker", "gpu"): "left", ("services/Worker", GPU): "translated"}
+
+
 STRANGE = obj("example.com/v1", "Weird", {"workers": {"gpuCount": "2", "template": {"spec": pod({GPU: 1})["spec"]}}})
 
 
