@@ -5,6 +5,7 @@ import gc
 import os
 import socket
 import warnings
+from contextlib import suppress
 
 import pytest
 
@@ -71,8 +72,7 @@ async def test_a_request_that_has_arrived_unseen_is_answered_before_its_connecti
         writer.write(REQUEST)
         assert (await answer(reader))[0] == b"HTTP/1.1 200 OK"
     else:
-        await asyncio.sleep(0.05)
-        assert [one.phase for one in door.connections] == [ConnectionPhase.QUIET]
+        await in_phase(door, ConnectionPhase.QUIET)
     sock = writer.get_extra_info("socket")
     os.write(sock.fileno(), REQUEST)  # the loop has no turn between this and the end
     if going == "renew":
@@ -82,6 +82,53 @@ async def test_a_request_that_has_arrived_unseen_is_answered_before_its_connecti
     assert head[0] == b"HTTP/1.1 200 OK"
     assert b"Connection: close" in head
     await ending
+    writer.close()
+
+
+async def in_phase(door, phase):
+    """Let the loop run until the one guest of a door is so far."""
+    async with asyncio.timeout(PATIENCE):
+        while [one.phase for one in door.connections] != [phase]:  # noqa: ASYNC110  the product has no event for it
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("rest", [b"}", b""], ids=["the rest comes", "the rest never comes"])
+async def test_a_request_of_which_half_is_there_when_the_end_begins_has_the_grace_and_no_more(rest):
+    door = Door(Friend(), Limits(), [].append)
+    port = door.open("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(REQUEST[:-1])
+    await in_phase(door, ConnectionPhase.BODY)
+    ending = asyncio.create_task(door.end(PATIENCE if rest else 0.1))
+    await asyncio.sleep(0)
+    assert [one.phase for one in door.connections] == [ConnectionPhase.BODY], "it is not cut at once"
+    writer.write(rest)
+    if rest:
+        assert b"Connection: close" in await answer(reader)
+    async with asyncio.timeout(PATIENCE):
+        await ending
+    assert not door.connections
+    writer.close()
+
+
+@pytest.mark.parametrize("unseen", [False, True])
+async def test_of_requests_behind_one_another_the_first_is_answered_and_the_connection_ends(unseen):
+    """What is behind it holds no door open, whether the loop has seen it or the kernel has it."""
+    door = Door(Friend(), Limits(), [].append)
+    port = door.open("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    if unseen:
+        await in_phase(door, ConnectionPhase.QUIET)
+        os.write(writer.get_extra_info("socket").fileno(), REQUEST * 3)
+        ending = asyncio.create_task(door.end(PATIENCE))
+    else:
+        writer.write(REQUEST * 3)
+    assert b"Connection: close" in await answer(reader)
+    async with asyncio.timeout(PATIENCE):
+        with suppress(ConnectionResetError):  # there was something that nobody will read
+            assert await reader.read() == b""
+        await (ending if unseen else door.end(PATIENCE))
+    assert not door.connections
     writer.close()
 
 
