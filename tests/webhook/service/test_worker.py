@@ -444,9 +444,11 @@ def test_what_goes_inside_of_the_work_goes_whole(going):
     assert ended == ["gone"]
 
 
-def test_a_collection_in_another_thread_that_does_not_end_silences_nothing():
+def test_a_collection_in_another_thread_that_does_not_end_silences_nothing(request):
     """A look at a large fleet is made in a thread, and has the collector at work there."""
     gc.collect()
+    gc.disable()  # here it is at work where it is called, and nowhere else
+    request.addfinalizer(gc.enable)
     alarm = Alarm()
     alarm.install()
     go, begun, over = (threading.Event() for _ in range(3))
