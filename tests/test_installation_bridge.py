@@ -1,5 +1,8 @@
 """The manifests of the bridge are what the code says: arguments, ports, names, and nothing that is on by default."""
 
+import json
+import socket
+
 import pytest
 
 from allocator.service import commits, process
@@ -132,3 +135,20 @@ def test_an_allocator_that_nobody_or_anybody_could_ask_does_not_start(options, w
     done = run("allocator", *options)
     assert done.exit_code == 2
     assert words in done.stderr
+
+
+def test_an_allocator_whose_place_is_taken_says_which_and_what_to_do(tmp_path):
+    """Ports are opened before anything is read, so nothing need answer behind the kubeconfig."""
+    config = {"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}], "users": [], "contexts": [{"name": "c", "context": {"cluster": "c", "user": ""}}], "current-context": "c"}  # fmt: skip
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(json.dumps(config))
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket(socket.AF_UNIX) as answered:
+        port = f"127.0.0.1:{taken.getsockname()[1]}"
+        path = tmp_path / "plugin.sock"
+        answered.bind(str(path))
+        answered.listen()
+        for place, words in ((f"--extender={port}", port.replace(":", "', ")), (f"--plugin=unix:{path}", str(path))):
+            done = run("allocator", place, "--metrics-listen=127.0.0.1:0", f"--kubeconfig={kubeconfig}")
+            assert done.exit_code == 3
+            assert words in done.stderr
+            assert "end who listens there, or say another place" in done.stderr

@@ -8,6 +8,7 @@ it decides nothing: it looks on beside any scheduler, and tells pods that wait w
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import socket
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     ReadRules = Callable[[Configuration], PlacementRules]
 
 UNIX = "unix:"
+TAKEN = "end who listens there, or say another place: --plugin, --extender, --api, --metrics-listen"
 Object = dict[str, Any]
 _Translated = tuple[list[Object], list[str]]  # and what was said about them
 
@@ -237,17 +239,19 @@ def command(
     try:
         loop.run(_serve(settings, source, read_rules, kubeconfig, context, read_only=read_only))
     except* ClusterError as group:
-        raise Failed(_first(group)) from None
+        raise Failed(str(_first(group))) from None
     except* OSError as group:
-        raise Failed(_first(group)) from None
+        error = _first(group)
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        raise Failed(str(error), TAKEN if taken else "") from None
     return Exit.FINE
 
 
-def _first(group: BaseException) -> str:
+def _first(group: BaseException) -> BaseException:
     """What went wrong first, however deep in groups it stands."""
     while isinstance(group, BaseExceptionGroup):
         group = group.exceptions[0]
-    return str(group)
+    return group
 
 
 async def _serve(

@@ -96,9 +96,14 @@ class Door:
         return bound
 
     def open_socket(self, path: Path) -> None:
-        """Listen on a unix socket; who may enter its directory may ask. What an earlier process left there is removed."""
+        """Listen on a unix socket; who may enter its directory may ask. What an earlier process left there is removed.
+
+        Raise OSError if a process answers there: nobody would find it any more, and it would not notice.
+        """
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if path.is_socket():
+            if _answers(path):
+                raise OSError(errno.EADDRINUSE, "another process answers there already", str(path))
             path.unlink()
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(path))
@@ -289,3 +294,16 @@ def _standing(connection: PeerConnection, long_ago: float) -> tuple[bool, int, b
 def _descriptors() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 20 if soft == resource.RLIM_INFINITY else max(16, soft - RESERVED)
+
+
+def _answers(path: Path) -> bool:
+    """Say whether a process listens on a unix socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.setblocking(False)
+        try:
+            asking.connect(str(path))
+        except BlockingIOError:
+            return True  # so many wait there that one more would have to
+        except OSError:
+            return False
+        return True

@@ -47,6 +47,21 @@ async def test_who_comes_while_the_door_shuts_is_let_go(turns):
     assert not door.connections
 
 
+async def test_a_socket_that_a_dead_process_has_left_is_replaced_and_one_that_somebody_answers_is_not(tmp_path):
+    """The first would go on without being found by anybody, and would not notice."""
+    path = tmp_path / "s" / "door.sock"
+    first, second = (Door(Nobody(), Limits(), [].append) for _ in range(2))
+    first.open_socket(path)
+    with pytest.raises(OSError, match=r"another process answers there already: .*door\.sock"):
+        second.open_socket(path)
+    with socket.socket(socket.AF_UNIX) as guest:
+        guest.connect(str(path))
+    await first.end(0.0)
+    assert path.is_socket()
+    second.open_socket(path)
+    await second.end(0.0)
+
+
 REQUEST = b"POST /mutate HTTP/1.1\r\nHost: gate\r\nContent-Length: 2\r\n\r\n{}"
 
 
