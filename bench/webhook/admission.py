@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 CONNECTIONS = 8
+WHERE = {CONNECTIONS: f"{CONNECTIONS} connections", 1: "one connection"}
 SECONDS = 2
 ROUNDS = 5
 # HAMi-DRA on the same kind of machine, in rounds that alternated with ours: wrk, 8 TLS connections, a review of 5 kB. Its
@@ -66,10 +67,10 @@ def rows() -> Iterator[Row]:
     with ExitStack() as stack:
         work = reviews_of(stack)
         note = with_hami(work, stack)
-        for connections in (CONNECTIONS, 1):
+        for connections, where in WHERE.items():
             loads = in_turn(work, connections)
             for what, load in loads.items():
-                yield row(what, load, loads, f"{connections} connections", note)
+                yield row(what, load, loads, where, note)
             if connections == CONNECTIONS:
                 yield from costs(loads, note)
     yield in_process()
@@ -196,7 +197,7 @@ def large_world(nodes: int) -> tuple[Any, Callable[[int], Any]]:
 
 def row(what: str, load: Load, loads: dict[str, Load], where: str, note: str) -> Row:
     """One line, as time per review so that the ratio reads like all others."""
-    recorded = {THEIR_GPU: HAMI_GPU, THEIR_PLAIN: HAMI_PLAIN} if where.startswith(str(CONNECTIONS)) else {}
+    recorded = {THEIR_GPU: HAMI_GPU, THEIR_PLAIN: HAMI_PLAIN} if where == WHERE[CONNECTIONS] else {}
     peer, target = PEERS.get(what, ("", ""))
     rate = loads[peer].rate if peer in loads else recorded.get(peer)
     client = "wrk" if shutil.which("wrk") else "our own client"
@@ -207,7 +208,7 @@ def row(what: str, load: Load, loads: dict[str, Load], where: str, note: str) ->
         ours=1e6 / load.rate,
         peer=f"HAMi-DRA, {note}" if rate else "",
         theirs=1e6 / rate if rate else None,
-        target=target if rate else "",
+        target=target if rate and where == WHERE[CONNECTIONS] else "",
         note=f"{figures}, {load.rate / loads[FLOOR].rate:.0%} of the floor; load by {client}",
     )
 
