@@ -381,7 +381,7 @@ def test_a_new_configuration_is_in_force_without_a_restart(control_plane, fleet_
     good = gate.config.read_text()
     try:
         gate.configure(good.replace("enforce", "observe"))
-        control_plane.patch(f"/api/v1/namespaces/{gated}", {"metadata": {"labels": {"drawbridge.dev/mode": "x"}}})
+        control_plane.patch(f"/api/v1/namespaces/{gated}", {"metadata": {"labels": {"drawbridge.dev/mode": ""}}})
         control_plane.patch(f"/api/v1/namespaces/{gated}", {"metadata": {"labels": {"drawbridge.dev/mode": "warn"}}})
         item = gpu("p", gated)
         untouched = lambda: "resourceClaims" not in control_plane.create(item, dryRun="All")[0]["spec"]  # noqa: E731

@@ -224,6 +224,35 @@ def test_a_misspelt_mode_is_turned_back_with_the_words_there_are(control_plane, 
     control_plane.kubectl("label", "namespace", name, f"{MODE}=")
 
 
+BINDING = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/drawbridge-mode"
+
+
+@pytest.fixture
+def unbound(control_plane):
+    """A cluster whose namespaces were labelled before there was a policy about that."""
+    binding = control_plane.get(BINDING)
+    control_plane.delete(BINDING)
+    yield
+    meta = {"name": binding["metadata"]["name"]}
+    control_plane.create({**binding, "metadata": meta})
+    misspelt = ("label", "namespace", "default", f"{MODE}=nonsense", "--dry-run=server")
+    turned_back = lambda: control_plane.kubectl(*misspelt, check=False).returncode != 0  # noqa: E731
+    control_plane.until("the policy is in force again", turned_back, 30)
+
+
+def test_where_a_misspelt_mode_stands_nothing_is_done(control_plane, fleet_node, gated, unbound):
+    """The webhooks here are for namespaces that opted in, which this one has not: the gate is not asked, and so tells nobody."""
+    control_plane.create(gpu("before", gated, nodeSelector=NOWHERE))
+    misspelt = ("label", "namespace", gated, f"{MODE}=Off", "--overwrite")
+    control_plane.until("the label stands", lambda: control_plane.kubectl(*misspelt, check=False).returncode == 0, 30)
+    item = gpu("p", gated)
+    untouched = lambda: "resourceClaims" not in control_plane.create(item, dryRun="All")[0]["spec"]  # noqa: E731
+    control_plane.until("pods are left as they are", untouched, 20)
+    path = f"/api/v1/namespaces/{gated}/pods/before"
+    assert control_plane.patch(path, {"metadata": {"labels": {"seen": "yes"}}})["spec"]["resourceClaims"]
+    control_plane.delete(path)
+
+
 # Stored objects
 
 
