@@ -182,3 +182,19 @@ def test_a_pod_that_asks_not_to_be_looked_at_is_said_to_stay():
     asked = pod({GPU: 9}, labels={"drawbridge.dev/skip": "true"})
     assert told(asked) == {("", "drawbridge.dev/skip"): "left"}
     assert told(pod({"cpu": 1}, labels={"drawbridge.dev/skip": "true"})) == {}
+
+
+ODD = {
+    "a/b~c": {"limits": {GPU: {"x": 1}}, "m": {"limits": [1], "requests": "x", "name": GPU, "quantity": [1]}},
+    "none": {"limits": {GPU: None}},
+    "list": [[{"requests": {GPU: 9}}], "text", None, {"resources": {"limits": {GPU: "9" * 500}}}],
+    "resources": {"limits": "all", "requests": {GPU: ""}},
+}
+
+
+@pytest.mark.parametrize("version", ["serving.kserve.io/v1beta1", "example.com/v1"])
+def test_whatever_stands_there_there_is_an_answer(version):
+    said = told(obj(version, "InferenceService", ODD))
+    assert {place for place, _ in said} >= {"a~1b~0c/m", "none", "list/0/0", "list/3"}
+    for spec in (None, [], "text", 3, {"limits": None}, {"": {"": {"limits": {"": 1}}}}):
+        assert told(obj(version, "InferenceService", spec)) == {}
