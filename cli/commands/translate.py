@@ -18,7 +18,7 @@ from cli.edited import Result
 from cli.state import state_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from cluster.manifests import Document
     from webhook.state import State
@@ -249,8 +249,22 @@ def _story(result: Result) -> Iterator[str]:
         basis = f" [{decision.basis}]" if decision.basis else ""
         detail = sentence(decision.code, decision.detail, decision.remedy) if decision.code else decision.detail
         yield f"  {decision.action:<12} {where}{'  ' + detail if detail else ''}{basis}"
+    for key in _tolerated(result.translation.operations):
+        yield f"  toleration   {key}:NoSchedule  added, as the ExtendedResourceToleration plugin does for pods that ask for the key"
     for name in result.translation.templates:
         yield f"  template     {name}"
+
+
+def _tolerated(operations: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Name the keys whose taints are tolerated by what is written."""
+    keys: dict[str, None] = {}
+    for one in operations:
+        if "/spec/tolerations" not in one["path"]:
+            continue
+        value = one["value"]
+        for toleration in value if isinstance(value, list) else (value,):
+            keys[toleration["key"]] = None
+    return list(keys)
 
 
 def _for_hosts(form: str, results: list[Result]) -> None:

@@ -280,3 +280,19 @@ def test_translate_of_a_cluster_is_its_survey(tmp_path, monkeypatch):
     assert drawbridge("translate", "--cluster", "-o", "patch").exit_code == 2
     nothing = drawbridge("translate", "-o", "json")
     assert (nothing.exit_code, json.loads(nothing.stdout)["items"]) == (2, [])
+
+
+@pytest.mark.parametrize("present", [[], [{"key": "own", "operator": "Exists"}]])
+def test_a_report_names_the_tolerations_that_are_added(present):
+    """A pod has them by then, from the API server; the pods of a workload get none any more where its template has no key."""
+
+    def told(tolerations):
+        spec = {**copy.deepcopy(SHARE["spec"]), "tolerations": tolerations}
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": {"spec": spec}}}
+        return run("translate", "-f", "-", "-o", "report", stdin=text(job)).stdout
+
+    assert "  toleration   nvidia.com/gpumem:NoSchedule  added" in told(present)
+    assert "own" not in told(present)
+    tolerated = {"key": "nvidia.com/gpumem", "operator": "Exists", "effect": "NoSchedule"}
+    assert "translated" in told([tolerated])
+    assert "toleration" not in told([tolerated])
