@@ -9,9 +9,11 @@ import csv
 import io
 from typing import TYPE_CHECKING
 
+from cli.check import reports
 from cli.survey.verdicts import Outlook
 from cli.terminal import printable
-from dra.finding import Finding, Severity
+from dra.finding import Finding
+from webhook.refusals import Code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,13 +51,13 @@ def _cell(value: object) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-# The code of a fate whose key has none, and how bad it is.
+# The code of a fate, which says how bad it is. What is refused or not understood has one of its own as well.
 CODES = {
-    Outlook.DIFFERS: ("M001", Severity.WARNING),
-    Outlook.STAYS: ("M002", Severity.WARNING),
-    Outlook.WAITS: ("M003", Severity.INFO),
-    Outlook.UNCLEAR: ("D211", Severity.WARNING),
-    Outlook.REFUSED: ("R020", Severity.ERROR),
+    Outlook.DIFFERS: reports.APPROXIMATED,
+    Outlook.STAYS: reports.STAYS,
+    Outlook.WAITS: reports.WAITS,
+    Outlook.UNCLEAR: "D211",
+    Outlook.REFUSED: Code.NEVER.value,
 }
 
 
@@ -63,9 +65,10 @@ def findings(seen: Overview) -> Iterator[tuple[int, Finding, str, int, int]]:
     """Say what does not simply move as findings, each with the number of its workload, and file, line and column if it stands in one."""
     for number, workload in enumerate(seen.workloads):
         for key in workload.keys:
-            code, severity = CODES.get(key.fate, ("", Severity.INFO))
+            code = CODES.get(key.fate, "")
             if not code:
                 continue
+            severity = reports.KNOWN[code].severity
             where = f"container {key.container}: " if key.container else ""
             if key.code and key.fate in (Outlook.UNCLEAR, Outlook.REFUSED):
                 code = key.code
