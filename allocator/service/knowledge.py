@@ -241,9 +241,8 @@ class Knowledge:
             compatibilities=read.get("DeviceCompatibility", ()),
             claims=read.get("ResourceClaim", ()),
         )
-        for claim in self._ahead.values():
-            stock = stock.with_(claim)
-        self.stock = stock
+        ahead = self._ahead.values()
+        self.stock = stock.with_all(ahead)
         return True
 
 
