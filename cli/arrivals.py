@@ -68,16 +68,14 @@ def arrivals(documents: Sequence[Document], state: State) -> Arrivals:
 
 def brings_pods(obj: _Object) -> bool:
     """Whether pods come of an object, and it is known how many."""
-    from webhook.translate import paths
-
-    return obj.get("kind") != "PodTemplate" and bool(paths(obj))
+    return bool(_templates(obj))
 
 
 def makings(obj: _Object) -> Iterator[Making]:
     """The pods that come of an object, one for each of its templates, as their controller would make them; a pod is its own."""
-    from webhook.translate import at, kind_of, mapping, name_of, namespace_of, paths, scheduler_of
+    from webhook.translate import at, kind_of, mapping, name_of, namespace_of, scheduler_of
 
-    found = paths(obj) if brings_pods(obj) else []
+    found = _templates(obj)
     scheduler, kind = scheduler_of(obj), kind_of(obj)
     for number, path in enumerate(found):
         if not path:
@@ -99,6 +97,13 @@ def makings(obj: _Object) -> Iterator[Making]:
             spec = {"schedulerName": scheduler} | spec
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         yield Making(name, pod, _count(obj, path))
+
+
+def _templates(obj: _Object) -> list[str]:
+    """Point to the templates of which somebody makes pods; a PodTemplate waits for others to name it."""
+    from webhook.translate import paths
+
+    return [] if obj.get("kind") == "PodTemplate" else paths(obj)
 
 
 def _reference(obj: _Object, name: str) -> _Object:

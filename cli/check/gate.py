@@ -15,7 +15,7 @@ from webhook.dialects import Action
 from webhook.names import MODE_LABEL
 from webhook.refusals import INVALID, PAGES
 from webhook.state import mistake_of
-from webhook.translate import Decision, at, mapping, paths
+from webhook.translate import Decision, at, group_kind, mapping, paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,7 +56,7 @@ def at_the_gate(objects: Sequence[_Object], state: State, found: Sequence[Review
 
 def _misspelt_mode(value: _Object) -> Finding | None:
     """Find a namespace's mode that is none of the four."""
-    if (value.get("apiVersion"), value.get("kind")) != ("v1", "Namespace"):
+    if group_kind(value) != ("", "Namespace"):
         return None
     labels = mapping(mapping(value.get("metadata")).get("labels"))
     word = labels.get(MODE_LABEL, "")

@@ -42,10 +42,11 @@ def mode_of(state: State, workload: Workload) -> Mode:
     file = state.configuration.file
     labels = state.namespaces.get(workload.namespace, {})
     word = labels.get(MODE_LABEL, "")
-    mode = Mode(word) if word in _WORDS else Mode(file.mode)
+    is_said = word in _WORDS
+    mode = Mode(word) if is_said else Mode(file.mode)
     if mode is not Mode.ENFORCE:
         return mode
-    is_misspelt = word and word not in _WORDS
+    is_misspelt = word and not is_said
     if is_misspelt or workload.namespace in state.unsure or not covers(workload, file.canary):
         return Mode.WARN
     return mode
