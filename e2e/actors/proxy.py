@@ -142,10 +142,9 @@ class Relay(socketserver.BaseRequestHandler):
             proxy.broken.set()
             return
         try:
-            with (
-                socket.create_connection(proxy.target) as line,
-                proxy.context.wrap_socket(line, server_hostname=proxy.target[0]) as server,
-            ):
+            # Wrapped before it is connected: a server that dies right after it took the connection would leave it open for nobody.
+            with proxy.context.wrap_socket(socket.socket(), server_hostname=proxy.target[0]) as server:
+                server.connect(proxy.target)
                 server.sendall(request)
                 if last and proxy.holding:
                     proxy.late = read_all(server)

@@ -278,6 +278,13 @@ async def test_a_new_configuration_is_in_force_without_a_restart(cluster, tmp_pa
         await until(warned)
 
 
+def replace(file, text):
+    """At once, as the kubelet does: a file that is being written is read in part, and what is wrong with it is something else."""
+    written = file.with_suffix(".new")
+    written.write_text(text)
+    written.replace(file)
+
+
 async def test_a_bad_rule_file_leaves_the_old_one_in_force_and_is_told(cluster, tmp_path):
     file = tmp_path / "drawbridge.yaml"
     head = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
@@ -286,13 +293,13 @@ async def test_a_bad_rule_file_leaves_the_old_one_in_force_and_is_told(cluster, 
     async with running(cluster, Source(str(file), every=0.01)) as here:
         ours = pod(limits={"our.org/gpu": "1"})
         assert "patch" not in await post(cluster, here.address, ours)
-        file.write_text(head + table.replace("ROLE", "count"))
+        replace(file, head + table.replace("ROLE", "count"))
 
         async def read():
             return "patch" in await post(cluster, here.address, ours)
 
         await until(read)
-        file.write_text(head + table.replace("ROLE", "cuont"))
+        replace(file, head + table.replace("ROLE", "cuont"))
 
         async def told():
             _, metrics = await text(f"http://{here.metrics}/metrics")
