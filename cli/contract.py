@@ -246,13 +246,21 @@ def inventory() -> Decorator:
     )
 
 
-def cluster() -> Decorator:
-    """Give a command the options that say which cluster, and what of it, as kubectl calls them."""
+def reached() -> Decorator:
+    """Give a command the options that say which cluster, as kubectl calls them."""
     options = (
         click.option(
             "--kubeconfig", metavar="FILE", default="", help="Default: the cluster we run in, else kubectl's."
         ),
         click.option("--context", metavar="NAME", default="", help="A context of the kubeconfig."),
+    )
+    return all_of(options)
+
+
+def cluster() -> Decorator:
+    """Give a command the options that say which cluster, and what of it."""
+    options = (
+        reached(),
         click.option("-n", "--namespace", metavar="NAME", default="", help="Only this namespace."),
         click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces, which is the default."),
         click.option(

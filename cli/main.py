@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 # name: (module, one line of help). The module's `command` is the click command.
 COMMANDS = {
     "survey": ("cli.survey.command", "Say who asks for devices in a cluster or a dump, and what becomes of each."),
+    "snapshot": ("cli.snapshot.command", "Write what a cluster has that decides about devices into one file."),
     "translate": ("cli.commands.translate", "Rewrite pods that ask the old way into pods with ResourceClaims."),
     "check": ("cli.commands.check", "Find what the API server, the fleet or a driver would refuse."),
     "allocate": ("cli.commands.allocate", "Say which devices claims get on a node, or why not."),

@@ -175,8 +175,7 @@ def _is_loopback(host: str) -> bool:
     "--namespace", metavar="NAME", help="Where the lease is. Default: the one we run in, else drawbridge-system."
 )
 @click.option("--identity", metavar="NAME", default="", help="Who we are in the lease. Default: our pod's name.")
-@click.option("--kubeconfig", metavar="FILE", default="", help="Default: the cluster we run in, else kubectl's.")
-@click.option("--context", metavar="NAME", default="", help="A context of the kubeconfig.")
+@inputs.reached()
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )

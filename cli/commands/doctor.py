@@ -37,8 +37,7 @@ _ALSO = [("coordination.k8s.io/v1", "Lease"), ("admissionregistration.k8s.io/v1"
     default="",
     help="The DrawbridgeConfiguration, which says what is to be fenced and which names the gate reads.",
 )
-@click.option("--kubeconfig", metavar="FILE", default="", help="Default: the cluster we run in, else kubectl's.")
-@click.option("--context", metavar="NAME", default="", help="A context of the kubeconfig.")
+@inputs.reached()
 @inputs.output("text", "json", default="text")
 def command(
     *, files: tuple[str, ...], repair: bool, yes: bool, config: str, kubeconfig: str, context: str, output: str

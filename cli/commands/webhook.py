@@ -92,8 +92,7 @@ class AddressType(click.ParamType["Address"]):
     show_default=True,
     help="Seconds an unused template is kept.",
 )
-@click.option("--kubeconfig", metavar="FILE", default="", help="Default: the cluster we run in, else kubectl's.")
-@click.option("--context", metavar="NAME", default="", help="A context of the kubeconfig.")
+@inputs.reached()
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )

@@ -12,7 +12,7 @@ import msgspec
 from allocator import Granted, Reason, Verdict
 from allocator.reasons import Hint, Matrix
 from allocator.simulation import Replay, Simulation
-from cli.survey import Outlook, Overview
+from cli.survey import Outlook, Overview, Unread
 from dra.finding import Finding, Severity
 from webhook.dialects import Dialect
 from webhook.translate import Decision
@@ -157,6 +157,19 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[Diagnosed]
 
 
+class Saved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """`drawbridge snapshot -o json`."""
+
+    file: str
+    # The version of the server.
+    server: str
+    objects: int
+    bytes: int
+    # How many values that may be secret.
+    left_out: int
+    unread: list[Unread]
+
+
 class Vocabularies(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge dialects -o json`: tables, in the form in which a configuration takes them."""
 
@@ -172,6 +185,7 @@ ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "explain": (Explained,),
     "matrix": (Matrices,),
     "simulate": (Simulated, Compared),
+    "snapshot": (Saved,),
     "survey": (Surveyed,),
     "translate": (Translated,),
 }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from cli.survey.command import FORMS
 from cli.survey.command import command as survey
-from cli.survey.gathered import Gathered, Trimmer
+from cli.survey.gathered import Gathered, Trimmer, Unread
 from cli.survey.overview import Overview, Scope, overview
-from cli.survey.reading import TELLING, gather
+from cli.survey.reading import TELLING, Visit, gather
 from cli.survey.verdicts import Foreteller, Outlook
 
 __all__ = [
@@ -18,6 +18,8 @@ __all__ = [
     "Overview",
     "Scope",
     "Trimmer",
+    "Unread",
+    "Visit",
     "gather",
     "overview",
     "survey",

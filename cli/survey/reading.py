@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
 
     Tell = Callable[[str], None]
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 # Claims and pods last: what comes in between has an owner that was read.
 _KINDS: tuple[Resource[Any], ...] = (
@@ -55,15 +58,8 @@ _NAME = re.compile(r"[A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?").fullmatch
 async def gather(cluster: Cluster, namespace: str | None, tell: Tell, *, probe: bool) -> Gathered:
     """Read everything a survey looks at. With a namespace, only that and what the whole cluster has."""
     server = await cluster.server(probe=probe)
-    visit = _Visit(cluster, namespace, tell)
-    await visit.read(_KINDS)
-    definitions = await visit.definitions()
-    owners: set[str] = set()
-    for one in visit.objects:
-        if owner := owner_of(one):
-            owners.add(owner.kind)
-    await visit.read(_customs(definitions, owners))
-    visit.unread.sort(key=lambda one: one.kind)
+    visit = Visit(cluster, namespace, tell, Trimmer().trim)
+    await visit.look()
     return Gathered(
         objects=tuple(visit.objects),
         unread=tuple(visit.unread),
@@ -71,25 +67,34 @@ async def gather(cluster: Cluster, namespace: str | None, tell: Tell, *, probe: 
     )
 
 
-class _Visit:
-    """Reads collections, a few at once, and notes what it may not."""
+class Visit(Generic[T]):
+    """Reads collections, a few at once, and notes what it may not. `keep` says what is kept of an object."""
 
-    def __init__(self, cluster: Cluster, namespace: str | None, tell: Tell) -> None:
-        self.objects: list[Object] = []
+    def __init__(self, cluster: Cluster, namespace: str | None, tell: Tell, keep: Callable[[Object], T]) -> None:
+        self.objects: list[T] = []
         self.unread: list[Unread] = []
         self._cluster = cluster
         self._namespace = namespace
         self._tell = tell
-        self._trim = Trimmer().trim
+        self._keep = keep
+        self._owners: set[str] = set()
         self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def look(self, also: Iterable[Resource[Any]] = ()) -> None:
+        """Read what a survey looks at, and other kinds before it."""
+        await self.read((*also, *_KINDS))
+        definitions = await self.definitions()
+        await self.read(_customs(definitions, self._owners))
+        self.unread.sort(key=lambda one: one.kind)
 
     async def read(self, kinds: Iterable[Resource[Any]]) -> None:
         """Read collections, and keep them in the order in which they are named."""
-        reading: list[asyncio.Task[list[Object]]] = []
+        reading: list[asyncio.Task[list[T]]] = []
         async with asyncio.TaskGroup() as tasks:
             for kind in kinds:
                 where = self._namespace if kind.namespaced else None
-                task = tasks.create_task(self._all(kind, where))
+                whole = self._all(kind, where, self._note)
+                task = tasks.create_task(whole)
                 reading.append(task)
         for task in reading:
             self.objects += task.result()
@@ -97,12 +102,17 @@ class _Visit:
     async def definitions(self) -> list[Object]:
         """Read which kinds were added to the cluster; they tell, and are not looked at themselves."""
         pages = msgspec.structs.replace(resources.CUSTOM_RESOURCE_DEFINITIONS, page=_PAGE_OF_DEFINITIONS)
-        return await self._all(pages, None)
+        return await self._all(pages, None, Trimmer().trim)
 
-    async def _all(self, resource: Resource[Any], where: str | None) -> list[Object]:
+    def _note(self, obj: Object) -> T:
+        if owner := owner_of(obj):
+            self._owners.add(owner.kind)
+        return self._keep(obj)
+
+    async def _all(self, resource: Resource[Any], where: str | None, keep: Callable[[Object], U]) -> list[U]:
         async with self._turns:
             try:
-                return await self._patiently(resource, where)
+                return await self._patiently(resource, where, keep)
             except (Unauthorized, Unavailable):
                 raise
             except ApiError as error:
@@ -110,21 +120,22 @@ class _Visit:
                     self.unread.append(Unread(resource.id, error.message))
                 return []
 
-    async def _patiently(self, resource: Resource[Any], where: str | None) -> list[Object]:
+    async def _patiently(self, resource: Resource[Any], where: str | None, keep: Callable[[Object], U]) -> list[U]:
         for _ in range(_TRIES - 1):
             try:
-                return await self._pages(resource, where)
+                return await self._pages(resource, where, keep)
             except Gone:
                 continue
-        return await self._pages(resource, where)
+        return await self._pages(resource, where, keep)
 
-    async def _pages(self, resource: Resource[Any], where: str | None) -> list[Object]:
+    async def _pages(self, resource: Resource[Any], where: str | None, keep: Callable[[Object], U]) -> list[U]:
         raw = resource.raw
-        found: list[Object] = []
+        found: list[U] = []
         more = ""
         while True:
             page = await self._cluster.list(raw, where, limit=resource.page, more=more)
-            found += [self._trim(raw.plain(one)) for one in page.items]
+            plain = map(raw.plain, page.items)
+            found += map(keep, plain)
             self.unread += [Unread(f"{resource.kind} {one.name}", one.problem) for one in page.unreadable]
             self._tell(f"{len(found)} {resource.plural}")
             more = page.more

@@ -75,3 +75,30 @@ def test_with_fewer_rights_the_rest_is_told_and_the_exit_says_that_it_is_not_who
     [one] = answer["workloads"]
     assert (one["kind"], one["name"], one["pods"]) == ("Deployment", "train", 3)
     assert code == 3
+
+
+def test_a_snapshot_is_surveyed_as_the_cluster_is_and_holds_no_secret(control_plane, namespace, created, tmp_path):
+    workload = deployment(namespace)
+    [container] = workload["spec"]["template"]["spec"]["containers"]
+    container |= {"env": [{"name": "PASSWORD", "value": "hunter2"}], "args": ["--password=hunter2"]}
+    annotation = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(workload)}
+    workload["metadata"]["annotations"] = annotation
+    created({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"node-{namespace}"[:60].rstrip("-")}})
+    control_plane.create(workload)
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    control_plane.until("three pods", lambda: len(control_plane.get(pods)["items"]) == 3, 30)
+    kubeconfig = account(control_plane, namespace, created, yaml.safe_load(ROLE.read_text()))
+    file = tmp_path / "snapshot.json"
+    command = [*COMMAND, "snapshot", "--kubeconfig", str(kubeconfig), "-n", namespace, "--to", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "hunter2" not in file.read_text()
+    _, live, _ = survey(kubeconfig, namespace)
+    replay = [*COMMAND, "survey", "-f", str(file), "-n", namespace, "-o", "json"]
+    done = subprocess.run(replay, capture_output=True, text=True, timeout=120, check=False)
+    replayed = json.loads(done.stdout)
+    for workloads in (live["workloads"], replayed["workloads"]):
+        for one in workloads:
+            del one["file"], one["line"]
+    assert live["workloads"] == replayed["workloads"]
+    assert [(one["kind"], one["pods"]) for one in replayed["workloads"]] == [("Deployment", 3)]

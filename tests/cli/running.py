@@ -3,9 +3,12 @@
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from cli.main import main
+from cluster.embedded import Embedded
+from cluster.kubernetes import Kubernetes
 
 MODES = Path(__file__).parents[2] / "manifests" / "examples" / "modes"
 
@@ -30,3 +33,11 @@ def manifest(path, *objects):
 def modes(*names):
     """Name files of the four-mode example as options."""
     return [part for name in names for part in ("-f", MODES / f"{name}.yaml")]
+
+
+@pytest.fixture
+def somewhere(tmp_path, monkeypatch):
+    """An empty folder to work in, and an empty cluster to look at."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: Embedded())
+    return tmp_path

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from cli.main import COMMANDS as TABLE
-from tests.cli.running import run
+from tests.cli.running import run, somewhere  # noqa: F401  a fixture
+
+pytestmark = pytest.mark.usefixtures("somewhere")
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "manifests" / "examples"
@@ -26,6 +28,7 @@ COMMANDS = {
     "`simulate` of a workload": ["simulate", "--generate", "mig", "--pods", "5"],
     "`matrix`": ["matrix", "-f", MODES],
     "`doctor`": ["doctor", "-f", MODES],
+    "`snapshot`": ["snapshot", "--to", "snapshot.json"],
     "`dialects`": ["dialects"],
 }
 

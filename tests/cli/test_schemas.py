@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cli.main import COMMANDS as TABLE
 from cli.schemas.command import FOLDER, text_of
 from cli.schemas.schema import NAMES
-from tests.cli.running import manifest, run
+from tests.cli.running import manifest, run, somewhere  # noqa: F401  a fixture
 from tests.cli.test_json import COMMANDS, EXAMPLES, MODES, PODS, answers_in_json
 from tests.schemas import wrong
 from tests.webhook.dialects.test_rules import FILES, HEAD
@@ -52,6 +52,7 @@ def answer_of(*args):
     return answer, wrong(answer, SCHEMAS[args[0]], closed=True)
 
 
+@pytest.mark.usefixtures("somewhere")
 @pytest.mark.parametrize("row", COMMANDS)
 def test_what_a_command_prints_fits_its_schema(row):
     _, found = answer_of(*COMMANDS[row])
@@ -101,6 +102,7 @@ def test_what_a_command_prints_of_a_file_that_cannot_be_read_fits_its_schema(row
     assert answer["errors"]
 
 
+@pytest.mark.usefixtures("somewhere")
 @pytest.mark.parametrize("row", COMMANDS)
 def test_what_a_command_prints_of_a_wrong_option_fits_its_schema(row):
     answer, found = answer_of(*COMMANDS[row], "--no-such-option")

@@ -1,0 +1,236 @@
+"""`drawbridge snapshot`: everything that decides about devices, nothing that is secret, and a file that is whole or not there."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cli.snapshot import Redaction
+from cluster.embedded import Embedded
+from cluster.errors import Forbidden
+from cluster.kubernetes import Kubernetes
+from tests.cli.running import run, run_json
+
+EXAMPLES = Path(__file__).parents[3] / "manifests" / "examples"
+SECRET = "hunter2"
+LIMITS = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
+
+
+def pod(name="p", **container):
+    metadata = {"name": name, "namespace": "team-a"}
+    containers = [{"name": "main", "image": "i", "resources": {"limits": LIMITS}} | container]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers}}
+
+
+@pytest.fixture
+def given_cluster(monkeypatch, tmp_path):
+    """Say what is in the cluster that the command finds; the file that it is to write."""
+
+    def give(*objects, cluster=Embedded):
+        monkeypatch.setattr(Kubernetes, "connect", lambda **_: cluster.of(objects))
+        return tmp_path / "snapshot.json"
+
+    return give
+
+
+def written(file):
+    """What a file has, but for the namespaces that every cluster has."""
+    items = json.loads(file.read_text())["items"]
+    return [one for one in items if one["kind"] != "Namespace"]
+
+
+def test_what_was_written_is_surveyed_as_the_cluster_is(given_cluster):
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
+    file = given_cluster(node, pod("a"), pod("b", env=[{"name": "TOKEN", "value": SECRET}]))
+    live = run_json("survey")
+    assert run("snapshot", "--to", file).exit_code == 0
+    replayed = run_json("survey", "-f", file)
+    told = [[(one["name"], one["fate"], [key["detail"] for key in one["keys"]]) for one in answer["workloads"]]
+            for _, answer in (live, replayed)]  # fmt: skip
+    assert told[0] == told[1]
+    assert len(told[0]) == 2
+
+
+def test_the_answer_says_what_there_is(given_cluster):
+    file = given_cluster(pod(args=["--password", SECRET], env=[{"name": "A", "value": SECRET}]))
+    code, answer = run_json("snapshot", "--to", file)
+    assert code == 0
+    objects = len(json.loads(file.read_text())["items"])
+    assert (answer["objects"], answer["leftOut"], answer["unread"]) == (objects, 2, [])
+    assert answer["bytes"] == file.stat().st_size
+    assert f"{objects} objects " in run("snapshot", "--to", file, "--force").stdout
+
+
+def test_nobody_else_may_read_the_file(given_cluster):
+    file = given_cluster(pod())
+    run("snapshot", "--to", file)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("what", ["there", "folder", "nowhere", "-"])
+def test_a_bad_target_is_told_before_anything_is_read(what, tmp_path, monkeypatch):
+    there = tmp_path / "there"
+    there.write_text("older")
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: pytest.fail("it was read"))
+    target = {"there": there, "folder": tmp_path, "nowhere": tmp_path / "no" / "x", "-": "-"}[what]
+    result = run("snapshot", "--to", target)
+    assert result.exit_code == 2
+    assert "error: " in result.stderr
+    assert there.read_text() == "older"
+
+
+def test_an_older_file_is_replaced_when_it_is_said(given_cluster):
+    file = given_cluster(pod())
+    file.write_text("older")
+    assert run("snapshot", "--to", file, "--force").exit_code == 0
+    assert len(written(file)) == 1
+
+
+def test_a_cluster_that_breaks_off_leaves_the_older_file_and_nothing_else(given_cluster):
+    class Breaks(Embedded):
+        async def list(self, resource, namespace=None, **more):
+            if resource.plural == "pods":
+                raise ConnectionError("gone")
+            return await super().list(resource, namespace, **more)
+
+    file = given_cluster(pod(), cluster=Breaks)
+    file.write_text("older")
+    assert run("snapshot", "--to", file, "--force").exit_code != 0
+    assert [(one.name, one.read_text()) for one in file.parent.iterdir()] == [(file.name, "older")]
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(given_cluster, monkeypatch):
+    file = given_cluster(pod())
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("cli.snapshot.recording.os.fsync", full)
+    result = run("snapshot", "--to", file)
+    assert result.exit_code == 3
+    assert "No space left on device" in result.stderr
+    assert list(file.parent.iterdir()) == []
+
+
+def test_what_may_not_be_read_is_named_and_the_rest_is_written(given_cluster):
+    class Narrow(Embedded):
+        async def list(self, resource, namespace=None, **more):
+            if resource.plural == "leases":
+                raise Forbidden('leases is forbidden: User "x" cannot list')
+            return await super().list(resource, namespace, **more)
+
+    file = given_cluster(pod(), cluster=Narrow)
+    result = run("snapshot", "--to", file)
+    assert result.exit_code == 3
+    assert "warning: leases.coordination.k8s.io could not be read: leases is forbidden" in result.stderr
+    assert len(written(file)) == 1
+
+
+def test_one_namespace_is_written_alone(given_cluster):
+    other = pod("other")
+    other["metadata"]["namespace"] = "team-b"
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
+    file = given_cluster(pod(), other, node)
+    run("snapshot", "--to", file, "-n", "team-b")
+    assert {(one["kind"], one["metadata"]["name"]) for one in written(file)} == {("Pod", "other"), ("Node", "n")}
+
+
+# ---- what is secret
+
+
+def redacted(obj, *, reads=()):
+    redaction = Redaction(lambda name: name in reads)
+    return redaction.redact(obj), redaction.left_out
+
+
+HIDDEN = {
+    "a variable": {"env": [{"name": "A", "value": SECRET}]},
+    "a command": {"command": ["sh", "-c", SECRET]},
+    "arguments": {"args": ["--token", SECRET]},
+    "a hook": {"lifecycle": {"postStart": {"exec": {"command": [SECRET]}}}},
+    "a probe": {"livenessProbe": {"httpGet": {"httpHeaders": [{"name": "Authorization", "value": SECRET}]}}},
+    "a variable of another kind's": {"environment": {"A": SECRET}},
+    "a variable that is called a key": {"envs": [{"key": "A", "value": SECRET}]},
+    "a password": {"redis-password": SECRET},
+    "a token": {"hfToken": SECRET},
+    "a key": {"apiKey": SECRET},
+}
+
+
+@pytest.mark.parametrize("what", HIDDEN)
+def test_what_may_be_secret_is_left_out_wherever_it_stands(what):
+    deep = {"kind": "RayCluster", "spec": {"groups": [{"template": {"spec": {"containers": [HIDDEN[what]]}}}]}}
+    made, left_out = redacted(deep)
+    assert SECRET not in json.dumps(made)
+    assert left_out == 1
+    assert SECRET in json.dumps(deep), "what was given is somebody else's"
+
+
+def test_what_was_applied_is_written_down_nowhere_else():
+    applied = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps({"env": SECRET}), "other": "stays"}
+    made, _ = redacted({"metadata": {"annotations": applied, "managedFields": [{"manager": SECRET}]}})
+    assert made == {"metadata": {"annotations": {"other": "stays"}}}
+
+
+def test_names_of_secrets_and_what_decides_stay():
+    spec = {
+        "imagePullSecrets": [{"name": "pull"}],
+        "automountServiceAccountToken": False,
+        "volumes": [{"secret": {"secretName": "s", "items": [{"key": "tls.crt", "path": "crt"}]}}],
+        "containers": [
+            {
+                "resources": {"limits": LIMITS},
+                "env": [
+                    {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
+                    {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+                ],
+            }
+        ],
+    }
+    obj = {"metadata": {"annotations": {"hami.io/use-gputype": "A100"}}, "spec": spec}
+    made, left_out = redacted(obj, reads=("NVIDIA_VISIBLE_DEVICES",))
+    assert (made, left_out) == (obj, 0)
+
+
+def test_the_variables_that_a_dialect_reads_are_written(given_cluster):
+    read = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+    file = given_cluster(pod(env=[read, {"name": "B", "value": SECRET}]))
+    run("snapshot", "--to", file)
+    [one] = written(file)
+    assert one["spec"]["containers"][0]["env"] == [read, {"name": "B"}]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["env", "name", "value", "args", "metadata", "annotations", "a"]), inner)
+    ),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(obj=st.dictionaries(st.sampled_from(["metadata", "spec", "status", "kind", "env"]), JSON))
+def test_whatever_an_object_looks_like_it_is_read(obj):
+    made, left_out = redacted(obj)
+    assert left_out >= 0
+    again, _ = redacted(made)
+    assert again == made
+
+
+@pytest.mark.parametrize("folder", ["pods", "modes", "fleet", "hami", "koordinator", "workload"])
+def test_examples_are_decided_alike_with_and_without_what_was_left_out(folder, tmp_path, given_cluster):
+    from cluster.manifests import read
+
+    objects = [document.object for document in read([str(EXAMPLES / folder)])]
+    plain = tmp_path / "plain.json"
+    plain.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    bare = tmp_path / "bare.json"
+    items = [redacted(one, reads=("NVIDIA_VISIBLE_DEVICES",))[0] for one in objects]
+    bare.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    decided = [run_json("translate", "-f", file)[1]["decisions"] for file in (plain, bare)]
+    assert decided[0] == decided[1]
