@@ -7,14 +7,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import click
+
 from cli import contract as inputs
 from cli.contract import Broken
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cli.contract import Decorator
+    from cluster.manifests import Document
     from webhook.service import Source
-    from webhook.state import Configuration, Features
+    from webhook.state import Configuration, Features, State
+
+_KIND = "DrawbridgeConfiguration"
+
+
+def mode_option() -> Decorator:
+    """Give a command `--mode`."""
+    return click.option(
+        "--mode",
+        type=click.Choice(("enforce", "warn", "observe", "off")),
+        help="Decide as if this mode held everywhere, whatever Namespaces and configuration say.",
+    )
+
+
+def in_mode(state: State, word: str | None) -> State:
+    """Give the state a mode for everybody, if there is one."""
+    if not word:
+        return state
+    from webhook.state import Mode, everywhere
+
+    return everywhere(state, Mode(word))
 
 
 def source_of(path: str) -> Source:
@@ -34,6 +58,26 @@ def configuration_of(path: str | None, *others: Sequence[str]) -> Configuration:
 
     inputs.refuse_two_standard_inputs([path], *others)
     return load_configuration(path)
+
+
+def among(documents: Sequence[Document], known: Sequence[Document] = (), *, judged: bool = False) -> Configuration:
+    """Find the configuration among the files, in which the last one counts; the defaults if there is none.
+
+    A bad one among documents that are `judged` is passed by: it has findings of its own.
+    """
+    from cluster.manifests import ManifestError
+    from webhook.state import Configuration, read
+
+    configuration = Configuration()
+    for number, document in enumerate((*known, *documents)):
+        if document.object.get("kind") != _KIND:
+            continue
+        good, findings = read(document.object)
+        passed_by = judged and number >= len(known)
+        if good is None and not passed_by:
+            raise ManifestError(inputs.problems((document, one.path, one.message) for one in findings))
+        configuration = good or configuration
+    return configuration
 
 
 def features_of(version: str) -> Features:

@@ -88,9 +88,12 @@ def finding_of(value: _Object, decision: Decision, code: str) -> Finding:
     page = KNOWN[code]
     who = f"container {decision.container}: " if decision.container else ""
     key = f"{decision.key}: " if decision.key else ""
+    severity = page.severity
+    if decision.action is not Action.REFUSED and severity is Severity.ERROR:
+        severity = Severity.WARNING  # the mode of the namespace lets it pass
     return Finding(
         code=code,
-        severity=page.severity,
+        severity=severity,
         object=name(value),
         path=next(_places(value, decision), ""),
         message=f"{who}{key}{decision.detail}",

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from cli import contract as inputs
-from cli.configuration import configuration_of
+from cli.configuration import among, configuration_of, in_mode, mode_option
 from cli.contract import Broken, Exit
 from cli.state import besides, state_of
 
@@ -28,6 +28,7 @@ _LEVELS = ("error", "warning", "info")
 @inputs.files(required=False)
 @inputs.inventory()
 @click.option("--config", metavar="FILE", help="A DrawbridgeConfiguration; without it, the one among the files, or the defaults.")  # fmt: skip
+@mode_option()
 @inputs.output("text", "json", "sarif", "github", "junit", "markdown", default="text")
 @click.option(
     "--fail-on",
@@ -48,6 +49,7 @@ def command(
     files: tuple[str, ...],
     inventory: tuple[str, ...],
     config: str | None,
+    mode: str | None,
     output: str,
     fail_on: str,
     feature_gates: str,
@@ -73,13 +75,13 @@ def command(
         click.echo("warning: the input holds no objects", err=True)
     known = besides(inputs.read(inventory, files) if inventory else [], documents)
     _warn_of_unreadable(known)
-    configuration = given or _configuration(documents, known)
+    configuration = given or among(documents, known, judged=True)
     around = _objects(known)
     around += _prospects(documents, known, configuration)
     found = review(_objects(documents), around, gates)
     found += _configurations(documents)
     found += _infeasible(_objects(documents), around, found)
-    found = _refused(documents, known, found, configuration)
+    found = _refused(documents, known, found, configuration, mode)
     placed = _place(documents, found)
     _print(placed, documents, output)
     return _verdict(placed, fail_on)
@@ -120,25 +122,6 @@ def _configurations(documents: Sequence[Document]) -> list[Reviewed]:
     return reviewed
 
 
-def _configuration(documents: Sequence[Document], known: Sequence[Document]) -> Configuration:
-    """Find the configuration among the files; one that is only known, and so not judged, has to be good."""
-    from cluster.manifests import ManifestError
-    from webhook.state import Configuration, read
-
-    configuration = Configuration()
-    for document in known:
-        if document.object.get("kind") == "DrawbridgeConfiguration":
-            good, findings = read(document.object)
-            if good is None:
-                raise ManifestError(inputs.problems((document, one.path, one.message) for one in findings))
-            configuration = good
-    for document in documents:
-        if document.object.get("kind") == "DrawbridgeConfiguration":
-            good, _ = read(document.object)
-            configuration = good or configuration
-    return configuration
-
-
 def _prospects(
     documents: Sequence[Document], known: Sequence[Document], configuration: Configuration
 ) -> list[dict[str, object]]:
@@ -164,13 +147,17 @@ def _infeasible(
 
 
 def _refused(
-    documents: Sequence[Document], known: Sequence[Document], found: Sequence[Reviewed], configuration: Configuration
+    documents: Sequence[Document],
+    known: Sequence[Document],
+    found: Sequence[Reviewed],
+    configuration: Configuration,
+    mode: str | None,
 ) -> list[Reviewed]:
     """Add what the gate would say of pods and workloads."""
     from cli.check import at_the_gate
 
     every = [*known, *documents]
-    state = state_of(every, (), configuration)
+    state = in_mode(state_of(every, (), configuration), mode)
     # Where no fleet is told, it is no reason to refuse anything.
     state = msgspec.structs.replace(state, confirmed=state.fleet.known)
     objects = _objects(documents)

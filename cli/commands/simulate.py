@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from cli import contract as inputs
+from cli.configuration import among, configuration_of, in_mode, mode_option
 from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
@@ -26,15 +27,25 @@ if TYPE_CHECKING:
     from cluster.manifests import Document
     from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate
     from dra.stock import Stock
-    from webhook.state import NodeTemplate
+    from webhook.state import Configuration, NodeTemplate
+
+    _Input = tuple[Workload | None, Snapshot | None, dict[str, str], Sequence[NodeTemplate]]
 
 _COUNTED = ("pods", "placed", "unschedulable", "undecided", "devices", "utilisation", "fragmentation")
+# What says something to the gate, beside pods.
+_ALSO = (
+    ("drawbridge.dev/v1alpha1", "DrawbridgeConfiguration"),
+    ("v1", "Namespace"),
+    ("v1", "ResourceQuota"),
+    ("v1", "LimitRange"),
+)
 EMPTY: dict[str, Any] = {"strategy": "", "pods": [], "totals": dict.fromkeys(_COUNTED, 0)}
 
 
 @inputs.command("simulate", empty=EMPTY)
 @inputs.files(required=False)
-@click.option("--config", metavar="FILE", help="A DrawbridgeConfiguration: which nodes an autoscaler can make (`nodeTemplates`).")  # fmt: skip
+@click.option("--config", metavar="FILE", help="A DrawbridgeConfiguration; without it, the one among the files, or the defaults.")  # fmt: skip
+@mode_option()
 @click.option("--strategy", "strategies", multiple=True, metavar="NAME", help="How to choose nodes and devices [default: first-fit]. For a workload it may be repeated, or be `all`.")  # fmt: skip
 @click.option("--budget-ms", type=click.IntRange(min=1), metavar="N", help="Give up as undecided after this long, on each node.")  # fmt: skip
 @click.option("--generate", type=click.Choice(("mig", "shares", "pairs")), help="Replay a generated workload instead of files.")  # fmt: skip
@@ -48,6 +59,7 @@ def command(
     *,
     files: tuple[str, ...],
     config: str | None,
+    mode: str | None,
     strategies: tuple[str, ...],
     budget_ms: int | None,
     generate: str | None,
@@ -72,10 +84,11 @@ def command(
             "give -f FILE or --generate KIND",
         )
     chosen = _strategies(strategies)
-    workload, snapshot, refused = (
-        (KINDS[generate](random.Random(seed).random, nodes=nodes, pods=pods, load=load), None, {})  # noqa: S311  a simulation, not a secret
+    given = configuration_of(config, files) if config else None
+    workload, snapshot, refused, templates = (
+        (KINDS[generate](random.Random(seed).random, nodes=nodes, pods=pods, load=load), None, {}, ())  # noqa: S311  a simulation, not a secret
         if generate
-        else _read(files, config)
+        else _read(files, given, mode)
     )
     if workload is not None:
         return _replay(workload, chosen, budget_ms, patience, output)
@@ -84,9 +97,6 @@ def command(
         raise Broken("only a workload can be drawn", "add a document of kind Workload, or take -o text or json")
     if len(chosen) > 1:
         raise Broken("a snapshot is scheduled under one strategy", "give --strategy once")
-    from cli.configuration import configuration_of
-
-    templates = configuration_of(config, files).file.node_templates if config else ()
     return _schedule(snapshot, refused, templates, chosen[0], budget_ms=budget_ms, output=output)
 
 
@@ -101,8 +111,8 @@ def _strategies(named: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(named)) or [DEFAULT]
 
 
-def _read(files: Sequence[str], config: str | None) -> tuple[Workload | None, Snapshot | None, dict[str, str]]:
-    """Read a workload, or a snapshot and the pods that the gate would turn back."""
+def _read(files: Sequence[str], given: Configuration | None, mode: str | None) -> _Input:
+    """Read a workload, or a snapshot, the pods that the gate would turn back and the nodes that may come."""
     from allocator.simulation import KIND, Snapshot, is_workload
     from cli.arrivals import brings_pods
     from cli.devices import read_objects, warn_of_passed_over
@@ -114,25 +124,26 @@ def _read(files: Sequence[str], config: str | None) -> tuple[Workload | None, Sn
     for one in documents:
         side = pods if brings_pods(one.object) else others
         side.append(one)
-    warn_of_passed_over(others, also=(KIND,))
-    given = read_objects(others)
+    warn_of_passed_over(others, also=(KIND, *_ALSO))
+    read = read_objects(others)
     workloads = [one for one in others if is_workload(one.object)]
     if workloads:
-        return _replayed(workloads, given), None, {}
-    arriving, made, refused = _arrive(pods, others, config, files)
-    templates = (*given.of(ResourceClaimTemplate), *made)
-    claims = tuple(given.of(ResourceClaim))
-    budgets = tuple(given.of(PodDisruptionBudget))
-    stock = given.stock()
+        return _replayed(workloads, read), None, {}, ()
+    configuration = given or among(documents)
+    arriving, made, refused = _arrive(pods, others, configuration, mode)
+    templates = (*read.of(ResourceClaimTemplate), *made)
+    claims = tuple(read.of(ResourceClaim))
+    budgets = tuple(read.of(PodDisruptionBudget))
+    stock = read.stock()
     snapshot = Snapshot(
         stock,
         arriving,
         claims,
         templates,
         budgets,
-        quotas=tuple(given.of(DeviceQuota)),
+        quotas=tuple(read.of(DeviceQuota)),
     )
-    return None, snapshot, refused
+    return None, snapshot, refused, configuration.file.node_templates
 
 
 def _replayed(workloads: Sequence[Document], given: Given) -> Workload:
@@ -155,18 +166,17 @@ def _replayed(workloads: Sequence[Document], given: Given) -> Workload:
 
 
 def _arrive(
-    pods: Sequence[Document], others: Sequence[Document], config: str | None, files: Sequence[str]
+    pods: Sequence[Document], others: Sequence[Document], configuration: Configuration, mode: str | None
 ) -> tuple[tuple[Pod, ...], tuple[ResourceClaimTemplate, ...], dict[str, str]]:
     """Let the pods through the gate; workloads make as many as they say."""
     from cli.arrivals import arrivals
-    from cli.configuration import configuration_of
     from cli.devices import key
     from cli.state import state_of
     from dra.objects import Pod, ResourceClaimTemplate, defaults
     from dra.wire import WireError, convert
     from webhook.translate import name_of
 
-    state = state_of(pods, others, configuration_of(config, files))
+    state = in_mode(state_of(pods, others, configuration), mode)
     came = arrivals(pods, state)
     made = tuple([defaults.template(convert(one, ResourceClaimTemplate)) for one in came.templates])
     arriving: dict[str, Pod] = {}

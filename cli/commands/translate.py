@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli import contract as inputs
-from cli.configuration import configuration_of, features_of
+from cli.configuration import among, configuration_of, features_of, in_mode, mode_option
 from cli.contract import Broken, Exit
 from cli.edited import Result
 from cli.state import state_of
@@ -32,7 +32,8 @@ _TEMPLATE = "ResourceClaimTemplate"
 @inputs.files(required=False)
 @click.option("--cluster", is_flag=True, help="Survey the cluster that kubectl talks to instead: `drawbridge survey`.")
 @inputs.inventory()
-@click.option("--config", metavar="FILE", help="A DrawbridgeConfiguration; without it, the defaults.")
+@click.option("--config", metavar="FILE", help="A DrawbridgeConfiguration; without it, the one among the files, or the defaults.")  # fmt: skip
+@mode_option()
 @click.option("--all-kinds", is_flag=True, help="Look for pod templates in kinds we do not know, too.")
 @click.option("--kubernetes", default="1.37", show_default=True, metavar="1.N", help="The version that the result is for.")  # fmt: skip
 @click.option(
@@ -46,6 +47,7 @@ def command(
     cluster: bool,
     inventory: tuple[str, ...],
     config: str | None,
+    mode: str | None,
     all_kinds: bool,
     kubernetes: str,
     in_place: bool,
@@ -60,10 +62,12 @@ def command(
         return _survey(files, config, output)
     if not files:
         raise Broken("nothing to translate", "name manifests with -f FILE, -f DIR or -f -, or a cluster with --cluster")
-    configuration = configuration_of(config, files, inventory)
+    given = configuration_of(config, files, inventory) if config else None
     around = inputs.read(inventory, files) if inventory else []
     documents = inputs.read_what_can_be(files)
+    configuration = given or among(documents, around)
     state = state_of(documents, around, configuration, features_of(kubernetes))
+    state = in_mode(state, mode)
     results = list(_translate_all(documents, state, unknown=all_kinds))
     if in_place or dry_run:
         _write_into(results, dry_run=dry_run)

@@ -18,7 +18,7 @@ from cli.survey.gathered import Object, inside, is_extended, text
 from webhook import names
 from webhook.admission import decide_object
 from webhook.dialects import Action, Position, Role
-from webhook.state import Served, State, unknown
+from webhook.state import Mode, Served, State, everywhere, unknown
 from webhook.translate import Translation, at, look, mapping, paths
 
 if TYPE_CHECKING:
@@ -93,8 +93,9 @@ class Foreteller:
     """Judges workloads on one cluster, and remembers the cluster as it would be."""
 
     def __init__(self, state: State) -> None:
-        self.now = state
-        self.later = _when_ready(state)
+        # `observe` and `warn` are steps on the way that a survey is about; who says `off` wants to stay.
+        self.now = everywhere(state, Mode.ENFORCE, but=frozenset((Mode.OFF,)))
+        self.later = _when_ready(self.now)
         self._known = _known_keys(state.configuration)
         self._judged: dict[bytes, _Foretold] = {}
 

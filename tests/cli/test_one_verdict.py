@@ -12,10 +12,11 @@ from cli.survey import Foreteller, Outlook
 from cli.survey.families import families
 from cluster import manifests
 from tests.corpus import hostile_pods
-from tests.webhook.admission.test_verdict import FLEET, GPU, PODS, REFUSED, STATE, THREE, at_the_gate, pod
+from tests.webhook.admission.test_decide import applied, review
+from tests.webhook.admission.test_verdict import FLEET, GPU, PODS, REFUSED, STATE, THREE, at_the_gate, pod, state
 from tests.webhook.dialects.test_vocabularies import CASES
 from tests.webhook.pods import EXAMPLES
-from webhook.admission import decide_object
+from webhook.admission import decide, decide_object
 
 INVENTORY = ["--inventory", str(EXAMPLES / "fleet")]
 ODD = pod({GPU: 1})
@@ -126,3 +127,126 @@ def test_a_workload_makes_as_many_pods_as_it_says():
     assert len({device for one in found.values() for device in one["devices"]}) == 3
     read = {**deployment, "metadata": {"name": "d", "uid": "u"}}
     assert simulated(read) == {}, "its pods would be among the objects"
+
+
+def namespace(word):
+    labels = {"drawbridge.dev/mode": word}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": labels}}
+
+
+def declared(**fields):
+    return {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", **fields}
+
+
+# What tells the mode; the word that is said of a pod then, and whether the gate turns anything back.
+MODES = {
+    "observed": ([namespace("observe")], "observe: would be", False),
+    "warned": ([namespace("warn")], "warn: would be", False),
+    "misspelt": ([namespace("Enforce")], "warn: would be", False),
+    "observed by all": ([declared(mode="observe")], "observe: would be", False),
+    "nobody's turn": ([declared(canary=0)], "warn: would be", False),
+    "enforced here": ([declared(mode="observe"), namespace("enforce")], "", True),
+    "nothing said": ([], "", True),
+}
+BY_SERVER = {"half", "differ", "requests only", "no number", "ephemeral"}
+
+
+@pytest.mark.parametrize("told", MODES)
+@pytest.mark.parametrize("name", ASKED)
+def test_the_mode_that_files_tell_is_the_mode_of_the_verdict(told, name):
+    """What would be refused is let in as it is; only the API server has a say in every mode."""
+    files, words, enforced = MODES[told]
+    expected = 1 if name in (NO if enforced else BY_SERVER) else 0
+    both = manifests.dump([*files, THREE, ASKED[name]])
+    translated = CliRunner().invoke(main, ["translate", "-f", "-", *INVENTORY, "-o", "json"], input=both)
+    assert translated.exit_code == expected, translated.output
+    answer = json.loads(translated.stdout)
+    if not enforced:
+        assert ASKED[name] in answer["items"], "nothing is changed"
+        assert not any(one["action"] in ("translated", "refused") for one in answer["decisions"] if "code" not in one)
+    details = [one.get("detail", "") for one in answer["decisions"]]
+    asked = name in NO and name not in (*BY_SERVER, "its own beside")
+    assert any(detail.startswith(words) for detail in details) or not (words and asked), details
+    checked = CliRunner().invoke(main, ["check", "-f", "-", *INVENTORY, "-o", "json"], input=both)
+    refused_itself = told == "misspelt"  # a policy keeps such a Namespace out
+    assert checked.exit_code == (1 if refused_itself else expected), checked.output
+    for finding in json.loads(checked.stdout)["findings"]:
+        assert not finding["code"].startswith("R") or finding["severity"] == ("error" if enforced else "warning")
+
+
+@pytest.mark.parametrize("told", MODES)
+def test_the_gate_does_in_each_mode_what_files_say(told):
+    files, _, enforced = MODES[told]
+    fields = {key: value for one in files for key, value in one.items() if key in ("mode", "canary")}
+    world = state(THREE, *[one for one in files if one["kind"] == "Namespace"], **fields)
+    turned_back = 0
+    for name, asked in {**ASKED, **WORDS}.items():
+        done = decide_object(asked, world)
+        by_server = any(one.action == "refused" and one.code.startswith("D") for one in done.decisions)
+        assert bool(at_the_gate(asked, world)) == (bool(done.refusals) and not by_server), (name, done.refusals)
+        first = decide.weigh(decide.mutate(review(asked, namespace="n"), world), world)
+        written = done.operations and not done.templates  # what only we would write
+        changed = applied(asked, first) != asked
+        assert enforced or not changed or written, name
+        turned_back += bool(done.refusals) and not by_server
+    assert bool(turned_back) == enforced
+
+
+async def test_a_live_gate_that_only_observes_agrees():
+    fleet = [document.object for document in FLEET]
+    async with playground([*fleet, THREE, namespace("observe")], source_of("")) as here:
+        for number, name in enumerate(("one", "nine", "half", "profile")):
+            metadata = {**ASKED[name]["metadata"], "name": f"p{number}"}
+            answer = await here.push({**ASKED[name], "metadata": metadata})
+            assert bool(answer.refusal) == (name == "half"), answer.refusal
+            assert answer.stored is None or "resourceClaims" not in answer.stored["spec"]
+
+
+def test_what_pods_are_simulated_as_is_what_the_gate_makes_of_them():
+    nine = [namespace("observe"), THREE, ASKED["nine"]]
+    done = CliRunner().invoke(main, ["simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-"], input=manifests.dump(nine))
+    assert "refused at the gate" not in done.output
+    assert "passed over" not in done.output
+    done = CliRunner().invoke(
+        main, ["simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", "--mode", "enforce"], input=manifests.dump(nine)
+    )
+    assert "refused at the gate" in done.output
+
+
+def test_a_mode_for_everybody_can_be_asked_for():
+    for told in set(MODES) - {"misspelt"}:
+        files, _, _ = MODES[told]
+        both = manifests.dump([*files, THREE, ASKED["nine"]])
+        for command in ("translate", "check"):
+            for mode, expected in (("enforce", 1), ("warn", 0), ("observe", 0), ("off", 0)):
+                done = CliRunner().invoke(main, [command, "-f", "-", *INVENTORY, "--mode", mode], input=both)
+                assert done.exit_code == expected, done.output
+
+
+def test_a_canary_covers_in_files_whom_it_covers_at_the_gate():
+    """By the name that a pod gives its controller; of a CronJob's pods nobody knows it yet."""
+    covered = set()
+    for number in range(40):
+        template = {"spec": PODS["one"]["spec"]}
+        deployment = {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": f"d{number}", "namespace": "n"},
+            "spec": {"template": template},
+        }
+        owner = {"kind": "ReplicaSet", "name": f"d{number}-5d8f", "controller": True}
+        labels = {"pod-template-hash": "5d8f"}
+        made = pod({GPU: 1}, ownerReferences=[owner], labels=labels)
+        world = state(canary=50)
+        moves = decide_object(deployment, world).changed
+        gate = decide.mutate(review(made, namespace="n"), world)
+        assert moves == (applied(made, gate) != made)
+        covered.add(moves)
+        cron = {
+            **deployment,
+            "apiVersion": "batch/v1",
+            "kind": "CronJob",
+            "spec": {"jobTemplate": {"spec": {"template": template}}},
+        }
+        assert decide_object(cron, world).changed
+    assert covered == {True, False}

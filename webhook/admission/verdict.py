@@ -2,9 +2,9 @@
 
     translate ▶ is a template's name taken ▶ could a node ever serve the claims ▶ what the API server says of the result
 
-The gate takes these steps in two reviews, around whatever other webhooks do, and in the mode of the namespace; this is what
-they come to together, as if all of it were done. Files are decided on by this function alone, so a command line that says
-yes where a cluster says no is a defect of one of the steps and never of the command.
+The gate takes these steps in two reviews, around whatever other webhooks do; this is what they come to together, in the mode of the
+namespace (`modes`). Files are decided on by this function alone, so a command line that says yes where a cluster says no is a defect
+of one of the steps and never of the command.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from dra.errors import OutOfBudget
 from dra.finding import Severity
 from dra.pointer import split
 from webhook.admission.elsewhere import look_elsewhere
+from webhook.admission.modes import come_to, mode_in_files
 from webhook.admission.remainder import remainder
 from webhook.admission.validate import NOTHING, Found, find_legacy, leave_all, serve_all
 from webhook.claims import upkeep
 from webhook.dialects import Action
-from webhook.names import MODE_LABEL
 from webhook.refusals import Code, sentence
 from webhook.state import Mode
 from webhook.translate import (
@@ -56,20 +56,24 @@ def decide_object(obj: dict[str, Json], state: State, *, unknown: bool = False) 
 
     What is refused has no operations: its words stay as they are, whoever refused it.
     """
+    mode = mode_in_files(obj, state)
+    return _decide(obj, state, mode, unknown=unknown)
+
+
+def _decide(obj: _Object, state: State, mode: Mode, *, unknown: bool = False) -> Translation:
     budget = Budget(STEPS)
     try:
         done = translate_each(obj, state, unknown=unknown, budget=budget)
     except OutOfBudget as error:
         late = f"left as it is: it could not be decided in time ({error})"
         return Translation(warnings=(late,))
-    off = _is_off(obj, state)
     judged: list[Translation] = []
     for path, one in done.items():
-        complete = _complete(obj, path, one, state)
-        verdict = _pass_by(complete, obj) if off else _judge(obj, path, complete, state)
-        judged.append(verdict)
-    beside = _decide_elsewhere(obj, state, unknown=unknown)
-    judged.append(_pass_by(beside, obj) if off else beside)
+        verdict = _complete(obj, path, one, state)
+        if mode is not Mode.OFF:
+            verdict = _judge(obj, path, verdict, state)
+        judged.append(come_to(verdict, obj, mode, state))
+    judged.append(_decide_elsewhere(obj, state, mode, unknown=unknown))
     whole = merge(judged)
     if whole.refusals:
         return whole
@@ -81,13 +85,13 @@ def decide_object(obj: dict[str, Json], state: State, *, unknown: bool = False) 
     return _refuse(whole, told)
 
 
-def _decide_elsewhere(obj: _Object, state: State, *, unknown: bool) -> Translation:
+def _decide_elsewhere(obj: _Object, state: State, mode: Mode, *, unknown: bool) -> Translation:
     """Decide about what stands in no pod template: nothing of it is changed, and its pods are decided on as they will come."""
     found = look_elsewhere(obj, state, unknown=unknown)
     name = name_of(obj)
-    decided = [found.said]
+    decided = [come_to(found.said, obj, mode, state)]
     for place, pod in found.pods.items():
-        done = decide_object(pod, state)
+        done = _decide(pod, state, mode)
         decisions: list[Decision] = []
         for one in done.decisions:
             about = _about(one, name, place)
@@ -106,34 +110,6 @@ def _about(one: Decision, name: str, place: str) -> Decision:
     if key.startswith("/"):  # a pointer into the pod, which is nowhere in the object
         key = split(key)[-1]
     return msgspec.structs.replace(one, object=name, container=place, key=key)
-
-
-def _is_off(obj: _Object, state: State) -> bool:
-    """Whether its namespace says that nobody looks at its pods. A mode for all is none of a file's: it changes from day to day."""
-    labels = state.namespaces.get(namespace_of(obj), {})
-    return labels.get(MODE_LABEL) == Mode.OFF
-
-
-def _pass_by(done: Translation, obj: _Object) -> Translation:
-    """Leave everything as it was written, as the gate does where it is off."""
-    if not done.decisions:
-        return Translation()
-    reason = f"its namespace {namespace_of(obj)} has the label {MODE_LABEL}=off"
-    decisions: list[Decision] = []
-    for one in done.decisions:
-        left = Decision(
-            one.object,
-            one.container,
-            one.dialect,
-            one.key,
-            Action.LEFT,
-            reason,
-        )
-        decisions.append(left)
-    return Translation(
-        decisions=tuple(decisions),
-        warnings=(f"left as it is: {reason}",),
-    )
 
 
 def answer_of_api_server(obj: _Object, path: str = "") -> list[Finding]:

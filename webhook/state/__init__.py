@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from webhook.state import configuration
 from webhook.state.builder import Seen, StateBuilder
-from webhook.state.canary import workload
+from webhook.state.canary import Workload, workload
 from webhook.state.configuration import Configuration, Known, read
 from webhook.state.features import ALTERNATIVES, CLAIMS, EXTENDED, SHARES, Features, Need
 from webhook.state.inventory import Inventory, Served, Supply, unknown
-from webhook.state.mode import Mode, doubts, mistake_of, mode_of
+from webhook.state.mode import Mode, doubts, everywhere, mistake_of, mode_of, why_not
 from webhook.state.near import near_key, rows_at
 from webhook.state.node_templates import prospects
 from webhook.state.schema import Bridge, Joint, NodeTemplate, Placing
@@ -36,8 +36,10 @@ __all__ = [
     "State",
     "StateBuilder",
     "Supply",
+    "Workload",
     "configuration",
     "doubts",
+    "everywhere",
     "mistake_of",
     "mode_of",
     "near_key",
@@ -45,5 +47,6 @@ __all__ = [
     "read",
     "rows_at",
     "unknown",
+    "why_not",
     "workload",
 ]

@@ -12,11 +12,13 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from webhook.names import MODE_LABEL
-from webhook.state.canary import covers
+from webhook.state.canary import Workload, covers
+from webhook.state.configuration import Configuration
 
 if TYPE_CHECKING:
-    from webhook.state.canary import Workload
     from webhook.state.state import State
 
 
@@ -58,6 +60,34 @@ def doubts(state: State, namespace: str) -> tuple[str, ...]:
     labels = state.namespaces.get(namespace)
     wrong = mistake_of(labels.get(MODE_LABEL, "")) if labels else ""
     return (*unread, wrong) if wrong else unread
+
+
+def why_not(state: State, namespace: str) -> str:
+    """Say by whose word a namespace has another mode than `enforce`; "" where only the canary keeps somebody from it."""
+    labels = state.namespaces.get(namespace, {})
+    word = labels.get(MODE_LABEL, "")
+    if word in _WORDS:
+        return f"its namespace {namespace} has the label {MODE_LABEL}={word}"
+    reasons = doubts(state, namespace)
+    if reasons:
+        return f"in its namespace {namespace} {' and '.join(reasons)}"
+    mode = state.configuration.file.mode
+    return "" if Mode(mode) is Mode.ENFORCE else f"the configuration says mode: {mode}"
+
+
+def everywhere(state: State, mode: Mode, *, but: frozenset[Mode] = frozenset()) -> State:
+    """The same state with one mode for everybody, `but` for namespaces whose label says one of these."""
+    namespaces = {}
+    for name, labels in state.namespaces.items():
+        keeps = labels.get(MODE_LABEL, "") in but
+        namespaces[name] = labels if keeps else {**labels, MODE_LABEL: mode}
+    file = msgspec.structs.replace(
+        state.configuration.file,
+        mode=mode.value,
+        canary=100,
+    )
+    configuration = Configuration(file)
+    return msgspec.structs.replace(state, configuration=configuration, namespaces=namespaces)
 
 
 def mistake_of(word: str) -> str:
