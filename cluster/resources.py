@@ -223,6 +223,7 @@ DEVICE_COMPATIBILITIES: Resource[DeviceCompatibility] = Resource(
     "DeviceCompatibility",
     DeviceCompatibility,
     namespaced=False,
+    status=True,
     generation=True,
 )
 DEVICE_QUOTAS: Resource[DeviceQuota] = Resource(

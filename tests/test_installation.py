@@ -197,10 +197,14 @@ def test_another_namespace_and_image_reach_every_object():
 
 
 def test_the_crds_admit_what_the_types_hold():
-    from dra.objects.compatibility import DeviceCompatibilitySpec
+    from dra.objects.compatibility import CompatibilityFinding, DeviceCompatibilitySpec, DeviceCompatibilityStatus
 
     (crd,) = of("CustomResourceDefinition", "devicecompatibilities.drawbridge.dev")
-    properties = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    whole = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    properties = whole["spec"]["properties"]
+    told = whole["status"]["properties"]
+    assert set(told) == set(DeviceCompatibilityStatus.__struct_encode_fields__)
+    assert set(told["findings"]["items"]["properties"]) == set(CompatibilityFinding.__struct_encode_fields__)
     assert set(properties) == set(DeviceCompatibilitySpec.__struct_encode_fields__)
     assert properties["scope"]["default"] == DeviceCompatibilitySpec().scope
     assert properties["groups"]["default"] == DeviceCompatibilitySpec().groups

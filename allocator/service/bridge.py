@@ -70,6 +70,7 @@ from allocator.reservations import (
     step,
 )
 from allocator.service.commits import Commits
+from allocator.service.fairness.compatibilities import Compatibilities
 from allocator.service.fairness.quotas import Quotas
 from allocator.service.knowledge import Knowledge
 from allocator.service.wakes import Wakes
@@ -159,7 +160,9 @@ class Bridge:
             on_namespace=self._wake_waiting,
         )
         self.quotas = Quotas(cluster, self.knowledge.quotas, may_write=self._may_write, unwritten=self._unwritten)
-        self._clock = asyncio.get_running_loop().time
+        self._clock = clock = asyncio.get_running_loop().time
+        followed = self.knowledge.compatibilities
+        self.compatibilities = Compatibilities(cluster, followed, may_write=self._may_write, clock=clock)
         self._asked: OrderedDict[str, Pod] = OrderedDict()  # by token: whose question it was
         self._commits_waiting: dict[str, asyncio.Future[str]] = {}
         # Pods that would try again if they were told, by uid: when a device comes free, or only when there are others.

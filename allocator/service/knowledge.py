@@ -15,7 +15,7 @@ from allocator.quota import misread
 from cluster import resources
 from cluster.errors import ApiError, NotFound
 from cluster.informers import Informer, Quarantine
-from dra.objects import Node
+from dra.objects import DeviceCompatibility, Node
 from dra.stock import Stock
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ NEEDED = (
     resources.RESOURCE_SLICES,
     resources.DEVICE_CLASSES,
 )
-# Followed where the server has them; a server of the right group may still lack a kind, so nobody waits for these long.
-EXTRA = (resources.DEVICE_TAINT_RULES, resources.DEVICE_COMPATIBILITIES)
+# Taint rules and our own kinds are followed where the server has them; one of the right group may still lack a kind, so nobody
+# waits for these long.
 EXTRA_SECONDS = 3.0
 RETRY_SECONDS = 1.0
 MANY = 64  # changes at once after which a stock is made anew
@@ -72,6 +72,7 @@ class Knowledge:
         self.claims = self._informer(resources.RESOURCE_CLAIMS)
         self.pods = self._informer(resources.PODS)
         self.quotas = self._informer(resources.DEVICE_QUOTAS)
+        self.compatibilities = self._informer(resources.DEVICE_COMPATIBILITIES)
         self.namespaces = self._informer(resources.NAMESPACES)
         self.budgets = self._informer(resources.POD_DISRUPTION_BUDGETS)
         self._others: list[Informer[Any]] = [self._informer(kind) for kind in NEEDED]
@@ -90,7 +91,8 @@ class Knowledge:
             if limited and await self._has(resources.DEVICE_QUOTAS):
                 deciding.append(self.quotas)
         self._needed = needed = (self.claims, self.pods, *deciding, *self._others)
-        extra = [self._informer(kind) for kind in EXTRA if await self._serves(kind.api_version)]
+        taints = self._informer(resources.DEVICE_TAINT_RULES)
+        extra = [one for one in (taints, self.compatibilities) if await self._serves(one.resource.api_version)]
         self._others += extra
         self._followed = followed = [*needed, *extra]
         if limited and self.quotas not in followed:
@@ -219,7 +221,7 @@ class Knowledge:
         if self._rebuild(batch):
             self._on_devices()
             return
-        told = [delta for delta in batch.deltas if not _is_heartbeat(delta)]
+        told = [delta for delta in batch.deltas if not _is_idle(delta)]
         for delta in told:
             if delta.new is not None:
                 self.stock = self.stock.with_(delta.new)
@@ -246,11 +248,15 @@ class Knowledge:
         return True
 
 
-def _is_heartbeat(delta: Delta[Any]) -> bool:
-    """Whether nothing about a node has changed that we read: its kubelet says so every few seconds, and it decides nothing."""
+def _is_idle(delta: Delta[Any]) -> bool:
+    """Whether nothing has changed that decides: kubelets report every few seconds, and we write what a rule comes to."""
     old, new = delta.old, delta.new
-    if not isinstance(old, Node) or not isinstance(new, Node):
+    if old is None or new is None or old.metadata.uid != new.metadata.uid:
         return False
-    before, after = old.metadata, new.metadata
-    same_node = before.uid == after.uid and before.labels == after.labels
-    return same_node and old.spec == new.spec and old.status == new.status
+    match new:
+        case Node():
+            same_labels = old.metadata.labels == new.metadata.labels
+            return bool(same_labels and old.spec == new.spec and old.status == new.status)
+        case DeviceCompatibility():
+            return bool(old.spec == new.spec)
+    return False

@@ -137,7 +137,7 @@ class Service:
 
     async def _lead(self) -> None:
         async with self.bridge.leading(), asyncio.TaskGroup() as group:
-            group.create_task(self._keep_quotas())
+            group.create_task(self._keep_statuses())
             group.create_task(self.pressing.run())
             self.rounds.begin()
             while True:
@@ -145,14 +145,15 @@ class Service:
                 self.bridge.tick()
                 self.rounds.go()
 
-    async def _keep_quotas(self) -> None:
-        """Keep what quotas say is used. A fault here must not end the lead."""
+    async def _keep_statuses(self) -> None:
+        """Keep what quotas say is used, and what rules come to. A fault here must not end the lead."""
         while True:
             await asyncio.sleep(self._settings.tick)
-            try:
-                await self.bridge.quotas.keep(self.bridge.knowledge.stock)
-            except Exception:
-                logger.exception("a bug while counting what quotas limit; please report it")
+            for one in (self.bridge.quotas, self.bridge.compatibilities):
+                try:
+                    await one.keep(self.bridge.knowledge.stock)
+                except Exception:
+                    logger.exception("a bug while keeping the status of our kinds; please report it")
 
     def _drift(self) -> Drift:
         return Drift(self.rounds.overlapping, self.rounds.left_behind, self.bridge.leads)

@@ -29,7 +29,7 @@ from dra.objects.claim import (
     ResourceClaimTemplateSpec,
     is_reserved_for,
 )
-from dra.objects.compatibility import DeviceCompatibility
+from dra.objects.compatibility import CompatibilityFinding, DeviceCompatibility, DeviceCompatibilityStatus
 from dra.objects.defaults import claim_spec
 from dra.objects.device import (
     CapacityRequestPolicy,
@@ -85,6 +85,7 @@ __all__ = [
     "CapacityRequestPolicy",
     "CapacityRequestPolicyRange",
     "CapacityRequirements",
+    "CompatibilityFinding",
     "Condition",
     "Container",
     "ContainerClaim",
@@ -101,6 +102,7 @@ __all__ = [
     "DeviceClassConfiguration",
     "DeviceClassSpec",
     "DeviceCompatibility",
+    "DeviceCompatibilityStatus",
     "DeviceConstraint",
     "DeviceCounterConsumption",
     "DeviceDerivedAttribute",

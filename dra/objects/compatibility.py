@@ -22,8 +22,25 @@ class DeviceCompatibilitySpec(Wire, frozen=True, kw_only=True):
     groups: str = "upstream"
 
 
+class CompatibilityFinding(Wire, frozen=True, kw_only=True):
+    """What is wrong with a rule, under the codes of `drawbridge check`."""
+
+    code: str = ""
+    path: str = ""
+    message: str = ""
+
+
+class DeviceCompatibilityStatus(Wire, frozen=True, kw_only=True):
+    """What the leading allocator found."""
+
+    observed_generation: int = 0
+    devices: int = 0  # published devices that carry the rule
+    findings: tuple[CompatibilityFinding, ...] = ()
+
+
 class DeviceCompatibility(Wire, frozen=True, kw_only=True):
     api_version: str = "drawbridge.dev/v1alpha1"
     kind: str = "DeviceCompatibility"
     metadata: ObjectMeta = ObjectMeta()
     spec: DeviceCompatibilitySpec = DeviceCompatibilitySpec()
+    status: DeviceCompatibilityStatus = DeviceCompatibilityStatus()

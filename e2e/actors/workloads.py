@@ -72,3 +72,9 @@ def using(claim_name: str) -> Object:
 def using_template(name: str) -> Object:
     """Make the pod's entry for a claim made from a template."""
     return {"name": name, "resourceClaimTemplateName": name}
+
+
+def compatibility(name: str, **spec: Any) -> Object:
+    """A rule about which devices of a driver go together."""
+    kind = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceCompatibility"}
+    return kind | {"metadata": {"name": name}, "spec": spec}

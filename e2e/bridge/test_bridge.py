@@ -8,7 +8,7 @@ from e2e.actors.bridge import LEASE, POLICY, SCHEDULER
 from e2e.actors.client import ApiError, Client
 from e2e.actors.gate import SYSTEM
 from e2e.actors.proxy import Proxy
-from e2e.actors.workloads import claim, container, limits, pod, request, template, using, using_template
+from e2e.actors.workloads import claim, compatibility, container, limits, pod, request, template, using, using_template
 from e2e.gate.test_gate_hostile import rights
 from e2e.ground.node import TEST_DRIVER
 from webhook.claims import taint_rule
@@ -359,10 +359,14 @@ def test_without_a_lease_everybody_else_may_write_claims(control_plane, bridge, 
     control_plane.until("the fence is up", bridge.is_fenced)
 
 
-def test_the_service_uses_every_right_it_has_and_asks_for_no_other(control_plane, bridge, gpus, ours):
+def test_the_service_uses_every_right_it_has_and_asks_for_no_other(control_plane, bridge, gpus, ours, created):
     """From the API server's audit log; without the right to bind claims it could allocate nothing."""
     control_plane.create(quota(ours, 1))
     control_plane.until("what is used is told", lambda: "used" in status_of(control_plane, ours), 30)
+    [rule] = created(compatibility("bridge-rights", driver=fleet.NVIDIA, compatibleOnlyWith="true"))
+    where = control_plane.path_of(rule)
+    status = control_plane.until("what a rule comes to is told", lambda: control_plane.get(where).get("status"), 30)
+    assert status == {"observedGeneration": 1, "devices": 4, "findings": []}
     control_plane.create(claim("a", ours, request("gpu", CLASS)), wanting("p", ours, using("a")), wanting("q", ours))
     control_plane.wait_scheduled(ours, "p")
     control_plane.wait_scheduled(ours, "q")

@@ -1,1 +1,1 @@
-"""Who may have how much, and who has to go for whom."""
+"""Who may have how much, what goes beside what, and who has to go for whom."""

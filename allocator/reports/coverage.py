@@ -1,0 +1,155 @@
+"""What a DeviceCompatibility comes to on a fleet: how many devices carry it, and what is wrong with it.
+
+A page is looked at once and never changes, so who keeps what it found pays for the pages that are new. What `drawbridge check`
+says of the rule's devices has more in it (`dra.validation.fleet`); here is what an administrator has to see without asking.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from dra import validation
+from dra.budget import Budget
+from dra.cel import view_of
+from dra.errors import OutOfBudget, SelectorError
+from dra.objects import CompatibilityFinding, DeviceCompatibilityStatus
+from dra.policy import Rules
+from dra.wire import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dra.cel import Selector
+    from dra.objects import Device, DeviceCompatibility
+    from dra.policy import Rule
+    from dra.stock import Page
+
+MOST_FINDINGS: Final = 8
+_LONGEST: Final = 512  # characters of a message
+_PAGE: Final = 20_000  # steps, each about a microsecond, for the expressions of one rule on one page
+_RULE_PATH = "/spec/compatibleOnlyWith"
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What one page shows of a rule. Devices that may meet are those of one place: a pool, or a counter set of it."""
+
+    carriers: int
+    permitted: dict[str, str]  # place in the pool → a device that carries the rule and is permitted by it
+    refused: dict[str, str]  # likewise, one that is not
+    failing: str = ""  # the first device on which an expression failed, and how
+
+
+def rule_of(compatibility: DeviceCompatibility) -> Rule:
+    """Compile one rule."""
+    [rules] = Rules([compatibility]).by_driver.values()
+    return rules[0]
+
+
+def look(rule: Rule, page: Page) -> Seen:
+    """See what devices of a page carry a rule, and whom of them it permits."""
+    budget = Budget(_PAGE)
+    driver = page.pool[0]
+    carriers = 0
+    permitted: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    failing = ""
+    for device in page.devices:
+        carried, problem = _carries(rule, driver, device, budget)
+        failing = failing or problem
+        if not carried:
+            continue
+        carriers += 1
+        if not rule.restricts:
+            continue
+        welcome, problem = _ask(rule.permits, driver, device, budget)
+        failing = failing or problem
+        for place in _places(rule, device):
+            told = permitted if welcome else refused
+            told.setdefault(place, device.name)
+    return Seen(carriers, permitted, refused, failing)
+
+
+def status_of(compatibility: DeviceCompatibility, seen: Iterable[tuple[Page, Seen]]) -> DeviceCompatibilityStatus:
+    """Say what the rule comes to, from what all pages of its driver show."""
+    spec = compatibility.spec
+    carriers = 0
+    failing = ""
+    permitted: dict[tuple[str, str], str] = {}
+    refused: dict[tuple[str, str], str] = {}
+    for page, one in seen:
+        carriers += one.carriers
+        failing = failing or one.failing
+        pool = page.pool[1]
+        permitted |= {(pool, place): device for place, device in one.permitted.items()}
+        refused |= {(pool, place): device for place, device in one.refused.items()}
+    findings = _own(compatibility)
+    if not carriers:
+        where = "/spec/selector" if spec.selector else "/spec/driver"
+        findings.append(_finding("D503", where, f"no published device of {spec.driver!r} carries the rule"))
+    if failing:
+        findings.append(_finding("D505", _RULE_PATH, f"it fails, which counts as no: {failing}"))
+    if torn := sorted(permitted.keys() & refused.keys()):
+        findings.append(_contradiction(torn[0], permitted, refused))
+    return DeviceCompatibilityStatus(
+        observed_generation=compatibility.metadata.generation,
+        devices=carriers,
+        findings=tuple(findings[:MOST_FINDINGS]),
+    )
+
+
+def _carries(rule: Rule, driver: str, device: Device, budget: Budget) -> tuple[bool, str]:
+    """Whether a device carries a rule; one that cannot be judged does, as everywhere."""
+    if rule.picks is None:
+        return True, ""
+    carried, problem = _ask(rule.picks, driver, device, budget)
+    return carried or bool(problem), problem
+
+
+def _ask(selector: Selector | None, driver: str, device: Device, budget: Budget) -> tuple[bool, str]:
+    """Ask a device, and say how that failed. An expression that does not compile permits nothing, and is told elsewhere."""
+    if selector is None:
+        return False, ""
+    try:
+        return selector.matches(view_of(driver, device), budget), ""
+    except SelectorError as error:
+        return False, f"on {device.name!r}: {error}"
+    except OutOfBudget:
+        return False, f"on {device.name!r}: it takes too long to be looked at"
+
+
+def _places(rule: Rule, device: Device) -> Iterable[str]:
+    if not rule.narrow:
+        return ("",)
+    return [consumption.counter_set for consumption in device.consumes_counters]
+
+
+def _own(compatibility: DeviceCompatibility) -> list[CompatibilityFinding]:
+    """What is wrong with the rule by itself."""
+    meta = compatibility.metadata
+    value = {
+        "apiVersion": compatibility.api_version,
+        "kind": compatibility.kind,
+        "metadata": {"name": meta.name},
+        "spec": msgspec.json.decode(encode(compatibility.spec)),
+    }
+    told = [problem for problem in validation.problems(value) if problem.path.startswith("/spec")]
+    return [_finding(one.code, one.path, one.message) for one in told]
+
+
+def _contradiction(
+    where: tuple[str, str],
+    permitted: dict[tuple[str, str], str],
+    refused: dict[tuple[str, str], str],
+) -> CompatibilityFinding:
+    welcome, unwelcome = permitted[where], refused[where]
+    message = (
+        f"it contradicts itself: {welcome!r} and {unwelcome!r} of pool {where[0]!r} both carry it, and of the two it permits "
+        f"{welcome!r} only, so that {unwelcome!r} is never in use beside another that carries it"
+    )
+    return _finding("D501", _RULE_PATH, message)
+
+
+def _finding(code: str, path: str, message: str) -> CompatibilityFinding:
+    return CompatibilityFinding(code=code, path=path, message=message[:_LONGEST])

@@ -1,0 +1,73 @@
+"""What a DeviceCompatibility comes to on the fleet."""
+
+import pytest
+
+from allocator.reports import look, rule_of, status_of
+from dra.stock import Stock
+from tests.dra.samples import DRIVER, compatibility, consuming, node, slice_
+
+MODE = f'device.attributes["{DRIVER}"].mode'
+MIG = f'{MODE} == "mig"'
+
+
+def device(name, mode, counter_set=""):
+    body = consuming(name, **{counter_set: {"m": 1}}) if counter_set else {"name": name}
+    return body | ({"attributes": {"mode": {"string": mode}}} if mode else {})
+
+
+def status(rule, *devices, second=()):
+    slices = [slice_("a", *devices), *([slice_("b", *second, pool="q")] if second else [])]
+    stock = Stock.of(slices=slices, nodes=[node()], compatibilities=[rule])
+    compiled = rule_of(rule)
+    pages = [page for pool in stock.pages_of for page in stock.newest_pages(pool)]
+    return status_of(rule, [(page, look(compiled, page)) for page in pages])
+
+
+def codes(found):
+    return [one.code for one in found.findings]
+
+
+MIXED = (device("mig-0", "mig"), device("mig-1", "mig"), device("mps-0", "mps"))
+
+
+def test_a_rule_that_makes_sense_has_its_devices_and_no_findings():
+    found = status(compatibility("r", MIG, MIG), *MIXED, second=[device("mig-2", "mig")])
+    assert (found.devices, codes(found)) == (3, [])
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected", "words"),
+    [
+        (compatibility("r", "device."), ["D110"], "/spec/compatibleOnlyWith"),
+        (compatibility("r", MIG, 'device.driver = "x"'), ["D110", "D501"], "/spec/selector"),
+        (compatibility("r", MIG, f'{MODE} == "none"'), ["D503"], f"no published device of '{DRIVER}' carries the rule"),
+        (compatibility("r", MIG), ["D501"], "'mig-0' and 'mps-0' of pool 'p' both carry it"),
+        (compatibility("r", f'device.attributes["{DRIVER}"].rack == 1', MIG), ["D505"], "on 'mig-0': "),
+        (compatibility("r", "false"), [], ""),
+    ],
+)
+def test_what_is_wrong_with_a_rule_is_told(rule, expected, words):
+    found = status(rule, *MIXED)
+    assert codes(found) == expected
+    assert words in " ".join(f"{one.path} {one.message}" for one in found.findings)
+
+
+def test_a_device_on_which_the_selector_fails_carries_the_rule_as_it_does_in_the_search():
+    found = status(compatibility("r", MIG, MIG), device("odd", ""), device("mps-0", "mps"))
+    assert (found.devices, codes(found)) == (1, ["D505"])
+
+
+def test_devices_that_never_meet_do_not_contradict_each_other():
+    rule = {"expression": MIG, "scope": "counterSet"}
+    apart = device("mig-0", "mig", "one"), device("mps-0", "mps", "two")
+    assert codes(status(compatibility("r", **rule), *apart)) == []
+    assert codes(status(compatibility("r", **rule), *apart, device("mps-1", "mps", "one"))) == ["D501"]
+    assert codes(status(compatibility("r", MIG), device("mig-0", "mig"), second=[device("mps-0", "mps")])) == []
+
+
+def test_an_expression_that_takes_long_ends_and_is_told():
+    attributes = {f"a{at}": {"string": "x" * 60} for at in range(30)}
+    devices = [{"name": f"d{at}", "attributes": attributes} for at in range(128)]
+    dear = " || ".join(f'device.attributes["{DRIVER}"].a{at}.matches("(x+x+)+{at}")' for at in range(30))
+    found = status(compatibility("r", dear), *devices)
+    assert "it takes too long" in found.findings[-1].message

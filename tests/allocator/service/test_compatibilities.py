@@ -1,0 +1,71 @@
+"""The status of DeviceCompatibility, kept by the leader over the embedded store."""
+
+from cluster import resources
+from cluster.patch import Merge
+from tests.allocator.service.sidecar import DRIVER, fleet, gpus, loaded, running, until
+
+KIND = resources.DEVICE_COMPATIBILITIES
+
+
+def rule(name="alone", **spec):
+    meta = {"name": name}
+    return {
+        "apiVersion": KIND.api_version,
+        "kind": KIND.kind,
+        "metadata": meta,
+        "spec": {"driver": DRIVER, "compatibleOnlyWith": "false"} | spec,
+    }
+
+
+def told(one, name="alone"):
+    found = one.bridge.knowledge.compatibilities.objects.get(("", name))
+    return found and (found.status.devices, [finding.code for finding in found.status.findings])
+
+
+async def test_who_leads_says_what_a_rule_comes_to_and_says_it_anew_when_the_rule_changes():
+    cluster = loaded(*fleet(3, 2), rule())
+    async with running(cluster) as one:
+        await until(lambda: told(one) == (6, []))
+        await cluster.patch(KIND, "alone", Merge({"spec": {"selector": "device.driver == 'another'"}}))
+        await until(lambda: told(one) == (0, ["D503"]))
+        written = await cluster.get(KIND.raw, "alone")
+        assert written["status"]["observedGeneration"] == written["metadata"]["generation"] > 0
+        [finding] = written["status"]["findings"]
+        assert finding["path"] == "/spec/selector"
+
+
+async def test_a_status_that_is_right_is_not_written_and_a_number_waits():
+    cluster = loaded(*fleet(1, 2), rule())
+    async with running(cluster) as one:
+        await until(lambda: told(one) == (2, []))
+        kept = one.bridge.compatibilities
+        before = await cluster.get(KIND.raw, "alone")
+        await kept.keep(one.bridge.knowledge.stock)
+        assert await cluster.get(KIND.raw, "alone") == before, "written though nothing changed"
+        await cluster.create(resources.RESOURCE_SLICES.raw, gpus("n9", 5))
+        await until(lambda: len(one.bridge.knowledge.stock.pages_of) == 2)
+        await kept.keep(one.bridge.knowledge.stock)
+        assert await cluster.get(KIND.raw, "alone") == before, "a number alone was written at once"
+        later = one.bridge._clock() + 31
+        kept._clock = lambda: later
+        await until(lambda: told(one) == (7, []))
+
+
+async def test_what_we_write_changes_nothing_that_is_decided_on():
+    """A status of ours must not have every node looked at again."""
+    cluster = loaded(*fleet(1, 2), rule())
+    async with running(cluster) as one:
+        await until(lambda: told(one) == (2, []))
+        known = one.bridge.knowledge
+        assert known.stock.compatibilities["alone"].status.devices == 0
+        before = known.stock
+        await cluster.patch(KIND, "alone", Merge({"metadata": {"labels": {"a": "b"}}}))
+        await until(lambda: known.compatibilities.objects["", "alone"].metadata.labels == {"a": "b"})
+        assert known.stock is before
+
+
+async def test_a_broken_rule_keeps_nobody_from_being_told():
+    cluster = loaded(*fleet(1, 2), rule("broken", compatibleOnlyWith="device."), rule("fine"))
+    async with running(cluster) as one:
+        await until(lambda: told(one, "broken") == (2, ["D110"]))
+        await until(lambda: told(one, "fine") == (2, []))
