@@ -246,6 +246,7 @@ _CHAPTERS: Final = {
     "D4": "What drivers publish",
     "D5": "Compatibility rules",
     "D6": "What claims hold",
+    "D7": "Driver parameters",
     "C0": "The configuration of drawbridge",
     "R0": "What the gate refuses",
     "M0": "What becomes of requests",

@@ -110,6 +110,16 @@ CODES: Final[dict[str, Code]] = {
     "D602": Code("a device in use that is not published", _WARNING, "find out why its driver took it back; counters and capacity count it as free"),
     "D603": Code("more of a capacity in use than there is", _WARNING, "free one of the claims, or publish what the device really has"),
     "D604": Code("more of a counter in use than there is", _WARNING, "free one of the claims: until then no device that consumes counters of the pool can be allocated"),
+    # What drivers read of the parameters that claims and classes carry for them.
+    "D701": Code("parameters of a kind that the driver does not know", _WARNING, "write apiVersion and kind as the driver has them: it refuses to prepare devices with others"),
+    "D702": Code("a field that the driver's parameters do not have", _WARNING, "correct its name or remove it: drivers refuse to prepare devices with unknown fields"),
+    "D703": Code("a value that the driver does not take", _WARNING, "use a value that the message gives: the driver refuses to prepare the devices"),
+    "D704": Code("driver parameters that exclude each other", _WARNING, "keep one of them"),
+    "D705": Code("driver parameters for other devices than are asked for", _WARNING, "use the kind for these devices, or ask for others: a driver refuses such an entry, or passes over one that is for all requests"),
+    "D706": Code("parameters for a driver whose devices the claim cannot get", _WARNING, "correct opaque.driver, or leave the entry out: no driver will read it"),
+    "D707": Code("driver parameters that do not reach the request that they name", _WARNING, "name requests as the driver looks for them; see the message"),
+    "D708": Code("driver parameters that change nothing", _INFO, "leave them out, or do what the message says"),
+    "D709": Code("driver parameters that depend on how the driver runs", _INFO, "ask who installed the driver: where it runs otherwise, the pod stays in ContainerCreating"),
     # The configuration file of drawbridge itself, found by webhook.config.
     "C001": Code("the configuration of drawbridge is not valid", _ERROR, "correct the field"),
 }  # fmt: skip

@@ -13,6 +13,7 @@ from dra.objects import selects
 from dra.validation.fields.limits import some
 from dra.validation.fields.shape import nearest
 from dra.validation.fleet.amounts import amount_problems
+from dra.validation.parameters.reach import class_settings, reach_problems
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def claim_problems(devices: DeviceClaim, path: str, world: World) -> Problems:
     for index, constraint in enumerate(devices.constraints):
         yield from _constraint(constraint, f"{path}/constraints/{index}", picked)
     yield from _parameters(devices, path, asked, world)
+    yield from reach_problems(devices, path, world.classes)
 
 
 def _parameters(devices: DeviceClaim, path: str, asked: Sequence[_Demand], world: World) -> Problems:
@@ -160,6 +162,8 @@ def class_problems(device_class: DeviceClass, world: World) -> Problems:
     others = [other.metadata.name for other in world.classes.values() if other.spec.extended_resource_name == name]
     if name is not None and len(others) > 1:
         yield Problem("D309", "/spec/extendedResourceName", f"{some(sorted(others))} all serve {name}")
+    told = list(class_settings(device_class))
+    yield from told
     if not world.fleet.devices:
         return
     selectors = device_class.spec.selectors
@@ -173,9 +177,11 @@ def class_problems(device_class: DeviceClass, world: World) -> Problems:
     )
     drivers = {published.driver for published in matches.devices}
     for index, config in enumerate(device_class.spec.config):
-        if config.opaque is not None and drivers and config.opaque.driver not in drivers:
+        at = f"/spec/config/{index}/opaque/driver"
+        said = any(problem.path == at for problem in told)
+        if config.opaque is not None and drivers and config.opaque.driver not in drivers and not said:
             message = f"the class selects devices of {', '.join(sorted(drivers))}, not of {config.opaque.driver!r}"
-            yield Problem("D313", f"/spec/config/{index}/opaque/driver", message)
+            yield Problem("D313", at, message)
 
 
 def _verdict(matches: Matches, path: str, nobody: str, fleet: Fleet, selectors: Sequence[DeviceSelector]) -> Problems:

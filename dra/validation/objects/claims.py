@@ -9,6 +9,7 @@ from dra.validation.fields.limits import duplicates, empty_or_wrong_format, some
 from dra.validation.fields.selectors import judge_derived, selectors
 from dra.validation.objects.classes import opaque
 from dra.validation.objects.taints import tolerations
+from dra.validation.parameters.judge import parameter_problems
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
@@ -152,6 +153,7 @@ def _constraint(constraint: DeviceConstraint, path: str, known: RequestNames) ->
 def _config(config: DeviceClaimConfiguration, path: str, known: RequestNames) -> Problems:
     yield from known.judge_all(config.requests, f"{path}/requests")
     yield from opaque(config.opaque, path)
+    yield from parameter_problems(config.opaque, f"{path}/opaque")
 
 
 def _derived_attributes(devices: DeviceClaim, path: str, gates: Gates) -> Problems:

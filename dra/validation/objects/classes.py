@@ -8,6 +8,7 @@ from dra.validation.fields import names
 from dra.validation.fields.limits import empty_or_wrong_format, too_many, wrong_format
 from dra.validation.fields.parameters import driver_parameters
 from dra.validation.fields.selectors import selectors
+from dra.validation.parameters.judge import parameter_problems
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def device_class(value: DeviceClass, gates: Gates) -> Problems:
     if len(spec.config) <= MAX_CONFIG:
         for index, config in enumerate(spec.config):
             yield from opaque(config.opaque, f"/spec/config/{index}")
+            yield from parameter_problems(config.opaque, f"/spec/config/{index}/opaque")
     if spec.extended_resource_name is not None:
         wrong = names.extended_resource_name(spec.extended_resource_name)
         yield from wrong_format(spec.extended_resource_name, wrong, "/spec/extendedResourceName")

@@ -1,0 +1,211 @@
+"""Parameters of the network drivers: dranet's NetworkConfig and the SR-IOV driver's VfConfig, by their sources."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from dra.validation.parameters.driver import Driver, Order, ParameterKind
+from dra.validation.parameters.schema import FlagForm, ListForm, MapForm, ObjectForm, TextForm, WholeForm, refuse
+from dra.validation.problem import Problem, Problems
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_INT32: Final = 2**31 - 1
+_INT64: Final = 2**63 - 1
+_LONGEST_NAME: Final = 15  # of a network interface of Linux
+_NAME: Final = re.compile(r"[\w.-]*")
+# 6, 8 or 20 octets, with colons or hyphens, or with a point after each two.
+_OCTETS: Final = tuple(
+    f"[0-9a-fA-F]{{2}}(?:{sign}[0-9a-fA-F]{{2}}){{{count - 1}}}" for sign in ":-" for count in (6, 8, 20)
+)
+_PAIRS: Final = tuple(rf"[0-9a-fA-F]{{4}}(?:\.[0-9a-fA-F]{{4}}){{{count // 2 - 1}}}" for count in (6, 8, 20))
+_HARDWARE: Final = re.compile("|".join([*_OCTETS, *_PAIRS]))
+_UNIVERSE: Final = 0
+_LINK: Final = 253
+
+
+def _interface(name: str) -> str:
+    if len(name.encode()) > _LONGEST_NAME:
+        return f"is longer than the {_LONGEST_NAME} bytes of an interface's name"
+    if name in (".", "..") or not _NAME.fullmatch(name):
+        return "is no name of an interface: letters, digits, '-', '_' and '.' are"
+    return ""
+
+
+def _network(text: str) -> str:
+    """Say what is wrong with an address and the length of its prefix."""
+    address, slash, length = text.partition("/")
+    try:
+        if slash and length.isdecimal() and "%" not in address:
+            ipaddress.ip_interface(text)
+            return ""
+    except ValueError:
+        pass
+    return "is no address with the length of a prefix, as in 192.0.2.1/24"
+
+
+def _address(text: str) -> str:
+    try:
+        if "%" not in text:
+            ipaddress.ip_address(text)
+            return ""
+    except ValueError:
+        pass
+    return "is no IP address"
+
+
+def _optional_address(text: str) -> str:
+    return _address(text) if text else ""
+
+
+def _optional_network(text: str) -> str:
+    return _network(text) if text else ""
+
+
+def _hardware(text: str) -> str:
+    return "" if _HARDWARE.fullmatch(text) else "is no hardware address, as in 02:00:5e:10:00:01"
+
+
+def _family(value: object) -> int:
+    """Which IP an address or a network belongs to; 0 if it is none."""
+    try:
+        return ipaddress.ip_address(str(value).partition("/")[0]).version
+    except ValueError:
+        return 0
+
+
+def _same_family(value: Mapping[str, Any], path: str, one: str, other: str) -> Problems:
+    families = _family(value.get(one)), _family(value.get(other))
+    if 0 not in families and families[0] != families[1]:
+        yield refuse(f"{path}/{other}", f"{other} is of IPv{families[1]} and {one} of IPv{families[0]}")
+
+
+def _route(value: Mapping[str, Any], path: str) -> Problems:
+    if value.get("scope") in (None, _UNIVERSE) and not value.get("gateway"):
+        hint = f"add gateway, or write scope: {_LINK} for what is on the link"
+        yield refuse(path, "gateway is missing", hint)
+    yield from _same_family(value, path, "destination", "gateway")
+    yield from _same_family(value, path, "destination", "source")
+
+
+def _rule(value: Mapping[str, Any], path: str) -> Problems:
+    yield from _same_family(value, path, "source", "destination")
+
+
+def _addresses(value: Mapping[str, Any], path: str) -> Problems:
+    if value.get("dhcp") is True and value.get("addresses"):
+        yield Problem("D704", f"{path}/dhcp", "dhcp and addresses exclude each other")
+
+
+def _routing(value: Mapping[str, Any], path: str) -> Problems:
+    interface = value.get("interface")
+    if value.get("rules") and isinstance(interface, dict) and interface.get("vrf") is not None:
+        yield Problem("D704", f"{path}/rules", "rules are not supported where interface.vrf is set")
+
+
+_SIZE: Final = WholeForm(1, _INT32)
+_TABLE: Final = WholeForm(0, _INT64)
+_VRF: Final = ObjectForm(
+    {"name": TextForm(), "table": WholeForm(1, _INT64, but=(253, 254, 255))},
+    needed=("name",),
+)
+_INTERFACE: Final = ObjectForm(
+    {
+        "name": TextForm(_interface),
+        "addresses": ListForm(TextForm(_network)),
+        "dhcp": FlagForm(),
+        "mtu": WholeForm(68, _INT32),
+        "hardwareAddr": TextForm(_hardware),
+        "gsoMaxSize": _SIZE,
+        "groMaxSize": _SIZE,
+        "gsoIPv4MaxSize": _SIZE,
+        "groIPv4MaxSize": _SIZE,
+        "disableEbpfPrograms": FlagForm(),
+        "forwarding": FlagForm(),
+        "arpIgnore": WholeForm(0, 3, also=(8,)),
+        "arpAnnounce": WholeForm(0, 2),
+        "vrf": _VRF,
+    },
+    rule=_addresses,
+)
+_ROUTE: Final = ObjectForm(
+    {
+        "destination": TextForm(_network),
+        "gateway": TextForm(_optional_address),
+        "source": TextForm(_optional_address),
+        "scope": WholeForm(_UNIVERSE, _UNIVERSE, also=(_LINK,)),
+        "table": _TABLE,
+    },
+    needed=("destination",),
+    rule=_route,
+)
+_POLICY: Final = ObjectForm(
+    {
+        "priority": WholeForm(0, 32767),
+        "source": TextForm(_optional_network),
+        "destination": TextForm(_optional_network),
+        "table": _TABLE,
+    },
+    rule=_rule,
+)
+_NEIGHBOR: Final = ObjectForm(
+    {"destination": TextForm(_address), "hardwareAddr": TextForm(_hardware)},
+    needed=("destination", "hardwareAddr"),
+)
+_CONFIG: Final = ObjectForm(
+    {
+        "profile": TextForm(),
+        "interface": _INTERFACE,
+        "routes": ListForm(_ROUTE),
+        "rules": ListForm(_POLICY),
+        "neighbors": ListForm(_NEIGHBOR),
+        "ethtool": ObjectForm({"features": MapForm(FlagForm()), "privateFlags": MapForm(FlagForm())}),
+    },
+    rule=_routing,
+    foreign=dict.fromkeys(("apiVersion", "kind"), "remove it: this driver's parameters have no apiVersion and no kind"),
+)
+DRANET: Final = Driver(
+    "dra.net",
+    "kubernetes-sigs/dranet, August 2026 (pkg/apis)",
+    "",
+    {"NetworkConfig": ParameterKind(_CONFIG)},
+    Order.FIRST,
+)
+
+# What the driver loses when it lays the entries of a request over each other.
+_LOST: Final = ("netAttachDefNamespace", "addVhostMount")
+
+
+def _function(value: Mapping[str, Any], path: str) -> Problems:
+    """Judge what becomes of the settings of a virtual function."""
+    for name in _LOST:
+        if value.get(name):
+            message = f"the driver loses {name} when it lays entries over each other"
+            yield Problem("D708", f"{path}/{name}", message)
+    if not value.get("netAttachDefName"):
+        message = "netAttachDefName is missing: only in MULTUS mode the driver prepares a device without it"
+        yield Problem("D709", path, message, "add netAttachDefName unless the driver runs in MULTUS mode")
+
+
+_VF: Final = ObjectForm(
+    {
+        "driver": TextForm(),
+        "addVhostMount": FlagForm(),
+        "ifName": TextForm(_interface),
+        "netAttachDefName": TextForm(),
+        "netAttachDefNamespace": TextForm(),
+    },
+    rule=_function,
+)
+_GROUP: Final = "sriovnetwork.k8snetworkplumbingwg.io"
+SRIOV: Final = Driver(
+    _GROUP,
+    "k8snetworkplumbingwg/dra-driver-sriov, August 2026 (pkg/api/virtualfunction/v1alpha1)",
+    f"{_GROUP}/v1alpha1",
+    {"VfConfig": ParameterKind(_VF)},
+    Order.MERGED,
+    listed_only=True,
+)

@@ -1,0 +1,151 @@
+"""Parameters of NVIDIA's drivers: sharing of GPUs and MIG devices, passthrough, channels of ComputeDomains.
+
+By api/nvidia.com/resource/v1beta1 and the prepare paths of kubernetes-sigs/dra-driver-nvidia-gpu. Since 25.8 unknown fields are refused; what the
+driver's validators do not look at and its prepare path refuses is said as well.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from dra.validation.parameters.driver import Driver, ParameterKind
+from dra.validation.parameters.schema import (
+    AmountForm,
+    ChoiceForm,
+    FlagForm,
+    Form,
+    MapForm,
+    ObjectForm,
+    TextForm,
+    WholeForm,
+    refuse,
+)
+from dra.validation.problem import Problem, Problems
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SOURCE: Final = "kubernetes-sigs/dra-driver-nvidia-gpu, August 2026 (api/nvidia.com/resource/v1beta1)"
+_VERSION: Final = "resource.nvidia.com/v1beta1"
+_TIME_SLICING: Final = "TimeSlicing"
+_MPS: Final = "MPS"
+_GATES: Final = {_TIME_SLICING: "TimeSlicingSettings", _MPS: "MPSSupport"}
+_DEVICE: Final = re.compile(r"\d{1,6}|(?:GPU|MIG)-[0-9A-Za-z./-]+", re.ASCII)
+_UID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
+
+
+def _device(name: str) -> str:
+    if _DEVICE.fullmatch(name):
+        return ""
+    return "is neither the index of a device of the claim nor the uuid of one"
+
+
+def _uid(text: str) -> str:
+    if not text or _UID.fullmatch(text):
+        return ""
+    return "is no uid: the driver finds a ComputeDomain by its metadata.uid, not by its name"
+
+
+def _gated(strategy: object, path: str) -> Problems:
+    gate = _GATES.get(strategy) if isinstance(strategy, str) else None
+    if gate:
+        message = (
+            f"the driver refuses the strategy {strategy} unless its feature gate {gate} is on, and it is off by default"
+        )
+        yield Problem("D709", f"{path}/strategy", message)
+
+
+def _share_gpu(value: Mapping[str, Any], path: str) -> Problems:
+    """Judge the sharing of whole GPUs: settings must be those of the strategy."""
+    strategy = value.get("strategy")
+    for theirs, field in ((_TIME_SLICING, "timeSlicingConfig"), (_MPS, "mpsConfig")):
+        if strategy in _GATES and strategy != theirs and value.get(field) is not None:
+            message = f"{field} belongs to the strategy {theirs}, the driver refuses it beside {strategy}"
+            yield Problem("D704", f"{path}/{field}", message)
+    yield from _gated(strategy, path)
+
+
+def _share_mig(value: Mapping[str, Any], path: str) -> Problems:
+    """Judge the sharing of MIG devices, which have no time slices of their own."""
+    strategy = value.get("strategy")
+    if strategy == _TIME_SLICING:
+        if value.get("mpsConfig") is not None:
+            message = f"mpsConfig belongs to the strategy {_MPS}, the driver passes over it beside {strategy}"
+            yield Problem("D704", f"{path}/mpsConfig", message)
+        else:
+            message = "time-slicing has no settings on a MIG device: nothing changes"
+            yield Problem("D708", f"{path}/strategy", message)
+    yield from _gated(strategy, path)
+
+
+def _slice(value: Mapping[str, Any], path: str) -> Problems:
+    """A time slice without an interval is no default: the driver fails on it."""
+    if value.get("interval") is None:
+        yield refuse(path, "interval is missing", "add interval: Default, or leave timeSlicingConfig out")
+
+
+_INTERVAL: Final = ChoiceForm("Default", "Short", "Medium", "Long")
+_STRATEGY: Final = ChoiceForm(_TIME_SLICING, _MPS, empty=True)
+# The driver writes whole MiB, and refuses what is none.
+_PINNED: Final = AmountForm("1Mi")
+_MPS_CONFIG: Final = ObjectForm(
+    {
+        "defaultActiveThreadPercentage": WholeForm(0, 100),
+        "defaultPinnedDeviceMemoryLimit": _PINNED,
+        "defaultPerDevicePinnedMemoryLimit": MapForm(_PINNED, _device),
+        "multiUser": FlagForm(),
+    }
+)
+_GPU_SHARING: Final = ObjectForm(
+    {"strategy": _STRATEGY, "timeSlicingConfig": ObjectForm({"interval": _INTERVAL}, rule=_slice), "mpsConfig": _MPS_CONFIG},
+    needed=("strategy",),
+    rule=_share_gpu,
+    foreign={"interval": "put it below timeSlicingConfig:"},
+)  # fmt: skip
+_MIG_SHARING: Final = ObjectForm(
+    {"strategy": _STRATEGY, "mpsConfig": _MPS_CONFIG},
+    needed=("strategy",),
+    rule=_share_mig,
+    foreign={"timeSlicingConfig": "remove it: time slices cannot be set on MIG devices"},
+)
+_IOMMU: Final = ObjectForm(
+    {"backendPolicy": ChoiceForm("LegacyOnly", "PreferIommuFD", empty=True), "enableAPIDevice": FlagForm()},
+)
+_LIFTED: Final = dict.fromkeys(("strategy", "timeSlicingConfig", "mpsConfig"), "put it below sharing:")
+
+
+def _kind(devices: str, fields: Mapping[str, Form], *, gate: str = "", needed: tuple[str, ...] = ()) -> ParameterKind:
+    foreign = _LIFTED if "sharing" in fields else {}
+    form = ObjectForm(fields, needed=needed, foreign=foreign)
+    return ParameterKind(form, frozenset(devices.split()), gate)
+
+
+def _gpus(devices: str) -> dict[str, ParameterKind]:
+    return {
+        "GpuConfig": _kind(devices, {"sharing": _GPU_SHARING}),
+        "MigDeviceConfig": _kind("mig", {"sharing": _MIG_SHARING}),
+        "VfioDeviceConfig": _kind("vfio", {"iommu": _IOMMU}, gate="PassthroughSupport"),
+    }
+
+
+_CHANNEL: Final = {"domainID": TextForm(_uid), "allocationMode": ChoiceForm("Single", "All", empty=True)}
+GPU: Final = Driver("gpu.nvidia.com", _SOURCE, _VERSION, _gpus("gpu"), types=("gpu", "mig", "vfio"))
+COMPUTE_DOMAIN: Final = Driver(
+    "compute-domain.nvidia.com",
+    _SOURCE,
+    _VERSION,
+    {
+        "ComputeDomainChannelConfig": _kind("channel", _CHANNEL, needed=("domainID",)),
+        "ComputeDomainDaemonConfig": _kind("daemon", {"domainID": TextForm(_uid)}, needed=("domainID",)),
+    },
+    types=("channel", "daemon"),
+)
+# HAMi's driver decodes with NVIDIA's own package, and takes a GpuConfig for its shares as well.
+HAMI: Final = Driver(
+    "hami-core-gpu.project-hami.io",
+    "Project-HAMi/k8s-dra-driver, May 2026 (cmd/hami-kubelet-plugin/device_state.go)",
+    _VERSION,
+    _gpus("gpu hami-gpu"),
+    types=("gpu", "hami-gpu", "mig", "vfio"),
+)

@@ -1,0 +1,84 @@
+"""Which devices selectors can pick at all, by what they say of the driver and of the type of a device.
+
+Known without any device: each part that `&&` joins and that reads nothing else is asked about a device of that driver and type. What reads more says
+nothing here, so "no" is certain and "yes" is not.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from dra import cel
+from dra.errors import SelectorError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# Longer parts are not about drivers and types, and a claim has few that are.
+_LONGEST: Final = 300
+_MOST: Final = 64
+# A text, a bracket or an operator: what decides where a part ends. What holds comments, escapes or tripled quotes is not taken apart.
+_SIGN: Final = re.compile(r"'[^'\\]*'|\"[^\"\\]*\"|\.\?|[()\[\]{}]|&&|\|\||//|[?'\"\\]")
+_CHOOSING: Final = frozenset(("||", "?"))
+_DARK: Final = frozenset(("//", "'", '"', "\\"))
+
+
+class DeviceScope:
+    """Asks selectors about devices, a bounded number of times."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, list[cel.Selector]] = {}
+        self._left = _MOST
+
+    def may_pick(self, expressions: Iterable[str], driver: str, type_: str = "") -> bool:
+        """Say whether selectors may pick a device of a driver, and of a type where one is given; only a no is certain."""
+        attributes = {driver: {"type": type_}} if type_ else {}
+        view = cel.DeviceView(driver, attributes, {})
+        known = {("attributes", driver, "type")} if type_ else set()
+        return all(_holds(part, view, known) for one in expressions for part in self._taken_apart(one))
+
+    def _taken_apart(self, expression: str) -> list[cel.Selector]:
+        parts = self._parts.get(expression)
+        if parts is None:
+            parts = self._parts[expression] = []
+            for text in conjuncts(expression):
+                if self._left and len(text) <= _LONGEST:
+                    self._left -= 1
+                    parts += _compiled(text)
+        return parts
+
+
+def _compiled(text: str) -> list[cel.Selector]:
+    try:
+        return [cel.compile(text)]
+    except SelectorError:
+        return []  # said where selectors are judged
+
+
+def _holds(part: cel.Selector, view: cel.DeviceView, known: set[tuple[str, str, str]]) -> bool:
+    reads = part.reads
+    if reads.everything or reads.allow_multiple or not reads.names <= known:
+        return True
+    try:
+        return part.matches(view)
+    except SelectorError:
+        return True
+
+
+def conjuncts(expression: str) -> list[str]:
+    """Take an expression apart at each `&&` that is not inside of anything; whole where that is not plain to see."""
+    parts: list[str] = []
+    start = depth = 0
+    for match in _SIGN.finditer(expression):
+        sign = match.group()
+        if sign in "([{":
+            depth += 1
+        elif sign in ")]}":
+            depth -= 1
+        elif depth == 0 and sign == "&&":
+            parts.append(expression[start : match.start()])
+            start = match.end()
+        elif sign in _DARK or (depth == 0 and sign in _CHOOSING):
+            return [expression]
+    return [*parts, expression[start:]]
