@@ -11,7 +11,7 @@ IMAGES = ("registry.example/drawbridge:1", "registry.example/kube-scheduler:v1.3
 
 
 def made(namespace="drawbridge-system"):
-    return {(o["kind"], o["metadata"]["name"]): o for o in beside(namespace, *IMAGES, apart=True)}
+    return {(o["kind"], o["metadata"]["name"]): o for o in beside(namespace, *IMAGES, way="apart")}
 
 
 def only_container(found, name):

@@ -1,4 +1,4 @@
-"""`drawbridge manifests`: everything `kubectl apply` needs, for the options and the configuration of one installation.
+"""`drawbridge manifests`: everything `kubectl apply` needs, for the options and the configuration of one installation, or a chart of it.
 
 The objects are those of `manifests/base`; only the webhook configurations are generated (`webhook.admission.registration`), because
 what they let through follows from the dialects in force.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
+from click.core import ParameterSource
 
 from cli import contract as inputs
 from cli.contract import Broken, Exit
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from webhook.admission import Registration
-    from webhook.state import Bridge
+    from webhook.state import Bridge, Configuration
 
 BASE = Path(__file__).resolve().parents[2] / "manifests" / "base"
 BRIDGE = BASE.parent / "bridge"
+ONLOOKER = BASE.parent / "onlooker"
 NAMESPACE = "drawbridge-system"
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(rf"{_LABEL.pattern}(?:\.{_LABEL.pattern})*")
@@ -34,6 +36,9 @@ _IMAGE = re.compile(
     r"(?:(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]+)?/)?"
     rf"{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?(?:@[a-z0-9]+:[0-9a-f]{{32,}})?",
     re.ASCII,
+)
+EXTENDER = (
+    "extender"  # of the ways in which a scheduler asks the allocator, the one that is meant where nothing is said
 )
 GENERATED = "webhooks.yaml"
 CLUSTER_WIDE = frozenset(
@@ -101,6 +106,26 @@ class UrlType(click.ParamType["str"]):
         return value
 
 
+# Where a chart has in its values what is an option here.
+_IN_VALUES = {
+    "only": "",
+    "namespace": "namespace",
+    "image": "image",
+    "bridge": "bridge.way",
+    "apart": "bridge.way",
+    "plugin": "bridge.way",
+    "onlooker": "onlooker",
+    "scheduler_image": "bridge.schedulerImage",
+    "api_servers": "networkPolicy.apiServers",
+    "failure_policy": "webhooks.failurePolicy",
+    "opt_in": "webhooks.optIn",
+    "devices": "webhooks.devices",
+    "url": "webhooks.url",
+    "ca_bundle": "certificates.caBundle",
+    "cert_manager": "certificates.certificate",
+}
+
+
 @inputs.command("manifests")
 @click.option(
     "--only", type=click.Choice(["webhooks", "rest"]), help="The generated webhook configurations, or all but them."
@@ -119,13 +144,15 @@ class UrlType(click.ParamType["str"]):
 @click.option(
     "--apart", is_flag=True, help="With --bridge: scheduler and allocator in two pods, with certificates of yours."
 )
+@click.option("--plugin", is_flag=True, help="With --bridge: our scheduler with the plugin, in place of a stock one.")
 @click.option(
     "--scheduler-image",
     type=ImageType(),
     metavar="REF",
     default="",
-    help="With --bridge: the image of kube-scheduler, of the cluster's version.",
+    help="With --bridge: the image of kube-scheduler, of the cluster's version; with --plugin: of ours.",
 )
+@click.option("--onlooker", is_flag=True, help="Also an onlooker beside any scheduler (docs/bridge.md).")
 @click.option(
     "--api-server",
     "api_servers",
@@ -158,6 +185,12 @@ class UrlType(click.ParamType["str"]):
     default="",
     help="The Certificate from which cert-manager injects the bundle.",
 )
+@click.option(
+    "--helm",
+    metavar="DIR",
+    default="",
+    help="Print nothing, and make a Helm chart in this folder, for --config; its values are the other options.",
+)
 def command(
     *,
     only: str | None,
@@ -165,6 +198,8 @@ def command(
     image: str,
     bridge: bool,
     apart: bool,
+    plugin: bool,
+    onlooker: bool,
     scheduler_image: str,
     api_servers: tuple[str, ...],
     config: str,
@@ -174,8 +209,9 @@ def command(
     url: str,
     ca_bundle: str,
     cert_manager: str,
+    helm: str,
 ) -> Exit:
-    """Print what `kubectl apply` needs to install drawbridge.
+    """Print what `kubectl apply` needs to install drawbridge, or make a Helm chart of it.
 
     To take it away again, delete the webhook configurations first: without them no pod waits for templates that nobody
     makes any more. Then delete the rest.
@@ -185,6 +221,16 @@ def command(
     from webhook.admission import Registration, configurations
 
     source = source_of(config).current
+    if helm:
+        _refuse_beside_helm()
+        _make_chart(Path(helm), config, source)
+        inputs.tell(
+            [
+                f"{helm} is a chart. To install it:",
+                f"helm install drawbridge {helm} -n {NAMESPACE} --create-namespace --set image=REGISTRY/drawbridge:TAG",
+            ]
+        )
+        return Exit.FINE
     options = Registration(
         namespace=namespace,
         failure_policy=failure_policy,
@@ -197,26 +243,81 @@ def command(
     )
     objects: list[dict[str, Any]] = []
     networks = _blocks(api_servers)
-    if apart and not bridge:
-        raise Broken("--apart says how the bridge is installed, and there is none", "say --bridge, too")
+    way = _way(bridge=bridge, apart=apart, plugin=plugin)
     if only != "webhooks":
         if not image:
             raise Broken(
                 "no image is given, and none is published", "build one, and say --image REGISTRY/drawbridge:TAG"
             )
         objects += rest(namespace, image, config, networks)
-        if bridge:
+        if way:
             if not scheduler_image:
                 raise Broken(
-                    "--bridge runs a kube-scheduler, and no image of one is given",
-                    "say --scheduler-image REGISTRY/kube-scheduler:v1.N.P, as the cluster's own has it",
+                    "--bridge runs a scheduler, and no image of one is given",
+                    "say --scheduler-image REGISTRY/kube-scheduler:v1.N.P, as the cluster's own has it; with --plugin ours",
                 )
-            objects += beside(namespace, image, scheduler_image, apart=apart)
+            objects += beside(namespace, image, scheduler_image, way)
             objects += _fences(source.file.bridge)
+        if onlooker:
+            objects += on_looking(namespace, image)
     if only != "rest":
         objects += configurations(source.dialects, options)
     click.echo(manifests.dump(objects), nl=False)
     return Exit.FINE
+
+
+def _way(*, bridge: bool, apart: bool, plugin: bool) -> str:
+    """Name how a scheduler asks the allocator, as the values of a chart do; "" if none does."""
+    said = [name for name, wanted in (("apart", apart), ("plugin", plugin)) if wanted]
+    if said and not bridge:
+        raise Broken(f"--{said[0]} says how the bridge is installed, and there is none", "say --bridge, too")
+    if len(said) > 1:
+        raise Broken("--apart has a stock scheduler in a pod of its own, and --plugin has ours", "say one of them")
+    if not bridge:
+        return ""
+    return said[0] if said else EXTENDER
+
+
+def _refuse_beside_helm() -> None:
+    """A chart is made for everybody: what is an option here is a value there."""
+    context = click.get_current_context()
+    for parameter, value in _IN_VALUES.items():
+        if context.get_parameter_source(parameter) is ParameterSource.COMMANDLINE:
+            option = next(one.opts[0] for one in context.command.params if one.name == parameter)
+            remedy = f"set {value} in the values of the chart" if value else "leave it out"
+            raise Broken(f"{option} says nothing about a chart", remedy)
+
+
+def _make_chart(folder: Path, config: str, source: Configuration) -> None:
+    from cli.chart import IMAGE, PLACE, SCHEDULER_IMAGE, fill
+    from webhook.claims import taint_rule
+
+    objects = {
+        "base": list(rest(PLACE, IMAGE, config)),
+        "onlooker": list(on_looking(PLACE, IMAGE)),
+        "fence": [taint_rule("__DRIVER__")],
+        "webhooks": _registrations(source, devices=False),
+        "devices": _registrations(source, devices=True),
+    }
+    for way in (EXTENDER, "apart", "plugin"):
+        objects[way] = list(beside(PLACE, IMAGE, SCHEDULER_IMAGE, way))
+    image = _IMAGE.pattern
+    patterns = {"image": image, "bridge.schedulerImage": image, "namespace": _LABEL.pattern}
+    fill(folder, objects, _file_in(objects["base"]), patterns)
+
+
+def _registrations(source: Configuration, *, devices: bool) -> list[dict[str, Any]]:
+    from cli.chart import PLACE
+    from webhook.admission import Registration, configurations
+
+    return configurations(source.dialects, Registration(namespace=PLACE, devices=devices))
+
+
+def _file_in(objects: Iterable[dict[str, Any]]) -> str:
+    """The configuration that is installed with these objects."""
+    [data] = [one["data"] for one in objects if one["kind"] == "ConfigMap"]
+    text: str = data["drawbridge.yaml"]
+    return text
 
 
 def webhooks_text(options: Registration) -> str:
@@ -270,19 +371,57 @@ def rest(
             yield _adapt(document.object, namespace, image, config, api_servers)
 
 
-def beside(namespace: str, image: str, scheduler_image: str, *, apart: bool = False) -> Iterable[dict[str, Any]]:
+def beside(namespace: str, image: str, scheduler_image: str, way: str = EXTENDER) -> Iterable[dict[str, Any]]:
     """What the bridge adds, as its kustomize component would print it for this namespace and these images."""
     from cluster import manifests
 
-    place = BRIDGE / "apart" if apart else BRIDGE
+    place = BRIDGE / "apart" if way == "apart" else BRIDGE
     files = _listed(BRIDGE / "common")
     files += _listed(place)
+    patches = [one.object for one in manifests.read(_patches(BRIDGE / "plugin"))] if way == "plugin" else []
     for document in manifests.read(files):
         obj = document.object
+        for patch in patches:
+            if _same(obj, patch):
+                merge(obj, patch)
         _adapt(obj, namespace, image, "", ())
         _name_image(obj, scheduler_image)
         _move_names(obj, namespace)
         yield obj
+
+
+def on_looking(namespace: str, image: str) -> Iterable[dict[str, Any]]:
+    """What the onlooker adds, as its kustomize component would print it for this namespace and image."""
+    from cluster import manifests
+
+    for document in manifests.read(_listed(ONLOOKER)):
+        yield _adapt(document.object, namespace, image, "", ())
+
+
+def _same(obj: dict[str, Any], other: dict[str, Any]) -> bool:
+    return (obj["kind"], obj["metadata"]["name"]) == (other["kind"], other["metadata"]["name"])
+
+
+def merge(obj: dict[str, Any], patch: dict[str, Any]) -> None:
+    """Put a patch into an object as kustomize does: members of a list that have the same name are one."""
+    for key, value in patch.items():
+        there = obj.get(key)
+        match there, value:
+            case dict(), dict():
+                merge(there, value)
+            case list(), [dict(), *_]:
+                _merge_members(there, value)
+            case _:
+                obj[key] = value
+
+
+def _merge_members(there: list[dict[str, Any]], patches: list[dict[str, Any]]) -> None:
+    for patch in patches:
+        known = [one for one in there if one["name"] == patch["name"]]
+        if known:
+            merge(known[0], patch)
+        else:
+            there.append(patch)
 
 
 def _name_image(obj: dict[str, Any], scheduler_image: str) -> None:
@@ -301,6 +440,14 @@ def _listed(folder: Path) -> list[Path]:
     kustomization, *_ = manifests.read([folder / "kustomization.yaml"])
     names: list[str] = kustomization.object["resources"]
     return [folder / name for name in names if name.endswith(".yaml")]
+
+
+def _patches(folder: Path) -> list[Path]:
+    """The patches that a kustomization lists."""
+    from cluster import manifests
+
+    kustomization, *_ = manifests.read([folder / "kustomization.yaml"])
+    return [folder / one["path"] for one in kustomization.object["patches"]]
 
 
 def _fences(bridge: Bridge | None) -> Iterable[dict[str, Any]]:

@@ -1,1 +1,5 @@
 """JSON schemas, made of the types that the code itself reads and writes: of the configuration file, and of what commands answer."""
+
+from cli.schemas.command import text_of
+
+__all__ = ["text_of"]

@@ -1,7 +1,12 @@
 """`drawbridge manifests`: what it is given must be what an API server takes. What it prints is tests/test_installation.py's."""
 
+import json
+import re
+
 import pytest
 
+from cli.commands.manifests import command
+from cluster import manifests
 from tests.cli.running import run
 
 
@@ -70,3 +75,116 @@ def test_a_bundle_without_a_certificate_is_broken_input(tmp_path):
 def test_a_network_that_is_none_is_broken_usage_whatever_is_printed():
     for only in ((), ("--only", "webhooks")):
         assert run("manifests", "--image", "x", "--api-server", "nonsense", *only).exit_code == 2
+
+
+def test_a_way_that_is_half_said_or_said_twice_is_broken_usage():
+    for said in (("--plugin",), ("--apart",), ("--bridge", "--plugin", "--apart")):
+        done = run("manifests", "--image", "x", *said)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert said[-1] in done.stderr
+
+
+def test_the_plugin_changes_the_pod_of_the_bridge_and_nothing_else():
+    def made(*options):
+        done = run("manifests", "--image", "x", "--bridge", "--scheduler-image", "y", *options)
+        return {
+            (one.object["kind"], one.object["metadata"]["name"]): one.object for one in manifests.parse(done.stdout)
+        }
+
+    stock, ours = made(), made("--plugin")
+    assert stock.keys() == ours.keys()
+    changed = {name for name, one in ours.items() if stock[name] != one}
+    assert changed == {("ConfigMap", "drawbridge-scheduler"), ("Deployment", "drawbridge-allocator")}
+    spec = ours["Deployment", "drawbridge-allocator"]["spec"]
+    allocator, scheduler = spec["template"]["spec"]["containers"]
+    assert (spec["replicas"], allocator["image"], scheduler["image"]) == (2, "x", "y")
+    assert scheduler["command"] == ["/drawbridge-scheduler"]
+    folders = [[mount["mountPath"] for mount in one["volumeMounts"]] for one in (allocator, scheduler)]
+    assert folders == [["/etc/drawbridge", "/run/drawbridge"], ["/etc/scheduler", "/run/drawbridge"]]
+    assert scheduler["securityContext"]["readOnlyRootFilesystem"]
+
+
+def test_the_onlooker_is_added_where_it_is_asked_for():
+    plain, asked = (run("manifests", "--image", "x", *options).stdout for options in ((), ("--onlooker",)))
+    assert asked.startswith(plain[: plain.index("kind: MutatingWebhook")][:-200])
+    assert ("drawbridge-onlooker" in plain, "drawbridge-onlooker" in asked) == (False, True)
+
+
+@pytest.fixture(scope="module")
+def chart(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("helm") / "new" / "chart"
+    done = run("manifests", "--helm", folder)
+    assert done.exit_code == 0
+    assert f"helm install drawbridge {folder}" in done.stdout
+    return folder
+
+
+def paths(values, before=""):
+    """The names of all values, but not what is inside of those that are empty."""
+    for name, value in values.items():
+        yield before + name
+        if isinstance(value, dict):
+            yield from paths(value, f"{before}{name}.")
+
+
+def test_the_values_of_a_chart_are_those_its_schema_knows(chart):
+    def known(schema, before=""):
+        for name, one in schema["properties"].items():
+            yield before + name
+            if "properties" in one and before + name != "configuration":
+                yield from known(one, f"{before}{name}.")
+
+    schema = json.loads((chart / "values.schema.json").read_text())
+    [values] = manifests.parse((chart / "values.yaml").read_text())
+    assert set(paths(values.object)) == set(known(schema)) - {"global"}
+    assert schema["properties"]["configuration"]["properties"]["mode"]["enum"] == ["enforce", "observe", "off", "warn"]
+    assert not schema["properties"]["configuration"]["additionalProperties"]
+
+
+def test_every_option_is_a_value_of_the_chart_and_is_refused_beside_helm_by_that_name(chart, tmp_path):
+    [values] = manifests.parse((chart / "values.yaml").read_text())
+    known = set(paths(values.object))
+    given = {
+        "only": "rest",
+        "failure_policy": "Fail",
+        "ca_bundle": "x.pem",
+        "cert_manager": "a/b",
+        "api_servers": "10.0.0.1",
+    }
+    options = [one for one in command.params if one.name not in ("helm", "config", "quiet", "color")]
+    assert len(options) > 10
+    for one in options:
+        said = (
+            [one.opts[0]]
+            if one.is_flag
+            else [one.opts[0], given.get(one.name, "https://x" if one.name == "url" else "x")]
+        )
+        done = run("manifests", "--helm", tmp_path / "chart", *said)
+        assert (done.exit_code, done.stdout) == (2, ""), said
+        assert one.opts[0] in done.stderr
+        if one.name != "only":
+            [named] = re.findall(r"set (\S+) in the values", done.stderr)
+            assert named in known
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_chart_is_not_written_over_what_is_there(tmp_path):
+    (tmp_path / "values.yaml").write_text("image: mine")
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path, tmp_path / "file", tmp_path / "file" / "below"):
+        done = run("manifests", "--helm", folder)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert str(folder) in done.stderr
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["file", "values.yaml"]
+
+
+def test_a_chart_of_a_configuration_that_cannot_be_read_is_not_made(tmp_path):
+    done = run("manifests", "--helm", tmp_path / "chart", "--config", tmp_path / "none.yaml")
+    assert done.exit_code == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_words_that_stand_for_values_are_in_nothing_that_is_installed():
+    """Else a template would put a value into the midst of something else."""
+    text = run("manifests", "--image", "x", "--bridge", "--plugin", "--scheduler-image", "y", "--onlooker").stdout
+    assert not re.search(r"__[A-Z_]+__", text)

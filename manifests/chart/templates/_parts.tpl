@@ -1,0 +1,153 @@
+{{- /* Where everything goes. */ -}}
+{{- define "drawbridge.namespace" -}}
+{{ .Values.namespace | default .Release.Namespace }}
+{{- end -}}
+
+{{- /* The configuration that the chart was made with, and the values' keys over it. */ -}}
+{{- define "drawbridge.configuration" -}}
+{{- $made := fromYaml (.Files.Get "objects/configuration.yaml") -}}
+{{- toYaml (mergeOverwrite $made .Values.configuration) -}}
+{{- end -}}
+
+{{- /* What no chart can make, said before the API server says it in other words. */ -}}
+{{- define "drawbridge.refuse" -}}
+{{- $values := .Values -}}
+{{- if not $values.image -}}
+  {{- fail "\n\nimage: none is given, and none is published. Build one (docs/install.md), and say --set image=REGISTRY/drawbridge:TAG" -}}
+{{- end -}}
+{{- if and (ne $values.bridge.way "none") (not $values.bridge.schedulerImage) -}}
+  {{- fail (printf "\n\nbridge.schedulerImage: bridge.way is %s, which runs a scheduler, and no image of one is given. Say --set bridge.schedulerImage=REGISTRY/…" $values.bridge.way) -}}
+{{- end -}}
+{{- range $key := list "dialects" "keys" -}}
+  {{- if index $values.configuration $key -}}
+    {{- fail (printf "\n\nconfiguration.%s: names of your own change whom the API server asks, and that is written when the chart is made. Put them into a file, and run drawbridge manifests --helm DIR --config FILE" $key) -}}
+  {{- end -}}
+{{- end -}}
+{{- if and (eq $values.certificates.from "files") (not $values.certificates.caBundle) -}}
+  {{- fail "\n\ncertificates.caBundle: with certificates.from=files the API server has to be told whom to believe. Say --set-file certificates.caBundle=ca.crt" -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Whether the values want an object: "" for no. */ -}}
+{{- define "drawbridge.wanted" -}}
+{{- $root := index . 0 -}}
+{{- $object := index . 1 -}}
+{{- $values := $root.Values -}}
+{{- $kind := $object.kind -}}
+{{- if eq $kind "Namespace" -}}
+  {{- if ne $object.metadata.name $root.Release.Namespace -}}yes{{- end -}}
+{{- else if eq $kind "NetworkPolicy" -}}
+  {{- if $values.networkPolicy.enabled -}}yes{{- end -}}
+{{- else if hasPrefix "ValidatingAdmissionPolicy" $kind -}}
+  {{- if $values.policies -}}yes{{- end -}}
+{{- else if eq $object.metadata.name "devicequotas.drawbridge.dev" -}}
+  {{- if $values.quota -}}yes{{- end -}}
+{{- else -}}
+yes
+{{- end -}}
+{{- end -}}
+
+{{- /* Which of the templates below changes an object. */ -}}
+{{- define "drawbridge.part" -}}
+{{- if eq .kind "Deployment" -}}
+deployment
+{{- else if and (eq .kind "ConfigMap") (eq .metadata.name "drawbridge") -}}
+file
+{{- else if and (eq .kind "NetworkPolicy") (eq .metadata.name "drawbridge-webhook") -}}
+callers
+{{- else if hasSuffix "WebhookConfiguration" .kind -}}
+registration
+{{- else -}}
+other
+{{- end -}}
+{{- end -}}
+
+{{- define "drawbridge.other" -}}{{- end -}}
+
+{{- define "drawbridge.file" -}}
+{{- if (index . 0).Values.configuration -}}
+  {{- $_ := set (index . 1).data "drawbridge.yaml" (toYaml (index . 2)) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "drawbridge.callers" -}}
+{{- $blocks := list -}}
+{{- range (index . 0).Values.networkPolicy.apiServers -}}
+  {{- $blocks = append $blocks (dict "ipBlock" (dict "cidr" .)) -}}
+{{- end -}}
+{{- if $blocks -}}
+  {{- $_ := set (first (index . 1).spec.ingress) "from" $blocks -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "drawbridge.deployment" -}}
+{{- $values := (index . 0).Values -}}
+{{- $spec := (index . 1).spec -}}
+{{- $pod := $spec.template.spec -}}
+{{- $part := index $spec.selector.matchLabels "app.kubernetes.io/component" -}}
+{{- if hasKey $values.replicas $part -}}
+  {{- $_ := set $spec "replicas" (index $values.replicas $part) -}}
+{{- end -}}
+{{- range $key := list "tolerations" "nodeSelector" "priorityClassName" "imagePullSecrets" -}}
+  {{- with index $values $key -}}
+    {{- $_ := set $pod $key . -}}
+  {{- end -}}
+{{- end -}}
+{{- range $container := $pod.containers -}}
+  {{- with index $values.resources $container.name -}}
+    {{- $_ := set $container "resources" . -}}
+  {{- end -}}
+  {{- with index $values.args $container.name -}}
+    {{- $_ := set $container "args" (concat $container.args .) -}}
+  {{- end -}}
+{{- end -}}
+{{- if and (eq $part "webhook") (ne $values.certificates.from "own") -}}
+  {{- $webhook := first $pod.containers -}}
+  {{- $folder := "/etc/drawbridge-tls" -}}
+  {{- $_ := set $webhook "args" (concat $webhook.args (list (printf "--tls-cert=%s/tls.crt" $folder) (printf "--tls-key=%s/tls.key" $folder))) -}}
+  {{- $_ := set $webhook "volumeMounts" (append $webhook.volumeMounts (dict "name" "tls" "mountPath" $folder "readOnly" true)) -}}
+  {{- $_ := set $pod "volumes" (append $pod.volumes (dict "name" "tls" "secret" (dict "secretName" $values.certificates.secret))) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "drawbridge.registration" -}}
+{{- $values := (index . 0).Values -}}
+{{- $object := index . 1 -}}
+{{- $certificates := $values.certificates -}}
+{{- $annotations := $object.metadata.annotations -}}
+{{- $rules := fromJson (index $annotations "drawbridge.dev/rules") -}}
+{{- $namespace := include "drawbridge.namespace" (index . 0) -}}
+{{- if eq $certificates.from "cert-manager" -}}
+  {{- $_ := set $annotations "cert-manager.io/inject-ca-from" ($certificates.certificate | default (printf "%s/%s" $namespace $certificates.secret)) -}}
+{{- else if eq $certificates.from "files" -}}
+  {{- $_ := unset $annotations "drawbridge.dev/rules" -}}
+  {{- $_ := set $annotations "drawbridge.dev/ca-bundle" "other" -}}
+{{- end -}}
+{{- range $webhook := $object.webhooks -}}
+  {{- if hasPrefix "pods." $webhook.name -}}
+    {{- $_ := set $webhook "failurePolicy" $values.webhooks.failurePolicy -}}
+  {{- end -}}
+  {{- if $values.webhooks.url -}}
+    {{- $_ := set $webhook.clientConfig "url" (printf "%s%s" (trimSuffix "/" $values.webhooks.url) $webhook.clientConfig.service.path) -}}
+    {{- $_ := unset $webhook.clientConfig "service" -}}
+  {{- end -}}
+  {{- if eq $certificates.from "files" -}}
+    {{- $_ := set $webhook.clientConfig "caBundle" (b64enc $certificates.caBundle) -}}
+    {{- $_ := set $webhook "rules" (index $rules $webhook.name) -}}
+  {{- end -}}
+  {{- range $one := dig "namespaceSelector" "matchExpressions" list $webhook -}}
+    {{- $_ := set $one "values" (uniq $one.values) -}}
+  {{- end -}}
+{{- end -}}
+{{- /* Where all is off that does not say otherwise, the API server need not ask about it. */ -}}
+{{- if or $values.webhooks.optIn (eq (index . 2).mode "off") -}}
+  {{- range $webhook := $object.webhooks -}}
+    {{- range $one := dig "namespaceSelector" "matchExpressions" list $webhook -}}
+      {{- if eq $one.key "drawbridge.dev/mode" -}}
+        {{- $_ := set $one "operator" "In" -}}
+        {{- $_ := set $one "values" (list "observe" "warn" "enforce") -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
