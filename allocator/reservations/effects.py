@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from allocator.quota import QuotaLine
 from dra.objects import AllocationResult, ResourceClaim, ResourceClaimConsumerReference
+from dra.policy import QuotaLine
 from dra.stock import PoolId
 
 FINALIZER = "resource.kubernetes.io/delete-protection"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
-from allocator.quota import QuotaLine
 from dra.objects import AllocationResult, Pod, ResourceClaim
+from dra.policy import QuotaLine
 
 
 class ClaimPart(msgspec.Struct, frozen=True):

@@ -82,11 +82,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 
     from allocator.decisions import Placement, PlacementRules
-    from allocator.quota import QuotaLine
     from allocator.reservations import ClaimWrite, Effect, Event, Reservation
     from cluster.protocol import Cluster
     from cluster.resources import Resource
     from dra.objects import Pod, ResourceClaim
+    from dra.policy import QuotaLine
     from dra.stock import PoolId, Stock
 
 T = TypeVar("T")
@@ -159,7 +159,7 @@ class Bridge:
             on_quota=self._wake_refused,
             on_namespace=self._wake_waiting,
         )
-        self.quotas = Quotas(cluster, self.knowledge.quotas, may_write=self._may_write, unwritten=self._unwritten)
+        self.quotas = Quotas(cluster, self.knowledge, may_write=self._may_write, unwritten=self._unwritten)
         self._clock = clock = asyncio.get_running_loop().time
         followed = self.knowledge.compatibilities
         self.compatibilities = Compatibilities(cluster, followed, may_write=self._may_write, clock=clock)
@@ -559,8 +559,7 @@ class Bridge:
         for claim in serving.claims:
             allocation = allocations.get(claim.metadata.uid)
             parts.append(ClaimPart(claim, allocation))
-        namespace = pod.metadata.namespace or "default"
-        lines = self.quotas.lines(namespace, given, self.knowledge.stock)
+        lines = self.quotas.lines(pod, given, self.knowledge.stock)
         assume = Assume(token, pod, node, tuple(parts), basis, lines)
         for effect in self.tell(assume):
             if isinstance(effect, Declined):

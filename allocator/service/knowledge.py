@@ -11,11 +11,11 @@ import logging
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from allocator.quota import misread
 from cluster import resources
 from cluster.errors import ApiError, NotFound
 from cluster.informers import Informer, Quarantine
 from dra.objects import DeviceCompatibility, Node
+from dra.policy import misread
 from dra.stock import Stock
 
 if TYPE_CHECKING:

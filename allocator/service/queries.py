@@ -29,27 +29,27 @@ if TYPE_CHECKING:
 
     from allocator.decisions import Replacement
     from allocator.preemption import Victims
-    from allocator.quota import QuotaLine
     from allocator.reports import DeviceReport, Drift, NodeReport, Share
     from allocator.service.knowledge import Knowledge
     from cluster.serving import Head, Reply
     from dra.objects import DeviceRequestAllocationResult
+    from dra.policy import QuotaLine
     from dra.stock import Stock
 
 Object = dict[str, Any]
 # Legacy objects and the stock become translated objects, with their templates, and what was said about them.
 Translate = Callable[[list[Object], "Stock"], tuple[list[Object], list[str]]]
 Foresee = Callable[["Pod", "Sequence[ResourceClaim]", "Sequence[str]"], Awaitable["Victims | None"]]
-QuotaLines = Callable[[str, "Sequence[ResourceClaim]", "Stock"], "tuple[QuotaLine, ...]"]
+QuotaLines = Callable[["Pod", "Sequence[ResourceClaim]", "Stock"], "tuple[QuotaLine, ...]"]
 LARGEST = 1 << 20
 MOST_OBJECTS = 64
 MOST_AMOUNTS = 8
 NODES_A_PAGE = 200
 
 
-def _unlimited(namespace: str, given: Sequence[ResourceClaim], stock: Stock) -> tuple[QuotaLine, ...]:
+def _unlimited(pod: Pod, given: Sequence[ResourceClaim], stock: Stock) -> tuple[QuotaLine, ...]:
     """Stand for a cluster without quotas."""
-    del namespace, given, stock
+    del pod, given, stock
     return ()
 
 
@@ -119,8 +119,7 @@ class Queries:
         """Say which line of a quota a pod would cross on a node that could serve it."""
         answer = allocate(stock, node, claims)
         given = as_granted(claims, answer)
-        namespace = pod.metadata.namespace or "default"
-        lines = self._quota_lines(namespace, given, stock)
+        lines = self._quota_lines(pod, given, stock)
         crossed = next((line for line in lines if line.exceeded), None)
         return {**crossed.facts(), "text": str(crossed)} if crossed else None
 

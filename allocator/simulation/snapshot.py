@@ -16,7 +16,6 @@ import msgspec
 from allocator import pods as podfit
 from allocator.answer import Answer, Reason, Stage, Verdict, as_granted
 from allocator.preemption import holders_below, make_room, may_preempt, settle, without_pods
-from allocator.quota import quota_lines
 from allocator.reasons import alike, tally
 from allocator.simulation.placement import Placements
 from allocator.strategies import Chosen, best, fragmentation, utilisation
@@ -33,14 +32,15 @@ from dra.objects import (
     ResourceClaimTemplate,
     claim_name,
 )
-from dra.stock import Stock
+from dra.policy import quota_lines, whose
+from dra.stock import Stock, amounts_of, total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from allocator.preemption import Victims
-    from allocator.quota import QuotaLine
     from allocator.simulation.placement import Ask
+    from dra.policy import QuotaLine
 
     Why = Callable[[Stock, str, Sequence[ResourceClaim], Answer], Answer]
 
@@ -127,6 +127,7 @@ class _Placing:
         self.claims = {claim.metadata.key: claim for claim in snapshot.claims}
         self.templates = {template.metadata.key: template for template in snapshot.templates}
         self.pods = snapshot.pods
+        self.by_key = {pod.metadata.key: pod for pod in snapshot.pods}
         self.budgets = snapshot.budgets
         self.quotas = snapshot.quotas
         self.used = podfit.total(snapshot.pods)
@@ -254,10 +255,13 @@ class _Placing:
 
     def _crossed(self, pod: Pod, claims: Sequence[ResourceClaim], answer: Answer, stock: Stock) -> QuotaLine | None:
         """Find the line of a quota that would be crossed if a pod were given this."""
-        namespace = pod.metadata.namespace or "default"
         given = as_granted(claims, answer)
-        lines = quota_lines(self.quotas, namespace, given, stock)
+        asked = total(amounts_of(claim, stock.pages_of) for claim in given)
+        lines = quota_lines(self.quotas, whose(pod), asked, stock, find_pod=self._find_pod)
         return next((line for line in lines if line.exceeded), None)
+
+    def _find_pod(self, namespace: str, name: str) -> Pod | None:
+        return self.by_key.get(f"{namespace}/{name}")
 
     def _refuse(
         self,

@@ -69,6 +69,7 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     scheduling_gates: tuple[Json, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     priority: int | None = None
+    priority_class_name: str = ""
     preemption_policy: str = ""
 
 

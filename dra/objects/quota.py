@@ -1,6 +1,6 @@
-"""DeviceQuota: our own object that limits what the claims of a namespace may hold, per class.
+"""DeviceQuota: our own object that limits what the claims of a namespace may hold.
 
-Keys of `hard` and `used` are `<class>/devices` for counts and `<class>/<capacity>` for sums of a capacity.
+What keys of `hard` and `used` are, and what counts for each, is said in `dra.policy.quota`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,21 @@ from dra.quantity import Quantity
 from dra.wire import Wire
 
 
+class ScopedSelectorRequirement(Wire, frozen=True, kw_only=True):
+    scope_name: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class ScopeSelector(Wire, frozen=True, kw_only=True):
+    """Which pods a quota is about, as core's ResourceQuota has it; of its scopes only PriorityClass."""
+
+    match_expressions: tuple[ScopedSelectorRequirement, ...] = ()
+
+
 class DeviceQuotaSpec(Wire, frozen=True, kw_only=True):
     hard: dict[str, Quantity] = {}
+    scope_selector: ScopeSelector | None = None
 
 
 class DeviceQuotaStatus(Wire, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dra.stock.amounts import DEVICES, Amounts, amounts_of, total
+from dra.stock.amounts import ALL_CLASSES, DEVICES, ONE, PROFILE, SHARES, Amounts, amounts_of, held_of, total
 from dra.stock.capacity import charges
 from dra.stock.counters import Counters, available, overdrawn
 from dra.stock.equivalence import Body, Consumption, CounterUse, body
@@ -11,8 +11,12 @@ from dra.stock.stock import Stock
 from dra.stock.usage import FREE, PoolId, PoolUse, results_by_pool
 
 __all__ = [
+    "ALL_CLASSES",
     "DEVICES",
     "FREE",
+    "ONE",
+    "PROFILE",
+    "SHARES",
     "Amounts",
     "Body",
     "Consumption",
@@ -28,6 +32,7 @@ __all__ = [
     "available",
     "body",
     "charges",
+    "held_of",
     "overdrawn",
     "reaches",
     "results_by_pool",

@@ -1,7 +1,8 @@
-"""How much the claims of each namespace hold, by DeviceClass: devices, and of each capacity. Quotas go by it.
+"""How much the claims of each namespace hold, by DeviceClass and over all of them. Quotas go by it.
 
 What counts is what was allocated, not what was asked for: one device a result, and of a capacity the share that was taken, or all of a
-device that is taken whole, as its driver publishes it now. Access for admins is free. Amounts are in nano-units, as quantities keep them.
+device that is taken whole, as its driver publishes it now; such a device also counts by its profile, and by what it takes of counters.
+Access for admins is free. Amounts are in nano-units, as quantities keep them.
 
 A stock keeps the sums up to date as it changes (`Difference`), so that nobody has to walk through a namespace's claims.
 """
@@ -15,13 +16,18 @@ from dra.quantity import Quantity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from dra.objects import DeviceRequestAllocationResult, ResourceClaim
+    from dra.objects import Device, DeviceRequestAllocationResult, ResourceClaim
     from dra.stock.pool import Page
     from dra.stock.usage import PoolId
 
 DEVICES = "devices"
+SHARES = "shares"  # of devices that several claims may have; each is a device, too
+PROFILE = "profile."  # and its name: devices of that profile that are parts of others
+COUNTER = "counter."  # and its name: what devices that are parts of others take of it
+ALL_CLASSES = "*"
 ONE = Quantity.from_int(1).nano
-# By class, and by what of it: DEVICES, or the name of a capacity. What is nothing is left out.
+_COUNTS = (DEVICES, SHARES)
+# By class or ALL_CLASSES, and by what of it: one of the above, or the name of a capacity. What is nothing is left out.
 Amounts: TypeAlias = "Mapping[tuple[str, str], int]"
 _Part: TypeAlias = "tuple[tuple[str, str], int]"
 PagesOf: TypeAlias = "Mapping[PoolId, tuple[Page, ...]]"
@@ -93,10 +99,48 @@ def _parts(claim: ResourceClaim, pages_of: PagesOf) -> Iterator[_Part]:
         class_name = classes.get(result.request)
         if class_name is None or result.admin_access:
             continue
-        yield (class_name, DEVICES), ONE
-        for name, amount in _capacities(result, pages_of):
-            if name != DEVICES:
-                yield (class_name, name), amount
+        device = _find(result, pages_of)
+        held = held_of(result.driver, device, _share(result))
+        for what, amount in held.items():
+            yield (class_name, what), amount
+            yield (ALL_CLASSES, what), amount
+
+
+def held_of(driver: str, device: Device | None, share: Mapping[str, int] | None) -> dict[str, int]:
+    """Say how much who has a share of a device holds, or, without a share, who has all of it; None is one that nobody publishes."""
+    found: dict[str, int] = {}
+    if share is not None:
+        found.update(share)
+    elif device is not None:
+        found.update((name, capacity.value.nano) for name, capacity in device.capacity.items())
+        _add_part(found, driver, device)
+    for name in _COUNTS:  # a capacity of that name is not counted: nobody could tell the two apart
+        found.pop(name, None)
+    found[DEVICES] = ONE
+    if share is not None:
+        found[SHARES] = ONE
+    return found
+
+
+def _share(result: DeviceRequestAllocationResult) -> dict[str, int] | None:
+    """Read how much of each capacity a result takes, if it is a share of a device."""
+    taken = result.consumed_capacity
+    if not taken and result.share_id is None:
+        return None
+    return {name: amount.nano for name, amount in taken.items()}
+
+
+def _add_part(found: dict[str, int], driver: str, device: Device) -> None:
+    """Add what a device is besides that is a part of another: one of a profile, and so much of its counters."""
+    if not device.consumes_counters:
+        return
+    profile = device.own_text(driver, "profile")
+    if profile:
+        found[PROFILE + profile] = ONE
+    for consumption in device.consumes_counters:
+        for name, counter in consumption.counters.items():
+            key = COUNTER + name
+            found[key] = found.get(key, 0) + counter.value.nano
 
 
 def _classes_of(claim: ResourceClaim) -> dict[str, str]:
@@ -110,15 +154,11 @@ def _classes_of(claim: ResourceClaim) -> dict[str, str]:
     return found
 
 
-def _capacities(result: DeviceRequestAllocationResult, pages_of: PagesOf) -> Iterable[tuple[str, int]]:
-    """Say how much of each capacity a result takes."""
-    taken = result.consumed_capacity
-    if taken:
-        return [(name, amount.nano) for name, amount in taken.items()]
+def _find(result: DeviceRequestAllocationResult, pages_of: PagesOf) -> Device | None:
+    """Find the device of a result as it is published now."""
     pool = result.driver, result.pool
     for page in pages_of.get(pool, ()):
         for device in page.devices:
             if device.name == result.device:
-                whole = device.capacity
-                return [(name, one.value.nano) for name, one in whole.items()]
-    return ()
+                return device
+    return None

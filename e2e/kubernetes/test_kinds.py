@@ -1,11 +1,16 @@
 """Our own kinds on a real API server: what their definitions refuse with nothing of ours running, and in which words."""
 
+import json
+
 import pytest
 
 from cluster import manifests
+from dra.validation import CODES, problems
+from dra.validation.fields import gates
 from e2e.actors.bridge import kinds
 from e2e.actors.client import ApiError
 from e2e.actors.workloads import compatibility
+from tests.dra.policy import quota_samples
 
 pytestmark = pytest.mark.real
 DRIVER = "gpu.example.com"
@@ -70,6 +75,18 @@ def test_a_quota_that_is_wrong_in_itself_is_refused_by_the_definition(served, na
     why = refusal(served, quota(namespace, **hard))
     assert words in why
     assert bool(words) == bool(why)
+
+
+def test_a_quota_is_refused_by_its_definition_where_we_find_an_error(served, namespace):
+    """Keys, amounts, scopes and numbers of lines; each is asked for in a dry run."""
+    wrong = []
+    for case, good in quota_samples.cases():
+        value = json.loads(json.dumps(case)) | {"metadata": {"name": "tried", "namespace": namespace}}
+        why = refusal(served, value)
+        errors = [one for one in problems(value, gates.DEFAULT) if CODES[one.code].severity == "error"]
+        if bool(why) == good or bool(errors) == good:
+            wrong.append((value["spec"], good, why, errors))
+    assert wrong == []
 
 
 def test_a_status_is_written_apart_from_the_rule_and_shown_by_kubectl(served):

@@ -252,7 +252,6 @@ class Evictions:
     def _does(self, pod: Pod, stock: Stock, serve: Serve) -> Does:
         """Say how it is found out whether a pod fits on a node once some are gone: places, devices, and quota."""
         bridge = self._bridge
-        namespace = pod.metadata.namespace or "default"
         options = Options(steps=ASKED, budget=Budget(STEPS))
         promised = bridge.promised(priority(pod), pod)
 
@@ -265,7 +264,7 @@ class Evictions:
             given = serve(node, after, options)
             if given is None:
                 return False
-            lines = bridge.quotas.lines(namespace, given, after)
+            lines = bridge.quotas.lines(pod, given, after)
             return not any(line.exceeded for line in lines)
 
         return does

@@ -8,20 +8,20 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from allocator.quota import amount_of, limits_of, quota_lines
 from cluster.errors import ApiError, Conflict, NotFound
 from cluster.patch import Merge
 from cluster.resources import DEVICE_QUOTAS
+from dra.policy import amount_of, concerns, held_of_quota, limits_of, quota_lines, whose
 from dra.quantity import Quantity
 from dra.stock import amounts_of, total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from allocator.quota import Limit, QuotaLine
-    from cluster.informers import Informer
+    from allocator.service.knowledge import Knowledge
     from cluster.protocol import Cluster
-    from dra.objects import DeviceQuota, ResourceClaim
+    from dra.objects import DeviceQuota, Pod, ResourceClaim
+    from dra.policy import Limit, QuotaLine
     from dra.stock import Amounts, Stock
 
 logger = logging.getLogger("drawbridge.allocator")
@@ -34,30 +34,31 @@ class Quotas:
     def __init__(
         self,
         cluster: Cluster,
-        followed: Informer[DeviceQuota],
+        knowledge: Knowledge,
         *,
         may_write: Callable[[], bool],
         unwritten: Callable[[], Iterable[ResourceClaim]],
     ) -> None:
         """`unwritten` lists the claims that a stock has as they are meant, and not as the API server has them."""
         self._cluster = cluster
-        self._followed = followed
+        self._knowledge = knowledge
         self._may_write = may_write
         self._unwritten = unwritten
         self._denied = ""
 
-    def lines(self, namespace: str, given: Iterable[ResourceClaim], stock: Stock) -> tuple[QuotaLine, ...]:
-        """Say what newly allocated claims of a namespace add to which lines."""
-        return quota_lines(self._followed.objects.values(), namespace, given, stock)
+    def lines(self, pod: Pod, given: Iterable[ResourceClaim], stock: Stock) -> tuple[QuotaLine, ...]:
+        """Say what newly allocated claims of a pod add to which lines."""
+        asked = total(amounts_of(claim, stock.pages_of) for claim in given)
+        quotas = self._knowledge.quotas.objects.values()
+        return quota_lines(quotas, whose(pod), asked, stock, find_pod=self._knowledge.pod)
 
     def report(self, stock: Stock) -> list[Object]:
         """List every line, with what is written of it and what is only assumed yet."""
         rows: list[Object] = []
         assumed = self._assumed(stock)
-        for quota in self._followed.objects.values():
-            namespace = quota.metadata.namespace or "default"
-            held = stock.sums.get(namespace, {})
-            meant = assumed.get(namespace, {})
+        for quota in self._knowledge.quotas.objects.values():
+            held = held_of_quota(quota, stock, self._knowledge.pod)
+            meant = self._of(quota, assumed, stock)
             for limit in limits_of(quota):
                 more = amount_of(limit, meant)
                 used = amount_of(limit, held) - more
@@ -75,25 +76,27 @@ class Quotas:
     async def keep(self, stock: Stock) -> None:
         """Write `status.used` where it is not what claims hold. What cannot be written now is written in a later round."""
         assumed = self._assumed(stock)
-        for quota in tuple(self._followed.objects.values()):
+        for quota in tuple(self._knowledge.quotas.objects.values()):
             if self._may_write():
-                namespace = quota.metadata.namespace or "default"
-                held = stock.sums.get(namespace, {})
-                await self._keep(quota, held, assumed.get(namespace, {}))
+                held = held_of_quota(quota, stock, self._knowledge.pod)
+                await self._keep(quota, held, self._of(quota, assumed, stock))
 
-    def _assumed(self, stock: Stock) -> dict[str, Amounts]:
-        """Say how much of what a stock has is not written yet, by namespace."""
-        parts: dict[str, list[Amounts]] = {}
+    def _assumed(self, stock: Stock) -> dict[str, list[ResourceClaim]]:
+        """List the claims that a stock has and that are not written yet, by namespace."""
+        found: dict[str, list[ResourceClaim]] = {}
         for claim in self._unwritten():
-            key = claim.metadata.key
-            meant = stock.claims.get(key)
-            if meant is None or meant.metadata.uid != claim.metadata.uid:
+            meta = claim.metadata
+            meant = stock.claims.get(meta.key)
+            if meant is None or meant.metadata.uid != meta.uid:
                 continue
-            namespace = claim.metadata.namespace or "default"
-            here = parts.setdefault(namespace, [])
-            amounts = amounts_of(meant, stock.pages_of)
-            here.append(amounts)
-        return {namespace: total(here) for namespace, here in parts.items()}
+            here = found.setdefault(meta.namespace or "default", [])
+            here.append(meant)
+        return found
+
+    def _of(self, quota: DeviceQuota, assumed: Mapping[str, list[ResourceClaim]], stock: Stock) -> Amounts:
+        """Say how much of what is assumed a quota is about."""
+        here = assumed.get(quota.metadata.namespace or "default", ())
+        return total(amounts_of(one, stock.pages_of) for one in here if concerns(quota, one, self._knowledge.pod))
 
     async def _keep(self, quota: DeviceQuota, held: Amounts, assumed: Amounts) -> None:
         meta = quota.metadata

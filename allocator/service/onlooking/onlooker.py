@@ -61,7 +61,7 @@ class Onlooker:
             on_devices=self._ignore,
             on_quota=self._ignore,
         )
-        self._quotas = Quotas(cluster, self.knowledge.quotas, may_write=lambda: False, unwritten=tuple)
+        self._quotas = Quotas(cluster, self.knowledge, may_write=lambda: False, unwritten=tuple)
         self._drift_at = 0.0
         self._seen = Drift()
         self.drift = Drift()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dra.pointer import member
+from dra.policy import is_count, read_key
 from dra.quantity import NANO
-from dra.validation.fields import names
-from dra.validation.fields.limits import too_many, wrong_format
+from dra.stock import ALL_CLASSES, DEVICES
+from dra.validation.fields.limits import too_many
 from dra.validation.fields.shape import nearest
 from dra.validation.problem import Problem, Problems
 
@@ -16,7 +17,15 @@ if TYPE_CHECKING:
     from dra.validation.fleet.world import World
 
 MAX_LIMITS: Final = 64
-DEVICES: Final = "devices"
+MAX_REQUIREMENTS: Final = 8
+MAX_VALUES: Final = 64
+MAX_TEXT: Final = 64
+FORM: Final = (
+    "must be <class>/devices, <class>/shares, <class>/<capacity>, <class>/profile.<name> or <class>/counter.<name>; "
+    "<class> is a DeviceClass, or * for all"
+)
+_WITH_VALUES: Final = ("In", "NotIn")
+_WITHOUT: Final = ("Exists", "DoesNotExist")
 
 
 def device_quota(value: DeviceQuota) -> Problems:
@@ -25,19 +34,40 @@ def device_quota(value: DeviceQuota) -> Problems:
     yield from too_many(value.spec.hard, MAX_LIMITS, path)
     if not value.spec.hard:
         yield Problem("D101", path, "at least one limit is required")
-    for key, amount in value.spec.hard.items():
+    for key, amount in list(value.spec.hard.items())[:MAX_LIMITS]:
         at = member(path, key)
-        class_name, slash, what = key.partition("/")
-        if not slash or not what:
-            hint = f"write {class_name}/{DEVICES}" if class_name else ""
-            yield Problem("D102", at, f"{key!r} must be <class>/devices or <class>/<capacity>", hint)
-            continue
-        yield from wrong_format(class_name, names.dns_subdomain(class_name), at)
-        yield from wrong_format(what, names.qualified_name(what), at)
-        if amount.nano < 0:
+        read = read_key(key)
+        if read is None:
+            hint = "" if "/" in key or not key else f"write {key}/{DEVICES}"
+            shown = key if len(key) <= 80 else f"{key[:77]}..."
+            yield Problem("D102", at, f"{shown!r} {FORM}", hint)
+        elif amount.nano < 0:
             yield Problem("D108", at, f"{amount} must be zero or more")
-        elif what == DEVICES and amount.nano % NANO:
+        elif len(str(amount)) > MAX_TEXT:
+            yield Problem("D103", at, f"an amount has at most {MAX_TEXT} characters")
+        elif is_count(read[1]) and amount.nano % NANO:
             yield Problem("D108", at, f"{amount} must be a whole number of devices")
+    yield from _scopes(value)
+
+
+def _scopes(value: DeviceQuota) -> Problems:
+    """Judge which pods a quota is about."""
+    selector = value.spec.scope_selector
+    if selector is None:
+        return
+    path = "/spec/scopeSelector/matchExpressions"
+    yield from too_many(selector.match_expressions, MAX_REQUIREMENTS, path)
+    for index, one in enumerate(selector.match_expressions[:MAX_REQUIREMENTS]):
+        at = f"{path}/{index}"
+        if one.scope_name != "PriorityClass":
+            yield Problem("D106", f"{at}/scopeName", f"{one.scope_name!r} must be PriorityClass")
+        if one.operator not in (*_WITH_VALUES, *_WITHOUT):
+            yield Problem("D106", f"{at}/operator", f"{one.operator!r} must be In, NotIn, Exists or DoesNotExist")
+        elif one.operator in _WITH_VALUES and not one.values:
+            yield Problem("D101", f"{at}/values", f"{one.operator} needs values: the names of PriorityClasses")
+        elif one.operator in _WITHOUT and one.values:
+            yield Problem("D107", f"{at}/values", f"{one.operator} has no values")
+        yield from too_many(one.values, MAX_VALUES, f"{at}/values")
 
 
 def limited_classes(value: DeviceQuota, world: World) -> Problems:
@@ -45,8 +75,9 @@ def limited_classes(value: DeviceQuota, world: World) -> Problems:
     if not world.knows_classes:
         return
     for key in value.spec.hard:
-        class_name = key.partition("/")[0]
-        if not class_name or class_name in world.classes:
+        read = read_key(key)
+        class_name = read[0] if read else ""
+        if not read or class_name == ALL_CLASSES or class_name in world.classes:
             continue
         hint = ""
         near = nearest(class_name, list(world.classes))

@@ -14,7 +14,6 @@ from collections import deque
 from msgspec.structs import replace
 
 from allocator import allocate
-from allocator.quota import QuotaLine
 from allocator.reservations import (
     FINALIZER,
     Assume,
@@ -43,6 +42,7 @@ from allocator.reservations import (
 from allocator.reservations.facts import pools_of
 from allocator.reservations.table import TABLE
 from dra.objects import CELDeviceSelector, DeviceSelector, is_reserved_for
+from dra.policy import QuotaLine
 from tests.allocator.reservations.server import WRITES, Server, pod
 from tests.dra.samples import DRIVER
 

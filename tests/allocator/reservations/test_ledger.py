@@ -5,7 +5,6 @@ import sys
 import pytest
 from msgspec.structs import replace
 
-from allocator.quota import QuotaLine
 from allocator.reservations import (
     TABLE,
     Assume,
@@ -45,6 +44,7 @@ from allocator.reservations import (
 )
 from allocator.reservations.shards import Shards
 from dra.objects import ResourceClaimConsumerReference, is_reserved_for
+from dra.policy import QuotaLine
 from dra.stock import Stock
 from tests.allocator.reservations.server import WRITES, Server, claim, granted, part, pod
 from tests.dra.samples import DRIVER, slice_

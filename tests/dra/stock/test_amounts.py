@@ -5,12 +5,12 @@ from hypothesis import strategies as st
 
 from dra.objects import ResourceClaim
 from dra.quantity import Quantity
-from dra.stock import DEVICES, Stock
+from dra.stock import ALL_CLASSES, DEVICES, PROFILE, SHARES, Stock
 from dra.wire import convert
 from tests.dra.samples import DRIVER, rule, slice_
 
 CLASSES = ("big", "small")
-CAPACITIES = ("memory", "cores", DEVICES)  # a capacity may have that name, and is no count
+CAPACITIES = ("memory", "cores", DEVICES, SHARES)  # a capacity may have such a name, and is no count
 DEVICE_NAMES = ("d0", "d1", "d2")
 REQUESTS = [
     {"name": "r", "exactly": {"deviceClassName": "big"}},
@@ -50,9 +50,24 @@ def claims(draw):
     return convert({"metadata": meta, "spec": spec, "status": status}, ResourceClaim)
 
 
+def part(name, capacity):
+    """A device that is part of another."""
+    counters = {"compute": {"value": "3"}, "memory": {"value": "10"}}
+    used = [{"counterSet": "one", "counters": counters}, {"counterSet": "two", "counters": {"compute": {"value": "1"}}}]
+    return {
+        "name": name,
+        "capacity": capacity,
+        "attributes": {"profile": {"string": "1g"}},
+        "consumesCounters": used,
+    }
+
+
 @st.composite
 def pages(draw):
-    devices = [{"name": name, "capacity": draw(published)} for name in draw(st.sets(names(DEVICE_NAMES)))]
+    devices = []
+    for name in draw(st.sets(names(DEVICE_NAMES))):
+        whole = {"name": name, "capacity": draw(published), "attributes": {"profile": {"string": "whole"}}}
+        devices.append(part(name, draw(published)) if draw(st.booleans()) else whole)
     return slice_(draw(names("stu")), *devices, pool=draw(names("pq")), generation=draw(st.integers(1, 2)))
 
 
@@ -89,23 +104,32 @@ def walk(stock):
                 if one.name == request and class_name and not result.admin_access:
                     add(found, claim, class_name, DEVICES, Quantity.from_int(1).nano)
                     for what, amount in took(result, stock):
-                        if what != DEVICES:
+                        if what not in (DEVICES, SHARES):
                             add(found, claim, class_name, what, amount)
+                    if result.share_id:
+                        add(found, claim, class_name, SHARES, Quantity.from_int(1).nano)
     return {namespace: held for namespace, held in found.items() if held}
 
 
 def took(result, stock):
-    if result.consumed_capacity:
+    if result.share_id:
         return [(what, amount.nano) for what, amount in result.consumed_capacity.items()]
     pages_ = stock.pages_of.get((result.driver, result.pool), ())
     whole = [one for page in pages_ for one in page.devices if one.name == result.device][:1]
-    return [(what, amount.value.nano) for one in whole for what, amount in one.capacity.items()]
+    parts = [(what, amount.value.nano) for one in whole for what, amount in one.capacity.items()]
+    if any(one.consumes_counters for one in whole):
+        parts += [
+            (what, amount * 10**9)
+            for what, amount in ((f"{PROFILE}1g", 1), ("counter.compute", 4), ("counter.memory", 10))
+        ]
+    return parts
 
 
 def add(found, claim, class_name, what, amount):
     if amount:
         held = found.setdefault(claim.metadata.namespace or "default", {})
-        held[class_name, what] = held.get((class_name, what), 0) + amount
+        for key in ((class_name, what), (ALL_CLASSES, what)):
+            held[key] = held.get(key, 0) + amount
 
 
 @settings(max_examples=300, deadline=None)
@@ -129,4 +153,4 @@ def test_another_claim_with_the_name_and_the_devices_of_one_that_is_gone_counts_
         for one in REQUESTS[:2]
     )
     stock = Stock.of(claims=[first]).with_(second)
-    assert stock.sums == {"team": {("small", DEVICES): 10**9}}
+    assert stock.sums == {"team": {("small", DEVICES): 10**9, (ALL_CLASSES, DEVICES): 10**9}}

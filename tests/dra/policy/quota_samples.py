@@ -1,0 +1,76 @@
+"""Keys, amounts and scopes of DeviceQuotas, and whether the API server takes them."""
+
+GOOD_KEYS = (
+    "gpu/devices",
+    "gpu.nvidia.com/shares",
+    "gpu.nvidia.com/memory",
+    "gpu/gpu.example.com/cores",
+    "*/devices",
+    "*/memory",
+    "requests.gpu/devices",
+    "limits.gpu.nvidia.com/memory",
+    "requests.*/devices",
+    "requests/devices",
+    "mig/profile.1g.10gb+me",
+    "mig/counter.memory-slice-0",
+)
+BAD_KEYS = (
+    "gpu",
+    "/devices",
+    "gpu/",
+    "GPU/devices",
+    "gpu/*",
+    "**/devices",
+    "*.com/devices",
+    "gpu/a/b/c",
+    "gpu/mem ory",
+    "gpu/devices\n",
+    "gpu./devices",
+    "-gpu/devices",
+    "gpu/profile.",
+    "gpu/counter.A",
+    "gpu/1memory",
+    "gpü/devices",
+    "gpu/spеicher",
+    "requests./devices",
+    f"{'a' * 321}/devices",
+    f"gpu/{'m' * 64}",
+    "",
+)
+GOOD_AMOUNTS = (0, 1, "0", "8", "80Gi", "1500M", "9E")
+BAD_AMOUNTS = (-1, "-1", "-1Gi", "much", "", "1" * 65)
+
+
+def scope(operator, *values, name="PriorityClass"):
+    return {"scopeName": name, "operator": operator} | ({"values": list(values)} if values else {})
+
+
+GOOD_SCOPES = (scope("In", "high"), scope("NotIn", "low", "high"), scope("Exists"), scope("DoesNotExist"))
+BAD_SCOPES = (
+    scope("In"),
+    scope("NotIn"),
+    scope("Exists", "high"),
+    scope("Near", "high"),
+    scope("In", "high", name="BestEffort"),
+)
+
+
+def quota(hard, *scopes, name="q", namespace="team"):
+    spec = {"hard": hard} | ({"scopeSelector": {"matchExpressions": list(scopes)}} if scopes else {})
+    meta = {"name": name, "namespace": namespace}
+    return {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": meta, "spec": spec}
+
+
+def cases():
+    """List quotas with whether they are taken."""
+    found = [(quota({key: 1}), True) for key in GOOD_KEYS] + [(quota({key: 1}), False) for key in BAD_KEYS]
+    found += [(quota({"gpu/memory": amount}), True) for amount in GOOD_AMOUNTS]
+    found += [(quota({"gpu/memory": amount}), False) for amount in BAD_AMOUNTS]
+    found += [(quota({"gpu/devices": 1}, one), True) for one in GOOD_SCOPES]
+    found += [(quota({"gpu/devices": 1}, one), False) for one in BAD_SCOPES]
+    found += [
+        (quota({}), False),
+        (quota({f"c{at}/devices": 1 for at in range(64)}), True),
+        (quota({f"c{at}/devices": 1 for at in range(65)}), False),
+    ]
+    return found

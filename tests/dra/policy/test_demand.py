@@ -1,0 +1,125 @@
+"""How much a claim may come to hold, before anything is allocated."""
+
+import pytest
+
+from dra.objects import DeviceClass, ResourceClaimSpec
+from dra.policy import Demands
+from dra.stock import Stock
+from dra.wire import convert
+from tests.dra.samples import DRIVER, slice_
+
+CLASS = convert(
+    {"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}},
+    DeviceClass,
+)
+PICKY = {"cel": {"expression": f"device.attributes['{DRIVER}'].model == 'small'"}}
+BROKEN = {"cel": {"expression": "device.nothing"}}
+
+
+def device(name, memory, model="large", **more):
+    return {
+        "name": name,
+        "capacity": {"memory": {"value": memory}},
+        "attributes": {"model": {"string": model}},
+    } | more
+
+
+def stock(*slices):
+    return Stock.of(slices=slices, classes=[CLASS])
+
+
+def exactly(**more):
+    return {"name": "r", "exactly": {"deviceClassName": "gpu"} | more}
+
+
+def demand(of, *requests, **options):
+    spec = convert({"devices": {"requests": list(requests)}}, ResourceClaimSpec)
+    found = Demands(**options).of(spec, of)
+    return {f"{class_name}/{what}": amount / 10**9 for (class_name, what), amount in found.items()}
+
+
+TWO_NODES = stock(
+    slice_("a", device("a0", "40"), device("a1", "40"), device("a2", "40"), pool="a", nodeName="a"),
+    slice_("b", device("b0", "80"), device("b1", "10", "small"), pool="b", nodeName="b"),
+)
+SHARED = stock(slice_("a", device("a0", "80", allowMultipleAllocations=True), pool="a", nodeName="a"))
+PARTS = stock(
+    slice_(
+        "a",
+        device("whole", "80"),
+        device("part", "10", consumesCounters=[{"counterSet": "a", "counters": {"memory": {"value": "12"}}}])
+        | {"attributes": {"profile": {"string": "1g"}}},
+        pool="a",
+        nodeName="a",
+        sharedCounters=None,
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("fleet", "request_", "wanted"),
+    [
+        (TWO_NODES, exactly(), {"devices": 1, "memory": 80}),
+        (TWO_NODES, exactly(allocationMode="ExactCount", count=3), {"devices": 3, "memory": 240}),
+        (TWO_NODES, exactly(selectors=[PICKY]), {"devices": 1, "memory": 10}),
+        (TWO_NODES, exactly(allocationMode="All"), {"devices": 3, "memory": 120}),
+        (TWO_NODES, exactly(selectors=[PICKY], allocationMode="All"), {"devices": 1, "memory": 10}),
+        (TWO_NODES, exactly(capacity={"requests": {"memory": "20"}}), {"devices": 1, "memory": 80}),
+        (SHARED, exactly(capacity={"requests": {"memory": "20"}}), {"devices": 1, "shares": 1, "memory": 20}),
+        (SHARED, exactly(), {"devices": 1, "shares": 1, "memory": 80}),
+        (PARTS, exactly(), {"devices": 1, "memory": 80, "counter.memory": 12, "profile.1g": 1}),
+        (TWO_NODES, exactly(selectors=[BROKEN]), {"devices": 1}),
+        (stock(), exactly(allocationMode="All"), {"devices": 32}),
+        (stock(), exactly(count=2, capacity={"requests": {"memory": "20"}}), {"devices": 2, "memory": 40}),
+    ],
+    ids=[
+        "the largest device that would do",
+        "so many times",
+        "of those that the selector leaves",
+        "all of the node that has most of each",
+        "all that the selector leaves",
+        "a device is taken whole",
+        "a share takes what it asks for",
+        "a share that asks for nothing takes all",
+        "a part may be given, and counts as such",
+        "a selector that cannot be read selects nothing, and a device counts all the same",
+        "all of nothing that is known counts as core counts it",
+        "what is published nowhere counts as it is asked for",
+    ],
+)
+def test_what_one_request_may_come_to_hold(fleet, request_, wanted):
+    both = {f"{name}/{what}": amount for what, amount in wanted.items() for name in ("gpu", "*")}
+    assert demand(fleet, request_) == both
+
+
+def test_of_alternatives_the_worst_counts_and_over_all_classes_only_one_of_them():
+    one = {"name": "small", "deviceClassName": "gpu", "selectors": [PICKY], "count": 3}
+    other = {"name": "other", "deviceClassName": "elsewhere", "count": 2}
+    assert demand(TWO_NODES, {"name": "r", "firstAvailable": [one, other]}) == {
+        "gpu/devices": 3,
+        "gpu/memory": 30,
+        "elsewhere/devices": 2,
+        "*/devices": 3,
+        "*/memory": 30,
+    }
+
+
+def test_access_for_admins_is_free_and_requests_add_up():
+    assert demand(TWO_NODES, exactly(adminAccess=True)) == {}
+    assert demand(TWO_NODES, exactly(), exactly(), exactly(adminAccess=True))["gpu/memory"] == 160
+
+
+def test_what_would_cost_too_much_to_look_at_counts_as_the_claim_says():
+    asked = exactly(count=2, capacity={"requests": {"memory": "20"}})
+    assert demand(TWO_NODES, asked, steps=2)["gpu/memory"] == 40
+    assert demand(TWO_NODES, asked)["gpu/memory"] == 160
+
+
+def test_an_answer_is_remembered_until_what_is_published_changes():
+    demands = Demands()
+    spec = convert({"devices": {"requests": [exactly()]}}, ResourceClaimSpec)
+    key = "gpu", "memory"
+    assert demands.of(spec, TWO_NODES)[key] == 80 * 10**9
+    larger = slice_("c", device("c0", "160"), pool="c", nodeName="c")
+    assert demands.of(spec, TWO_NODES.with_(larger))[key] == 160 * 10**9
+    assert demands.of(spec, TWO_NODES)[key] == 80 * 10**9

@@ -1,0 +1,205 @@
+"""What claims hold of what a quota limits, and which line they would cross."""
+
+import pytest
+from msgspec.structs import replace
+
+from dra.objects import DeviceQuota, Pod, PodSpec, ResourceClaim, ResourceClaimConsumerReference, ResourceSlice
+from dra.policy.quota import (
+    QuotaLine,
+    held_of_quota,
+    in_scope,
+    limits_of,
+    lines,
+    misread,
+    quota_lines,
+    read_key,
+)
+from dra.stock import Stock, amounts_of, total
+from dra.validation import CODES, problems
+from dra.validation.fields import gates
+from dra.wire import convert
+from tests.dra.policy import quota_samples
+
+GPU = {"name": "gpu-0", "capacity": {"memory": {"value": "80Gi"}}}
+SPEC = {
+    "driver": "d",
+    "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+    "nodeName": "n",
+    "devices": [GPU],
+}
+STOCK = Stock.of(slices=[convert({"metadata": {"name": "s"}, "spec": SPEC}, ResourceSlice)])
+
+
+def quota(**hard):
+    named = {key.replace("__", "/"): amount for key, amount in hard.items()}
+    return convert({"metadata": {"name": "q", "namespace": "team"}, "spec": {"hard": named}}, DeviceQuota)
+
+
+def of(value):
+    return convert(value, DeviceQuota)
+
+
+def claim(name, *results, class_name="gpu", first=()):
+    request = {"name": "r", "exactly": {"deviceClassName": class_name}}
+    if first:
+        request = {"name": "r", "firstAvailable": [{"name": one, "deviceClassName": one} for one in first]}
+    given = [{"request": "r", "driver": "d", "pool": "p", "device": "gpu-0"} | result for result in results]
+    status = {"allocation": {"devices": {"results": given}}} if results else {}
+    meta = {"name": name, "namespace": "team"}
+    return convert({"metadata": meta, "spec": {"devices": {"requests": [request]}}, "status": status}, ResourceClaim)
+
+
+def amounts(claims):
+    return total(amounts_of(one, STOCK.pages_of) for one in claims)
+
+
+def line_of(key, hard, given, holders=()):
+    [line] = lines(limits_of(quota(**{key: hard})), amounts(given), amounts(holders), {})
+    return [line.write(amount) for amount in (line.asked, line.used, line.left)]
+
+
+@pytest.mark.parametrize(
+    ("key", "given", "asked"),
+    [
+        ("gpu__devices", claim("c", {}, {}), "2"),
+        ("gpu__memory", claim("c", {}), "80Gi"),
+        ("gpu__memory", claim("c", {"consumedCapacity": {"memory": "10Gi"}}), "10Gi"),
+        ("small__devices", claim("c", {"request": "r/small"}, first=("big", "small")), "1"),
+    ],
+    ids=[
+        "devices are counted",
+        "a whole device counts whole",
+        "a share counts as such",
+        "the alternative that was taken",
+    ],
+)
+def test_what_was_allocated_counts_by_class(key, given, asked):
+    assert line_of(key, "100Gi", [given])[0] == asked
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        claim("c"),
+        claim("c", {"adminAccess": True}),
+        claim("c", {}, class_name="other"),
+        claim("c", {"request": "r/big"}, first=("big", "gpu")),
+    ],
+    ids=["nothing allocated", "access for admins", "another class", "another alternative"],
+)
+def test_what_is_not_limited_adds_to_no_line(given):
+    assert lines(limits_of(quota(gpu__devices=1)), amounts([given]), {}, {}) == ()
+
+
+def test_a_line_says_what_is_used_and_how_much_would_pass():
+    holders = [claim("a", {}, {}, {}), claim("b", {}, {}, {})]
+    assert line_of("gpu__devices", 8, [claim("c", {}, {}, {})], holders) == ["3", "6", "2"]
+    line = QuotaLine("team/q: gpu/devices", 3 * 10**9, 8 * 10**9, 6 * 10**9)
+    assert line.exceeded
+    assert str(line) == "quota team/q: gpu/devices: 3 asked for, 6 of 8 used; the most that would pass is 2"
+
+
+def test_what_is_over_its_line_already_leaves_nothing():
+    assert line_of("gpu__devices", 1, [claim("c", {})], [claim("a", {}, {})])[2] == "0"
+
+
+def test_lines_that_cannot_be_read_are_named_and_the_others_hold():
+    damaged = quota(gpu__devices=1, gpu=1, __devices=2)
+    assert [limit.key for limit in limits_of(damaged)] == ["gpu/devices"]
+    assert "'gpu', '/devices'" in misread(damaged)
+    assert misread(quota(gpu__devices=1)) == ""
+
+
+def test_keys_amounts_and_scopes_are_judged_as_the_table_says():
+    """The kind itself refuses the same on an API server: e2e/kubernetes/test_kinds.py."""
+    for value, good in quota_samples.cases():
+        errors = [one for one in problems(value, gates.DEFAULT) if CODES[one.code].severity == "error"]
+        assert bool(errors) != good, (value["spec"], errors)
+
+
+@pytest.mark.parametrize("key", quota_samples.GOOD_KEYS)
+def test_every_key_that_is_taken_limits_something(key):
+    [limit] = limits_of(of(quota_samples.quota({key: 1})))
+    assert limit.key == key
+
+
+def test_what_a_line_is_about():
+    read = {key: read_key(key) for key in quota_samples.GOOD_KEYS}
+    assert read["*/memory"] == ("*", "memory")
+    assert read["limits.gpu.nvidia.com/memory"] == (*read["gpu.nvidia.com/shares"][:1], "memory")
+    assert read["requests.*/devices"] == ("*", "devices")
+    assert read["requests/devices"] == ("requests", "devices")
+    assert read["mig/profile.1g.10gb+me"] == ("mig", "profile.1g.10gb+me")
+    assert read["gpu/gpu.example.com/cores"] == ("gpu", "gpu.example.com/cores")
+
+
+def test_hostile_quotas_are_bounded():
+    """Ten thousand keys, amounts below nothing and beyond everything, keys in any script."""
+    hard = {f"c{at}/devices": 1 for at in range(10_000)}
+    many = of(quota_samples.quota(hard))
+    assert len(list(limits_of(many))) == 64
+    said = misread(many)
+    assert "9931 more" in said
+    assert len(said) < 600
+    huge = of(quota_samples.quota({"a/devices": "1e4000", "b/devices": "-5", "c/memory": "-1e4000"}))
+    texts = [str(limit.hard) for limit in limits_of(huge)]
+    assert texts[1:] == ["0", "0"]
+    assert max(map(len, texts)) < 20
+    odd = of(quota_samples.quota({"g\u202epu/devices": 1, "ж" * 5_000: 1}))
+    assert list(limits_of(odd)) == []
+    assert misread(odd).isascii() is False
+    assert len(misread(odd)) < 400
+    assert "\u202e" not in misread(odd)
+
+
+SCOPED = [
+    (("In", "high"), {"high"}),
+    (("NotIn", "high"), {"", "low"}),
+    (("Exists",), {"high", "low"}),
+    (("DoesNotExist",), {""}),
+]
+
+
+@pytest.mark.parametrize(("requirement", "about"), SCOPED, ids=[one[0][0] for one in SCOPED])
+def test_a_quota_is_about_pods_of_its_priority_classes(requirement, about):
+    one = of(quota_samples.quota({"gpu/devices": 1}, quota_samples.scope(*requirement)))
+    assert {name for name in ("", "high", "low") if in_scope(one, name)} == about
+
+
+def test_requirements_of_a_scope_are_met_together():
+    both = quota_samples.scope("Exists"), quota_samples.scope("NotIn", "low")
+    one = of(quota_samples.quota({"gpu/devices": 1}, *both))
+    assert [in_scope(one, name) for name in ("", "high", "low")] == [False, True, False]
+
+
+def test_what_pods_of_a_class_have_counts_for_quotas_about_that_class_alone():
+    pods = {name: Pod(spec=PodSpec(priority_class_name=name)) for name in ("high", "low")}
+    claims = [held_by("a", "high"), held_by("b", "low"), held_by("c", "low", "high"), held_by("d")]
+    stock = STOCK.with_all(claims)
+
+    def used(*requirement):
+        one = of(quota_samples.quota({"gpu/devices": 9}, quota_samples.scope(*requirement)))
+        held = held_of_quota(one, stock, lambda namespace, name: pods.get(name) if namespace == "team" else None)
+        return held.get(("gpu", "devices"), 0) // 10**9
+
+    assert used("In", "high") == 2
+    assert used("In", "low") == 2
+    assert used("Exists") == 3
+    assert used("DoesNotExist") == 1, "nobody uses it, so it is of no class"
+
+
+def held_by(name, *pods):
+    given = claim(name, {})
+    consumers = tuple(ResourceClaimConsumerReference(resource="pods", name=pod) for pod in pods)
+    return replace(given, status=replace(given.status, reserved_for=consumers))
+
+
+def test_over_all_classes_every_device_counts_and_in_scope_only_those_who_ask():
+    quotas = [of(quota_samples.quota({"*/devices": 2})), of(quota_samples.quota({"*/devices": 9}, quota_samples.scope("In", "high")))]  # fmt: skip
+    stock = STOCK.with_(claim("a", {}, class_name="other"))
+    asked = amounts([claim("b", {}, {})])
+    for priority_class, lines_ in (("", 1), ("high", 2)):
+        found = quota_lines(quotas, ("team", priority_class), asked, stock, find_pod=lambda *_: None)
+        assert len(found) == lines_
+        assert str(found[0]) == "quota team/q: */devices: 2 asked for, 1 of 2 used; the most that would pass is 1"
+    assert quota_lines(quotas, ("other", ""), asked, stock, find_pod=lambda *_: None) == ()
