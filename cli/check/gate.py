@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     _Object = dict[str, Any]
 
+# Where requests stand, from the place that is said.
+_SIDES = ("", "/limits", "/requests", "/resources/limits", "/resources/requests")
+
 
 def at_the_gate(objects: Sequence[_Object], state: State, found: Sequence[Reviewed]) -> list[Reviewed]:
     """Add what the gate says of each object; of what the API server says by itself it may know a better way out."""
@@ -104,15 +107,22 @@ def finding_of(value: _Object, decision: Decision, code: str) -> Finding:
 def _places(value: _Object, decision: Decision) -> Iterator[str]:
     """Find where the key of a decision stands."""
     yield from _places_in_pods(value, decision)
-    place = f"/spec/{decision.container}"
-    sides = ["", "/limits", "/requests", "/resources/limits", "/resources/requests"]
-    for where in (f"{place}{side}" for side in sides):
-        if decision.key in mapping(at(value, where)):
-            yield member(where, decision.key)
-    if decision.container and at(value, place) is not None:
-        yield place
+    yield from _places_elsewhere(value, decision)
     for path in (*paths(value), ""):
         yield f"{path}/spec"
+
+
+def _places_elsewhere(value: _Object, decision: Decision) -> Iterator[str]:
+    """Find it outside of pod templates: mostly below the spec, which is not said."""
+    inside = decision.container
+    for place in (f"/spec/{inside}", f"/{inside}"):
+        for side in _SIDES:
+            where = f"{place}{side}"
+            around = mapping(at(value, where))
+            if decision.key in around:
+                yield member(where, decision.key)
+        if inside and at(value, place) is not None:
+            yield place
 
 
 def _places_in_pods(value: _Object, decision: Decision) -> Iterator[str]:

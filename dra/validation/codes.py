@@ -65,6 +65,7 @@ CODES: Final[dict[str, Code]] = {
     "D212": Code("a node selector that no node meets", _WARNING, "select what the nodes have, or leave the selector out: the pod waits until a node has it"),
     "D213": Code("a resource that a container cannot ask for", _ERROR, "write the domain as well, as in nvidia.com/gpu: only cpu, memory, ephemeral-storage and hugepages have none"),
     "D214": Code("a namespace whose mode is none", _ERROR, "write off, observe, warn or enforce, in quotes, or leave the label out: until then drawbridge does nothing there but tell"),
+    "D215": Code("more in an object than is looked at", _WARNING, "split the object, or put what stands there to `drawbridge translate` by itself"),
     # Claims and classes against each other and against the fleet.
     "D301": Code("a class that does not exist", _WARNING, "create the class, or correct deviceClassName"),
     "D302": Code("no published device can match", _WARNING, "compare the selectors with what the drivers publish"),

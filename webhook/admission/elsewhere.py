@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dra.objects import template_site
 from dra.pointer import escape
-from webhook.admission.remainder import MOST, judge_resource
+from webhook.admission.remainder import BEYOND, MOST, judge_resource
 from webhook.dialects import Action
 from webhook.refusals import sentence
 from webhook.translate import (
     Decision,
     Translation,
     at,
+    bodies,
     group_kind,
     kind_of,
     mapping,
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
 
 # Values that are looked at in one object: what a server stores has fewer that mean something.
 VALUES = 100_000
-_SPEC = "/spec"
+_UNSEEN = f"not looked at, nor is what comes after it: the object has more than {VALUES:,} values before it"
+_FIRST = re.compile(r"/(?:spec/)?")
 _SIDES = ("limits", "requests")
 _KUEUE = "it counts the key: map the DeviceClass to a resource in Kueue's configuration"
 _NO_CLAIMS = "it counts the key, and no claims"
@@ -77,10 +79,14 @@ _NAMES = ("name", "resourceName", "processingResourceType")
 
 
 class Mention(NamedTuple):
-    """A word that stands in no pod template: its key, and the pointer to the map in which it stands."""
+    """A word that stands in no pod template: its key, and the pointer to the map in which it stands.
+
+    `beyond` says why it is the first thing that is not looked at.
+    """
 
     where: str
     key: str
+    beyond: str = ""
 
 
 class Elsewhere(NamedTuple):
@@ -100,6 +106,9 @@ def look_elsewhere(obj: _Object, state: State, *, unknown: bool = False) -> Else
     said: list[Translation] = []
     pods: dict[str, _Object] = {}
     for one in words:
+        if one.beyond:
+            said.append(_not_looked_at(name, one))
+            continue
         if counted:
             said.append(_left(name, one, counted))
             continue
@@ -125,23 +134,29 @@ def asks_elsewhere(obj: _Object, state: State) -> bool:
 
 
 def find_elsewhere(obj: _Object, state: State, inside: Collection[str] = ()) -> Iterator[Mention]:
-    """Find the words of a spec that are not below the pointers `inside`, in the order in which they stand."""
+    """Find the words of an object that are not below the pointers `inside`, in the order in which they stand."""
     if _is_silent(obj):
         return
-    waiting: list[_Member] = [(_SPEC, obj.get("spec"))]
+    waiting: list[_Member] = [("", {name: obj[name] for name in bodies(obj)})]
     seen = found = 0
-    while waiting and seen < VALUES and found < MOST:
+    while waiting:
         where, value = waiting.pop()
         if where in inside:
             continue
+        if seen >= VALUES:
+            yield Mention(where, "", _UNSEEN)
+            return
         members = _members(value)
         seen += 1 + len(members)
         for name, member in members:
             key = "" if isinstance(value, list) else _key(where, name, member, state)
+            if key and found == MOST:
+                yield Mention(where, key, BEYOND)
+                return
             if key:
                 found += 1
                 yield Mention(where, key)
-        below = [(f"{where}/{escape(name)}", member) for name, member in members]
+        below = [(f"{where}/{escape(name)}", member) for name, member in members if isinstance(member, dict | list)]
         waiting += reversed(below)
 
 
@@ -202,6 +217,13 @@ def _not_looked_into(name: str, one: Mention, kind: str) -> Translation:
     return Translation(decisions=(decision,), warnings=(warning,))
 
 
+def _not_looked_at(name: str, one: Mention) -> Translation:
+    place = _place(one.where)
+    decision = Decision(name, place, "", one.key, Action.NOT_UNDERSTOOD, one.beyond, code="D215")
+    what = ": ".join(filter(None, (place, one.key, one.beyond)))
+    return Translation(decisions=(decision,), warnings=(sentence("D215", what),))
+
+
 def _reader(known: WorkloadKind, kind: str) -> str:
     return known.reads or f"whoever makes pods of a {kind}"
 
@@ -235,7 +257,7 @@ def _pod(obj: _Object, place: str, resources: Json) -> _Object:
 
 def _place(where: str) -> str:
     """Where something stands, as people say it: predictor/model."""
-    inner = where.removeprefix(f"{_SPEC}/")
+    inner = _FIRST.sub("", where, count=1)
     for end in (*_SIDES, "resources"):
         inner = inner.removesuffix(f"/{end}")
     return inner

@@ -14,7 +14,7 @@ from dra.validation import shape
 from webhook.dialects import Action, Position, Role, pattern
 from webhook.names import SKIP_LABEL
 from webhook.state import near_key, rows_at
-from webhook.translate import Decision, look, mapping
+from webhook.translate import PLACEHOLDER, Decision, is_placeholder, look, mapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # Words of a pod that are looked at here; who has more of them does not mean them.
 MOST = 64
+BEYOND = f"not looked at, nor is what comes after it: {MOST} such words of one object are"
 # Whoever hands out devices under names that no table of ours has.
 _VENDORS = (
     "aliyun.com",
@@ -35,6 +36,7 @@ _VENDORS = (
     "baidu.com",
     "birentech.com",
     "cambricon.com",
+    "elasticgpu.com",
     "enflame.com",
     "furiosa.ai",
     "gke.io",
@@ -57,6 +59,7 @@ _VENDORS = (
     "tencent.com",
     "tenstorrent.com",
     "vastaitech.com",
+    "volcengine.com",
     "volcano.sh",
     "xilinx.com",
 )
@@ -80,12 +83,15 @@ def remainder(pod: Json, state: State, decided: tuple[Decision, ...]) -> list[De
     told = {(decision.container, decision.key) for decision in decided}
     told |= {("", key) for _, key in told}
     found: list[Decision] = []
-    for number, one in enumerate(_unanswered(view, state)):
-        if number >= MOST:
+    for one in _unanswered(view, state):
+        if (one.container, one.key) in told:
+            continue
+        if len(found) == MOST:
+            beyond = _decision(Action.NOT_UNDERSTOOD, one.key, BEYOND, one.container, code="D215")
+            found.append(beyond)
             break
-        if (one.container, one.key) not in told:
-            told.add((one.container, one.key))
-            found.append(one)
+        told.add((one.container, one.key))
+        found.append(one)
     if view.speaks and not view.bound:
         found += _selects_nothing(view, state)
     return found
@@ -179,10 +185,15 @@ def _selects_nothing(view: PodView, state: State) -> Iterator[Decision]:
         there = {labels[key] for labels in nodes if key in labels}
         if value in there:
             continue
-        have = f"there is {', '.join(sorted(there)[:8])}" if there else "no node has this label"
-        yield _decision(
-            Action.LEFT, key, f"no node has {key}={value}: the pod waits until one does; {have}", code="D212"
-        )
+        have = "no node has this label"
+        if there:
+            named = sorted(there)[:8]
+            have = f"there is {', '.join(named)}"
+        waits = "the pod waits until one does"
+        if is_placeholder(value):
+            waits = PLACEHOLDER
+        detail = f"no node has {key}={value}: {waits}; {have}"
+        yield _decision(Action.LEFT, key, detail, code="D212")
 
 
 def _not_understood(key: str, near: str, container: str = "") -> Decision:
@@ -219,18 +230,19 @@ def _near_end(key: str, place: Position, configuration: Configuration) -> str:
 
 
 def _near_anywhere(key: str, configuration: Configuration) -> str:
-    """Find a misspelt vendor: the domain is nearly one that is known, and so is the name in it."""
+    """Find a misspelt vendor: the domain is nearly one that is known, and what stands after the slash is nearly a name in it."""
     names = _names(configuration, Position.RESOURCE)
-    domain, slash, _ = key.partition("/")
+    domain, slash, end = key.partition("/")
     if not slash:
         return shape.nearest(key, names)
     domains: dict[str, list[str]] = {}
     for name in names:
-        known, _, _ = name.partition("/")
+        known, _, rest = name.partition("/")
         of_domain = domains.setdefault(known, [])
-        of_domain.append(name)
+        of_domain.append(rest)
     meant = shape.nearest(domain, list(domains))
-    return shape.nearest(key, domains[meant]) if meant else ""
+    near = shape.nearest(end, domains[meant]) if meant else ""
+    return f"{meant}/{near}" if near else ""
 
 
 def _names(configuration: Configuration, place: Position) -> list[str]:

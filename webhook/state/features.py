@@ -80,5 +80,7 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
             return f"whether scheduler {name!r} understands {needs[0].title} is not declared (`schedulers`)"
         for need in needs:
             if not understands(scheduler, need):
-                return f"scheduler {name!r} does not understand {need.title}"
+                return (
+                    f"scheduler {name!r} is not known to serve {need.title}: where it does, declare it (`schedulers`)"
+                )
         return ""

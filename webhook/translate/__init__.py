@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from webhook.translate.pod_template import (
     at,
+    bodies,
     controller_kind,
     merge,
     name_of,
@@ -12,13 +13,14 @@ from webhook.translate.pod_template import (
     translate_each,
     translate_object,
 )
-from webhook.translate.pod_view import PodView, Slot, is_passed_by, look, mapping
+from webhook.translate.pod_view import PLACEHOLDER, PodView, Slot, is_passed_by, is_placeholder, look, mapping
 from webhook.translate.record import is_genuine
 from webhook.translate.rewrite import Given
 from webhook.translate.translate import Decision, Translation, clean, given_earlier, replay, translate
 from webhook.translate.workload_kind import WorkloadKind, group_kind, kind_of, origin_of, scheduler_of
 
 __all__ = [
+    "PLACEHOLDER",
     "Decision",
     "Given",
     "PodView",
@@ -26,12 +28,14 @@ __all__ = [
     "Translation",
     "WorkloadKind",
     "at",
+    "bodies",
     "clean",
     "controller_kind",
     "given_earlier",
     "group_kind",
     "is_genuine",
     "is_passed_by",
+    "is_placeholder",
     "kind_of",
     "look",
     "mapping",

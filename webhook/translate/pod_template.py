@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from webhook.translate.report import Decision
     from webhook.translate.workload_kind import Provenance
 
+# The members of an object that say what it is, and how it is.
+_ABOUT = frozenset(("apiVersion", "kind", "metadata", "status"))
 # What stands between a workload and its pods, and is what they name as their controller.
 _BETWEEN: Mapping[str, str] = {"Deployment": "ReplicaSet", "CronJob": "Job"}
 
@@ -48,7 +50,12 @@ def paths(obj: Mapping[str, Json], *, unknown: bool = False) -> list[str]:
         return [site.path] if _is_pod(at(obj, site.path)) else []
     if not unknown and kind_of(obj) is None:
         return []
-    return _search(obj.get("spec"), "/spec")
+    return [found for name in bodies(obj) for found in _search(obj[name], f"/{escape(name)}")]
+
+
+def bodies(obj: Mapping[str, Json]) -> list[str]:
+    """Name the members of an object that say what it wants: mostly its spec; KAITO's have others beside it, or none."""
+    return [name for name in obj if name not in _ABOUT]
 
 
 def at(obj: Json, path: str) -> Json:

@@ -29,6 +29,7 @@ _OURS = frozenset(names.ANNOTATIONS)
 _ANYWHERE = Selected()
 # $NAME, ${NAME}, {{ name }}, <name>, __NAME__ and the word itself.
 _PLACEHOLDER = re.compile(r"^\$|\{\{|^<.*>$|^__.*__$|^PLACEHOLDER")
+PLACEHOLDER = "this looks like a placeholder: fill it in first (envsubst, helm template, kustomize build)"
 _WHOLE = "ask for whole ones"
 _PARTS = (Role.MEMORY, Role.CORES)
 # Demands on labels of the node: nobody has as many labels. Nothing is read beyond the one that is too many.
@@ -247,10 +248,13 @@ def number(word: Word, configuration: Configuration | None = None) -> int | Refu
     return limit.nano // NANO
 
 
+def is_placeholder(value: Json) -> bool:
+    """Whether something is to be put where this stands, before anybody applies it."""
+    return isinstance(value, str) and _PLACEHOLDER.search(value) is not None
+
+
 def _remedy_for_a_text(value: Json) -> str:
-    if isinstance(value, str) and _PLACEHOLDER.search(value):
-        return "this looks like a placeholder: fill it in first (envsubst, helm template, kustomize build)"
-    return "write a whole number"
+    return PLACEHOLDER if is_placeholder(value) else "write a whole number"
 
 
 def _remedy_for_a_part(word: Word, configuration: Configuration) -> str:

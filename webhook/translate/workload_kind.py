@@ -42,6 +42,7 @@ _TRAINER = WorkloadKind("Trainer, which counts the processes of a node by them")
 _KNATIVE = WorkloadKind("Knative, whose pods have no field for claims")
 _KSERVE = WorkloadKind("KServe, which builds its pods itself")
 _ARGO = WorkloadKind("Argo, which builds its pods itself")
+_AIBRIX = WorkloadKind("AIBrix, which builds its pods itself")
 _SPARK = WorkloadKind("the Spark operator, which tells Spark by them what an executor has")
 
 KINDS: Mapping[tuple[str, str], WorkloadKind] = {
@@ -63,6 +64,10 @@ KINDS: Mapping[tuple[str, str], WorkloadKind] = {
     ("nvidia.com", "DynamoGraphDeployment"): WorkloadKind("Dynamo, which builds its pods itself"),
     ("nvidia.com", "DynamoComponentDeployment"): WorkloadKind("Dynamo, which builds its pods itself"),
     **{("apps.nvidia.com", kind): WorkloadKind("the NIM operator, which builds its pods itself") for kind in ("NIMService", "NIMCache")},
+    **{("orchestration.aibrix.ai", kind): _RAY for kind in ("RayClusterFleet", "RayClusterReplicaSet")},
+    **{("orchestration.aibrix.ai", kind): _AIBRIX for kind in ("StormService", "RoleSet", "PodSet")},
+    ("kaito.sh", "Workspace"): WorkloadKind("KAITO, which builds its pods itself"),
+    ("kubeflow.org", "Experiment"): WorkloadKind("Katib, which makes a workload of it for each trial"),
     ("sagemaker.amazonaws.com", "HyperPodPyTorchJob"): WorkloadKind("HyperPod, which counts processes by them"),
 }  # fmt: skip
 

@@ -143,18 +143,56 @@ def test_what_asks_for_nothing_is_not_mentioned(silent):
     assert not asks_elsewhere(silent, STATE)
 
 
-def test_a_large_object_is_looked_through_so_far():
-    spec = {"rows": [{"gpus": 1}] * 1000}
-    assert len(told(obj("x.io/v1", "Odd", spec))) == MOST
+def unseen(asked, **more):
+    """Say where looking ended, and that everybody who reads the decision or the warnings is told."""
+    done = decide_object(asked, STATE, **more)
+    found = [(one.container, one.key) for one in done.decisions if one.code == "D215"]
+    assert len([one for one in done.warnings if "[D215]" in one]) == len(found)
+    return found
+
+
+def test_of_a_large_object_it_is_said_where_looking_ended():
+    rows = [{"gpus": 1}] * (MOST + 1)
+    for kind, version in (("Odd", "x.io/v1"), ("InferenceService", "serving.kserve.io/v1beta1")):
+        assert unseen(obj(version, kind, {"rows": rows})) == [(f"rows/{MOST}", "gpus")]
+        assert unseen(obj(version, kind, {"rows": rows[:-1]})) == []
+    counted = obj("v1", "ResourceQuota", {"hard": {f"requests.nvidia.com/mig-{i}g.5gb": 1 for i in range(MOST + 1)}})
+    assert unseen(counted) == [("hard", f"nvidia.com/mig-{MOST}g.5gb")]
     late = {"rows": [0] * VALUES, "gpus": 1}
-    assert asks_elsewhere(obj("x.io/v1", "Odd", {"gpus": 1, "rows": [0] * VALUES}), STATE)
-    assert asks_elsewhere(obj("x.io/v1", "Odd", late), STATE), "a map's own members come before what is below them"
-    assert not asks_elsewhere(obj("x.io/v1", "Odd", {"a": [0] * VALUES, "b": {"gpus": 1}}), STATE)
+    assert list(told(obj("x.io/v1", "Odd", late)).values()) == ["not understood"], "a map's own members come first"
+    hidden = obj("x.io/v1", "Odd", {"a": [0] * VALUES, "b": {"gpus": 1}})
+    assert unseen(hidden) == [("b", "")]
+    assert asks_elsewhere(hidden, STATE), "nobody can say that it does not"
+    assert unseen(obj("x.io/v1", "Odd", {"a": [0] * VALUES, "b": 1})) == [], "what has no members was seen with its map"
     deep = {"gpus": 1}
     for _ in range(3000):
         deep = {"a": deep}
     assert asks_elsewhere(obj("x.io/v1", "Odd", deep), STATE)
     assert told(obj("x.io/v1", "Odd", deep))
+
+
+WORKSPACE = {
+    "apiVersion": "kaito.sh/v1beta1",
+    "kind": "Workspace",
+    "metadata": {"name": "w"},
+    "resource": {"instanceType": "large"},
+    "inference": {"template": {"spec": pod({GPU: 1})["spec"]}},
+    "status": {"resources": ONE},
+}
+
+
+def test_what_stands_beside_a_spec_or_without_one_is_looked_at():
+    done = decide_object(WORKSPACE, STATE)
+    assert told(WORKSPACE) == {("main", GPU): "translated"}
+    assert (done.operations, "it is read by KAITO" in done.warnings[0]) == ((), False)
+    assert "the keys in it are read by KAITO" in done.warnings[0]
+    strange = {**WORKSPACE, "kind": "Strange", "inference": {"own": {"resources": ONE}}, "gpus": 2}
+    assert told(strange) == {("", "gpus"): "not understood", ("inference/own", GPU): "not understood"}
+    for silent in (
+        {"kind": "ConfigMap", "apiVersion": "v1"},
+        {"kind": "Kustomization", "apiVersion": "kustomize.config.k8s.io/v1"},
+    ):
+        assert told({**WORKSPACE, **silent}) == {}
 
 
 def test_a_namespace_that_is_off_is_left_alone_in_files_too():

@@ -4,6 +4,7 @@ import pytest
 
 from tests.webhook.admission.test_verdict import FLEET, GPU, MEM, STATE, pod
 from webhook.admission import decide_object
+from webhook.admission.remainder import MOST
 from webhook.state.state import State
 
 EMPTY = State()
@@ -24,6 +25,9 @@ def told(asked, state=EMPTY) -> dict[str, tuple[str, str]]:
         ("example.com/my-gpu", "no table has it"),
         ("example.com/gpu", "no table has it"),
         ("nvida.com/gpu", "did you mean nvidia.com/gpu?"),
+        ("vke.volcengine.com/rdmas", "did you mean vke.volcengine.com/rdma?"),
+        ("vke.volcengine.com/gpu-of-mine", "no table has it"),
+        ("volcengine.com/mgpu-core", "no table has it"),
     ],
 )
 def test_a_resource_that_no_table_has_is_not_understood(key, meant):
@@ -106,3 +110,27 @@ def test_a_selector_that_no_node_meets_says_what_there_is():
     )
     assert any("[D212]" in warning for warning in decide_object(asked, STATE).warnings)
     assert decide_object(asked, STATE).operations, "it is translated all the same"
+
+
+def test_a_placeholder_in_a_selector_is_told_for_what_it_is():
+    asked = pod({GPU: 1})
+    asked["spec"]["nodeSelector"] = {"node.kubernetes.io/instance-type": "$INSTANCE_TYPE"}
+    _, detail = told(asked, STATE)["node.kubernetes.io/instance-type"]
+    assert "this looks like a placeholder" in detail
+    assert "waits" not in detail
+
+
+def test_the_operators_own_selectors_ask_for_nothing():
+    asked = pod({"cpu": 1})
+    asked["spec"]["nodeSelector"] = {"nvidia.com/gpu.deploy.dcgm": "true"}
+    assert told(asked)["nvidia.com/gpu.deploy.dcgm"][0] == "left"
+
+
+def test_of_more_words_than_are_looked_at_the_first_of_the_others_is_named():
+    many = [f"example.com/gpu-{number:03}" for number in range(MOST + 2)]
+    for count in (MOST, MOST + 1, MOST + 2):
+        asked = pod(dict.fromkeys(many[:count], 1))
+        done = decide_object(asked, EMPTY)
+        unseen = [one for one in done.decisions if one.code == "D215"]
+        assert [(one.container, one.key) for one in unseen] == [("main", many[MOST])] * (count > MOST)
+        assert any("[D215]" in warning for warning in done.warnings) == (count > MOST)

@@ -57,6 +57,7 @@ FAMILIES = {
     "nvidia.com/gpu.engines.<part>": "nvidia.com/gpu.engines.copy",
     "nvidia.com/cuda.<part>": "nvidia.com/cuda.driver.major",
     "nvidia.com/vgpu.<part>": "nvidia.com/vgpu.host-driver-version",
+    "nvidia.com/gpu.deploy.<part>": "nvidia.com/gpu.deploy.dcgm",
 }
 # In the table twice: a resource name, and a selector that says nothing.
 MIG = Row(

@@ -92,7 +92,10 @@ def volcano(**spec) -> dict:
 def test_a_volcano_job_names_the_scheduler_of_its_pods(spec):
     done = done_with(volcano(**spec))
     assert untouched(done)
-    assert "scheduler 'volcano' does not understand resource claims" in done.warnings[0]
+    assert (
+        "scheduler 'volcano' is not known to serve resource claims: where it does, declare it (`schedulers`)"
+        in done.warnings[0]
+    )
 
 
 def test_a_volcano_that_serves_claims_keeps_its_job():

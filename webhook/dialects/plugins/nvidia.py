@@ -114,6 +114,7 @@ DIALECT = Dialect(
             )
             for name, text in (
                 ("nvidia.com/gpu.present", "a GPU is there"),
+                ("nvidia.com/gpu.deploy.<part>", "whether the GPU operator runs a part of its own there"),
                 ("nvidia.com/gpu.memory", "MiB of each GPU"),
                 ("nvidia.com/gpu.count", "GPUs of the node"),
                 ("nvidia.com/gpu.replicas", "sharing factor"),
