@@ -12,6 +12,7 @@ from dra.validation.fields.gates import Gates
 from dra.validation.judgement import errors, findings
 from dra.validation.objects.judge import TYPES, is_ours, problems, read
 from dra.validation.objects.updates import update_errors
+from dra.validation.parameters.reach import claim_settings
 from dra.validation.problem import Problem
 from dra.validation.review import Reviewed, name, review
 
@@ -22,6 +23,7 @@ __all__ = [
     "Gates",
     "Problem",
     "Reviewed",
+    "claim_settings",
     "errors",
     "findings",
     "gates",

@@ -18,6 +18,7 @@ from dra.finding import Severity
 from dra.objects import ObjectMeta, Pod, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, claim_spec
 from webhook import names
 from webhook.admission.feasibility import Feasibility, judge
+from webhook.admission.parameters import parameter_warnings, warnings_of_pod
 from webhook.claims import template, upkeep
 from webhook.dialects import Action
 from webhook.refusals import Code, sentence
@@ -61,16 +62,23 @@ def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget
         case "resource.k8s.io", "resourceclaims":
             stored = wire.convert(obj, ResourceClaim)
             claim = _claim(stored.spec, namespace, _name(stored.metadata))
-            return _fits([claim], state, budget)
+            return _judge_claim(claim, "/spec/devices", state, budget)
         case "resource.k8s.io", "resourceclaimtemplates":
             template = wire.convert(obj, ResourceClaimTemplate)
             claim = _claim(template.spec.spec, namespace, _name(template.metadata))
-            return _fits([claim], state, budget)
+            return _judge_claim(claim, "/spec/spec/devices", state, budget)
         case (("apps" | "batch"), _):
             return _workload(obj, namespace, state, budget)
         case (("resource.k8s.io" | names.DOMAIN), _):
             return _object(obj, budget)
     return NOTHING
+
+
+def _judge_claim(claim: ResourceClaim, path: str, state: State, budget: Budget) -> Found:
+    """Judge a claim, or one that a template makes."""
+    found = _fits([claim], state, budget)
+    told = parameter_warnings(claim.spec.devices, path, state, budget)
+    return msgspec.structs.replace(found, warnings=(*found.warnings, *told))
 
 
 def _twice(pod: Pod, obj: dict[str, Json], namespace: str, state: State) -> Found | None:
@@ -161,7 +169,8 @@ def serve(asked: Iterable[Given], namespace: str, state: State, budget: Budget) 
         elif claim is not None:
             claims.append(claim)
     found = _fits(claims, state, budget, ours)
-    return msgspec.structs.replace(found, warnings=(*found.warnings, *warnings))
+    told = warnings_of_pod(claims, state, budget)
+    return msgspec.structs.replace(found, warnings=(*found.warnings, *warnings, *told))
 
 
 def serve_all(pod: dict[str, Json], done: Translation, namespace: str, state: State, budget: Budget) -> Found:

@@ -18,6 +18,7 @@ from dra.validation.problem import Problem, Problems
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dra.budget import Budget
     from dra.objects import (
         DeviceClaim,
         DeviceClaimConfiguration,
@@ -51,18 +52,22 @@ class _Setting(NamedTuple):
     whole: bool
 
 
-def claim_settings(devices: DeviceClaim, path: str, classes: Mapping[str, DeviceClass]) -> Problems:
+def claim_settings(
+    devices: DeviceClaim, path: str, classes: Mapping[str, DeviceClass], budget: Budget | None = None
+) -> Problems:
     """Judge the driver parameters of a claim, each by itself and against what the claim asks for."""
     for index, config in enumerate(devices.config[:_MOST]):
         yield from parameter_problems(config.opaque, f"{path}/config/{index}/opaque")
-    yield from reach_problems(devices, path, classes)
+    yield from reach_problems(devices, path, classes, budget)
 
 
-def reach_problems(devices: DeviceClaim, path: str, classes: Mapping[str, DeviceClass]) -> Problems:
+def reach_problems(
+    devices: DeviceClaim, path: str, classes: Mapping[str, DeviceClass], budget: Budget | None = None
+) -> Problems:
     """Judge what the driver parameters of a claim reach."""
     if not devices.config:
         return
-    scope, leaves = DeviceScope(), _leaves(devices, classes)
+    scope, leaves = DeviceScope(budget), _leaves(devices, classes)
     entries = _entries(devices, path, leaves)
     for entry in entries:
         reached = [leaf for leaf in entry.leaves if _may_get(scope, leaf, entry.driver)]

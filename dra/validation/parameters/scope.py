@@ -15,6 +15,8 @@ from dra.errors import SelectorError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dra.budget import Budget
+
 # Longer parts are not about drivers and types, and a claim has few that are.
 _LONGEST: Final = 300
 _MOST: Final = 64
@@ -27,7 +29,8 @@ _DARK: Final = frozenset(("//", "'", '"', "\\"))
 class DeviceScope:
     """Asks selectors about devices, a bounded number of times."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget | None = None) -> None:
+        self._budget = budget
         self._parts: dict[str, list[cel.Selector]] = {}
         self._left = _MOST
 
@@ -36,7 +39,7 @@ class DeviceScope:
         attributes = {driver: {"type": type_}} if type_ else {}
         view = cel.DeviceView(driver, attributes, {})
         known = {("attributes", driver, "type")} if type_ else set()
-        return all(_holds(part, view, known) for one in expressions for part in self._taken_apart(one))
+        return all(self._holds(part, view, known) for one in expressions for part in self._taken_apart(one))
 
     def _taken_apart(self, expression: str) -> list[cel.Selector]:
         parts = self._parts.get(expression)
@@ -45,25 +48,23 @@ class DeviceScope:
             for text in conjuncts(expression):
                 if self._left and len(text) <= _LONGEST:
                     self._left -= 1
-                    parts += _compiled(text)
+                    parts += self._compiled(text)
         return parts
 
+    def _compiled(self, text: str) -> list[cel.Selector]:
+        try:
+            return [cel.compile(text, budget=self._budget)]
+        except SelectorError:
+            return []  # said where selectors are judged
 
-def _compiled(text: str) -> list[cel.Selector]:
-    try:
-        return [cel.compile(text)]
-    except SelectorError:
-        return []  # said where selectors are judged
-
-
-def _holds(part: cel.Selector, view: cel.DeviceView, known: set[tuple[str, str, str]]) -> bool:
-    reads = part.reads
-    if reads.everything or reads.allow_multiple or not reads.names <= known:
-        return True
-    try:
-        return part.matches(view)
-    except SelectorError:
-        return True
+    def _holds(self, part: cel.Selector, view: cel.DeviceView, known: set[tuple[str, str, str]]) -> bool:
+        reads = part.reads
+        if reads.everything or reads.allow_multiple or not reads.names <= known:
+            return True
+        try:
+            return part.matches(view, self._budget)
+        except SelectorError:
+            return True
 
 
 def conjuncts(expression: str) -> list[str]:

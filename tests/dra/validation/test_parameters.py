@@ -60,7 +60,7 @@ GPU_CLASS = picking(GPU, "gpu")
 # Driver, class, parameters: what their drivers take, and nothing is to be said about.
 GOOD = {
     "gpu": (GPU, GPU_CLASS, typed("GpuConfig")),
-    "vfio": (GPU, picking(GPU, "vfio"), None),
+    "vfio": (GPU, picking(GPU, "vfio"), typed("VfioDeviceConfig", iommu={"backendPolicy": "PreferIommuFD", "enableAPIDevice": True})),
     "mig": (GPU, picking(GPU, "mig"), typed("MigDeviceConfig", sharing=None)),
     "hami": (HAMI, picking(HAMI, "hami-gpu"), typed("GpuConfig")),
     "channel": (DOMAIN, picking(DOMAIN, "channel"), typed("ComputeDomainChannelConfig", domainID=UID, allocationMode="All")),
@@ -140,8 +140,6 @@ GATES = {"D709"}
 @pytest.mark.parametrize("name", GOOD)
 def test_what_a_driver_takes_is_not_complained_about(name):
     driver, class_of, parameters = GOOD[name]
-    if parameters is None:
-        parameters = typed("VfioDeviceConfig", iommu={"backendPolicy": "PreferIommuFD", "enableAPIDevice": True})
     assert codes(asked(driver, parameters), class_of) <= GATES
 
 

@@ -1,0 +1,50 @@
+"""Driver parameters on a real API server: who writes a template, and who creates its pod, reads what the driver would refuse."""
+
+import json
+
+import pytest
+
+from e2e.actors.gate import NOWHERE
+from e2e.actors.workloads import container, pod
+
+pytestmark = pytest.mark.real
+
+
+def template(name, namespace, parameters):
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+    config = [{"opaque": {"driver": "gpu.nvidia.com", "parameters": parameters}}]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"spec": {"devices": {"requests": [request], "config": config}}},
+    }
+
+
+def consumer(name, namespace):
+    item = pod(name, namespace, container(resources={"claims": [{"name": "gpu"}]}), nodeSelector=NOWHERE)
+    item["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": name}]
+    return item
+
+
+def told(cluster, item, *options):
+    return cluster.kubectl("create", *options, "-f", "-", input=json.dumps(item)).stderr
+
+
+def test_a_pod_whose_driver_will_refuse_its_parameters_is_created_with_a_warning(control_plane, fleet_node, gated):
+    typed = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
+    wrong = typed | {"sharing": {"strategy": "MPS", "timeSlicingConfig": {"interval": "Long"}}}
+    said = told(control_plane, template("wrong", gated, wrong))
+    assert "Warning: D704 /spec/spec/devices/config/0/opaque/parameters/sharing/timeSlicingConfig" in said
+    assert "Warning" not in told(control_plane, template("fine", gated, typed))
+
+    def heard():
+        said = told(control_plane, consumer("wrong", gated), "--dry-run=server")
+        return "does not exist yet" not in said and said
+
+    said = control_plane.until("the gate knows the template", heard, 30)
+    assert "Warning: claim gpu: D704 /spec/devices/config/0/opaque/parameters/sharing/timeSlicingConfig" in said
+    created = told(control_plane, consumer("wrong", gated))
+    assert created == said
+    assert control_plane.get(f"/api/v1/namespaces/{gated}/pods/wrong")["metadata"]["name"] == "wrong"
+    assert "Warning: claim" not in told(control_plane, consumer("fine", gated), "--dry-run=server")
