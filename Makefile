@@ -6,7 +6,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PACKAGES := $(wildcard allocator certs cli cluster dra webhook)
+PACKAGES := $(wildcard allocator certs cli cluster dra node webhook)
 CHECKED := $(PACKAGES) $(wildcard tests e2e bench docs)
 
 .PHONY: help setup run test test-unit fmt lint type arch map e2e cluster cluster-down binaries bridge bench soak chaos fuzz long lock clean
@@ -89,9 +89,9 @@ long: setup ## The long forms of the differential and property suites
 	$(BIN)/python -m tests.suite long
 
 lock: setup ## Pin the newest allowed versions again, with hashes
-	$(BIN)/uv pip compile pyproject.toml --extra fast --group test --group lint --group build --generate-hashes \
+	$(BIN)/uv pip compile pyproject.toml --extra fast --extra node --group test --group lint --group build --generate-hashes \
 	  --universal --python-version 3.11 --no-header --no-annotate --quiet --upgrade -o requirements.lock
-	$(BIN)/uv pip compile pyproject.toml --extra fast --constraint requirements.lock --generate-hashes \
+	$(BIN)/uv pip compile pyproject.toml --extra fast --extra node --constraint requirements.lock --generate-hashes \
 	  --universal --python-version 3.11 --no-header --no-annotate --quiet -o requirements.runtime.lock
 
 clean: ## Remove .venv and the checkout's caches (the shared build cache stays)

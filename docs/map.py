@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "architecture.svg"
 # From the top of the house to its ground, as .importlinter has them.
-ROOMS = ("cli", "webhook", "allocator", "certs", "cluster", "dra")
+ROOMS = ("cli", "webhook", "allocator", "node", "certs", "cluster", "dra")
 # Whoever imports one of these touches the world.
 WORLD = frozenset(
     {"aiohttp", "asyncio", "kubernetes", "logging", "os", "random", "socket", "ssl", "time", "subprocess"}

@@ -13,7 +13,7 @@ from docs import map as picture
 from tests.density import functions
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("allocator", "certs", "cli", "cluster", "dra", "webhook")
+ROOMS = ("allocator", "certs", "cli", "cluster", "dra", "node", "webhook")
 MOST = 12  # files of a folder beside its face
 LONG = 8  # lines of code from which on a function is held to a density
 TOKENS = 11  # a line of it, on average

@@ -1,0 +1,1 @@
+"""On a node: what the allocator decided becomes devices in a container, and nothing else does."""

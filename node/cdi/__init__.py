@@ -1,0 +1,7 @@
+"""What a container sees of its devices: specifications of the Container Device Interface."""
+
+from __future__ import annotations
+
+from node.cdi.spec import answer_of, file_name, is_ours, spec_of, uid_of
+
+__all__ = ["answer_of", "file_name", "is_ours", "spec_of", "uid_of"]

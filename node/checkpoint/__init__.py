@@ -1,0 +1,19 @@
+"""What is prepared on a node, as a file that says when a byte of it is not as it was written, and the steps by which files change."""
+
+from __future__ import annotations
+
+from node.checkpoint.file import Broken, Checkpoint, decode, encode
+from node.checkpoint.record import HeldDevice, Prepared
+from node.checkpoint.steps import Write, removed, written
+
+__all__ = [
+    "Broken",
+    "Checkpoint",
+    "HeldDevice",
+    "Prepared",
+    "Write",
+    "decode",
+    "encode",
+    "removed",
+    "written",
+]

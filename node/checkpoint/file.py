@@ -1,0 +1,87 @@
+"""The file: a line that says what follows, and what follows.
+
+    drawbridge-checkpoint 1 1 LENGTH SHA256
+    {"claims":{UID:{...}}}
+
+The first number is the version that wrote it, the second the oldest that may read it. The sum is over both, the length and all that
+follows, so that no byte can be lost or changed without notice. A record is written back as it was read until it changes: what a later
+version has added to it outlives a way back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+import msgspec
+
+from dra import wire
+from dra.wire import WireError
+from node.checkpoint.record import Prepared
+
+VERSION = 1
+OLDEST = 1  # version that may read what we write
+_HEAD = re.compile(rb"drawbridge-checkpoint (\d{1,4}) (\d{1,4}) (\d{1,10}) ([0-9a-f]{64})\n")
+
+
+class Broken(Exception):  # noqa: N818  what the file is
+    """The file is not as it was written, or a later version wrote it; the message says which."""
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """Everything that is prepared, by the uid of its claim."""
+
+    claims: dict[str, Prepared] = {}
+    # Records as they were read.
+    read: dict[str, msgspec.Raw] = {}
+
+    def with_(self, *records: Prepared) -> Checkpoint:
+        """Answer with a checkpoint that has these records, too."""
+        added = {record.uid: record for record in records}
+        kept = {uid: raw for uid, raw in self.read.items() if uid not in added}
+        return Checkpoint({**self.claims, **added}, kept)
+
+    def without(self, *uids: str) -> Checkpoint:
+        """Answer with a checkpoint that knows nothing of these claims."""
+        claims = {uid: record for uid, record in self.claims.items() if uid not in uids}
+        read = {uid: raw for uid, raw in self.read.items() if uid not in uids}
+        return Checkpoint(claims, read)
+
+
+class _Payload(msgspec.Struct, frozen=True):
+    claims: dict[str, msgspec.Raw]
+
+
+def encode(checkpoint: Checkpoint, version: int = VERSION, oldest: int = OLDEST) -> bytes:
+    """Write a checkpoint."""
+    claims: dict[str, msgspec.Raw] = {}
+    for uid, record in sorted(checkpoint.claims.items()):
+        claims[uid] = checkpoint.read.get(uid) or msgspec.Raw(wire.encode(record))
+    body = msgspec.json.encode(_Payload(claims)) + b"\n"
+    numbers = b"%d %d %d" % (version, oldest, len(body))
+    return b"drawbridge-checkpoint %s %s\n%s" % (numbers, _sum(numbers, body), body)
+
+
+def decode(data: bytes) -> Checkpoint:
+    """Read a checkpoint, or say why that cannot be done. An empty file is a broken one."""
+    head = _HEAD.match(data)
+    if head is None:
+        raise Broken("it does not begin as a checkpoint does")
+    body = data[head.end() :]
+    numbers = b" ".join(head.group(1, 2, 3))
+    if len(body) != int(head[3]):
+        raise Broken(f"it has {len(body)} bytes where {int(head[3])} were written")
+    if _sum(numbers, body) != head[4]:
+        raise Broken("its checksum is not that of its content")
+    if int(head[2]) > VERSION:
+        raise Broken(f"version {int(head[1])} wrote it, and a reader must be of version {int(head[2])} at least")
+    read = msgspec.json.decode(body, type=_Payload).claims
+    try:
+        claims = {uid: wire.decode(bytes(raw), Prepared) for uid, raw in read.items()}
+    except WireError as error:
+        raise Broken(f"a record in it is none: {error}") from None
+    return Checkpoint(claims, read)
+
+
+def _sum(numbers: bytes, body: bytes) -> bytes:
+    return hashlib.sha256(numbers + b"\n" + body).hexdigest().encode()

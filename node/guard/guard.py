@@ -1,0 +1,285 @@
+"""The guard: a claim and what is prepared become a record of what the claim is given, or a refusal.
+
+The kubelet checks that a claim is allocated and reserved for the pod, and nothing about the devices (pkg/kubelet/cm/dra). Whoever may
+write claims may have been wrong, or two allocators may have been right about different pasts. So what would give one device to two claims,
+or more of it than there is, or devices side by side that must not be, ends here, and says between whom. The allocation is judged against
+what is prepared on this node, which is what containers have, and not against other claims' statuses.
+
+A claim that is prepared is answered as before, whatever became of the rules: its container runs.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+from dra.errors import CapacityError
+from dra.objects import ObjectMeta, ResourceSlice
+from dra.policy import Rules, admits, group_states, in_the_way, own_state
+from dra.quantity import Quantity
+from dra.stock import Pool, PoolUse, Stock, available, charges
+from node.checkpoint import HeldDevice, Prepared
+from node.inventory import listed, numbers_of
+from node.slices import pages_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dra.objects import Device, DeviceRequestAllocationResult, ResourceClaim
+    from node.inventory import Machine
+    from node.messages import ClaimReference
+
+# A uid becomes part of a file's name.
+_UID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,62}").fullmatch
+Results: TypeAlias = "tuple[DeviceRequestAllocationResult, ...]"
+
+
+class GuardRefusal(msgspec.Struct, frozen=True):
+    """Why a claim is not prepared. `reason` is one of a few words, for metrics."""
+
+    reason: str
+    message: str
+
+
+class _No(Exception):  # noqa: N818  the word for it
+    """Inside this module: a refusal on its way out."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.refusal = GuardRefusal(reason, message)
+
+
+class Guard:
+    """Judges claims for one driver's devices on one node."""
+
+    def __init__(self, machine: Machine, node: str, rules: Rules | None = None) -> None:
+        self._machine = machine
+        self._node = node
+        self._devices = machine.by_name
+        self._pool = _pool_of(machine, node)
+        self.follow(rules or Rules())
+
+    def follow(self, rules: Rules) -> None:
+        """Go by these rules from now on."""
+        self._rules = rules
+        self._conflicts = rules.conflicts(self._pool)
+
+    def judge(
+        self, claim: ResourceClaim, reference: ClaimReference, claims: Mapping[str, Prepared]
+    ) -> Prepared | GuardRefusal:
+        """Say what a claim is given, or why nothing. `claims` are those that are prepared."""
+        try:
+            results = self._results(claim, reference)
+            before = claims.get(reference.uid)
+            if before is not None:
+                return _as_before(before, results)
+            return self._give(claim, results, claims)
+        except _No as no:
+            return no.refusal
+
+    def _results(self, claim: ResourceClaim, reference: ClaimReference) -> Results:
+        """Read what the claim's status gives it of this node's devices, if the status can be believed."""
+        uid = claim.metadata.uid
+        if uid != reference.uid or not _UID(uid):
+            raise _No("AnotherClaim", f"the claim of this name has the uid {uid}: the one that was meant is gone")
+        allocation = claim.status.allocation
+        if allocation is None:
+            raise _No("NotAllocated", "the claim is not allocated")
+        if not claim.status.reserved_for:
+            raise _No("NotReserved", "the claim is reserved for nobody, so its devices may be given away at any time")
+        ours = tuple(one for one in allocation.devices.results if one.driver == self._machine.driver)
+        if not ours:
+            raise _No("NotOurs", f"nothing of the claim is of {self._machine.driver}")
+        requests = {request.name for request in claim.spec.devices.requests}
+        for result in ours:
+            if base(result.request) not in requests:
+                raise _No("UnknownRequest", f"the status names the request {result.request}, which the claim has not")
+            if result.pool != self._node:
+                raise _No(
+                    "AnotherNode", f"{result.device} is of the pool {result.pool}, and this node's is {self._node}"
+                )
+        return ours
+
+    def _give(self, claim: ResourceClaim, results: Results, claims: Mapping[str, Prepared]) -> Prepared:
+        """Take the devices one by one, each beside all that are taken before it."""
+        metadata = claim.metadata
+        held: list[HeldDevice] = []
+        for result in results:
+            mine = Prepared(uid="", namespace="", name="this claim", pool="", devices=tuple(held))
+            holders = [*claims.values(), mine]
+            device = self._devices.get(result.device)
+            if device is None:
+                raise _No("UnknownDevice", f"this node has no device {result.device}")
+            self._free(device, result, holders)
+            cpus = self._choose(result, holders)
+            held.append(_held(result, cpus))
+        return Prepared(
+            uid=metadata.uid,
+            namespace=metadata.namespace,
+            name=metadata.name,
+            pool=self._node,
+            devices=tuple(held),
+        )
+
+    def _free(self, device: Device, result: DeviceRequestAllocationResult, holders: list[Prepared]) -> None:
+        """Refuse a device that is not free. Admins may look at what others have."""
+        if result.admin_access:
+            return
+        use = _use(holders)
+        name = device.name
+        if not device.allow_multiple_allocations:
+            if result.share_id is not None:
+                raise _No("NotShared", f"{name} cannot be shared, and the status gives a share of it")
+            if use.holds(name):
+                raise _No("Taken", f"{name} is prepared for {_who(name, holders)}")
+        else:
+            _share(device, result, use, holders)
+        if use.holds(name):
+            return  # what it takes besides, it has taken with its first share
+        for other in in_the_way(name, self._conflicts, use):
+            raise _No("Incompatible", f"{name} must not be in use beside {other}, which {_who(other, holders)} has")
+        self._groups(device, use)
+        self._counters(device, use)
+
+    def _groups(self, device: Device, use: PoolUse) -> None:
+        states = group_states(self._pool, use, self._rules)
+        wild = self._rules.wild(self._machine.driver, device)
+        for consumption in device.consumes_counters:
+            own = own_state(consumption.compatibility_groups, wild=wild)
+            if not admits(states.get(consumption.counter_set), own):
+                groups = ", ".join(consumption.compatibility_groups) or "none"
+                raise _No(
+                    "Incompatible",
+                    f"{device.name} has the compatibility groups {groups}, and what is in use of {consumption.counter_set} has none of them",
+                )
+
+    def _counters(self, device: Device, use: PoolUse) -> None:
+        left = available(self._pool, use)
+        for consumption in device.consumes_counters:
+            for name, counter in consumption.counters.items():
+                if counter.value.nano > left[consumption.counter_set].get(name, 0):
+                    raise _No(
+                        "Overlap",
+                        f"{device.name} is of the hardware {consumption.counter_set}, of which too little is left: {name}",
+                    )
+
+    def _choose(self, result: DeviceRequestAllocationResult, holders: list[Prepared]) -> str:
+        """Choose CPUs that nobody has, the first that there are."""
+        offered = self._machine.offers[result.device].cpus
+        if result.admin_access:
+            return listed(offered)
+        amount = result.consumed_capacity.get("cpus")
+        if not offered or amount is None:
+            return ""
+        busy: set[int] = set()
+        for record in holders:
+            for one in record.devices:
+                if one.device == result.device and not one.admin:
+                    busy.update(numbers_of(one.cpus))
+        free = [cpu for cpu in offered if cpu not in busy]
+        return listed(free[: amount.value()])
+
+
+def base(request: str) -> str:
+    """Name a request without the alternative that was chosen."""
+    return request.partition("/")[0]
+
+
+def _pool_of(machine: Machine, node: str) -> Pool:
+    slices = [
+        ResourceSlice(metadata=ObjectMeta(name=str(number)), spec=spec)
+        for number, spec in enumerate(pages_of(machine, node))
+    ]
+    id_ = machine.driver, node
+    pages = Stock.of(slices=slices).pages_of[id_]
+    counters = {
+        one.name: {name: counter.value.nano for name, counter in one.counters.items()} for one in machine.counter_sets
+    }
+    return Pool(id_, here=pages, counters=counters)
+
+
+def _as_before(before: Prepared, results: Results) -> Prepared:
+    now = _ids(results)
+    then = _ids(before.devices)
+    if now != then:
+        had = ", ".join(device for device, *_ in then)
+        gets = ", ".join(device for device, *_ in now)
+        raise _No("Changed", f"the claim is prepared with {had}, and its status now says {gets}: unprepare it first")
+    return before
+
+
+def _ids(devices: Iterable[HeldDevice | DeviceRequestAllocationResult]) -> list[tuple[str, str, str]]:
+    return sorted((one.device, one.request, one.share_id or "") for one in devices)
+
+
+def _share(device: Device, result: DeviceRequestAllocationResult, use: PoolUse, holders: Iterable[Prepared]) -> None:
+    """Refuse a share that is none of the device's, or more than is left."""
+    name = device.name
+    if result.share_id is None:
+        raise _No("NotShared", f"{name} is given out in shares, and the status gives all of it")
+    if name in use.dedicated:
+        raise _No("Taken", f"{name} is prepared as a whole for {_who(name, holders)}")
+    if not result.consumed_capacity.keys() >= device.capacity.keys():
+        raise _No("NotAShare", f"the status does not say how much of {name} the claim consumes")
+    consumed = result.consumed_capacity
+    try:
+        rounded = charges(consumed, device.capacity)
+    except CapacityError as error:
+        raise _No("NotAShare", f"{name}: {error}") from None
+    for capacity, amount in consumed.items():
+        if rounded is None or rounded[capacity] != amount:
+            raise _No("NotAShare", f"{amount} is no share of {name}'s {capacity} that can be had")
+        used = use.used.get(name, {}).get(capacity, 0)
+        value = device.capacity[capacity].value
+        if used + amount.nano > value.nano:
+            left = Quantity.from_nano(max(0, value.nano - used), value.format)
+            who = _who(name, holders)
+            raise _No(
+                "Exceeded",
+                f"the claim consumes {amount} of {name}'s {capacity}, of which {left} of {value} are left beside {who}",
+            )
+
+
+def _use(holders: Iterable[Prepared]) -> PoolUse:
+    """Add up what is prepared. What admins look at, they do not hold."""
+    dedicated: set[str] = set()
+    shared: set[str] = set()
+    used: dict[str, dict[str, int]] = {}
+    everything = [one for holder in holders for one in holder.devices]
+    for one in everything:
+        device = one.device
+        if one.admin:
+            continue
+        if one.share_id is None:
+            dedicated.add(device)
+            continue
+        shared.add(device)
+        amounts = used.setdefault(device, {})
+        for name, amount in one.consumed.items():
+            before = amounts.get(name, 0)
+            amounts[name] = before + amount.nano
+    return PoolUse(frozenset(dedicated), frozenset(shared), used)
+
+
+def _who(device: str, holders: Iterable[Prepared]) -> str:
+    """Name who has a device; a few of them, and how many more."""
+    names = sorted({_called(one) for one in holders if any(two.device == device for two in one.devices)})
+    told = ", ".join(names[:3])
+    return told if len(names) <= 3 else f"{told} and {len(names) - 3} more"
+
+
+def _called(record: Prepared) -> str:
+    return f"{record.namespace}/{record.name}" if record.namespace else record.name
+
+
+def _held(result: DeviceRequestAllocationResult, cpus: str) -> HeldDevice:
+    return HeldDevice(
+        request=result.request,
+        device=result.device,
+        share_id=result.share_id,
+        admin=bool(result.admin_access),
+        consumed=result.consumed_capacity,
+        cpus=cpus,
+    )

@@ -1,0 +1,310 @@
+"""What a described machine offers: devices as its driver publishes them, and what of each a container is given.
+
+Devices that are the same silicon share a counter set, so that an allocator cannot give it out twice: a GPU whole, in shares and in
+partitions; a NIC and its virtual functions. They stand from small to large, because an allocator takes the first that will do.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dra.objects import (
+    CapacityRequestPolicy,
+    CapacityRequestPolicyRange,
+    Counter,
+    CounterSet,
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceCounterConsumption,
+)
+from dra.quantity import Quantity, parse
+from node.inventory.described import Steps
+from node.inventory.numbers import numbers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from node.inventory.described import DeviceInventory, Gpu, Layout, Nic, NumaNode, Partition, Place, VirtualFunction
+
+STANDARD = "resource.kubernetes.io"
+FUNCTIONS = "functions"
+COMPUTE = "compute"
+_NOT_OF_LABELS = re.compile(r"[^a-z0-9-]+")
+Attributes = dict[str, DeviceAttribute]
+Capacities = dict[str, DeviceCapacity]
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """What a container gets of a device: what it is called by programs, the files of /dev, and the CPUs to choose from."""
+
+    value: str
+    files: tuple[str, ...] = ()
+    cpus: tuple[int, ...] = ()
+    # Whether programs ask for it by a list of visible devices.
+    listed: bool = False
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """A machine as its driver publishes it. `offers` are by the name of the device."""
+
+    driver: str
+    devices: tuple[Device, ...] = ()
+    counter_sets: tuple[CounterSet, ...] = ()
+    offers: dict[str, Offer] = {}
+    visible_devices: str = ""
+
+    @property
+    def by_name(self) -> dict[str, Device]:
+        return {device.name: device for device in self.devices}
+
+
+class _Made(msgspec.Struct, frozen=True):
+    """A device, and what a container gets of it."""
+
+    device: Device
+    offer: Offer
+
+
+def machine_of(inventory: DeviceInventory) -> Machine:
+    """Say what a machine offers. The inventory has been read by `node.inventory.reading`, so it makes sense."""
+    layouts = {layout.name: layout for layout in inventory.layouts}
+    made: list[_Made] = []
+    for gpu in inventory.gpus:
+        made += _gpu(gpu, layouts)
+    for nic in inventory.nics:
+        made += _nic(nic)
+    for numa_node in inventory.numa_nodes:
+        made += _numa_node(numa_node)
+    return Machine(
+        inventory.driver,
+        tuple(one.device for one in made),
+        tuple(_counter_sets(inventory, layouts)),
+        {one.device.name: one.offer for one in made},
+        inventory.visible_devices,
+    )
+
+
+def _counter_sets(inventory: DeviceInventory, layouts: Mapping[str, Layout]) -> Iterator[CounterSet]:
+    for gpu in inventory.gpus:
+        if is_counted(gpu):
+            yield CounterSet(name=gpu.name, counters=_whole(layouts.get(gpu.layout)))
+    for nic in inventory.nics:
+        if nic.virtual_functions:
+            yield CounterSet(name=nic.name, counters={FUNCTIONS: _count(len(nic.virtual_functions))})
+
+
+# GPUs
+
+
+def is_counted(gpu: Gpu) -> bool:
+    """Say whether more than one device stands for a GPU."""
+    return bool(gpu.layout) or (gpu.whole and gpu.sharing is not None)
+
+
+def _gpu(gpu: Gpu, layouts: Mapping[str, Layout]) -> Iterator[_Made]:
+    layout = layouts.get(gpu.layout)
+    if layout is not None:
+        in_order = sorted(layout.partitions, key=lambda one: (one.slices, one.compute, one.profile))
+        for partition in in_order:
+            for start in partition.at:
+                yield _partition(gpu, partition, start)
+    whole = _whole(layout) if is_counted(gpu) else {}
+    if gpu.sharing is not None:
+        yield _shared(gpu, whole)
+    if gpu.whole:
+        yield _whole_gpu(gpu, whole)
+
+
+def _whole(layout: Layout | None) -> dict[str, Counter]:
+    """All of a GPU's counters; a GPU that is only shared or not has one."""
+    if layout is None:
+        return {COMPUTE: _count(1)}
+    counters = {_slice(number): _count(1) for number in range(layout.slices)}
+    counters[COMPUTE] = _count(layout.compute)
+    return counters
+
+
+def _slice(number: int) -> str:
+    return f"slice-{number}"
+
+
+def _partition(gpu: Gpu, partition: Partition, start: int) -> _Made:
+    name = f"{gpu.name}-{label(partition.profile)}-{start}"
+    # As sure to be another one for another place as the GPU's own is.
+    uuid = f"{gpu.uuid}/{partition.profile}/{start}"
+    counters = {_slice(start + number): _count(1) for number in range(partition.slices)}
+    counters[COMPUTE] = _count(partition.compute)
+    device = Device(
+        name=name,
+        attributes={
+            **_texts(type="mig", uuid=uuid, parentUUID=gpu.uuid, profile=partition.profile, productName=gpu.product),
+            **_placed(gpu.place),
+            **gpu.attributes,
+        },
+        capacity={"memory": DeviceCapacity(value=partition.memory)},
+        consumes_counters=_consumption(gpu.name, counters, partition.groups),
+    )
+    return _Made(device, Offer(uuid, gpu.place.device_nodes, listed=True))
+
+
+def _shared(gpu: Gpu, counters: dict[str, Counter]) -> _Made:
+    sharing = gpu.sharing
+    assert sharing is not None
+    cores = parse(str(gpu.cores))
+    device = Device(
+        name=f"{gpu.name}-shared",
+        attributes={
+            **_texts(type="shared", uuid=gpu.uuid, productName=gpu.product),
+            **_placed(gpu.place),
+            **gpu.attributes,
+        },
+        capacity={"memory": _capacity(gpu.memory, sharing.memory), "cores": _capacity(cores, sharing.cores)},
+        consumes_counters=_consumption(gpu.name, counters, sharing.groups),
+        allow_multiple_allocations=True,
+    )
+    return _Made(device, Offer(gpu.uuid, gpu.place.device_nodes, listed=True))
+
+
+def _whole_gpu(gpu: Gpu, counters: dict[str, Counter]) -> _Made:
+    device = Device(
+        name=gpu.name,
+        attributes={
+            **_texts(type="gpu", uuid=gpu.uuid, productName=gpu.product),
+            **_placed(gpu.place),
+            **gpu.attributes,
+        },
+        capacity={"memory": DeviceCapacity(value=gpu.memory)},
+        consumes_counters=_consumption(gpu.name, counters, gpu.groups),
+    )
+    return _Made(device, Offer(gpu.uuid, gpu.place.device_nodes, listed=True))
+
+
+# Network cards
+
+
+def _nic(nic: Nic) -> Iterator[_Made]:
+    for function in nic.virtual_functions:
+        yield _virtual_function(nic, function)
+    count = len(nic.virtual_functions)
+    counters = {FUNCTIONS: _count(count)} if count else {}
+    device = Device(
+        name=nic.name,
+        attributes={
+            **_texts(type="nic", productName=nic.product),
+            **_connected(nic.interface, nic.rdma_device),
+            **_placed(nic.place),
+            **nic.attributes,
+        },
+        capacity=_bandwidth(nic.bandwidth, nic.sharing),
+        consumes_counters=_consumption(nic.name, counters, ()),
+        allow_multiple_allocations=True if nic.sharing is not None else None,
+    )
+    yield _Made(device, Offer(nic.interface or nic.name, nic.place.device_nodes))
+
+
+def _virtual_function(nic: Nic, function: VirtualFunction) -> _Made:
+    device = Device(
+        name=function.name,
+        attributes={
+            **_texts(type="vf", parent=nic.name, productName=nic.product),
+            **_connected(function.interface, function.rdma_device),
+            **_placed(function.place),
+            **nic.attributes,
+        },
+        capacity=_bandwidth(function.bandwidth, None),
+        consumes_counters=_consumption(nic.name, {FUNCTIONS: _count(1)}, ()),
+    )
+    return _Made(device, Offer(function.interface or function.name, function.place.device_nodes))
+
+
+def _connected(interface: str, rdma_device: str) -> Attributes:
+    attributes = _texts(interface=interface, rdmaDevice=rdma_device)
+    attributes["rdma"] = DeviceAttribute(bool_=bool(rdma_device))
+    return attributes
+
+
+def _bandwidth(amount: Quantity | None, sharing: Steps | None) -> Capacities:
+    return {} if amount is None else {"bandwidth": _capacity(amount, sharing)}
+
+
+# CPUs and huge pages
+
+
+def _numa_node(numa_node: NumaNode) -> Iterator[_Made]:
+    where = {f"{STANDARD}/numaNode": DeviceAttribute(int_=numa_node.number)}
+    cpus = numbers_of(numa_node.cpus)
+    if cpus:
+        one = parse("1")
+        number = parse(str(len(cpus)))
+        device = Device(
+            name=f"cpus-numa-{numa_node.number}",
+            attributes={**_texts(type="cpus"), **where},
+            capacity={"cpus": _capacity(number, Steps(minimum=one, step=one, default=one))},
+            allow_multiple_allocations=True,
+        )
+        yield _Made(device, Offer("", cpus=cpus))
+    for size, count in numa_node.hugepages.items():
+        page = parse(size)
+        total = Quantity.from_nano(page.nano * count, "BinarySI")
+        device = Device(
+            name=f"hugepages-{label(size)}-numa-{numa_node.number}",
+            attributes={**_texts(type="hugepages", pageSize=size), **where},
+            capacity={"size": _capacity(total, Steps(minimum=page, step=page, default=page))},
+            allow_multiple_allocations=True,
+        )
+        yield _Made(device, Offer(size))
+
+
+# What all have
+
+
+def label(text: str) -> str:
+    """Make a part of a device's name of a text such as 1g.10gb."""
+    return _NOT_OF_LABELS.sub("-", text.lower()).strip("-")
+
+
+def _texts(**named: str) -> Attributes:
+    return {name: DeviceAttribute(string=text) for name, text in named.items() if text}
+
+
+def _placed(place: Place) -> Attributes:
+    found: Attributes = {}
+    if place.pci_bus_id:
+        found[f"{STANDARD}/pciBusID"] = DeviceAttribute(string=place.pci_bus_id)
+    if place.pcie_root:
+        found[f"{STANDARD}/pcieRoot"] = DeviceAttribute(string=place.pcie_root)
+    if place.numa_node is not None:
+        found[f"{STANDARD}/numaNode"] = DeviceAttribute(int_=place.numa_node)
+    return found
+
+
+def _capacity(value: Quantity, steps: Steps | None) -> DeviceCapacity:
+    if steps is None:
+        return DeviceCapacity(value=value)
+    # What is not a step away from the minimum cannot be had, so the last step is the most.
+    most = value
+    if steps.step is not None and steps.step.nano > 0:
+        whole = (value.nano - steps.minimum.nano) // steps.step.nano
+        nano = steps.minimum.nano + whole * steps.step.nano
+        most = Quantity.from_nano(nano, value.format)
+    policy = CapacityRequestPolicy(
+        default=steps.default or steps.minimum,
+        valid_range=CapacityRequestPolicyRange(min=steps.minimum, max=most, step=steps.step),
+    )
+    return DeviceCapacity(value=value, request_policy=policy)
+
+
+def _count(number: int) -> Counter:
+    return Counter(value=parse(str(number)))
+
+
+def _consumption(
+    name: str, counters: dict[str, Counter], groups: tuple[str, ...]
+) -> tuple[DeviceCounterConsumption, ...]:
+    if not counters:
+        return ()
+    return (DeviceCounterConsumption(counter_set=name, counters=counters, compatibility_groups=groups),)

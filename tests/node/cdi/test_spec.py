@@ -1,0 +1,92 @@
+"""What a container sees: each device by itself, nothing of others, and names that the runtime accepts."""
+
+import json
+import re
+
+from node.cdi import answer_of, file_name, is_ours, spec_of, uid_of
+from node.guard import Guard
+from tests.node.machines import DRIVER, NODE, claim, gpu, machine, reference, result, shared_gpu
+
+FILES = {"deviceNodes": ["/dev/nvidia0", "/dev/zero:/dev/card0"]}
+MACHINE = machine(
+    visibleDevices="VISIBLE",
+    gpus=[gpu(0, place=FILES), gpu(1), shared_gpu(2, whole=False)],
+    nics=[{"name": "nic", "interface": "eth1", "rdmaDevice": "mlx5_0"}],
+    numaNodes=[{"number": 0, "cpus": "0-7"}],
+)
+
+
+def prepared(*results):
+    return Guard(MACHINE, NODE).judge(claim("c", *results), reference("c"), {})
+
+
+def edits(*results):
+    record = prepared(*results)
+    spec = json.loads(spec_of(record, MACHINE))
+    by_name = {f"{spec['kind']}={one['name']}": one["containerEdits"] for one in spec["devices"]}
+    answer = answer_of(record, DRIVER)
+    assert len(answer.devices) == len(results)
+    return [(one.requests, [by_name[name] for name in one.cdi]) for one in answer.devices]
+
+
+def test_a_whole_device_is_a_variable_and_its_files():
+    [(requests, [edit])] = edits(result("gpu-0", "main/alternative"))
+    assert requests == ("main",)
+    assert edit == {
+        "env": ["DRAWBRIDGE_DEVICE_GPU_0=GPU-0", "VISIBLE=GPU-0"],
+        "deviceNodes": [
+            {"path": "/dev/nvidia0", "hostPath": "/dev/nvidia0", "permissions": "rw"},
+            {"path": "/dev/card0", "hostPath": "/dev/zero", "permissions": "rw"},
+        ],
+    }
+
+
+def test_a_share_says_how_much_it_is():
+    [(_, [edit])] = edits(result("gpu-2-shared", share="s", memory="10Gi", cores="30"))
+    assert edit["env"] == [
+        "DRAWBRIDGE_DEVICE_GPU_2_SHARED=GPU-2",
+        "DRAWBRIDGE_DEVICE_GPU_2_SHARED_CORES=30",
+        f"DRAWBRIDGE_DEVICE_GPU_2_SHARED_MEMORY={10 << 30}",
+        "VISIBLE=GPU-2",
+    ]
+
+
+def test_two_shares_of_one_device_for_one_request_are_more_of_it():
+    shares = [result("gpu-2-shared", share=name, memory="10Gi", cores="30") for name in ("s", "t")]
+    (_, [first]), (_, [second]) = edits(*shares)
+    assert first == second
+    assert f"DRAWBRIDGE_DEVICE_GPU_2_SHARED_MEMORY={20 << 30}" in first["env"]
+
+
+def test_the_list_of_visible_devices_is_that_of_the_request():
+    (_, [first]), (_, [second]), (_, [third]) = edits(result("gpu-0"), result("gpu-1"), result("nic", "net"))
+    assert "VISIBLE=GPU-0,GPU-1" in first["env"]
+    assert "VISIBLE=GPU-0,GPU-1" in second["env"]
+    assert third == {"env": ["DRAWBRIDGE_DEVICE_NIC=eth1"]}
+
+
+def test_cpus_are_those_that_were_chosen():
+    [(_, [edit])] = edits(result("cpus-numa-0", share="s", cpus="2"))
+    assert edit["env"] == ["DRAWBRIDGE_DEVICE_CPUS_NUMA_0=0-1", "DRAWBRIDGE_DEVICE_CPUS_NUMA_0_CPUS=2"]
+
+
+def test_names_are_such_as_the_runtime_takes():
+    spec = json.loads(spec_of(prepared(result("gpu-0"), result("nic", "net")), MACHINE))
+    assert re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*/[A-Za-z][A-Za-z0-9_-]*", spec["kind"])
+    names = [one["name"] for one in spec["devices"]]
+    assert len(set(names)) == 2
+    assert all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.:-]*[A-Za-z0-9]", name) for name in names)
+
+
+def test_files_tell_whose_they_are():
+    name = file_name(DRIVER, "uid-c")
+    assert (is_ours(DRIVER, name), uid_of(DRIVER, name)) == (True, "uid-c")
+    assert (is_ours(DRIVER, name + ".new"), uid_of(DRIVER, name + ".new")) == (True, "")
+    assert not is_ours("devices.example", name)
+    assert not is_ours(DRIVER, "nvidia.json")
+
+
+def test_a_device_that_the_machine_has_no_more_is_still_named():
+    """The claim's container runs; only what the device was called is not known any more."""
+    spec = json.loads(spec_of(prepared(result("gpu-0")), machine(gpus=[gpu(1)])))
+    assert spec["devices"][0]["containerEdits"] == {"env": ["DRAWBRIDGE_DEVICE_GPU_0="]}

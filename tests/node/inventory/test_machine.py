@@ -1,0 +1,133 @@
+"""From a description to devices: names, counters, shares, and the examples that are shipped."""
+
+import pytest
+
+from cluster.manifests import read as read_files
+from dra.objects import ResourceSlice
+from dra.validation import errors
+from dra.wire import builtins
+from node.inventory import listed, machine_of, numbers_of, read
+from node.slices import pages_of
+from tests.node.machines import EXAMPLES, LAYOUT, STEPS, described, gpu, machine, shared_gpu
+
+
+def names(made):
+    return [device.name for device in made.devices]
+
+
+def test_a_gpu_of_one_kind_is_one_device_and_needs_no_counters():
+    made = machine(gpus=[gpu(place={"pciBusId": "0000:3b:00.0", "pcieRoot": "pci0000:3a", "numaNode": 1})])
+    [device] = made.devices
+    assert made.counter_sets == ()
+    assert builtins(device) == {
+        "name": "gpu-0",
+        "attributes": {
+            "type": {"string": "gpu"},
+            "uuid": {"string": "GPU-0"},
+            "resource.kubernetes.io/pciBusID": {"string": "0000:3b:00.0"},
+            "resource.kubernetes.io/pcieRoot": {"string": "pci0000:3a"},
+            "resource.kubernetes.io/numaNode": {"int": 1},
+        },
+        "capacity": {"memory": {"value": "40Gi"}},
+    }
+
+
+def test_whole_shares_and_partitions_of_a_gpu_draw_on_one_counter_set_small_ones_first():
+    made = machine(layouts=[LAYOUT], gpus=[shared_gpu(layout="small")])
+    partitions = ["gpu-0-1g-0", "gpu-0-1g-1", "gpu-0-1g-2", "gpu-0-2g-0", "gpu-0-2g-2"]
+    assert names(made) == [*partitions, "gpu-0-shared", "gpu-0"]
+    [counter_set] = made.counter_sets
+    total = {name: counter.value for name, counter in counter_set.counters.items()}
+    assert {name: amount.value() for name, amount in total.items()} == dict.fromkeys(
+        ("slice-0", "slice-1", "slice-2", "slice-3"), 1
+    ) | {"compute": 3}
+    taken = {d.name: {k: c.value for k, c in d.consumes_counters[0].counters.items()} for d in made.devices}
+    assert taken["gpu-0"] == taken["gpu-0-shared"] == total
+    assert {name: amount.value() for name, amount in taken["gpu-0-2g-2"].items()} == {
+        "slice-2": 1,
+        "slice-3": 1,
+        "compute": 2,
+    }
+
+
+def test_shares_end_at_the_last_step_that_fits():
+    steps = {"minimum": "1Gi", "step": "3Gi"}
+    made = machine(gpus=[gpu(whole=False, memory="12Gi", sharing={"memory": steps})])
+    [device] = made.devices
+    policy = device.capacity["memory"].request_policy
+    assert str(policy.valid_range.max) == "10Gi"
+    assert str(policy.default) == "1Gi"
+
+
+def test_a_card_is_taken_whole_or_by_functions():
+    function = {"name": "vf-0", "interface": "e0v0", "rdmaDevice": "mlx5_1", "bandwidth": "25G"}
+    made = machine(
+        nics=[{"name": "nic", "interface": "e0", "virtualFunctions": [function, function | {"name": "vf-1"}]}]
+    )
+    taken = {d.name: d.consumes_counters[0].counters["functions"].value.value() for d in made.devices}
+    assert taken == {"vf-0": 1, "vf-1": 1, "nic": 2}
+    assert made.offers["vf-0"].value == "e0v0"
+    assert made.by_name["vf-0"].attributes["rdma"].bool_ is True
+    assert made.by_name["nic"].attributes["rdma"].bool_ is False
+
+
+def test_a_numa_node_offers_its_cpus_and_pages_in_pieces():
+    made = machine(numaNodes=[{"number": 1, "cpus": "4-7,12", "hugepages": {"2Mi": 512}}])
+    cpus, pages = made.devices
+    assert (cpus.name, str(cpus.capacity["cpus"].value)) == ("cpus-numa-1", "5")
+    assert (pages.name, str(pages.capacity["size"].value)) == ("hugepages-2mi-numa-1", "1Gi")
+    assert made.offers["cpus-numa-1"].cpus == (4, 5, 6, 7, 12)
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"), [("", ()), ("3", (3,)), ("0-2,8", (0, 1, 2, 8)), ("8,0-2\n", (0, 1, 2, 8))]
+)
+def test_lists_of_cpus_are_read_as_linux_writes_them(text, numbers):
+    assert numbers_of(text) == numbers
+    assert numbers_of(listed(numbers)) == numbers
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.stem)
+def test_every_example_is_good_and_what_it_publishes_is_taken(file):
+    [document] = read_files([str(file)])
+    found, problems = read(document.object)
+    assert problems == []
+    pages = pages_of(machine_of(found), "n")
+    for number, page in enumerate(pages):
+        plain = builtins(ResourceSlice(metadata={"name": f"n-{number}"}, spec=page))
+        assert errors({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"} | plain) == []
+
+
+WRONG = [
+    ({"gpuss": []}, "/gpuss", "did you mean"),
+    ({"kind": "Inventory"}, "/kind", "kind: DeviceInventory"),
+    ({"gpus": [gpu(memory="40Gigs")]}, "/gpus/0/memory", ""),
+    ({"gpus": [gpu(layout="smal")], "layouts": [LAYOUT]}, "/gpus/0/layout", "did you mean small?"),
+    ({"gpus": [gpu(), gpu()]}, "/gpus", "its own"),
+    ({"gpus": [gpu(), gpu(1, name="gpu-0")]}, "", "its own"),
+    ({"gpus": [gpu(name="Gpu_0")]}, "", ""),
+    ({"gpus": [gpu(whole=False)]}, "/gpus/0", "sharing"),
+    ({"gpus": [gpu(groups=["a"])]}, "/gpus/0", "goes together"),
+    ({"gpus": [gpu(cores=0)]}, "/gpus/0/cores", ""),
+    ({"gpus": [gpu(whole=False, sharing={"memory": STEPS | {"minimum": "80Gi"}})]}, "", ""),
+    ({"layouts": [LAYOUT | {"slices": 0}]}, "/layouts/0/slices", ""),
+    ({"layouts": [LAYOUT | {"slices": 2}]}, "/layouts/0/partitions/0/at/2", "0 to 1"),
+    ({"layouts": [LAYOUT | {"compute": 1}]}, "/layouts/0/partitions/1", ""),
+    ({"numaNodes": [{"number": 0, "cpus": "0-"}]}, "/numaNodes/0/cpus", "0-3,8"),
+    ({"numaNodes": [{"number": 0, "cpus": "0-9999999"}]}, "/numaNodes/0/cpus", "0-3,8"),
+    ({"numaNodes": [{"number": 0, "cpus": "0-8192"}]}, "/numaNodes/0/cpus", "0-3,8"),
+    ({"numaNodes": [{"number": 0, "cpus": "0-3"}, {"number": 1, "cpus": "3"}]}, "/numaNodes", "its own"),
+    ({"numaNodes": [{"number": 0, "hugepages": {"2Mib": 4}}]}, "/numaNodes/0/hugepages/2Mib", "2Mi"),
+    ({"driver": "Not A Name"}, "", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("parts", "path", "hint"), WRONG)
+def test_what_is_wrong_is_named_with_its_place_and_what_helps(parts, path, hint):
+    found, problems = read(described(**parts))
+    assert found is None
+    assert any(problem.path == path and hint in problem.hint for problem in problems), problems
+
+
+def test_a_file_that_is_no_object_is_said_to_be_none():
+    assert read(["gpus"])[0] is None

@@ -1,0 +1,78 @@
+"""Machines and claims for the tests of this room."""
+
+from pathlib import Path
+
+from dra.objects import ResourceClaim
+from dra.wire import convert
+from node.inventory import machine_of, read
+from node.messages import ClaimReference
+
+EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples" / "inventories"
+DRIVER = "devices.example.com"
+NODE = "node-1"
+LAYOUT = {
+    "name": "small",
+    "slices": 4,
+    "compute": 3,
+    "partitions": [
+        {"profile": "1g", "memory": "10Gi", "slices": 1, "compute": 1, "at": [0, 1, 2]},
+        {"profile": "2g", "memory": "20Gi", "slices": 2, "compute": 2, "at": [0, 2]},
+    ],
+}
+STEPS = {"minimum": "1Gi", "step": "1Gi", "default": "40Gi"}
+CORES = {"minimum": "1", "step": "1", "default": "100"}
+
+
+def described(**parts):
+    """An inventory as it stands in a file."""
+    head = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceInventory", "driver": DRIVER}
+    return head | parts
+
+
+def gpu(number=0, **parts):
+    return {"name": f"gpu-{number}", "uuid": f"GPU-{number}", "memory": "40Gi"} | parts
+
+
+def shared_gpu(number=0, **parts):
+    return gpu(number, sharing={"memory": STEPS, "cores": CORES}) | parts
+
+
+def inventory(**parts):
+    found, problems = read(described(**parts))
+    assert problems == []
+    return found
+
+
+def machine(**parts):
+    return machine_of(inventory(**parts))
+
+
+def result(device, request="r", share="", **consumed):
+    shared = {"shareID": share, "consumedCapacity": consumed} if share else {}
+    return {"request": request, "driver": DRIVER, "pool": NODE, "device": device, **shared}
+
+
+def claim(name, *results, reserved=True, allocated=True):
+    """A claim of the uid `uid-NAME` that holds these results."""
+    names = {one["request"].partition("/")[0] for one in results} or {"r"}
+    status = {}
+    if allocated:
+        status["allocation"] = {"devices": {"results": list(results)}}
+    if reserved:
+        status["reservedFor"] = [{"resource": "pods", "name": "p", "uid": f"pod-{name}"}]
+    return convert(
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"},
+            "spec": {
+                "devices": {"requests": [{"name": one, "exactly": {"deviceClassName": "c"}} for one in sorted(names)]}
+            },
+            "status": status,
+        },
+        ResourceClaim,
+    )
+
+
+def reference(name):
+    return ClaimReference(namespace="ns", name=name, uid=f"uid-{name}")
