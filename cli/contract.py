@@ -177,13 +177,16 @@ class Number(click.FloatRange):
         return number
 
 
-def files(*, required: bool = True, help: str = "") -> Decorator:  # noqa: A002  click's own word
-    """Give a command `-f`, files that stand by themselves, `-k` and `--exclude`."""
+def files(*, required: bool = True, beside: bool = True, help: str = "") -> Decorator:  # noqa: A002  click's own word
+    """Give a command `-f`, `-k` and `--exclude`; and files that stand by themselves, unless other words do."""
 
     def note_need(ctx: click.Context, _: click.Parameter, value: Any) -> Any:
         ctx.meta[_NEEDED] = required
         return value
 
+    alone = click.argument(
+        "beside", nargs=-1, metavar="[FILE|DIR|URL|-]...", expose_value=False, callback=keep(_BESIDE)
+    )
     options = (
         click.option(
             "-f",
@@ -194,7 +197,7 @@ def files(*, required: bool = True, help: str = "") -> Decorator:  # noqa: A002 
             metavar="FILE|DIR|URL|-",
             help=help or "A manifest, a directory of manifests, an address, or - for standard input. May be repeated.",
         ),
-        click.argument("beside", nargs=-1, metavar="[FILE|DIR|URL|-]...", expose_value=False, callback=keep(_BESIDE)),
+        *((alone,) if beside else ()),
         click.option(
             "-k",
             "--kustomize",
@@ -371,7 +374,7 @@ def write_json(value: Any) -> None:
         and ctx.params.get("output") == "json"
         and (errors := _errors_of(ctx))
     ):
-        value = {**value, "errors": errors}
+        value = {**value, "errors": [*errors, *value.get("errors", ())]}
     # Quantities are the only values that msgspec does not know how to write.
     click.echo(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2))
 

@@ -87,17 +87,17 @@ def read_objects(documents: Iterable[Document]) -> Given:
     twice: dict[str, None] = {}
     wrong: list[tuple[Document, str, str]] = []
     for document in documents:
-        version, kind = (str(document.object.get(key) or "") for key in ("apiVersion", "kind"))
-        type_ = _TYPES.get((version.rpartition("/")[0], kind))
-        if type_ is None:
-            continue
         try:
-            obj = _with_defaults(convert(versions.upgrade(document.object).value, type_))
+            obj = read_object(document.object)
         except WireError as error:
+            version, kind = _version_and_kind(document.object)
             wrong.append((document, versions.written_pointer(error.pointer, version, kind), error.message))
             continue
+        if obj is None:
+            continue
+        kind = obj.kind
         meta = obj.metadata
-        identity = (type_, meta.namespace or "default", meta.name) if meta.name else object()
+        identity = (type(obj), meta.namespace or "default", meta.name) if meta.name else object()
         if identity in kept:
             twice[f"{kind} {meta.name}"] = None
         kept[identity] = obj
@@ -107,6 +107,20 @@ def read_objects(documents: Iterable[Document]) -> Given:
         names = ", ".join(list(twice)[:NAMED]) + (f" and {len(twice) - NAMED} more" if len(twice) > NAMED else "")
         click.echo(f"warning: written more than once, the last one counts: {names}", err=True)
     return Given(list(kept.values()))
+
+
+def read_object(obj: dict[str, Any]) -> Any | None:
+    """Read one object as a wire type; None if its kind says nothing about devices. Raises WireError."""
+    version, kind = _version_and_kind(obj)
+    type_ = _TYPES.get((version.rpartition("/")[0], kind))
+    if type_ is None:
+        return None
+    return _with_defaults(convert(versions.upgrade(obj).value, type_))
+
+
+def _version_and_kind(obj: dict[str, Any]) -> tuple[str, str]:
+    version = str(obj.get("apiVersion") or "")
+    return version, str(obj.get("kind") or "")
 
 
 def warn_of_passed_over(documents: Iterable[Document], *, also: Sequence[tuple[str, str]] = ()) -> None:

@@ -20,7 +20,7 @@ COMMANDS = {
     "allocate": ("cli.commands.allocate", "Say which devices claims get on a node, or why not."),
     "simulate": ("cli.commands.simulate", "Schedule the pending pods of a snapshot, or replay a workload."),
     "matrix": ("cli.commands.matrix", "Say which devices of a pool can be in use together."),
-    "explain": ("cli.check.explain", "Say what a code of a finding or a refusal means, and what helps."),
+    "explain": ("cli.explain.command", "Say why a pod, a claim or a device is as it is, or what a code means."),
     "demo": ("cli.commands.demo", "Push real-world legacy pods through the gate, on the embedded store."),
     "standalone": ("cli.commands.standalone", "Run webhook, controllers and allocator on loopback, without a cluster."),
     "webhook": ("cli.commands.webhook", "Run the admission webhook and its templates controller (in a cluster)."),

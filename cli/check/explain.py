@@ -1,4 +1,4 @@
-"""`drawbridge explain`: what a code of a finding or of a refusal means, and what helps."""
+"""What a code of a finding or of a refusal means, and what helps."""
 
 from __future__ import annotations
 
@@ -8,19 +8,8 @@ from cli import contract as inputs
 from cli.contract import Broken, Exit
 
 
-@inputs.command("explain", empty={"codes": []})
-@click.argument("codes", nargs=-1, required=True, metavar="CODE...")
-@inputs.output("text", "json", "markdown", default="text")
-def command(*, codes: tuple[str, ...], output: str) -> Exit:
-    """Say what a code means and what helps; `all` lists every code.
-
-    Codes begin with R (the gate refuses it), D (`drawbridge check` found it) or C (the configuration).
-    """
-    return explain_codes(" ".join(codes), output)
-
-
-def explain_codes(wanted: str, output: str) -> Exit:
-    """Print what codes mean that are separated by blanks, or all."""
+def explain_codes(wanted: str, output: str, also: tuple[str, ...] = ()) -> Exit:
+    """Print what codes mean that are separated by blanks, or all; `also` are words that might have been meant instead."""
     from cli.check.reports import KNOWN, page_of_codes
     from dra.validation import shape
 
@@ -29,11 +18,11 @@ def explain_codes(wanted: str, output: str) -> Exit:
         names = [name.strip("[],").upper() for name in wanted.split()]
         for name in names:
             if name not in KNOWN:
-                near = shape.nearest(name, list(KNOWN))
+                near = shape.nearest(name, [*also, *KNOWN])
                 meant = f"did you mean {near}? " if near else ""
-                raise Broken(
-                    f"no finding and no refusal has the code {name!r}", f"{meant}`drawbridge explain all` lists them"
-                )
+                objects = f", and `drawbridge explain {'|'.join(also)} NAME` tells of an object" if also else ""
+                remedy = f"{meant}`drawbridge explain all` lists them{objects}"
+                raise Broken(f"no finding and no refusal has the code {name!r}", remedy)
         known = {name: KNOWN[name] for name in names}
     if output == "json":
         inputs.write_json({"codes": [{"code": name, **code._asdict()} for name, code in known.items()]})

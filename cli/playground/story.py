@@ -108,6 +108,11 @@ def describe_pod(pod: Mapping[str, object]) -> tuple[str, ...]:
 
 def describe_claim(claim: ResourceClaim) -> str:
     """A claim's requests in a few words."""
+    return f"claim {claim.metadata.name}: " + "; ".join(describe_requests(claim))
+
+
+def describe_requests(claim: ResourceClaim) -> list[str]:
+    """What a claim asks for, and what ties it together, each in a few words."""
     requests = claim.spec.devices.requests
     distinct = list(dict.fromkeys(_request(request) for request in requests))
     counted = [
@@ -119,7 +124,7 @@ def describe_claim(claim: ResourceClaim) -> str:
         else f"each with its own {constraint.distinct_attribute}"
         for constraint in claim.spec.devices.constraints
     ]
-    return f"claim {claim.metadata.name}: " + "; ".join([*counted, *dict.fromkeys(ties)])
+    return [*counted, *dict.fromkeys(ties)]
 
 
 def describe_devices(results: Sequence[DeviceRequestAllocationResult]) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from allocator import Granted, Reason, Verdict
 from allocator.reasons import Hint, Matrix
 from allocator.simulation import Replay, Simulation
+from cli.explain import OfClaim, OfDevice, OfPod
 from cli.survey import Outlook, Overview, Unread
 from dra.finding import Finding, Severity
 from webhook.dialects import Dialect
@@ -75,7 +76,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """`drawbridge explain -o json`, and `drawbridge check --explain CODE -o json`."""
+    """`drawbridge explain CODE -o json`, and `drawbridge check --explain CODE -o json`."""
 
     codes: list[Told]
 
@@ -182,7 +183,7 @@ ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "check": (Checked, Explained),
     "dialects": (Vocabularies,),
     "doctor": (Examined,),
-    "explain": (Explained,),
+    "explain": (Explained, OfPod, OfClaim, OfDevice),
     "matrix": (Matrices,),
     "simulate": (Simulated, Compared),
     "snapshot": (Saved,),

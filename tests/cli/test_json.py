@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("somewhere")
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "manifests" / "examples"
-MODES, PODS = str(EXAMPLES / "modes"), str(EXAMPLES / "pods")
+MODES, PODS, WHY = (str(EXAMPLES / name) for name in ("modes", "pods", "why"))
 ROWS = dict(re.findall(r"^\| (.*?) \| (.*) \|$", (ROOT / "docs" / "json.md").read_text(), re.MULTILINE))
 COMMANDS = {
     "`translate`": ["translate", "-f", PODS],
@@ -22,6 +22,9 @@ COMMANDS = {
     "`check`": ["check", "-f", PODS],
     "`check --explain`": ["check", "--explain", "D001"],
     "`explain`": ["explain", "R023"],
+    "`explain pod`": ["explain", "pod", "notebook", "-f", WHY],
+    "`explain claim`": ["explain", "claim", "notebook-gpu-7xk2p", "-f", WHY],
+    "`explain device`": ["explain", "device", "node-b/gpu-1", "-f", WHY],
     "`allocate --node`": ["allocate", "-f", MODES, "--node", "gpu-node"],
     "`allocate --all-nodes`": ["allocate", "-f", MODES, "--all-nodes"],
     "`simulate` of a snapshot": ["simulate", "-f", MODES],
@@ -34,7 +37,7 @@ COMMANDS = {
 
 
 # Members whose names somebody else chose, and objects of the API.
-CHOSEN = ("items", "allocations", "nodes", "strategies", "features", "classes", "modes")
+CHOSEN = ("items", "allocations", "nodes", "strategies", "features", "classes", "modes", "removed", "share", "capacity", "available", "attributes")  # fmt: skip
 
 
 def names(text):

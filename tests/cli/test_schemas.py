@@ -12,7 +12,7 @@ from cli.main import COMMANDS as TABLE
 from cli.schemas.command import FOLDER, text_of
 from cli.schemas.schema import NAMES
 from tests.cli.running import manifest, run, somewhere  # noqa: F401  a fixture
-from tests.cli.test_json import COMMANDS, EXAMPLES, MODES, PODS, answers_in_json
+from tests.cli.test_json import COMMANDS, EXAMPLES, MODES, PODS, WHY, answers_in_json
 from tests.schemas import wrong
 from tests.webhook.dialects.test_rules import FILES, HEAD
 from webhook.state.configuration import read
@@ -97,7 +97,7 @@ def test_ills_fit_the_schema_of_doctor(tmp_path):
 def test_what_a_command_prints_of_a_file_that_cannot_be_read_fits_its_schema(row, tmp_path):
     file = tmp_path / "broken.yaml"
     file.write_text("a: [")
-    answer, found = answer_of(*[str(file) if part in (PODS, MODES) else part for part in COMMANDS[row]])
+    answer, found = answer_of(*[str(file) if part in (PODS, MODES, WHY) else part for part in COMMANDS[row]])
     assert found == []
     assert answer["errors"]
 

@@ -1,0 +1,168 @@
+"""`drawbridge explain`: why a pod, a claim or a device is as it is; and what a code of a finding or of a refusal means.
+
+It only reads: a live cluster, or with `-f` a dump or manifests. It decides nothing: what is told is what the gate, the allocator and their events say.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from cli import contract as inputs
+from cli.check import explain_codes
+from cli.configuration import configuration_of
+from cli.contract import Broken, Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cli.explain.naming import NotThere
+    from cli.explain.scene import Scene
+    from webhook.state import Configuration
+
+_KINDS = {
+    "pod": ("pod", "pods", "po"),
+    "claim": ("claim", "claims", "resourceclaim", "resourceclaims"),
+    "device": ("device", "devices"),
+}
+_KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words}
+
+
+class _Asked(NamedTuple):
+    """What is to be explained."""
+
+    kind: str
+    name: str
+    namespace: str
+
+
+@inputs.command("explain", empty={"codes": []})
+@click.argument("what", nargs=-1, metavar="pod|claim|device NAME | CODE...")
+@inputs.files(
+    required=False, beside=False, help="A dump of a cluster, or manifests, instead of a live cluster. May be repeated."
+)
+@inputs.reached()
+@click.option(
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    default="",
+    help="Where the pod or the claim is; not needed where only one has the name.",
+)
+@click.option("--config", metavar="FILE", default="", help="The DrawbridgeConfiguration; without it, the defaults.")
+@inputs.output("text", "json", "markdown", default="text")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    *,
+    what: tuple[str, ...],
+    files: tuple[str, ...],
+    kubeconfig: str,
+    context: str,
+    namespace: str,
+    config: str,
+    output: str,
+) -> Exit:
+    """Say why a pod, a claim or a device is as it is, or what a code means and what helps; `all` lists every code.
+
+    Of a pod: what it asked for, what the gate made of that, what its claims have and wait for, who is in the way, and who has to act
+    next. Of a device: who holds it since when, and what could join. Without -f the live cluster is read; nothing is ever written.
+    Codes begin with R (the gate refuses it), D (`drawbridge check` found it) or C (the configuration). Exit 1 if there is nothing of that name.
+    """
+    if not what:
+        return _help(ctx, output)
+    kind = _KIND_OF.get(what[0])
+    if kind is None:
+        _refuse_idle_options(files, kubeconfig, context, namespace)
+        return explain_codes(" ".join(what), output, also=tuple(_KINDS))
+    if output == "markdown":
+        raise Broken("markdown is for codes", "take -o text or -o json")
+    if len(what) != 2:
+        raise Broken(f"`explain {what[0]}` takes one name", f"write `drawbridge explain {kind} NAME`")
+    if files and (kubeconfig or context):
+        raise Broken("files are read, or a cluster", "leave -f out, or --kubeconfig and --context")
+    name = what[1]
+    if kind != "device" and namespace and name.partition("/")[1] and name.partition("/")[0] != namespace:
+        raise Broken(f"{name!r} and -n {namespace} contradict", "leave one of them out")
+    configuration = configuration_of(config, files)
+    scene = _scene(files, kubeconfig, context, namespace, name)
+    return _explain(_Asked(kind, name, namespace), scene, configuration, output)
+
+
+def _help(ctx: click.Context, output: str) -> Exit:
+    if output == "json":
+        raise Broken("nothing to explain was named", "name a pod, a claim, a device or a code")
+    click.echo(ctx.get_help())
+    return Exit.FINE
+
+
+def _refuse_idle_options(files: Sequence[str], *words: str) -> None:
+    if files or any(words):
+        raise Broken(
+            "codes are explained without a cluster and without files",
+            "write `drawbridge explain pod|claim|device NAME`, or leave these options out",
+        )
+
+
+def _scene(files: Sequence[str], kubeconfig: str, context: str, namespace: str, name: str) -> Scene:
+    from cli.explain.reading import read_dump, visit
+
+    if files:
+        return read_dump(files)
+    return visit(kubeconfig, context, namespace, name.rpartition("/")[2])
+
+
+def _explain(asked: _Asked, scene: Scene, configuration: Configuration, output: str) -> Exit:
+    from cli.explain.naming import NotThere
+
+    try:
+        document, lines = _tell(asked, scene, configuration)
+    except NotThere as error:
+        return _miss(error, output)
+    if output == "json":
+        inputs.write_json(document)
+    else:
+        inputs.tell(lines)
+    return Exit.FINE
+
+
+def _miss(error: NotThere, output: str) -> Exit:
+    """Say that there is no such thing: exit 1, with what was probably meant."""
+    inputs.complain(f"error: {error.message} ({error.remedy})")
+    if output == "json":
+        problem = {"message": error.message, "remedy": error.remedy}
+        inputs.write_json({"codes": [], "errors": [problem]})
+    return Exit.REFUSED
+
+
+def _tell(asked: _Asked, scene: Scene, configuration: Configuration) -> tuple[dict[str, Any], Iterator[str]]:
+    """Tell what is known of something, for programs and for people. Raises NotThere."""
+    from cli.explain import screen
+    from cli.explain.devices import tell_device
+    from cli.explain.lone_claims import tell_loner
+    from cli.explain.naming import find, find_device
+    from cli.explain.pods import tell_pod
+    from dra.wire import builtins
+
+    told: Any
+    kind, name, namespace = asked
+    match kind:
+        case "pod":
+            told = tell_pod(find(kind, name, namespace, scene.pods), scene, configuration)
+            lines = screen.screen_of_pod(told)
+        case "claim":
+            told = tell_loner(find(kind, name, namespace, scene.stock.claims), scene, configuration)
+            lines = screen.screen_of_claim(told)
+        case _:
+            told = tell_device(find_device(name, scene.stock), scene)
+            lines = screen.screen_of_device(told)
+    document = {kind: builtins(told), "unread": builtins(list(scene.unread))}
+    return document, _with_unread(lines, scene)
+
+
+def _with_unread(lines: Iterator[str], scene: Scene) -> Iterator[str]:
+    from cli.explain import screen
+
+    yield from lines
+    yield from screen.screen_of_unread(scene.unread)

@@ -1,0 +1,110 @@
+"""What the gate made of a pod, by the record on it; or what it would make of it, where nothing is written. Pure.
+
+Anybody may write annotations. A record is shown with what stands behind it: the seal, if its keys were given, and nothing otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cli.explain.stories import GateWords, Trust
+from cli.survey import state_of
+from webhook import names
+from webhook.admission import decide_object
+from webhook.claims import template
+from webhook.dialects import Action
+from webhook.translate import Decision, is_genuine, mapping
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cli.explain.scene import Scene
+    from dra.objects import Pod
+    from webhook.state import Configuration
+
+_LONGEST = 4096  # characters of one word of a record
+_MOST = 256  # words of a record
+
+
+def words_on(pod: Pod, scene: Scene, configuration: Configuration) -> GateWords:
+    """Read the record on a pod, or say what the gate would make of it now."""
+    annotations = pod.metadata.annotations
+    if names.ORIGINAL in annotations:
+        return _recorded(pod, scene)
+    raw = scene.raw.get(pod.metadata.key)
+    if raw is None:
+        return GateWords()
+    state, _ = state_of(scene.gathered, configuration, scene.features)
+    done = decide_object(raw, state)
+    return GateWords(
+        decisions=done.decisions,
+        refusals=done.refusals,
+        foretold=True,
+    )
+
+
+def _recorded(pod: Pod, scene: Scene) -> GateWords:
+    annotations = pod.metadata.annotations
+    original = _mapping(annotations.get(names.ORIGINAL))
+    decision = _mapping(annotations.get(names.DECISION))
+    scheduler = original.get("schedulerName")
+    return GateWords(
+        trust=_trust(pod, scene),
+        removed=_removed(original),
+        scheduler_name=_text(scheduler or ""),
+        decisions=tuple(_decisions(decision, pod)),
+    )
+
+
+def _removed(original: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    removed: dict[str, dict[str, Any]] = {}
+    containers = mapping(original.get("containers"))
+    for container, words in list(containers.items())[:_MOST]:
+        said = mapping(words)
+        removed[_text(container)] = {_text(key): _text(value) for key, value in said.items()}
+    return removed
+
+
+def _decisions(decision: dict[str, Any], pod: Pod) -> Iterator[Decision]:
+    told = decision.get("decisions")
+    if not isinstance(told, list):
+        return
+    for one in told[:_MOST]:
+        read = _decision(one, pod)
+        if read is not None:
+            yield read
+
+
+def _trust(pod: Pod, scene: Scene) -> Trust:
+    if not scene.seals:
+        return Trust.UNCHECKED
+    whose = template.bearer(pod, pod.metadata.namespace or "default")
+    genuine = is_genuine(pod.metadata.annotations, whose, scene.seals)
+    return Trust.VERIFIED if genuine else Trust.FORGED
+
+
+def _decision(one: Any, pod: Pod) -> Decision | None:
+    words = mapping(one)
+    try:
+        action = Action(_text(words.get("action")))
+    except ValueError:
+        return None
+    container, dialect, key, detail = (
+        _text(words.get(name) or "") for name in ("container", "dialect", "key", "detail")
+    )
+    return Decision(f"Pod/{pod.metadata.key}", container, dialect, key, action, detail)
+
+
+def _mapping(text: str | None) -> dict[str, Any]:
+    try:
+        return mapping(msgspec.json.decode(text or "{}"))
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value[:_LONGEST]
+    return msgspec.json.encode(value).decode()[:_LONGEST]

@@ -1,0 +1,63 @@
+"""A small fleet and what stands in it, as a dump has it; every test changes what it is about."""
+
+import json
+
+from tests.allocator.service.sidecar import DRIVER, claim, device_class, fleet, gpus, node, pod
+from tests.cli.running import run
+
+SINCE = "2026-11-20T08:00:00Z"
+
+
+def held(name, *pods, on="n0/gpu-0", since=SINCE, share=None, **devices):
+    """A claim that has a device since a moment, and is reserved for pods."""
+    pool, device = on.split("/")
+    result = {"request": "r", "driver": DRIVER, "pool": pool, "device": device}
+    if share:
+        result |= {"shareID": f"share-{name}", "consumedCapacity": share}
+    consumers = [{"resource": "pods", "name": one, "uid": f"pod-{one}"} for one in pods]
+    allocation = {"devices": {"results": [result]}, "allocationTimestamp": since}
+    return claim(name) | {"status": {"allocation": allocation, "reservedFor": consumers, **devices}}
+
+
+def prepared(one, **condition):
+    """The same claim, and its driver has said that its device is ready, or what a condition says."""
+    [result] = one["status"]["allocation"]["devices"]["results"]
+    said = {"type": "Ready", "status": "True", **condition}
+    entry = {name: result[name] for name in ("driver", "pool", "device")} | {"conditions": [said]}
+    return one | {"status": one["status"] | {"devices": [entry]}}
+
+
+def phased(one, phase, **status):
+    return one | {"status": {"phase": phase, **status}}
+
+
+def full(*but):
+    """Two nodes with two devices each, all of them held by running pods; without some of the claims."""
+    objects = [*fleet(2, 2)]
+    for number, on in enumerate(("n0/gpu-0", "n0/gpu-1", "n1/gpu-0", "n1/gpu-1")):
+        if f"c{number}" in but:
+            continue
+        objects.append(held(f"c{number}", f"p{number}", on=on, since=f"2026-11-20T0{number}:00:00Z"))
+        objects.append(phased(pod(f"p{number}", f"c{number}", nodeName=on[:2]), "Running"))
+    return objects
+
+
+def dump(tmp_path, *objects):
+    """Write a dump as kubectl does: one List."""
+    path = tmp_path / "dump.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+    return path
+
+
+def explain(tmp_path, what, *objects, more=()):
+    """Explain something of some objects, for people."""
+    return run("explain", *what.split(), "-f", dump(tmp_path, *objects), *more)
+
+
+def explain_json(tmp_path, what, *objects):
+    """Explain something of some objects, for programs: the exit and the document."""
+    done = explain(tmp_path, what, *objects, more=("-o", "json"))
+    return done.exit_code, json.loads(done.stdout)
+
+
+__all__ = ["DRIVER", "claim", "device_class", "fleet", "gpus", "node", "pod"]

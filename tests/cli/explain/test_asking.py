@@ -1,0 +1,153 @@
+"""How a thing is named, what is answered when nothing has the name, and what hostile input may do: nothing."""
+
+import json
+
+import pytest
+
+from tests.cli.explain.scenes import DRIVER, claim, dump, explain, explain_json, fleet, full, held, phased, pod
+from tests.cli.running import run, run_json
+
+ESCAPES = "\x1b[31mred\x1b]0;title\x07\u202e<script>alert(1)</script>"
+
+
+def in_namespace(one, namespace):
+    return one | {"metadata": one["metadata"] | {"namespace": namespace}}
+
+
+def test_alone_it_helps():
+    done = run("explain")
+    assert done.exit_code == 0
+    assert "pod|claim|device NAME" in done.stdout
+
+
+@pytest.mark.parametrize("word", ["pod", "pods", "po", "claim", "resourceclaims", "device", "devices"])
+def test_a_kind_without_a_name_is_a_broken_usage(word):
+    done = run("explain", word)
+    assert done.exit_code == 2
+    assert "takes one name" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("pod", "a/b", "-n", "c", "-f", "x"), "contradict"),
+        (("pod", "a", "-f", "x", "--context", "y"), "files are read, or a cluster"),
+        (("R001", "-f", "x"), "without files"),
+        (("pod", "a", "-o", "markdown", "-f", "x"), "markdown is for codes"),
+        (("pdo", "a"), "drawbridge explain pod|claim|device NAME"),
+        (("pod", "a", "b", "-f", "x"), "takes one name"),
+    ],
+)
+def test_what_contradicts_itself_is_a_broken_usage_with_a_remedy(args, said):
+    done = run("explain", *args)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def test_a_cluster_that_cannot_be_reached_is_the_environments_fault(tmp_path):
+    code, answer = run_json("explain", "pod", "p", "--kubeconfig", tmp_path / "nowhere")
+    assert code == 3
+    assert "check --kubeconfig" in answer["errors"][0]["remedy"]
+
+
+TWICE = [*fleet(), in_namespace(pod("web"), "a"), in_namespace(pod("web"), "b"), pod("worker-1"), claim("gpu-claim")]
+NAMES = {
+    "misspelt": ("pod wrker-1", "did you mean default/worker-1?"),
+    "elsewhere": ("pod worker-1 -n a", "did you mean default/worker-1?"),
+    "twice": ("pod web", "2 pods are called 'web': a/web, b/web"),
+    "claim": ("claim gpu-clam", "did you mean default/gpu-claim?"),
+    "claim of a place": ("claim default/gpu-clam", "did you mean default/gpu-claim?"),
+    "device twice": ("device gpu-0", f"2 devices are called 'gpu-0': {DRIVER}/n0/gpu-0, {DRIVER}/n1/gpu-0"),
+    "device misspelt": ("device n0/gqu-0", f"did you mean {DRIVER}/n0/gpu-0?"),
+    "nothing like it": ("device zzz", f"there are: {DRIVER}/n0/gpu-0"),
+}
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_a_name_that_is_not_there_is_answered_with_what_was_meant(case, tmp_path):
+    what, said = NAMES[case]
+    done = explain(tmp_path, what, *TWICE)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert said in done.stderr
+    code, answer = explain_json(tmp_path, what, *TWICE)
+    assert code == 1
+    [error] = answer["errors"]
+    assert said in f"{error['message']} ({error['remedy']})"
+
+
+@pytest.mark.parametrize("name", ["web -n b", "b/web", "b/web -n b"])
+def test_a_namespace_chooses_among_those_of_one_name(name, tmp_path):
+    code, told = explain_json(tmp_path, f"pod {name}", *TWICE)
+    assert (code, told["pod"]["name"]) == (0, "b/web")
+
+
+@pytest.mark.parametrize("name", ["n1/gpu-1", f"{DRIVER}/n1/gpu-1"])
+def test_the_end_of_a_name_is_enough_where_it_names_one_device(name, tmp_path):
+    code, told = explain_json(tmp_path, f"device {name}", *fleet())
+    assert (code, told["device"]["name"]) == (0, f"{DRIVER}/n1/gpu-1")
+
+
+def test_objects_that_cannot_be_read_are_named_and_skipped(tmp_path):
+    broken = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "odd", "namespace": "default"}, "spec": 7}  # fmt: skip
+    code, told = explain_json(tmp_path, "pod p", *full(), claim("c"), pod("p", "c"), broken)
+    assert code == 0
+    [unread] = told["unread"]
+    assert unread["kind"] == "ResourceClaim default/odd"
+    assert told["pod"]["prospect"]["outlook"] == "full"
+    assert "not read" in explain(tmp_path, "pod p", *full(), claim("c"), pod("p", "c"), broken).stdout
+
+
+def test_a_broken_file_is_named_and_the_rest_is_told(tmp_path):
+    file = tmp_path / "broken.yaml"
+    file.write_text("a: [1\n")
+    done = run("explain", "pod", "p", "-f", dump(tmp_path, *fleet(), pod("p")), "-f", file)
+    assert done.exit_code == 2
+    assert "broken.yaml:" in done.stderr
+    assert "pod default/p" in done.stdout
+
+
+def test_names_do_nothing_to_a_terminal(tmp_path):
+    evil = pod("p", "c") | {
+        "status": {"phase": ESCAPES, "conditions": [{"type": ESCAPES, "status": "False", "message": ESCAPES}]}
+    }
+    evil["spec"]["schedulerName"] = ESCAPES
+    holding = held("c", ESCAPES)
+    holding["metadata"]["deletionTimestamp"] = ESCAPES
+    for what in ("pod p", "claim c", "device n0/gpu-0"):
+        done = explain(tmp_path, what, *full("c0"), holding, evil)
+        assert done.exit_code == 0
+        assert "\\x1b[31mred" in done.stdout
+        assert not {"\x1b", "\x07", "\u202e"} & set(done.stdout)
+    miss = explain(tmp_path, "pod q", *fleet(), in_namespace(pod(ESCAPES), "default"))
+    assert miss.exit_code == 1
+    assert "\x1b" not in miss.stderr
+
+
+def test_of_many_nodes_a_screen_tells_a_few_and_counts_the_rest(tmp_path):
+    objects = [*fleet(300, 2)]
+    for at in range(300):
+        objects += [held(f"c{at}-{number}", f"p{at}", on=f"n{at}/gpu-{number}") for number in range(2)]
+        objects.append(phased(pod(f"p{at}", nodeName=f"n{at}"), "Running"))
+    done = explain(tmp_path, "pod w", *objects, claim("w", 2), pod("w", "w"))
+    assert done.exit_code == 0
+    assert len(done.stdout.splitlines()) < 40
+    assert "300 nodes cannot serve it: n0, n1, n2 and 297 more" in done.stdout
+    _, told = explain_json(tmp_path, "pod w", *objects, claim("w", 2), pod("w", "w"))
+    assert len(told["pod"]["prospect"]["groups"][0]["nodes"]) == 300
+
+
+def test_a_screen_is_bounded_whatever_one_pod_brings(tmp_path):
+    entries = [f"e{number}" for number in range(300)]
+    many = pod("p", *entries)
+    claims = [held(name, *(f"q{number}" for number in range(250))) for name in entries]
+    done = explain(tmp_path, "pod p", *fleet(), *claims, many)
+    assert done.exit_code == 0
+    assert len(done.stdout.splitlines()) < 600
+    assert "and 288 more claims, in -o json" in done.stdout
+
+
+def test_codes_are_explained_as_before():
+    code, answer = run_json("explain", "D207", "R001")
+    assert code == 0
+    assert [one["code"] for one in answer["codes"]] == ["D207", "R001"]
+    assert json.dumps(answer)

@@ -1,0 +1,141 @@
+"""The story of a device: who has which share of it since when, what is left, and what could join."""
+
+import pytest
+
+from tests.cli.explain.scenes import DRIVER, dump, explain, explain_json, fleet, held, phased, pod
+from tests.cli.running import modes, run_json
+
+RULE = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceTaintRule",
+    "metadata": {"name": "broken"},
+    "spec": {
+        "deviceSelector": {"driver": DRIVER, "pool": "n0", "device": "gpu-0"},
+        "taint": {"key": "ill", "effect": "NoExecute", "timeAdded": "2026-11-20T06:00:00Z"},
+    },
+}
+
+
+def shared_fleet():
+    """A node with one device of 40Gi that many may share."""
+    objects = fleet(1, 1)
+    [slice_] = [one for one in objects if one["kind"] == "ResourceSlice"]
+    slice_["spec"]["devices"][0] |= {
+        "allowMultipleAllocations": True,
+        "capacity": {"memory": {"value": "40Gi"}},
+        "taints": [{"key": "hot", "effect": "NoSchedule"}],
+    }
+    return objects
+
+
+def told_of(tmp_path, *objects, name="n0/gpu-0"):
+    code, told = explain_json(tmp_path, f"device {name}", *objects)
+    assert code == 0
+    return told["device"]
+
+
+def test_a_shared_device_says_who_has_how_much_since_when_and_what_is_left(tmp_path):
+    objects = [
+        *shared_fleet(),
+        held("late", "b", share={"memory": "6Gi"}, since="2026-11-20T09:00:00Z"),
+        held("early", "a", share={"memory": "10Gi"}),
+        *(phased(pod(name, nodeName="n0"), "Running") for name in "ab"),
+    ]
+    told = told_of(tmp_path, *objects)
+    assert told["state"] == "shared"
+    assert [(one["claim"], one["share"], one["since"]) for one in told["holders"]] == [
+        ("default/early", {"memory": "10Gi"}, "2026-11-20T08:00:00Z"),
+        ("default/late", {"memory": "6Gi"}, "2026-11-20T09:00:00Z"),
+    ]
+    assert (told["capacity"], told["available"]) == ({"memory": "40Gi"}, {"memory": "24Gi"})
+    shown = explain(tmp_path, "device n0/gpu-0", *objects).stdout
+    assert "memory: 24Gi of 40Gi left" in shown
+    assert "claim default/early holds 10Gi memory of it for default/a since 2026-11-20T08:00:00Z" in shown
+
+
+def test_taints_are_told_with_who_says_them(tmp_path):
+    told = told_of(tmp_path, *shared_fleet(), RULE)
+    assert [(one["taint"], one["source"], one["since"]) for one in told["taints"]] == [
+        ("hot:NoSchedule", f"driver {DRIVER}", ""),
+        ("ill:NoExecute", "DeviceTaintRule broken", "2026-11-20T06:00:00Z"),
+    ]
+
+
+def test_a_device_that_is_held_and_gone_is_still_found(tmp_path):
+    told = told_of(tmp_path, *fleet(1, 1), held("c", on="n0/gpu-9"), name="n0/gpu-9")
+    assert (told["state"], told["slice"]) == ("gone", "")
+    assert (
+        f"claim default/c holds device {DRIVER}/n0/gpu-9, which its driver does not publish any more" in told["remarks"]
+    )
+
+
+def test_two_that_hold_what_only_one_may_hold_are_named(tmp_path):
+    told = told_of(tmp_path, *fleet(1, 1), held("a"), held("b"))
+    assert told["state"] == "held"
+    assert "claim default/a: it holds what only one may hold, together with default/b" in told["remarks"]
+
+
+def test_what_could_join_is_what_the_matrix_says():
+    files = modes("classes", "groups")
+    code, found = run_json("matrix", *files)
+    rows = found["pools"][0]["rows"]
+    assert code == 0
+    for at, row in enumerate(rows):
+        mine = row["devices"][0]
+        code, told = run_json("explain", "device", f"gpu-node/{mine}", *files)
+        assert code == 0
+        neighbours = {one["devices"][-1]: one for one in told["device"]["neighbours"]}
+        for column, other in enumerate(rows):
+            name = other["devices"][-1]
+            if name == mine:
+                continue
+            cell = row["cells"][column]
+            assert neighbours[name]["together"] == (cell["stage"] is None), (at, column)
+            assert neighbours[name]["text"] == cell["text"]
+            assert neighbours[name]["free"] > 0
+
+
+def test_what_is_blocked_by_a_neighbour_could_not_be_had(tmp_path):
+    objects = [*fleet(1, 1)]
+    [slice_] = [one for one in objects if one["kind"] == "ResourceSlice"]
+    slice_["spec"]["pool"]["resourceSliceCount"] = 2
+    draws = [{"counterSet": "card", "counters": {"memory": {"value": "40Gi"}}}]
+    slice_["spec"]["devices"] = [{"name": name, "consumesCounters": draws} for name in ("whole", "half")]
+    counters = slice_ | {
+        "metadata": {"name": "counters"},
+        "spec": {
+            **{name: slice_["spec"][name] for name in ("driver", "pool", "nodeName")},
+            "sharedCounters": [{"name": "card", "counters": {"memory": {"value": "40Gi"}}}],
+        },
+    }
+    told = told_of(tmp_path, *objects, counters, held("c", on="n0/whole"), name="n0/half")
+    assert told["state"] == "blocked"
+    [neighbour] = told["neighbours"]
+    assert (neighbour["devices"], neighbour["together"], neighbour["stage"]) == (["whole"], False, "counters")
+    assert neighbour["free"] == 0
+
+
+@pytest.mark.parametrize("broken", ["incomplete", "no node", "bad selector"])
+def test_a_pool_that_cannot_be_used_is_told_all_the_same(broken, tmp_path):
+    objects = fleet(1, 1)
+    [slice_] = [one for one in objects if one["kind"] == "ResourceSlice"]
+    if broken == "incomplete":
+        slice_["spec"]["pool"]["resourceSliceCount"] = 2
+        said = "its pool cannot be used (incomplete)"
+    elif broken == "no node":
+        slice_["spec"]["nodeName"] = "elsewhere"
+        said = "no node that was read can reach it"
+    else:
+        del slice_["spec"]["nodeName"]
+        term = {"matchExpressions": [{"key": "a", "operator": "Near", "values": ["b"]}]}
+        slice_["spec"]["nodeSelector"] = {"nodeSelectorTerms": [term]}
+        said = "Near"
+    told = told_of(tmp_path, *objects)
+    assert any(said in remark for remark in told["remarks"])
+
+
+def test_the_dump_stays_as_it_was(tmp_path):
+    path = dump(tmp_path, *fleet())
+    before = path.read_bytes()
+    run_json("explain", "device", "n0/gpu-0", "-f", path)
+    assert path.read_bytes() == before

@@ -1,0 +1,188 @@
+"""The story of a pod: at each step of its life it says who has to act next, and what is in the way."""
+
+import pytest
+
+from tests.cli.explain.scenes import DRIVER, claim, explain, explain_json, fleet, full, held, phased, pod, prepared
+
+TEMPLATE = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaimTemplate",
+    "metadata": {"name": "drawbridge-1", "namespace": "default"},
+    "spec": {"spec": claim("any")["spec"]},
+}
+LEGACY = {"resources": {"limits": {"nvidia.com/gpu": "1.5"}}}
+TAINT = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceTaintRule",
+    "metadata": {"name": "broken"},
+    "spec": {"deviceSelector": {"driver": DRIVER}, "taint": {"key": "ill", "effect": "NoSchedule"}},
+}
+
+
+def entry(template):
+    """A pod that wants a claim of a template."""
+    return pod("p", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": template}])
+
+
+def made(one, claim_name):
+    return one | {
+        "status": {"phase": "Pending", "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": claim_name}]}
+    }
+
+
+def stock_pod(**spec):
+    return pod("p", "c", schedulerName="default-scheduler", **spec)
+
+
+def tainted_node(one):
+    return one | {"spec": {"taints": [{"key": "gpu", "effect": "NoSchedule"}]}} if one["kind"] == "Node" else one
+
+
+def new(**container):
+    """A manifest that no server has seen."""
+    one = pod("p", containers=[{"name": "main", "image": "train", **container}])
+    del one["metadata"]["uid"]
+    return one
+
+
+# What stands there; who has to act, and what is said about it.
+STANDING = {
+    "runs": ([*fleet(), prepared(held("c", "p")), phased(pod("p", "c", nodeName="n0"), "Running")], "", "it runs on n0"),
+    "finished": ([*fleet(), claim("c"), phased(pod("p", "c", nodeName="n0"), "Succeeded")], "", "it has ended (Succeeded)"),
+    "pending for lack": ([*full(), claim("c"), pod("p", "c")], "bridge", "0 of 2 nodes can serve the claims: 2 request r: 2 of 2 devices are in use"),
+    "of another scheduler": ([*full(), claim("c"), stock_pod()], "scheduler", "0 of 2 nodes can serve the claims"),
+    "never fits": ([*fleet(), claim("c", 3), pod("p", "c")], "bridge", "no node could serve it, whoever ends: 0 of 2 nodes"),
+    "never of such a class": ([*fleet(), claim("c", class_name="none"), pod("p", "c")], "bridge", "waiting for DeviceClass none"),
+    "fits": ([*fleet(), claim("c"), pod("p", "c")], "bridge", "devices for it are free, and drawbridge has not placed it yet"),
+    "fits where it may not run": ([*map(tainted_node, fleet()), claim("c"), pod("p", "c")], "bridge", "not where it may run: untolerated taint gpu:NoSchedule (2 of 2 nodes)"),
+    "tainted devices": ([*fleet(), TAINT, claim("c"), pod("p", "c")], "bridge", "are tainted"),
+    "waits for our template": ([*fleet(), entry("drawbridge-1")], "template controller", "ResourceClaimTemplate drawbridge-1 does not exist"),
+    "waits for his template": ([*fleet(), entry("his")], "whoever made it", "ResourceClaimTemplate his does not exist"),
+    "waits for its claim": ([*fleet(), TEMPLATE, entry("drawbridge-1")], "claim controller", "kube-controller-manager has not made claim gpu yet"),
+    "its claim belongs to another": ([*fleet(), TEMPLATE, claim("c"), made(entry("drawbridge-1"), "c")], "bridge", "claim c was not made for this pod"),
+    "no such claim": ([*fleet(), pod("p", "c")], "whoever made it", "ResourceClaim c does not exist"),
+    "scheduling gates": ([*fleet(), claim("c"), pod("p", "c", schedulingGates=[{"name": "kueue"}])], "whoever made it", "scheduling gates hold it: kueue"),
+    "being deleted on its node": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0") | {"metadata": {**pod("p")["metadata"], "deletionTimestamp": "2026-11-20T09:00:00Z"}}, "Running")], "kubelet", "it is being deleted since 2026-11-20T09:00:00Z"),
+    "its claim is being deleted": ([*fleet(), claim("c") | {"metadata": claim("c")["metadata"] | {"deletionTimestamp": "2026-11-20T09:00:00Z"}}, pod("p", "c")], "claim controller", "claim default/c is being deleted"),
+    "not bound yet": ([*fleet(), held("c", "p"), pod("p", "c")], "bridge", "its claims are allocated; drawbridge has not bound it yet"),
+    "not prepared yet": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0"), "Pending")], "driver", f"has its devices prepared by {DRIVER}"),
+    "its driver says no": ([*fleet(), prepared(held("c", "p"), status="False", reason="Broken"), phased(pod("p", "c", nodeName="n0"), "Pending")], "driver", "gpu-0 says Ready=False (Broken)"),
+    "prepared and not started": ([*fleet(), prepared(held("c", "p")), phased(pod("p", "c", nodeName="n0"), "Pending")], "kubelet", "whose kubelet starts it"),
+    "refused": ([*fleet(), new(**LEGACY)], "gate", "it would be refused:"),
+    "asks for nothing": ([*fleet(), pod("p")], "bridge", "it has no claims"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", STANDING)
+def test_it_says_who_has_to_act_next(case, tmp_path):
+    objects, keeper, said = STANDING[case]
+    code, told = explain_json(tmp_path, "pod p", *objects)
+    assert code == 0
+    assert told["pod"]["standing"]["keeper"] == keeper
+    assert said in told["pod"]["standing"]["message"]
+    shown = explain(tmp_path, "pod p", *objects)
+    assert shown.exit_code == 0
+    assert told["pod"]["standing"]["message"] in shown.stdout
+
+
+def test_who_is_in_the_way_is_named_with_since_when_and_whether_his_end_is_enough(tmp_path):
+    _, told = explain_json(tmp_path, "pod p", *full(), claim("c"), pod("p", "c"))
+    prospect = told["pod"]["prospect"]
+    assert prospect["outlook"] == "full"
+    [group] = prospect["groups"]
+    assert (group["count"], group["nodes"]) == (2, ["n0", "n1"])
+    assert [stage["stage"] for stage in group["stages"]] == ["in use"]
+    first, second = prospect["blockers"]
+    assert first == {
+        "node": "n0",
+        "claim": "default/c0",
+        "pods": ["default/p0"],
+        "devices": [f"{DRIVER}/n0/gpu-0"],
+        "since": "2026-11-20T00:00:00Z",
+        "alone": True,
+    }
+    assert second["claim"] == "default/c1"
+    assert prospect["nearest"] == "nearest is n0: would fit once default/c0 or default/c1 ends"
+
+
+def test_nobody_alone_is_in_the_way_of_who_wants_everything(tmp_path):
+    _, told = explain_json(tmp_path, "pod p", *full(), claim("c", 2), pod("p", "c"))
+    assert [one["alone"] for one in told["pod"]["prospect"]["blockers"]] == [False, False]
+
+
+def test_nobody_is_in_the_way_of_who_fits_nowhere(tmp_path):
+    _, told = explain_json(tmp_path, "pod p", *full(), claim("c", 3), pod("p", "c"))
+    assert told["pod"]["prospect"]["outlook"] == "never"
+    assert told["pod"]["prospect"]["blockers"] == []
+
+
+def test_a_ghost_that_holds_a_device_is_called_one(tmp_path):
+    ghost = held("c0", "gone")
+    objects = [*full("c0"), ghost, claim("c"), pod("p", "c")]
+    code, told = explain_json(tmp_path, "claim c0", *objects)
+    assert code == 0
+    assert told["claim"]["claim"]["remarks"] == [
+        "claim default/c0 is reserved for pod gone, which does not exist any more"
+    ]
+    shown = explain(tmp_path, "pod p", *objects).stdout
+    assert f"n0: claim default/c0 holds {DRIVER}/n0/gpu-0 for default/gone since 2026-11-20T08:00:00Z" in shown
+
+
+def test_a_dump_without_pods_calls_nobody_a_ghost(tmp_path):
+    _, told = explain_json(tmp_path, "claim c", *fleet(), held("c", "p"))
+    assert told["claim"]["claim"]["remarks"] == []
+
+
+def test_the_quota_of_its_namespace_says_what_is_used_and_what_would_come_to_it(tmp_path):
+    quota = {
+        "apiVersion": "drawbridge.dev/v1alpha1",
+        "kind": "DeviceQuota",
+        "metadata": {"name": "few", "namespace": "default"},
+        "spec": {"hard": {"gpu/devices": "1"}},
+    }
+    objects = [
+        *fleet(),
+        quota,
+        held("a", "q"),
+        phased(pod("q", "a", nodeName="n0"), "Running"),
+        claim("c"),
+        pod("p", "c"),
+    ]
+    _, told = explain_json(tmp_path, "pod p", *objects)
+    [line] = told["pod"]["quota"]
+    assert line == {
+        "line": "default/few: gpu/devices",
+        "hard": "1",
+        "used": "1",
+        "asked": "1",
+        "largest": "0",
+        "exceeded": True,
+    }
+    shown = explain(tmp_path, "pod p", *objects).stdout
+    assert "default/few: gpu/devices: 1 of 1 used, 1 more asked for: too much, the most that would pass is 0" in shown
+
+
+def test_what_its_scheduler_says_is_said_with_since_when(tmp_path):
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/2 nodes",
+        "lastTransitionTime": "2026-11-20T07:00:00Z",
+    }
+    waiting = phased(pod("p", "c"), "Pending", conditions=[condition])
+    shown = explain(tmp_path, "pod p", *full(), claim("c"), waiting).stdout
+    assert "PodScheduled=False (Unschedulable): 0/2 nodes since 2026-11-20T07:00:00Z" in shown
+
+
+def test_owners_are_followed_and_those_that_own_each_other_end(tmp_path):
+    def owned(one, kind, name, version="apps/v1"):
+        reference = {"apiVersion": version, "kind": kind, "name": name, "uid": name, "controller": True}
+        return one | {"metadata": one["metadata"] | {"ownerReferences": [reference]}}
+
+    def of(kind, name):
+        return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": "default"}}
+
+    circle = [owned(of("ReplicaSet", "r"), "Deployment", "d"), owned(of("Deployment", "d"), "ReplicaSet", "r")]
+    _, told = explain_json(tmp_path, "pod p", owned(pod("p"), "ReplicaSet", "r"), *circle)
+    assert told["pod"]["owners"] == ["ReplicaSet r", "Deployment d"]
