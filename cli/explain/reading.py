@@ -78,13 +78,20 @@ async def gather(cluster: Cluster, namespace: str, pod: str = "", kinds: Sequenc
     everywhere = await _read(cluster, None, kinds)
     objects = everywhere.objects
     unread = everywhere.unread
-    missed = {one.kind for one in unread}
-    narrow = [kind for kind in kinds if kind.namespaced and kind.id in missed]
-    if namespace and narrow:
+    if namespace:
+        missed = {one.kind for one in unread}
+        narrow = [kind for kind in kinds if kind.namespaced and kind.id in missed]
         there = await _read(cluster, namespace, narrow)
         objects += there.objects
         unread += [_in(namespace, one) for one in there.unread]
-    return scene_of(objects, features(server), unread=unread, server=server, raw=(pod,))
+    known = features(server)
+    return scene_of(
+        objects,
+        known,
+        unread=unread,
+        server=server,
+        raw=(pod,),
+    )
 
 
 async def _read(cluster: Cluster, namespace: str | None, kinds: Iterable[Resource[Any]]) -> Visit[_Object]:
