@@ -7,7 +7,7 @@ Pure: a pod and a stock come in, values go out. Nothing is held or written here;
 from __future__ import annotations
 
 from allocator.decisions.advice import advice
-from allocator.decisions.decider import Decider, Outlook, Outlooks, Serving, Unserved
+from allocator.decisions.decider import Decider, Outlook, Outlooks, Serving, Unserved, shape_of
 from allocator.decisions.discretion import discreet, names_for
 from allocator.decisions.others import with_pods
 from allocator.decisions.placement import (
@@ -44,6 +44,7 @@ __all__ = [
     "placement_of",
     "plan_replacement",
     "read_placement",
+    "shape_of",
     "try_out",
     "wants_of",
     "with_pods",

@@ -28,6 +28,7 @@ from allocator.reasons import sentence, tally
 from allocator.strategies import Chosen, StrategyCache, serve
 from dra.budget import Budget
 from dra.objects import ResourceClaim
+from dra.wire import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -145,6 +146,15 @@ class Decider:
         found = Outlooks(outlook, (), message, hindrances)
         return _once_room(found, crowded)
 
+    def may_fit(self, pod: Pod, stock: Stock, crowded: _ByNode = MappingProxyType({})) -> bool:
+        """Say whether some node that is not crowded may serve a pod now; of a pod that cannot be told apart so, that one may."""
+        wants = wants_of(pod, stock)
+        if not shape_of(wants):
+            return True
+        answers = self._ask(stock, wants.open)
+        asked = [name for name in answers if name not in crowded]
+        return not _HOPEFUL.isdisjoint(_verdicts(answers, asked))
+
     def serve(
         self, pod: Pod, node: str, stock: Stock, placement: Placement = BY_DEFAULT, *, alone: Options | None = None
     ) -> Serving | Unserved:
@@ -244,6 +254,12 @@ class Decider:
         if _HOPEFUL.isdisjoint(then):
             return Outlook.NEVER
         return Outlook.FULL
+
+
+def shape_of(wants: Wants) -> bytes:
+    """Give what is the same for all pods whom the same devices would help; empty if more than open claims decides about it."""
+    alone = wants.extended or wants.waits_for or len(wants.open) < len(wants.claims)
+    return b"" if alone else encode([claim.spec for claim in wants.open])
 
 
 def _once_room(found: Outlooks, crowded: _ByNode) -> Outlooks:

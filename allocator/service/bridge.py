@@ -29,6 +29,7 @@ from allocator.decisions import (
     discreet,
     full_nodes,
     placement_of,
+    shape_of,
     wants_of,
     with_pods,
 )
@@ -73,7 +74,7 @@ from allocator.service.commits import Commits
 from allocator.service.fairness.compatibilities import Compatibilities
 from allocator.service.fairness.quotas import Quotas
 from allocator.service.knowledge import Knowledge
-from allocator.service.wakes import Wakes
+from allocator.service.wakes import Refusals, Wakes
 from cluster.errors import ApiError, NotFound
 from cluster.informers import Backoff
 from cluster.resources import PODS, RESOURCE_CLAIMS
@@ -150,13 +151,14 @@ class Bridge:
         self.decider = Decider()
         self._rules = rules
         self.wakes = Wakes()
+        self._refused = Refusals(self.wakes, self._may_fit, self._later)
         self.commits = Commits(cluster, may_write=self._may_write, count=count_write)
         self.knowledge = Knowledge(
             cluster,
             on_claim=self._on_claim,
             on_pod=self._on_pod,
             on_devices=self._on_devices,
-            on_quota=self._wake_refused,
+            on_quota=self._refused.wake,
             on_namespace=self._wake_waiting,
         )
         self.quotas = Quotas(cluster, self.knowledge, may_write=self._may_write, unwritten=self._unwritten)
@@ -165,9 +167,7 @@ class Bridge:
         self.compatibilities = Compatibilities(cluster, followed, may_write=self._may_write, clock=clock)
         self._asked: OrderedDict[str, Pod] = OrderedDict()  # by token: whose question it was
         self._commits_waiting: dict[str, asyncio.Future[str]] = {}
-        # Pods that would try again if they were told, by uid: when a device comes free, or only when there are others.
-        self._refused: dict[str, str] = {}
-        self._hopeless: dict[str, str] = {}
+        self._hopeless: dict[str, str] = {}  # pods for which there have to be other devices, by uid
         self._waiting: dict[str, Pod] = {}  # pods that lack an object, by uid
         self._promises: dict[str, tuple[str, float]] = {}  # nodes that were promised, and until when, by uid of the pod
         self._pods: dict[str, Pod] = {}  # ours, by uid
@@ -256,7 +256,7 @@ class Bridge:
             case Dropped(token, _, sentence):
                 self._answer(token, sentence or "the reservation has ended")
             case Freed():
-                self._wake_refused()
+                self._refused.look()
             case Tell(uid, sentence):
                 pod = self._pods.get(uid)
                 if pod is not None:
@@ -372,13 +372,15 @@ class Bridge:
 
     def _forget(self, uid: str) -> None:
         """Wake a pod no more: it is gone, or has a node."""
-        for kept in (self._refused, self._hopeless, self._waiting, self._promises):
+        self._refused.pop(uid)
+        for kept in (self._hopeless, self._waiting, self._promises):
             kept.pop(uid, None)
 
     def _on_devices(self) -> None:
-        self._refused |= self._hopeless
+        for uid, name in self._hopeless.items():
+            self._refused.put(uid, name)
         self._hopeless.clear()
-        self._wake_refused()
+        self._refused.wake()
         self._wake_waiting()
 
     def _wake_waiting(self, namespace: str = "") -> None:
@@ -395,10 +397,10 @@ class Bridge:
             del self._waiting[pod.metadata.uid]
         self.wakes.wake(pod.metadata.key for pod in ready)
 
-    def _wake_refused(self) -> None:
-        if self._refused:
-            self.wakes.wake(self._refused.values())
-            self._refused.clear()
+    def _may_fit(self, uid: str) -> bool:
+        """Say whether there may be room for a pod by now."""
+        pod = self._pods.get(uid)
+        return pod is None or self.decider.may_fit(pod, self.knowledge.stock, self.full_nodes(pod))
 
     # ---- what schedulers ask
 
@@ -410,7 +412,8 @@ class Bridge:
         found = self._look_around(pod)
         self._count_outlook(str(found.outlook), self._clock() - begun)
         if found.outlook in _WORTH_WAKING:
-            self._refused[pod.metadata.uid] = pod.metadata.key
+            shape = shape_of(wants_of(pod, self.knowledge.stock))
+            self._refused.put(pod.metadata.uid, pod.metadata.key, shape)
         if found.outlook is Outlook.NEVER:
             self._hopeless[pod.metadata.uid] = pod.metadata.key
         if found.outlook is Outlook.WAITING:
@@ -435,7 +438,7 @@ class Bridge:
         """Place by other rules from the next decision on; what was refused may be tried again."""
         if rules != self._rules:
             self._rules = rules
-            self._wake_refused()
+            self._refused.wake()
 
     def placement_of(self, pod: Pod) -> Placement:
         """Find how a pod is placed; by default, if what it says is nothing known."""
@@ -565,9 +568,9 @@ class Bridge:
             if isinstance(effect, Declined):
                 raise self._again(pod, effect.sentence)
             if isinstance(effect, Exceeded):
-                self._refused[pod.metadata.uid] = pod.metadata.key
+                self._refused.put(pod.metadata.uid, pod.metadata.key)
                 raise _over(effect.line)
-        self._refused.pop(pod.metadata.uid, None)
+        self._refused.pop(pod.metadata.uid)
 
     def unreserve(self, token: str) -> None:
         """Let go of a reservation; one that is not known is fine."""

@@ -1,19 +1,23 @@
 """Which pods are worth another try: said to whoever holds a long poll, in a numbered row of news. No news is lost between polls.
 
 Somebody who has missed more than is remembered, or comes with a number of an earlier life of this process, is told to try all.
+
+When a device comes free, only pods are worth it that it would help: of those that ask for the same, one is looked at for all.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import logging
+from collections import defaultdict, deque
 from typing import TYPE_CHECKING
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Coroutine, Iterable
 
+logger = logging.getLogger("drawbridge.allocator")
 REMEMBERED = 256
 
 
@@ -66,3 +70,77 @@ class Wakes:
                 return everybody
             pods.update(news.pods)
         return News(self.seq, tuple(sorted(pods)))
+
+
+class Refusals:
+    """Pods that found no room, and which of them are worth another try."""
+
+    def __init__(
+        self, wakes: Wakes, may_fit: Callable[[str], bool], later: Callable[[Coroutine[None, None, None]], None]
+    ) -> None:
+        """`may_fit` says of a pod whether there may be room by now; `later` has something done."""
+        self._wakes = wakes
+        self._may_fit = may_fit
+        self._later = later
+        self._names: dict[str, str] = {}  # by uid
+        self._shapes: dict[str, bytes] = {}  # what they ask for, by uid; who is unlike all others asks for nothing here
+        self._freed = False
+        self._looking = False
+
+    def put(self, uid: str, name: str, shape: bytes = b"") -> None:
+        """Keep a pod in mind."""
+        self._names[uid] = name
+        self._shapes[uid] = shape
+
+    def pop(self, uid: str) -> None:
+        """Wake a pod no more."""
+        self._names.pop(uid, None)
+        self._shapes.pop(uid, None)
+
+    def wake(self) -> None:
+        """Have all of them tried again."""
+        self._rouse(tuple(self._names))
+
+    def look(self) -> None:
+        """Have those tried again for whom there is room now. What comes free meanwhile is looked at at once with it."""
+        self._freed = True
+        if self._names and not self._looking:
+            self._looking = True
+            self._later(self._look())
+
+    async def _look(self) -> None:
+        try:
+            while self._freed:
+                self._freed = False
+                for alike in self._alike():
+                    if self._has_room(alike):
+                        self._rouse(alike)
+                    await asyncio.sleep(0)
+        finally:
+            self._looking = False
+
+    def _alike(self) -> list[list[str]]:
+        groups: defaultdict[bytes, list[str]] = defaultdict(list)
+        alone: list[list[str]] = []
+        for uid, shape in self._shapes.items():
+            if shape:
+                groups[shape].append(uid)
+            else:
+                alone.append([uid])
+        return [*groups.values(), *alone]
+
+    def _has_room(self, alike: list[str]) -> bool:
+        still = next((uid for uid in alike if uid in self._names), None)
+        if still is None:
+            return False
+        try:
+            return self._may_fit(still)
+        except Exception:
+            logger.exception("a bug while looking for room; please report it", extra={"pod": self._names[still]})
+            return True
+
+    def _rouse(self, uids: Iterable[str]) -> None:
+        found = [uid for uid in uids if uid in self._names]
+        self._wakes.wake([self._names[uid] for uid in found])
+        for uid in found:
+            self.pop(uid)

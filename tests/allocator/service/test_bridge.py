@@ -181,6 +181,47 @@ async def test_who_waits_for_a_device_is_told_when_one_comes_free():
         assert "default/q" in (await poll)[1]["pods"]
 
 
+async def free(cluster, name):
+    empty = Merge({"status": {"allocation": None, "reservedFor": None}})
+    await cluster.patch(resources.RESOURCE_CLAIMS, name, empty, "default", subresource="status")
+
+
+async def test_who_waits_is_told_of_what_comes_free_only_if_there_is_room_for_him_now():
+    """A pod of another class and one that needs two devices are let sleep; those that ask for the one that is free are told, all of them."""
+    held = [claim("a"), claim("b"), claim("c", class_name="nic")]
+    asked = [claim("p"), claim("q"), claim("r", class_name="nic"), claim("s", 2)]
+    nic = gpus("n0", 1)
+    nic["metadata"]["name"] = "n0-nic"
+    nic["spec"]["driver"] = driver = "nic.example.com"
+    nics = device_class("nic", selectors=[{"cel": {"expression": f"device.driver == '{driver}'"}}])
+    cluster = loaded(*fleet(1, 2), nic, nics, *held, *asked, *(pod(f"of-{name}", name) for name in "abcpqrs"))  # fmt: skip
+    async with running(cluster) as one:
+        for name in "abc":
+            assert (await one.place(f"of-{name}"))[1]["committed"]
+        for name in "pqrs":
+            _, found = await one.plugin("prefilter", {"pod": await one.pod(f"of-{name}")})
+            assert found["verdict"] == "full"
+        for name, told in (("a", {"default/of-p", "default/of-q"}), ("c", {"default/of-r"}), ("b", {"default/of-s"})):
+            assert await waked(one, free(cluster, name), {f"default/of-{name}"}) == told
+
+
+async def waked(one, change, holders):
+    """Who is told of a change, but for those who lose by it and are decided on anew."""
+    seq = one.bridge.wakes.seq
+    await change
+    await until(lambda: set(one.bridge.wakes._since(seq).pods) - holders and not one.bridge._refused._looking)
+    return set(one.bridge.wakes._since(seq).pods) - holders
+
+
+async def test_a_look_for_room_that_fails_lets_nobody_sleep(monkeypatch):
+    cluster = loaded(*fleet(1, 1), claim("a"), claim("two"), pod("p", "a"), pod("q", "two"))
+    async with running(cluster) as one:
+        await one.place("p")
+        await one.plugin("prefilter", {"pod": await one.pod("q")})
+        monkeypatch.setattr(one.bridge.decider, "may_fit", lambda *_: 1 / 0)
+        assert await waked(one, free(cluster, "a"), {"default/p"}) == {"default/q"}
+
+
 async def test_a_pod_that_no_node_could_serve_is_told_when_there_are_other_devices_and_not_at_each_heartbeat():
     cluster = loaded(*fleet(1, 1), claim("two", 2), pod("p", "two"))
     async with running(cluster) as one:

@@ -1,0 +1,125 @@
+"""Two hundred pods wait for devices of two kinds, with the plugin: each is tried again when one comes free that it could use, and not before."""
+
+import re
+import ssl
+import urllib.request
+from functools import partial
+
+import pytest
+
+from e2e.actors import fleet
+from e2e.actors.bridge import PLUGIN_SCHEDULER, Bridge, plugin_configuration
+from e2e.actors.workloads import pod, request, template, using_template
+from e2e.build import program
+from e2e.ground.controlplane import ControlPlane, free_port
+
+pytestmark = pytest.mark.real
+KINDS = ("near", "far")
+NODE = "wakes-0"
+EACH = 100  # pods that wait, of each kind
+
+
+class Counts:
+    """What our scheduler counts about its queue."""
+
+    def __init__(self, port):
+        self.url = f"https://127.0.0.1:{port}/metrics"
+        self.trust = ssl.create_default_context()
+        self.trust.check_hostname = False
+        self.trust.verify_mode = ssl.CERT_NONE  # it has made its certificate itself
+
+    def read(self, series, **labels):
+        """Add up a series, as far as its labels are these."""
+        with urllib.request.urlopen(self.url, context=self.trust, timeout=30) as said:
+            text = said.read().decode()
+        found = re.findall(rf"^{series}{{(.*)}} ([0-9.e+]+)$", text, re.MULTILINE)
+        return sum(
+            float(number) for have, number in found if all(f'{key}="{value}"' in have for key, value in labels.items())
+        )
+
+    def set_aside(self, number):
+        """Whether so many pods wait, and none is being tried or about to be."""
+        waiting = {
+            queue: self.read("scheduler_pending_pods", queue=queue) for queue in ("active", "backoff", "unschedulable")
+        }
+        return waiting == {"active": 0, "backoff": 0, "unschedulable": number}
+
+    def attempts(self):
+        return self.read("scheduler_schedule_attempts_total")
+
+    def roused(self):
+        """How often a pod was put back into the queue, by whatever event."""
+        return self.read("scheduler_queue_incoming_pods_total", queue="active") + self.read(
+            "scheduler_queue_incoming_pods_total", queue="backoff"
+        )
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A control plane of its own: whatever else happens in a cluster may have pods tried again, too."""
+    with ControlPlane(name="wakes") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def counts(cluster):
+    """The allocator, our scheduler, and a node with two devices of each kind, of different drivers."""
+    port = free_port()
+    bridge = Bridge(cluster)
+    try:
+        bridge.prepare()
+        bridge.start()
+        cluster.start_scheduler(
+            plugin_configuration(bridge.socket),
+            name="drawbridge-wakes",
+            binary=program("drawbridge-scheduler"),
+            args=[f"--secure-port={port}"],
+        )
+        cluster.add_fake_nodes(1, prefix="wakes-")
+        for kind in KINDS:
+            driver = f"{kind}.wakes.example.com"
+            devices = [fleet.device(f"gpu-{at}", {}) for at in range(2)]
+            cluster.create(fleet.device_class(f"wakes-{kind}", f"device.driver == '{driver}'"))
+            cluster.create(*fleet.slices(driver, NODE, devices, by_name=True))
+        yield Counts(port)
+    finally:
+        bridge.remove()
+
+
+def wanting(name, namespace, kind):
+    return pod(name, namespace, schedulerName=PLUGIN_SCHEDULER, resourceClaims=[using_template(kind)])
+
+
+def placed(cluster, namespace, kind):
+    listed = cluster.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
+    return {
+        one["metadata"]["name"]
+        for one in listed
+        if one["spec"].get("nodeName") and one["metadata"]["name"].startswith(kind)
+    }
+
+
+def newly_placed(cluster, namespace, before):
+    return placed(cluster, namespace, "near") - before
+
+
+@pytest.mark.time_limit(300, "two hundred pods are made, and tried in turn")
+def test_who_waits_is_tried_when_a_device_comes_free_that_he_could_use_and_nobody_else_is(cluster, counts):
+    namespace = cluster.namespace("wakes")
+    cluster.create(*[template(kind, namespace, request("gpu", f"wakes-{kind}")) for kind in KINDS])
+    cluster.create(*[wanting(f"{kind}-first-{at}", namespace, kind) for kind in KINDS for at in range(2)])
+    for kind in KINDS:
+        for at in range(2):
+            cluster.wait_scheduled(namespace, f"{kind}-first-{at}")
+    cluster.create_many([wanting(f"{kind}-{at}", namespace, kind) for at in range(EACH) for kind in KINDS])
+    cluster.until("all others wait", lambda: counts.set_aside(2 * EACH), 60)
+    for left in range(EACH, EACH - 3, -1):
+        attempts, roused, holding = counts.attempts(), counts.roused(), placed(cluster, namespace, "near")
+        cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{min(holding)}", gracePeriodSeconds=0)
+        come = partial(newly_placed, cluster, namespace, holding)
+        cluster.until("one has come", come)
+        set_aside = partial(counts.set_aside, EACH + left - 1)
+        cluster.until("the others wait again", set_aside)
+        assert counts.attempts() - attempts == left
+        assert counts.roused() - roused == left
+    assert len(placed(cluster, namespace, "far")) == 2
