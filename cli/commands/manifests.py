@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 BASE = Path(__file__).resolve().parents[2] / "manifests" / "base"
 BRIDGE = BASE.parent / "bridge"
 ONLOOKER = BASE.parent / "onlooker"
+GUARDS = BASE.parent / "guards"
 NAMESPACE = "drawbridge-system"
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(rf"{_LABEL.pattern}(?:\.{_LABEL.pattern})*")
@@ -41,6 +42,7 @@ EXTENDER = (
     "extender"  # of the ways in which a scheduler asks the allocator, the one that is meant where nothing is said
 )
 GENERATED = "webhooks.yaml"
+MANAGED = "drawbridge-managed-drivers"
 CLUSTER_WIDE = frozenset(
     (
         "ClusterRole",
@@ -115,6 +117,7 @@ _IN_VALUES = {
     "apart": "bridge.way",
     "plugin": "bridge.way",
     "onlooker": "onlooker",
+    "guards": "guards",
     "scheduler_image": "bridge.schedulerImage",
     "api_servers": "networkPolicy.apiServers",
     "failure_policy": "webhooks.failurePolicy",
@@ -153,6 +156,11 @@ _IN_VALUES = {
     help="With --bridge: the image of kube-scheduler, of the cluster's version; with --plugin: of ours.",
 )
 @click.option("--onlooker", is_flag=True, help="Also an onlooker beside any scheduler (docs/bridge.md).")
+@click.option(
+    "--guards",
+    is_flag=True,
+    help="Also policies about who may give devices, bind pods, publish slices (docs/security.md).",
+)
 @click.option(
     "--api-server",
     "api_servers",
@@ -201,6 +209,7 @@ def command(
     plugin: bool,
     onlooker: bool,
     scheduler_image: str,
+    guards: bool,
     api_servers: tuple[str, ...],
     config: str,
     failure_policy: str,
@@ -260,6 +269,9 @@ def command(
             objects += _fences(source.file.bridge)
         if onlooker:
             objects += on_looking(namespace, image)
+        if guards:
+            drivers = source.file.bridge.drivers if source.file.bridge else ()
+            objects += guarding(namespace, drivers)
     if only != "rest":
         objects += configurations(source.dialects, options)
     click.echo(manifests.dump(objects), nl=False)
@@ -292,9 +304,12 @@ def _make_chart(folder: Path, config: str, source: Configuration) -> None:
     from cli.chart import IMAGE, PLACE, SCHEDULER_IMAGE, fill
     from webhook.claims import taint_rule
 
+    base = rest(PLACE, IMAGE, config)
+    guards = guarding(PLACE, ())
     objects = {
-        "base": list(rest(PLACE, IMAGE, config)),
+        "base": list(base),
         "onlooker": list(on_looking(PLACE, IMAGE)),
+        "guards": list(guards),
         "fence": [taint_rule("__DRIVER__")],
         "webhooks": _registrations(source, devices=False),
         "devices": _registrations(source, devices=True),
@@ -424,6 +439,21 @@ def _merge_members(there: list[dict[str, Any]], patches: list[dict[str, Any]]) -
             there.append(patch)
 
 
+def guarding(namespace: str, drivers: Iterable[str]) -> Iterable[dict[str, Any]]:
+    """What the guards are, as their kustomize component would print them for this namespace, with the drivers that are managed."""
+    from cluster import manifests
+
+    for document in manifests.read(_listed(GUARDS)):
+        obj = document.object
+        _adapt(obj, namespace, "", "", ())
+        if obj["metadata"]["name"] == MANAGED:
+            obj["data"] = dict.fromkeys(drivers, "given by the bridge")
+        if obj["kind"] == "ValidatingAdmissionPolicyBinding":
+            reference = obj["spec"].get("paramRef", {})
+            reference["namespace"] = namespace
+        yield obj
+
+
 def _name_image(obj: dict[str, Any], scheduler_image: str) -> None:
     if obj["kind"] != "Deployment":
         return
@@ -484,7 +514,8 @@ def _adapt(
         case _:
             metadata["namespace"] = namespace
     for subject in obj.get("subjects") or ():
-        subject["namespace"] = namespace
+        if subject.get("namespace") == NAMESPACE:  # others' accounts stay where they are
+            subject["namespace"] = namespace
     if obj["kind"] == "Deployment":
         for container in obj["spec"]["template"]["spec"]["containers"]:
             container["image"] = image

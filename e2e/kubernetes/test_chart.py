@@ -112,6 +112,7 @@ SAME = [
     (["bridge.way=apart"], [*WITH_SCHEDULER, "--apart"]),
     (["bridge.way=plugin"], [*WITH_SCHEDULER, "--plugin"]),
     (["onlooker=true"], ["--onlooker"]),
+    (["guards=true"], ["--guards"]),
 ]
 
 

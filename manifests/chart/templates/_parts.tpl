@@ -53,6 +53,8 @@ yes
 deployment
 {{- else if and (eq .kind "ConfigMap") (eq .metadata.name "drawbridge") -}}
 file
+{{- else if and (eq .kind "ConfigMap") (eq .metadata.name "drawbridge-managed-drivers") -}}
+managed
 {{- else if and (eq .kind "NetworkPolicy") (eq .metadata.name "drawbridge-webhook") -}}
 callers
 {{- else if hasSuffix "WebhookConfiguration" .kind -}}
@@ -68,6 +70,14 @@ other
 {{- if (index . 0).Values.configuration -}}
   {{- $_ := set (index . 1).data "drawbridge.yaml" (toYaml (index . 2)) -}}
 {{- end -}}
+{{- end -}}
+
+{{- define "drawbridge.managed" -}}
+{{- $data := dict -}}
+{{- range (((index . 2).bridge | default dict).drivers) -}}
+  {{- $_ := set $data . "given by the bridge" -}}
+{{- end -}}
+{{- $_ := set (index . 1) "data" $data -}}
 {{- end -}}
 
 {{- define "drawbridge.callers" -}}

@@ -1,0 +1,276 @@
+"""The guards on a real API server: each with an account that may, and one with every right of Kubernetes' own that may not."""
+
+import contextlib
+
+import pytest
+
+from cluster import manifests
+from e2e.actors import fleet
+from e2e.actors.client import ApiError, Client
+from e2e.actors.gate import ROOT, SYSTEM
+from e2e.actors.workloads import claim, pod, request, template, using
+
+pytestmark = pytest.mark.real
+DRIVER = "guarded.example.com"
+CLASS = "guarded"
+NODES = ("guarded-0", "guarded-1")
+PLUGIN = f"system:serviceaccount:{SYSTEM}:guarded-plugin"
+CONTROLLER = f"system:serviceaccount:{SYSTEM}:guarded-controller"
+TENANT = "guarded-tenant"  # has all rights of Kubernetes that the guards are about, and none of theirs
+MAY = "guarded-may"  # has these, too
+ADMIN = {"resource.kubernetes.io/admin-access": "true"}  # on a namespace: what Kubernetes itself asks for
+VERBS = ["get", "list", "create", "update", "patch", "delete"]
+EVERYTHING = [
+    {"apiGroups": [""], "resources": ["pods", "pods/binding", "bindings"], "verbs": VERBS},
+    {"apiGroups": ["resource.k8s.io"], "resources": ["*"], "verbs": VERBS},
+]
+
+
+def shipped():
+    """The component's objects, with lists for the driver of this file."""
+    made = []
+    for file in ("lists.yaml", "policies.yaml", "rbac.yaml"):
+        made += [document.object for document in manifests.read([ROOT / "manifests/guards" / file])]
+    for one in made:
+        if one["kind"] == "ConfigMap":
+            one["metadata"]["namespace"] = SYSTEM
+            writers = f"{PLUGIN}\n  {CONTROLLER} anywhere\n"
+            one["data"] = {DRIVER: writers if one["metadata"]["name"] == "drawbridge-slice-writers" else ""}
+    return made
+
+
+def role(name, rules, *subjects):
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    base = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": name}}
+    bound = [{"kind": "ServiceAccount", "name": one, "namespace": SYSTEM} for one in subjects]
+    return [base | {"kind": "ClusterRole", "rules": rules}, base | {"kind": "ClusterRoleBinding", "roleRef": reference, "subjects": bound}]  # fmt: skip
+
+
+def account(name):
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": SYSTEM}}
+
+
+@pytest.fixture(scope="module")
+def guards(control_plane):
+    """The guards in force, two nodes, and accounts."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
+    if control_plane.read(namespace) is None:
+        control_plane.namespace(SYSTEM)
+    rights = [{"apiGroups": ["drawbridge.dev"], "resources": ["manageddevices", "managedpods", "adminaccess"], "verbs": ["allocate", "bind", "use"]}]  # fmt: skip
+    accounts = (TENANT, MAY, "guarded-plugin", "guarded-controller")
+    made = [
+        *map(account, accounts),
+        *role("guarded-everything", EVERYTHING, *accounts),
+        *role("guarded-may", rights, MAY),
+        fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"),
+        *fleet.slices(DRIVER, NODES[0], [fleet.device("gpu-0", {})], by_name=True),
+    ]
+    nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in NODES]
+    rules = shipped()
+    tried = control_plane.namespace("guarded-tried", ADMIN)
+    try:
+        control_plane.add_fake_nodes(2, prefix="guarded-")
+        control_plane.create(*made, claim("tried", tried, request("gpu", CLASS)))
+        control_plane.kubectl("apply", "--server-side", "-f", "-", input=manifests.dump(rules))
+        with acting(control_plane, TENANT) as tenant:
+            control_plane.until("all guards are in force", lambda: are_in_force(tenant, tried), 60)
+        yield control_plane
+    finally:
+        control_plane.delete(f"/api/v1/namespaces/{tried}")
+        control_plane.remove(*reversed(rules), *reversed(made), *nodes)
+
+
+def token(cluster, name, node=""):
+    """A token as an account has it: by itself, or in a pod on a node."""
+    spec = {}
+    if node:
+        item = pod(f"{name}-{node}", SYSTEM, serviceAccountName=name, nodeName=node)
+        found = cluster.read(item) or cluster.create(item)[0]
+        spec = {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": item["metadata"]["name"], "uid": found["metadata"]["uid"]}}  # fmt: skip
+    path = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/{name}/token"
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+    return cluster.post(path, asked)["status"]["token"]
+
+
+@contextlib.contextmanager
+def acting(cluster, name, node=""):
+    client = Client(cluster.url, token(cluster, name, node), cluster.ca)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def refusal(attempt, *arguments, **query):
+    """What the API server says to a dry run of something; "" if it lets it through."""
+    try:
+        attempt(*arguments, dryRun="All", **query)
+    except ApiError as error:
+        if error.code != 403:
+            raise
+        return error.message
+    return ""
+
+
+# What is attempted, always as a dry run
+
+
+def slice_(node, driver=DRIVER):
+    [one] = fleet.slices(
+        driver, node or NODES[0], [fleet.device("gpu-0", {})], pool=f"pool-{node or 'all'}", by_name=True
+    )
+    one["metadata"]["name"] = f"tried-{node or 'all'}"
+    if not node:
+        del one["spec"]["nodeName"]
+        one["spec"]["allNodes"] = True
+    return one
+
+
+def admin(kind, namespace, **more):
+    wanted = request("gpu", CLASS, adminAccess=True, allocationMode="All")
+    del wanted["exactly"]["count"]
+    return kind("sees-all", namespace, wanted) | more
+
+
+def publish(client, node, driver=DRIVER):
+    return refusal(client.create, slice_(node, driver))
+
+
+def bind(client, namespace, name):
+    target = {"apiVersion": "v1", "kind": "Node", "name": NODES[0]}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "namespace": namespace}, "target": target}
+    return refusal(client.post, f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body)
+
+
+def give(client, namespace, name, driver=DRIVER):
+    path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}/status"
+    result = {"request": "gpu", "driver": driver, "pool": NODES[0], "device": "gpu-0"}
+    return refusal(client.patch, path, {"status": {"allocation": {"devices": {"results": [result]}}}})  # fmt: skip
+
+
+def are_in_force(client, namespace):
+    """Whether each guard turns back who may nothing; a policy is in force some moments after it was written."""
+    named = pod("tried", namespace, nodeName=NODES[0], resourceClaims=[using("a")])
+    attempts = {
+        "slices": publish(client, NODES[0]),
+        "bindings": refusal(client.create, named),
+        "allocations": give(client, namespace, "tried"),
+        "admin-access": refusal(client.create, admin(claim, namespace)),
+    }
+    return all(f"drawbridge-guard-{name}" in said for name, said in attempts.items())
+
+
+def test_slices_of_a_driver_are_written_by_its_accounts_each_for_its_own_node(guards):
+    with acting(guards, TENANT, NODES[0]) as tenant:
+        assert f"is not among the writers of {DRIVER}" in publish(tenant, NODES[0])
+        assert not publish(tenant, NODES[0], "unlisted.example.com"), "a driver without a list is guarded"
+    with acting(guards, "guarded-plugin", NODES[0]) as plugin:
+        assert not publish(plugin, NODES[0])
+        assert f"is on node {NODES[0]}" in publish(plugin, NODES[1])
+        assert "not for all" in publish(plugin, "")
+    with acting(guards, "guarded-plugin") as stolen:
+        assert "made for no node" in publish(stolen, NODES[0])
+    with acting(guards, "guarded-controller") as controller:
+        assert not publish(controller, NODES[1])
+        assert not publish(controller, "")
+
+
+def test_slices_are_changed_and_taken_away_by_who_may_write_them(guards):
+    [stored] = [one for one in guards.get("/apis/resource.k8s.io/v1/resourceslices")["items"] if one["spec"]["driver"] == DRIVER]  # fmt: skip
+    path = f"/apis/resource.k8s.io/v1/resourceslices/{stored['metadata']['name']}"
+    for node, expected in ((NODES[0], False), (NODES[1], True)):
+        with acting(guards, "guarded-plugin", node) as plugin:
+            grown = {"spec": {"pool": stored["spec"]["pool"] | {"generation": 9}}}
+            assert bool(refusal(plugin.patch, path, grown)) is expected
+            assert bool(refusal(plugin.delete, path)) is expected
+    with acting(guards, TENANT, NODES[0]) as tenant:
+        assert "drawbridge-guard-slices" in refusal(tenant.delete, path)
+
+
+def test_pods_are_put_on_nodes_by_who_may_and_by_nobody_who_only_has_kubernetes_rights(guards, namespace):
+    guards.create(pod("waits", namespace, schedulerName="nobody"))
+    named = pod("named", namespace, nodeName=NODES[0], resourceClaims=[using("a")])
+    plain = pod("plain", namespace, nodeName=NODES[0])
+    with acting(guards, TENANT) as tenant, acting(guards, MAY) as allowed:
+        assert "may not put pod waits on a node" in bind(tenant, namespace, "waits")
+        assert "may not put pod named on a node" in refusal(tenant.create, named)
+        assert not refusal(tenant.create, plain), "a pod without claims is guarded"
+        assert not bind(allowed, namespace, "waits")
+        assert not refusal(allowed.create, named)
+
+
+@pytest.fixture(scope="module")
+def stock(guards):
+    """A stock scheduler with Kubernetes' own roles, and the component's for schedulers: it may bind, and give no managed device."""
+    name = "guarded-scheduler"
+    account_ = account(name)
+    made = [account_]
+    for of in ("system:kube-scheduler", "system:volume-scheduler", "drawbridge-guard-scheduler"):
+        [_, binding] = role(of, [], name)
+        binding["metadata"] = {"name": f"guarded-{of}"}
+        made.append(binding)
+    guards.create(*made)
+    kubeconfig = guards.account_kubeconfig(SYSTEM, name)
+    configuration = {
+        "profiles": [{"schedulerName": name}],
+        "clientConnection": {"kubeconfig": str(kubeconfig)},
+        "podInitialBackoffSeconds": 1,
+        "podMaxBackoffSeconds": 2,
+    }
+    running = guards.start_scheduler(configuration, name=name)
+    try:
+        yield name
+    finally:
+        running.stop()
+        guards.remove(*reversed(made))
+
+
+def test_a_scheduler_with_the_components_role_goes_on_placing_pods(guards, stock, namespace):
+    guards.create(pod("goes", namespace, node=NODES[1], schedulerName=stock))
+    guards.wait_scheduled(namespace, "goes")
+    guards.delete(f"/api/v1/namespaces/{namespace}/pods/goes", gracePeriodSeconds=0)
+
+
+def test_devices_of_a_managed_driver_are_given_by_who_may_and_taken_back_by_anybody_who_may_write(guards, stock, namespace):  # fmt: skip
+    """The stock scheduler, too, is turned back: its pod waits, and the claim stays as it is."""
+    waits = pod("p", namespace, schedulerName=stock, resourceClaims=[using("a")])
+    guards.create(claim("a", namespace, request("gpu", CLASS)), waits)
+    with acting(guards, TENANT) as tenant, acting(guards, MAY) as allowed:
+        said = give(tenant, namespace, "a")
+        assert f"may not give away gpu-0 of pool {NODES[0]}: devices of {DRIVER}" in said
+        assert not give(tenant, namespace, "a", "unmanaged.example.com")
+        assert not give(allowed, namespace, "a")
+        words = "drawbridge-guard-allocations"
+        guards.until("it is told", lambda: any(words in one for one in guards.events(namespace, "p")))
+        path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/a/status"
+        assert "allocation" not in guards.get(path).get("status", {})
+        guards.delete(f"/api/v1/namespaces/{namespace}/pods/p", gracePeriodSeconds=0)
+        result = {"request": "gpu", "driver": DRIVER, "pool": NODES[0], "device": "gpu-0"}
+        allowed.patch(path, {"status": {"allocation": {"devices": {"results": [result]}}}})
+        whose = [{"resource": "pods", "name": "p", "uid": "1"}]
+        assert not refusal(tenant.patch, path, {"status": {"reservedFor": whose}})
+        assert not refusal(tenant.patch, path, {"status": {"allocation": None}})
+
+
+def test_admin_access_is_asked_for_by_who_may(guards, namespace):
+    guards.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": ADMIN}})
+    old = {"name": "gpu", "deviceClassName": CLASS, "allocationMode": "All", "adminAccess": True}
+    beta = claim("sees-all", namespace) | {
+        "apiVersion": "resource.k8s.io/v1beta1",
+        "spec": {"devices": {"requests": [old]}},
+    }
+    with acting(guards, TENANT) as tenant, acting(guards, MAY) as allowed:
+        for item in (admin(claim, namespace), admin(template, namespace), beta):
+            assert "may not ask for adminAccess in namespace" in refusal(tenant.create, item)
+            assert not refusal(allowed.create, item)
+        assert not refusal(tenant.create, claim("plain", namespace, request("gpu", CLASS)))
+        [stored] = allowed.create(admin(claim, namespace))
+        label = {"metadata": {"labels": {"a": "b"}}}
+        assert not refusal(tenant.patch, guards.path_of(stored), label), "what was allowed is in the way"
+
+
+def test_kubernetes_own_controller_makes_claims_from_templates_that_were_allowed(guards, namespace):
+    guards.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": ADMIN}})
+    who = "system:serviceaccount:kube-system:resource-claim-controller"
+    text = manifests.dump([admin(claim, namespace)])
+    guards.kubectl("create", f"--as={who}", "--dry-run=server", "-f", "-", input=text)
