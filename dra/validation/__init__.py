@@ -12,6 +12,7 @@ from dra.validation.fields.gates import Gates
 from dra.validation.judgement import errors, findings
 from dra.validation.objects.judge import TYPES, is_ours, problems, read
 from dra.validation.objects.updates import update_errors
+from dra.validation.parameters.channels import asks_for_channels
 from dra.validation.parameters.reach import claim_settings
 from dra.validation.problem import Problem
 from dra.validation.review import Reviewed, name, review
@@ -23,6 +24,7 @@ __all__ = [
     "Gates",
     "Problem",
     "Reviewed",
+    "asks_for_channels",
     "claim_settings",
     "errors",
     "findings",

@@ -121,6 +121,8 @@ CODES: Final[dict[str, Code]] = {
     "D707": Code("driver parameters that do not reach the request that they name", _WARNING, "name requests as the driver looks for them; see the message"),
     "D708": Code("driver parameters that change nothing", _INFO, "leave them out, or do what the message says"),
     "D709": Code("driver parameters that depend on how the driver runs", _INFO, "ask who installed the driver: where it runs otherwise, the pod stays in ContainerCreating"),
+    "D710": Code("a channel that belongs to no ComputeDomain", _WARNING, "use the template that the ComputeDomain makes: it names the domain by its uid"),
+    "D711": Code("a ComputeDomain that does not fit what is around it", _WARNING, "see the message"),
     # The configuration file of drawbridge itself, found by webhook.config.
     "C001": Code("the configuration of drawbridge is not valid", _ERROR, "correct the field"),
 }  # fmt: skip

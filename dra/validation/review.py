@@ -17,6 +17,7 @@ from dra.objects import (
     template_site,
 )
 from dra.validation.fields import gates as feature_gates
+from dra.validation.fleet.domains import channel_problems, domain_problems, domains_of
 from dra.validation.fleet.held import held_problems
 from dra.validation.fleet.peers import peer_problems
 from dra.validation.fleet.pods import pod_problems
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dra.finding import Finding
+    from dra.objects import DeviceClaim
     from dra.validation.fields.gates import Gates
 
 _CLUSTER_KINDS: Final = frozenset(
@@ -55,10 +57,10 @@ def review(
     judged = [judge(value, gates) if is_ours(value) else Judged([], None) for value in objects]
     typed = [one.typed for one in judged]
     known = [read(value) for value in inventory]
-    world = World(typed, known)
+    world = World(typed, known, domains_of(objects, inventory))
     # Without an inventory, and without a claim or a template, what is not there may be in the cluster.
     complete = bool(inventory or world.claims or world.templates)
-    together = _together(world)
+    together = _together(world, [*objects, *inventory])
     reviewed: list[Reviewed] = []
     for number, value in enumerate(objects):
         if is_ours(value):
@@ -70,16 +72,21 @@ def review(
                 problems.append(lead_back(problem, value))
             for problem in together.get(number, ()):
                 problems.append(lead_back(problem, value))
+        else:
+            problems += together.get(number, ())
         for finding in findings(problems, name(value)):
             reviewed.append(Reviewed(number, finding))  # noqa: PERF401  likewise
     return reviewed
 
 
-def _together(world: World) -> dict[int, list[Problem]]:
-    """Find what shows only among the slices of a pool, or among the claims that hold devices, by object."""
+def _together(world: World, objects: Sequence[dict[str, Any]]) -> dict[int, list[Problem]]:
+    """Find what shows only among the slices of a pool, among the claims that hold devices, or around a ComputeDomain, by object."""
     found: dict[int, list[Problem]] = {}
-    located = list(pool_problems(world.pieces))
-    located += held_problems(world.holders, world.fleet)
+    located = [
+        *pool_problems(world.pieces),
+        *held_problems(world.holders, world.fleet),
+        *domain_problems(objects, world.domains),
+    ]
     for number, problem in located:
         of_object = found.setdefault(number, [])
         of_object.append(problem)
@@ -95,9 +102,9 @@ def _foreign(value: dict[str, Any], world: World, *, complete: bool) -> list[Pro
 def _around(value: Any, world: World) -> Problems:
     match value:
         case ResourceClaim():
-            yield from claim_problems(value.spec.devices, "/spec/devices", world)
+            yield from _claim(value.spec.devices, "/spec/devices", value.metadata.namespace, world)
         case ResourceClaimTemplate():
-            yield from claim_problems(value.spec.spec.devices, "/spec/spec/devices", world)
+            yield from _claim(value.spec.spec.devices, "/spec/spec/devices", value.metadata.namespace, world)
         case DeviceClass():
             yield from class_problems(value, world)
         case DeviceCompatibility():
@@ -106,6 +113,11 @@ def _around(value: Any, world: World) -> Problems:
             yield from rule_problems(value, world)
         case DeviceQuota():
             yield from limited_classes(value, world)
+
+
+def _claim(devices: DeviceClaim, path: str, namespace: str, world: World) -> Problems:
+    yield from claim_problems(devices, path, world)
+    yield from channel_problems(devices, path, namespace or "default", world.domains)
 
 
 def _nameless(value: dict[str, Any]) -> Problems:

@@ -26,12 +26,12 @@ _ENTRY: Final = 2_000
 
 def parameter_warnings(devices: DeviceClaim, path: str, state: State, budget: Budget) -> tuple[str, ...]:
     """Say what drivers would refuse of a claim's parameters; nothing if there is no time to look."""
-    if not devices.config:
+    if not devices.config and not validation.asks_for_channels(devices):
         return ()
     classes = state.stock.classes if state.stock is not None else {}
     part = budget.part(_STEPS)
     try:
-        part.charge(_ENTRY * len(devices.config))
+        part.charge(_ENTRY * (1 + len(devices.config)))
         problems = list(validation.claim_settings(devices, path, classes, part))
     except OutOfBudget:
         return ()

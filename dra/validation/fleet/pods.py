@@ -208,7 +208,7 @@ class _Judge:
                     at,
                     f"no container uses the claim {entry.name!r}: only a driver that serves the whole pod, as network drivers do, makes use of it",
                 )
-            if complete and self._devices(entry) is None:
+            if complete and self._devices(entry) is None and not self._is_made(entry):
                 yield from self._absent(entry, at)
             if many and entry.resource_claim_name is not None:
                 message = f"all pods of this workload share the one claim {entry.resource_claim_name!r}, and so its devices and its node"
@@ -219,6 +219,9 @@ class _Judge:
                 f"{self._path}/nodeName",
                 "with nodeName set the pod bypasses the scheduler, and it is the scheduler that allocates devices",
             )
+
+    def _is_made(self, entry: PodResourceClaim) -> bool:
+        return (self._namespace, entry.resource_claim_template_name or "") in self._world.made
 
     def _absent(self, entry: PodResourceClaim, at: str) -> Problems:
         for kind, name in (

@@ -14,9 +14,10 @@ from dra.validation.fleet.pools import Piece
 from dra.validation.fleet.published import Fleet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from dra.objects import DeviceClaim
+    from dra.validation.fleet.domains import Domain
 
 
 _Key = tuple[str, str]  # namespace, name
@@ -25,7 +26,10 @@ _Key = tuple[str, str]  # namespace, name
 class World:
     """Objects of our kinds, by what others name them with. The first of several with one name counts."""
 
-    def __init__(self, judged: Iterable[Any] = (), inventory: Iterable[Any] = ()) -> None:
+    def __init__(
+        self, judged: Iterable[Any] = (), inventory: Iterable[Any] = (), domains: Sequence[Domain] = ()
+    ) -> None:
+        self.domains = domains
         self.classes: dict[str, DeviceClass] = {}
         self.claims: dict[_Key, ResourceClaim] = {}
         self.templates: dict[_Key, ResourceClaimTemplate] = {}
@@ -62,10 +66,15 @@ class World:
         return bool(self.classes)
 
     @cached_property
+    def made(self) -> frozenset[_Key]:
+        """The templates that ComputeDomains make."""
+        return frozenset([(one.namespace, one.template) for one in self.domains])
+
+    @cached_property
     def homes(self) -> dict[str, list[str]]:
         """The namespaces in which there is a claim or template of a name."""
         found: dict[str, list[str]] = {}
-        for namespace, name in (*self.claims, *self.templates):
+        for namespace, name in (*self.claims, *self.templates, *self.made):
             found.setdefault(name, []).append(namespace)
         return found
 

@@ -33,6 +33,7 @@ class Recognised(NamedTuple):
     driver: Driver
     name: str
     kind: ParameterKind
+    parameters: dict[str, Any]
 
 
 def parameter_problems(opaque: OpaqueDeviceConfiguration | None, path: str) -> Problems:
@@ -48,7 +49,7 @@ def recognise(opaque: OpaqueDeviceConfiguration) -> Recognised | None:
         return None
     name = opaque.parameters.get("kind") if driver.version else next(iter(driver.kinds), None)
     kind = driver.kinds.get(name) if isinstance(name, str) else None
-    return Recognised(driver, str(name), kind) if kind is not None else None
+    return Recognised(driver, str(name), kind, opaque.parameters) if kind is not None else None
 
 
 def _judge(opaque: OpaqueDeviceConfiguration, path: str) -> Problems:

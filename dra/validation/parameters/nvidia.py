@@ -141,6 +141,11 @@ COMPUTE_DOMAIN: Final = Driver(
     },
     types=("channel", "daemon"),
 )
+# The classes of the driver's chart, and the kind of parameters without which their devices are not prepared.
+CLASSES: Final = {
+    "compute-domain-default-channel.nvidia.com": "ComputeDomainChannelConfig",
+    "compute-domain-daemon.nvidia.com": "ComputeDomainDaemonConfig",
+}
 # HAMi's driver decodes with NVIDIA's own package, and takes a GpuConfig for its shares as well.
 HAMI: Final = Driver(
     "hami-core-gpu.project-hami.io",

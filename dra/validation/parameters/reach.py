@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dra.validation.fields.limits import some
+from dra.validation.parameters.channels import channel_lacks
 from dra.validation.parameters.driver import Order
 from dra.validation.parameters.judge import parameter_problems, recognise
 from dra.validation.parameters.scope import DeviceScope
@@ -65,6 +66,7 @@ def reach_problems(
     devices: DeviceClaim, path: str, classes: Mapping[str, DeviceClass], budget: Budget | None = None
 ) -> Problems:
     """Judge what the driver parameters of a claim reach."""
+    yield from channel_lacks(devices, path, classes)
     if not devices.config:
         return
     scope, leaves = DeviceScope(budget), _leaves(devices, classes)
@@ -205,12 +207,21 @@ def _lists(entry: _Setting) -> Problems:
 def _overridden(entries: list[_Setting]) -> Problems:
     """Complain about entries of which nothing is left: drivers take one for each device."""
     for number, entry in enumerate(entries):
-        if entry.known is None or entry.known.driver.order is Order.MERGED:
-            continue
-        last = entry.known.driver.order is Order.LAST
-        rivals = entries[number + 1 :] if last else entries[:number]
+        order = entry.known.driver.order if entry.known is not None else Order.MERGED
+        rivals: list[_Setting] = []
+        if order is Order.LAST:
+            rivals = entries[number + 1 :]
+        elif order is Order.FIRST:
+            rivals = entries[:number]
         for rival in rivals:
-            if rival.known == entry.known and all(leaf in rival.leaves for leaf in entry.leaves):
-                message = f"{entry.driver} takes one entry for a device, {entry.known.driver.order.value}: that is {rival.path}"
+            if _covers(rival, entry):
+                message = f"{entry.driver} takes one entry for a device, {order.value}: that is {rival.path}"
                 yield Problem("D708", entry.path, message, "write what is to hold in one entry")
                 break
+
+
+def _covers(rival: _Setting, entry: _Setting) -> bool:
+    """Whether an entry of the same kind reaches all that another one does."""
+    if rival.known is None or entry.known is None or rival.known.kind is not entry.known.kind:
+        return False
+    return all(leaf in rival.leaves for leaf in entry.leaves)

@@ -156,6 +156,13 @@ def test_no_time_for_parameters_takes_no_verdict_away():
     assert not [text for text in answer(outcome).get("warnings", ()) if "D702" in text]
 
 
+def test_a_channel_of_no_domain_is_told_although_there_is_no_entry_at_all():
+    known = msgspec.structs.replace(ENFORCE, stock=None)
+    asked = claimed(class_name="compute-domain-default-channel.nvidia.com")
+    [text] = answer(validated(asked, known, **of_claims()))["warnings"]
+    assert text.startswith("D710 /spec/devices/requests/0: no ComputeDomainChannelConfig says")
+
+
 def test_files_are_told_the_same():
     item = bringing() | {"metadata": {"name": "p", "namespace": "ns"}}
     told = decide_object(item, world(t=spec(WRONG)))
