@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 REMEMBERED = 4096  # decisions whose scores may be asked for
 MOST = 10  # of an extender's scores
 PROMISED = "the devices that are free have been promised to a pod that is as important at least"
+# Between a filter and a binding nothing is held: members that each fit need not fit together, and some would be bound without the others.
+GROUPED = (
+    "the pod belongs to PodGroup {}, and with an extender a group would be placed by half: let our scheduler with the plugin place it, "
+    "or leave it to the default scheduler"
+)
 BIND_SECONDS = 600.0  # as long as the in-tree plugin waits for devices
 
 
@@ -74,6 +79,10 @@ class Extender:
             return _filter_reply(error=refusal.message)
         if found.outlook is Outlook.SKIP:
             return _filter_reply(names)
+        group = args.pod.spec.scheduling_group
+        if group is not None:
+            grouped = GROUPED.format(group.pod_group_name)
+            return _filter_reply((), dict.fromkeys(names, grouped))
         if found.outlook is Outlook.UNDECIDED and not found.nodes:
             return _filter_reply(error=found.message)
         fitting = {node.name: node.score for node in found.nodes}

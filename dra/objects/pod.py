@@ -55,6 +55,10 @@ class Toleration(Wire, frozen=True, kw_only=True):
     toleration_seconds: int | None = None
 
 
+class PodSchedulingGroup(Wire, frozen=True, kw_only=True):
+    pod_group_name: str = ""
+
+
 class PodSpec(Wire, frozen=True, kw_only=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -67,6 +71,7 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     scheduler_name: str = ""
     service_account_name: str = ""
     scheduling_gates: tuple[Json, ...] = ()
+    scheduling_group: PodSchedulingGroup | None = None
     tolerations: tuple[Toleration, ...] = ()
     priority: int | None = None
     priority_class_name: str = ""

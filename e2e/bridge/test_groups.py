@@ -3,7 +3,7 @@
 import pytest
 
 from e2e.actors import fleet
-from e2e.actors.bridge import PLUGIN_SCHEDULER, Bridge, plugin_configuration
+from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, Bridge, plugin_configuration
 from e2e.actors.workloads import claim, pod, request, template, using, using_template
 from e2e.build import program
 from e2e.ground.controlplane import ALPHA_GATES, ControlPlane
@@ -23,6 +23,7 @@ def groups():
         try:
             bridge.prepare()
             bridge.start()
+            bridge.start_scheduler()
             cluster.start_scheduler(
                 plugin_configuration(bridge.socket), name="group-scheduler", binary=program("drawbridge-scheduler")
             )
@@ -107,5 +108,18 @@ def test_a_claim_that_a_group_makes_of_a_template_is_said_not_to_be_the_pods(gro
     )
     groups.until(
         "a pod is told", lambda: any("was made for PodGroup pair" in said for said in groups.events(ours, "m0")), 60
+    )
+    assert (placed(groups, ours), held(groups, ours)) == ([], [])
+
+
+def test_a_stock_scheduler_that_asks_by_the_extender_leaves_a_group_alone_and_says_why(groups, ours):
+    """It would look at each member with nothing held for the others, and bind two of three; there are two devices."""
+    members = [member(f"x{at}", ours, "trio", using_template("one")) for at in range(3)]
+    for one in members:
+        one["spec"]["schedulerName"] = SCHEDULER
+    groups.create(template("one", ours, request("gpu", CLASS)), group("trio", ours, 3), *members)
+    words = "with an extender a group would be placed by half"
+    groups.until(
+        "they are told", lambda: any(words in said for at in range(3) for said in groups.events(ours, f"x{at}")), 60
     )
     assert (placed(groups, ours), held(groups, ours)) == ([], [])

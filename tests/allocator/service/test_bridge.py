@@ -543,6 +543,24 @@ async def stopped(election):
 # The extender
 
 
+async def test_a_member_of_a_group_is_refused_by_the_extender_with_the_reason_unless_it_wants_nothing():
+    group = {"podGroupName": "trio"}
+    cluster = loaded(*fleet(), claim("a"), pod("p", "a", schedulingGroup=group), pod("plain", schedulingGroup=group))
+    async with running(cluster) as one:
+        asked = {"Pod": await one.pod("p"), "NodeNames": ["n0", "n1"]}
+        _, found = await one.ask("/extender/filter", asked)
+        assert (found["NodeNames"], found["Error"], found["FailedAndUnresolvableNodes"].keys()) == (
+            [],
+            "",
+            {"n0", "n1"},
+        )
+        [said] = set(found["FailedAndUnresolvableNodes"].values())
+        assert "PodGroup trio" in said
+        assert "plugin" in said
+        _, found = await one.ask("/extender/filter", asked | {"Pod": await one.pod("plain")})
+        assert found["NodeNames"] == ["n0", "n1"]
+
+
 async def test_a_stock_scheduler_is_answered_in_its_own_words_and_pods_are_bound():
     cluster = loaded(*fleet(), node("cpu"), claim("a"), pod("p", "a"), pod("plain"))
     async with running(cluster) as one:
