@@ -24,6 +24,7 @@ from dra.validation.objects.allocation import status
 from dra.validation.objects.claims import device_claim
 from dra.validation.objects.classes import device_class
 from dra.validation.objects.compatibilities import device_compatibility
+from dra.validation.objects.inline_rules import inline_rules, is_inline_rule
 from dra.validation.objects.quotas import device_quota
 from dra.validation.objects.slices import resource_slice
 from dra.validation.objects.taints import taint_rule
@@ -141,6 +142,9 @@ def _foreign(pointer: str, version: str) -> Problem:
 def _judge_by_kind(value: dict[str, Any], kind: str, gates: Gates) -> Judged:
     type_ = TYPES[kind]
     found = shape.check(value, type_)
+    if kind == "ResourceSlice" and any(map(is_inline_rule, found)):
+        found = [problem for problem in found if not is_inline_rule(problem)]
+        found += inline_rules(value)
     codes = {problem.code for problem in found}
     if "D001" in codes:
         return Judged(found, None)

@@ -1,0 +1,140 @@
+"""`compatibleOnlyWith` inside of a device, as the proposal had it: Kubernetes has no such field, and drops it.
+
+What it says is said by a DeviceCompatibility, which is written out here: the same expression, and a selector over what the devices
+publish that picks just those that carried it. Devices have no names in CEL, so an attribute has to tell them apart.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from dra.pointer import member
+from dra.validation.problem import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dra.validation.problem import Problems
+
+    Object = dict[str, Any]
+
+FIELD: Final = "compatibleOnlyWith"
+_MOST_DEVICES: Final = 1024
+_MOST_RULES: Final = 16
+_MOST_VALUES: Final = 8
+_KINDS: Final = {"string": '""', "int": "0", "bool": "false"}  # of attributes, each with what stands for "none"
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_NO_LABEL: Final = re.compile(r"[^a-z0-9]+")
+
+
+def is_inline_rule(problem: Problem) -> bool:
+    """Say whether a complaint about an unknown field is about such a rule."""
+    parts = problem.path.split("/")
+    return problem.code == "D002" and len(parts) == 5 and parts[1:3] == ["spec", "devices"] and parts[4] == FIELD
+
+
+def inline_rules(slice_: Object) -> Problems:
+    """Point from every rule of a slice to the object that would express it; rules that are alike are one."""
+    spec = slice_.get("spec") or {}
+    driver = str(spec.get("driver") or "")
+    listed = spec.get("devices") or ()
+    devices = [_object(one) for one in listed[:_MOST_DEVICES]]
+    carriers: dict[str, list[int]] = {}
+    for at, device in enumerate(devices):
+        if FIELD in device:
+            expression = _expression(device[FIELD])
+            carriers.setdefault(expression, []).append(at)
+    for number, (expression, group) in enumerate(carriers.items()):
+        if number == _MOST_RULES:
+            return
+        first = group[0]
+        name = devices[first].get("name")
+        more = len(group) - 1
+        others = f" (and {more} more of the slice)" if more else ""
+        message = f"{name!r}{others} carries a rule that no API server keeps: a slice has no such field"
+        remedy = _remedy(driver, expression, devices, group, number)
+        path = member(f"/spec/devices/{first}", FIELD)
+        yield Problem("D506", path, message, remedy)
+
+
+def _object(value: object) -> Object:
+    return value if isinstance(value, dict) else {}
+
+
+def _expression(value: object) -> str:
+    """Read the rule, which the proposal puts below `expression`."""
+    if isinstance(value, dict):
+        value = value.get("expression")
+    return value if isinstance(value, str) else ""
+
+
+def _remedy(driver: str, expression: str, devices: Sequence[Object], group: Sequence[int], number: int) -> str:
+    if not expression:
+        return f"write the expression into {FIELD} of a DeviceCompatibility"
+    selector = _selector(driver, devices, set(group))
+    if selector is None:
+        return (
+            f"write a DeviceCompatibility; no attribute tells {'these devices' if len(group) > 1 else 'this device'} from the "
+            "others of the slice, so have the driver publish one that its selector can read"
+        )
+    spec = {"driver": driver, "selector": selector, "compatibleOnlyWith": expression}
+    if not selector:
+        del spec["selector"]
+    label = _NO_LABEL.sub("-", driver.lower()).strip("-") or "driver"
+    written = {
+        "apiVersion": "drawbridge.dev/v1alpha1",
+        "kind": "DeviceCompatibility",
+        "metadata": {"name": f"{label}-{number}"},
+        "spec": spec,
+    }
+    return f"apply this instead: {msgspec.json.encode(written).decode()}"
+
+
+def _selector(driver: str, devices: Sequence[Object], group: set[int]) -> str | None:
+    """Find what picks the devices of a group and no other of the slice; "" if they are all, None if nothing does."""
+    if len(group) == len(devices):
+        return ""
+    for name, kind in _attributes(devices[min(group)]):
+        mine: dict[str, None] = {}
+        theirs: set[str] = set()
+        for at, device in enumerate(devices):
+            value = _value(device, name, kind)
+            if at in group:
+                mine[value] = None
+            else:
+                theirs.add(value)
+        none = _KINDS[kind]
+        if none not in mine and theirs.isdisjoint(mine) and len(mine) <= _MOST_VALUES:
+            return _compare(driver, name, none, list(mine))
+    return None
+
+
+def _attributes(device: Object) -> Iterator[tuple[str, str]]:
+    attributes = _object(device.get("attributes"))
+    for name, value in attributes.items():
+        bare = str(name).rpartition("/")[2]
+        if not _NAME.fullmatch(bare):
+            continue
+        for kind in _KINDS:
+            if kind in _object(value):
+                yield str(name), kind
+
+
+def _value(device: Object, name: str, kind: str) -> str:
+    """The value of an attribute as CEL writes it; what stands for "none" if it has none of the kind."""
+    attributes = _object(device.get("attributes"))
+    value = _object(attributes.get(name))
+    if kind not in value:
+        return _KINDS[kind]
+    return msgspec.json.encode(value[kind]).decode()
+
+
+def _compare(driver: str, name: str, none: str, values: Sequence[str]) -> str:
+    domain, _, bare = name.rpartition("/")
+    read = f'device.attributes["{domain or driver}"].?{bare}.orValue({none})'
+    if len(values) == 1:
+        return f"{read} == {values[0]}"
+    return f"{read} in [{', '.join(values)}]"

@@ -1,0 +1,127 @@
+"""`compatibleOnlyWith` inside of a ResourceSlice: a pointer to our object, written out, and it says the same."""
+
+import json
+
+import pytest
+
+from cluster import manifests
+from dra.cel import compile as compile_selector
+from dra.cel import view_of
+from dra.objects import DeviceCompatibility, ResourceSlice
+from dra.policy import Rules
+from dra.stock import Stock
+from dra.validation import review
+from dra.wire import convert
+from tests.dra.samples import DRIVER, node
+from tests.dra.validation.manifests import codes, found, slice_
+
+MODE = f'device.attributes["{DRIVER}"].mode'
+HARDWARE = f'{MODE} == "hardware"'
+
+
+def device(name, rule="", **attributes):
+    kinds = {str: "string", int: "int", bool: "bool"}
+    published = ", ".join(f"{key}: {{{kinds[type(value)]}: {json.dumps(value)}}}" for key, value in attributes.items())
+    inline = f", compatibleOnlyWith: {{expression: '{rule}'}}" if rule else ""
+    return f"  - {{name: {name}, attributes: {{{published}}}{inline}}}"
+
+
+def hints(*devices, **more):
+    [document] = manifests.parse(slice_(devices="\n".join(devices), **more))
+    told = [one.finding for one in review([document.object]) if one.finding.code == "D506"]
+    return document.object, told
+
+
+def written(finding):
+    start = "apply this instead: "
+    assert finding.hint.startswith(start)
+    return json.loads(finding.hint.removeprefix(start))
+
+
+PROPOSAL = (  # the two patterns of the proposal, on one GPU, and a device beside it
+    device("full", f'device.attributes["{DRIVER}"].gpu != "dev-0"', mode="full", gpu="dev-0"),
+    device("part-0", HARDWARE, mode="hardware", gpu="dev-0"),
+    device("part-1", HARDWARE, mode="hardware", gpu="dev-0"),
+    device("share", mode="software", gpu="dev-0"),
+    device("other", mode="full-too", gpu="dev-1"),
+)
+
+
+def inline_conflicts(slice_object):
+    """The proposal's rule, read off the devices themselves: each must permit the other."""
+    raw = slice_object["spec"]["devices"]
+    typed = convert(slice_object, ResourceSlice).spec.devices
+    rules = [compile_selector(one["compatibleOnlyWith"]["expression"]) if "compatibleOnlyWith" in one else None for one in raw]  # fmt: skip
+    views = [view_of(DRIVER, one) for one in typed]
+
+    def permits(one, other):
+        return rules[one] is None or rules[one].matches(views[other])
+
+    pairs = range(len(raw))
+    return {
+        (raw[one]["name"], raw[other]["name"])
+        for one in pairs
+        for other in pairs
+        if one != other and not (permits(one, other) and permits(other, one))
+    }
+
+
+def test_the_objects_that_are_written_out_keep_apart_what_the_inline_rules_would():
+    slice_object, told = hints(*PROPOSAL, nodes="nodeName: n0")
+    objects = [convert(written(one), DeviceCompatibility) for one in told]
+    assert len(objects) == 2
+    assert review([written(one) for one in told]) == []
+    stock = Stock.of(slices=[convert(slice_object, ResourceSlice)], nodes=[node()])
+    [pool] = stock.pools("n0")
+    apart = {(one, other) for one, others in Rules(objects).conflicts(pool).items() for other in others}
+    assert apart == inline_conflicts(slice_object)
+    assert ("full", "part-0") in apart
+
+
+def test_rules_that_are_alike_are_told_once_and_nobody_calls_them_unknown_fields():
+    assert found(slice_(devices="\n".join(PROPOSAL))) == {
+        ("D506", "/spec/devices/0/compatibleOnlyWith"),
+        ("D506", "/spec/devices/1/compatibleOnlyWith"),
+    }
+    assert "D506" not in codes(slice_(devices=device("a", mode="x")))
+
+
+@pytest.mark.parametrize(
+    ("devices", "selector"),
+    [
+        ([device("a", "true", mode="x"), device("b", "true", mode="y")], None),
+        ([device("a", "true", mode="x"), device("b", mode="y")], f'device.attributes["{DRIVER}"].?mode.orValue("") == "x"'),
+        ([device("a", "true", slot=1), device("b", "true", slot=2), device("c", slot=3)], f'device.attributes["{DRIVER}"].?slot.orValue(0) in [1, 2]'),
+        ([device("a", "true", whole=True), device("b")], f'device.attributes["{DRIVER}"].?whole.orValue(false) == true'),
+        ([device("a", "true", **{"example.com/m": "x"}), device("b")], 'device.attributes["example.com"].?m.orValue("") == "x"'),
+    ],
+)  # fmt: skip
+def test_the_selector_picks_those_that_carried_the_rule(devices, selector):
+    _, [told] = hints(*devices)
+    assert written(told)["spec"].get("selector") == selector
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [
+        [device("a", "true", mode="x"), device("b", mode="x")],
+        [device("a", "true"), device("b", mode="x")],
+        [device("a", "true", whole=False), device("b")],  # false is what a device without it says, too
+        [*(device(f"d{at}", "true", slot=at + 1) for at in range(9)), device("b")],
+    ],
+)
+def test_where_no_attribute_tells_devices_apart_that_is_said(devices):
+    _, [told] = hints(*devices)
+    assert "no attribute tells" in told.hint
+
+
+def test_what_is_no_rule_at_all_is_told_and_breaks_nothing():
+    text = slice_(devices="  - {name: a, compatibleOnlyWith: 7, attributes: {m: {string: x}}}\n  - {name: b, compatibleOnlyWith: {expression: [1]}}")  # fmt: skip
+    assert {code for code, _ in found(text)} == {"D506"}
+
+
+def test_an_old_slice_is_led_back_to_where_it_was_written():
+    text = slice_(devices="  - {name: a, basic: {compatibleOnlyWith: {expression: 'true'}}}").replace(
+        "/v1\n", "/v1beta1\n"
+    )
+    assert ("D506", "/spec/devices/0/basic/compatibleOnlyWith") in found(text)
