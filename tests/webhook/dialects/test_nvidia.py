@@ -129,6 +129,34 @@ def test_a_replica_is_a_unit_of_shares_where_the_driver_publishes_them():
     assert actions(done) == {"nvidia.com/gpu.shared": "approximated"}
 
 
+STRATEGIES = {
+    "nvidia.com/gpu.sharing-strategy": "time-slicing",
+    "cloud.google.com/gke-gpu-sharing-strategy": "time-sharing",
+}
+
+
+@pytest.mark.parametrize(("label", "time_slicing"), STRATEGIES.items())
+def test_a_replica_under_mps_is_left_for_its_limits(label, time_slicing):
+    """MPS gives each replica its part of memory and threads; `shares` limit nothing, and MPS is refused beside them."""
+    shares = {"nvidia": {"consumableShares": True}}
+    under_mps = became(pod({"nvidia.com/gpu.shared": 1}, nodeSelector={label: "mps"}), **shares)
+    assert untouched(under_mps)
+    assert actions(under_mps)["nvidia.com/gpu.shared"] == "left"
+    assert f"{label}=mps asks for MPS" in " ".join(under_mps.warnings)
+    under_other = became(pod({"nvidia.com/gpu.shared": 1}, nodeSelector={label: time_slicing}), **shares)
+    assert actions(under_other)["nvidia.com/gpu.shared"] == "approximated"
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "kept"), [("In", ["mps", "time-slicing"], True), ("NotIn", ["mps"], False)]
+)
+def test_where_a_replica_may_be_under_mps_it_is_left(operator, values, kept):
+    term = {"matchExpressions": [{"key": "nvidia.com/gpu.sharing-strategy", "operator": operator, "values": values}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    done = became(pod({"nvidia.com/gpu.shared": 1}, affinity=affinity), nvidia={"consumableShares": True})
+    assert untouched(done) is kept
+
+
 def test_several_replicas_are_left():
     assert untouched(became(pod({"nvidia.com/gpu.shared": 2}), nvidia={"consumableShares": True}))
 

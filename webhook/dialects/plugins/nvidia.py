@@ -2,7 +2,8 @@
 
 The same `nvidia.com/gpu: 1` is a GPU, a replica or a MIG device, as the node was set up, and nothing on the pod tells.
 The engine settles that before the words are read (`webhook.translate.owner`), with what is said here about node selectors on
-the pod and labels on nodes. Rows follow NVIDIA/k8s-device-plugin: api/config/v1, internal/rm, docs/gpu-feature-discovery.
+the pod and labels on nodes. Rows follow NVIDIA/k8s-device-plugin: api/config/v1, internal/rm, cmd/mps-control-daemon,
+docs/gpu-feature-discovery.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from webhook.dialects.vocabulary import Bare, Vocabulary
 from webhook.dialects.words import Meaning, Options
 
 if TYPE_CHECKING:
-    from webhook.dialects.words import Amount, Words
+    from collections.abc import Mapping
+
+    from webhook.dialects.words import Amount, Hint, Words
 
 _KEPT = "stays where it is: node selectors keep their meaning beside claims"
 
@@ -35,7 +38,7 @@ DIALECT = Dialect(
             meaning="replicas of a time-sliced or MPS-shared GPU",
             role=Role.SHARES,
             action=Action.APPROXIMATED,
-            because="one unit of the driver's `shares` capacity each; no isolation on either side. Left unless `nvidia.consumableShares` is declared",
+            because="one unit of the driver's `shares` capacity each, without limits, as under time-slicing. Left unless `nvidia.consumableShares` is declared, and where the pod selects nodes with MPS, which limits memory and compute of a replica",
         ),
         Row(
             name="nvidia.com/mig-<profile>",
@@ -181,7 +184,7 @@ def _one(amount: Amount, words: Words[NvidiaOptions]) -> Answer:
         profile = profile_of(amount.part)
         return _mig(amount, profile)
     if row.role is Role.SHARES or unit.replica:
-        return _replicas(amount, words.options)
+        return _replicas(amount, words)
     if unit.profile:
         return _mig(amount, unit.profile)
     plural = "s" if amount.value > 1 else ""
@@ -204,18 +207,30 @@ def _mig(amount: Amount, profile: str) -> Answer:
     return Answer(demands=(asked,), notes=(note,))
 
 
-def _replicas(amount: Amount, options: NvidiaOptions) -> Answer:
+def _replicas(amount: Amount, words: Words[NvidiaOptions]) -> Answer:
     key = amount.key
-    if not options.consumable_shares:
+    if not words.options.consumable_shares:
         reason = "a replica has no counterpart unless `nvidia.consumableShares` is declared"
+        return Answer(left=Left(key, reason))
+    if under_mps := _selects_mps(words.hints):
+        reason = f"selector {under_mps} asks for MPS, which limits memory and compute of a replica: a unit of `shares` has no limits, and its driver refuses MPS beside them"
         return Answer(left=Left(key, reason))
     if amount.value > 1:
         reason = f"{amount.value} replicas give no more compute than one, and need not be on one GPU: ask for 1"
         return Answer(left=Left(key, reason))
-    text = "one unit of `shares` of one GPU; no isolation, as before"
+    text = "one unit of `shares` of one GPU; no limits, as under time-slicing"
     note = Note(key, Action.APPROXIMATED, text)
     asked = Keyed(key, Demand(target="gpu", shares=1))
     return Answer(demands=(asked,), notes=(note,))
+
+
+def _selects_mps(hints: Mapping[Role, Hint]) -> str:
+    """Say by which label a pod asks for nodes, or for some, that run MPS; "" if by none."""
+    for role in (Role.MODE, Role.POLICY):
+        hint = hints.get(role)
+        if hint is not None and "mps" in hint.text.split(", "):
+            return f"{hint.key}={hint.text}"
+    return ""
 
 
 def read_declared(text: str) -> Meaning | None:
