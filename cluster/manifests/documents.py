@@ -42,6 +42,8 @@ _SOURCE: Final = re.compile(rb"\s*# Source: ([^\r\n]+)")
 _SEPARATOR: Final = re.compile(rb"^---([^\n]*)(?:\n|\Z)", re.MULTILINE)
 # Keys in double quotes: whoever writes so means JSON, and wants to hear of JSON.
 _JSON_LIKE: Final = re.compile(rb"""\s*\{\s*(?:"|\})""")
+# At the end of a List, as kubectl writes it.
+_LISTED: Final = b"\nkind: List\n"
 # What users meet most, and what to do about it. The first that is found in the parser's message counts.
 _REMEDIES: Final = (
     ("cannot start any token", "indent with spaces, not tabs, and quote values that begin with @, ` or %"),
@@ -88,6 +90,7 @@ class _Text:
     data: bytes = field(repr=False)
     first_line: int
     duplicates: tuple[tuple[str, int], ...] | None
+    is_kept: bool = False  # whether the items of the List that it was are what is kept of them already
 
     @property
     def source(self) -> str:
@@ -181,7 +184,7 @@ def read_leniently(
     """Read likewise, and give what can be read beside all that is wrong with the rest.
 
     `exclude` are patterns of files below directories that are passed by; `outside` gets the text of what is no file here. `keep` says
-    what is kept of an object; then the items of a List in JSON are read one by one, and nobody knows their lines.
+    what is kept of an object; then documents and the items of a List are read one by one, and nobody knows their lines.
     """
     documents: list[Document] = []
     problems: list[InputProblem] = []
@@ -320,25 +323,32 @@ def _collect(
             _collect_items(listed, file, documents, problems, keep)
             return
     try:
-        texts = list(_texts(data, file, problems))
-    except ManifestError as error:
+        for value, text in _texts(data, file, problems, keep):
+            for inside, item in _objects(value, file, text, problems, keep):
+                documents.append(Document(item, file, len(documents), text, inside))
+    except ManifestError as error:  # about the whole text, and said before any of it is read
         problems.extend(error.problems)
+
+
+def _objects(
+    value: Any, file: str, text: _Text, problems: list[InputProblem], keep: Keep | None
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what is kept of the objects of one document, by where they stand in it."""
+    if value is None:
         return
-    for value, text in texts:
-        if value is None:
-            continue
-        if not isinstance(value, dict):
-            what = "a list" if isinstance(value, list) else f"the single value {str(value)[:40]!r}"
-            problems.append(
-                InputProblem(
-                    file,
-                    f"a manifest is an object with apiVersion and kind, this document is {what}",
-                    line=text.first_line,
-                )
-            )
-            continue
-        for inside, item in _flatten(value, file, text, problems):
-            documents.append(Document(keep(item) if keep else item, file, len(documents), text, inside))
+    if not isinstance(value, dict):
+        what = "a list" if isinstance(value, list) else f"the single value {str(value)[:40]!r}"
+        message = f"a manifest is an object with apiVersion and kind, this document is {what}"
+        problems.append(InputProblem(file, message, line=text.first_line))
+        return
+    for inside, item in _flatten(value, file, text, problems):
+        cut_already = text.is_kept and _is_first(inside)
+        yield inside, keep(item) if keep and not cut_already else item
+
+
+def _is_first(inside: str) -> bool:
+    """Whether a pointer leads to an item of the List itself, and not to one of a List in it."""
+    return inside.count("/") == 2
 
 
 def _collect_items(
@@ -359,7 +369,9 @@ def _collect_items(
             documents.append(Document(kept, file, len(documents), nowhere, f"{inside}{below}"))
 
 
-def _texts(data: bytes, file: str, problems: list[InputProblem]) -> Iterator[tuple[Any, _Text]]:
+def _texts(
+    data: bytes, file: str, problems: list[InputProblem], keep: Keep | None = None
+) -> Iterator[tuple[Any, _Text]]:
     data = _utf8(data, file)
     if data.lstrip().startswith(b"{"):
         objects = jsontext.stream(data)
@@ -373,6 +385,9 @@ def _texts(data: bytes, file: str, problems: list[InputProblem]) -> Iterator[tup
             return
     for chunk, first_line in _chunks(data, file, problems):
         try:
+            if keep:
+                yield _load_kept(chunk, first_line, keep)
+                continue
             value, duplicates = yamltext.load(chunk, first_line)
         except YamlError as error:
             remedy = _remedy(chunk, error)
@@ -380,6 +395,21 @@ def _texts(data: bytes, file: str, problems: list[InputProblem]) -> Iterator[tup
             problems.append(problem)
         else:
             yield value, _Text(chunk, first_line, duplicates)
+
+
+def _load_kept(chunk: bytes, first_line: int, keep: Keep) -> tuple[Any, _Text]:
+    """Read a document of which little is kept: not its text, and of a List as kubectl writes it each item cut down before the next."""
+    if _LISTED in chunk:
+        value, _ = yamltext.load(chunk, first_line, lambda item: keep(item) if _is_single(item) else item)
+        if isinstance(value, dict) and value.get("kind") == "List":
+            return value, _Text(b"", first_line, (), is_kept=True)
+    value, _ = yamltext.load(chunk, first_line)
+    return value, _Text(b"", first_line, ())
+
+
+def _is_single(item: Any) -> bool:
+    """Whether an item of a List is an object, and no List."""
+    return isinstance(item, dict) and not str(item.get("kind")).endswith("List")
 
 
 def _utf8(data: bytes, file: str) -> bytes:

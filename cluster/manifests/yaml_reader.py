@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MAX_DEPTH: Final = 256
+_OF_DOCUMENT: Final = 2  # how deep a list stands that is a member of the document itself
 
 _TAG: Final = "tag:yaml.org,2002:"
 _RESOLVED: Final = frozenset(_TAG + kind for kind in ("str", "bool", "int", "float", "null", "timestamp"))
@@ -72,12 +73,15 @@ class DepthError(YamlError):
     """The text is nested deeper than any object of Kubernetes."""
 
 
-def load(text: bytes, first_line: int = 1) -> tuple[Any, tuple[tuple[str, int], ...]]:
+def load(
+    text: bytes, first_line: int = 1, each: Callable[[Any], Any] | None = None
+) -> tuple[Any, tuple[tuple[str, int], ...]]:
     """Read one document: its value, and the keys that are given twice with their lines (the later one wins).
 
-    An empty document is None. `first_line` is the line of the file at which the text begins.
+    An empty document is None. `first_line` is the line of the file at which the text begins. `each` says what is kept of every
+    item of a list that is a member of the document itself, before the next is read.
     """
-    builder = _Builder(text, first_line)
+    builder = _Builder(text, first_line, each)
     return builder.document(), tuple(builder.duplicates)
 
 
@@ -196,12 +200,13 @@ def _float32(value: float) -> str:
 class _Builder:
     """Turns the events of one document into a value, and counts what goyaml counts."""
 
-    def __init__(self, text: bytes, first_line: int) -> None:
+    def __init__(self, text: bytes, first_line: int, each: Callable[[Any], Any] | None = None) -> None:
         self.duplicates: list[tuple[str, int]] = []
         # The stubs know events only in general, and every line below knows which kind it holds.
         self._next: Callable[[], Any] = CParser(text).get_event
         self._text = text
         self._first_line = first_line
+        self._each = each
         # Anchored values with the number of decode steps they cost; None while the value is still open.
         self._anchors: dict[str, tuple[Any, int] | None] = {}
         self._decoded = 0
@@ -249,9 +254,11 @@ class _Builder:
         return value
 
     def _sequence(self, depth: int) -> list[Any]:
-        items = []
+        items: list[Any] = []
+        keep = self._each if depth == _OF_DOCUMENT else None
         while type(event := self._next()) is not SequenceEndEvent:
-            items.append(self._value(event, depth))
+            item = self._value(event, depth)
+            items.append(keep(item) if keep else item)
         return items
 
     def _mapping(self, depth: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """One verdict: what the command line says of files is what a real API server with the gate installed says of the pods in them.
 
 Asked about the cluster as it is: pods of every dialect, of the differential tests, and one for each code that a pod can be refused for
-here. R006 needs a fleet without devices, R010 another webhook, R011 a template that our policy keeps from being made, R030 is about our own kinds.
+here. What another webhook does after us stands in no file: R010 has a test of its own. R030 is about our own kinds.
 """
 
 import json
@@ -10,7 +10,9 @@ import subprocess
 import pytest
 
 from e2e.actors.client import ApiError
-from e2e.actors.gate import COMMAND, CONFIGURATION, MODE
+from e2e.actors.fleet import HAMI
+from e2e.actors.gate import COMMAND, CONFIGURATION, MODE, gpu
+from e2e.gate.test_gate_neighbours import neighbour, stubborn
 from tests.cli.test_one_verdict import ASKED, THREE, WORDS
 from tests.webhook.admission.test_verdict import GPU, MEM, pod
 
@@ -19,7 +21,13 @@ pytestmark = pytest.mark.real
 STRICT = f"""{CONFIGURATION}
 numaBind: refuse
 notUnderstood: refuse
+unresolved: refuse
+targets: [{{name: sizeless, driver: {HAMI}, classes: [{HAMI}], shared: true}}]
 dialects:
+- name: parts
+  title: parts
+  target: sizeless
+  keys: [{{name: nvidia.com/percent-of-a-card, role: memoryPercent, meaning: percent of a card}}]
 - name: network
   title: network
   target: nic
@@ -30,8 +38,10 @@ NUMA = {"nvidia.com/numa-bind": "true"}
 CODED = {
     "R004": pod({"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory-percentage": 0}),
     "R005": pod({GPU: 2, MEM: 1000}, annotations=NUMA),
+    "R006": pod({"nvidia.com/percent-of-a-card": 50}),
     "R007": pod({MEM: 3000}),
     "R008": pod({GPU: 2, "example.com/nic": 3}),
+    "R011": pod({GPU: 7}),
     "R021": pod(claims=["nowhere"]),
 }
 CODED["R007"]["spec"]["schedulerName"] = "kai-scheduler"
@@ -93,9 +103,20 @@ def out_of_the_gate(cluster, namespace, objects):
     cluster.create(*objects)
 
 
+def squatter(gate, cluster, namespace):
+    """Make what has the name of a template that a pod needs, and holds something else."""
+    gate.admits(namespace)
+    asked = {**CODED["R011"], "metadata": {"name": "planned", "namespace": namespace}}
+    became, _ = ask_the_server(cluster, [asked])
+    [name] = became["planned"]
+    labels = {"app.kubernetes.io/managed-by": "somebody"}
+    return {**NOWHERE, "metadata": {"name": name, "namespace": namespace, "labels": labels}}
+
+
 def test_files_and_a_real_gate_say_the_same(control_plane, fleet_node, gated, gate, tmp_path):
     here = {"namespace": gated}
     made = [{**one, "metadata": {**one["metadata"], **here}} for one in (THREE, NOWHERE)]
+    made.append(squatter(gate, control_plane, gated))
     out_of_the_gate(control_plane, gated, made)
     gate.admits(gated)
     asked = [
@@ -132,3 +153,22 @@ def test_files_and_a_real_gate_say_the_same(control_plane, fleet_node, gated, ga
     checked = drawbridge("check", "-f", str(manifests), "-f", str(config), "--inventory", str(dump), "-o", "json")
     errors = {one["object"].rpartition("/")[2] for one in checked["findings"] if one["severity"] == "error"}
     assert errors == set(why)
+
+
+def test_what_no_file_can_know_is_refused_by_its_code_and_the_survey_names_who_does_it(
+    control_plane, fleet_node, gated, tmp_path
+):
+    """A webhook after us that puts a key back: files say that the pod moves, and in whose way it stands."""
+    asked = gpu("p", gated)
+    manifests, dump = tmp_path / "pod.json", tmp_path / "dump.json"
+    manifests.write_text(json.dumps(asked))
+    with neighbour(control_plane, gated, stubborn, tmp_path, again="IfNeeded"):
+        became, why = ask_the_server(control_plane, [asked])
+        dump.write_text(
+            control_plane.kubectl("get", "-A", "-o", "json", f"{','.join(TOLD)},mutatingwebhookconfigurations").stdout
+        )
+    assert became == {"p": None}
+    assert "[R010]" in why["p"]
+    assert drawbridge("translate", "-f", str(manifests), "--inventory", str(dump), "-o", "json")["refusals"] == []
+    surveyed = drawbridge("survey", "-f", str(manifests), "-f", str(dump), "-n", gated, "-o", "json")
+    assert f"MutatingWebhookConfiguration zz-{gated}"[:60] in json.dumps(surveyed["obstacles"])

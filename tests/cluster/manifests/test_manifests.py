@@ -65,7 +65,7 @@ def test_a_directory_is_read_in_bytewise_order(tmp_path):
 def test_every_broken_document_is_reported():
     with pytest.raises(manifests.ManifestError) as caught:
         manifests.parse("a: 'x\n---\nfine: 1\n---\n- list\n---\nb: [1\n")
-    assert [p.line for p in caught.value.problems] == [2, 8, 5]
+    assert [p.line for p in caught.value.problems] == [2, 5, 8]
 
 
 @pytest.mark.parametrize(
