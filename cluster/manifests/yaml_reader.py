@@ -34,6 +34,8 @@ from dra.pointer import escape
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    _Each = Callable[[Any], Any] | None
+
 MAX_DEPTH: Final = 256
 _OF_DOCUMENT: Final = 2  # how deep a list stands that is a member of the document itself
 
@@ -73,9 +75,7 @@ class DepthError(YamlError):
     """The text is nested deeper than any object of Kubernetes."""
 
 
-def load(
-    text: bytes, first_line: int = 1, each: Callable[[Any], Any] | None = None
-) -> tuple[Any, tuple[tuple[str, int], ...]]:
+def load(text: bytes, first_line: int = 1, each: _Each = None) -> tuple[Any, tuple[tuple[str, int], ...]]:
     """Read one document: its value, and the keys that are given twice with their lines (the later one wins).
 
     An empty document is None. `first_line` is the line of the file at which the text begins. `each` says what is kept of every
@@ -200,7 +200,7 @@ def _float32(value: float) -> str:
 class _Builder:
     """Turns the events of one document into a value, and counts what goyaml counts."""
 
-    def __init__(self, text: bytes, first_line: int, each: Callable[[Any], Any] | None = None) -> None:
+    def __init__(self, text: bytes, first_line: int, each: _Each = None) -> None:
         self.duplicates: list[tuple[str, int]] = []
         # The stubs know events only in general, and every line below knows which kind it holds.
         self._next: Callable[[], Any] = CParser(text).get_event
