@@ -1,0 +1,87 @@
+"""`drawbridge explain` and `drawbridge matrix` on the real API server, beside the stock scheduler."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from e2e.actors import fleet
+from e2e.actors.gate import COMMAND
+from e2e.actors.workloads import claim, container, pod, request, using
+from e2e.kubernetes.test_survey import account
+
+pytestmark = pytest.mark.real
+ROLE = Path(__file__).parents[2] / "manifests" / "explain" / "role.yaml"
+DRIVER = "why.example.com"
+
+
+@pytest.fixture
+def node(control_plane):
+    [name] = control_plane.add_fake_nodes(1, prefix="why-")
+    yield name
+    control_plane.delete(f"/api/v1/nodes/{name}")
+
+
+def asking(name, namespace, node):
+    using_it = container(resources={"claims": [{"name": name}]})
+    return (
+        claim(name, namespace, request("device", "e2e-why")),
+        pod(name, namespace, using_it, node=node, resourceClaims=[using(name)]),
+    )
+
+
+def drawbridge(kubeconfig, *words):
+    command = [*COMMAND, *words, "--kubeconfig", str(kubeconfig), "-o", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, json.loads(done.stdout), done.stderr
+
+
+def test_a_pod_that_waits_is_told_who_has_its_device(control_plane, namespace, created, node):
+    """One device, two pods: the stock scheduler gives it to the first, and with the rights of the role the second is told to whom."""
+    device_class = fleet.device_class("e2e-why", f"device.driver == '{DRIVER}'")
+    created(*fleet.slices(DRIVER, node, [fleet.device("only", {"mode": "whole"})]), device_class)
+    created(*asking("first", namespace, node))
+    control_plane.wait_scheduled(namespace, "first")
+    created(*asking("second", namespace, node))
+    control_plane.wait_unschedulable(namespace, "second")
+    looker = account(control_plane, namespace, created, yaml.safe_load(ROLE.read_text()))
+
+    code, told, said = drawbridge(looker, "explain", "pod", "second", "-n", namespace)
+    assert (code, said, told["unread"]) == (0, "", [])
+    story = told["pod"]
+    assert story["standing"]["keeper"] == "scheduler"
+    assert story["prospect"]["outlook"] == "full"
+    [blocker] = story["prospect"]["blockers"]
+    held = control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/first")
+    assert blocker == {
+        "node": node,
+        "claim": f"{namespace}/first",
+        "pods": [f"{namespace}/first"],
+        "devices": [f"{DRIVER}/{node}-fleet/only"],
+        "since": held["status"]["allocation"]["allocationTimestamp"],
+        "alone": True,
+    }
+    assert any(one.startswith("PodScheduled=False (Unschedulable)") for one in story["conditions"])
+
+    code, told, _ = drawbridge(looker, "explain", "device", f"{node}-fleet/only")
+    assert (code, told["device"]["state"]) == (0, "held")
+    assert [one["claim"] for one in told["device"]["holders"]] == [f"{namespace}/first"]
+
+    code, answer, said = drawbridge(looker, "explain", "pod", "secnd", "-n", namespace)
+    assert code == 1
+    assert f"did you mean {namespace}/second?" in said
+    assert answer["errors"]
+
+
+def test_who_may_look_into_one_namespace_only_is_told_what_was_not_read(control_plane, namespace, created, node):
+    created(*asking("first", namespace, node), fleet.device_class("e2e-why", f"device.driver == '{DRIVER}'"))
+    role = yaml.safe_load(ROLE.read_text())
+    role["metadata"]["name"] = "drawbridge-explain-narrow"
+    role["rules"] = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
+    looker = account(control_plane, namespace, created, role)
+    code, told, _ = drawbridge(looker, "explain", "pod", "first", "-n", namespace)
+    assert code == 0
+    assert "nodes" in {one["kind"] for one in told["unread"]}
+    assert all("forbidden" in one["reason"] for one in told["unread"])
