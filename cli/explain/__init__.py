@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from cli.explain.reading import HELD, read_dump, visit
+from cli.explain.scene import Scene
 from cli.explain.stories import OfClaim, OfDevice, OfPod
 
-__all__ = ["OfClaim", "OfDevice", "OfPod"]
+__all__ = ["HELD", "OfClaim", "OfDevice", "OfPod", "Scene", "read_dump", "visit"]

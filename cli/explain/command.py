@@ -110,7 +110,7 @@ def _scene(files: Sequence[str], kubeconfig: str, context: str, namespace: str, 
 
     if files:
         return read_dump(files)
-    return visit(kubeconfig, context, namespace, name.rpartition("/")[2])
+    return visit(kubeconfig, context, namespace=namespace, pod=name.rpartition("/")[2])
 
 
 def _explain(asked: _Asked, scene: Scene, configuration: Configuration, output: str) -> Exit:

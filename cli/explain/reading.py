@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     _Object = dict[str, Any]
 
-FLEET: tuple[Resource[Any], ...] = (
+# What says which devices there are, and who has them.
+HELD: tuple[Resource[Any], ...] = (
+    resources.RESOURCE_CLAIMS,
     resources.NODES,
     resources.DEVICE_CLASSES,
     resources.RESOURCE_SLICES,
@@ -32,8 +34,7 @@ FLEET: tuple[Resource[Any], ...] = (
 )
 # Claims before pods: a pod that came between the two is no ghost.
 KINDS: tuple[Resource[Any], ...] = (
-    resources.RESOURCE_CLAIMS,
-    *FLEET,
+    *HELD,
     resources.RESOURCE_CLAIM_TEMPLATES,
     resources.DEVICE_QUOTAS,
     resources.NAMESPACES,
@@ -51,7 +52,9 @@ def read_dump(files: Sequence[str]) -> Scene:
     return scene_of(objects, features_of(_KUBERNETES), seals=seals_among(objects))
 
 
-def visit(kubeconfig: str, context: str, namespace: str, pod: str, kinds: Sequence[Resource[Any]] = KINDS) -> Scene:
+def visit(
+    kubeconfig: str, context: str, *, namespace: str = "", pod: str = "", kinds: Sequence[Resource[Any]] = KINDS
+) -> Scene:
     """Read a live cluster; `pod` is the name of the one whose whole object is kept."""
     from cli import loop
     from cluster.kubernetes import Kubernetes

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 
 from allocator import Granted, Reason, Verdict
-from allocator.reasons import Hint, Matrix
+from allocator.reasons import Hint
 from allocator.simulation import Replay, Simulation
 from cli.explain import OfClaim, OfDevice, OfPod
+from cli.matrix import PoolMatrix
 from cli.survey import Outlook, Overview, Unread
 from dra.finding import Finding, Severity
 from webhook.dialects import Dialect
@@ -125,17 +126,12 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     strategies: dict[str, Replay]
 
 
-class OfPool(Matrix, frozen=True, kw_only=True):
-    """Which devices of a pool can be in use together, and why a pool cannot be used."""
-
-    status: str
-    reason: str
-
-
 class Matrices(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge matrix -o json`."""
 
-    pools: list[OfPool]
+    pools: list[PoolMatrix]
+    # What could not be read, so that nothing is said of it.
+    unread: list[Unread]
 
 
 class Diagnosed(msgspec.Struct, frozen=True, kw_only=True):

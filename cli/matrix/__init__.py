@@ -1,0 +1,7 @@
+"""`drawbridge matrix`: which devices can be in use together, in a fleet, a dump or a few slices, and who is in use."""
+
+from __future__ import annotations
+
+from cli.matrix.fleet import PoolMatrix
+
+__all__ = ["PoolMatrix"]
