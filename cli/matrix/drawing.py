@@ -83,15 +83,21 @@ def _kind(alike: Likeness, top: int) -> tuple[list[str], int, int]:
 
 def _grid(alike: Likeness, top: int) -> tuple[list[str], int, int]:
     rows = alike.first.rows
-    names = [f"{at + 1}  {_name(alike, row)}" for at, row in enumerate(rows)]
-    left = _width(max(names, key=len))
+    names: list[str] = []
+    for at, row in enumerate(rows):
+        name = _name(alike, row)
+        names.append(f"{at + 1}  {name}")
+    longest = max(names, key=len)
+    left = _width(longest)
     parts = list(_numbers(len(rows), left, top))
     down = top + _LINE // 2
     for name, row in zip(names, rows, strict=True):
-        parts.append(_say(8, down + _LINE, name))
+        named = _say(8, down + _LINE, name)
+        parts.append(named)
         parts += _cells(row, rows, left, down)
         down += _CELL
-    return parts, left + _CELL * (len(rows) + 1), down - top
+    width = left + _CELL * (len(rows) + 1)
+    return parts, width, down - top
 
 
 def _width(words: str) -> int:
