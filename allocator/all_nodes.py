@@ -116,6 +116,7 @@ class FleetMemo:
             encode([claim.spec for claim in claims]),  # whatever they are called
             tuple(id(class_) for class_ in stock.classes.values()),
             tuple(id(rule) for rule in stock.compatibilities.values()),
+            stock.reading,
             idle,
             options.steps,
             options.cuts,
@@ -195,10 +196,10 @@ class _Query:
         self.pinned: dict[int, object] = {}  # what looks know by identity
         self.seen: Stock | None = None
         try:
-            question = question_of(claims, stock.classes)
+            question = question_of(claims, stock.classes, stock.reading)
         except Fatal as error:
             self.fault = Found(Verdict.ERROR, error=str(error), cause=error.cause)
-            question = question_of((), stock.classes)
+            question = question_of((), stock.classes, stock.reading)
         rules = Rules(self.compatibilities)
         self.cache = memo.cache_for(question, rules)
 
@@ -267,7 +268,7 @@ class _Query:
         if found.verdict is Verdict.INFEASIBLE:
             refused = Answer(found.verdict, steps=found.steps)
             return explain(refused, asked, name, claims, options)
-        question = question_of(claims, stock.classes)
+        question = question_of(claims, stock.classes, stock.reading)
         leaves = question.leaves
         here = candidates_of(stock.pools(name))
         chosen: list[tuple[Leaf, Candidate]] = []

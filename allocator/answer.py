@@ -33,6 +33,7 @@ class Stage(StrEnum):
 
     NODE = "node"
     POOL = "pool"
+    GATE = "gate"
     CLASS = "class"
     SELECTOR = "selector"
     TAINT = "taint"
@@ -53,6 +54,7 @@ class Cause(StrEnum):
     INVALID_POOL = "invalid pool"
     INCOMPLETE_POOL = "incomplete pool"
     TOO_MANY_DEVICES = "too many devices"
+    GATE_OFF = "gate off"
 
 
 class Reason(msgspec.Struct, frozen=True):

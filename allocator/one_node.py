@@ -109,7 +109,8 @@ def find(
     invalid = next((pool for pool in pools if pool.status is PoolStatus.INVALID), None)
     if invalid is not None:
         why = f"pool {'/'.join(invalid.id)} is invalid: {invalid.reason}"
-        return Found(Verdict.ERROR, error=why, node_only=True, steps=steps, cause=Cause.INVALID_POOL)
+        node_only = not cache.question.reading.oldest
+        return Found(Verdict.ERROR, error=why, node_only=node_only, steps=steps, cause=Cause.INVALID_POOL)
     return Found(Verdict.INFEASIBLE, steps=steps)
 
 
@@ -119,7 +120,7 @@ def decide(stock: Stock, node: str, claims: Sequence[ResourceClaim], options: Op
     if target is None:
         return Answer(Verdict.ERROR, error=f"Node/{node} does not exist", cause=Cause.MISSING_OBJECT)
     try:
-        question = question_of(claims, stock.classes)
+        question = question_of(claims, stock.classes, stock.reading)
         pools = stock.pools(node)
     except (Fatal, NodeSelectorError) as error:
         return fail(error)

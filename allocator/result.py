@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from allocator.answer import Fatal, Granted
 from dra.objects import (
     AllocationResult,
+    Device,
     DeviceAllocationConfiguration,
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
@@ -17,14 +18,16 @@ from dra.objects import (
     NodeSelectorRequirement,
     NodeSelectorTerm,
 )
-from dra.stock import charges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from allocator.problem import Candidate, Leaf, Question
     from dra.objects import DeviceClaimConfiguration, DeviceClass, DeviceClassConfiguration, ResourceClaim
-    from dra.quantity import Quantity
+    from dra.stock import Reading
+
+
+_UNCONDITIONAL = Device(name="")
 
 
 def share_id(claim: ResourceClaim, request: str, place: Candidate) -> str:
@@ -52,10 +55,10 @@ def grant(
             claim.metadata.key,
             AllocationResult(
                 devices=DeviceAllocationResult(
-                    results=tuple(_result(claim, leaf, place, new_share_id) for leaf, place in by_claim[at]),
-                    config=_config(claim, [leaf for leaf in selected if leaf.claim == at]),
+                    results=tuple(_result(claim, one, question.reading, new_share_id) for one in by_claim[at]),
+                    config=_config(claim, [leaf for leaf in selected if leaf.claim == at], question.reading),
                 ),
-                node_selector=_node_selector(claim, [place for _, place in by_claim[at]], node),
+                node_selector=_node_selector(claim, [place for _, place in by_claim[at]], node, question.reading),
             ),
         )
         for at, claim in enumerate(question.claims)
@@ -63,29 +66,34 @@ def grant(
 
 
 def _result(
-    claim: ResourceClaim, leaf: Leaf, place: Candidate, new_share_id: Callable[[ResourceClaim, str, Candidate], str]
+    claim: ResourceClaim,
+    choice: tuple[Leaf, Candidate],
+    reading: Reading,
+    new_share_id: Callable[[ResourceClaim, str, Candidate], str],
 ) -> DeviceRequestAllocationResult:
+    leaf, place = choice
     device = place.device
-    consumed: dict[str, Quantity] = charges(leaf.ask.capacity, device.capacity) or {} if place.multi else {}
+    consumed = reading.charges(leaf.ask.capacity, device) if place.multi else None
+    conditions = device if reading.binding else _UNCONDITIONAL
     return DeviceRequestAllocationResult(
         request=leaf.name,
         driver=place.pool.id[0],
         pool=place.pool.id[1],
         device=device.name,
         admin_access=True if leaf.admin else None,
-        tolerations=leaf.tolerations,
-        binding_conditions=device.binding_conditions or (),
-        binding_failure_conditions=device.binding_failure_conditions or (),
+        tolerations=() if reading.oldest else leaf.tolerations,
+        binding_conditions=conditions.binding_conditions or (),
+        binding_failure_conditions=conditions.binding_failure_conditions or (),
         share_id=new_share_id(claim, leaf.name, place) if place.multi else None,
-        consumed_capacity=consumed,
-        skip_node_operations=place.page.slice.spec.skip_node_operations,
+        consumed_capacity=consumed or {},
+        skip_node_operations=place.page.slice.spec.skip_node_operations if reading.operations else (),
     )
 
 
 # ---- configuration
 
 
-def _config(claim: ResourceClaim, selected: list[Leaf]) -> tuple[DeviceAllocationConfiguration, ...]:
+def _config(claim: ResourceClaim, selected: list[Leaf], reading: Reading) -> tuple[DeviceAllocationConfiguration, ...]:
     entries: list[DeviceAllocationConfiguration] = []
     classes: dict[str, DeviceClass] = {}
     names_of: dict[str, list[str]] = {}
@@ -102,11 +110,15 @@ def _config(claim: ResourceClaim, selected: list[Leaf]) -> tuple[DeviceAllocatio
             entry = _entry("FromClass", requests, of_class)
             entries.append(entry)
     for config in claim.spec.devices.config:
+        times = 1
+        if config.requests and not reading.newest:  # an older one writes it once for each request that it is for
+            times = sum(1 for leaf in selected if set(_names(leaf)).intersection(config.requests))
         if not config.requests or known.intersection(config.requests):
             entry = _entry("FromClaim", config.requests, config)
-            entries.append(entry)
-    cleared = [_clear(entry, selected) for entry in entries]
-    return tuple(cleared)
+            entries += [entry] * times
+    if reading.newest:
+        entries = [_clear(entry, selected) for entry in entries]
+    return tuple(entries)
 
 
 def _names(leaf: Leaf) -> tuple[str, str]:
@@ -130,13 +142,13 @@ def _clear(entry: DeviceAllocationConfiguration, selected: list[Leaf]) -> Device
 # ---- node selector
 
 
-def _node_selector(claim: ResourceClaim, places: list[Candidate], node: str) -> NodeSelector | None:
+def _node_selector(claim: ResourceClaim, places: list[Candidate], node: str, reading: Reading) -> NodeSelector | None:
     fields: list[NodeSelectorRequirement] = []
     expressions: list[NodeSelectorRequirement] = []
     for place in places:
         spec, device = place.page.slice.spec, place.device
         holder = device if spec.per_device_node_selection else spec
-        if holder.node_name is not None or device.binds_to_node:
+        if holder.node_name is not None or (device.binds_to_node and not reading.stable):
             only = NodeSelectorRequirement(key="metadata.name", operator="In", values=(node,))
             return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(only,)),))
         terms = holder.node_selector.node_selector_terms if holder.node_selector is not None else ()

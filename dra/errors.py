@@ -59,3 +59,11 @@ class CapacityError(DraError):
 
 class OutOfBudget(DraError):  # noqa: N818 - it is an outcome, and says nothing about whatever was being looked at
     """The work was given up (`dra.budget`): undecided, which is neither yes nor no."""
+
+
+class ServerError(DraError):
+    """A version or a feature gate that no server has, or with which none would start; `remedy` is what to write instead."""
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.remedy = remedy

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.oracles import SOURCES, Oracle, OracleError, built
+from tests.oracles import PROGRAMS, Oracle, OracleError, built
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -12,8 +12,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.collectonly or not any(item.get_closest_marker("oracle") for item in session.items):
         return
     try:
-        for program in sorted(SOURCES.glob("*/main.go")):
-            built(program.parent.name)
+        for program in PROGRAMS:
+            built(program)
     except OracleError as error:
         raise pytest.UsageError(str(error)) from error
 

@@ -1,7 +1,8 @@
 """The referees: Go programs built from Kubernetes' own packages, started once a test session and asked in JSON lines.
 
 The programs live in `tests/oracle/<name>/main.go`. They are built on first use into the build cache, keyed by a hash of
-what they are made of, so that a changed program is rebuilt and an unchanged one never is.
+what they are made of, so that a changed program is rebuilt and an unchanged one never is. `allocate-34` is the same program with the
+libraries of Kubernetes 1.34: `tests/oracle/minors` has a module file, with its sums, for each older minor.
 """
 
 import contextlib
@@ -18,6 +19,8 @@ from typing import Any
 
 SOURCES = Path(__file__).parent / "oracle"
 SHARED = ("go.mod", "go.sum", "lines")
+MINORS = tuple(sorted(path.stem.removeprefix("v") for path in (SOURCES / "minors").glob("v*.mod")))
+PROGRAMS = (*sorted(path.parent.name for path in SOURCES.glob("*/main.go")), *(f"allocate-{minor}" for minor in MINORS))
 
 
 class OracleError(Exception):
@@ -33,7 +36,9 @@ def cache_directory() -> Path:
 
 def _fingerprint(name: str) -> str:
     digest = hashlib.sha256()
-    for part in (*SHARED, name):
+    program, _, minor = name.partition("-")
+    modules = (f"minors/v{minor}.mod", f"minors/v{minor}.sum", "lines") if minor else SHARED
+    for part in (*modules, program):
         path = SOURCES / part
         files = sorted(path.rglob("*.go")) if path.is_dir() else [path]
         for file in files:
@@ -43,7 +48,7 @@ def _fingerprint(name: str) -> str:
 
 def built(name: str) -> Path:
     """Build the referee unless the cache has it; safe against a second run at once and against a killed build."""
-    if not (SOURCES / name / "main.go").exists():
+    if name not in PROGRAMS:
         raise OracleError(f"there is no referee called {name} in {SOURCES}")
     home = cache_directory() / "oracle" / f"{name}-{_fingerprint(name)}"
     program = home / name
@@ -52,12 +57,13 @@ def built(name: str) -> Path:
     if shutil.which("go") is None:
         raise OracleError(f"the referee {name} is a Go program and `go` is not on PATH: install Go 1.26 or newer")
     home.mkdir(parents=True, exist_ok=True)
+    program_of, _, minor = name.partition("-")
     with (home / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not program.exists():
             fresh = home / f"{name}.{os.getpid()}"
             done = subprocess.run(
-                ["go", "build", "-trimpath", "-mod=readonly", "-o", str(fresh), f"./{name}"],
+                ["go", "build", "-trimpath", "-mod=readonly", *_as_of(minor), "-o", str(fresh), f"./{program_of}"],
                 cwd=SOURCES,
                 capture_output=True,
                 text=True,
@@ -67,6 +73,11 @@ def built(name: str) -> Path:
                 raise OracleError(f"go build of the referee {name} failed:\n{done.stderr}")
             fresh.rename(program)
     return program
+
+
+def _as_of(minor: str) -> tuple[str, ...]:
+    """Build with the libraries of an older minor."""
+    return ("-modfile", f"minors/v{minor}.mod", "-tags", f"minor{minor}") if minor else ()
 
 
 class Oracle:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.problem.attributes import PageCache, attributes_read
-from allocator.problem.candidates import Fault, Offer
+from allocator.problem.candidates import Fault, Offer, attribute_of, is_singular
 from allocator.problem.occupancy import unfit
 from allocator.problem.unit import Amounts, Leaves, Pattern, pattern
+from dra.server import LISTS
 
 if TYPE_CHECKING:
     from allocator.problem.candidates import Candidate, Judge, Judgement
@@ -86,6 +87,7 @@ class CompileCache:
             self.pages.rows(page, self.reads)[candidate.at],
             bool(spec.skip_node_operations) and not judge.operations,
             judge.node.metadata.name if spec.per_device_node_selection else None,
+            self._identity(candidate),
         )
         found = self._kinds.get(key)
         if found is None:
@@ -94,6 +96,18 @@ class CompileCache:
             self.judged.append(judged)
             self.takes.append(_takes(self.question, judged, shareable=candidate.multi))
         return found
+
+    def _identity(self, candidate: Candidate) -> object:
+        """Name a device that is like no other because a constraint reads what equals nothing."""
+        reading = self.question.reading
+        if reading.on(LISTS):
+            return None
+        driver = candidate.pool.id[0]
+        for constraint in self.question.constraints:
+            read = attribute_of(candidate.device, driver, constraint.attribute)
+            if read is not None and is_singular(read, reading):
+                return candidate.id
+        return None
 
     def pattern(self, unit: tuple[Member, ...], budget: Budget) -> Pattern:
         """Find the pattern of a unit."""

@@ -13,10 +13,11 @@ import msgspec
 
 from allocator.answer import Cause, Fatal, Stage
 from dra import cel
+from dra import server as gates
 from dra.errors import CapacityError, NodeSelectorError, NoSuchKey, SelectorError
 from dra.objects import Device, DeviceAttribute, blocks
 from dra.semver import Version
-from dra.stock import Body, Page, Pool, charges, reaches
+from dra.stock import Body, Page, Pool, Reading, reaches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,7 +56,7 @@ class Candidate(msgspec.Struct, frozen=True, eq=False, gc=False):
 def candidates_of(pools: Iterable[Pool]) -> list[Candidate]:
     """List the devices that a node can reach, in the order in which they are tried."""
     return [
-        Candidate(pool, page, at, device, page.bodies[at], bool(device.allow_multiple_allocations))
+        Candidate(pool, page, at, device, page.bodies[at], page.bodies[at].multi)
         for pool in pools
         for page in pool.here
         for at, device in enumerate(page.devices)
@@ -101,7 +102,9 @@ class Judge:
         self.question = question
         self.node = node
         self.budget = budget
-        self.operations = OPTIONAL_OPERATIONS in node.status.declared_features
+        self.reading = reading = question.reading
+        declared = OPTIONAL_OPERATIONS in node.status.declared_features
+        self.operations = not reading.operations or (declared and reading.on(gates.OPTIONAL_OPERATIONS))
         self._place: Candidate | None = None
         self._view: cel.DeviceView | None = None
         self._selected: dict[str, bool] = {}
@@ -111,6 +114,8 @@ class Judge:
         """Judge one place for one leaf."""
         self.budget.charge(_JUDGED)
         device = place.device
+        if place.body.closed == gates.BINDING:
+            return Refused(Stage.GATE, f"has binding conditions, but the feature gate {gates.BINDING} is off")
         for check in leaf.ask.checks:
             try:
                 selected = self._selects(check.expression, place)
@@ -122,7 +127,7 @@ class Judge:
         try:
             if place.page.slice.spec.per_device_node_selection and not reaches(device, self.node):
                 return Refused(Stage.NODE)
-            amounts = charges(leaf.ask.capacity, device.capacity)
+            amounts = self.reading.charges(leaf.ask.capacity, device)
         except (CapacityError, NodeSelectorError) as error:
             return Fault(leaf.where, f"on device {place}: {error}")
         if amounts is None:
@@ -169,7 +174,11 @@ class Judge:
 
     def _obstacle(self, leaf: Leaf, place: Candidate) -> Refused | None:
         if place.page.slice.spec.skip_node_operations and not self.operations:
+            if not self.reading.on(gates.OPTIONAL_OPERATIONS):
+                return Refused(Stage.GATE, f"needs the feature gate {OPTIONAL_OPERATIONS}, which is off")
             return Refused(Stage.NODE, f"needs the node feature {OPTIONAL_OPERATIONS}")
+        if place.body.closed:
+            return Refused(Stage.GATE, f"consumes counters, but the feature gate {place.body.closed} is off")
         for taint in place.device.taints:
             if blocks(taint, leaf.tolerations):
                 return Refused(Stage.TAINT, f"{taint.key}={taint.value}:{taint.effect}")
@@ -179,7 +188,10 @@ class Judge:
         expression = leaf.derived.get(name)
         if expression is None:
             driver = place.pool.id[0]
-            return attribute_values(place.device, driver, name)
+            found = attribute_of(place.device, driver, name)
+            if found is not None and is_singular(found, self.reading):
+                return frozenset({("list", str(place))})
+            return values_of(found)
         selector = cel.compile(expression, derived=True, budget=self.budget)
         seen = self._view_of(place)
         derived = selector.derive(seen, self.budget)
@@ -204,13 +216,21 @@ def _with_type(value: bool | int | str | Version) -> tuple[str, object]:
     return "string", value
 
 
-def attribute_values(device: Device, driver: str, name: str) -> Values:
+def is_singular(attribute: DeviceAttribute, reading: Reading) -> bool:
+    """Say whether a value equals no other, its own likeness included: a list, to an allocator that does not know lists."""
+    if reading.on(gates.LISTS):
+        return False
+    scalars = attribute.int_, attribute.bool_, attribute.string, attribute.version
+    return all(one is None for one in scalars)
+
+
+def attribute_of(device: Device, driver: str, name: str) -> DeviceAttribute | None:
     """Look an attribute up as constraints do: the full name first, then the bare one if the domain is the driver's."""
     found = device.attributes.get(name)
     if found is None:
         domain, slash, bare = name.partition("/")
         found = device.attributes.get(bare) if slash and domain == driver else None
-    return values_of(found)
+    return found
 
 
 def values_of(attribute: DeviceAttribute | None) -> Values:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.answer import Cause, Fatal
+from dra import server as gates
 from dra.objects import DeviceClass, DeviceToleration, ResourceClaim
 from dra.quantity import Quantity
+from dra.stock import Reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -85,16 +87,18 @@ class Question(msgspec.Struct, frozen=True, eq=False):
     leaves: tuple[Leaf, ...]
     asks: tuple[Ask, ...]
     constraints: tuple[Constraint, ...]
+    reading: Reading  # by which allocator it is answered
 
 
-def question_of(claims: Sequence[ResourceClaim], classes: Mapping[str, DeviceClass]) -> Question:
-    """Read claims."""
-    return _Reader(classes).read(claims)
+def question_of(claims: Sequence[ResourceClaim], classes: Mapping[str, DeviceClass], reading: Reading) -> Question:
+    """Read claims, as the allocator does that will answer."""
+    return _Reader(classes, reading).read(claims)
 
 
 class _Reader:
-    def __init__(self, classes: Mapping[str, DeviceClass]) -> None:
+    def __init__(self, classes: Mapping[str, DeviceClass], reading: Reading) -> None:
         self.classes = classes
+        self.reading = reading
         self.requests: list[Request] = []
         self.leaves: list[Leaf] = []
         self.asks: dict[object, Ask] = {}
@@ -109,6 +113,7 @@ class _Reader:
             tuple(self.leaves),
             tuple(self.asks.values()),
             tuple(self.constraints),
+            self.reading,
         )
 
     def _claim(self, index: int, claim: ResourceClaim) -> None:
@@ -121,6 +126,8 @@ class _Reader:
         for number, constraint in enumerate(devices.constraints):
             if constraint.match_attribute is None and constraint.distinct_attribute is None:
                 raise Fatal(f"{where}, constraint #{number}", "has neither matchAttribute nor distinctAttribute")
+            if constraint.match_attribute is None and self.reading.stable:
+                raise _closed(f"{where}, constraint #{number}", "has distinctAttribute", gates.CAPACITY)
 
     def _request(
         self, claim: int, where: str, request: DeviceRequest, constraints: tuple[DeviceConstraint, ...], first: int
@@ -130,11 +137,14 @@ class _Reader:
             if request.exactly is None:
                 raise Fatal(f"{where}, request {request.name}", "has neither exactly nor firstAvailable")
             bodies = (request.exactly,)
+        if request.first_available and not self.reading.on(gates.ALTERNATIVES):
+            raise _closed(f"{where}, request {request.name}", "has firstAvailable", gates.ALTERNATIVES)
         position = len(self.requests)
         leaves: list[Leaf] = []
         for number, body in enumerate(bodies):
             name = f"{request.name}/{body.name}" if request.first_available else request.name  # type: ignore[union-attr]  # firstAvailable holds subrequests only
             label = f"{where}, request {name}"
+            self._permit(label, body)
             class_ = self._class(label, body)
             if body.allocation_mode not in ("ExactCount", "All"):
                 raise Fatal(label, f"allocationMode {body.allocation_mode!r} is neither ExactCount nor All")
@@ -157,11 +167,25 @@ class _Reader:
                 class_,
                 body.tolerations,
                 covering,
-                {derived.name: derived.expression for derived in body.derived_attributes},
+                _derived(body) if self.reading.on(gates.DERIVED) else {},
             )
             self.leaves.append(leaf)
             leaves.append(leaf)
         self.requests.append(Request(claim, request.name, tuple(leaves), bool(request.first_available)))
+
+    def _permit(self, label: str, body: ExactDeviceRequest | DeviceSubRequest) -> None:
+        """Refuse what a server with a gate off would have left out, as the in-tree allocator refuses it."""
+        reading = self.reading
+        admin_access = getattr(body, "admin_access", None)
+        said = (
+            # The oldest of the allocators takes no notice of capacity.
+            (body.capacity is not None and not reading.stable, "asks for capacity", gates.CAPACITY),
+            (body.derived_attributes and reading.newest, "has derivedAttributes", gates.DERIVED),
+            (admin_access is not None, "has adminAccess", gates.ADMIN_ACCESS),
+        )
+        for is_said, what, gate in said:
+            if is_said and not reading.on(gate):
+                raise _closed(label, what, gate)
 
     def _class(self, label: str, body: ExactDeviceRequest | DeviceSubRequest) -> DeviceClass:
         for number, selector in enumerate(body.selectors):
@@ -179,7 +203,7 @@ class _Reader:
             *_checks(class_.spec.selectors, of_class=True),
             *_checks(body.selectors, of_class=False),
         ]
-        wanted = body.capacity.requests if body.capacity else {}
+        wanted = body.capacity.requests if body.capacity and self.reading.on(gates.CAPACITY) else {}
         amounts = [(name, str(amount), amount.format) for name, amount in wanted.items()]
         amounts.sort()
         expressions = [(check.expression, check.of_class) for check in checks]
@@ -191,6 +215,14 @@ class _Reader:
             found = Ask(number, tuple(checks), tolerations, wanted)
             self.asks[key] = found
         return found
+
+
+def _closed(where: str, what: str, gate: str) -> Fatal:
+    return Fatal(where, f"{what}, but the feature gate {gate} is off", Cause.GATE_OFF)
+
+
+def _derived(body: ExactDeviceRequest | DeviceSubRequest) -> dict[str, str]:
+    return {derived.name: derived.expression for derived in body.derived_attributes}
 
 
 def _checks(selectors: Sequence[DeviceSelector], *, of_class: bool) -> Iterator[Check]:

@@ -19,6 +19,7 @@ _ORDER = {stage: number for number, stage in enumerate(Stage)}
 _WORDS = {
     Stage.NODE: "belong to other nodes",
     Stage.POOL: "are in a pool that cannot be used",
+    Stage.GATE: "need a feature gate that is off",
     Stage.CLASS: "are not of the class",
     Stage.SELECTOR: "are not what the request selects",
     Stage.TAINT: "are tainted, and the request does not tolerate it",
@@ -34,6 +35,7 @@ _WORDS = {
 _SHORT = {
     Stage.NODE: "no devices there",
     Stage.POOL: "pool cannot be used",
+    Stage.GATE: "feature gate off",
     Stage.CLASS: "no device of the class",
     Stage.SELECTOR: "no device that is selected",
     Stage.TAINT: "devices tainted",
@@ -51,6 +53,7 @@ _REMEDIES = {
     Cause.MISSING_OBJECT: "add the object, or name another one",
     Cause.INVALID_POOL: "the driver must publish this pool again without the contradiction",
     Cause.INCOMPLETE_POOL: "wait until the driver has published the whole pool, or ask for a number of devices",
+    Cause.GATE_OFF: "open the gate in the API server and the scheduler, or do without what it brings",
     Cause.TOO_MANY_DEVICES: "ask for fewer devices in one claim, or split it into several",
 }
 

@@ -120,7 +120,7 @@ class _Node:
 
         def begin() -> CompileCache:
             rules = Rules(stock.compatibilities.values())
-            question = question_of(claims, stock.classes)
+            question = question_of(claims, stock.classes, stock.reading)
             return CompileCache(question, rules)
 
         asked: list[object] = []

@@ -1,7 +1,7 @@
 """How much of a device's capacity a request is charged (KEP-5075), with the requestPolicy's rounding.
 
-Mirrors k8s.io/dynamic-resource-allocation/structured/internal/experimental/consumable_capacity.go with fractional ranges
-on. A CapacityError is fatal for a scheduling attempt; a refusal (`None`) only rules out the device.
+Mirrors k8s.io/dynamic-resource-allocation/structured/internal/experimental/consumable_capacity.go; `fractional` is the gate
+DRAFractionalCapacityRange. A CapacityError is fatal for a scheduling attempt; a refusal (`None`) only rules out the device.
 """
 
 from __future__ import annotations
@@ -19,24 +19,26 @@ if TYPE_CHECKING:
 _MILLI = NANO // 1000
 
 
-def charges(requests: Mapping[str, Quantity], capacities: Mapping[str, DeviceCapacity]) -> dict[str, Quantity] | None:
+def charges(
+    requests: Mapping[str, Quantity], capacities: Mapping[str, DeviceCapacity], *, fractional: bool = True
+) -> dict[str, Quantity] | None:
     """Resolve what a request takes of each capacity of a device; None if the device or its policy does not offer that."""
     if not requests.keys() <= capacities.keys():
         return None
     amounts: dict[str, Quantity] = {}
     for name, capacity in capacities.items():
         asked = requests.get(name)
-        amounts[name] = charge(asked, capacity)
+        amounts[name] = charge(asked, capacity, fractional=fractional)
     for name, amount in amounts.items():
         if amount.nano < 0:
             raise CapacityError(f"capacity {name!r}: {amount} is negative")
     for name, capacity in capacities.items():
-        if _violates(amounts[name], capacity.request_policy):
+        if _violates(amounts[name], capacity.request_policy, fractional=fractional):
             return None
     return amounts
 
 
-def charge(request: Quantity | None, capacity: DeviceCapacity) -> Quantity:
+def charge(request: Quantity | None, capacity: DeviceCapacity, *, fractional: bool = True) -> Quantity:
     """Resolve what is taken of one capacity: the request rounded as the policy says, or what stands in for no request."""
     policy = capacity.request_policy
     if request is None:
@@ -47,20 +49,20 @@ def charge(request: Quantity | None, capacity: DeviceCapacity) -> Quantity:
         return request
     range_ = policy.valid_range
     if range_ is not None and range_.min is not None:
-        return _round_up(request, range_.min, range_)
+        return _round_up(request, range_.min, range_, fractional=fractional)
     for value in policy.valid_values:
         if request <= value:
             return value
     return request
 
 
-def _round_up(request: Quantity, low: Quantity, valid: CapacityRequestPolicyRange) -> Quantity:
+def _round_up(request: Quantity, low: Quantity, valid: CapacityRequestPolicyRange, *, fractional: bool) -> Quantity:
     if request < low:
         return low
     if valid.step is None:
         return request
     step_format = valid.step.format
-    if _uses_milli(valid):
+    if fractional and _uses_milli(valid):
         if not _is_milli(request):
             raise CapacityError(f"request {request} cannot be counted in thousandths, which the device's range needs")
         rounded = _next_step(request, request.milli(), low.milli(), valid.step.milli(), negative_low_is_checked=True)
@@ -83,24 +85,24 @@ def _next_step(request: Quantity, amount: int, low: int, step: int, *, negative_
     return _int64(low + step * steps)
 
 
-def _violates(amount: Quantity, policy: CapacityRequestPolicy | None) -> bool:
+def _violates(amount: Quantity, policy: CapacityRequestPolicy | None, *, fractional: bool) -> bool:
     if policy is None:
         return False
     if policy.default is not None and amount.identical(policy.default):
         return False
     if policy.valid_range is not None:
-        return _outside(amount, policy.valid_range)
+        return _outside(amount, policy.valid_range, fractional=fractional)
     return bool(policy.valid_values) and amount not in policy.valid_values
 
 
-def _outside(amount: Quantity, valid: CapacityRequestPolicyRange) -> bool:
+def _outside(amount: Quantity, valid: CapacityRequestPolicyRange, *, fractional: bool) -> bool:
     if valid.max is not None and amount > valid.max:
         return True
     if valid.step is None:
         return False
     if valid.min is None:
         raise CapacityError("the device's range has a step but no minimum")
-    if _uses_milli(valid):
+    if fractional and _uses_milli(valid):
         return not _is_milli(amount) or (amount.milli() - valid.min.milli()) % valid.step.milli() != 0
     step = valid.step.value()
     if step == 0:

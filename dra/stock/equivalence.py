@@ -53,6 +53,8 @@ class Body(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     plain: Plain
     consumption: Consumption
+    multi: bool  # may be in use more than once
+    closed: str  # the gate without which nobody gets it, if that is off
 
 
 class Content(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -134,9 +136,9 @@ def _counter_set_key(one: CounterSet) -> tuple[str, tuple[tuple[str, int], ...]]
     return one.name, tuple(sorted((name, counter.value.nano) for name, counter in one.counters.items()))
 
 
-def body(device: Device) -> Body:
-    """Find the token of a device."""
-    shared = bool(device.allow_multiple_allocations)
+def body(device: Device, *, shares: bool = True, closed: str = "") -> Body:
+    """Find the token of a device, as an allocator sees it that knows shares or not."""
+    shared = shares and bool(device.allow_multiple_allocations)
     readable = all(map(_readable, device.attributes.values()))
     amounts: tuple[object, ...] = ()
     taints: tuple[object, ...] = ()
@@ -148,13 +150,24 @@ def body(device: Device) -> Body:
     if device.taints:
         taints = tuple([(taint.key, taint.value, taint.effect) for taint in device.taints])
     nodes = device.node_name, device.all_nodes, device.node_selector
-    alone = shared, readable, amounts, taints, nodes
+    alone = (
+        shared,
+        readable,
+        amounts,
+        taints,
+        nodes,
+        closed,
+    )
     plain = _PLAINS.token(alone, Plain)
     consumed = device.consumes_counters
-    if consumed:
+    if consumed and not closed:
         consumption = tuple([_counter_use(one) for one in consumed])
     key = plain, consumption
-    return _BODIES.token(key, lambda: Body(plain, consumption))
+
+    def make() -> Body:
+        return Body(plain, consumption, shared, closed)
+
+    return _BODIES.token(key, make)
 
 
 def _amount(name: str, one: DeviceCapacity) -> tuple[object, ...]:

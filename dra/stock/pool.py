@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dra import server as gates
 from dra.errors import NodeSelectorError
 from dra.objects import Device, ResourceSlice, selects
 from dra.objects import node as nodes
 from dra.stock.equivalence import Body, Content, body, content
+from dra.stock.reading import ALL, Reading
 from dra.stock.usage import PoolId
 
 if TYPE_CHECKING:
@@ -37,6 +39,9 @@ class Page(msgspec.Struct, frozen=True, eq=False):
     bodies: tuple[Body, ...]  # what makes them interchangeable, device by device
     pool: PoolId
     content: Content  # what makes the page interchangeable with others, apart from names and attributes
+    seen: bool = True  # else its devices are not to be had, although it may count
+    counts: bool = True  # when the pool is looked at for being complete
+    everywhere: bool = False  # a slice of counters that is there for each node
 
     @property
     def name(self) -> str:
@@ -48,15 +53,17 @@ class Page(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def node_name(self) -> str:
-        return self.slice.spec.node_name or ""
+        return "" if self.everywhere else self.slice.spec.node_name or ""
 
 
-def page(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule] = ()) -> Page:
-    """Prepare a slice, adding the taints of rules as resourceslice/tracker does."""
+def page(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule] = (), reading: Reading = ALL) -> Page:
+    """Prepare a slice as an allocator reads it, adding the taints of rules as resourceslice/tracker does."""
     spec = slice_.spec
     driver, pool = spec.driver, spec.pool.name
     devices = spec.devices
-    for rule in rules:
+    if reading is not ALL:
+        devices = tuple([reading.device(device) for device in devices])
+    for rule in rules if reading.rules else ():
         if rule.spec.device_selector is not None:
             devices = tuple(
                 msgspec.structs.replace(device, taints=(*device.taints, rule.spec.taint))
@@ -64,8 +71,21 @@ def page(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule] = ()) -> Page:
                 else device
                 for device in devices
             )
-    bodies = tuple([body(device) for device in devices])
-    return Page(slice_, devices, bodies, (driver, pool), content(spec, devices, bodies))
+    if reading is ALL:
+        bodies = tuple([body(device) for device in devices])
+        return Page(slice_, devices, bodies, (driver, pool), content(spec, devices, bodies))
+    shares = reading.on(gates.CAPACITY)
+    bodies = tuple([body(device, shares=shares, closed=reading.closed(device)) for device in devices])
+    return Page(
+        slice_,
+        devices,
+        bodies,
+        (driver, pool),
+        content(spec, devices, bodies),
+        reading.sees(slice_) and reading.counts(slice_),
+        reading.counts(slice_),
+        reading.counters_everywhere and bool(spec.shared_counters),
+    )
 
 
 class PoolStatus(StrEnum):
@@ -100,6 +120,7 @@ def gather(
     own: Iterable[Page],
     shared: Iterable[Page],
     every: Mapping[PoolId, tuple[Page, ...]],
+    reading: Reading = ALL,
 ) -> list[Pool]:
     """Put together the pools that a node can reach, in the order in which their devices are tried.
 
@@ -117,7 +138,7 @@ def gather(
             pages.append(candidate)
     pools: list[Pool] = []
     for id_, pages in kept.items():
-        pool = _pool(id_, pages, every[id_])
+        pool = _pool(id_, pages, every[id_], reading)
         if pool is not None:
             pools.append(pool)
     return sorted(pools, key=_order)
@@ -173,6 +194,8 @@ def _repeats_a_name(slices: Iterable[ResourceSlice]) -> bool:
 def targets(page_: Page, node: Node) -> bool:
     """Say whether a slice has something for the node; a slice without any node selection has not."""
     spec = page_.slice.spec
+    if page_.everywhere or not page_.seen:
+        return page_.seen
     try:
         if spec.node_name or spec.all_nodes or spec.node_selector is not None:
             return reaches(spec, node)
@@ -191,30 +214,53 @@ def reaches(place: Device | msgspec.Struct, node: Node) -> bool:
     return selector is not None and nodes.matches(selector, node)
 
 
-def _pool(id_: PoolId, kept: list[Page], every: tuple[Page, ...]) -> Pool | None:
+def _pool(id_: PoolId, kept: list[Page], every: tuple[Page, ...], reading: Reading) -> Pool | None:
     first = kept[0]
     generation = first.generation
     expected = first.slice.spec.pool.resource_slice_count
     rest: list[Page] = []
+    in_order = sorted(kept, key=_name_in_bytes)
+    if reading.oldest and len(kept) != expected:
+        return _half_seen(id_, in_order, expected)
     if len(kept) != expected:
         if any(other.generation > generation for other in every):
             return None
-        current = [other for other in every if other.generation == generation]
+        newest = [other for other in every if other.generation == generation]
+        current = [other for other in newest if other.counts]
         if len(current) != expected:
             reason = f"{len(current)} slices of generation {generation} exist, resourceSliceCount says {expected}"
             return Pool(id_, PoolStatus.INCOMPLETE, reason)
-        names = {one.name for one in kept}
         if len(kept) < len(current):
+            names = {one.name for one in kept}
             rest = [other for other in current if other.name not in names]
-    in_order = sorted(kept, key=lambda one: one.name.encode())
-    return _build(id_, in_order, rest)
+    counted = reading.on(gates.COUNTERS)
+    return _build(id_, in_order, rest, counted=counted)
 
 
-def _build(id_: PoolId, kept: list[Page], rest: list[Page]) -> Pool:
+def _name_in_bytes(one: Page) -> bytes:
+    return one.name.encode()
+
+
+def _half_seen(id_: PoolId, kept: list[Page], expected: int) -> Pool:
+    """What the oldest allocator makes of a pool of which a node does not see all: its devices can be had."""
+    reason = f"{len(kept)} slices are for the node, resourceSliceCount says {expected}"
+    here = [one for one in kept if not one.slice.spec.shared_counters]
+    return Pool(
+        id_,
+        PoolStatus.INCOMPLETE,
+        reason,
+        tuple(here),
+        binding=_binds(here),
+    )
+
+
+def _build(id_: PoolId, kept: list[Page], rest: list[Page], *, counted: bool) -> Pool:
     here = [one for one in kept if not one.slice.spec.shared_counters]
     elsewhere = [one for one in rest if not one.slice.spec.shared_counters]
     counters: dict[str, dict[str, int]] = {}
     reason = _duplicate_device(here)
+    if not counted:
+        return Pool(id_, PoolStatus.INVALID, reason) if reason else Pool(id_, here=tuple(here), binding=_binds(here))
     for one in (*kept, *rest):
         for counter_set in one.slice.spec.shared_counters:
             name = counter_set.name
@@ -225,17 +271,17 @@ def _build(id_: PoolId, kept: list[Page], rest: list[Page]) -> Pool:
     reason = reason or _unknown_counter(devices, counters)
     if reason:
         return Pool(id_, PoolStatus.INVALID, reason)
-    binding = False
-    for one in here:
-        if any(device.binding_conditions is not None for device in one.devices):
-            binding = True
     return Pool(
         id_,
         here=tuple(here),
         elsewhere=tuple(elsewhere),
         counters=counters,
-        binding=binding,
+        binding=_binds(here),
     )
+
+
+def _binds(pages: Iterable[Page]) -> bool:
+    return any(device.binding_conditions is not None for one in pages for device in one.devices)
 
 
 def _duplicate_device(pages: Sequence[Page]) -> str:

@@ -15,15 +15,18 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from dra import server as gates
 from dra.objects import DeviceClass, DeviceCompatibility, DeviceTaintRule, Node, ResourceClaim, ResourceSlice
 from dra.stock.amounts import Amounts, Difference, amounts_of, corrected, sums_of
 from dra.stock.pool import Page, gather, page
+from dra.stock.reading import ALL, Reading, reading_of
 from dra.stock.usage import FREE, PoolId, PoolUse, pool_use, results_by_pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from dra.objects import DeviceRequestAllocationResult
+    from dra.server import Server
     from dra.stock.pool import Pool
 
 Stocked = Node | ResourceSlice | DeviceClass | DeviceTaintRule | DeviceCompatibility | ResourceClaim
@@ -105,6 +108,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
     uses: dict[PoolId, PoolUse]
     sums: dict[str, Amounts]  # how much claims hold, by namespace
     history: History
+    reading: Reading = ALL  # the allocator that all of this is read as
 
     @classmethod
     def of(
@@ -116,12 +120,14 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         rules: Iterable[DeviceTaintRule] = (),
         compatibilities: Iterable[DeviceCompatibility] = (),
         claims: Iterable[ResourceClaim] = (),
+        server: Server = gates.EVERYTHING,
     ) -> Stock:
         """Build a stock. Objects that share a name stay several objects, the later ones under a marked key."""
+        reading = reading_of(server)
         kept_rules = _key_all(rules)
         kept_slices = _key_all(slices)
         kept_claims = _key_all(claims)
-        pages = {key: page(slice_, kept_rules.values()) for key, slice_ in kept_slices.items()}
+        pages = {key: page(slice_, kept_rules.values(), reading) for key, slice_ in kept_slices.items()}
         pages_of = _group((one.pool, one) for one in pages.values())
         held: dict[PoolId, Held] = {}
         for key, claim in kept_claims.items():
@@ -138,9 +144,10 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             _group((one.node_name, one) for one in pages.values()),
             pages_of,
             held,
-            {pool: pool_use(by_claim.values()) for pool, by_claim in held.items()},
+            {pool: pool_use(by_claim.values(), shares=reading.on(gates.CAPACITY)) for pool, by_claim in held.items()},
             sums_of(kept_claims.values(), pages_of),
             History.begin(),
+            reading,
         )
 
     def with_(self, obj: Stocked) -> Stock:
@@ -171,7 +178,8 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
 
     def pools(self, node: str) -> list[Pool]:
         """Put together the pools a node can reach, in in-tree order."""
-        return gather(self.nodes[node], self.pages_on.get(node, ()), self.pages_on.get("", ()), self.pages_of)
+        own, shared = self.pages_on.get(node, ()), self.pages_on.get("", ())
+        return gather(self.nodes[node], own, shared, self.pages_of, self.reading)
 
     def newest_pages(self, pool: PoolId) -> Pages:
         """List the pages of a pool's newest generation, whether they are all there or not."""
@@ -186,6 +194,18 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
     def idle(self) -> Stock:
         """Answer with the same stock as it would be if nobody held anything."""
         return msgspec.structs.replace(self, claims={}, held={}, uses={}, sums={}, history=History.begin())
+
+    def as_read_by(self, server: Server) -> Stock:
+        """Answer with the same objects as the allocator of another server reads them."""
+        return Stock.of(
+            slices=self.slices.values(),
+            classes=self.classes.values(),
+            nodes=self.nodes.values(),
+            rules=self.rules.values(),
+            compatibilities=self.compatibilities.values(),
+            claims=self.claims.values(),
+            server=server,
+        )
 
     def changed_since(self, earlier: Stock) -> frozenset[str] | None:
         """Name the nodes that changes since an earlier stock may concern; None if that cannot be told or is all."""
@@ -238,7 +258,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             old = pages.get(key)
             new = None
             if slice_ is not None:
-                new = page(slice_, rules.values())
+                new = page(slice_, rules.values(), self.reading)
                 pages[key] = new
             else:
                 pages.pop(key, None)
@@ -307,7 +327,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         nodes: set[str] = set()
         for pool in touched:
             if held[pool]:
-                uses[pool] = pool_use(held[pool].values())
+                uses[pool] = pool_use(held[pool].values(), shares=self.reading.on(gates.CAPACITY))
             else:
                 held.pop(pool)
                 uses.pop(pool, None)

@@ -46,14 +46,14 @@ def results_by_pool(claim: ResourceClaim) -> dict[PoolId, tuple[DeviceRequestAll
     return {pool: tuple(results) for pool, results in held.items()}
 
 
-def pool_use(held: Iterable[tuple[DeviceRequestAllocationResult, ...]]) -> PoolUse:
-    """Add up what claims hold in one pool."""
+def pool_use(held: Iterable[tuple[DeviceRequestAllocationResult, ...]], *, shares: bool = True) -> PoolUse:
+    """Add up what claims hold in one pool; an allocator that knows no shares takes each for the whole device."""
     dedicated: set[str] = set()
     shared: set[str] = set()
     used: dict[str, dict[str, int]] = {}
     for results in held:
         for result in results:
-            if result.share_id is None:
+            if result.share_id is None or not shares:
                 dedicated.add(result.device)
                 continue
             shared.add(result.device)

@@ -15,6 +15,7 @@ from dra.objects.resourceslice import ResourceSlice
 from dra.objects.taint import DeviceTaintRule
 from dra.stock.stock import Stock
 from dra.wire import convert, encode
+from tests.allocator.servers import server_of_case
 
 Case = dict[str, Any]
 
@@ -28,6 +29,7 @@ def stock_of(case: Case) -> Stock:
         rules=[convert(one, DeviceTaintRule) for one in case.get("deviceTaintRules", ())],
         compatibilities=[convert(one, DeviceCompatibility) for one in case.get("compatibilities", ())],
         claims=[convert(one, ResourceClaim) for one in case.get("allocatedClaims", ())],
+        server=server_of_case(case),
     )
 
 

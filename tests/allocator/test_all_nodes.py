@@ -9,10 +9,12 @@ from dra.objects.compatibility import DeviceCompatibility
 from dra.objects.deviceclass import DeviceClass
 from dra.objects.node import Node
 from dra.objects.resourceslice import ResourceSlice
+from dra.server import EVERYTHING, OLDEST
 from dra.stock.stock import Stock
 from dra.wire import convert
 from tests.allocator import fleets
 from tests.allocator.generate import FAMILIES, case_of
+from tests.allocator.servers import any_server
 from tests.dra.samples import slice_
 
 
@@ -35,7 +37,7 @@ def moved(case, node):
     return case
 
 
-def assembled(family, seed, rng):
+def assembled(family, seed, rng, server=EVERYTHING):
     """A fleet of six nodes out of two or three cases, so that some nodes look alike."""
     cases = [case_of(family, seed + n) for n in range(rng.choice((1, 2, 3)))]
     parts = [moved(rng.choice(cases), f"n{n}") for n in range(6)]
@@ -47,6 +49,7 @@ def assembled(family, seed, rng):
         slices=[convert(one, ResourceSlice) for part in parts for one in part["slices"]],
         classes=[convert(one, DeviceClass) for one in cases[0]["classes"]],
         claims=[convert(one, ResourceClaim) for part in parts for one in part["allocatedClaims"]],
+        server=server,
     )
     return stock, [convert(one, ResourceClaim) for one in cases[0]["claims"]]
 
@@ -72,11 +75,21 @@ def test_a_fleet_answers_like_each_of_its_nodes():
             same(stock, claims)
 
 
+def test_a_fleet_answers_like_each_of_its_nodes_with_gates_off():
+    for family in FAMILIES:
+        for seed in range(4):
+            rng = random.Random(seed)
+            server = any_server(OLDEST + seed, rng)
+            stock, claims = assembled(family, 40_000 + seed, rng, server)
+            same(stock, claims)
+
+
 def test_a_fleet_follows_changes():
     for family in ("general", "shares", "parts", "places"):
         for seed in range(4):
             rng = random.Random(seed)
-            stock, claims = assembled(family, 50_000 + seed, rng)
+            server = any_server(OLDEST + seed, rng)
+            stock, claims = assembled(family, 50_000 + seed, rng, server)
             other, _ = assembled(family, 60_000 + seed, rng)
             same(stock, claims)
             for _ in range(6):

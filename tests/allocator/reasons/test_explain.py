@@ -7,6 +7,7 @@ from allocator import allocate
 from allocator.answer import Answer, Cause, Reason, Stage, Verdict
 from allocator.reasons import explain
 from dra.objects.taint import DeviceTaintRule
+from dra.server import server_of
 from dra.stock import Stock
 from dra.wire import convert
 from tests.allocator.fleets import claim, exactly, fleet, gpu, partitions, shared, taken
@@ -187,12 +188,14 @@ def incomplete(stock):
 
 
 ONE = fleet({"n0": (gpu("a"),)})
+SHARELESS = ONE.as_read_by(server_of(36, {"DRAConsumableCapacity": False}))
 FAULTS = {
     Cause.MISSING_KEY: (ONE, exactly("gpu", selector='device.attributes["gpu.example.com"].x == 1'), ".orValue("),
     Cause.MISSING_OBJECT: (ONE, exactly("nobody"), "add the object"),
     Cause.INVALID_POOL: (fleet({"n0": (gpu("a"), gpu("a"))}), WHOLE, "without the contradiction"),
     Cause.INCOMPLETE_POOL: (incomplete(ONE), WHOLE, "wait until the driver has published"),
     Cause.TOO_MANY_DEVICES: (ONE, exactly("gpu", count=33), "fewer devices in one claim"),
+    Cause.GATE_OFF: (SHARELESS, exactly("gpu", memory="1Gi"), "open the gate"),
 }
 
 

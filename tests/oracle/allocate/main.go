@@ -1,4 +1,6 @@
-// Command allocate asks the in-tree allocator, all features on, what it would do for some claims on one node.
+// Command allocate asks the in-tree allocator what it would do for some claims on one node, all features on but those named.
+//
+// With a file of ../minors for its modules it is the allocator of an older minor; what that has otherwise is in features_*.go.
 package main
 
 import (
@@ -24,11 +26,11 @@ type request struct {
 	Node   *v1.Node                     `json:"node"`
 	Claims []*resourceapi.ResourceClaim `json:"claims"`
 	// AllocatedClaims are in use: their status.allocation is what the devices are charged with.
-	AllocatedClaims  []*resourceapi.ResourceClaim   `json:"allocatedClaims"`
-	Slices           []*resourceapi.ResourceSlice   `json:"slices"`
-	Classes          []*resourceapi.DeviceClass     `json:"classes"`
-	DeviceTaintRules []*resourceapi.DeviceTaintRule `json:"deviceTaintRules"`
-	DeadlineMs       int                            `json:"deadlineMs"`
+	AllocatedClaims  []*resourceapi.ResourceClaim `json:"allocatedClaims"`
+	Slices           []*resourceapi.ResourceSlice `json:"slices"`
+	Classes          []*resourceapi.DeviceClass   `json:"classes"`
+	DeviceTaintRules []taintRule                  `json:"deviceTaintRules"`
+	DeadlineMs       int                          `json:"deadlineMs"`
 	// Nodes, if given, are asked one after the other with one allocator, as a scheduling cycle does; then the answer
 	// names those that fit and the time is that of the allocator alone.
 	Nodes []*v1.Node `json:"nodes"`
@@ -118,7 +120,7 @@ func allocate(ctx context.Context, r request) answer {
 	if err != nil {
 		return answer{Verdict: "error", Error: err.Error()}
 	}
-	celCache := dracel.NewCache(10, dracel.Features{EnableConsumableCapacity: features.ConsumableCapacity, EnableListTypeAttributes: features.ListTypeAttributes})
+	celCache := dracel.NewCache(10, celFeatures(features))
 	slices := tainted(r.Slices, r.DeviceTaintRules)
 	start := time.Now()
 	allocator, err := structured.NewAllocator(ctx, features, allocatedState(r.AllocatedClaims, features.ConsumableCapacity), classLister(r.Classes), slices, celCache)
@@ -163,20 +165,14 @@ func failed(err error) answer {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return answer{Verdict: "timeout", Error: err.Error()}
 	}
-	return answer{Verdict: "error", Error: err.Error(), NodeOnly: errors.Is(err, structured.ErrFailedAllocationOnNode)}
+	return answer{Verdict: "error", Error: err.Error(), NodeOnly: onlyThisNode(err)}
 }
 
 func featuresWithout(names []string) (structured.Features, error) {
-	f := structured.Features{
-		AdminAccess: true, CompatibilityGroups: true, ConsumableCapacity: true, DerivedAttributes: true,
-		DeviceBindingAndStatus: true, DeviceTaints: true, FractionalCapacityRange: true, ListTypeAttributes: true,
-		OptionalNodeOperations: true, PartitionableDevices: true, PrioritizedList: true,
-	}
-	switches := map[string]*bool{
-		"AdminAccess": &f.AdminAccess, "CompatibilityGroups": &f.CompatibilityGroups, "ConsumableCapacity": &f.ConsumableCapacity,
-		"DerivedAttributes": &f.DerivedAttributes, "DeviceBindingAndStatus": &f.DeviceBindingAndStatus, "DeviceTaints": &f.DeviceTaints,
-		"FractionalCapacityRange": &f.FractionalCapacityRange, "ListTypeAttributes": &f.ListTypeAttributes,
-		"OptionalNodeOperations": &f.OptionalNodeOperations, "PartitionableDevices": &f.PartitionableDevices, "PrioritizedList": &f.PrioritizedList,
+	var f structured.Features
+	switches := switchesOf(&f)
+	for _, value := range switches {
+		*value = true
 	}
 	for _, name := range names {
 		if switches[name] == nil {
@@ -216,8 +212,20 @@ func allocatedState(claims []*resourceapi.ResourceClaim, consumable bool) struct
 	return state
 }
 
+// taintRule is what the DeviceTaintRules of all versions have in common.
+type taintRule struct {
+	Spec struct {
+		DeviceSelector *struct {
+			Driver *string `json:"driver"`
+			Pool   *string `json:"pool"`
+			Device *string `json:"device"`
+		} `json:"deviceSelector"`
+		Taint resourceapi.DeviceTaint `json:"taint"`
+	} `json:"spec"`
+}
+
 // tainted adds the taints of the rules as resourceslice/tracker.applyPatches does (it is not exported).
-func tainted(slices []*resourceapi.ResourceSlice, rules []*resourceapi.DeviceTaintRule) []*resourceapi.ResourceSlice {
+func tainted(slices []*resourceapi.ResourceSlice, rules []taintRule) []*resourceapi.ResourceSlice {
 	patched := make([]*resourceapi.ResourceSlice, 0, len(slices))
 	for _, slice := range slices {
 		slice = slice.DeepCopy()

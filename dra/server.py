@@ -1,0 +1,197 @@
+"""A Kubernetes server as far as devices are concerned: its minor version, and the feature gates that are on in it.
+
+The API server drops what is behind a closed gate, the scheduler's allocator refuses or passes over what is stored of it all
+the same. Both are taken to be started with the same gates, as a cluster's are; kubelets and drivers are not looked at.
+
+The table is `defaultVersionedKubernetesFeatureGates` and `defaultKubernetesFeatureGateDependencies` of Kubernetes 1.37.1
+(pkg/features/kube_features.go), which keeps the stages of every minor since the gate was made. 1.34 is the oldest that serves
+resource.k8s.io/v1, and thus the oldest here.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from dra.errors import ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+OLDEST: Final = 34
+NEWEST: Final = 37
+
+CLAIMS: Final = "DynamicResourceAllocation"
+ADMIN_ACCESS: Final = "DRAAdminAccess"
+CAPACITY: Final = "DRAConsumableCapacity"
+DERIVED: Final = "DRADerivedAttributes"
+BINDING: Final = "DRADeviceBindingConditions"
+GROUPS: Final = "DRADeviceCompatibilityGroups"
+TAINT_RULES: Final = "DRADeviceTaintRules"
+TAINTS: Final = "DRADeviceTaints"
+EXTENDED: Final = "DRAExtendedResource"
+FRACTIONAL: Final = "DRAFractionalCapacityRange"
+LISTS: Final = "DRAListTypeAttributes"
+NODE_RESOURCES: Final = "DRANodeAllocatableResources"
+OPTIONAL_OPERATIONS: Final = "DRAOptionalNodeOperations"
+COUNTERS: Final = "DRAPartitionableDevices"
+PARTITION_TYPE: Final = "DRAPartitionableDevicesType"
+ALTERNATIVES: Final = "DRAPrioritizedList"
+DEVICE_STATUS: Final = "DRAResourceClaimDeviceStatus"
+POOL_STATUS: Final = "DRAResourcePoolStatus"
+DECLARED: Final = "NodeDeclaredFeatures"
+
+
+class Stage(NamedTuple):
+    """What a gate is from a minor on."""
+
+    since: int
+    maturity: str
+    on: bool
+    locked: bool = False
+
+
+_ALPHA, _BETA, _GA = "alpha", "beta", "GA"
+GATES: Final[Mapping[str, tuple[Stage, ...]]] = {
+    CLAIMS: (Stage(34, _GA, on=True), Stage(35, _GA, on=True, locked=True)),
+    ADMIN_ACCESS: (Stage(34, _BETA, on=True), Stage(36, _GA, on=True, locked=True)),
+    CAPACITY: (Stage(34, _ALPHA, on=False), Stage(36, _BETA, on=True)),
+    DERIVED: (Stage(37, _ALPHA, on=False),),
+    BINDING: (Stage(34, _ALPHA, on=False), Stage(36, _BETA, on=True)),
+    GROUPS: (Stage(37, _ALPHA, on=False),),
+    TAINT_RULES: (Stage(35, _ALPHA, on=False), Stage(36, _BETA, on=False), Stage(37, _GA, on=True)),
+    TAINTS: (Stage(33, _ALPHA, on=False), Stage(36, _BETA, on=True), Stage(37, _GA, on=True)),
+    EXTENDED: (Stage(34, _ALPHA, on=False), Stage(36, _BETA, on=True), Stage(37, _GA, on=True, locked=True)),
+    # On only in a server that is started with --min-compatibility-version=1.37.
+    FRACTIONAL: (Stage(37, _BETA, on=False),),
+    LISTS: (Stage(36, _ALPHA, on=False),),
+    NODE_RESOURCES: (Stage(36, _ALPHA, on=False),),
+    OPTIONAL_OPERATIONS: (Stage(37, _ALPHA, on=False),),
+    COUNTERS: (Stage(33, _ALPHA, on=False), Stage(36, _BETA, on=True)),
+    PARTITION_TYPE: (Stage(37, _ALPHA, on=False),),
+    ALTERNATIVES: (Stage(34, _BETA, on=True), Stage(36, _GA, on=True), Stage(37, _GA, on=True, locked=True)),
+    DEVICE_STATUS: (Stage(33, _BETA, on=True), Stage(37, _GA, on=True, locked=True)),
+    POOL_STATUS: (Stage(36, _ALPHA, on=False),),
+    DECLARED: (Stage(35, _ALPHA, on=False), Stage(36, _BETA, on=True), Stage(37, _GA, on=True, locked=True)),
+}
+_NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
+    BINDING: (DEVICE_STATUS,),
+    GROUPS: (COUNTERS,),
+    TAINT_RULES: (TAINTS,),
+    FRACTIONAL: (CAPACITY,),
+    OPTIONAL_OPERATIONS: (DECLARED,),
+    PARTITION_TYPE: (COUNTERS, POOL_STATUS),
+}
+_CHECKED_SINCE = 35  # a server that old starts with a gate whose needs are off
+_WORDS: Final = {"true": True, "false": False}
+_MANY: Final[Mapping[str, str]] = {"AllAlpha": _ALPHA, "AllBeta": _BETA}
+
+
+class Server(msgspec.Struct, frozen=True):
+    """A minor of Kubernetes 1.x and the gates that are on. Made by `server_of` and `read_server`, which know the defaults."""
+
+    minor: int
+    gates: frozenset[str]
+
+    def on(self, gate: str) -> bool:
+        """Say whether a gate is on."""
+        return gate in self.gates
+
+    def __str__(self) -> str:
+        usual = server_of(self.minor).gates
+        changed = [f"{gate}={str(gate in self.gates).lower()}" for gate in sorted(self.gates ^ usual)]
+        return f"Kubernetes 1.{self.minor}{' with ' if changed else ''}{', '.join(changed)}"
+
+
+def known_gates(minor: int) -> dict[str, Stage]:
+    """List the gates that a server of a minor knows, each as it is there."""
+    found: dict[str, Stage] = {}
+    for gate, stages in GATES.items():
+        reached = [stage for stage in stages if stage.since <= minor]
+        if reached:
+            found[gate] = reached[-1]
+    return found
+
+
+def server_of(minor: int = NEWEST, changes: Mapping[str, bool] | None = None) -> Server:
+    """Make a server of a minor with gates that differ from its defaults, as it would start; ServerError if it would not."""
+    known = known_gates(minor)
+    if not OLDEST <= minor <= NEWEST:
+        newest = f"1.{NEWEST}"
+        raise ServerError(f"Kubernetes 1.{minor} is not known here", f"1.{OLDEST} to {newest} are")
+    asked = dict(changes or {})
+    on = {gate: stage.on for gate, stage in known.items()}
+    for word, maturity in _MANY.items():
+        if word in asked:
+            value = asked.pop(word)
+            on |= {gate: value for gate, stage in known.items() if stage.maturity == maturity}
+    for gate, value in asked.items():
+        _permit(gate, minor, known, wanted=value)
+        on[gate] = value
+    gates = frozenset([gate for gate, value in on.items() if value])
+    if minor >= _CHECKED_SINCE:
+        _look_at_needs(gates, minor)
+    return Server(minor, gates)
+
+
+def read_server(version: str = "", gates: str = "") -> Server:
+    """Read what `--kubernetes` and `--feature-gates` say: `1.35`, and `GATE=true,GATE=false`."""
+    return server_of(read_minor(version) if version else NEWEST, read_changes(gates))
+
+
+def read_minor(version: str) -> int:
+    """Read `1.35`, `v1.35.2`, or `35` as the minor that it names."""
+    parts = version.strip().removeprefix("v").split(".")
+    number = parts[0] if len(parts) == 1 else parts[1]
+    if not (number.isascii() and number.isdigit() and len(number) < 4) or (len(parts) > 1 and parts[0] != "1"):
+        raise ServerError(f"{version[:40]!r} is no version of Kubernetes", f"write 1.{OLDEST} to 1.{NEWEST}")
+    return int(number)
+
+
+def read_changes(text: str) -> dict[str, bool]:
+    """Read a list as the `--feature-gates` of a server takes it; a later value of a gate replaces an earlier one."""
+    changes: dict[str, bool] = {}
+    pieces = [piece.strip() for piece in text.split(",")]
+    for piece in pieces:
+        if not piece:
+            continue
+        gate, _, value = piece.partition("=")
+        wanted = _WORDS.get(value.strip().lower())
+        if wanted is None:
+            raise ServerError(f"{piece[:80]!r} is not GATE=true or GATE=false")
+        changes[gate.strip()] = wanted
+    return changes
+
+
+def _permit(gate: str, minor: int, known: Mapping[str, Stage], *, wanted: bool) -> None:
+    """Refuse what a server of this minor does not start with."""
+    stage = known.get(gate)
+    if stage is not None:
+        if stage.locked and wanted != stage.on:
+            raise ServerError(
+                f"{gate} cannot be set to {str(wanted).lower()}: Kubernetes 1.{minor} has it locked to {str(stage.on).lower()}",
+                "leave it out",
+            )
+        return
+    later = GATES.get(gate)
+    if later is not None:
+        raise ServerError(
+            f"Kubernetes 1.{minor} has no feature gate {gate}", f"1.{later[0].since} is the first that has"
+        )
+    near = difflib.get_close_matches(gate[:80], [*known, *_MANY], n=1, cutoff=0.7)
+    names = ", ".join(sorted(known))
+    hint = f"did you mean {near[0]}?" if near else f"leave out what is not about devices; known are {names}"
+    raise ServerError(f"no feature gate {gate[:80]!r} about devices is known", hint)
+
+
+def _look_at_needs(gates: frozenset[str], minor: int) -> None:
+    for gate, needs in _NEEDS.items():
+        missing = [need for need in needs if need not in gates]
+        if gate in gates and missing:
+            raise ServerError(f"Kubernetes 1.{minor} does not start with {gate} on and {missing[0]} off")
+
+
+# Every gate that changes something here is on, also those that no server of this minor has on by itself.
+EVERYTHING: Final = Server(NEWEST, frozenset(GATES))

@@ -1,0 +1,147 @@
+"""Our answers beside those of the allocators of 1.34 to 1.37, with gates on and off, on random fleets and claims."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from dra.server import EVERYTHING, NEWEST, OLDEST, server_of
+from tests.allocator.differ import difference, ours
+from tests.allocator.generate import FAMILIES, case_of
+from tests.allocator.servers import any_server, asked_of, named_difference, server_of_case
+from tests.oracles import Oracle
+
+MINORS = range(OLDEST, NEWEST + 1)
+CASES = 25  # a family and minor, in the default form: 1,200 in all
+LONG = 1_500
+
+
+@pytest.fixture(scope="module", params=MINORS)
+def minor(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def referee(minor):
+    oracle = Oracle("allocate" if minor == NEWEST else f"allocate-{minor}")
+    yield oracle
+    oracle.close()
+
+
+def put(family, seed, minor):
+    """Put a case to a server; three of four as its API server would have stored it."""
+    server = any_server(minor, random.Random(f"server-{minor}-{family}-{seed}"))
+    return asked_of(server, case_of(family, seed), fitted=bool(seed % 4))
+
+
+def compare(referee, family, minor, seeds):
+    """Compare a stretch of cases; fails with the first that differs for no reason that has a name."""
+    found = Counter()
+    cases = [put(family, seed, minor) for seed in seeds]
+    for seed, case, theirs in zip(seeds, cases, referee.ask_all(cases), strict=True):
+        answer = ours(case)
+        if theirs["verdict"] == "timeout" or answer.verdict == "undecided":
+            continue
+        found["compared"] += 1
+        found[theirs["verdict"]] += 1
+        differs = difference(answer, theirs)
+        if differs is None:
+            continue
+        name = named_difference(case, str(answer.verdict), theirs["verdict"])
+        assert name, f"{server_of_case(case)}, {family} {seed}: {differs}"
+        found[name] += 1
+    return found
+
+
+def judged(found):
+    """Most of what was asked was compared, with every verdict, and little of it differs for a reason with a name."""
+    named = sum(number for name, number in found.items() if " " in name)
+    assert min(found[verdict] for verdict in ("feasible", "infeasible", "error")) > found["compared"] / 20
+    assert named < found["compared"] / 20, found
+
+
+@pytest.mark.oracle
+def test_the_same_verdict_and_the_same_devices_as_each_minor_with_any_gates(referee, minor):
+    found = Counter()
+    for family in FAMILIES:
+        found += compare(referee, family, minor, range(CASES))
+    assert found["compared"] > CASES * len(FAMILIES) * 0.9
+    judged(found)
+
+
+def slice_(name, pool, total=1, node="n0", **spec):
+    spec |= {"driver": "g", "nodeName": node, "pool": {"name": pool, "generation": 1, "resourceSliceCount": total}}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def asking(slices, **body):
+    exactly = {"deviceClassName": "any", "allocationMode": "ExactCount", "count": 1} | body
+    spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
+    claim = {"metadata": {"name": "c", "namespace": "d", "uid": "u"}, "spec": spec}
+    class_ = {"metadata": {"name": "any"}, "spec": {}}
+    return {
+        "node": {"metadata": {"name": "n0"}},
+        "slices": slices,
+        "classes": [class_],
+        "claims": [claim],
+        "allocatedClaims": [],
+    }
+
+
+GPU = {"name": "gpu"}
+SETS = [{"name": "s", "counters": {"m": {"value": "1"}}}]
+PART = GPU | {"consumesCounters": [{"counterSet": "s", "counters": {"m": {"value": "1"}}}]}
+GROUPED = GPU | {"consumesCounters": [PART["consumesCounters"][0] | {"compatibilityGroups": ["a"]}]}
+COUNTED = [slice_("a", "p", 2, sharedCounters=SETS), slice_("b", "p", 2, devices=[PART])]
+FIELDS = {
+    "plain": asking([slice_("a", "p", devices=[GPU])]),
+    "counters": asking(COUNTED),
+    "counters of another node": asking([slice_("a", "p", devices=[GPU]), slice_("b", "q", 2, "n1", sharedCounters=SETS)], allocationMode="All"),
+    "groups": asking([COUNTED[0], slice_("b", "p", 2, devices=[GROUPED])]),
+    "half a pool": asking([slice_("a", "p", 2, devices=[GPU])]),
+    "binding conditions": asking([slice_("a", "p", devices=[GPU | {"bindingConditions": ["ready"], "bindingFailureConditions": ["bad"]}])]),
+    "taint": asking([slice_("a", "p", devices=[GPU | {"taints": [{"key": "k", "effect": "NoSchedule"}]}])]),
+    "capacity": asking([slice_("a", "p", devices=[GPU | {"capacity": {"m": {"value": "8"}}}])], capacity={"requests": {"m": "1"}}),
+    "admin access": asking([slice_("a", "p", devices=[GPU])], adminAccess=True),
+    "node operations": asking([slice_("a", "p", devices=[GPU], skipNodeOperations=["*"])]),
+}  # fmt: skip
+# By minor with its defaults, and last by 1.37 with all gates: what becomes of one device that has, or is asked with, a field.
+BECOMES = {
+    "plain": "yes yes yes yes yes",
+    "counters": "no no yes yes yes",
+    "counters of another node": "yes yes error yes yes",
+    "groups": "no no yes no yes",
+    "half a pool": "yes no no no no",
+    "binding conditions": "no no yes yes yes",
+    "taint": "yes yes no no no",
+    "capacity": "error yes yes yes yes",
+    "admin access": "yes yes yes yes yes",
+    "node operations": "yes yes yes yes no",
+}
+WORDS = {"feasible": "yes", "infeasible": "no", "error": "error"}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_what_becomes_of_a_field_from_minor_to_minor(field):
+    servers = [*map(server_of, MINORS), EVERYTHING]
+    said = [WORDS[ours(asked_of(server, FIELDS[field])).verdict] for server in servers]
+    assert " ".join(said) == BECOMES[field]
+
+
+@pytest.mark.oracle
+def test_what_becomes_of_a_field_is_what_each_minor_says(referee, minor):
+    for field, case in FIELDS.items():
+        said = WORDS[referee.ask(**asked_of(server_of(minor), case))["verdict"]]
+        assert said == BECOMES[field].split()[minor - OLDEST], field
+
+
+@pytest.mark.long
+@pytest.mark.oracle
+@pytest.mark.time_limit(3600, "18,000 cases a minor")
+def test_the_same_answers_of_each_minor_for_as_long_as_it_takes(referee, minor):
+    found = Counter()
+    for first in range(0, LONG, 100):
+        for family in FAMILIES:
+            found += compare(referee, family, minor, range(2_000_000 + first, 2_000_100 + first))
+        print(f"1.{minor}, after {first + 100} cases a family: {dict(found)}", flush=True)
+    judged(found)

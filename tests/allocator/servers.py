@@ -1,0 +1,154 @@
+"""Questions as servers of several minors answer them, with gates on and off."""
+
+import json
+import random
+from typing import Any
+
+from dra import server as gates
+from dra.server import EVERYTHING, NEWEST, Server, known_gates, server_of
+from dra.stock.reading import reading_of
+from dra.validation.fields.gates import drop
+
+Case = dict[str, Any]
+
+# What the in-tree allocator calls features, and the gates that all have to be on for one.
+FEATURES = {
+    "AdminAccess": (gates.ADMIN_ACCESS,),
+    "CompatibilityGroups": (gates.GROUPS,),
+    "ConsumableCapacity": (gates.CAPACITY,),
+    "DerivedAttributes": (gates.DERIVED,),
+    "DeviceBindingAndStatus": (gates.BINDING, gates.DEVICE_STATUS),
+    "DeviceTaints": (gates.TAINTS,),
+    "FractionalCapacityRange": (gates.FRACTIONAL,),
+    "ListTypeAttributes": (gates.LISTS,),
+    "OptionalNodeOperations": (gates.OPTIONAL_OPERATIONS,),
+    "PartitionableDevices": (gates.COUNTERS,),
+    "PrioritizedList": (gates.ALTERNATIVES,),
+}
+_NEEDS = {gates.GROUPS: gates.COUNTERS, gates.FRACTIONAL: gates.CAPACITY}
+
+
+def features_of(minor: int) -> dict[str, tuple[str, ...]]:
+    """Name the features that the allocator of a minor has."""
+    known = known_gates(minor)
+    found = {name: needs for name, needs in FEATURES.items() if needs[0] in known}
+    if minor == gates.OLDEST:  # two of them became one later
+        del found["DeviceBindingAndStatus"]
+        found |= {"DeviceBinding": (gates.BINDING,), "DeviceStatus": (gates.DEVICE_STATUS,)}
+    return found
+
+
+def server_of_case(case: Case) -> Server:
+    """Read for which server a case is; without a word, for one that has all there is."""
+    told = case.get("server")
+    return Server(told["minor"], frozenset(told["gates"])) if told else EVERYTHING
+
+
+def _is_copied(gate: str, minor: int) -> bool:
+    """Say whether our answers are those of a minor with this gate on: what was alpha in an older one has been mended since."""
+    stage = known_gates(minor).get(gate)
+    return stage is not None and (minor == NEWEST or stage.maturity != "alpha")
+
+
+def any_server(minor: int, rng: random.Random) -> Server:
+    """Draw a server: often with its defaults, often with a gate or two changed, sometimes with any."""
+    usual = server_of(minor)
+    known = [gate for features in FEATURES.values() for gate in features if _is_copied(gate, minor)]
+    kind = rng.randrange(4)
+    if kind == 0:
+        return usual
+    if kind == 1:
+        on = usual.gates ^ set(rng.sample(known, rng.choice((1, 1, 2))))
+    elif kind == 2:
+        on = usual.gates | set(known)
+        on -= set(rng.sample(known, rng.choice((1, 2, 3))))
+    else:
+        on = frozenset(gate for gate in known if rng.random() < 0.6)
+    return Server(minor, frozenset(gate for gate in on if _NEEDS.get(gate, gate) in on))
+
+
+def asked_of(server: Server, case: Case, *, fitted: bool = False) -> Case:
+    """Put the question as that server's allocator would have it; `fitted` leaves out what its API server drops from claims."""
+    if fitted:
+        claims = [drop("ResourceClaim", claim, server.gates)[0] for claim in case["claims"]]
+        case = case | {"claims": [_plain(claim, server) for claim in claims]}
+        if not server.on(gates.LISTS):
+            case = case | {"slices": [_scalars(one) for one in case["slices"]]}
+    without = [name for name, needs in features_of(server.minor).items() if not all(map(server.on, needs))]
+    told = {"minor": server.minor, "gates": sorted(server.gates)}
+    put = case | {"server": told, "without": without}
+    if is_unordered(server):  # slices then come as the cache lists them: by name, as ours do
+        put["slices"] = sorted(put["slices"], key=lambda one: one["metadata"]["name"])
+    ruled = server.on(gates.TAINTS) and (server.on(gates.TAINT_RULES) or server.minor < NEWEST - 2)
+    return put if ruled else {name: value for name, value in put.items() if name != "deviceTaintRules"}
+
+
+def _plain(claim: Case, server: Server) -> Case:
+    """Take the first of several alternatives, and no adminAccess, where the gates of these are off."""
+    claim = json.loads(json.dumps(claim))
+    for request in claim["spec"].get("devices", {}).get("requests", ()):
+        if request.get("firstAvailable") and not server.on(gates.ALTERNATIVES):
+            request["exactly"] = {name: one for name, one in request.pop("firstAvailable")[0].items() if name != "name"}
+        if not server.on(gates.ADMIN_ACCESS):
+            request.get("exactly", {}).pop("adminAccess", None)
+    return claim
+
+
+def _scalars(slice_: Case) -> Case:
+    """Publish the first value of a list instead of the list."""
+    slice_ = json.loads(json.dumps(slice_))
+    for device in slice_["spec"].get("devices", ()):
+        for value in device.get("attributes", {}).values():
+            for kind in [kind for kind in value if kind.endswith("s")]:
+                value[kind.removesuffix("s")] = value.pop(kind)[0]
+    return slice_
+
+
+# ---- what is not copied, each by its name
+
+
+def is_unordered(server: Server) -> bool:
+    """Say whether a server's allocator tries pools in the order in which a map happens to list them."""
+    return reading_of(server).stable or server.minor < NEWEST - 1
+
+
+def named_difference(case: Case, ours: str, theirs: str) -> str:
+    """Name why the answers of a server and ours may differ on a case; "" if nothing known may make them differ."""
+    server = server_of_case(case)
+    text = json.dumps([case["slices"], case["claims"], case["allocatedClaims"]])
+    pools = {(one["spec"]["driver"], one["spec"]["pool"]["name"]) for one in case["slices"]}
+    if is_unordered(server) and len(pools) > 1 and (ours == theirs or "error" in (ours, theirs)):
+        return "pools are tried in no order, so which device, or which fault, comes first is chance"
+    if not server.on(gates.LISTS) and _constrains_lists(case):
+        return "a constraint reads a list where lists are off: the first device passes, what comes after depends on the order"
+    if server.minor < NEWEST:
+        if "distinctAttribute" in text and any(body.get("count", 2) > 1 for body in _bodies(case)):
+            return "1.36 and older: distinctAttribute forgets all devices of a request but the last"
+        if any(odd in text for odd in ('"-1"', '"1500001u"', '"10E"')):
+            return "1.36 and older: an amount below zero, or one that cannot be counted, is no error"
+        if '"All"' in text and "shareID" in text:
+            return "1.36 and older: All passes over devices that have too little left"
+        if "shareID" in text and "consumesCounters" in text:
+            return (
+                "1.36 and older: a share without amounts does not count as one, so a further one charges counters again"
+            )
+    if server.minor < NEWEST - 1 and "bindingConditions" in text:
+        return "1.35 and older: slices with binding conditions come last in their pool"
+    return ""
+
+
+def _bodies(case: Case) -> list[Case]:
+    requests = [one for claim in case["claims"] for one in claim["spec"]["devices"].get("requests", ())]
+    return [body for one in requests for body in (one.get("firstAvailable") or [one.get("exactly", {})])]
+
+
+def _constrains_lists(case: Case) -> bool:
+    """Say whether a constraint names an attribute that some device publishes as a list, or as nothing."""
+    odd = set()
+    for slice_ in case["slices"]:
+        for device in slice_["spec"].get("devices", ()):
+            for name, value in device.get("attributes", {}).items():
+                if not {"int", "bool", "string", "version"} & value.keys():
+                    odd |= {name, f"{slice_['spec']['driver']}/{name}"}
+    constraints = [one for claim in case["claims"] for one in claim["spec"]["devices"].get("constraints", ())]
+    return any(odd & set(map(str, (one.get("matchAttribute"), one.get("distinctAttribute")))) for one in constraints)

@@ -1,0 +1,69 @@
+"""Which server a version and a list of gates stand for, and which would not start."""
+
+import pytest
+
+from dra import server as gates
+from dra.errors import ServerError
+from dra.server import EVERYTHING, GATES, NEWEST, OLDEST, read_changes, read_minor, read_server, server_of
+
+SHARES = "DRAConsumableCapacity"
+
+
+def test_the_defaults_are_those_of_each_minor():
+    on = {minor: server_of(minor).on for minor in range(OLDEST, NEWEST + 1)}
+    assert [on[minor](gates.CAPACITY) for minor in on] == [False, False, True, True]
+    assert [on[minor](gates.ALTERNATIVES) for minor in on] == [True] * 4
+    assert [on[minor](gates.TAINT_RULES) for minor in on] == [False, False, False, True]
+    assert not any(on[minor](gates.LISTS) or on[minor](gates.FRACTIONAL) for minor in on)
+    assert read_server() == server_of(NEWEST) != EVERYTHING
+
+
+def test_a_list_of_gates_changes_the_defaults():
+    assert read_server("1.35", f"{SHARES}=true").on(SHARES)
+    assert not read_server("v1.36.2", f" {SHARES}=true, {SHARES}=False ,").on(SHARES)
+    assert read_server("", "AllAlpha=true,DRADerivedAttributes=false").gates >= {gates.LISTS, gates.GROUPS}
+    assert not read_server("", "AllAlpha=true,DRADerivedAttributes=false").on(gates.DERIVED)
+    assert not read_server("1.36", "AllBeta=false").on(SHARES)
+    assert str(read_server("1.36", f"{SHARES}=false")) == f"Kubernetes 1.36 with {SHARES}=false"
+
+
+@pytest.mark.parametrize(
+    ("version", "text", "says"),
+    [
+        ("1.33", "", "1.34 to 1.37 are"),
+        ("1.38", "", "1.34 to 1.37 are"),
+        ("2.36", "", "no version of Kubernetes"),
+        ("1.x", "", "no version of Kubernetes"),
+        ("1." + "9" * 5000, "", "no version of Kubernetes"),
+        ("", "DRAConsumableCapacity", "not GATE=true or GATE=false"),
+        ("", "DRAConsumableCapacity=yes", "not GATE=true or GATE=false"),
+        ("", "DRAConsumableCapacty=true", f"did you mean {SHARES}?"),
+        ("", "ConsumableCapacity=true", f"did you mean {SHARES}?"),
+        ("", "Nonsense=true", "leave out what is not about devices"),
+        ("1.36", "DRADerivedAttributes=true", "1.37 is the first that has"),
+        ("1.37", "DRAPrioritizedList=false", "has it locked to true"),
+        ("1.36", "DRAAdminAccess=false", "has it locked to true"),
+        ("1.37", "DRADeviceTaints=false", "does not start with DRADeviceTaintRules on and DRADeviceTaints off"),
+        ("1.37", "DRAFractionalCapacityRange=true,DRAConsumableCapacity=false", "does not start with"),
+    ],
+)
+def test_what_no_server_starts_with_is_refused_with_a_remedy(version, text, says):
+    with pytest.raises(ServerError) as error:
+        read_server(version, text)
+    assert says in f"{error.value} {error.value.remedy}"
+    assert len(str(error.value)) < 200
+
+
+def test_what_a_gate_is_locked_to_may_be_said():
+    assert read_server("1.37", "DRAPrioritizedList=true") == read_server("1.37")
+    assert not read_server("1.35", "DRAPrioritizedList=false").on(gates.ALTERNATIVES)
+
+
+def test_versions_are_read_as_people_write_them():
+    assert [read_minor(text) for text in ("1.35", "v1.35", "1.35.10", "35", " 1.35 ")] == [35] * 5
+    assert read_changes("") == {}
+
+
+def test_every_gate_has_its_stages_in_order():
+    for stages in GATES.values():
+        assert [stage.since for stage in stages] == sorted({stage.since for stage in stages})
