@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -33,3 +34,24 @@ def run(main: Coroutine[object, object, T]) -> T:
 def settle() -> None:
     """Look for garbage no more among what is there now: the program has started, and keeps it."""
     gc.freeze()
+
+
+def stopping() -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set; the second signal has its usual effect."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def stop_once() -> None:
+        stop.set()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop_once)
+    return stop
+
+
+def first(group: BaseException) -> BaseException:
+    """What went wrong first, however deep in groups it stands."""
+    while isinstance(group, BaseExceptionGroup):
+        group = group.exceptions[0]
+    return group

@@ -22,7 +22,7 @@ import click
 from allocator.strategies import DEFAULT
 from cli import contract as inputs
 from cli import loop
-from cli.commands.webhook import AddressType, own_namespace, stopping
+from cli.commands.webhook import AddressType, own_namespace
 from cli.contract import Broken, Exit, Failed
 
 if TYPE_CHECKING:
@@ -238,19 +238,12 @@ def command(
     try:
         loop.run(_serve(settings, source, read_rules, kubeconfig, context, read_only=read_only))
     except* ClusterError as group:
-        raise Failed(str(_first(group))) from None
+        raise Failed(str(loop.first(group))) from None
     except* OSError as group:
-        error = _first(group)
+        error = loop.first(group)
         taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
         raise Failed(str(error), TAKEN if taken else "") from None
     return Exit.FINE
-
-
-def _first(group: BaseException) -> BaseException:
-    """What went wrong first, however deep in groups it stands."""
-    while isinstance(group, BaseExceptionGroup):
-        group = group.exceptions[0]
-    return group
 
 
 async def _serve(
@@ -265,7 +258,7 @@ async def _serve(
         service = process(cluster, settings, translator(source))
         async with asyncio.TaskGroup() as group:
             following = group.create_task(source.follow(lambda new: service.place_by(read_rules(new))))
-            await service.run(stopping(), _announce)
+            await service.run(loop.stopping(), _announce)
             following.cancel()
     finally:
         await cluster.close()

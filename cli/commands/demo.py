@@ -57,7 +57,7 @@ def command(
 
 
 async def _demo(documents: list[Document], objects: list[dict[str, Any]], config: str, *, stay: bool) -> None:
-    from cli.commands.webhook import stopping
+    from cli import loop
     from cli.configuration import source_of
     from cli.playground import Door, end_of, playground, pods_of
     from cli.playground import story as fates
@@ -91,7 +91,7 @@ async def _demo(documents: list[Document], objects: list[dict[str, Any]], config
             return
         async with Door(here).open() as url:
             _tell_next(here, url)
-            await stopping().wait()
+            await loop.stopping().wait()
 
 
 def _load(here: Playground, document: Document) -> bool:

@@ -9,7 +9,7 @@ import click
 from cli import contract as inputs
 from cli import loop
 from cli.commands.demo import EXAMPLES
-from cli.commands.webhook import AddressType, stopping
+from cli.commands.webhook import AddressType
 from cli.contract import Exit
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ async def _serve(  # noqa: PLR0917 - called once, above
 ) -> None:
     from cli.playground import Door, playground
 
-    stop = stopping()
+    stop = loop.stopping()
     here_ = playground(objects, source, settings, decisions, data=data)
     async with here_ as here, Door(here).open(pods.host, pods.port) as url:
         click.echo(f"reviews  {here.url}/mutate and /validate (TLS)")

@@ -6,10 +6,8 @@ templates, `--no-gate --no-controllers --authority` keeps the certificates and t
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-import signal
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -161,23 +159,9 @@ async def _serve(source: Source, settings: Settings, kubeconfig: str, context: s
 
     cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
     try:
-        await Service(cluster, source, settings, decisions).run(stopping(), _announce)
+        await Service(cluster, source, settings, decisions).run(loop.stopping(), _announce)
     finally:
         await cluster.close()
-
-
-def stopping() -> asyncio.Event:
-    """An event that SIGTERM and SIGINT set; the second signal has its usual effect."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-
-    def stop_once() -> None:
-        stop.set()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop_once)
-    return stop
 
 
 def _announce(listen: Address, metrics: Address | None) -> None:

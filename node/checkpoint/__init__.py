@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from node.checkpoint.file import Broken, Checkpoint, decode, encode
 from node.checkpoint.record import HeldDevice, Prepared
-from node.checkpoint.steps import Write, removed, written
+from node.checkpoint.steps import Remove, Rename, Step, SyncFile, SyncFolder, Write, removed, written
 
 __all__ = [
     "Broken",
     "Checkpoint",
     "HeldDevice",
     "Prepared",
+    "Remove",
+    "Rename",
+    "Step",
+    "SyncFile",
+    "SyncFolder",
     "Write",
     "decode",
     "encode",

@@ -46,6 +46,8 @@ class Offer(msgspec.Struct, frozen=True):
     cpus: tuple[int, ...] = ()
     # Whether programs ask for it by a list of visible devices.
     listed: bool = False
+    # The name of the network interface, if it is one.
+    interface: str = ""
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -56,6 +58,11 @@ class Machine(msgspec.Struct, frozen=True):
     counter_sets: tuple[CounterSet, ...] = ()
     offers: dict[str, Offer] = {}
     visible_devices: str = ""
+
+    def interface_of(self, device: str) -> str:
+        """Name the network interface that a device is; "" if it is none."""
+        offer = self.offers.get(device)
+        return offer.interface if offer is not None else ""
 
     @property
     def by_name(self) -> dict[str, Device]:
@@ -203,7 +210,7 @@ def _nic(nic: Nic) -> Iterator[_Made]:
         consumes_counters=_consumption(nic.name, counters, ()),
         allow_multiple_allocations=True if nic.sharing is not None else None,
     )
-    yield _Made(device, Offer(nic.interface or nic.name, nic.place.device_nodes))
+    yield _Made(device, Offer(nic.interface or nic.name, nic.place.device_nodes, interface=nic.interface))
 
 
 def _virtual_function(nic: Nic, function: VirtualFunction) -> _Made:
@@ -218,7 +225,9 @@ def _virtual_function(nic: Nic, function: VirtualFunction) -> _Made:
         capacity=_bandwidth(function.bandwidth, None),
         consumes_counters=_consumption(nic.name, {FUNCTIONS: _count(1)}, ()),
     )
-    return _Made(device, Offer(function.interface or function.name, function.place.device_nodes))
+    return _Made(
+        device, Offer(function.interface or function.name, function.place.device_nodes, interface=function.interface)
+    )
 
 
 def _connected(interface: str, rdma_device: str) -> Attributes:

@@ -1,0 +1,11 @@
+"""The rim: a driver's sockets and files, and the API server."""
+
+from __future__ import annotations
+
+from node.service.disk import Disk
+from node.service.driver import Driver, NodePaths
+from node.service.keeper import Keeper
+from node.service.preparing import Preparing
+from node.service.publisher import Publisher
+
+__all__ = ["Disk", "Driver", "Keeper", "NodePaths", "Preparing", "Publisher"]

@@ -1,0 +1,87 @@
+"""Files: the steps that change them, carried out, and one writer at a time among the processes of a node."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from node.checkpoint import Remove, Rename, Step, SyncFile, SyncFolder, Write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_MODE = 0o600
+
+
+class Disk:
+    """The file system of this node. A test that wants to be killed between two steps overrides `take`."""
+
+    def carry_out(self, steps: Iterable[Step]) -> None:
+        """Take steps, one after the other."""
+        for step in steps:
+            self.take(step)
+
+    def take(self, step: Step) -> None:
+        """Take one step."""
+        match step:
+            case Write(path, data):
+                _write(path, data)
+            case SyncFile(path):
+                _sync(path, os.O_RDONLY)
+            case SyncFolder(path):
+                _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+            case Rename(path, onto):
+                Path(path).replace(onto)
+            case Remove(path):
+                Path(path).unlink(missing_ok=True)
+
+    def read(self, path: str) -> bytes | None:
+        """Read a file, None if there is none."""
+        try:
+            return Path(path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def names(self, folder: str) -> list[str]:
+        """List a folder."""
+        return sorted(path.name for path in Path(folder).iterdir())
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder, if there is none."""
+        Path(path).mkdir(mode=0o750, parents=True, exist_ok=True)
+
+    @contextmanager
+    def alone(self, path: str) -> Iterator[None]:
+        """Wait until no other process is inside, and be the one that is. A process that dies is inside no more."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _write(path: str, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _MODE)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+    except OSError:
+        # A disk that is full is not to be kept full by a part of a file.
+        with suppress(OSError):
+            Path(path).unlink()
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _sync(path: str, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

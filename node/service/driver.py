@@ -1,0 +1,132 @@
+"""A driver as a process: mend, listen, publish, register; and on the way out the other way round."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from cluster import ApiError
+from cluster.resources import DEVICE_COMPATIBILITIES
+from dra.policy import Rules
+from node.checkpoint import Broken
+from node.guard import Guard
+from node.messages import DeviceHealth, DeviceIdentifier, HealthReport
+from node.service.disk import Disk
+from node.service.keeper import Keeper
+from node.service.preparing import Preparing
+from node.service.publisher import Publisher
+from node.service.sockets import LONGEST, Listening, Plugin, Registration, sweep
+
+if TYPE_CHECKING:
+    from cluster import Cluster
+    from node.inventory import Machine
+
+SETTLING = 60.0
+BELIEVED = 30
+WELL, NOT_WELL = 1, 2
+logger = logging.getLogger("drawbridge.driver")
+
+
+class NodePaths(msgspec.Struct, frozen=True):
+    """Where things are on this node."""
+
+    node: str
+    kubelet: str = "/var/lib/kubelet"
+    cdi: str = "/var/run/cdi"
+
+    def state(self, driver: str) -> str:
+        """Name the driver's own folder."""
+        return f"{self.kubelet}/plugins/{driver}"
+
+    @property
+    def registry(self) -> str:
+        return f"{self.kubelet}/plugins_registry"
+
+
+class UnusablePath(OSError):  # noqa: N818  what it is
+    """A socket cannot stand where it should."""
+
+
+class Driver:
+    """Publishes a machine and prepares its devices."""
+
+    def __init__(self, cluster: Cluster, machine: Machine, paths: NodePaths, disk: Disk | None = None) -> None:
+        self._cluster = cluster
+        self._machine = machine
+        self._paths = paths
+        disk = disk or Disk()
+        state = paths.state(machine.driver)
+        # Two of us may be there at once, in containers that have the same process id.
+        instance = os.urandom(4).hex()
+        self._endpoint = f"{state}/dra-{instance}.sock"
+        self._door = f"{paths.registry}/{machine.driver}-{instance}-reg.sock"
+        for path in (self._endpoint, self._door):
+            if len(path.encode()) > LONGEST:
+                raise UnusablePath(f"{path} is longer than the {LONGEST} bytes that a socket's path may have")
+        disk.make_folder(state)
+        self._guard = Guard(machine, paths.node)
+        self._keeper = Keeper(machine, self._guard, disk, state, paths.cdi)
+        self._preparing = Preparing(cluster, machine, self._keeper, clock=time.monotonic)
+        self.publisher = Publisher(cluster, machine, paths.node)
+        self.registration = Registration(machine.driver, self._endpoint)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until told to stop. `Broken` of node.checkpoint if what was prepared cannot be read."""
+        await asyncio.to_thread(self._keeper.mend)
+        await asyncio.to_thread(self._sweep)
+        plugin = Plugin(self._preparing, self.health)
+        listening = Listening(plugin, self._endpoint)
+        async with listening, asyncio.TaskGroup() as group:
+            publishing = group.create_task(self.publisher.run())
+            settling = group.create_task(self._settle())
+            async with Listening(self.registration, self._door):
+                logger.info("ready", extra={"driver": self._machine.driver})
+                await stop.wait()
+            publishing.cancel()
+            settling.cancel()
+        await self._preparing.finish()
+
+    def health(self) -> HealthReport:
+        """Say how the devices fare: one whose file in /dev is gone does not fare well."""
+        now = int(time.time())
+        devices: list[DeviceHealth] = []
+        for name, offer in self._machine.offers.items():
+            missing = [path for path in offer.files if not Path(path.partition(":")[0]).exists()]
+            health = DeviceHealth(
+                device=DeviceIdentifier(pool=self._paths.node, device=name),
+                health=NOT_WELL if missing else WELL,
+                updated=now,
+                seconds=BELIEVED,
+                message=f"{missing[0]} is not there" if missing else "",
+            )
+            devices.append(health)
+        return HealthReport(devices=tuple(devices))
+
+    def _sweep(self) -> None:
+        sweep(self._paths.state(self._machine.driver), "dra-")
+        sweep(self._paths.registry, f"{self._machine.driver}-")
+
+    async def _settle(self) -> None:
+        """Now and then: forget what is gone for long, and go by the rules as they are."""
+        while True:
+            await self._follow_rules()
+            try:
+                await self._preparing.settle()
+            except (OSError, Broken) as error:
+                logger.error("what is prepared cannot be looked through", extra={"why": str(error)})  # noqa: TRY400
+            await asyncio.sleep(SETTLING)
+
+    async def _follow_rules(self) -> None:
+        """Without our kinds in the cluster there are no rules; while it cannot be asked the old ones stay."""
+        try:
+            page = await self._cluster.list(DEVICE_COMPATIBILITIES)
+        except ApiError as error:
+            logger.debug("no rules about devices", extra={"why": str(error)})
+            return
+        self._guard.follow(Rules(page.items))

@@ -1,0 +1,155 @@
+"""Who keeps what is prepared: the checkpoint and the CDI files, changed together and in an order that a kill cannot spoil.
+
+Preparing writes the record first, then the file that a container is made from; unpreparing removes the file first, then the record. So
+there is no file without a record but what a kill left, and that is swept at the start; a record without its file is mended there, or when
+the kubelet asks again, as it does until it has an answer. In between a device is held by one claim too long, never by two.
+
+Nothing is remembered between two calls. In a rolling update two drivers stand beside each other, and either reads what the other wrote.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from node.cdi import answer_of, file_name, is_ours, spec_of, uid_of
+from node.checkpoint import Checkpoint, Prepared, decode, encode, removed, written
+from node.messages import PreparedClaim, UnpreparedClaim
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dra.objects import ResourceClaim
+    from node.guard import Guard
+    from node.inventory import Machine
+    from node.messages import ClaimReference
+    from node.service.disk import Disk
+
+    # A claim as it was read, or why that could not be done; None if it is gone.
+    Found = Mapping[str, ResourceClaim | str | None]
+
+logger = logging.getLogger("drawbridge.driver")
+
+
+class Keeper:
+    """The prepared claims of one driver on one node."""
+
+    def __init__(self, machine: Machine, guard: Guard, disk: Disk, state: str, cdi: str) -> None:
+        """`state` and `cdi` are folders."""
+        self._machine = machine
+        self._guard = guard
+        self._disk = disk
+        self._cdi = cdi
+        self._file = f"{state}/checkpoint"
+        self._lock = f"{state}/lock"
+
+    def prepare(self, references: Iterable[ClaimReference], found: Found) -> dict[str, PreparedClaim]:
+        """Prepare claims and answer for each. What fails keeps nothing of the others back."""
+        with self._disk.alone(self._lock):
+            checkpoint = self._read()
+            answers: dict[str, PreparedClaim] = {}
+            records: list[Prepared] = []
+            for reference in references:
+                known = checkpoint.with_(*records)
+                judged = self._judge(reference, known, found[reference.uid])
+                if isinstance(judged, Prepared):
+                    records.append(judged)
+                else:
+                    answers[reference.uid] = _refused(reference, judged)
+            return answers | self._keep(checkpoint, records)
+
+    def unprepare(self, references: Iterable[ClaimReference]) -> dict[str, UnpreparedClaim]:
+        """Forget claims. One that is not known is forgotten already."""
+        uids = [reference.uid for reference in references]
+        try:
+            self.forget(uids)
+        except OSError as error:
+            failed = UnpreparedClaim(error=f"cannot forget what is prepared: {error}")
+            return dict.fromkeys(uids, failed)
+        return dict.fromkeys(uids, UnpreparedClaim())
+
+    def forget(self, uids: Iterable[str]) -> None:
+        """Take files and records away."""
+        with self._disk.alone(self._lock):
+            checkpoint = self._read()
+            known = [uid for uid in uids if uid in checkpoint.claims]
+            if not known:
+                return
+            for uid in known:
+                path = self._path(uid)
+                self._disk.carry_out(removed(path))
+            self._write(checkpoint.without(*known))
+
+    def claims(self) -> Mapping[str, Prepared]:
+        """Say what is prepared."""
+        with self._disk.alone(self._lock):
+            return self._read().claims
+
+    def mend(self) -> None:
+        """Put right what a kill, or a reboot that emptied /run, has left: files without a record go, lost ones are written."""
+        self._disk.make_folder(self._cdi)
+        with self._disk.alone(self._lock):
+            checkpoint = self._read()
+            driver = self._machine.driver
+            for name in self._disk.names(self._cdi):
+                if is_ours(driver, name) and uid_of(driver, name) not in checkpoint.claims:
+                    logger.warning("a CDI file of a claim that is not prepared goes", extra={"file": name})
+                    self._disk.carry_out(removed(f"{self._cdi}/{name}"))
+            for record in checkpoint.claims.values():
+                self._show(record)
+
+    def _judge(self, reference: ClaimReference, known: Checkpoint, claim: ResourceClaim | str | None) -> Prepared | str:
+        if claim is None:
+            return "the claim is gone"
+        if isinstance(claim, str):
+            # Nobody can say what the claim is now. Its containers run with what it was given, and may be started again.
+            return known.claims.get(reference.uid) or claim
+        judged = self._guard.judge(claim, reference, known.claims)
+        return judged if isinstance(judged, Prepared) else f"{judged.reason}: {judged.message}"
+
+    def _keep(self, checkpoint: Checkpoint, records: list[Prepared]) -> dict[str, PreparedClaim]:
+        """Write down what is new, then what containers are made from; and answer."""
+        new = [record for record in records if record.uid not in checkpoint.claims]
+        try:
+            if new:
+                self._write(checkpoint.with_(*new))
+        except OSError as error:
+            failed = PreparedClaim(error=f"cannot write down what is prepared: {error}")
+            lost = {record.uid: failed for record in new}
+            kept = [record for record in records if record not in new]
+            return lost | self._answers(kept)
+        return self._answers(records)
+
+    def _answers(self, records: Iterable[Prepared]) -> dict[str, PreparedClaim]:
+        answers: dict[str, PreparedClaim] = {}
+        for record in records:
+            try:
+                self._show(record)
+            except OSError as error:
+                answers[record.uid] = PreparedClaim(error=f"cannot write the CDI file: {error}")
+                continue
+            answers[record.uid] = answer_of(record, self._machine.driver)
+        return answers
+
+    def _show(self, record: Prepared) -> None:
+        """Write the file that containers are made from, if it is not there as it should be."""
+        path = self._path(record.uid)
+        spec = spec_of(record, self._machine)
+        if self._disk.read(path) != spec:
+            self._disk.carry_out(written(path, spec))
+
+    def _path(self, uid: str) -> str:
+        return f"{self._cdi}/{file_name(self._machine.driver, uid)}"
+
+    def _read(self) -> Checkpoint:
+        data = self._disk.read(self._file)
+        return Checkpoint() if data is None else decode(data)
+
+    def _write(self, checkpoint: Checkpoint) -> None:
+        self._disk.carry_out(written(self._file, encode(checkpoint)))
+
+
+def _refused(reference: ClaimReference, why: str) -> PreparedClaim:
+    named = f"{reference.namespace}/{reference.name}"
+    logger.warning("not prepared", extra={"claim": named, "uid": reference.uid, "why": why})
+    return PreparedClaim(error=f"ResourceClaim {named}: {why}")

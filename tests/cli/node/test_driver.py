@@ -1,0 +1,68 @@
+"""How `drawbridge driver` reads what it is told, before it asks anybody anything."""
+
+import pytest
+
+from tests.cli.running import run
+from tests.node.machines import EXAMPLES
+
+HEAD = "apiVersion: drawbridge.dev/v1alpha1\nkind: DeviceInventory\ndriver: devices.example.com\n"
+
+
+def written(tmp_path, text):
+    file = tmp_path / "i.yaml"
+    file.write_text(HEAD + text)
+    return file
+
+
+def test_a_mistake_is_named_with_file_and_line_and_what_helps(tmp_path):
+    file = written(tmp_path, "gpus:\n- {name: gpu-0, uuid: u, memory: 40Gi}\n- {name: gpu-1, uuid: v, memmory: 40Gi}\n")
+    done = run("driver", "--inventory", file, "--node-name", "n")
+    assert done.exit_code == 2
+    assert f"{file}:6" in done.stderr
+    assert "memory" in done.stderr
+
+
+def test_every_mistake_of_the_sense_is_named(tmp_path):
+    file = written(
+        tmp_path, "gpus:\n- {name: gpu-0, uuid: u, memory: 40Gi, layout: a}\n- {name: g, uuid: u, memory: 1Gi}\n"
+    )
+    done = run("driver", "--inventory", file, "--node-name", "n")
+    assert done.exit_code == 2
+    assert "there is no layout 'a'" in done.stderr
+    assert "u stands here 2 times" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"), [((), "give --node-name"), (("--node-name", "n", "--color", "x"), "color")]
+)
+def test_what_is_missing_is_asked_for(tmp_path, options, words):
+    file = written(tmp_path, "gpus: []\n")
+    done = run("driver", "--inventory", file, *options)
+    assert done.exit_code == 2
+    assert words in done.stderr
+
+
+def test_a_file_of_several_objects_is_refused(tmp_path):
+    file = written(tmp_path, f"---\n{HEAD}")
+    done = run("driver", "--inventory", file, "--node-name", "n")
+    assert (done.exit_code, "holds 2 objects" in done.stderr) == (2, True)
+
+
+def test_a_checkpoint_that_lost_a_byte_ends_the_driver_with_what_to_do(tmp_path_factory):
+    tmp_path = tmp_path_factory.mktemp("k")  # a socket's path is short
+    state = tmp_path / "plugins" / "devices.drawbridge.dev"
+    state.mkdir(parents=True)
+    (tmp_path / "plugins_registry").mkdir()
+    (state / "checkpoint").write_bytes(b"drawbridge-checkpoint 1 1 3 00\n{}\n")
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}]\n"
+        "users: [{name: u, user: {token: t}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
+    )
+    done = run(
+        "driver", "--inventory", EXAMPLES / "sriov-edge.yaml", "--node-name", "n", "--kubelet-dir", tmp_path,
+        "--cdi-dir", tmp_path / "cdi", "--kubeconfig", kubeconfig,
+    )  # fmt: skip
+    assert done.exit_code == 3
+    assert "checkpoint cannot be read: it does not begin as a checkpoint does" in done.stderr
+    assert "drain the node" in done.stderr

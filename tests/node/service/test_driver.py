@@ -1,0 +1,341 @@
+"""The driver as the kubelet meets it: found by its socket, asked in either version, gone in good order; over an embedded cluster."""
+
+import asyncio
+import contextlib
+import socket
+
+import pytest
+from grpclib.client import Channel, UnaryStreamMethod, UnaryUnaryMethod
+from grpclib.exceptions import GRPCError
+
+from cluster import Merge
+from cluster.embedded import Embedded
+from cluster.errors import Unavailable
+from cluster.resources import NAMESPACES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra.objects import Node, ObjectMeta
+from node.guard import Guard
+from node.inventory import machine_of, read
+from node.messages import (
+    ClaimReference,
+    HealthReport,
+    NothingSaid,
+    PluginInfo,
+    PrepareRequest,
+    PrepareResponse,
+    RegistrationStatus,
+    UnprepareResponse,
+)
+from node.service import Disk, Driver, Keeper, NodePaths, Preparing, Publisher
+from node.service.preparing import GONE
+from node.service.sockets import SERVICES, Codec, sweep
+from tests.limits import PATIENCE
+from tests.node.machines import DRIVER, NODE, described, gpu, result
+
+NIC = {"name": "nic", "interface": "eth1"}
+FILES = {"deviceNodes": ["/dev/null", "/dev/no-such-card"]}
+DRA = "/k8s.io.kubelet.pkg.apis.dra.{}.DRAPlugin/Node{}Resources"
+REGISTRATION = "/pluginregistration.Registration/{}"
+
+
+def machine(**parts):
+    found, problems = read(described(**(parts or {"gpus": [gpu(0), gpu(1)], "nics": [NIC]})))
+    assert problems == []
+    return machine_of(found)
+
+
+async def eventually(condition):
+    async with asyncio.timeout(PATIENCE):
+        while not (found := await condition()):  # noqa: ASYNC110  another process's files and objects have no event
+            await asyncio.sleep(0.01)
+    return found
+
+
+@pytest.fixture
+async def cluster():
+    made = Embedded()
+    await made.create(NODES, Node(metadata=ObjectMeta(name=NODE)))
+    await made.create(NAMESPACES, {"metadata": {"name": "ns"}})
+    yield made
+    await made.close()
+
+
+class Kubelet:
+    """What the kubelet does with a driver."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        (folder / "plugins_registry").mkdir()
+        self.paths = NodePaths(NODE, str(folder), str(folder / "cdi"))
+
+    def doors(self):
+        return sorted((self.folder / "plugins_registry").iterdir())
+
+    async def call(self, path, route, request, answer):
+        async with Channel(path=str(path), codec=Codec()) as channel:
+            return await UnaryUnaryMethod(channel, route, type(request), answer)(request, timeout=PATIENCE)
+
+    async def register(self):
+        [door] = self.doors()
+        info = await self.call(door, REGISTRATION.format("GetInfo"), NothingSaid(), PluginInfo)
+        told = RegistrationStatus(registered=True)
+        await self.call(door, REGISTRATION.format("NotifyRegistrationStatus"), told, NothingSaid)
+        return info
+
+    async def prepare(self, endpoint, *references, version="v1"):
+        request = PrepareRequest(claims=references)
+        return (await self.call(endpoint, DRA.format(version, "Prepare"), request, PrepareResponse)).claims
+
+    async def unprepare(self, endpoint, *references):
+        request = PrepareRequest(claims=references)
+        return (await self.call(endpoint, DRA.format("v1", "Unprepare"), request, UnprepareResponse)).claims
+
+
+@pytest.fixture
+def kubelet(tmp_path_factory):
+    # A socket's path is short.
+    return Kubelet(tmp_path_factory.mktemp("k"))
+
+
+@contextlib.asynccontextmanager
+async def running(cluster, kubelet, made=None):
+    driver = Driver(cluster, made or machine(), kubelet.paths)
+    before = kubelet.doors()
+    stop = asyncio.Event()
+    task = asyncio.create_task(driver.run(stop))
+
+    async def listens():
+        if task.done():
+            await task
+        return len(kubelet.doors()) > len(before)
+
+    await eventually(listens)
+    try:
+        yield driver
+    finally:
+        stop.set()
+        await task
+
+
+async def allocated(cluster, name, *results):
+    """A claim in the cluster that holds these results."""
+    stored = await cluster.create(
+        RESOURCE_CLAIMS,
+        {
+            "metadata": {"name": name, "namespace": "ns"},
+            "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}},
+        },
+        "ns",
+    )
+    status = {
+        "allocation": {"devices": {"results": list(results)}},
+        "reservedFor": [{"resource": "pods", "name": "p", "uid": "pod"}],
+    }
+    await cluster.patch(RESOURCE_CLAIMS, name, Merge({"status": status}), "ns", subresource="status")
+    return ClaimReference(namespace="ns", name=name, uid=stored.metadata.uid)
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+async def test_the_kubelet_finds_the_driver_and_has_a_claim_prepared_and_unprepared(cluster, kubelet, version):
+    async with running(cluster, kubelet) as driver:
+        info = await kubelet.register()
+        assert (info.type, info.name, info.supported_versions) == ("DRAPlugin", DRIVER, SERVICES)
+        assert driver.registration.registered.is_set()
+        reference = await allocated(cluster, "a", result("gpu-1"))
+        answer = (await kubelet.prepare(info.endpoint, reference, version=version))[reference.uid]
+        assert answer.error == ""
+        [device] = answer.devices
+        assert (device.requests, device.pool, device.device) == (("r",), NODE, "gpu-1")
+        assert device.cdi == (f"{DRIVER}/claim={reference.uid}-0",)
+        assert len(list((kubelet.folder / "cdi").iterdir())) == 1
+        answers = await kubelet.unprepare(info.endpoint, reference)
+        assert answers[reference.uid].error == ""
+        assert list((kubelet.folder / "cdi").iterdir()) == []
+    assert kubelet.doors() == []
+    assert not list((kubelet.folder / "plugins" / DRIVER).glob("*.sock"))
+
+
+async def test_a_refusal_says_why_and_a_claim_that_is_not_there_is_gone(cluster, kubelet):
+    async with running(cluster, kubelet):
+        info = await kubelet.register()
+        one, two = await allocated(cluster, "a", result("gpu-1")), await allocated(cluster, "b", result("gpu-1"))
+        none = ClaimReference(namespace="ns", name="c", uid="u")
+        answers = await kubelet.prepare(info.endpoint, one, two, none)
+        assert [answers[each.uid].error for each in (one, two, none)] == [
+            "",
+            "ResourceClaim ns/b: Taken: gpu-1 is prepared for ns/a",
+            "ResourceClaim ns/c: the claim is gone",
+        ]
+
+
+async def test_the_status_of_a_claim_tells_which_interface_it_has(cluster, kubelet):
+    async with running(cluster, kubelet):
+        info = await kubelet.register()
+        reference = await allocated(cluster, "a", result("nic"))
+        await kubelet.prepare(info.endpoint, reference)
+
+        async def told():
+            return (await cluster.get(RESOURCE_CLAIMS, "a", "ns")).status.devices
+
+        [device] = await eventually(told)
+        assert (device.driver, device.pool, device.device) == (DRIVER, NODE, "nic")
+        assert device.network_data.interface_name == "eth1"
+        assert [(one.type, one.status) for one in device.conditions] == [("Ready", "True")]
+
+
+async def test_bytes_that_are_no_message_harm_nobody(cluster, kubelet):
+    class Raw(Codec):
+        def encode(self, *said):
+            del said
+            return b"\x0a\xff"
+
+    async with running(cluster, kubelet):
+        info = await kubelet.register()
+        async with Channel(path=info.endpoint, codec=Raw()) as channel:
+            method = UnaryUnaryMethod(channel, DRA.format("v1", "Prepare"), PrepareRequest, PrepareResponse)
+            with pytest.raises(GRPCError, match="cut off"):
+                await method(PrepareRequest(), timeout=PATIENCE)
+        assert await kubelet.prepare(info.endpoint) == {}
+
+
+async def test_health_says_which_device_lost_its_file(cluster, kubelet):
+    made = machine(gpus=[gpu(0), gpu(1, place=FILES)])
+    async with running(cluster, kubelet, made):
+        info = await kubelet.register()
+        async with Channel(path=info.endpoint, codec=Codec()) as channel:
+            method = UnaryStreamMethod(channel, "/v1.DRAResourceHealth/NodeWatchResources", NothingSaid, HealthReport)
+            async with method.open() as stream:
+                await stream.send_message(NothingSaid(), end=True)
+                report = await stream.recv_message()
+                await stream.cancel()
+        fares = {one.device.device: (one.device.pool, one.health, one.message) for one in report.devices}
+        assert fares == {"gpu-0": (NODE, 1, ""), "gpu-1": (NODE, 2, "/dev/no-such-card is not there")}
+
+
+async def test_two_drivers_stand_beside_each_other_in_a_rolling_update(cluster, kubelet):
+    async with running(cluster, kubelet):
+        old = await kubelet.register()
+        reference = await allocated(cluster, "a", result("gpu-1"))
+        first = await kubelet.prepare(old.endpoint, reference)
+        async with running(cluster, kubelet):
+            [new] = [
+                door
+                for door in map(str, (kubelet.folder / "plugins" / DRIVER).glob("dra-*.sock"))
+                if door != old.endpoint
+            ]
+            assert len(kubelet.doors()) == 2
+            assert await kubelet.prepare(new, reference) == first
+            other = await allocated(cluster, "b", result("gpu-1"))
+            assert "Taken" in (await kubelet.prepare(new, other))[other.uid].error
+            await kubelet.unprepare(new, reference)
+            assert (await kubelet.prepare(old.endpoint, other))[other.uid].error == ""
+
+
+def test_sockets_of_killed_drivers_go_and_those_that_answer_stay(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("s")
+    with socket.socket(socket.AF_UNIX) as dead, socket.socket(socket.AF_UNIX) as alive:
+        dead.bind(str(folder / "dra-1.sock"))
+        alive.bind(str(folder / "dra-2.sock"))
+        alive.listen()
+        sweep(str(folder), "dra-")
+        assert [path.name for path in folder.iterdir()] == ["dra-2.sock"]
+
+
+async def test_a_path_that_no_socket_can_have_is_said(cluster, tmp_path):
+    with pytest.raises(OSError, match="longer than the 106 bytes"):
+        Driver(cluster, machine(), NodePaths(NODE, f"{tmp_path}/{'x' * 100}", str(tmp_path)))
+
+
+# Publishing
+
+
+async def slices(cluster):
+    return (await cluster.list(RESOURCE_SLICES)).items
+
+
+async def test_the_machine_is_published_and_stays_so(cluster, kubelet):
+    async with running(cluster, kubelet) as driver:
+        async with asyncio.timeout(PATIENCE):
+            await driver.publisher.published.wait()
+        [one] = await slices(cluster)
+        assert [device.name for device in one.spec.devices] == ["gpu-0", "gpu-1", "nic"]
+        assert [(owner.kind, owner.name) for owner in one.metadata.owner_references] == [("Node", NODE)]
+        await cluster.delete(RESOURCE_SLICES, one.metadata.name)
+
+        async def back():
+            return [other for other in await slices(cluster) if other.metadata.uid != one.metadata.uid]
+
+        assert len(await eventually(back)) == 1
+
+
+async def test_a_second_publisher_of_the_same_writes_nothing(cluster):
+    assert await Publisher(cluster, machine(), NODE).round()
+    before = await slices(cluster)
+    assert not await Publisher(cluster, machine(), NODE).round()
+    assert await slices(cluster) == before
+
+
+async def test_what_changed_is_published_in_place(cluster):
+    await Publisher(cluster, machine(), NODE).round()
+    await Publisher(cluster, machine(gpus=[gpu(7)]), NODE).round()
+    [one] = await slices(cluster)
+    assert ([device.name for device in one.spec.devices], one.spec.pool.generation) == (["gpu-7"], 1)
+
+
+# A world without an API server, and claims that are gone
+
+
+class Away:
+    """An API server that cannot be reached."""
+
+    async def get(self, *asked):
+        del asked
+        raise Unavailable("connection refused")
+
+
+def preparing(cluster, kubelet, clock):
+    (kubelet.folder / "cdi").mkdir(exist_ok=True)
+    made = machine()
+    keeper = Keeper(made, Guard(made, NODE), Disk(), str(kubelet.folder), str(kubelet.folder / "cdi"))
+    return Preparing(cluster, made, keeper, clock=clock), keeper
+
+
+async def test_while_the_api_server_is_away_running_pods_are_answered_and_no_new_ones(cluster, kubelet):
+    here, _ = preparing(cluster, kubelet, lambda: 0.0)
+    one, two = await allocated(cluster, "a", result("gpu-0")), await allocated(cluster, "b", result("gpu-1"))
+    first = await here.prepare(PrepareRequest(claims=(one,)))
+    await here.finish()
+    away, _ = preparing(Away(), kubelet, lambda: 0.0)
+    answers = (await away.prepare(PrepareRequest(claims=(one, two)))).claims
+    assert answers[one.uid] == first.claims[one.uid]
+    assert "the API server cannot be asked about it: connection refused" in answers[two.uid].error
+    await away.unprepare(PrepareRequest(claims=(one,)))
+    await away.settle()
+
+
+async def test_a_claim_that_has_been_gone_for_long_is_forgotten_and_not_before(cluster, kubelet):
+    now = [0.0]
+    one, keeper = preparing(cluster, kubelet, lambda: now[0])
+    a, b = await allocated(cluster, "a", result("gpu-0")), await allocated(cluster, "b", result("gpu-1"))
+    await one.prepare(PrepareRequest(claims=(a, b)))
+    await one.finish()
+    await cluster.delete(RESOURCE_CLAIMS, "a", "ns")
+    for seconds in (0.0, GONE - 1):
+        now[0] = seconds
+        await one.settle()
+        assert set(keeper.claims()) == {a.uid, b.uid}
+    now[0] = GONE
+    await one.settle()
+    assert set(keeper.claims()) == {b.uid}
+
+
+async def test_a_cluster_that_cannot_be_asked_makes_no_claim_gone(cluster, kubelet):
+    here, _ = preparing(cluster, kubelet, lambda: 0.0)
+    reference = await allocated(cluster, "a", result("gpu-0"))
+    await here.prepare(PrepareRequest(claims=(reference,)))
+    await here.finish()
+    now = [0.0]
+    away, keeper = preparing(Away(), kubelet, lambda: now[0])
+    for seconds in (0.0, 10 * GONE):
+        now[0] = seconds
+        await away.settle()
+    assert set(keeper.claims()) == {reference.uid}

@@ -1,0 +1,218 @@
+"""What a kill at any step, a full disk and a second process leave: never one device for two claims, never one held for ever."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from node.checkpoint import Broken, Write
+from node.guard import Guard
+from node.service import Disk, Keeper
+from tests.node.machines import DRIVER, NODE, claim, gpu, machine, reference, result
+
+MACHINE = machine(gpus=[gpu(0), gpu(1)])
+
+
+class Killed(BaseException):
+    """Not an error that anybody would handle: the process is gone."""
+
+
+class Mortal(Disk):
+    """A disk of a process that is killed before its nth step, or in the middle of a write."""
+
+    def __init__(self, steps, *, half=False):
+        self.steps, self.half = steps, half
+
+    def take(self, step):
+        if self.steps == 0:
+            if self.half and isinstance(step, Write):
+                Path(step.path).write_bytes(step.data[: len(step.data) // 2])
+            raise Killed
+        self.steps -= 1
+        super().take(step)
+
+
+class Full(Disk):
+    """A disk that has no room for files of a kind."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def take(self, step):
+        if isinstance(step, Write) and self.kind in step.path:
+            raise OSError(28, "No space left on device")
+        super().take(step)
+
+
+def keeper(folder, disk=None, made=MACHINE):
+    (folder / "cdi").mkdir(exist_ok=True)
+    return Keeper(made, Guard(made, NODE), disk or Disk(), str(folder), str(folder / "cdi"))
+
+
+def prepare(one, *claims):
+    references = [reference(item.metadata.name) for item in claims]
+    return one.prepare(references, {item.metadata.uid: item for item in claims})
+
+
+def files(folder):
+    return sorted(path.name for path in (folder / "cdi").iterdir())
+
+
+A, B = claim("a", result("gpu-0")), claim("b", result("gpu-0"))
+FILE = f"drawbridge_{DRIVER}_uid-a.json"
+
+
+def test_a_prepared_claim_is_in_the_checkpoint_and_in_a_file_and_is_answered_the_same_again(tmp_path):
+    first = prepare(keeper(tmp_path), A)
+    assert first["uid-a"].error == ""
+    assert [device.cdi for device in first["uid-a"].devices] == [(f"{DRIVER}/claim=uid-a-0",)]
+    assert (set(keeper(tmp_path).claims()), files(tmp_path)) == ({"uid-a"}, [FILE])
+    assert prepare(keeper(tmp_path), A) == first
+
+
+def test_an_unprepared_claim_leaves_nothing_and_may_be_unprepared_again(tmp_path):
+    prepare(keeper(tmp_path), A)
+    for _ in range(2):
+        assert keeper(tmp_path).unprepare([reference("a")])["uid-a"].error == ""
+        assert (dict(keeper(tmp_path).claims()), files(tmp_path)) == ({}, [])
+
+
+def test_one_claim_that_is_refused_keeps_nothing_of_the_others_back(tmp_path):
+    answers = prepare(keeper(tmp_path), A, B, claim("c", result("gpu-1")))
+    assert [bool(answers[uid].error) for uid in ("uid-a", "uid-b", "uid-c")] == [False, True, False]
+    assert answers["uid-b"].error == "ResourceClaim ns/b: Taken: gpu-0 is prepared for ns/a"
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["between steps", "in a write"])
+def test_a_kill_at_any_step_of_preparing_is_mended_and_the_kubelet_gets_the_same(tmp_path, half):
+    (tmp_path / "whole").mkdir()
+    whole = prepare(keeper(tmp_path / "whole"), A)
+    kills = 0
+    for steps in range(40):
+        folder = tmp_path / f"{steps}"
+        folder.mkdir()
+        try:
+            prepare(keeper(folder, Mortal(steps, half=half)), A)
+            break
+        except Killed:
+            kills += 1
+        # Nobody else gets the device unless the first has not got it, whenever the next request comes.
+        answer = prepare(keeper(folder), B)["uid-b"]
+        held = keeper(folder).claims()
+        assert len(held) == 1
+        assert ("uid-a" in held) == bool(answer.error)
+        if "uid-b" in held:
+            keeper(folder).unprepare([reference("b")])
+        keeper(folder).mend()
+        assert {name for name in files(folder) if not name.endswith(".json")} == set()
+        assert prepare(keeper(folder), A) == whole
+        assert files(folder) == [FILE]
+    assert kills == 8  # a checkpoint and a file, each in four steps
+
+
+def test_a_kill_at_any_step_of_unpreparing_leaves_a_claim_that_can_be_unprepared(tmp_path):
+    kills = 0
+    for steps in range(40):
+        folder = tmp_path / f"{steps}"
+        folder.mkdir()
+        prepare(keeper(folder), A)
+        try:
+            keeper(folder, Mortal(steps)).unprepare([reference("a")])
+            break
+        except Killed:
+            kills += 1
+        held = set(keeper(folder).claims())
+        assert bool(prepare(keeper(folder), B)["uid-b"].error) == ("uid-a" in held)
+        keeper(folder).mend()
+        assert files(folder) == [f"drawbridge_{DRIVER}_{uid}.json" for uid in sorted(keeper(folder).claims())]
+        keeper(folder).unprepare([reference("a"), reference("b")])
+        assert (dict(keeper(folder).claims()), files(folder)) == ({}, [])
+    assert kills == 6
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "cdi"])
+def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path, kind):
+    prepare(keeper(tmp_path), A)
+    before = (tmp_path / "checkpoint").read_bytes()
+    answers = prepare(keeper(tmp_path, Full(kind)), A, claim("c", result("gpu-1")))
+    assert answers["uid-a"].error == ""
+    assert "No space left on device" in answers["uid-c"].error
+    if kind == "checkpoint":
+        assert (tmp_path / "checkpoint").read_bytes() == before
+    assert prepare(keeper(tmp_path), claim("c", result("gpu-1")))["uid-c"].error == ""
+
+
+def test_a_disk_that_fills_in_a_write_keeps_no_part_of_it(tmp_path, monkeypatch):
+    def full(descriptor, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    assert "No space left" in prepare(keeper(tmp_path), A)["uid-a"].error
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cdi", "lock"]
+
+
+def test_a_reboot_that_empties_the_folder_of_files_is_mended(tmp_path):
+    prepare(keeper(tmp_path), A)
+    written = (tmp_path / "cdi" / FILE).read_bytes()
+    (tmp_path / "cdi" / FILE).unlink()
+    keeper(tmp_path).mend()
+    assert (tmp_path / "cdi" / FILE).read_bytes() == written
+
+
+def test_files_that_nothing_is_prepared_for_go_and_others_stay(tmp_path):
+    prepare(keeper(tmp_path), A)
+    for name in (
+        f"drawbridge_{DRIVER}_gone.json",
+        f"drawbridge_{DRIVER}_x.json.new",
+        "nvidia.json",
+        "drawbridge_other.example.com_x.json",
+    ):
+        (tmp_path / "cdi" / name).write_text("{}")
+    keeper(tmp_path).mend()
+    assert files(tmp_path) == [FILE, "drawbridge_other.example.com_x.json", "nvidia.json"]
+
+
+def test_a_checkpoint_of_which_a_byte_is_lost_is_never_worked_with(tmp_path):
+    prepare(keeper(tmp_path), A)
+    data = (tmp_path / "checkpoint").read_bytes()
+    (tmp_path / "checkpoint").write_bytes(data[:-1])
+    for attempt in (lambda one: one.mend(), lambda one: prepare(one, B), lambda one: one.unprepare([reference("a")])):
+        with pytest.raises(Broken):
+            attempt(keeper(tmp_path))
+    assert (tmp_path / "checkpoint").read_bytes() == data[:-1]
+
+
+def test_what_cannot_be_asked_about_is_answered_as_before_and_nothing_new_is_given(tmp_path):
+    first = prepare(keeper(tmp_path), A)
+    references = [reference("a"), reference("b")]
+    answers = keeper(tmp_path).prepare(references, {"uid-a": "no answer", "uid-b": "no answer"})
+    assert answers["uid-a"] == first["uid-a"]
+    assert "no answer" in answers["uid-b"].error
+    gone = keeper(tmp_path).prepare(references[:1], {"uid-a": None})
+    assert "the claim is gone" in gone["uid-a"].error
+
+
+def test_of_two_drivers_at_once_one_gives_the_device(tmp_path):
+    """As in a rolling update: each has a process of its own, and the files are the same."""
+    claims = [claim(f"c{number}", result("gpu-0")) for number in range(8)]
+    answers = {}
+
+    def ask(one):
+        answers.update(prepare(keeper(tmp_path), one))
+
+    threads = [threading.Thread(target=ask, args=(one,)) for one in claims]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(not answer.error for answer in answers.values()) == 1
+    assert len(keeper(tmp_path).claims()) == 1
+
+
+def test_what_a_second_driver_wrote_is_seen_by_the_first(tmp_path):
+    old, new = keeper(tmp_path), keeper(tmp_path)
+    prepare(old, A)
+    assert "Taken" in prepare(new, B)["uid-b"].error
+    new.unprepare([reference("a")])
+    assert prepare(old, B)["uid-b"].error == ""
