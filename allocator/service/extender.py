@@ -22,7 +22,7 @@ from dra.objects import Pod
 from dra.wire import Wire
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from allocator.decisions import Outlooks
     from allocator.service.bridge import Bridge
@@ -38,6 +38,9 @@ GROUPED = (
     "the pod belongs to PodGroup {}, and with an extender a group would be placed by half: let our scheduler with the plugin place it, "
     "or leave it to the default scheduler"
 )
+# What becomes of a binding. A conflict: its devices or its quota have gone to somebody else since the scheduler asked, and it asks again.
+BOUND, DECIDED_AGAIN, FAILED = "bound", "conflict", "failed"
+CONFLICT = 409
 BIND_SECONDS = 600.0  # as long as the in-tree plugin waits for devices
 
 
@@ -57,11 +60,18 @@ class Extender:
     """Answers a stock scheduler."""
 
     def __init__(
-        self, bridge: Bridge, cluster: Cluster, pressing: Pressing, *, bind_seconds: float = BIND_SECONDS
+        self,
+        bridge: Bridge,
+        cluster: Cluster,
+        pressing: Pressing,
+        *,
+        count_bind: Callable[[str], None],
+        bind_seconds: float = BIND_SECONDS,
     ) -> None:
         self._bridge = bridge
         self._pressing = pressing
         self._cluster = cluster
+        self._count_bind = count_bind
         self._bind_seconds = bind_seconds
         self._scores: OrderedDict[str, dict[str, int]] = OrderedDict()  # by uid of the pod
 
@@ -126,13 +136,20 @@ class Extender:
     async def bind(self, head: Head, body: bytes) -> Reply:
         del head
         args = read(body, BindingArgs)
+        outcome = FAILED
+        said = ""
         try:
             await self._bind(args)
+            outcome = BOUND
         except Refusal as refusal:
-            return json({"Error": refusal.message})
+            said = refusal.message
+            if refusal.status == CONFLICT:
+                outcome = DECIDED_AGAIN
         except ApiError as error:
-            return json({"Error": f"the pod could not be bound: {error}"})
-        return json({"Error": ""})
+            said = f"the pod could not be bound: {error}"
+        finally:
+            self._count_bind(outcome)
+        return json({"Error": said})
 
     async def _bind(self, args: BindingArgs) -> None:
         token = _token(args.pod_uid)

@@ -32,6 +32,12 @@ class Metrics(MetricsPort):
             buckets=BUCKETS,
             registry=self.registry,
         )
+        self._binds = Counter(
+            "drawbridge_extender_binds",
+            "Pods that stock schedulers had bound, by what became of it.",
+            ("outcome",),
+            registry=self.registry,
+        )
         self._room = Counter(
             "drawbridge_room",
             "Questions for room on behalf of pods that only devices keep from their nodes, by what became of them.",
@@ -54,6 +60,10 @@ class Metrics(MetricsPort):
     def count_write(self, what: str, outcome: str) -> None:
         """Count a write into a claim."""
         self._writes.labels(what, outcome).inc()
+
+    def count_bind(self, outcome: str) -> None:
+        """Count a binding that an extender was asked for."""
+        self._binds.labels(outcome).inc()
 
     def count_outlook(self, outlook: str, seconds: float) -> None:
         """Count an answer about a pod."""

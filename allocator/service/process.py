@@ -95,7 +95,7 @@ class Service:
         )
         self._plugin = Plugin(self.bridge, self.evictions, settings.identity, expires=self.bridge.ledger.terms.assumed)
         self.pressing = Pressing(self.bridge, self.evictions, settings.preempting)
-        self._extender = Extender(self.bridge, cluster, self.pressing)
+        self._extender = Extender(self.bridge, cluster, self.pressing, count_bind=self.metrics.count_bind)
         self.rounds = Rounds(self.bridge, clock=clock, sweep_seconds=settings.sweep)
         self._queries = Queries(
             self.bridge.knowledge,

@@ -75,6 +75,7 @@ class Run(NamedTuple):
     middle: float  # seconds from creation to binding: the median
     late: float  # and the 99th percentile
     millis: Mapping[str, float]  # CPU milliseconds of each program for one pod
+    conflicts: float  # bindings of the extender whose devices had gone to another pod since it was asked
 
 
 class Metadata(msgspec.Struct):
@@ -140,7 +141,8 @@ def main() -> None:
 def line_of(run: Run) -> str:
     """Put a run into a line."""
     spent_on = ", ".join(f"{name} {millis:.1f}" for name, millis in run.millis.items())
-    return f"{run.rate:.0f}/s, bound after {run.middle:.1f} s (p99 {run.late:.1f} s), CPU ms a pod: {spent_on}"
+    times = f"{run.rate:.0f}/s, bound after {run.middle:.1f} s (p99 {run.late:.1f} s)"
+    return f"{times}, {run.conflicts:.0f} conflicts, CPU ms a pod: {spent_on}"
 
 
 def load() -> str:
@@ -152,7 +154,8 @@ def together(runs: Sequence[Run]) -> Run:
     """The median of each figure."""
     millis = {name: statistics.median(run.millis[name] for run in runs) for name in runs[0].millis}
     rate, middle, late = (statistics.median(figures) for figures in zip(*(run[:3] for run in runs), strict=True))
-    return Run(rate, middle, late, millis)
+    conflicts = statistics.median(run.conflicts for run in runs)
+    return Run(rate, middle, late, millis, conflicts)
 
 
 # The rounds
@@ -214,12 +217,13 @@ class Hall:
             at_rest = {name: (before[name] - rest[name]) / REST_SECONDS for name in programs}
             burst = self.schedule(pods)
             after = seconds_of(programs)
+            conflicts = 0.0 if way == IN_TREE else self.bridge.count("drawbridge_extender_binds_total", "conflict")
         finally:
             for process in (*programs[SCHEDULES], *programs[ALLOCATES]):
                 process.stop()
         self.clear()
         used = {name: after[name] - before[name] - at_rest[name] * burst.seconds for name in programs}
-        return burst.run(used)
+        return burst.run(used, conflicts)
 
     def start(self, way: str) -> dict[str, list[Process]]:
         """Start the programs of a way, and name all whose CPU is told."""
@@ -328,13 +332,13 @@ class Burst:
     def seconds(self) -> float:
         return max(self.bound.values()) - min(self.created.values())
 
-    def run(self, used: Mapping[str, float]) -> Run:
+    def run(self, used: Mapping[str, float], conflicts: float) -> Run:
         """Make figures of it; `used` are CPU seconds."""
         pods = len(self.bound)
         waited = [self.bound[name] - self.created[name] for name in self.bound]
         late = statistics.quantiles(waited, n=100)[-1]
         millis = {name: seconds / pods * 1000 for name, seconds in used.items()}
-        return Run(pods / self.seconds, statistics.median(waited), late, millis)
+        return Run(pods / self.seconds, statistics.median(waited), late, millis, conflicts)
 
 
 def lines(response: http.client.HTTPResponse) -> Iterator[bytes]:

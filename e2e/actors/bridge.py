@@ -6,6 +6,7 @@ pod, as they are in a cluster: that pod's name is who holds the lease.
 
 import http.client
 import json
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -132,6 +133,12 @@ class Bridge:
             return "drawbridge_allocator_leader 1.0" in self.ask("/metrics", port or self.metrics_port)[1]
         except OSError:
             return False
+
+    def count(self, series: str, outcome: str) -> float:
+        """Read what the allocator has counted of an outcome."""
+        said = self.ask("/metrics", self.metrics_port)[1]
+        found = re.search(rf'^{series}{{outcome="{outcome}"}} (\S+)$', said, re.MULTILINE)
+        return float(found[1]) if found else 0.0
 
     def start_scheduler(self, tls: Object | None = None) -> Process:
         extender: Object = {

@@ -209,6 +209,8 @@ def test_a_namespace_says_how_its_pods_are_placed_and_a_pod_that_names_no_strate
     control_plane.create(claim("odd", ours, request("gpu", CLASS)), odd)
     refused = control_plane.wait_unschedulable(ours, "odd")
     assert "there is no strategy 'best'; there are CompactFirst" in refused["message"]
+    control_plane.patch(f"/api/v1/namespaces/{ours}/pods/odd", {"metadata": {"annotations": strategy}})
+    control_plane.wait_scheduled(ours, "odd")
 
 
 # What holds when something dies

@@ -102,6 +102,16 @@ def test_a_pod_waits_for_what_does_not_exist_yet_and_goes_on_when_it_does(contro
     control_plane.wait_scheduled(ours, "early")
 
 
+def test_a_pod_that_names_no_strategy_waits_and_goes_on_as_soon_as_it_names_one(control_plane, ours):
+    odd = wanting("odd", ours, using("one"))
+    odd["metadata"]["annotations"] = {"drawbridge.dev/strategy": "best"}
+    control_plane.create(claim("one", ours, request("gpu", CLASS)), odd)
+    until_told(control_plane, ours, "odd", "there is no strategy 'best'")
+    mended = {"metadata": {"annotations": {"drawbridge.dev/strategy": "CompactFirst"}}}
+    control_plane.patch(f"/api/v1/namespaces/{ours}/pods/odd", mended)
+    control_plane.wait_scheduled(ours, "odd")
+
+
 def test_a_pod_that_asks_by_an_extended_resource_is_refused_with_a_way_out(control_plane, ours):
     """With DynamicResources off nobody would give it the device; a pod that asks for nothing is bound."""
     device = container(**limits(**{"plugin.example.com/gpu": 1}))

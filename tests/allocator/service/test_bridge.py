@@ -561,6 +561,40 @@ async def test_a_member_of_a_group_is_refused_by_the_extender_with_the_reason_un
         assert found["NodeNames"] == ["n0", "n1"]
 
 
+async def test_of_pods_that_were_all_sent_to_one_node_as_many_are_bound_as_it_has_devices_and_each_other_one_is_a_conflict():
+    """The worst that can happen between questions and bindings: every pod is asked about before any is bound, and all go to the first node."""
+    nodes, each = 5, 2
+    names = [f"p{at}" for at in range(nodes * each)]
+    cluster = loaded(*fleet(nodes, each), *map(claim, names), *(pod(name, name) for name in names))
+    async with running(cluster) as one:
+        waiting, conflicts, rounds = set(names), 0, 0
+        while waiting:
+            chosen = {name: await first_node(one, name, nodes) for name in sorted(waiting)}
+            said = await asyncio.gather(*(bind(one, name, where) for name, where in chosen.items()))
+            bound = {name for name, error in zip(chosen, said, strict=True) if not error}
+            assert len(bound) == each
+            assert {error for error in said if error} <= {"the devices that were free have been taken meanwhile"}
+            conflicts += len(waiting) - each
+            waiting -= bound
+            rounds += 1
+        assert rounds == nodes
+        given = [device for name in names for device in await one.held(name)]
+        assert len(set(given)) == len(names)
+        counted = {outcome: one.service.metrics.registry.get_sample_value("drawbridge_extender_binds_total", {"outcome": outcome}) for outcome in ("bound", "conflict", "failed")}  # fmt: skip
+        assert counted == {"bound": len(names), "conflict": conflicts, "failed": None}
+
+
+async def first_node(one, name, nodes):
+    asked = {"Pod": await one.pod(name), "NodeNames": [f"n{at}" for at in range(nodes)]}
+    _, found = await one.ask("/extender/filter", asked)
+    return found["NodeNames"][0]
+
+
+async def bind(one, name, where):
+    place = {"PodName": name, "PodNamespace": "default", "PodUID": f"pod-{name}", "Node": where}
+    return (await one.ask("/extender/bind", place))[1]["Error"]
+
+
 async def test_a_stock_scheduler_is_answered_in_its_own_words_and_pods_are_bound():
     cluster = loaded(*fleet(), node("cpu"), claim("a"), pod("p", "a"), pod("plain"))
     async with running(cluster) as one:

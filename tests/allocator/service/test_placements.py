@@ -51,6 +51,39 @@ async def test_a_strategy_that_nobody_knows_keeps_a_pod_waiting_until_it_is_mend
         assert (await one.place("p"))[0] == 200
 
 
+async def annotate(one, name, text):
+    """Say another strategy on a pod, and wait until the service knows."""
+    await one.cluster.patch(resources.PODS, name, Merge({"metadata": {"annotations": {KEY: text}}}), "default")
+    await until(lambda: one.bridge.pod(f"pod-{name}").metadata.annotations[KEY] == text)
+
+
+async def test_a_strategy_that_changes_between_two_questions_holds_from_the_next_one_on_and_takes_nothing_back():
+    """The pod that a scheduler sends along may be older than what is known of it."""
+    cluster = loaded(*fleet(2, 2), claim("held"), claim("a"), pod("first", "held"), asking("p", "CompactFirst", "a"))
+    async with running(cluster) as one:
+        await one.place("first", "n0")
+        before = await one.pod("p")
+        _, found = await one.plugin("prefilter", {"pod": before})
+        assert {node["name"]: node["score"] for node in found["nodes"]} == {"n0": 100, "n1": 50}
+        await annotate(one, "p", "LowLoadFirst")
+        _, found = await one.plugin("prefilter", {"pod": before})
+        assert {node["name"]: node["score"] for node in found["nodes"]} == {"n0": 0, "n1": 50}
+        await annotate(one, "p", "best")
+        asked = {"token": found["token"], "node": "n0"}
+        status, refused = await one.plugin("reserve", asked)
+        assert (status, "there is no strategy 'best'; there are CompactFirst" in refused["error"]) == (409, True)
+        seq = one.bridge.wakes.seq
+        assert (await one.plugin("prefilter", {"pod": before}))[1]["verdict"] == "waiting"
+        await annotate(one, "p", "CompactFirst")
+        await until(lambda: one.bridge.wakes.seq > seq)
+        asked["token"] = (await one.plugin("prefilter", {"pod": await one.pod("p")}))[1]["token"]
+        _, reserved = await one.plugin("reserve", asked)
+        await annotate(one, "p", "best")
+        assert await one.plugin("reserve", asked) == (200, reserved)  # what is held is held
+        assert (await one.plugin("commit", {"reservation": reserved["reservation"]}))[1]["committed"]
+        assert await one.held("a") == ["n0/gpu-1"]
+
+
 async def test_no_more_pods_than_may_be_on_a_node_are_put_there_and_the_next_comes_when_one_goes():
     names = ("p", "q", "r")
     cluster = loaded(*fleet(2, 4), *(claim(name) for name in names), *(pod(name, name) for name in names))

@@ -324,6 +324,22 @@ def test_an_update_translates_nothing():
     assert untouched(outcome)
 
 
+def test_a_strategy_is_nothing_of_the_gates_when_a_pod_is_made_and_when_it_changes():
+    """It says how the bridge places a pod, and the bridge reads it from the pod itself: no claim depends on it, and it may change."""
+    key = "drawbridge.dev/strategy"
+    plain, _ = mutated(pod())
+    stored, _ = mutated(pod(annotations={key: "best"}))
+    templates = "drawbridge.dev/templates"
+    assert stored["metadata"]["annotations"].pop(key) == "best"
+    assert stored["spec"] == plain["spec"]
+    assert stored["metadata"]["annotations"].keys() == plain["metadata"]["annotations"].keys() >= {templates}
+    changed = copy.deepcopy(stored)
+    changed["metadata"]["annotations"][key] = "topology"
+    after, outcome = mutated(changed, operation="UPDATE", old=stored)
+    assert after == changed
+    assert not outcome.record.outcome.startswith("refused")
+
+
 def test_another_number_is_left_for_the_api_server_to_refuse():
     stored, _ = mutated(pod())
     again = copy.deepcopy(stored)
